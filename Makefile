@@ -17,7 +17,7 @@ else
 RUN_TESTS := $(CARGO) test $(TESTS) --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: check-docs help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-calibrate bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-disturbed bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab simulate-agents check-agents package check-package image check-deploy check-slurm check-spark
+.PHONY: check-docs check-page help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-calibrate bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-disturbed bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab simulate-agents check-agents package check-package image check-deploy check-slurm check-spark
 
 help: ## list the targets
 	@sed -n 's/^\([A-Za-z0-9_.][A-Za-z0-9_.-]*\):\([^=].*\)\{0,1\}$$/\1:\2/p' $(MAKEFILE_LIST) | grep -v '^[.]' | awk -F: '{ what = $$0; if (!sub(/^.*## /, "", what)) what = ""; printf "%-22s%s\n", $$1, what }'
@@ -28,7 +28,7 @@ lab: lab-programs ## one question to nine variants, ten minutes of measuring: an
 lab-full: build ## the same question with an hour, a larger table and model
 	$(BIN)/tierlab-loadgen lab configs/labs/full.toml
 
-test: setup lint deny-where-installed doc unit check-deploy check-dashboards check-docs ## structure, lints, docs, every test, the manifests, every query of the dashboards and every command of the documentation
+test: setup lint deny-where-installed doc unit check-deploy check-dashboards check-page check-docs ## structure, lints, docs, every test, the manifests, every query of the dashboards, the server's page and every command of the documentation
 
 setup: ## fetch ONNX Runtime and the tests' tools into .runtime/
 	scripts/setup test
@@ -98,6 +98,11 @@ check-dashboards: ## every query of dashboards, rules and alerts on a real Prome
 	scripts/setup onnxruntime prometheus
 	$(CARGO) build $(TESTS) --workspace --bins --locked
 	scripts/check-dashboards --bin $(TESTS_BIN)
+
+check-page: ## the server's own page in a real Chromium: figures, tokens, screens, keyboard; a minute
+	scripts/setup onnxruntime chromium
+	$(CARGO) build $(TESTS) --workspace --bins --locked
+	scripts/check-page --bin $(TESTS_BIN)
 
 check-docs: ## every command of README and docs, run against embedded storage with short plans; two minutes
 	scripts/setup onnxruntime python prometheus

@@ -24,6 +24,7 @@ mod lifecycle;
 mod malformed;
 mod management;
 mod models;
+mod page;
 mod pressure;
 mod protocol;
 mod repository;

@@ -38,6 +38,7 @@ async fn calls_want_their_token_and_the_log_does_not_hold_it() {
     for (method, path, bearer, status) in [
         ("GET", "/v2/health/live", None, 200),
         ("GET", "/v2/health/ready", None, 200),
+        ("GET", "/", None, 200),
         ("GET", "/v2", None, 401),
         ("GET", "/metrics", None, 401),
         ("GET", "/v2/models/mlp", Some("token-for-all"), 200),

@@ -4,7 +4,7 @@
 //! In: the tokens of the configuration, and a request's head. Out: the request goes on, or is refused with 401 or 403, or
 //! with gRPC's statuses for them.
 //! Tokens are kept as their SHA-256 and compared in constant time; none is ever printed. Health is open to all: who runs
-//! a probe has no token.
+//! a probe has no token. So is the page at `/`, which asks for one where what it shows needs it.
 
 mod pages;
 
@@ -32,6 +32,8 @@ const OPEN: [&str; 5] = [
     "/inference.GRPCInferenceService/ServerLive",
     "/inference.GRPCInferenceService/ServerReady",
 ];
+/// The page for people. It needs no token, as it tells nothing of the server; what it asks for does.
+pub(crate) const PAGE: &str = "/";
 /// Calls that manage models, by what their paths begin with.
 const ADMIN: [&str; 3] = [
     "/v2/repository/models/",
@@ -149,7 +151,12 @@ impl Access {
                 Denied::Unknown
             });
         }
-        if known { Ok(()) } else { Err(Denied::Unknown) }
+        // Looked at last: what passes with its token does not pay for it.
+        if known || path == PAGE {
+            Ok(())
+        } else {
+            Err(Denied::Unknown)
+        }
     }
 }
 
@@ -243,6 +250,10 @@ mod tests {
             (&both, infer, Some("aaa"), unknown),
             (&both, "/metrics", None, unknown),
             (&both, "/v2/health/live", None, Ok(())),
+            (&both, "/", None, Ok(())),
+            (&both, "/", Some("Bearer x"), Ok(())),
+            (&both, "//", None, unknown),
+            (&both, "", None, unknown),
             (&both, "/v2/health/ready", Some("Bearer x"), Ok(())),
             (&both, load, Some("Bearer aaa"), Err(Denied::NotAdmin)),
             (&both, load, Some("Bearer bbb"), Ok(())),

@@ -1,4 +1,4 @@
-//! The HTTP front: the Open Inference Protocol v2 as KServe and Triton speak it, and `/metrics`.
+//! The HTTP front: the Open Inference Protocol v2 as KServe and Triton speak it, `/metrics`, and a page for people at `/`.
 //!
 //! In: HTTP requests. Out: replies; every error is `{"error": …}` with its status. Bodies are received here and handed to
 //! the pipeline; nothing here knows how a request is answered.
@@ -9,6 +9,7 @@ mod documents;
 mod incoming;
 mod infer;
 mod openapi;
+mod page;
 mod pieces;
 mod reply;
 mod route;

@@ -3,7 +3,7 @@
 //! In: the routes, and the schemas of the bodies beside this file. Out: `/openapi.json`, built once.
 
 use super::reply::JSON;
-use super::route::{Operation, Route};
+use super::route::{Operation, ReplyBody, Route};
 use crate::models::state::SharedState;
 use axum::routing::{MethodRouter, get};
 use bytes::Bytes;
@@ -72,8 +72,8 @@ fn described(operation: &Operation) -> Value {
         content
     };
     let ok = match operation.reply {
-        Some(schema) => json!({"description": "done", "content": content(schema)}),
-        None => json!({"description": "done", "content": {"text/plain": {"schema": {"type": "string"}}}}),
+        ReplyBody::Json(schema) => json!({"description": "done", "content": content(schema)}),
+        ReplyBody::Text(media) => json!({"description": "done", "content": {media: {"schema": {"type": "string"}}}}),
     };
     let refused = json!({"description": "refused", "content": {"application/json": {"schema": reference("Error")}}});
     let mut described = json!({

@@ -3,6 +3,15 @@
 use crate::models::state::SharedState;
 use axum::routing::MethodRouter;
 
+/// What a reply's body is.
+#[derive(Clone, Copy)]
+pub(super) enum ReplyBody {
+    /// JSON of a schema, by its name.
+    Json(&'static str),
+    /// Text of a media type.
+    Text(&'static str),
+}
+
 /// What the OpenAPI document says of one method of a path.
 pub(super) struct Operation {
     /// `get` or `post`.
@@ -10,9 +19,9 @@ pub(super) struct Operation {
     pub(super) summary: &'static str,
     /// The group of the protocol that it belongs to.
     pub(super) tag: &'static str,
-    /// Schemas of the request's and of the reply's body, by name; none where there is no JSON body.
+    /// The schema of the request's body, by name; none where there is no JSON body.
     pub(super) request: Option<&'static str>,
-    pub(super) reply: Option<&'static str>,
+    pub(super) reply: ReplyBody,
 }
 
 /// One path.

@@ -5,7 +5,9 @@
 use super::documents::*;
 use super::infer::infer;
 use super::openapi;
-use super::route::{Operation, Route};
+use super::page;
+use super::route::{Operation, ReplyBody, Route};
+use crate::front::access::PAGE;
 use crate::models::state::SharedState;
 use axum::handler::Handler;
 use axum::routing::{MethodRouter, get, post};
@@ -13,25 +15,33 @@ use axum::routing::{MethodRouter, get, post};
 /// The path of the OpenAPI document.
 const OPENAPI: &str = "/openapi.json";
 
-/// The schemas of the bodies of an operation.
-#[derive(Clone, Copy, Default)]
+/// The bodies of an operation.
+#[derive(Clone, Copy)]
 struct Bodies {
     request: Option<&'static str>,
-    reply: Option<&'static str>,
+    reply: ReplyBody,
 }
 
 impl Bodies {
     fn of(request: &'static str, reply: &'static str) -> Self {
         Self {
             request: Some(request),
-            reply: Some(reply),
+            reply: ReplyBody::Json(reply),
         }
     }
 
     fn reply(reply: &'static str) -> Self {
         Self {
             request: None,
-            reply: Some(reply),
+            reply: ReplyBody::Json(reply),
+        }
+    }
+
+    /// A reply that is no JSON.
+    fn text(media: &'static str) -> Self {
+        Self {
+            request: None,
+            reply: ReplyBody::Text(media),
         }
     }
 }
@@ -99,6 +109,13 @@ pub(super) fn routes() -> Vec<Route> {
         tag: "server",
         routes: Vec::new(),
     };
+    list.add(
+        PAGE,
+        "get",
+        "What is loaded and what it does, as a page for people",
+        Bodies::text("text/html"),
+        page::serve(),
+    );
     list.get(
         "/v2",
         "Name, version and extensions of the server",
@@ -119,7 +136,7 @@ pub(super) fn routes() -> Vec<Route> {
         "/metrics",
         "get",
         "Metrics in Prometheus' text format",
-        Bodies::default(),
+        Bodies::text("text/plain"),
         get(metrics),
     );
     list.tag = "models";

@@ -1,0 +1,103 @@
+//! The server's own page, for people: what is loaded, how many requests there are, and where their time goes.
+//!
+//! In: nothing. Out: `GET /`, one document that loads nothing else. It is the same for everybody and tells nothing of the
+//! server: its script asks `/metrics` and the repository's index as any client does, with a token where one is needed.
+//! Knows neither models nor metrics.
+
+use crate::models::state::SharedState;
+use axum::response::IntoResponse;
+use axum::routing::{MethodRouter, get};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use http::{HeaderName, HeaderValue};
+use sha2::{Digest, Sha256};
+
+/// The document, with a mark where each of the other files goes.
+const DOCUMENT: &str = include_str!("page.html");
+const STYLE: Part = Part {
+    mark: "/*page.css*/",
+    text: include_str!("page.css"),
+};
+const SCRIPTS: [Part; 2] = [
+    Part {
+        mark: "/*readings.js*/",
+        text: include_str!("readings.js"),
+    },
+    Part {
+        mark: "/*page.js*/",
+        text: include_str!("page.js"),
+    },
+];
+
+/// A file that is put into the document.
+struct Part {
+    mark: &'static str,
+    text: &'static str,
+}
+
+impl Part {
+    /// How a policy names it: nothing else of its kind is run or applied.
+    fn source(&self) -> String {
+        format!("'sha256-{}'", STANDARD.encode(Sha256::digest(self.text)))
+    }
+}
+
+/// Serves the page.
+pub(super) fn serve() -> MethodRouter<SharedState> {
+    let policy = HeaderValue::try_from(policy()).expect("a policy of hashes and words is a header's value");
+    let document = Bytes::from(document());
+    get(async move || (headers(policy.clone()), document.clone()).into_response())
+}
+
+fn headers(policy: HeaderValue) -> [(HeaderName, HeaderValue); 6] {
+    let word = HeaderValue::from_static;
+    [
+        (CONTENT_TYPE, word("text/html; charset=utf-8")),
+        (CONTENT_SECURITY_POLICY, policy),
+        (X_CONTENT_TYPE_OPTIONS, word("nosniff")),
+        (X_FRAME_OPTIONS, word("DENY")),
+        (REFERRER_POLICY, word("no-referrer")),
+        // After an update the page and what it asks for belong together.
+        (CACHE_CONTROL, word("no-store")),
+    ]
+}
+
+/// What a browser may do for the page: its own style and scripts, requests to this server, and nothing else. No script may
+/// make markup out of text.
+fn policy() -> String {
+    let scripts = SCRIPTS.map(|script| script.source()).join(" ");
+    format!(
+        "default-src 'none'; script-src {scripts}; style-src {}; connect-src 'self'; img-src data:; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
+        STYLE.source()
+    )
+}
+
+fn document() -> String {
+    let parts = std::iter::once(STYLE).chain(SCRIPTS);
+    parts.fold(DOCUMENT.to_owned(), |document, part| {
+        document.replacen(part.mark, part.text, 1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_whole_and_loads_nothing() {
+        let page = document();
+        for part in std::iter::once(STYLE).chain(SCRIPTS) {
+            assert_eq!(DOCUMENT.matches(part.mark).count(), 1, "{}", part.mark);
+            assert_eq!(page.matches(part.text).count(), 1, "{}", part.mark);
+            assert!(!part.text.contains("</"), "{} would end its element", part.mark);
+        }
+        for outside in ["src=", "@import", "url(", "http://", "https://", "innerHTML", "style="] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+}
