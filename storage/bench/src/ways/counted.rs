@@ -1,4 +1,4 @@
-//! Counts the read calls that reach a tier from the cache in front of it. In and out: a tier. Knows nothing of the cache.
+//! Counts what reaches a tier from the wrappers in front of it. In and out: a tier. Knows nothing of the wrappers.
 
 use async_trait::async_trait;
 use std::ops::Range;
@@ -7,22 +7,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tierlab_protocol::via::ViaSet;
 use tierlab_storage::{Body, Object, ObjectPath, ReadMany, StorageError, Tier, TierInfo};
 
+/// What reached a tier so far.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Calls that read.
+    pub(crate) calls: AtomicU64,
+    /// What the tier asked of its device or server for them.
+    pub(crate) requests: AtomicU64,
+    /// Bytes that came for them, over-read included.
+    pub(crate) wire_bytes: AtomicU64,
+}
+
 /// A tier whose reads are counted.
 pub(crate) struct Counted {
     tier: Arc<dyn Tier>,
-    reads: Arc<AtomicU64>,
+    counts: Arc<Counts>,
 }
 
 impl Counted {
     pub(crate) fn new(tier: Arc<dyn Tier>) -> Self {
         Self {
             tier,
-            reads: Arc::default(),
+            counts: Arc::default(),
         }
     }
 
-    pub(crate) fn counter(&self) -> Arc<AtomicU64> {
-        self.reads.clone()
+    pub(crate) fn counts(&self) -> Arc<Counts> {
+        self.counts.clone()
     }
 }
 
@@ -37,8 +48,14 @@ impl Tier for Counted {
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.tier.read_many(object, ranges).await
+        self.counts.calls.fetch_add(1, Ordering::Relaxed);
+        let read = self.tier.read_many(object, ranges).await?;
+        let cost = &read.cost;
+        self.counts
+            .requests
+            .fetch_add(u64::from(cost.requests), Ordering::Relaxed);
+        self.counts.wire_bytes.fetch_add(cost.wire_bytes, Ordering::Relaxed);
+        Ok(read)
     }
 
     fn shortfall(&self, took: ViaSet) -> Option<String> {
