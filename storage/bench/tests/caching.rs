@@ -106,6 +106,10 @@ fn every_strategy_is_measured_on_every_tier_and_nothing_of_it_stays() {
                 assert_eq!((hits, value("origin_requests_per_lookup")), (0.0, 1.0), "{one}");
                 assert!(over_read >= 1.0, "{one}");
             }
+            // A copy on disk fetches each of its eight blocks once.
+            _ if name.starts_with("staged") => {
+                assert!(value("origin_requests_per_lookup") <= 8.0 / 400.0 + 1e-9, "{one}")
+            }
             // A row by itself from a bucket: no byte too many for a miss.
             _ if tier == "bucket" && name.starts_with("RAM") && name.ends_with("rows") => {
                 assert!((over_read - (1.0 - hits)).abs() < 0.05, "{one}");
@@ -113,11 +117,15 @@ fn every_strategy_is_measured_on_every_tier_and_nothing_of_it_stays() {
             _ => {}
         }
         if let Some(best) = one["best_hit_ratio"]["value"].as_f64() {
-            // Callers that join another's fetch, and newcomers on their way out, are worth a hit or two.
+            // An entry is seen before the cache decides to keep it, which is worth a hit or two.
             assert!(hits <= best + 0.05, "{one}");
         }
         let saved = one["saved_usd_per_gb_month"].is_number();
-        assert_eq!(saved, tier == "bucket" && name.starts_with("RAM"), "{one}");
+        assert_eq!(
+            saved,
+            tier == "bucket" && name.starts_with("RAM") && !name.contains("over"),
+            "{one}"
+        );
     }
     let computed = run["computed"].as_array().unwrap();
     assert_eq!(computed.len(), 3 * 2 * 2, "three laws, two units, two sizes");

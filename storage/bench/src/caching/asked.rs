@@ -354,16 +354,16 @@ const fn five() -> u32 {
     5
 }
 const fn rows() -> u32 {
-    8192
+    4096
 }
 const fn row_bytes() -> Size {
     Size(512)
 }
 const fn lookups() -> u32 {
-    10_000
+    5000
 }
 const fn trace_lookups() -> u32 {
-    40_000
+    20_000
 }
 const fn thirty_two() -> usize {
     32
@@ -384,7 +384,7 @@ fn tenth() -> Vec<f64> {
     vec![0.1]
 }
 fn shares() -> Vec<f64> {
-    vec![0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0]
+    vec![0.01, 0.03, 0.1, 0.3, 1.0, 2.0]
 }
 fn policies() -> Vec<Policy> {
     vec![Policy::TinyLfu, Policy::Lru]

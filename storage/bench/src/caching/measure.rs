@@ -3,7 +3,7 @@
 
 use super::asked::Asked;
 use super::made::Table;
-use super::play::{Manner, Misses, play};
+use super::play::{Manner, play};
 use super::policies::min_hits;
 use super::strategy::{Ram, Strategy, Unit};
 use super::warm::{Warm, warm_up};
@@ -46,7 +46,7 @@ pub(super) struct Repeat {
     pub(super) elapsed_s: f64,
     #[serde(skip)]
     pub(super) latencies_us: Vec<f64>,
-    /// Look-ups that waited for the origin.
+    /// Look-ups that had to ask the origin.
     pub(super) misses: u64,
     pub(super) origin_requests: u64,
     pub(super) origin_bytes: u64,
@@ -99,7 +99,7 @@ impl Sitting {
         let stage_folder = self.stages.path().join("stage");
         let measured = self.runtime.block_on(async {
             let metrics = StorageMetrics::unscraped()?;
-            let (tier, below) = self.wrapped(strategy, asked, table, &stage_folder, &metrics).await?;
+            let tier = self.wrapped(strategy, asked, table, &stage_folder, &metrics).await?;
             let manner = Manner {
                 depth: asked.depth,
                 longest: asked.longest,
@@ -114,9 +114,8 @@ impl Sitting {
                 )
             };
             let before = load();
-            let cached = strategy.ram().is_some();
             let place = (tier, self.object.clone());
-            let played = play(place, table, rows.clone(), &manner, (cached, below)).await?;
+            let played = play(place, table, rows.clone(), &manner, &self.counts).await?;
             let after = load();
             let lookups = played.latencies_us.len() as u64;
             anyhow::Ok(Repeat {
@@ -147,10 +146,9 @@ impl Sitting {
         table: &Table,
         folder: &Path,
         metrics: &StorageMetrics,
-    ) -> Result<(Arc<dyn Tier>, Option<Misses>)> {
+    ) -> Result<Arc<dyn Tier>> {
         let table_bytes = table.bytes.len() as u64;
         let mut tier = self.origin.clone();
-        let mut below: Option<Misses> = None;
         if let Some(share) = strategy.staged() {
             let config = StagedConfig {
                 root: folder.to_owned(),
@@ -159,14 +157,11 @@ impl Sitting {
                 queue_depth: 128,
                 direct: true,
             };
-            let staged = Arc::new(Staged::open(tier, &config, metrics.staged(self.origin.info().kind)).await?);
-            let counted = staged.clone();
-            below = Some(Box::new(move || counted.counts().misses));
-            tier = staged;
+            tier = Arc::new(Staged::open(tier, &config, metrics.staged(self.origin.info().kind)).await?);
         }
         let cache = strategy.ram();
         let cache = cache.map_or_else(CacheConfig::off, |ram| ram.config(table_bytes, table.row_bytes));
-        Ok((compose(tier, Role::Feature, &cache, metrics)?, below))
+        Ok(compose(tier, Role::Feature, &cache, metrics)?)
     }
 
     /// Removes all that was written.
@@ -204,7 +199,9 @@ pub(super) fn through_the_cache(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, s
             .put(&ObjectPath::new("table")?, Body::Bytes(table.bytes.clone()))
             .await?;
         let config = ram.config(table.bytes.len() as u64, table.row_bytes);
-        let tier = compose(memory, Role::Feature, &config, &StorageMetrics::unscraped()?)?;
+        let memory = Counted::new(memory);
+        let counts = memory.counts();
+        let tier = compose(Arc::new(memory), Role::Feature, &config, &StorageMetrics::unscraped()?)?;
         // One after another: the order of the trace is the order in which the cache sees it.
         let manner = Manner {
             depth: 1,
@@ -212,7 +209,7 @@ pub(super) fn through_the_cache(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, s
             mark_every: rows.len().max(1),
             stop: stop.clone(),
         };
-        let played = play((tier, object), table, rows.clone(), &manner, (true, None)).await?;
+        let played = play((tier, object), table, rows.clone(), &manner, &counts).await?;
         Ok(played.latencies_us.len() as u64 - played.misses)
     })
 }

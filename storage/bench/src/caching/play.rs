@@ -3,14 +3,12 @@
 
 use super::made::Table;
 use crate::stop::Stop;
+use crate::ways::Counts;
 use anyhow::{Context, Result, ensure};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_storage::{Object, Tier};
-
-/// Counts of misses so far, beside those of a cache in memory.
-pub(super) type Misses = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// How a trace is played.
 #[derive(Clone)]
@@ -29,7 +27,7 @@ pub(super) struct Manner {
 pub(super) struct Mark {
     pub(super) lookups: u64,
     pub(super) elapsed_s: f64,
-    /// Look-ups that waited for the origin.
+    /// Calls that reached the origin.
     pub(super) misses: u64,
 }
 
@@ -52,22 +50,16 @@ struct Course {
     began: Instant,
     next: AtomicUsize,
     ended: AtomicUsize,
-    /// Of a cache in memory.
-    cache_misses: AtomicU64,
-    below: Option<Misses>,
-    cached: bool,
+    origin: Arc<Counts>,
+    /// Its calls before this trace.
+    calls_before: u64,
     failed: AtomicBool,
     marks: Mutex<Vec<Mark>>,
 }
 
 impl Course {
-    /// Where something stands below the memory, it decides; without any cache every look-up waits.
     fn misses(&self) -> u64 {
-        match (&self.below, self.cached) {
-            (Some(below), _) => below(),
-            (None, true) => self.cache_misses.load(Ordering::Relaxed),
-            (None, false) => self.ended.load(Ordering::Relaxed) as u64,
-        }
+        self.origin.calls.load(Ordering::Relaxed) - self.calls_before
     }
 
     async fn call(&self) -> Result<Vec<f64>> {
@@ -89,8 +81,6 @@ impl Course {
                 anyhow::bail!("row {row}: other bytes than were written");
             }
             latencies.push(took.as_secs_f64() * 1e6);
-            self.cache_misses
-                .fetch_add(u64::from(read.cost.cache_misses), Ordering::Relaxed);
             let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
             if ended.is_multiple_of(self.manner.mark_every) {
                 let mark = Mark {
@@ -104,8 +94,8 @@ impl Course {
     }
 }
 
-/// Plays a trace through a tier. `cached` says that a cache in memory is the outermost part of it, `below` counts the misses of what stands under
-/// that.
+/// Plays a trace through a tier. `origin` counts what of it reaches the origin: each look-up is within one entry of any cache, so a call there is a
+/// miss, and a look-up that joins the fetch of another is none, though it waits.
 ///
 /// # Errors
 /// A read that fails, bytes that are not those of the table, or not one look-up in all the time.
@@ -114,7 +104,7 @@ pub(super) async fn play(
     table: &Table,
     rows: Arc<Vec<u32>>,
     manner: &Manner,
-    (cached, below): (bool, Option<Misses>),
+    origin: &Arc<Counts>,
 ) -> Result<Played> {
     let course = Arc::new(Course {
         tier,
@@ -125,9 +115,8 @@ pub(super) async fn play(
         began: Instant::now(),
         next: AtomicUsize::new(0),
         ended: AtomicUsize::new(0),
-        cache_misses: AtomicU64::new(0),
-        below,
-        cached,
+        origin: origin.clone(),
+        calls_before: origin.calls.load(Ordering::Relaxed),
         failed: AtomicBool::new(false),
         marks: Mutex::default(),
     });

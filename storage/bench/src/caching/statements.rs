@@ -71,7 +71,9 @@ pub(super) fn statements(
         let (tier, law, at) = place;
         let strategy = strategies[*at];
         let baseline = none.and_then(|none| repeats.get(&(tier.clone(), *law, none)));
-        let saved = strategy.ram().zip(baseline).and_then(|(ram, baseline)| {
+        // Over a staged copy it is the copy that saves most, and its disk costs something else.
+        let ram = strategy.ram().filter(|_| strategy.staged().is_none());
+        let saved = ram.zip(baseline).and_then(|(ram, baseline)| {
             let requests = (value(baseline, requests), value(own, requests));
             let bytes = (value(baseline, bytes), value(own, bytes));
             prices?.saved(tier, ram.share, requests, bytes)
@@ -190,28 +192,49 @@ pub(super) fn findings(measured: &[Statement], computed: &[Computed], prices: Op
         }
     }
     for one in measured {
-        if let Some((saved, memory)) = one
-            .saved_usd_per_gb_month
-            .zip(prices.and_then(|prices| prices.usd_per_gb_month_of_memory))
-            && matches!(one.strategy, Strategy::Ram(_))
+        let same = |other: &&Statement| other.tier == one.tier && other.law == one.law;
+        let place = format!("{}, {}", one.tier, one.law);
+        let saves = |other: &&Statement| other.saved_usd_per_gb_month.unwrap_or(f64::NEG_INFINITY);
+        let best = measured
+            .iter()
+            .filter(same)
+            .max_by(|a, b| saves(a).total_cmp(&saves(b)));
+        if best.is_some_and(|best| std::ptr::eq(best, one))
+            && let Some((saved, prices)) = one.saved_usd_per_gb_month.zip(prices)
         {
-            out.push(format!(
-                "{}, {}: {} saves {} a month for each GB, whose memory costs ${memory:.2}: it {}",
-                one.tier,
-                one.law,
-                one.name,
-                usd(saved),
-                if saved > memory {
-                    "pays"
+            let memory = prices.usd_per_gb_month_of_memory.map_or_else(String::new, |memory| {
+                let verdict = if saved > memory {
+                    "it pays"
                 } else {
-                    "does not pay for itself by requests alone"
-                },
+                    "requests and bytes alone do not pay it"
+                };
+                format!(", whose memory costs {}: {verdict}", usd(memory))
+            });
+            out.push(format!(
+                "{place}: {} saves most, {} a month for each GB{memory}",
+                one.name,
+                usd(saved)
+            ));
+        }
+        let over_read = |other: &&Statement| match other.strategy {
+            Strategy::Ram(_) => other.origin_bytes_per_byte.value,
+            _ => 0.0,
+        };
+        let most = measured
+            .iter()
+            .filter(same)
+            .max_by(|a, b| over_read(a).total_cmp(&over_read(b)));
+        if most.is_some_and(|most| std::ptr::eq(most, one)) && over_read(&one) > 1.0 {
+            out.push(format!(
+                "{place}: {} reads {:.2} bytes of the origin for each that was asked for",
+                one.name,
+                over_read(&one)
             ));
         }
         if one.left_out > 0 {
             out.push(format!(
-                "{}, {}, {}: repeats ended after `seconds`, {} look-ups were left out",
-                one.tier, one.law, one.name, one.left_out
+                "{place}, {}: repeats ended after `seconds`, {} look-ups were left out",
+                one.name, one.left_out
             ));
         }
     }

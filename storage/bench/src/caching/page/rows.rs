@@ -13,11 +13,12 @@ pub(super) struct Block {
     pub(super) rows: Vec<Vec<String>>,
 }
 
-pub(super) const NOTE: &str = "hits: look-ups that did not wait for the origin, ± half of the 95 % interval over the repeats, which begin with nothing \
-                               cached. best: what Belady's MIN, which knows the future, would hit over the same look-ups in the same memory. p50, p99: of a \
-                               look-up, service time at this depth; n/a: too few. requests, bytes: of the origin, for a look-up, and for a byte that was \
-                               asked for. warm: look-ups and time until it hits within 5 % as often as in the last quarter; -: it never hits. \
-                               RAM sizes are memory, about 500 bytes of bookkeeping for each entry included.";
+pub(super) const NOTE: &str = "hits: look-ups that asked nothing of the origin, ± half of the 95 % interval over the repeats, which begin with nothing \
+                               cached; one that joins the fetch of another is a hit, though it waits for it. best: what Belady's MIN, which knows the \
+                               future, would hit over the same look-ups in the same memory. p50, p99: of a look-up, service time at this depth, and the \
+                               factor that its 95 % interval reaches up and down; n/a: too few. requests, bytes: of the origin, for a look-up, and for a \
+                               byte that was asked for. warm: look-ups and time until it hits within 5 % as often as in the last quarter; -: it never \
+                               hits. RAM sizes are memory, about 500 bytes of bookkeeping for each entry included.";
 pub(super) const COMPUTED_NOTE: &str = "The same traces, longer, one look-up after another. LRU: by stack distances (Mattson et al. 1970). TinyLFU: the server's \
                                         own cache over a tier in memory; it sees an entry before it decides to keep it, which is worth a hit now and then. MIN: \
                                         the best possible (Belady 1966). of MIN: TinyLFU's hits over MIN's. Memory as a share of the table's bytes, bookkeeping \
@@ -33,10 +34,10 @@ fn percent(of: &Interval) -> String {
 
 fn time(of: Option<&Interval>) -> String {
     let Some(of) = of else { return "n/a".to_owned() };
-    let half = (of.hi / of.value - 1.0) * 100.0;
-    match half >= 0.5 {
-        true => format!("{} +{half:.0} %", time_text(of.value)),
-        false => time_text(of.value),
+    match of.hi / of.value {
+        factor if factor < 1.005 => time_text(of.value),
+        factor if factor < 10.0 => format!("{} ×÷{factor:.2}", time_text(of.value)),
+        _ => format!("{} ×÷>10", time_text(of.value)),
     }
 }
 
