@@ -186,8 +186,8 @@ impl Asked {
         })
     }
 
-    pub(super) const fn table_bytes(&self) -> u64 {
-        self.rows as u64 * self.row_bytes
+    pub(super) fn table_bytes(&self) -> u64 {
+        u64::from(self.rows) * self.row_bytes
     }
 }
 

@@ -28,7 +28,7 @@ use kept::Kept;
 use made::Table;
 use measure::{Repeat, Sitting, through_the_cache, units};
 use policies::{StackDistances, min_hits};
-use statements::{Computed, Place, mean, statements};
+use statements::{Computed, Place, at_most_one, mean, statements};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -207,6 +207,7 @@ fn compute(asked: &Asked, table: &Table, trace: &Arc<Vec<u32>>, unit: usize, sto
 fn computed(asked: &Asked, ratios: &BTreeMap<(usize, usize, usize), Vec<Ratios>>) -> Vec<Computed> {
     let of = |(&(law, unit, size), rounds): (&(usize, usize, usize), &Vec<Ratios>)| {
         let each = |value: fn(&Ratios) -> f64| mean(&rounds.iter().map(value).collect::<Vec<_>>());
+        let share = |value| at_most_one(each(value));
         Computed {
             law: asked.laws[law],
             ram: Ram {
@@ -217,9 +218,9 @@ fn computed(asked: &Asked, ratios: &BTreeMap<(usize, usize, usize), Vec<Ratios>>
             unit: asked.units[unit].to_string(),
             entries: rounds[0].entries,
             distinct: each(|ratios| ratios.distinct as f64).value,
-            lru: each(|ratios| ratios.lru),
-            tiny_lfu: each(|ratios| ratios.tiny_lfu),
-            min: each(|ratios| ratios.min),
+            lru: share(|ratios| ratios.lru),
+            tiny_lfu: share(|ratios| ratios.tiny_lfu),
+            min: share(|ratios| ratios.min),
         }
     };
     ratios.iter().map(of).collect()

@@ -105,10 +105,10 @@ impl Prices {
         raw: &RawPrice,
         entries: &BTreeMap<String, Option<String>>,
     ) -> Result<Self> {
-        if !(raw.lookups_per_s > 0.0 && raw.lookups_per_s <= 1e9) || raw.table.0 == 0 {
+        if !(1e-6..=1e9).contains(&raw.lookups_per_s) || raw.table.0 == 0 {
             return Err(bad_usage(
                 plan,
-                "price: lookups_per_s above 0 and at most 1e9, and table above 0",
+                "price: lookups_per_s from 1e-6 to 1e9, and table above 0",
             ));
         }
         let path = folder.join(&raw.file);

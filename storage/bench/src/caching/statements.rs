@@ -87,11 +87,11 @@ pub(super) fn statements(
             repeats: own.len(),
             lookups: own.iter().map(|repeat| repeat.lookups).sum(),
             left_out: own.iter().map(|repeat| repeat.left_out).sum(),
-            hit_ratio: of(own, |repeat| 1.0 - repeat.misses as f64 / asked(repeat)),
+            hit_ratio: share(own, |repeat| 1.0 - repeat.misses as f64 / asked(repeat)),
             best_hit_ratio: own[0]
                 .min_hits
-                .map(|_| of(own, |repeat| repeat.min_hits.unwrap_or(0) as f64 / asked(repeat))),
-            final_hit_ratio: of(own, |repeat| repeat.warm.final_hit_ratio),
+                .map(|_| share(own, |repeat| repeat.min_hits.unwrap_or(0) as f64 / asked(repeat))),
+            final_hit_ratio: share(own, |repeat| repeat.warm.final_hit_ratio),
             p50_us: quantile(own, 0.5),
             p99_us: quantile(own, 0.99),
             origin_requests_per_lookup: of(own, requests),
@@ -129,8 +129,29 @@ fn of(repeats: &[Repeat], value: impl Fn(&Repeat) -> f64) -> Interval {
     mean(&repeats.iter().map(value).collect::<Vec<_>>())
 }
 
-/// The mean with its interval; without one where there is a single value.
+/// Of a share, which is not above 1.
+fn share(repeats: &[Repeat], value: impl Fn(&Repeat) -> f64) -> Interval {
+    at_most_one(of(repeats, value))
+}
+
+/// Student's t knows nothing of shares.
+pub(super) fn at_most_one(of: Interval) -> Interval {
+    Interval {
+        hi: of.hi.min(1.0),
+        ..of
+    }
+}
+
+/// The mean of what is never below 0, with its interval; without one where there is a single value.
 pub(super) fn mean(values: &[f64]) -> Interval {
+    let of = signed_mean(values);
+    Interval {
+        lo: of.lo.max(0.0),
+        ..of
+    }
+}
+
+fn signed_mean(values: &[f64]) -> Interval {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
     mean_interval(values).unwrap_or(Interval {
         value: mean,
@@ -162,7 +183,7 @@ fn quantile(repeats: &[Repeat], quantile: f64) -> Option<Interval> {
         Some(sorted.get(at.saturating_sub(1))?.max(1e-3).ln())
     };
     let logs: Vec<f64> = repeats.iter().filter_map(of_one).collect();
-    let log = mean(&logs);
+    let log = signed_mean(&logs);
     Some(Interval {
         value: log.value.exp(),
         lo: log.lo.exp(),

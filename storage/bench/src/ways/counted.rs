@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tierlab_protocol::via::ViaSet;
-use tierlab_storage::{Body, Object, ObjectPath, ReadMany, StorageError, Tier, TierInfo};
+use tierlab_storage::{Body, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 
 /// What reached a tier so far.
 #[derive(Debug, Default)]
@@ -16,6 +16,13 @@ pub(crate) struct Counts {
     pub(crate) requests: AtomicU64,
     /// Bytes that came for them, over-read included.
     pub(crate) wire_bytes: AtomicU64,
+}
+
+impl Counts {
+    fn add(&self, cost: &ReadCost) {
+        self.requests.fetch_add(u64::from(cost.requests), Ordering::Relaxed);
+        self.wire_bytes.fetch_add(cost.wire_bytes, Ordering::Relaxed);
+    }
 }
 
 /// A tier whose reads are counted.
@@ -47,14 +54,18 @@ impl Tier for Counted {
         self.tier.stat(path).await
     }
 
+    async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
+        self.counts.calls.fetch_add(1, Ordering::Relaxed);
+        // Not by way of `read_many`: a tier may have a better one for a single large range.
+        let read = self.tier.read(object, range).await?;
+        self.counts.add(&read.cost);
+        Ok(read)
+    }
+
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         self.counts.calls.fetch_add(1, Ordering::Relaxed);
         let read = self.tier.read_many(object, ranges).await?;
-        let cost = &read.cost;
-        self.counts
-            .requests
-            .fetch_add(u64::from(cost.requests), Ordering::Relaxed);
-        self.counts.wire_bytes.fetch_add(cost.wire_bytes, Ordering::Relaxed);
+        self.counts.add(&read.cost);
         Ok(read)
     }
 

@@ -25,7 +25,8 @@ pub(super) const COMPUTED_NOTE: &str = "The same traces, longer, one look-up aft
                                         included, so that more than 100 % is needed to hold all of it.";
 
 fn percent(of: &Interval) -> String {
-    let half = (of.hi - of.lo) / 2.0 * 100.0;
+    // The longer half: the other may be cut at 0 or 1.
+    let half = (of.hi - of.value).max(of.value - of.lo) * 100.0;
     match half >= 0.05 {
         true => format!("{:.1} % ±{half:.1}", of.value * 100.0),
         false => format!("{:.1} %", of.value * 100.0),
