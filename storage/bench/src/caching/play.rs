@@ -25,6 +25,7 @@ pub(super) struct Manner {
 /// How far it was at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Mark {
+    /// Begun, as calls of the origin are counted when they begin.
     pub(super) lookups: u64,
     pub(super) elapsed_s: f64,
     /// Calls that reached the origin.
@@ -84,7 +85,7 @@ impl Course {
             let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
             if ended.is_multiple_of(self.manner.mark_every) {
                 let mark = Mark {
-                    lookups: ended as u64,
+                    lookups: self.next.load(Ordering::Relaxed).min(self.rows.len()) as u64,
                     elapsed_s: self.began.elapsed().as_secs_f64(),
                     misses: self.misses(),
                 };

@@ -232,7 +232,7 @@ pub(super) fn findings(measured: &[Statement], computed: &[Computed], prices: Op
                 format!(", whose memory costs {}: {verdict}", usd(memory))
             });
             out.push(format!(
-                "{place}: {} saves most, {} a month for each GB{memory}",
+                "{place}: of the caches in memory {} saves most, {} a month for each GB{memory}",
                 one.name,
                 usd(saved)
             ));
@@ -245,7 +245,7 @@ pub(super) fn findings(measured: &[Statement], computed: &[Computed], prices: Op
             .iter()
             .filter(same)
             .max_by(|a, b| over_read(a).total_cmp(&over_read(b)));
-        if most.is_some_and(|most| std::ptr::eq(most, one)) && over_read(&one) > 1.0 {
+        if most.is_some_and(|most| std::ptr::eq(most, one)) && over_read(&one) > 1.1 {
             out.push(format!(
                 "{place}: {} reads {:.2} bytes of the origin for each that was asked for",
                 one.name,

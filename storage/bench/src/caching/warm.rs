@@ -5,6 +5,8 @@ use serde::Serialize;
 
 /// How near the final hit ratio is near enough, as a share of it.
 const NEAR: f64 = 0.05;
+/// Fewer hits than this are chance: there is nothing to become as good as.
+const LEAST: f64 = 0.01;
 
 /// How a cache warmed up.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -37,7 +39,7 @@ pub(super) fn warm_up(marks: &[Mark]) -> Warm {
     let (last, quarter) = (all[all.len() - 1], all[(all.len() - 1) * 3 / 4]);
     let final_hit_ratio = ratio(&quarter, &last).clamp(0.0, 1.0);
     let near = |at: &usize| ratio(&all[at.saturating_sub(2)], &all[*at]) >= final_hit_ratio * (1.0 - NEAR);
-    let first = (1..all.len()).find(near).filter(|_| final_hit_ratio > 0.0);
+    let first = (1..all.len()).find(near).filter(|_| final_hit_ratio >= LEAST);
     Warm {
         final_hit_ratio,
         after: first.map(|at| (all[at].lookups, all[at].elapsed_s)),

@@ -16,7 +16,7 @@ pub(super) struct Block {
 pub(super) const NOTE: &str = "hits: look-ups that asked nothing of the origin, ± half of the 95 % interval over the repeats, which begin with nothing \
                                cached; one that joins the fetch of another is a hit, though it waits for it. best: what Belady's MIN, which knows the \
                                future, would hit over the same look-ups in the same memory. p50, p99: of a look-up, service time at this depth, and the \
-                               factor that its 95 % interval reaches up and down; n/a: too few. requests, bytes: of the origin, for a look-up, and for a \
+                               factor that its 95 % interval reaches up and down; n/a: too few. requests, bytes/byte: of the origin, for a look-up, and for a \
                                byte that was asked for. warm: look-ups and time until it hits within 5 % as often as in the last quarter; -: it never \
                                hits. RAM sizes are memory, about 500 bytes of bookkeeping for each entry included.";
 pub(super) const COMPUTED_NOTE: &str = "The same traces, longer, one look-up after another. LRU: by stack distances (Mattson et al. 1970). TinyLFU: the server's \
@@ -58,7 +58,6 @@ fn row(one: &Statement, priced: bool) -> Vec<String> {
         time(one.p50_us.as_ref()),
         time(one.p99_us.as_ref()),
         digits3(one.origin_requests_per_lookup.value),
-        bytes_text(one.origin_bytes_per_lookup.value.round() as u64),
         digits3(one.origin_bytes_per_byte.value),
         warm,
         time_text(one.seconds.value * 1e6),
@@ -71,29 +70,31 @@ fn row(one: &Statement, priced: bool) -> Vec<String> {
 
 /// A table for each tier and law.
 pub(super) fn measured(kept: &Kept) -> Vec<Block> {
-    let mut header = vec![
-        "strategy",
-        "hits",
-        "best",
-        "p50",
-        "p99",
-        "requests",
-        "bytes",
-        "bytes/byte",
-        "warm",
-        "took",
-    ];
-    let priced = kept.prices.is_some();
-    if priced {
-        header.push("saves/GB·month");
-    }
     let mut blocks: Vec<Block> = Vec::new();
     for one in &kept.measured {
         let title = format!("{}, {}", one.tier, one.law);
+        let priced = kept
+            .prices
+            .as_ref()
+            .is_some_and(|prices| prices.tiers.contains_key(&one.tier));
+        let mut header = vec![
+            "strategy",
+            "hits",
+            "best",
+            "p50",
+            "p99",
+            "requests",
+            "bytes/byte",
+            "warm",
+            "took",
+        ];
+        if priced {
+            header.push("saves/GB·month");
+        }
         if blocks.last().is_none_or(|block| block.title != title) {
             blocks.push(Block {
                 title,
-                header: header.clone(),
+                header,
                 rows: Vec::new(),
             });
         }
