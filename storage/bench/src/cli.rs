@@ -1,6 +1,6 @@
 //! The command line. In: arguments. Out: which of the commands, with its options.
 
-use crate::{calibrate, doctor, layouts, runner, single};
+use crate::{caching, calibrate, doctor, layouts, runner, single};
 use clap::{Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
@@ -38,6 +38,17 @@ against them, and all is removed at the end. Rounds go through tiers and layouts
 Examples:
   tierlab-storage-bench layouts configs/storage/layouts.toml --scratch /data
   tierlab-storage-bench layouts configs/storage/layouts.toml --rows 5000 --repeats 3 --out results/layouts
+
+Exit codes: 0 success, 2 bad usage or plan, 1 anything else, an interrupt included.";
+
+const AFTER_CACHING: &str = "\
+The table is made of a seed and lies on each tier as one object. Each repeat begins with nothing cached, goes through the same code as the
+server's, and holds every row against the table; all is removed at the end. Rounds go through tiers, laws and strategies in an order drawn anew.
+Hit ratios of LRU and of the best possible policy are computed of the same traces.
+
+Examples:
+  tierlab-storage-bench caching configs/storage/caching.toml --scratch /data
+  tierlab-storage-bench caching configs/storage/caching.toml --lookups 2000 --repeats 3 --out results/caching
 
 Exit codes: 0 success, 2 bad usage or plan, 1 anything else, an interrupt included.";
 
@@ -89,6 +100,9 @@ pub(crate) enum Command {
     /// Measure what a layout does to reads: one table as files, shards, Parquet and rows, looked up and scanned on each tier
     #[command(after_help = AFTER_LAYOUTS)]
     Layouts(layouts::Options),
+    /// Measure what caches do for look-ups: none, in memory, staged on disk and both, on each tier, beside the best possible policy
+    #[command(after_help = AFTER_CACHING)]
+    Caching(caching::Options),
     /// Record a tier into a profile that `emulated.profile` replays anywhere
     #[command(after_help = AFTER_CALIBRATE)]
     Calibrate(calibrate::Options),
@@ -113,6 +127,8 @@ mod tests {
             Some(Command::Run(_))
         ));
         assert!(parse("b --tier x run plan.toml").is_err());
+        let caching = parse("b caching plan.toml --lookups 9").unwrap().command;
+        assert!(matches!(caching, Some(Command::Caching(_))));
         let calibrate = parse("b calibrate --tier x --out p.toml --place here --depths 1,2").unwrap();
         assert!(matches!(calibrate.command, Some(Command::Calibrate(_))));
         assert!(parse("b calibrate --tier x --out p.toml").is_err() && parse("b doctor --set a=1").is_err());

@@ -1,5 +1,6 @@
 //! `tierlab-storage-bench`: what a tier does to reads. Parses the command line, runs one of its commands, tells how it ended.
 
+mod caching;
 mod calibrate;
 mod chance;
 mod cli;
@@ -9,7 +10,6 @@ mod drive;
 mod layouts;
 mod machine;
 mod peers;
-mod picker;
 mod plan;
 mod record;
 mod report;
@@ -51,6 +51,7 @@ fn command(cli: &Cli) -> Result<()> {
     match (&cli.command, &cli.single) {
         (Some(Command::Run(options)), _) => runner::run(options),
         (Some(Command::Layouts(options)), _) => layouts::run(options),
+        (Some(Command::Caching(options)), _) => caching::run(options),
         (Some(Command::Calibrate(options)), _) => calibrate::call(options),
         (Some(Command::Doctor(options)), _) => doctor::call(options),
         (None, Some(options)) => single::call(options),

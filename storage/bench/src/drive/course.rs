@@ -4,7 +4,7 @@
 use super::schedule::due_times;
 use super::tally::{Faults, Tally};
 use crate::chance::Random;
-use crate::picker::{Pick, Picker};
+use crate::chance::{Pick, Picker};
 use crate::plan::{Access, Point};
 use crate::stop::Stop;
 use anyhow::Result;

@@ -1,7 +1,6 @@
 //! One point by flags: how fast one tier reads. In: flags. Out: a report on standard output. What the scripts that hold
 //! the tiers beside their peers use; a plan of many points is in [`crate::plan`].
 
-mod counted;
 mod idle;
 mod measure;
 mod object;
@@ -10,8 +9,8 @@ mod report;
 
 pub(crate) use options::Options;
 
+use crate::ways::Counted;
 use anyhow::{Context, Result};
-use counted::Counted;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tierlab_storage::wrappers::{Cache, StorageMetrics};
@@ -46,7 +45,7 @@ async fn run(options: &Options) -> Result<()> {
         None => tier,
         Some(cache) => {
             let counted = Counted::new(tier);
-            counter = Some(counted.counter());
+            counter = Some(counted.counts());
             let tier = Arc::new(counted);
             let metrics = StorageMetrics::register(&prometheus::Registry::new())?;
             Arc::new(Cache::new(tier, cache, metrics.cache(config.kind()))?)
@@ -61,7 +60,7 @@ async fn run(options: &Options) -> Result<()> {
     }
     let subject = object::prepare(&tier, options).await?;
     let measured = measure::run(&tier, &subject, &workload).await;
-    let tier_reads = counter.map(|counter| counter.load(Ordering::Relaxed));
+    let tier_reads = counter.map(|counts| counts.calls.load(Ordering::Relaxed));
     let idle_cpu_share = match &measured {
         Ok(measured) if !measured.interrupted && !workload.idle.is_zero() => {
             Some(idle::cpu_share(workload.idle).await?)

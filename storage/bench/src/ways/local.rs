@@ -2,8 +2,8 @@
 //! pick. Out: the bytes, checked. Each caller is a thread of its own with its own buffer.
 
 use super::map::Map;
+use crate::chance::Pick;
 use crate::content::Data;
-use crate::picker::Pick;
 use anyhow::{Context, Result, ensure};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::{File, OpenOptions};

@@ -1,8 +1,10 @@
 //! The ways of getting bytes that are held beside each other: through a tier, and by the usual calls for a local file.
 
+mod counted;
 mod local;
 mod map;
 mod through_tier;
 
+pub(crate) use counted::{Counted, Counts};
 pub(crate) use local::{Kind, LocalCaller, drop_cache, warm};
 pub(crate) use through_tier::ThroughTier;

@@ -1,8 +1,8 @@
 //! Accesses through a tier. In: a pick. Out: the bytes, checked, and what they cost. A write is a whole object, because that
 //! is what tiers write.
 
+use crate::chance::Pick;
 use crate::content::Data;
-use crate::picker::Pick;
 use anyhow::{Context, Result, ensure};
 use std::sync::Arc;
 use std::time::Instant;

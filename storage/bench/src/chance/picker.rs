@@ -1,8 +1,8 @@
 //! Which bytes a call is about. In: a point, random numbers. Out: a file and a range of it. The same seed gives each caller
 //! the same accesses, whatever way they go.
 
-use crate::chance::Random;
-use crate::chance::Zipf;
+use super::random::Random;
+use super::zipf::Zipf;
 use crate::plan::{Access, Operation, Pattern, Point};
 use anyhow::Result;
 use std::sync::atomic::{AtomicU64, Ordering};

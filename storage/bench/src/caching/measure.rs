@@ -1,0 +1,238 @@
+//! One tier with the table on it, looked up through one strategy after another. In: a tier's config. Out: repeats, each of which began with
+//! nothing cached, and every row of which was held against the table.
+
+use super::asked::Asked;
+use super::made::Table;
+use super::play::{Manner, play};
+use super::policies::min_hits;
+use super::strategy::{Ram, Strategy, Unit};
+use super::warm::{Warm, warm_up};
+use crate::stop::Stop;
+use crate::ways::{Counted, Counts};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tierlab_storage::wrappers::CacheConfig;
+use tierlab_storage::wrappers::{Role, Staged, StagedConfig, StorageMetrics, compose};
+use tierlab_storage::{Body, Object, ObjectPath, Tier, TierConfig, TierInfo};
+use tokio::runtime::Runtime;
+
+/// Marks on the way of a trace: twenty, so that a stretch between two of them has enough look-ups to say how often they hit.
+const MARKS: usize = 20;
+
+/// A tier on a runtime of its own.
+pub(super) struct Sitting {
+    runtime: Runtime,
+    origin: Arc<dyn Tier>,
+    counts: Arc<Counts>,
+    object: Object,
+    /// Of a local tier, removed when this is dropped.
+    root: Option<tempfile::TempDir>,
+    /// Where staged copies go, removed with this.
+    stages: tempfile::TempDir,
+    /// What the tier says of itself.
+    pub(super) notes: Vec<String>,
+}
+
+/// What a repeat of one strategy took.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Repeat {
+    pub(super) lookups: u64,
+    /// Look-ups of the trace that time did not suffice for.
+    pub(super) left_out: u64,
+    pub(super) elapsed_s: f64,
+    #[serde(skip)]
+    pub(super) latencies_us: Vec<f64>,
+    /// Look-ups that had to ask the origin.
+    pub(super) misses: u64,
+    pub(super) origin_requests: u64,
+    pub(super) origin_bytes: u64,
+    pub(super) asked_bytes: u64,
+    pub(super) warm: Warm,
+    /// Hits of the best possible policy over the same look-ups, for a cache in memory alone.
+    pub(super) min_hits: Option<u64>,
+}
+
+impl Sitting {
+    pub(super) fn open(name: &str, config: &TierConfig, asked: &Asked, table: &Table) -> Result<Self> {
+        let mut config = config.clone();
+        let root = crate::runner::local_root(name, &mut config, asked.scratch.as_deref())?;
+        let stages = stages_folder(asked.scratch.as_deref())?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        let runtime = runtime.context("cannot start a runtime")?;
+        let opened = runtime.block_on(async {
+            let tier = tierlab_storage::open(&config).await?;
+            let path = ObjectPath::new(&format!("caching-{}/table", std::process::id()))?;
+            let object = tier.put(&path, Body::Bytes(table.bytes.clone())).await?;
+            anyhow::Ok((tier, object))
+        });
+        let (tier, object) = opened.with_context(|| format!("tier `{name}`"))?;
+        let notes = notes(&tier.info());
+        let counted = Counted::new(tier);
+        Ok(Self {
+            runtime,
+            counts: counted.counts(),
+            origin: Arc::new(counted),
+            object,
+            root,
+            stages,
+            notes,
+        })
+    }
+
+    pub(super) fn root(&self) -> Option<&Path> {
+        self.root.as_ref().map(tempfile::TempDir::path)
+    }
+
+    /// Plays a trace through a strategy that has nothing yet.
+    pub(super) fn measure(
+        &self,
+        strategy: Strategy,
+        asked: &Asked,
+        table: &Table,
+        rows: &Arc<Vec<u32>>,
+        stop: &Stop,
+    ) -> Result<Repeat> {
+        let stage_folder = self.stages.path().join("stage");
+        let measured = self.runtime.block_on(async {
+            let metrics = StorageMetrics::unscraped()?;
+            let tier = self.wrapped(strategy, asked, table, &stage_folder, &metrics).await?;
+            let manner = Manner {
+                depth: asked.depth,
+                longest: asked.longest,
+                mark_every: (rows.len() / MARKS).max(1),
+                stop: stop.clone(),
+            };
+            let load = || {
+                let of = &self.counts;
+                (
+                    of.requests.load(Ordering::Relaxed),
+                    of.wire_bytes.load(Ordering::Relaxed),
+                )
+            };
+            let before = load();
+            let place = (tier, self.object.clone());
+            let played = play(place, table, rows.clone(), &manner, &self.counts).await?;
+            let after = load();
+            let lookups = played.latencies_us.len() as u64;
+            anyhow::Ok(Repeat {
+                lookups,
+                left_out: rows.len() as u64 - lookups,
+                elapsed_s: played.elapsed_s,
+                misses: played.misses.min(lookups),
+                origin_requests: after.0 - before.0,
+                origin_bytes: after.1 - before.1,
+                asked_bytes: lookups * table.row_bytes,
+                warm: warm_up(&played.marks),
+                min_hits: best(strategy, table, &rows[..played.latencies_us.len()]),
+                latencies_us: played.latencies_us,
+            })
+        });
+        if stage_folder.exists() {
+            let removed = std::fs::remove_dir_all(&stage_folder);
+            removed.with_context(|| format!("cannot remove {}", stage_folder.display()))?;
+        }
+        measured
+    }
+
+    /// The tier as a server with this strategy would read it: `cache(metered(staged(origin)))`.
+    async fn wrapped(
+        &self,
+        strategy: Strategy,
+        asked: &Asked,
+        table: &Table,
+        folder: &Path,
+        metrics: &StorageMetrics,
+    ) -> Result<Arc<dyn Tier>> {
+        let table_bytes = table.bytes.len() as u64;
+        let mut tier = self.origin.clone();
+        if let Some(share) = strategy.staged() {
+            let config = StagedConfig {
+                root: folder.to_owned(),
+                capacity_bytes: ((share * table_bytes as f64) as u64).max(2 * asked.staged_block_bytes),
+                block_bytes: asked.staged_block_bytes,
+                queue_depth: 128,
+                direct: true,
+            };
+            tier = Arc::new(Staged::open(tier, &config, metrics.staged(self.origin.info().kind)).await?);
+        }
+        let cache = strategy.ram();
+        let cache = cache.map_or_else(CacheConfig::off, |ram| ram.config(table_bytes, table.row_bytes));
+        Ok(compose(tier, Role::Feature, &cache, metrics)?)
+    }
+
+    /// Removes all that was written.
+    pub(super) fn remove(self) -> Result<()> {
+        let removed = self.runtime.block_on(self.origin.delete(&self.object.path));
+        removed.context("cannot remove what was written")
+    }
+}
+
+/// What MIN would hit in a cache of the same memory. A copy on disk below has misses of its own, which it does not answer for.
+fn best(strategy: Strategy, table: &Table, rows: &[u32]) -> Option<u64> {
+    let Strategy::Ram(ram) = strategy else { return None };
+    let config = ram.config(table.bytes.len() as u64, table.row_bytes);
+    Some(min_hits(&units(&ram, table, rows), config.most_blocks()))
+}
+
+/// The parts of the table that a cache with such units would be asked for.
+pub(super) fn units(ram: &Ram, table: &Table, rows: &[u32]) -> Vec<u32> {
+    let rows_of = match ram.unit {
+        Unit::Row => 1,
+        Unit::Block(bytes) => (bytes / table.row_bytes).max(1) as u32,
+    };
+    rows.iter().map(|row| row / rows_of).collect()
+}
+
+/// The hit ratio of the real cache, its own code included, over a tier in memory: nothing else than the policy decides it.
+///
+/// # Errors
+/// A size that the cache refuses.
+pub(super) fn through_the_cache(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, stop: &Stop) -> Result<u64> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let memory = tierlab_storage::open(&TierConfig::Memory { root: None }).await?;
+        let object = memory
+            .put(&ObjectPath::new("table")?, Body::Bytes(table.bytes.clone()))
+            .await?;
+        let config = ram.config(table.bytes.len() as u64, table.row_bytes);
+        let memory = Counted::new(memory);
+        let counts = memory.counts();
+        let tier = compose(Arc::new(memory), Role::Feature, &config, &StorageMetrics::unscraped()?)?;
+        // One after another: the order of the trace is the order in which the cache sees it.
+        let manner = Manner {
+            depth: 1,
+            longest: Duration::from_secs(600),
+            mark_every: rows.len().max(1),
+            stop: stop.clone(),
+        };
+        let played = play((tier, object), table, rows.clone(), &manner, &counts).await?;
+        Ok(played.latencies_us.len() as u64 - played.misses)
+    })
+}
+
+fn stages_folder(scratch: Option<&Path>) -> Result<tempfile::TempDir> {
+    let parent: PathBuf = scratch.map_or_else(std::env::temp_dir, Path::to_owned);
+    let made = tempfile::Builder::new()
+        .prefix("tierlab-storage-bench-stages-")
+        .tempdir_in(&parent);
+    made.with_context(|| {
+        format!(
+            "cannot make a folder for staged copies in {}: it must be there and writable; choose another by --scratch",
+            parent.display()
+        )
+    })
+}
+
+/// What a tier says of itself, and whether its origin is only a stand-in on this machine.
+fn notes(info: &TierInfo) -> Vec<String> {
+    let mut notes = crate::runner::notes_of(info);
+    let here = ["127.0.0.1", "localhost", "[::1]"];
+    if here.iter().any(|here| info.location.contains(here)) {
+        notes.push("embedded origin: it runs on this machine, and no network lies between".to_owned());
+    }
+    notes
+}

@@ -1,0 +1,155 @@
+//! A trace, looked up. In: a tier, where the table lies on it, rows in order. Out: what each look-up took, and how misses went on. Callers take
+//! the next row as soon as their last one has come: a closed loop, whose latencies are service times.
+
+use super::made::Table;
+use crate::stop::Stop;
+use crate::ways::Counts;
+use anyhow::{Context, Result, ensure};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tierlab_storage::{Object, Tier};
+
+/// How a trace is played.
+#[derive(Clone)]
+pub(super) struct Manner {
+    /// Callers.
+    pub(super) depth: usize,
+    /// After this no look-up begins.
+    pub(super) longest: Duration,
+    /// Look-ups from one mark to the next.
+    pub(super) mark_every: usize,
+    pub(super) stop: Stop,
+}
+
+/// How far it was at one moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Mark {
+    /// Begun, as calls of the origin are counted when they begin.
+    pub(super) lookups: u64,
+    pub(super) elapsed_s: f64,
+    /// Calls that reached the origin.
+    pub(super) misses: u64,
+}
+
+/// What was seen.
+#[derive(Debug)]
+pub(super) struct Played {
+    pub(super) latencies_us: Vec<f64>,
+    pub(super) elapsed_s: f64,
+    pub(super) misses: u64,
+    pub(super) marks: Vec<Mark>,
+}
+
+/// What the callers share.
+struct Course {
+    tier: Arc<dyn Tier>,
+    object: Object,
+    table: Table,
+    rows: Arc<Vec<u32>>,
+    manner: Manner,
+    began: Instant,
+    next: AtomicUsize,
+    ended: AtomicUsize,
+    origin: Arc<Counts>,
+    /// Its calls before this trace.
+    calls_before: u64,
+    failed: AtomicBool,
+    marks: Mutex<Vec<Mark>>,
+}
+
+impl Course {
+    fn misses(&self) -> u64 {
+        self.origin.calls.load(Ordering::Relaxed) - self.calls_before
+    }
+
+    async fn call(&self) -> Result<Vec<f64>> {
+        let mut latencies = Vec::new();
+        loop {
+            let over = self.manner.stop.is_asked()
+                || self.failed.load(Ordering::Relaxed)
+                || self.began.elapsed() >= self.manner.longest;
+            let next = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(&row) = self.rows.get(next).filter(|_| !over) else {
+                return Ok(latencies);
+            };
+            let asked = Instant::now();
+            let read = self.tier.read(&self.object, self.table.range(row)).await;
+            let took = asked.elapsed();
+            let read = read.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))?;
+            if read.bytes != self.table.row(row) {
+                self.failed.store(true, Ordering::Relaxed);
+                anyhow::bail!("row {row}: other bytes than were written");
+            }
+            latencies.push(took.as_secs_f64() * 1e6);
+            let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
+            if ended.is_multiple_of(self.manner.mark_every) {
+                let mark = Mark {
+                    lookups: self.next.load(Ordering::Relaxed).min(self.rows.len()) as u64,
+                    elapsed_s: self.began.elapsed().as_secs_f64(),
+                    misses: self.misses(),
+                };
+                self.marks.lock().unwrap_or_else(PoisonError::into_inner).push(mark);
+            }
+        }
+    }
+}
+
+/// Plays a trace through a tier. `origin` counts what of it reaches the origin: each look-up is within one entry of any cache, so a call there is a
+/// miss, and a look-up that joins the fetch of another is none, though it waits.
+///
+/// # Errors
+/// A read that fails, bytes that are not those of the table, or not one look-up in all the time.
+pub(super) async fn play(
+    (tier, object): (Arc<dyn Tier>, Object),
+    table: &Table,
+    rows: Arc<Vec<u32>>,
+    manner: &Manner,
+    origin: &Arc<Counts>,
+) -> Result<Played> {
+    let course = Arc::new(Course {
+        tier,
+        object,
+        table: table.clone(),
+        rows,
+        manner: manner.clone(),
+        began: Instant::now(),
+        next: AtomicUsize::new(0),
+        ended: AtomicUsize::new(0),
+        origin: origin.clone(),
+        calls_before: origin.calls.load(Ordering::Relaxed),
+        failed: AtomicBool::new(false),
+        marks: Mutex::default(),
+    });
+    let callers: Vec<_> = (0..manner.depth)
+        .map(|_| {
+            let course = course.clone();
+            tokio::spawn(async move { course.call().await })
+        })
+        .collect();
+    let mut latencies_us = Vec::new();
+    let mut failure = None;
+    for caller in callers {
+        match caller.await.context("a caller panicked")? {
+            Ok(own) => latencies_us.extend(own),
+            Err(error) => failure = Some(error),
+        }
+    }
+    let elapsed_s = course.began.elapsed().as_secs_f64();
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    ensure!(
+        !latencies_us.is_empty() || manner.stop.is_asked(),
+        "not one look-up ended in {:.0} s",
+        manner.longest.as_secs_f64()
+    );
+    let mut marks = course.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    marks.sort_by_key(|mark| mark.lookups);
+    Ok(Played {
+        latencies_us,
+        elapsed_s,
+        misses: course.misses(),
+        marks,
+    })
+}

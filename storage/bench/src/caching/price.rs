@@ -1,0 +1,182 @@
+//! What a cache saves. In: the project's price file, what reached the origin with a cache and without. Out: dollars a month for each GB of the
+//! cache. A GB is 2^30 bytes and a month 730 hours, as in the price file.
+
+use crate::plan::{Size, bad_usage};
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const GIB: f64 = (1_u64 << 30) as f64;
+const HOURS_A_MONTH: f64 = 730.0;
+
+/// `[price]` of a plan.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPrice {
+    /// The price file, from the plan's folder.
+    file: PathBuf,
+    /// Look-ups a second, all day.
+    lookups_per_s: f64,
+    /// The table that the measured one stands for: hit ratios at the same shares of it are taken to be the same.
+    table: Size,
+}
+
+/// The price file, as far as a cache changes what is paid. `tierlab-loadgen` holds the whole file to its rules.
+#[derive(Debug, Deserialize)]
+struct File {
+    memory: Option<Memory>,
+    #[serde(default)]
+    storage: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Memory {
+    usd_per_gib_hour: f64,
+    #[serde(flatten)]
+    source: Source,
+}
+
+#[derive(Debug, Deserialize)]
+struct Entry {
+    #[serde(default)]
+    usd_per_1000_get_requests: f64,
+    #[serde(default)]
+    usd_per_gb_read: f64,
+    #[serde(default)]
+    usd_per_gb_cross_zone: f64,
+    #[serde(flatten)]
+    source: Source,
+}
+
+#[derive(Debug, Deserialize)]
+struct Source {
+    region: Option<String>,
+    as_of: Option<String>,
+    checked: Option<bool>,
+    source: Option<String>,
+}
+
+impl Source {
+    fn text(&self) -> String {
+        let known = |part: &Option<String>| part.clone().unwrap_or_else(|| "unknown".to_owned());
+        let unchecked = if self.checked == Some(true) {
+            ""
+        } else {
+            ", not checked"
+        };
+        format!(
+            "{}, {}{unchecked}, {}",
+            known(&self.region),
+            known(&self.as_of),
+            known(&self.source)
+        )
+    }
+}
+
+/// What reading from a tier costs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct TierPrice {
+    pub(super) usd_per_request: f64,
+    pub(super) usd_per_byte: f64,
+}
+
+/// The prices of a run.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Prices {
+    pub(super) lookups_per_s: f64,
+    pub(super) table_bytes: u64,
+    /// Dollars a month for a GB of memory; none where the file does not say.
+    pub(super) usd_per_gb_month_of_memory: Option<f64>,
+    /// Of the tiers that name a price.
+    pub(super) tiers: BTreeMap<String, TierPrice>,
+    /// Region, month and source of each.
+    pub(super) sources: Vec<String>,
+}
+
+impl Prices {
+    /// Reads what a plan in `folder` names; `entries` are the tiers' `price`s.
+    ///
+    /// # Errors
+    /// The file and the key, and what it should be.
+    pub(super) fn read(
+        plan: &str,
+        folder: &Path,
+        raw: &RawPrice,
+        entries: &BTreeMap<String, Option<String>>,
+    ) -> Result<Self> {
+        if !(1e-6..=1e9).contains(&raw.lookups_per_s) || raw.table.0 == 0 {
+            return Err(bad_usage(
+                plan,
+                "price: lookups_per_s from 1e-6 to 1e9, and table above 0",
+            ));
+        }
+        let path = folder.join(&raw.file);
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(&path).map_err(|e| bad_usage(&name, &format!("cannot be read: {e}")))?;
+        let file: File = toml::from_str(&text).map_err(|e| bad_usage(&name, e.to_string().trim_end()))?;
+        let mut tiers = BTreeMap::new();
+        let mut sources = Vec::new();
+        for (tier, entry) in entries.iter().filter_map(|(tier, entry)| Some((tier, entry.as_ref()?))) {
+            let Some(price) = file.storage.get(entry) else {
+                let known: Vec<&str> = file.storage.keys().map(String::as_str).collect();
+                let why = format!(
+                    "tiers.{tier}.price: {name} has no [storage.{entry}]; it has {}",
+                    known.join(", ")
+                );
+                return Err(bad_usage(plan, &why));
+            };
+            let own = TierPrice {
+                usd_per_request: price.usd_per_1000_get_requests / 1000.0,
+                usd_per_byte: (price.usd_per_gb_read + price.usd_per_gb_cross_zone) / GIB,
+            };
+            tiers.insert(tier.clone(), own);
+            sources.push(format!("{tier}: {entry}, {}", price.source.text()));
+        }
+        if let Some(memory) = &file.memory {
+            sources.push(format!("memory: {}", memory.source.text()));
+        }
+        Ok(Self {
+            lookups_per_s: raw.lookups_per_s,
+            table_bytes: raw.table.0,
+            usd_per_gb_month_of_memory: file.memory.map(|memory| memory.usd_per_gib_hour * HOURS_A_MONTH),
+            tiers,
+            sources,
+        })
+    }
+
+    /// Dollars a month that a cache of `share` of the table saves for each of its GB, without what its memory costs. `requests` and `bytes` are
+    /// those of the origin for a look-up, without the cache and with it.
+    pub(super) fn saved(&self, tier: &str, share: f64, requests: (f64, f64), bytes: (f64, f64)) -> Option<f64> {
+        let price = self.tiers.get(tier)?;
+        let lookups = self.lookups_per_s * 3600.0 * HOURS_A_MONTH;
+        let each = (requests.0 - requests.1) * price.usd_per_request + (bytes.0 - bytes.1) * price.usd_per_byte;
+        Some(lookups * each / (share * self.table_bytes as f64 / GIB))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dollars_by_hand() {
+        let price = TierPrice {
+            usd_per_request: 4e-7,
+            usd_per_byte: 0.01 / GIB,
+        };
+        let prices = Prices {
+            lookups_per_s: 1000.0,
+            table_bytes: 64 << 30,
+            usd_per_gb_month_of_memory: None,
+            tiers: BTreeMap::from([("s3".to_owned(), price)]),
+            sources: Vec::new(),
+        };
+        // 2.628e9 look-ups a month, half a request of 4e-7 less for each, over 6.4 GB; no bytes saved.
+        let saved = prices.saved("s3", 0.1, (1.0, 0.5), (512.0, 512.0)).unwrap();
+        assert!((saved - 2.628e9 * 0.5 * 4e-7 / 6.4).abs() < 1e-9, "{saved}");
+        // A block of 4 KiB for every miss brings more bytes than no cache: that costs.
+        assert!(prices.saved("s3", 0.1, (1.0, 1.0), (512.0, 2048.0)).unwrap() < 0.0);
+        assert_eq!(prices.saved("disk", 0.1, (1.0, 0.0), (1.0, 0.0)), None);
+    }
+}

@@ -1,0 +1,268 @@
+//! From repeats to statements. In: what each repeat took. Out: figures with intervals of 95 % over the repeats. Pure.
+
+use super::measure::Repeat;
+use super::price::Prices;
+use super::strategy::{Ram, Strategy, share_text};
+use super::trace::Law;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use tierlab_analysis::record::Interval;
+use tierlab_analysis::statistics::percentile::{LEAST_TIME, is_printable};
+use tierlab_analysis::statistics::sections::mean_interval;
+
+/// A tier by name, a law and a strategy by their numbers in the plan.
+pub(super) type Place = (String, usize, usize);
+
+/// One strategy on one tier under one law.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Statement {
+    pub(super) tier: String,
+    pub(super) law: Law,
+    pub(super) strategy: Strategy,
+    pub(super) name: String,
+    pub(super) repeats: usize,
+    pub(super) lookups: u64,
+    /// Look-ups that time did not suffice for.
+    pub(super) left_out: u64,
+    pub(super) hit_ratio: Interval,
+    /// Of the best possible policy in the same memory, over the same look-ups.
+    pub(super) best_hit_ratio: Option<Interval>,
+    /// Among the last quarter of the look-ups.
+    pub(super) final_hit_ratio: Interval,
+    /// Of a look-up; none: too few of them.
+    pub(super) p50_us: Option<Interval>,
+    pub(super) p99_us: Option<Interval>,
+    pub(super) origin_requests_per_lookup: Interval,
+    pub(super) origin_bytes_per_lookup: Interval,
+    /// Bytes that came from the origin over those asked for.
+    pub(super) origin_bytes_per_byte: Interval,
+    /// Medians of the repeats that became warm, and how many did.
+    pub(super) warm_after_lookups: Option<f64>,
+    pub(super) warm_after_s: Option<f64>,
+    pub(super) warm_repeats: usize,
+    pub(super) seconds: Interval,
+    pub(super) saved_usd_per_gb_month: Option<f64>,
+}
+
+/// Hit ratios of one size of a cache, computed.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Computed {
+    pub(super) law: Law,
+    pub(super) ram: Ram,
+    pub(super) unit: String,
+    pub(super) entries: u64,
+    /// Keys of the traces, which at least miss once; the mean of the rounds.
+    pub(super) distinct: f64,
+    pub(super) lru: Interval,
+    /// Of the server's own cache, over a tier in memory.
+    pub(super) tiny_lfu: Interval,
+    pub(super) min: Interval,
+}
+
+/// Everything that was measured: by tier, by law, by strategy.
+pub(super) fn statements(
+    repeats: &BTreeMap<Place, Vec<Repeat>>,
+    laws: &[Law],
+    strategies: &[Strategy],
+    prices: Option<&Prices>,
+) -> Vec<Statement> {
+    let none = strategies.iter().position(|one| *one == Strategy::None);
+    let statement = |(place, own): (&Place, &Vec<Repeat>)| {
+        let (tier, law, at) = place;
+        let strategy = strategies[*at];
+        let baseline = none.and_then(|none| repeats.get(&(tier.clone(), *law, none)));
+        // Over a staged copy it is the copy that saves most, and its disk costs something else.
+        let ram = strategy.ram().filter(|_| strategy.staged().is_none());
+        let saved = ram.zip(baseline).and_then(|(ram, baseline)| {
+            let requests = (value(baseline, requests), value(own, requests));
+            let bytes = (value(baseline, bytes), value(own, bytes));
+            prices?.saved(tier, ram.share, requests, bytes)
+        });
+        let warm: Vec<(u64, f64)> = own.iter().filter_map(|repeat| repeat.warm.after).collect();
+        Statement {
+            tier: tier.clone(),
+            law: laws[*law],
+            strategy,
+            name: strategy.to_string(),
+            repeats: own.len(),
+            lookups: own.iter().map(|repeat| repeat.lookups).sum(),
+            left_out: own.iter().map(|repeat| repeat.left_out).sum(),
+            hit_ratio: share(own, |repeat| 1.0 - repeat.misses as f64 / asked(repeat)),
+            best_hit_ratio: own[0]
+                .min_hits
+                .map(|_| share(own, |repeat| repeat.min_hits.unwrap_or(0) as f64 / asked(repeat))),
+            final_hit_ratio: share(own, |repeat| repeat.warm.final_hit_ratio),
+            p50_us: quantile(own, 0.5),
+            p99_us: quantile(own, 0.99),
+            origin_requests_per_lookup: of(own, requests),
+            origin_bytes_per_lookup: of(own, bytes),
+            origin_bytes_per_byte: of(own, |repeat| {
+                repeat.origin_bytes as f64 / repeat.asked_bytes.max(1) as f64
+            }),
+            warm_after_lookups: median(warm.iter().map(|warm| warm.0 as f64).collect()),
+            warm_after_s: median(warm.iter().map(|warm| warm.1).collect()),
+            warm_repeats: warm.len(),
+            seconds: of(own, |repeat| repeat.elapsed_s),
+            saved_usd_per_gb_month: saved,
+        }
+    };
+    repeats.iter().map(statement).collect()
+}
+
+fn asked(repeat: &Repeat) -> f64 {
+    repeat.lookups.max(1) as f64
+}
+
+fn requests(repeat: &Repeat) -> f64 {
+    repeat.origin_requests as f64 / asked(repeat)
+}
+
+fn bytes(repeat: &Repeat) -> f64 {
+    repeat.origin_bytes as f64 / asked(repeat)
+}
+
+fn value(repeats: &[Repeat], value: fn(&Repeat) -> f64) -> f64 {
+    of(repeats, value).value
+}
+
+fn of(repeats: &[Repeat], value: impl Fn(&Repeat) -> f64) -> Interval {
+    mean(&repeats.iter().map(value).collect::<Vec<_>>())
+}
+
+/// Of a share, which is not above 1.
+fn share(repeats: &[Repeat], value: impl Fn(&Repeat) -> f64) -> Interval {
+    at_most_one(of(repeats, value))
+}
+
+/// Student's t knows nothing of shares.
+pub(super) fn at_most_one(of: Interval) -> Interval {
+    Interval {
+        hi: of.hi.min(1.0),
+        ..of
+    }
+}
+
+/// The mean of what is never below 0, with its interval; without one where there is a single value.
+pub(super) fn mean(values: &[f64]) -> Interval {
+    let of = signed_mean(values);
+    Interval {
+        lo: of.lo.max(0.0),
+        ..of
+    }
+}
+
+fn signed_mean(values: &[f64]) -> Interval {
+    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    mean_interval(values).unwrap_or(Interval {
+        value: mean,
+        lo: mean,
+        hi: mean,
+    })
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let (low, high) = (
+        values.get(values.len().saturating_sub(1) / 2)?,
+        values.get(values.len() / 2)?,
+    );
+    Some(f64::midpoint(*low, *high))
+}
+
+/// A percentile of each repeat, and their geometric mean with its interval: repeats differ by factors. None where all of them together have too
+/// few look-ups for it.
+fn quantile(repeats: &[Repeat], quantile: f64) -> Option<Interval> {
+    let samples: usize = repeats.iter().map(|repeat| repeat.latencies_us.len()).sum();
+    if !is_printable(quantile, samples as u64, repeats.len(), LEAST_TIME) {
+        return None;
+    }
+    let of_one = |repeat: &Repeat| {
+        let mut sorted = repeat.latencies_us.clone();
+        sorted.sort_by(f64::total_cmp);
+        let at = (quantile * sorted.len() as f64).ceil() as usize;
+        Some(sorted.get(at.saturating_sub(1))?.max(1e-3).ln())
+    };
+    let logs: Vec<f64> = repeats.iter().filter_map(of_one).collect();
+    let log = signed_mean(&logs);
+    Some(Interval {
+        value: log.value.exp(),
+        lo: log.lo.exp(),
+        hi: log.hi.exp(),
+    })
+}
+
+/// What the run says, in sentences.
+pub(super) fn findings(measured: &[Statement], computed: &[Computed], prices: Option<&Prices>) -> Vec<String> {
+    let mut out = Vec::new();
+    let percent = |of: f64| format!("{:.1} %", of * 100.0);
+    for one in computed.iter().filter(|one| one.min.value > 0.0) {
+        // One sentence for a law and a unit: where the real cache is furthest from the best.
+        let gap = |one: &Computed| one.min.value - one.tiny_lfu.value;
+        let same = |other: &&Computed| other.law == one.law && other.ram.unit == one.ram.unit;
+        let worst = computed.iter().filter(same).max_by(|a, b| gap(a).total_cmp(&gap(b)));
+        if worst.is_some_and(|worst| std::ptr::eq(worst, one)) {
+            out.push(format!(
+                "{}, {}: the server's policy is furthest from the best possible at {} of the table: it hits {}, MIN {}, LRU {}",
+                one.law,
+                one.unit,
+                share_text(one.ram.share),
+                percent(one.tiny_lfu.value),
+                percent(one.min.value),
+                percent(one.lru.value),
+            ));
+        }
+    }
+    for one in measured {
+        let same = |other: &&Statement| other.tier == one.tier && other.law == one.law;
+        let place = format!("{}, {}", one.tier, one.law);
+        let saves = |other: &&Statement| other.saved_usd_per_gb_month.unwrap_or(f64::NEG_INFINITY);
+        let best = measured
+            .iter()
+            .filter(same)
+            .max_by(|a, b| saves(a).total_cmp(&saves(b)));
+        if best.is_some_and(|best| std::ptr::eq(best, one))
+            && let Some((saved, prices)) = one.saved_usd_per_gb_month.zip(prices)
+        {
+            let memory = prices.usd_per_gb_month_of_memory.map_or_else(String::new, |memory| {
+                let verdict = if saved > memory {
+                    "it pays"
+                } else {
+                    "requests and bytes alone do not pay it"
+                };
+                format!(", whose memory costs {}: {verdict}", usd(memory))
+            });
+            out.push(format!(
+                "{place}: of the caches in memory {} saves most, {} a month for each GB{memory}",
+                one.name,
+                usd(saved)
+            ));
+        }
+        let over_read = |other: &&Statement| match other.strategy {
+            Strategy::Ram(_) => other.origin_bytes_per_byte.value,
+            _ => 0.0,
+        };
+        let most = measured
+            .iter()
+            .filter(same)
+            .max_by(|a, b| over_read(a).total_cmp(&over_read(b)));
+        if most.is_some_and(|most| std::ptr::eq(most, one)) && over_read(&one) > 1.1 {
+            out.push(format!(
+                "{place}: {} reads {:.2} bytes of the origin for each that was asked for",
+                one.name,
+                over_read(&one)
+            ));
+        }
+        if one.left_out > 0 {
+            out.push(format!(
+                "{place}, {}: repeats ended after `seconds`, {} look-ups were left out",
+                one.name, one.left_out
+            ));
+        }
+    }
+    out
+}
+
+/// `$12.30`, `-$0.05`.
+pub(super) fn usd(value: f64) -> String {
+    format!("{}${:.2}", if value < -0.004 { "-" } else { "" }, value.abs())
+}

@@ -1,0 +1,128 @@
+//! What stands between a look-up and the table. Names and sizes only.
+
+use crate::units::{bytes_text, digits3};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use tierlab_storage::wrappers::CacheConfig;
+use tierlab_storage::wrappers::cache::{Granularity, Policy};
+
+/// What a cache keeps as one: just the row, or the block around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Unit {
+    Row,
+    Block(u64),
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Row => out.write_str("rows"),
+            Self::Block(bytes) => out.write_str(&bytes_text(*bytes)),
+        }
+    }
+}
+
+/// A cache in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Ram {
+    /// Of the table's bytes, bookkeeping included.
+    pub(super) share: f64,
+    pub(super) policy: Policy,
+    pub(super) unit: Unit,
+}
+
+impl Ram {
+    /// As the server is told, for a table of so many bytes in rows of `row_bytes`.
+    pub(super) fn config(&self, table_bytes: u64, row_bytes: u64) -> CacheConfig {
+        let (granularity, block_bytes) = match self.unit {
+            Unit::Row => (Granularity::Range, row_bytes),
+            Unit::Block(bytes) => (Granularity::Block, bytes),
+        };
+        CacheConfig {
+            capacity_bytes: (self.share * table_bytes as f64).round() as u64,
+            block_bytes,
+            policy: self.policy,
+            ttl_ms: None,
+            granularity,
+        }
+    }
+}
+
+/// One way of caching.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Strategy {
+    None,
+    Ram(Ram),
+    /// A copy on local disk that holds this share of the table.
+    Staged(f64),
+    /// A cache in memory over such a copy.
+    RamOverStaged(Ram, f64),
+}
+
+impl Strategy {
+    pub(super) const fn ram(&self) -> Option<Ram> {
+        match self {
+            Self::Ram(ram) | Self::RamOverStaged(ram, _) => Some(*ram),
+            Self::None | Self::Staged(_) => None,
+        }
+    }
+
+    pub(super) const fn staged(&self) -> Option<f64> {
+        match self {
+            Self::Staged(share) | Self::RamOverStaged(_, share) => Some(*share),
+            Self::None | Self::Ram(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(ram) = self.ram() else {
+            return match self.staged() {
+                Some(share) => write!(out, "staged {}", share_text(share)),
+                None => out.write_str("no cache"),
+            };
+        };
+        write!(
+            out,
+            "RAM {} {}, {}",
+            share_text(ram.share),
+            policy_name(ram.policy),
+            ram.unit
+        )?;
+        match self.staged() {
+            Some(share) => write!(out, ", over staged {}", share_text(share)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// As plans write it.
+pub(super) const fn policy_name(policy: Policy) -> &'static str {
+    match policy {
+        Policy::TinyLfu => "tiny-lfu",
+        Policy::Lru => "lru",
+    }
+}
+
+/// `12.5 %`.
+pub(super) fn share_text(share: f64) -> String {
+    let text = digits3(share * 100.0);
+    let text = match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.'),
+        false => &text,
+    };
+    format!("{text} %")
+}
+
+/// How a plan names what is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Kind {
+    None,
+    Ram,
+    Staged,
+    RamOverStaged,
+}

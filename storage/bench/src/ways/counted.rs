@@ -1,0 +1,91 @@
+//! Counts what reaches a tier from the wrappers in front of it. In and out: a tier. Knows nothing of the wrappers.
+
+use async_trait::async_trait;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tierlab_protocol::via::ViaSet;
+use tierlab_storage::{Body, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
+
+/// What reached a tier so far.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Calls that read.
+    pub(crate) calls: AtomicU64,
+    /// What the tier asked of its device or server for them.
+    pub(crate) requests: AtomicU64,
+    /// Bytes that came for them, over-read included.
+    pub(crate) wire_bytes: AtomicU64,
+}
+
+impl Counts {
+    fn add(&self, cost: &ReadCost) {
+        self.requests.fetch_add(u64::from(cost.requests), Ordering::Relaxed);
+        self.wire_bytes.fetch_add(cost.wire_bytes, Ordering::Relaxed);
+    }
+}
+
+/// A tier whose reads are counted.
+pub(crate) struct Counted {
+    tier: Arc<dyn Tier>,
+    counts: Arc<Counts>,
+}
+
+impl Counted {
+    pub(crate) fn new(tier: Arc<dyn Tier>) -> Self {
+        Self {
+            tier,
+            counts: Arc::default(),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> Arc<Counts> {
+        self.counts.clone()
+    }
+}
+
+#[async_trait]
+impl Tier for Counted {
+    fn info(&self) -> TierInfo {
+        self.tier.info()
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        self.tier.stat(path).await
+    }
+
+    async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
+        self.counts.calls.fetch_add(1, Ordering::Relaxed);
+        // Not by way of `read_many`: a tier may have a better one for a single large range.
+        let read = self.tier.read(object, range).await?;
+        self.counts.add(&read.cost);
+        Ok(read)
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        self.counts.calls.fetch_add(1, Ordering::Relaxed);
+        let read = self.tier.read_many(object, ranges).await?;
+        self.counts.add(&read.cost);
+        Ok(read)
+    }
+
+    fn shortfall(&self, took: ViaSet) -> Option<String> {
+        self.tier.shortfall(took)
+    }
+
+    async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
+        self.tier.forget(object, ranges).await;
+    }
+
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        self.tier.list(prefix).await
+    }
+
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        self.tier.put(path, body).await
+    }
+
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.tier.delete(path).await
+    }
+}
