@@ -28,6 +28,8 @@ pub struct Schedule {
     pub window_start_us: u64,
     /// Where it ends (exclusive).
     pub window_end_us: u64,
+    /// How many are due in the window, of all shares together.
+    pub window_requests: usize,
 }
 
 impl Schedule {
@@ -56,6 +58,7 @@ impl Schedule {
             due_us,
             window_start_us,
             window_end_us,
+            window_requests: measured,
         }
     }
 

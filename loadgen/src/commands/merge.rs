@@ -5,6 +5,7 @@
 //! Percentiles are made from the merged histograms by the same analysis as those of any run.
 
 use crate::error::RunError;
+use crate::runner::point_name;
 use crate::store::folder;
 use crate::store::histograms::hdr_file;
 use crate::store::resume::first_difference;
@@ -58,10 +59,10 @@ fn merge(runs: Vec<Named<'_>>) -> Result<Run, RunError> {
     for run in &runs {
         finished(run)?;
     }
+    let hosts = shares(&runs)?;
     for pair in runs.windows(2) {
         alike(&pair[0], &pair[1])?;
     }
-    let hosts = shares(&runs)?;
     let coincided = coincidence(&runs)?;
     let mut runs = runs.into_iter();
     let Some(first) = runs.next() else {
@@ -243,11 +244,11 @@ fn alike(a: &Named<'_>, b: &Named<'_>) -> Result<(), RunError> {
             a,
             b,
             &format!(
-                "where one has {} repeats of {:?}, the other has {} of {:?}",
+                "where one has {} repeats of `{}`, the other has {} of `{}`",
                 a_point.repeats.len(),
-                a_point.factors,
+                point_name(&a_point.factors),
                 b_point.repeats.len(),
-                b_point.factors
+                point_name(&b_point.factors)
             ),
         ));
     }

@@ -83,6 +83,7 @@ impl Runner<'_> {
                     due_us: vec![0],
                     window_start_us: 0,
                     window_end_us: 1,
+                    window_requests: 1,
                 });
                 let drain = plan.timeout * u32::try_from(journey.steps.len()).unwrap_or(u32::MAX);
                 let step = journey::Journey {

@@ -29,5 +29,6 @@ pub mod target;
 
 pub(crate) use decide::asked;
 pub use naming::factors;
+pub(crate) use naming::name as point_name;
 pub use send::{Measured, Requests, Senders, measure};
 pub use step::{Prepare, Runner};

@@ -41,7 +41,8 @@ pub(super) fn driven_factors(plan: &Plan, target: &Target, load: Load, model: &s
     }
 }
 
-pub(super) fn name(factors: &Factors) -> String {
+/// A point in a line.
+pub(crate) fn name(factors: &Factors) -> String {
     let who = format!("{} {}", factors.label(), factors.cache);
     let at = || format!("at {}/s", readable(factors.offered_rps));
     match &factors.driven {

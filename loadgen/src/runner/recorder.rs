@@ -112,13 +112,8 @@ fn time_blocks(requests: usize) -> usize {
 }
 
 fn histograms(window: &[Sample], schedule: &Schedule) -> Histograms {
-    let blocks = time_blocks(
-        schedule
-            .due_us
-            .iter()
-            .filter(|&&due_us| schedule.in_window(due_us))
-            .count(),
-    );
+    // A share is cut as the whole is, so that the blocks of all shares add up.
+    let blocks = time_blocks(schedule.window_requests);
     let block_us = (schedule.window_end_us - schedule.window_start_us).div_ceil(blocks as u64);
     let by_block = |value: fn(&Sample) -> u64| {
         let mut values = vec![Vec::new(); blocks];

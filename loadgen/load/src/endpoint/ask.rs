@@ -102,6 +102,22 @@ impl Endpoint {
         }
     }
 
+    /// Why a connection ended, with what may be behind it: what TLS 1.3 says of a client without a certificate comes
+    /// after the handshake, and is lost where the server's close is seen first.
+    fn ended(&self, says: String) -> String {
+        let without_certificate = self
+            .tls_config()
+            .is_some_and(|config| !config.client_auth_cert_resolver.has_certs());
+        let without_a_word = says.contains("closed") || says.contains("reset");
+        if !(without_certificate && without_a_word) {
+            return says;
+        }
+        format!(
+            "{says}; a server that wants a certificate of the client ends it so too: --cert FILE --key FILE (`target.cert`, \
+             `target.key`)"
+        )
+    }
+
     async fn exchange(&self, ask: Ask<'_>, limit: &Limit) -> Result<Answer, Unanswered> {
         let uri: Uri = self
             .path(ask.path)
@@ -133,7 +149,7 @@ impl Endpoint {
         };
         let response = match response {
             Ok(response) => response,
-            Err(text) => return Err(closed(&text, &mut connection).await.into()),
+            Err(text) => return Err(self.ended(closed(&text, &mut connection).await).into()),
         };
         let (head, body) = response.into_parts();
         let body = reply::read(body, limit).await.map_err(|cut| match cut {

@@ -140,6 +140,7 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
             due_us: samples.iter().map(|sample| sample.sent_us).collect(),
             window_start_us: shared.window_start_us,
             window_end_us: shared.window_end_us,
+            window_requests: samples.iter().filter(|sample| shared.in_window(sample.sent_us)).count(),
         },
         finished: Finished {
             observed: Observed {

@@ -5,8 +5,10 @@ use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution as _, Exp1, LogNormal};
 
-/// Half of all agents are within a factor of two of the middle: the third quartile of the normal distribution is 0.674 of its deviations.
-const SPREAD: f64 = std::f64::consts::LN_2 / 0.674_489_750_196_081_7;
+/// Half of all agents are within a quarter of the middle.
+const QUARTILE: f64 = 1.25;
+/// Where the third quartile of the normal distribution lies, in its deviations.
+const NORMAL_QUARTILE: f64 = 0.674_489_750_196_081_7;
 
 /// A direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +30,7 @@ pub(super) struct Network {
 impl Network {
     pub(super) fn new(world: &World) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(world.seed);
-        let factor = LogNormal::new(0.0, SPREAD).ok();
+        let factor = LogNormal::new(0.0, QUARTILE.ln() / NORMAL_QUARTILE).ok();
         let mut factors = || factor.map_or(1.0, |factor| factor.sample(&mut rng));
         let middle = nanos(world.way) as f64;
         let ways_ns = (0..world.agents)

@@ -13,7 +13,7 @@ pub struct World {
     pub rate: f64,
     /// Length of the step, warm-up included.
     pub step: Duration,
-    /// One way to the agent in the middle; half of them are within a factor of two of it.
+    /// One way to the agent in the middle; half of them are within a quarter of it.
     pub way: Duration,
     /// What a message takes longer than its way, on average.
     pub jitter: Duration,
