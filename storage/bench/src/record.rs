@@ -3,7 +3,7 @@
 use crate::drive::Driven;
 use crate::machine::MachineUse;
 use crate::peers::{PeerFigures, Tool};
-use crate::plan::Point;
+use crate::plan::{Limits, Point};
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -59,8 +59,8 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Of a repeat; other processes may use so much of the CPUs.
-    pub(crate) fn of(driven: &Driven, foreign_cpu_share: f64) -> Result<Self> {
+    /// Of a repeat, held against what else may use the CPUs.
+    pub(crate) fn of(driven: &Driven, limits: Limits) -> Result<Self> {
         let tally = &driven.tally;
         let machine = driven.looks.1.since(&driven.looks.0);
         let late = &tally.late_ns;
@@ -77,7 +77,7 @@ impl Measured {
             retries: tally.retries,
             unfinished: tally.unfinished,
             via: tally.via.to_string(),
-            disturbed: disturbance(&machine, foreign_cpu_share),
+            disturbed: disturbance(&machine, limits),
             machine,
         })
     }
@@ -96,10 +96,7 @@ fn encode(histogram: &Histogram<u64>) -> Result<String> {
     Ok(STANDARD.encode(bytes))
 }
 
-/// Time that the hypervisor may give to others, as the load generator has it.
-const STEAL_SHARE: f64 = 0.05;
-
-fn disturbance(machine: &MachineUse, foreign_cpu_share: f64) -> Option<String> {
+fn disturbance(machine: &MachineUse, limits: Limits) -> Option<String> {
     let over = |share: Option<f64>, limit: f64, what: &str| {
         let share = share.filter(|share| limit < 1.0 && *share > limit)?;
         Some(format!(
@@ -109,8 +106,12 @@ fn disturbance(machine: &MachineUse, foreign_cpu_share: f64) -> Option<String> {
         ))
     };
     let found = [
-        over(machine.foreign_cpu_share, foreign_cpu_share, "other processes used"),
-        over(machine.steal_share, STEAL_SHARE, "the hypervisor gave to others"),
+        over(
+            machine.foreign_cpu_share,
+            limits.foreign_cpu_share,
+            "other processes used",
+        ),
+        over(machine.steal_share, limits.steal_share, "the hypervisor gave to others"),
     ];
     let found: Vec<String> = found.into_iter().flatten().collect();
     (!found.is_empty()).then(|| found.join(", "))
@@ -134,16 +135,29 @@ mod tests {
         };
         let again = measured.latencies().unwrap();
         assert_eq!(again.value_at_quantile(0.99), histogram.value_at_quantile(0.99));
-        let machine = |foreign| MachineUse {
-            foreign_cpu_share: Some(foreign),
-            ..MachineUse::default()
+        let disturbed = |shares: [f64; 2], limits: [f64; 2]| {
+            let machine = MachineUse {
+                foreign_cpu_share: Some(shares[0]),
+                steal_share: Some(shares[1]),
+                ..MachineUse::default()
+            };
+            let [foreign_cpu_share, steal_share] = limits;
+            disturbance(
+                &machine,
+                Limits {
+                    foreign_cpu_share,
+                    steal_share,
+                },
+            )
         };
-        assert_eq!(disturbance(&machine(0.05), 0.1), None);
+        assert_eq!(disturbed([0.05, 0.0], [0.1, 0.05]), None);
+        let foreign = disturbed([0.3, 0.0], [0.1, 0.05]).unwrap();
+        assert!(foreign.contains("30 % of the CPUs (limit 10 %)"), "{foreign}");
+        let stolen = disturbed([0.0, 0.2], [0.1, 0.05]).unwrap();
         assert!(
-            disturbance(&machine(0.3), 0.1)
-                .unwrap()
-                .contains("30 % of the CPUs (limit 10 %)")
+            stolen.contains("hypervisor") && stolen.contains("(limit 5 %)"),
+            "{stolen}"
         );
-        assert_eq!(disturbance(&machine(0.9), 1.0), None, "1 takes the limit away");
+        assert_eq!(disturbed([0.9, 0.9], [1.0, 1.0]), None, "1 takes a limit away");
     }
 }

@@ -15,7 +15,7 @@ fn plan(folder: &Path, cross: &str) {
     let nvme = "kind = \"nvme\"\nroot = \"anywhere\"\n";
     std::fs::write(folder.join("nvme.toml"), nvme).unwrap();
     std::fs::write(folder.join("memory.toml"), "kind = \"memory\"\n").unwrap();
-    let head = "name = \"test\"\nrepeats = 2\nseconds = 0.05\nwarmup_seconds = 0.01\nsize = \"1MiB\"\nforeign_cpu_share = 1.0\npeers = false\n\
+    let head = "name = \"test\"\nrepeats = 2\nseconds = 0.05\nwarmup_seconds = 0.01\nsize = \"1MiB\"\nforeign_cpu_share = 1.0\nsteal_share = 1.0\npeers = false\n\
                 [tiers.disk]\nfile = \"nvme.toml\"\n[tiers.memory]\nfile = \"memory.toml\"\n";
     std::fs::write(folder.join("plan.toml"), format!("{head}{cross}")).unwrap();
 }

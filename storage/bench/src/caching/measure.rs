@@ -16,12 +16,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tierlab_storage::wrappers::CacheConfig;
+use tierlab_storage::wrappers::staged::capacity_for;
 use tierlab_storage::wrappers::{Role, Staged, StagedConfig, StorageMetrics, compose};
 use tierlab_storage::{Body, Object, ObjectPath, Tier, TierConfig, TierInfo};
 use tokio::runtime::Runtime;
 
 /// Marks on the way of a trace: twenty, so that a stretch between two of them has enough look-ups to say how often they hit.
 const MARKS: usize = 20;
+
+/// The capacity of a folder that holds this share of the table's blocks, two at least: what it keeps beside them comes on top.
+fn staged_capacity(share: f64, table_bytes: u64, block_bytes: u64) -> u64 {
+    let blocks = (share * table_bytes.div_ceil(block_bytes) as f64).round() as u64;
+    capacity_for(blocks.max(2), block_bytes)
+}
 
 /// A tier on a runtime of its own.
 pub(super) struct Sitting {
@@ -152,7 +159,7 @@ impl Sitting {
         if let Some(share) = strategy.staged() {
             let config = StagedConfig {
                 root: folder.to_owned(),
-                capacity_bytes: ((share * table_bytes as f64) as u64).max(2 * asked.staged_block_bytes),
+                capacity_bytes: staged_capacity(share, table_bytes, asked.staged_block_bytes),
                 block_bytes: asked.staged_block_bytes,
                 queue_depth: 128,
                 direct: true,

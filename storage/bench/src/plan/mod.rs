@@ -25,9 +25,16 @@ pub(crate) struct Plan {
     pub(crate) tiers: BTreeMap<String, TierConfig>,
     pub(crate) repeats: u32,
     pub(crate) scratch: Option<PathBuf>,
-    pub(crate) foreign_cpu_share: f64,
+    pub(crate) limits: Limits,
     pub(crate) peers: bool,
     pub(crate) access: Access,
+}
+
+/// What else may use the CPUs beside a repeat, as shares of all of them; 1 is no limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) foreign_cpu_share: f64,
+    pub(crate) steal_share: f64,
 }
 
 /// How accesses are made, the same for all points.
@@ -111,7 +118,10 @@ impl Plan {
                 .scratch
                 .clone()
                 .or_else(|| raw.scratch.map(|scratch| folder.join(scratch))),
-            foreign_cpu_share: raw.foreign_cpu_share,
+            limits: Limits {
+                foreign_cpu_share: raw.foreign_cpu_share,
+                steal_share: raw.steal_share,
+            },
             peers: raw.peers && !changes.no_peers,
             name: raw.name,
             text,
@@ -133,6 +143,7 @@ fn access(raw: &RawPlan, changes: &Changes) -> Result<Access, String> {
         false => Err(format!("{key}: from 0 to {most}, not {value}")),
     };
     within("foreign_cpu_share", raw.foreign_cpu_share, 1.0)?;
+    within("steal_share", raw.steal_share, 1.0)?;
     Ok(Access {
         seed: raw.seed,
         size: raw.size.0,

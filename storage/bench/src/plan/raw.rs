@@ -45,6 +45,9 @@ pub(crate) struct RawPlan {
     /// CPU that other processes may use before a repeat counts as disturbed, as a share of all cores.
     #[serde(default = "tenth")]
     pub(crate) foreign_cpu_share: f64,
+    /// Time that the hypervisor may give to others, likewise.
+    #[serde(default = "twentieth")]
+    pub(crate) steal_share: f64,
     /// Whether peers that are installed are measured beside the points that they can do.
     #[serde(default = "yes")]
     pub(crate) peers: bool,
@@ -156,6 +159,9 @@ const fn quarter() -> f64 {
 }
 const fn third() -> f64 {
     0.3
+}
+const fn twentieth() -> f64 {
+    0.05
 }
 const fn tenth() -> f64 {
     0.1

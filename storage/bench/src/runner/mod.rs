@@ -209,7 +209,7 @@ fn ours(plan: &Plan, station: &mut Station, point: &Point, repeat: u32, stop: &S
     if let Some(why) = station.shortfall(&driven) {
         bail!("the way that was asked for was not taken: {why}");
     }
-    Measured::of(&driven, plan.foreign_cpu_share)
+    Measured::of(&driven, plan.limits)
 }
 
 fn beside(plan: &Plan, station: &Station, peers: &Peers, entry: &mut Entry, stop: &Stop) {

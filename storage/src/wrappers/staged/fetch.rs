@@ -6,7 +6,7 @@ use super::task::{Fetched, PENDING_BYTES, WriterTask};
 use crate::error::{ErrorKind, StorageError};
 use crate::ranges;
 use crate::tier::{Object, ReadCost};
-use crate::wrappers::single_flight::{ExtentKey, Lead, Version, share_of};
+use crate::wrappers::single_flight::{Lead, Version, share_of};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -105,7 +105,7 @@ impl Stage {
 
     /// Makes a fetch, has it staged, and answers it: the writer has it before a reader has its bytes.
     async fn lead(&self, object: &Object, lead: Lead<Fetched>, handover: &Handover) {
-        let landed = self.fetch_from_tier(object, &lead).await.map(Arc::new);
+        let landed = self.fetch_unless_staged(object, &lead).await.map(Arc::new);
         if let Ok(landed) = &landed {
             let mut handed = handover.lock();
             if handed.caller_gone {
@@ -123,12 +123,40 @@ impl Stage {
         answer.land(landed);
     }
 
-    async fn fetch_from_tier(&self, object: &Object, lead: &Lead<Fetched>) -> Result<Fetched, StorageError> {
-        let mut runs = ranges::adjacent(lead.keys().iter().map(ExtentKey::extent));
-        let (parts, cost) = if runs.len() == 1 {
+    /// The blocks of a fetch. Another fetch of the same blocks may have ended after this call looked for them and before it
+    /// began its own: they are in the folder by now.
+    async fn fetch_unless_staged(&self, object: &Object, lead: &Lead<Fetched>) -> Result<Fetched, StorageError> {
+        let blocks: Vec<u64> = lead
+            .keys()
+            .iter()
+            .map(|key| key.extent().start / self.block_bytes)
+            .collect();
+        let lookup = self.ledger.find(&self.header(object), &blocks);
+        let held: Vec<Range<u64>> = lookup.held.iter().map(|held| self.extent(object, held.block)).collect();
+        let staged = self.read_staged(object, &held, &lookup).await;
+        let mut missing = [lookup.missing, staged.broken].concat();
+        missing.sort_unstable();
+        let mut landed = Fetched {
+            parts: staged.parts,
+            cost: staged.cost,
+        };
+        if !missing.is_empty() {
+            let fetched = self.fetch_from_tier(object, &missing).await?;
+            // One after the other: times add.
+            let (queue, device) = (landed.cost.queue, landed.cost.device);
+            landed.cost.merge(&fetched.cost);
+            landed.cost.queue = queue + fetched.cost.queue;
+            landed.cost.device = device + fetched.cost.device;
+            landed.parts.extend(fetched.parts);
+        }
+        Ok(landed)
+    }
+
+    async fn fetch_from_tier(&self, object: &Object, blocks: &[u64]) -> Result<Fetched, StorageError> {
+        let runs = ranges::adjacent(blocks.iter().map(|block| self.extent(object, *block)));
+        let (parts, cost) = if let [run] = &runs[..] {
             // The tier's own way of reading one large range.
-            let read = self.inner.read(object, runs.swap_remove(0)).await?;
-            runs = ranges::adjacent(lead.keys().iter().map(ExtentKey::extent));
+            let read = self.inner.read(object, run.clone()).await?;
             (vec![read.bytes], read.cost)
         } else {
             let read = self.inner.read_many(object, &runs).await?;

@@ -18,6 +18,12 @@ pub(super) const fn disk_bytes(len: u64) -> u64 {
     pages * (PAGE_BYTES + 4) + RECORD_BYTES
 }
 
+/// The capacity at which a folder holds so many blocks of one object: what it keeps of them beside their bytes is counted too.
+#[must_use]
+pub const fn capacity_for(blocks: u64, block_bytes: u64) -> u64 {
+    FILE_BYTES + blocks * disk_bytes(block_bytes)
+}
+
 /// A staged block, as it was looked up.
 #[derive(Debug, Clone)]
 pub(super) struct StagedBlock {

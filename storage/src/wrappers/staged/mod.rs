@@ -47,6 +47,7 @@ use tokio::sync::oneshot;
 use writer::Writer;
 
 pub use config::{StagedConfig, StagedCounts};
+pub use ledger::capacity_for;
 
 /// A tier whose reads are copied to a local folder. Dropping it stops and joins its writing thread; what was not
 /// written by then is not staged.

@@ -674,3 +674,26 @@ async fn a_process_killed_while_staging_leaves_no_wrong_byte() {
     // A killed process loses nothing that the kernel has: what is recorded is whole.
     assert_eq!(broken, 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_late_to_a_fetch_that_is_over_finds_its_blocks_in_the_folder() {
+    let root = tempfile::tempdir().unwrap();
+    let origin = Origin::new(&[("a", 7, 4 * BLOCK)]);
+    let staged = open(&origin, root.path()).await;
+    let object = origin.get("a");
+    expect(&staged, &object, 7, 0..2 * BLOCK).await;
+    staged.settle().await;
+    assert_eq!(origin.reads(), [[0..2 * BLOCK]]);
+    // As a call does that looked for the blocks before the fetch of the first two had ended.
+    let landed = staged.stage.fetch(&object, &[0, 1, 2]).await.unwrap();
+    assert_eq!(origin.reads(), [[2 * BLOCK..3 * BLOCK]]);
+    assert_eq!(landed.cost.requests, 1);
+    let mut parts = landed.parts;
+    parts.sort_unstable_by_key(|(range, _)| range.start);
+    let bytes: Vec<u8> = parts.iter().flat_map(|(_, bytes)| bytes.to_vec()).collect();
+    assert!(bytes == content(7, 0..3 * BLOCK));
+    // And all of it is staged.
+    staged.settle().await;
+    expect(&staged, &object, 7, 0..3 * BLOCK).await;
+    assert!(origin.reads().is_empty());
+}
