@@ -257,7 +257,7 @@ fn two_hosts_send_one_schedule_and_their_runs_are_merged_from_histograms() {
         run["plan_toml"] = plan.into();
     });
     altered(&place, "1", "other-arrivals", |run| {
-        run["points"][0]["repeats"][0]["seed"] = 1.into()
+        run["points"][0]["repeats"][0]["seed"] = 1.into();
     });
     altered(&place, "0", "of-three", |run| run["host"]["of"] = 3.into());
     altered(&place, "1", "also-of-three", |run| run["host"]["of"] = 3.into());

@@ -108,7 +108,7 @@ fn every_strategy_is_measured_on_every_tier_and_nothing_of_it_stays() {
             }
             // A copy on disk fetches each of its eight blocks once, or again where a look-up comes just as one has been written.
             _ if name.starts_with("staged") => {
-                assert!(value("origin_requests_per_lookup") <= 16.0 / 400.0, "{one}")
+                assert!(value("origin_requests_per_lookup") <= 16.0 / 400.0, "{one}");
             }
             // A row by itself from a bucket: no byte too many for a miss.
             _ if tier == "bucket" && name.starts_with("RAM") && name.ends_with("rows") => {

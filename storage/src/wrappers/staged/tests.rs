@@ -12,6 +12,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::slice;
 use std::sync::Mutex;
 use std::time::Duration;
 use tierlab_protocol::via::Via;
@@ -683,10 +684,10 @@ async fn who_comes_late_to_a_fetch_that_is_over_finds_its_blocks_in_the_folder()
     let object = origin.get("a");
     expect(&staged, &object, 7, 0..2 * BLOCK).await;
     staged.settle().await;
-    assert_eq!(origin.reads(), [[0..2 * BLOCK]]);
+    assert_eq!(origin.reads(), [slice::from_ref(&(0..2 * BLOCK))]);
     // As a call does that looked for the blocks before the fetch of the first two had ended.
     let landed = staged.stage.fetch(&object, &[0, 1, 2]).await.unwrap();
-    assert_eq!(origin.reads(), [[2 * BLOCK..3 * BLOCK]]);
+    assert_eq!(origin.reads(), [slice::from_ref(&(2 * BLOCK..3 * BLOCK))]);
     assert_eq!(landed.cost.requests, 1);
     let mut parts = landed.parts;
     parts.sort_unstable_by_key(|(range, _)| range.start);
