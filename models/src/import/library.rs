@@ -13,7 +13,7 @@ static LOADED: Mutex<Option<(PathBuf, Environment)>> = Mutex::new(None);
 ///
 /// # Errors
 /// None is there, or it does not load; how to get it.
-pub(super) fn load(path: Option<&Path>) -> Result<Environment, ModelsError> {
+pub fn load(path: Option<&Path>) -> Result<Environment, ModelsError> {
     let library = match path {
         Some(folder) if folder.is_dir() => newest_in(folder),
         Some(file) => file.is_file().then(|| file.to_owned()),

@@ -7,6 +7,9 @@ mod source;
 mod tensors;
 mod trial;
 
+pub use library::load as load_onnxruntime;
+pub use tensors::value as session_value;
+
 use crate::error::ModelsError;
 use crate::onnx::ModelProto;
 use crate::onnx::interface::{Interface, infer_shapes};

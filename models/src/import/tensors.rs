@@ -32,8 +32,9 @@ pub(super) fn data_type(element: TensorElementType) -> Option<DataType> {
 ///
 /// # Errors
 /// Elements that are cut off, or text that is no UTF-8.
-pub(super) fn value(dtype: DataType, tensor: WarmupTensor) -> Result<SessionInputValue<'static>, String> {
+pub fn value(dtype: DataType, tensor: &WarmupTensor) -> Result<SessionInputValue<'static>, String> {
     let WarmupTensor { shape, data } = tensor;
+    let shape = shape.clone();
     let told = |e: ort::Error| e.to_string();
     macro_rules! numbers {
         ($element:ty) => {{
@@ -68,7 +69,7 @@ pub(super) fn value(dtype: DataType, tensor: WarmupTensor) -> Result<SessionInpu
                 let text = std::str::from_utf8(element).map_err(|e| format!("a BYTES element is not UTF-8: {e}"))?;
                 Ok(text.to_owned())
             };
-            let texts = bytes_elements(&data).map(text).collect::<Result<Vec<_>, _>>()?;
+            let texts = bytes_elements(data).map(text).collect::<Result<Vec<_>, _>>()?;
             Ok(Tensor::from_string_array((shape, texts.as_slice()))
                 .map_err(told)?
                 .into())

@@ -172,7 +172,7 @@ fn sample_run(
 
 fn run_once(session: &mut Session, signature: &Signature, inputs: Vec<WarmupTensor>, rows: u32) -> Result<(), Failed> {
     let values = signature.inputs.iter().zip(inputs).map(|(spec, input)| {
-        let value = value(spec.dtype, input)?;
+        let value = value(spec.dtype, &input)?;
         Ok((Cow::Borrowed(spec.name.as_str()), value))
     });
     let values: Vec<(Cow<'_, str>, SessionInputValue<'_>)> =

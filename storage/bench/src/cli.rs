@@ -1,6 +1,7 @@
 //! The command line. In: arguments. Out: which of the commands, with its options.
 
-use crate::{caching, calibrate, doctor, layouts, runner, single};
+use crate::tables::{caching, layouts, offline};
+use crate::{calibrate, doctor, runner, single};
 use clap::{Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
@@ -49,6 +50,17 @@ Hit ratios of LRU and of the best possible policy are computed of the same trace
 Examples:
   tierlab-storage-bench caching configs/storage/caching.toml --scratch /data
   tierlab-storage-bench caching configs/storage/caching.toml --lookups 2000 --repeats 3 --out results/caching
+
+Exit codes: 0 success, 2 bad usage or plan, 1 anything else, an interrupt included.";
+
+const AFTER_OFFLINE: &str = "\
+Tables and models are made of a seed, or brought. In each round four things are measured on each tier, layout and workload, in an order drawn
+anew: the loader without a model, the model without a loader, both, and both with one read at a time and nothing at the same time. All that was
+written is removed at the end. ONNX Runtime is found as by the server; ORT_DYLIB_PATH names another.
+
+Examples:
+  tierlab-storage-bench offline configs/storage/offline.toml --scratch /data
+  tierlab-storage-bench offline configs/storage/offline.toml --seconds 2 --repeats 3 --out results/offline
 
 Exit codes: 0 success, 2 bad usage or plan, 1 anything else, an interrupt included.";
 
@@ -103,6 +115,9 @@ pub(crate) enum Command {
     /// Measure what caches do for look-ups: none, in memory, staged on disk and both, on each tier, beside the best possible policy
     #[command(after_help = AFTER_CACHING)]
     Caching(caching::Options),
+    /// Stream whole tables through a model: what the loader does alone, the model alone, and both together, and which of them to mend
+    #[command(after_help = AFTER_OFFLINE)]
+    Offline(offline::Options),
     /// Record a tier into a profile that `emulated.profile` replays anywhere
     #[command(after_help = AFTER_CALIBRATE)]
     Calibrate(calibrate::Options),

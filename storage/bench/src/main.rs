@@ -1,13 +1,11 @@
 //! `tierlab-storage-bench`: what a tier does to reads. Parses the command line, runs one of its commands, tells how it ended.
 
-mod caching;
 mod calibrate;
 mod chance;
 mod cli;
 mod content;
 mod doctor;
 mod drive;
-mod layouts;
 mod machine;
 mod peers;
 mod plan;
@@ -17,6 +15,7 @@ mod runner;
 mod single;
 mod stop;
 mod summary;
+mod tables;
 mod units;
 mod ways;
 
@@ -50,8 +49,9 @@ fn main() -> ExitCode {
 fn command(cli: &Cli) -> Result<()> {
     match (&cli.command, &cli.single) {
         (Some(Command::Run(options)), _) => runner::run(options),
-        (Some(Command::Layouts(options)), _) => layouts::run(options),
-        (Some(Command::Caching(options)), _) => caching::run(options),
+        (Some(Command::Layouts(options)), _) => tables::layouts::run(options),
+        (Some(Command::Caching(options)), _) => tables::caching::run(options),
+        (Some(Command::Offline(options)), _) => tables::offline::run(options),
         (Some(Command::Calibrate(options)), _) => calibrate::call(options),
         (Some(Command::Doctor(options)), _) => doctor::call(options),
         (None, Some(options)) => single::call(options),

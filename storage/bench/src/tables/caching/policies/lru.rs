@@ -4,7 +4,7 @@
 
 /// How far back the accesses of a trace reach.
 #[derive(Debug)]
-pub(in crate::caching) struct StackDistances {
+pub(in crate::tables::caching) struct StackDistances {
     /// At `d`: accesses with `d` or fewer other keys since the last one of their own.
     cumulative: Vec<u64>,
     distinct: u64,
@@ -12,7 +12,7 @@ pub(in crate::caching) struct StackDistances {
 
 impl StackDistances {
     /// Of a trace of at most 2^32 - 1 accesses; memory goes with its length and its largest key.
-    pub(in crate::caching) fn of(keys: &[u32]) -> Self {
+    pub(in crate::tables::caching) fn of(keys: &[u32]) -> Self {
         let most = keys.iter().max().map_or(0, |&most| most as usize + 1);
         // Positions from 1; 0: not asked for yet.
         let mut last = vec![0_usize; most];
@@ -46,7 +46,7 @@ impl StackDistances {
     }
 
     /// Hits of a cache of so many entries.
-    pub(in crate::caching) fn hits(&self, entries: u64) -> u64 {
+    pub(in crate::tables::caching) fn hits(&self, entries: u64) -> u64 {
         match (entries, self.cumulative.last()) {
             (0, _) | (_, None) => 0,
             (entries, Some(all)) => self.cumulative.get(entries as usize - 1).copied().unwrap_or(*all),
@@ -54,7 +54,7 @@ impl StackDistances {
     }
 
     /// Keys that were asked for at all.
-    pub(in crate::caching) const fn distinct(&self) -> u64 {
+    pub(in crate::tables::caching) const fn distinct(&self) -> u64 {
         self.distinct
     }
 }

@@ -5,7 +5,7 @@ use anyhow::Result;
 use tierlab_analysis::record::Interval;
 
 /// All of it.
-pub(in crate::caching) fn csv(kept: &Kept) -> Result<String> {
+pub(in crate::tables::caching) fn csv(kept: &Kept) -> Result<String> {
     let mut out = csv::Writer::from_writer(Vec::new());
     out.write_record([
         "kind",

@@ -2,12 +2,12 @@
 //! cache. A GB is 2^30 bytes and a month 730 hours, as in the price file.
 
 use crate::plan::{Size, bad_usage};
+use crate::tables::price_file::{GIB, PriceFile, TierPrice};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const GIB: f64 = (1_u64 << 30) as f64;
 const HOURS_A_MONTH: f64 = 730.0;
 
 /// `[price]` of a plan.
@@ -20,65 +20,6 @@ pub(super) struct RawPrice {
     lookups_per_s: f64,
     /// The table that the measured one stands for: hit ratios at the same shares of it are taken to be the same.
     table: Size,
-}
-
-/// The price file, as far as a cache changes what is paid. `tierlab-loadgen` holds the whole file to its rules.
-#[derive(Debug, Deserialize)]
-struct File {
-    memory: Option<Memory>,
-    #[serde(default)]
-    storage: BTreeMap<String, Entry>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Memory {
-    usd_per_gib_hour: f64,
-    #[serde(flatten)]
-    source: Source,
-}
-
-#[derive(Debug, Deserialize)]
-struct Entry {
-    #[serde(default)]
-    usd_per_1000_get_requests: f64,
-    #[serde(default)]
-    usd_per_gb_read: f64,
-    #[serde(default)]
-    usd_per_gb_cross_zone: f64,
-    #[serde(flatten)]
-    source: Source,
-}
-
-#[derive(Debug, Deserialize)]
-struct Source {
-    region: Option<String>,
-    as_of: Option<String>,
-    checked: Option<bool>,
-    source: Option<String>,
-}
-
-impl Source {
-    fn text(&self) -> String {
-        let known = |part: &Option<String>| part.clone().unwrap_or_else(|| "unknown".to_owned());
-        let unchecked = if self.checked == Some(true) {
-            ""
-        } else {
-            ", not checked"
-        };
-        format!(
-            "{}, {}{unchecked}, {}",
-            known(&self.region),
-            known(&self.as_of),
-            known(&self.source)
-        )
-    }
-}
-
-/// What reading from a tier costs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct TierPrice {
-    pub(super) usd_per_request: f64,
-    pub(super) usd_per_byte: f64,
 }
 
 /// The prices of a run.
@@ -112,27 +53,8 @@ impl Prices {
             ));
         }
         let path = folder.join(&raw.file);
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(&path).map_err(|e| bad_usage(&name, &format!("cannot be read: {e}")))?;
-        let file: File = toml::from_str(&text).map_err(|e| bad_usage(&name, e.to_string().trim_end()))?;
-        let mut tiers = BTreeMap::new();
-        let mut sources = Vec::new();
-        for (tier, entry) in entries.iter().filter_map(|(tier, entry)| Some((tier, entry.as_ref()?))) {
-            let Some(price) = file.storage.get(entry) else {
-                let known: Vec<&str> = file.storage.keys().map(String::as_str).collect();
-                let why = format!(
-                    "tiers.{tier}.price: {name} has no [storage.{entry}]; it has {}",
-                    known.join(", ")
-                );
-                return Err(bad_usage(plan, &why));
-            };
-            let own = TierPrice {
-                usd_per_request: price.usd_per_1000_get_requests / 1000.0,
-                usd_per_byte: (price.usd_per_gb_read + price.usd_per_gb_cross_zone) / GIB,
-            };
-            tiers.insert(tier.clone(), own);
-            sources.push(format!("{tier}: {entry}, {}", price.source.text()));
-        }
+        let file = PriceFile::read(&path)?;
+        let (tiers, mut sources) = file.tiers((plan, &path), entries)?;
         if let Some(memory) = &file.memory {
             sources.push(format!("memory: {}", memory.source.text()));
         }

@@ -1,7 +1,8 @@
 //! From repeats to statements. In: what was laid out and what each repeat took. Out: figures with intervals of 95 % over the repeats, and
 //! how layouts compare with a file for each entity, repeat by repeat. Pure.
 
-use super::measure::{Figures, LaidOut, Place, Repeat};
+use super::measure::{Figures, Place, Repeat};
+use crate::tables::sitting::LaidOut;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;

@@ -15,10 +15,12 @@ use crate::chance::Random;
 use crate::machine::Environment;
 use crate::runner::Progress;
 use crate::stop::Stop;
+use crate::tables::sitting::{LaidOut, Sitting};
 use anyhow::{Context, Result, bail};
 use asked::Asked;
+use bytes::Bytes;
 use kept::Kept;
-use measure::{LaidOut, Place, Repeat, Sitting};
+use measure::{Place, Repeat, measure};
 use statements::statements;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,7 +43,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut sittings = BTreeMap::new();
     for (name, config) in &asked.tiers {
-        let sitting = Sitting::open(name, config, asked.scratch.as_deref())?;
+        let sitting = Sitting::open(name, config, asked.scratch.as_deref(), "layouts", None)?;
         sittings.insert(name.clone(), sitting);
     }
     let measured = rounds(&asked, &sittings, &stop);
@@ -98,13 +100,18 @@ fn rounds(asked: &Asked, sittings: &BTreeMap<String, Sitting>, stop: &Stop) -> R
     let todo = places.len() as u64 * u64::from(asked.repeats + 1);
     let mut progress = Progress::new(todo, EXPECTED);
     let source = made::Source::new(asked.rows, asked.seed)?;
+    let file = Bytes::from(source.file());
     let mut laid_out = BTreeMap::new();
     for (tier, layout) in &places {
         if stop.is_asked() {
             break;
         }
         progress.begin(&format!("laying out {layout} on {tier}"));
-        let table = sittings[tier].lay_out(&source, *layout, asked.shard_bytes);
+        let options = tierlab_layouts::Options {
+            layout: *layout,
+            shard_bytes: asked.shard_bytes,
+        };
+        let table = sittings[tier].lay_out(layout.as_str(), file.clone(), options);
         let table = table.with_context(|| format!("cannot lay the table out as {layout} on {tier}"))?;
         laid_out.insert((tier.clone(), *layout), table);
         progress.end();
@@ -124,7 +131,7 @@ fn rounds(asked: &Asked, sittings: &BTreeMap<String, Sitting>, stop: &Stop) -> R
                 place.1,
                 place.0
             ));
-            let one = sittings[&place.0].measure(table, asked, &source, round);
+            let one = measure(&sittings[&place.0], table, asked, &source, round);
             let one = one.with_context(|| format!("{} on {}", place.1, place.0))?;
             repeats.entry(place).or_default().push(one);
             progress.end();

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 const NEVER: u32 = u32::MAX;
 
 /// Hits of MIN with so many entries, over a trace of at most 2^32 - 2 accesses: `O(length × log entries)`.
-pub(in crate::caching) fn min_hits(keys: &[u32], entries: u64) -> u64 {
+pub(in crate::tables::caching) fn min_hits(keys: &[u32], entries: u64) -> u64 {
     let next = next_uses(keys);
     // What is held, by when it is asked for next; no two keys are asked for at the same time.
     let mut held: BTreeSet<u32> = BTreeSet::new();

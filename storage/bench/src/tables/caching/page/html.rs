@@ -7,7 +7,7 @@ use tierlab_report::document;
 use tierlab_report::parts::escape;
 
 /// The page.
-pub(in crate::caching) fn html(kept: &Kept) -> String {
+pub(in crate::tables::caching) fn html(kept: &Kept) -> String {
     let items = |lines: &[String], open: &str, close: &str| -> String {
         lines
             .iter()

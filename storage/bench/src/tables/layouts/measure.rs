@@ -1,0 +1,122 @@
+//! One table on a tier, looked up and scanned. In: the table as it was laid out. Out: repeats, every row of which was held against the one
+//! that was laid out.
+
+use super::asked::Asked;
+use super::made::Source;
+use crate::chance::Random;
+use crate::machine::own_cpu_s;
+use crate::tables::sitting::{LaidOut, Sitting};
+use anyhow::{Result, bail};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+use tierlab_layouts::{Cost, Layout, Rows, Table};
+
+/// Rows of a piece of a scan.
+const PIECE_ROWS: u64 = 1024;
+
+/// A tier by name, and how the table lies on it.
+pub(super) type Place = (String, Layout);
+
+/// What a repeat of one kind of access took.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Figures {
+    pub(super) samples: u64,
+    pub(super) elapsed_s: f64,
+    /// Of each call.
+    pub(super) latencies_us: Vec<f64>,
+    pub(super) requests: u64,
+    pub(super) wire_bytes: u64,
+    /// From bytes of the tier to rows.
+    pub(super) decode_s: f64,
+    /// Of the whole process.
+    pub(super) cpu_s: f64,
+}
+
+/// One repeat.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Repeat {
+    pub(super) point: Figures,
+    pub(super) batch: Figures,
+    pub(super) scan: Figures,
+}
+
+impl Figures {
+    fn add(&mut self, cost: &Cost, samples: usize, took: Duration) {
+        self.samples += samples as u64;
+        self.latencies_us.push(took.as_secs_f64() * 1e6);
+        self.requests += u64::from(cost.read.requests);
+        self.wire_bytes += cost.read.wire_bytes;
+        self.decode_s += cost.decode.as_secs_f64();
+    }
+}
+
+/// Looks up and scans; every row is held against the source's.
+pub(super) fn measure(
+    sitting: &Sitting,
+    laid_out: &LaidOut,
+    asked: &Asked,
+    source: &Source,
+    round: u32,
+) -> Result<Repeat> {
+    let table = &laid_out.table;
+    // The same entities for every layout.
+    let mut random = Random::new(asked.seed ^ 0x1a7e, u64::from(round));
+    let mut draw = |count: u32| -> Vec<i64> {
+        let id = |_| (random.share() * asked.rows as f64) as i64;
+        (0..count).map(id).collect()
+    };
+    let singles: Vec<Vec<i64>> = (0..asked.lookups).map(|_| draw(1)).collect();
+    let batches: Vec<Vec<i64>> = (0..asked.batches).map(|_| draw(asked.batch_rows)).collect();
+    let scanned = asked.scan_rows.min(asked.rows);
+    let start = (random.share() * (asked.rows - scanned + 1) as f64) as i64;
+    sitting.runtime.block_on(async {
+        let one_by_one = async |calls: &[Vec<i64>]| -> Result<Figures> {
+            let mut figures = Figures::default();
+            let (began, cpu) = (Instant::now(), own_cpu_s());
+            for ids in calls {
+                let asked = Instant::now();
+                let rows = table.look_up(ids).await?;
+                figures.add(&rows.cost, ids.len(), asked.elapsed());
+                right(source, ids, &rows)?;
+            }
+            (figures.elapsed_s, figures.cpu_s) = (began.elapsed().as_secs_f64(), own_cpu_s() - cpu);
+            Ok(figures)
+        };
+        Ok(Repeat {
+            point: one_by_one(&singles).await?,
+            batch: one_by_one(&batches).await?,
+            scan: scan(table, source, start..start + scanned.cast_signed(), asked.scan_depth).await?,
+        })
+    })
+}
+
+async fn scan(table: &Table, source: &Source, ids: std::ops::Range<i64>, depth: usize) -> Result<Figures> {
+    let mut figures = Figures::default();
+    let (began, cpu) = (Instant::now(), own_cpu_s());
+    let pieces = ids.clone().step_by(PIECE_ROWS as usize).map(|start| {
+        let ids: Vec<i64> = (start..ids.end.min(start + PIECE_ROWS.cast_signed())).collect();
+        async move {
+            let asked = Instant::now();
+            let rows = table.look_up(&ids).await?;
+            Ok::<_, anyhow::Error>((ids, rows, asked.elapsed()))
+        }
+    });
+    let mut pieces = stream::iter(pieces).buffered(depth);
+    while let Some((ids, rows, took)) = pieces.try_next().await? {
+        figures.add(&rows.cost, ids.len(), took);
+        right(source, &ids, &rows)?;
+    }
+    (figures.elapsed_s, figures.cpu_s) = (began.elapsed().as_secs_f64(), own_cpu_s() - cpu);
+    Ok(figures)
+}
+
+/// Whether the rows are those that were laid out.
+fn right(source: &Source, ids: &[i64], rows: &Rows) -> Result<()> {
+    for (&id, row) in ids.iter().zip(&rows.rows) {
+        if row != source.row(id) {
+            bail!("entity {id}: another row than was laid out");
+        }
+    }
+    Ok(())
+}

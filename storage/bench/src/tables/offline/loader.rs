@@ -1,0 +1,175 @@
+//! The loader: a table's pieces are read and decoded ahead, drawn from a shuffle buffer, and put together as batches. In: a table on a tier.
+//! Out: batches, and what they cost.
+//!
+//! ```text
+//! tier -> pieces, `depth` at a time, on `workers` threads -> shuffle buffer -> batches, `ready_batches` ahead -> sessions
+//! ```
+
+use super::asked::Loader;
+use super::shuffle::Shuffle;
+use super::workload::{Batch, Workload};
+use crate::chance::Random;
+use anyhow::Result;
+use futures::{StreamExt as _, stream};
+use serde::Serialize;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+use tierlab_layouts::{Rows, Table};
+use tierlab_storage::StorageError;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+/// What a loader did.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct Loaded {
+    /// Rows that were read.
+    pub(super) rows: u64,
+    pub(super) requests: u64,
+    pub(super) wire_bytes: u64,
+    /// Of all pieces, one after another: until they were there, decoding included.
+    pub(super) reading_s: f64,
+    /// From bytes of the tier to checked rows.
+    pub(super) decoding_s: f64,
+    /// Of the thread that makes batches: it waited for a piece,
+    pub(super) starved_s: f64,
+    /// shuffled and put batches together,
+    pub(super) batching_s: f64,
+    /// or waited until somebody took one.
+    pub(super) blocked_s: f64,
+}
+
+impl Loaded {
+    /// Adds a piece that took so long.
+    pub(super) fn add(&mut self, rows: &Rows, took: Duration) {
+        self.rows += rows.rows.len() as u64;
+        self.requests += u64::from(rows.cost.read.requests);
+        self.wire_bytes += rows.cost.read.wire_bytes;
+        self.reading_s += took.as_secs_f64();
+        self.decoding_s += rows.cost.decode.as_secs_f64();
+    }
+}
+
+/// A table, read for one workload.
+pub(super) struct Source {
+    pub(super) table: Arc<Table>,
+    pub(super) workload: Arc<Workload>,
+    pub(super) seed: u64,
+}
+
+type Piece = Result<(Rows, Duration), StorageError>;
+
+/// The ids of all pieces of the table, over and over, each time in another order.
+pub(super) fn pieces(ids: &Range<i64>, rows: u64, seed: u64) -> impl Iterator<Item = Vec<i64>> + use<> {
+    let (ids, step) = (ids.clone(), rows.max(1).cast_signed());
+    (0_u64..).flat_map(move |epoch| {
+        let mut starts: Vec<i64> = (ids.start..ids.end).step_by(step as usize).collect();
+        Random::new(seed, epoch).shuffle(&mut starts);
+        let end = ids.end;
+        starts
+            .into_iter()
+            .map(move |start| (start..end.min(start + step)).collect())
+    })
+}
+
+impl Source {
+    /// Rows of a piece.
+    fn piece_rows(&self, loader: &Loader) -> u64 {
+        (loader.piece_bytes.0 / u64::from(self.workload.header.stride)).max(1)
+    }
+
+    /// Reads ahead until it is to stop, and has ended all of its reads then.
+    fn read_ahead(&self, runtime: &Runtime, loader: Loader, stop: &Arc<AtomicBool>) -> Receiver<Piece> {
+        let (send, receive) = channel(1);
+        let (table, stop) = (Arc::clone(&self.table), Arc::clone(stop));
+        let pieces = pieces(&self.workload.header.ids(), self.piece_rows(&loader), self.seed);
+        runtime.spawn(async move {
+            let going = { move |_: &Vec<i64>| !stop.load(Ordering::Acquire) };
+            let reads = pieces.take_while(going).map(|ids| {
+                let table = Arc::clone(&table);
+                tokio::spawn(async move {
+                    let began = Instant::now();
+                    let rows = table.look_up(&ids).await?;
+                    Ok((rows, began.elapsed()))
+                })
+            });
+            hand_over(reads, loader.depth, send).await;
+        });
+        receive
+    }
+
+    /// Makes batches until nobody takes them, or it is to stop.
+    ///
+    /// # Errors
+    /// What the tier says; a damaged table.
+    pub(super) fn load(
+        &self,
+        runtime: &Runtime,
+        loader: Loader,
+        out: &SyncSender<Batch>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Loaded> {
+        let mut pieces = self.read_ahead(runtime, loader, stop);
+        let mut shuffle = Shuffle::new(self.workload.shuffle_rows, self.seed);
+        let mut loaded = Loaded::default();
+        let mut batch = self.workload.batch();
+        let mut taken = true;
+        loop {
+            let waiting = Instant::now();
+            // Goes on to the end where it is to stop: every read has ended then, and none disturbs what is measured next.
+            let Some(piece) = pieces.blocking_recv() else {
+                return Ok(loaded);
+            };
+            loaded.starved_s += waiting.elapsed().as_secs_f64();
+            let (rows, took) = piece?;
+            loaded.add(&rows, took);
+            let mut working = Instant::now();
+            for row in rows.rows {
+                let Some(row) = shuffle.push(row).filter(|_| taken) else {
+                    continue;
+                };
+                self.workload.add(&mut batch, &row)?;
+                if batch.rows < self.workload.batch_rows {
+                    continue;
+                }
+                let full = std::mem::replace(&mut batch, self.workload.batch());
+                loaded.batching_s += working.elapsed().as_secs_f64();
+                let blocked = Instant::now();
+                taken = out.send(full).is_ok() && !stop.load(Ordering::Acquire);
+                loaded.blocked_s += blocked.elapsed().as_secs_f64();
+                working = Instant::now();
+            }
+            loaded.batching_s += working.elapsed().as_secs_f64();
+        }
+    }
+}
+
+/// Hands reads over in their order, so many under way at a time.
+async fn hand_over(reads: impl Iterator<Item = tokio::task::JoinHandle<Piece>>, depth: usize, send: Sender<Piece>) {
+    let mut reads = stream::iter(reads).buffered(depth);
+    while let Some(piece) = reads.next().await {
+        // A task that panicked is seen as the end of the pieces.
+        let Ok(piece) = piece else { return };
+        let _ = send.send(piece).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_epoch_has_every_row_once_in_an_order_of_its_own() {
+        let all: Vec<Vec<i64>> = pieces(&(5..105), 8, 3).take(26).collect();
+        let (first, second) = all.split_at(13);
+        for epoch in [first, second] {
+            let mut ids: Vec<i64> = epoch.concat();
+            ids.sort_unstable();
+            assert_eq!(ids, (5..105).collect::<Vec<_>>());
+        }
+        assert_ne!(first, second);
+        assert_eq!(all, pieces(&(5..105), 8, 3).take(26).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,327 @@
+//! The four measurements of one workload on one tier. In: a table and sessions. Out: for each, rows a second and where the time went.
+
+use super::asked::Asked;
+use super::loader::{Loaded, Source, pieces};
+use super::workload::Batch;
+use crate::machine::own_cpu_s;
+use crate::stop::Stop;
+use anyhow::{Context, Result, bail};
+use ort::session::Session;
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// Batches that stand for all where the model runs alone: more than the processor's caches hold of them.
+const MADE_BATCHES: usize = 8;
+/// Batches that a window waits for where it has fewer,
+const LEAST_BATCHES: usize = 8;
+/// and how many times its length it waits at most.
+const LONGEST_WINDOWS: u32 = 20;
+/// How often an interrupt is looked for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What one measurement took.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Figures {
+    pub(super) rows: u64,
+    /// From the end of the first batch in the window to that of the last.
+    pub(super) elapsed_s: f64,
+    /// Of all sessions, in that time: they ran the model,
+    pub(super) running_s: f64,
+    /// or waited for a batch.
+    pub(super) waiting_s: f64,
+    /// Of the whole process, over the window.
+    pub(super) cpu_s: f64,
+    pub(super) window_s: f64,
+    /// Memory of the process at its most.
+    pub(super) peak_bytes: u64,
+    /// Of the loader, warm-up included.
+    pub(super) loaded: Loaded,
+}
+
+impl Figures {
+    /// Rows a second.
+    pub(super) fn rate(&self) -> f64 {
+        self.rows as f64 / self.elapsed_s.max(1e-9)
+    }
+}
+
+/// One repeat.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Repeat {
+    pub(super) loader: Figures,
+    pub(super) inference: Figures,
+    pub(super) both: Figures,
+    pub(super) naive: Figures,
+}
+
+/// A batch that was taken.
+struct Done {
+    at: Instant,
+    rows: usize,
+    waited: Duration,
+    ran: Duration,
+}
+
+/// What takes batches: a session, or nobody.
+type Consumer<'a> = Box<dyn FnMut(&Batch) -> Result<()> + Send + 'a>;
+
+/// A measurement's time.
+struct Window {
+    began: Instant,
+    ended: Instant,
+    cpu_s: f64,
+    peak_bytes: u64,
+}
+
+/// Measures everything once.
+pub(super) fn measure(
+    runtime: &Runtime,
+    source: &Source,
+    sessions: &mut [Session],
+    asked: &Asked,
+    stop: &Stop,
+) -> Result<Repeat> {
+    let nobody: Vec<Consumer<'_>> = vec![Box::new(|_| Ok(()))];
+    let loader = streamed(runtime, source, nobody, asked, stop)?;
+    let inference = alone(source, runners(source, sessions), asked, stop)?;
+    let both = streamed(runtime, source, runners(source, sessions), asked, stop)?;
+    let naive = one_by_one(runtime, source, sessions, asked, stop)?;
+    Ok(Repeat {
+        loader,
+        inference,
+        both,
+        naive,
+    })
+}
+
+fn runners<'a>(source: &'a Source, sessions: &'a mut [Session]) -> Vec<Consumer<'a>> {
+    let runner =
+        |session: &'a mut Session| -> Consumer<'a> { Box::new(move |batch| source.workload.run(session, batch)) };
+    sessions.iter_mut().map(runner).collect()
+}
+
+/// Batches from the loader.
+fn streamed(
+    runtime: &Runtime,
+    source: &Source,
+    consumers: Vec<Consumer<'_>>,
+    asked: &Asked,
+    interrupt: &Stop,
+) -> Result<Figures> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (send, receive) = sync_channel(asked.loader.ready_batches);
+    let receive = Mutex::new(receive);
+    let ended = AtomicUsize::new(0);
+    let next = |receive: &Mutex<Receiver<Batch>>| receive.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
+    std::thread::scope(|scope| {
+        let takers: Vec<_> = consumers
+            .into_iter()
+            .map(|mut consumer| {
+                let (receive, ended) = (&receive, &ended);
+                scope.spawn(move || {
+                    let done = take(|| next(receive), &mut consumer, ended);
+                    // A session that failed: the loader must not wait for it.
+                    while done.is_err() && next(receive).is_some() {}
+                    done
+                })
+            })
+            .collect();
+        let loading = {
+            let stop = Arc::clone(&stop);
+            scope.spawn(move || source.load(runtime, asked.loader, &send, &stop))
+        };
+        let window = wait(asked, interrupt, &ended, || loading.is_finished());
+        stop.store(true, Ordering::Release);
+        let loaded = loading.join().map_err(|_| anyhow::anyhow!("the loader panicked"))??;
+        let mut done = Vec::new();
+        for taker in takers {
+            done.extend(
+                taker
+                    .join()
+                    .map_err(|_| anyhow::anyhow!("a session's thread panicked"))??,
+            );
+        }
+        figures(done, &window, loaded)
+    })
+}
+
+/// Batches that are there already.
+fn alone(source: &Source, consumers: Vec<Consumer<'_>>, asked: &Asked, interrupt: &Stop) -> Result<Figures> {
+    let workload = &source.workload;
+    let stride = workload.header.stride as usize;
+    let rows = workload.file.get(usize::try_from(workload.header.header_len())?..);
+    let mut rows = rows
+        .unwrap_or_default()
+        .chunks_exact(stride)
+        .take(workload.header.rows as usize)
+        .cycle();
+    let mut batches = Vec::new();
+    for _ in 0..MADE_BATCHES {
+        let mut batch = workload.batch();
+        while batch.rows < workload.batch_rows {
+            workload.add(&mut batch, rows.next().context("the table has no rows")?)?;
+        }
+        batches.push(batch);
+    }
+    let (stop, ended) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let takers: Vec<_> = consumers
+            .into_iter()
+            .map(|mut consumer| {
+                let (batches, stop, ended) = (&batches, &stop, &ended);
+                scope.spawn(move || {
+                    let mut ring = batches.iter().cycle();
+                    take(
+                        || ring.next().filter(|_| !stop.load(Ordering::Acquire)),
+                        &mut consumer,
+                        ended,
+                    )
+                })
+            })
+            .collect();
+        let window = wait(asked, interrupt, &ended, || {
+            takers.iter().any(|taker| taker.is_finished())
+        });
+        stop.store(true, Ordering::Release);
+        let mut done = Vec::new();
+        for taker in takers {
+            done.extend(
+                taker
+                    .join()
+                    .map_err(|_| anyhow::anyhow!("a session's thread panicked"))??,
+            );
+        }
+        figures(done, &window, Loaded::default())
+    })
+}
+
+/// One read, then its batch through the model, then the next read.
+fn one_by_one(
+    runtime: &Runtime,
+    source: &Source,
+    sessions: &mut [Session],
+    asked: &Asked,
+    interrupt: &Stop,
+) -> Result<Figures> {
+    let workload = &source.workload;
+    let session = sessions.first_mut().context("no session")?;
+    let (stop, ended) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let mut loaded = Loaded::default();
+    std::thread::scope(|scope| {
+        let (stop, ended, loaded) = (&stop, &ended, &mut loaded);
+        let going = scope.spawn(move || {
+            let mut pieces = pieces(&workload.header.ids(), workload.batch_rows as u64, source.seed);
+            let mut failed = None;
+            let next = || {
+                let ids = pieces.next().filter(|_| !stop.load(Ordering::Acquire))?;
+                let began = Instant::now();
+                let read = runtime.block_on(source.table.look_up(&ids));
+                let batch = read.map_err(anyhow::Error::from).and_then(|rows| {
+                    loaded.add(&rows, began.elapsed());
+                    let mut batch = workload.batch();
+                    rows.rows.iter().try_for_each(|row| workload.add(&mut batch, row))?;
+                    Ok(batch)
+                });
+                batch.map_err(|error| failed = Some(error)).ok()
+            };
+            let done = take(next, &mut |batch| workload.run(session, batch), ended)?;
+            failed.map_or(Ok(done), Err)
+        });
+        let window = wait(asked, interrupt, ended, || going.is_finished());
+        stop.store(true, Ordering::Release);
+        let done = going
+            .join()
+            .map_err(|_| anyhow::anyhow!("a session's thread panicked"))??;
+        Ok::<_, anyhow::Error>((done, window))
+    })
+    .and_then(|(done, window)| figures(done, &window, loaded))
+}
+
+/// Takes batches until there are no more.
+fn take<B: std::borrow::Borrow<Batch>>(
+    mut next: impl FnMut() -> Option<B>,
+    consumer: &mut dyn FnMut(&Batch) -> Result<()>,
+    ended: &AtomicUsize,
+) -> Result<Vec<Done>> {
+    let mut done = Vec::new();
+    loop {
+        let began = Instant::now();
+        let Some(batch) = next() else { return Ok(done) };
+        let got = Instant::now();
+        consumer(batch.borrow())?;
+        let at = Instant::now();
+        ended.fetch_add(1, Ordering::Relaxed);
+        done.push(Done {
+            at,
+            rows: batch.borrow().rows,
+            waited: got - began,
+            ran: at - got,
+        });
+    }
+}
+
+/// Lets a measurement go on for its warm-up and its window, longer where few batches end, or until it is over or interrupted.
+fn wait(asked: &Asked, interrupt: &Stop, ended: &AtomicUsize, is_over: impl Fn() -> bool) -> Window {
+    let sleep = |time: Duration| {
+        let end = Instant::now() + time;
+        while Instant::now() < end && !interrupt.is_asked() && !is_over() {
+            std::thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+        }
+    };
+    sleep(asked.warmup);
+    let before = ended.load(Ordering::Relaxed);
+    // The kernel counts the most from here on.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+    let (began, cpu) = (Instant::now(), own_cpu_s());
+    sleep(asked.window);
+    let is_thin = || ended.load(Ordering::Relaxed) - before < LEAST_BATCHES;
+    while is_thin() && began.elapsed() < asked.window * LONGEST_WINDOWS && !interrupt.is_asked() && !is_over() {
+        sleep(LOOK);
+    }
+    Window {
+        began,
+        ended: Instant::now(),
+        cpu_s: own_cpu_s() - cpu,
+        peak_bytes: peak_bytes(),
+    }
+}
+
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// What the batches that ended in the window say. The first of them begins the clock, so that neither a batch that was half done then nor one
+/// that is half done at the end counts.
+fn figures(mut done: Vec<Done>, window: &Window, loaded: Loaded) -> Result<Figures> {
+    done.retain(|one| (window.began..=window.ended).contains(&one.at));
+    done.sort_unstable_by_key(|one| one.at);
+    let (Some(first), Some(last)) = (done.first(), done.last()) else {
+        bail!("no batch ended within the window: give it more `seconds`");
+    };
+    if done.len() < 3 {
+        bail!(
+            "{} batches ended within the window: give it more `seconds`, or smaller batches",
+            done.len()
+        );
+    }
+    let elapsed_s = (last.at - first.at).as_secs_f64();
+    let counted = &done[1..];
+    let sum = |of: fn(&Done) -> Duration| counted.iter().map(of).sum::<Duration>().as_secs_f64();
+    Ok(Figures {
+        rows: counted.iter().map(|one| one.rows as u64).sum(),
+        elapsed_s,
+        running_s: sum(|one| one.ran),
+        waiting_s: sum(|one| one.waited),
+        cpu_s: window.cpu_s,
+        window_s: (window.ended - window.began).as_secs_f64(),
+        peak_bytes: window.peak_bytes,
+        loaded,
+    })
+}

@@ -1,0 +1,84 @@
+//! What a million samples cost. In: the project's price file, a rate, what a sample takes of the tier. Out: dollars.
+
+use crate::tables::price_file::{PriceFile, TierPrice};
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// `[price]` of a plan.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPrice {
+    /// The price file, from the plan's folder.
+    file: PathBuf,
+    /// The machine that loads and infers.
+    instance: String,
+}
+
+/// The prices of a run.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Prices {
+    pub(super) instance: String,
+    pub(super) usd_per_hour: f64,
+    /// Of the tiers that name a price.
+    pub(super) tiers: BTreeMap<String, TierPrice>,
+    /// Region, month and source of each.
+    pub(super) sources: Vec<String>,
+}
+
+impl Prices {
+    pub(super) fn read(
+        plan: &str,
+        folder: &Path,
+        raw: &RawPrice,
+        entries: &BTreeMap<String, Option<String>>,
+    ) -> Result<Self> {
+        let path = folder.join(&raw.file);
+        let file = PriceFile::read(&path)?;
+        let instance = file.instance((plan, &path), &raw.instance)?;
+        let (tiers, mut sources) = file.tiers((plan, &path), entries)?;
+        sources.push(format!("{}: {}", raw.instance, instance.source.text()));
+        Ok(Self {
+            usd_per_hour: instance.usd_per_hour,
+            instance: raw.instance.clone(),
+            tiers,
+            sources,
+        })
+    }
+
+    /// Dollars for a million samples: the machine for as long as they take, and what the tier charges for requests and bytes.
+    pub(super) fn per_million(&self, tier: &str, per_s: f64, requests: f64, bytes: f64) -> Option<f64> {
+        let tier = self.tiers.get(tier).copied().unwrap_or_default();
+        let hours = 1e6 / per_s / 3600.0;
+        (per_s > 0.0)
+            .then(|| hours * self.usd_per_hour + 1e6 * (requests * tier.usd_per_request + bytes * tier.usd_per_byte))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dollars_by_hand() {
+        let price = TierPrice {
+            usd_per_request: 4e-7,
+            usd_per_byte: 1e-11,
+        };
+        let prices = Prices {
+            instance: "x".to_owned(),
+            usd_per_hour: 0.36,
+            tiers: BTreeMap::from([("s3".to_owned(), price)]),
+            sources: Vec::new(),
+        };
+        // A thousand a second: 1,000 s at 0.0001 $/s; a hundredth of a request and 500 bytes each.
+        let found = prices.per_million("s3", 1000.0, 0.01, 500.0).unwrap();
+        assert!(
+            (found - (0.1 + 1e6 * (0.01 * 4e-7 + 500.0 * 1e-11))).abs() < 1e-12,
+            "{found}"
+        );
+        assert!((prices.per_million("disk", 1000.0, 9.0, 9.0).unwrap() - 0.1).abs() < 1e-12);
+        assert_eq!(prices.per_million("s3", 0.0, 1.0, 1.0), None);
+    }
+}

@@ -1,0 +1,301 @@
+//! From repeats to statements. In: what each repeat took. Out: rates with intervals of 95 % over the repeats, where the time went, and in words
+//! what to mend and how far that goes. Pure.
+
+use super::measure::{Figures, Repeat};
+use super::price::Prices;
+use crate::units::{digits3, time_text};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use tierlab_analysis::record::Interval;
+use tierlab_analysis::statistics::sections::mean_interval;
+use tierlab_layouts::Layout;
+
+/// Two rates nearer than this are taken to be alike.
+const ALIKE: f64 = 0.9;
+
+/// A tier, a layout and a workload.
+pub(super) type Place = (String, Layout, String);
+
+/// One workload in one layout on one tier.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Statement {
+    pub(super) tier: String,
+    pub(super) layout: Layout,
+    pub(super) workload: String,
+    pub(super) repeats: usize,
+    /// Rows a second of the loader alone, of the model alone, of both, and of both with one read at a time.
+    pub(super) loader_per_s: Interval,
+    pub(super) inference_per_s: Interval,
+    pub(super) both_per_s: Interval,
+    pub(super) naive_per_s: Interval,
+    /// Both over the slower of loader and model, repeat by repeat.
+    pub(super) of_slower: Interval,
+    /// Both over one read at a time, likewise.
+    pub(super) of_naive: Interval,
+    /// Share of the sessions' time that they waited for a batch, in both: for reads, for decoding, for shuffling and batching.
+    pub(super) idle_share: f64,
+    pub(super) idle_reading_share: f64,
+    pub(super) idle_decoding_share: f64,
+    pub(super) idle_batching_share: f64,
+    /// The same with one read at a time.
+    pub(super) naive_idle_share: f64,
+    pub(super) requests_per_row: f64,
+    pub(super) bytes_per_row: f64,
+    /// CPU of the whole process for a row.
+    pub(super) loader_cpu_us: f64,
+    pub(super) inference_cpu_us: f64,
+    pub(super) both_cpu_us: f64,
+    /// Memory of the process at its most, in both.
+    pub(super) peak_bytes: u64,
+    pub(super) usd_per_million: Option<f64>,
+    /// The same with one read at a time.
+    pub(super) naive_usd_per_million: Option<f64>,
+    /// What it says, and what to do.
+    pub(super) diagnosis: Vec<String>,
+}
+
+/// Everything that was measured, in the order of its names. `cores` are those that the process may use.
+pub(super) fn statements(
+    repeats: &BTreeMap<Place, Vec<Repeat>>,
+    prices: Option<&Prices>,
+    cores: usize,
+) -> Vec<Statement> {
+    repeats
+        .iter()
+        .map(|(place, own)| statement(place, own, prices, cores))
+        .collect()
+}
+
+fn statement((tier, layout, workload): &Place, own: &[Repeat], prices: Option<&Prices>, cores: usize) -> Statement {
+    let rate = |of: fn(&Repeat) -> &Figures| interval(&own.iter().map(|one| of(one).rate()).collect::<Vec<_>>());
+    let ratio = |of: fn(&Repeat) -> f64| {
+        let logs: Vec<f64> = own.iter().map(|one| of(one).ln()).collect();
+        let log = interval(&logs);
+        Interval {
+            value: log.value.exp(),
+            lo: log.lo.exp(),
+            hi: log.hi.exp(),
+        }
+    };
+    let all = |of: &dyn Fn(&Repeat) -> f64| own.iter().map(of).sum::<f64>();
+    let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+    let idle = |of: fn(&Repeat) -> &Figures| {
+        let waiting = all(&|one| of(one).waiting_s);
+        share(waiting, waiting + all(&|one| of(one).running_s))
+    };
+    let cpu_us = |of: fn(&Repeat) -> &Figures| {
+        let per_row = |one: &Repeat| {
+            let figures = of(one);
+            1e6 * figures.cpu_s / (figures.rate() * figures.window_s).max(1.0)
+        };
+        all(&per_row) / own.len().max(1) as f64
+    };
+    let loaded = |of: fn(&super::loader::Loaded) -> f64| all(&|one| of(&one.both.loaded));
+    let rows = loaded(|loaded| loaded.rows as f64).max(1.0);
+    let idle_share = idle(|one| &one.both);
+    // While the sessions wait, the thread that makes batches either works or waits for a piece, which is read and decoded.
+    let (starved, batching) = (loaded(|one| one.starved_s), loaded(|one| one.batching_s));
+    let for_pieces = idle_share * share(starved, starved + batching);
+    let decoding = for_pieces * share(loaded(|one| one.decoding_s), loaded(|one| one.reading_s));
+    let (requests_per_row, bytes_per_row) = (
+        loaded(|one| one.requests as f64) / rows,
+        loaded(|one| one.wire_bytes as f64) / rows,
+    );
+    let (both_per_s, naive_per_s) = (rate(|one| &one.both), rate(|one| &one.naive));
+    let naive = |of: fn(&super::loader::Loaded) -> f64| {
+        all(&|one| of(&one.naive.loaded)) / all(&|one| one.naive.loaded.rows as f64).max(1.0)
+    };
+    let usd = |per_s: f64, requests: f64, bytes: f64| prices?.per_million(tier, per_s, requests, bytes);
+    let mut statement = Statement {
+        tier: tier.clone(),
+        layout: *layout,
+        workload: workload.clone(),
+        repeats: own.len(),
+        loader_per_s: rate(|one| &one.loader),
+        inference_per_s: rate(|one| &one.inference),
+        of_slower: ratio(|one| one.both.rate() / one.loader.rate().min(one.inference.rate())),
+        of_naive: ratio(|one| one.both.rate() / one.naive.rate()),
+        idle_share,
+        idle_reading_share: for_pieces - decoding,
+        idle_decoding_share: decoding,
+        idle_batching_share: idle_share - for_pieces,
+        naive_idle_share: idle(|one| &one.naive),
+        requests_per_row,
+        bytes_per_row,
+        loader_cpu_us: cpu_us(|one| &one.loader),
+        inference_cpu_us: cpu_us(|one| &one.inference),
+        both_cpu_us: cpu_us(|one| &one.both),
+        peak_bytes: own.iter().map(|one| one.both.peak_bytes).max().unwrap_or(0),
+        usd_per_million: usd(both_per_s.value, requests_per_row, bytes_per_row),
+        naive_usd_per_million: usd(
+            naive_per_s.value,
+            naive(|one| one.requests as f64),
+            naive(|one| one.wire_bytes as f64),
+        ),
+        both_per_s,
+        naive_per_s,
+        diagnosis: Vec::new(),
+    };
+    statement.diagnosis = diagnosis(&statement, cores);
+    statement
+}
+
+fn interval(values: &[f64]) -> Interval {
+    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    mean_interval(values).unwrap_or(Interval {
+        value: mean,
+        lo: mean,
+        hi: mean,
+    })
+}
+
+/// From the three rates: which part is the slower one, what to mend, and how far that goes.
+fn diagnosis(one: &Statement, cores: usize) -> Vec<String> {
+    let (loader, inference, both) = (one.loader_per_s.value, one.inference_per_s.value, one.both_per_s.value);
+    let slower = loader.min(inference);
+    let rate = digits3;
+    let mut out = Vec::new();
+    if loader < ALIKE * inference {
+        let reading = one.idle_reading_share >= one.idle_decoding_share + one.idle_batching_share;
+        let advice = if reading {
+            "the tier is what it waits for: read more at a time (`loader.depth`, `piece_bytes`), choose a layout with fewer requests, stage it nearer"
+        } else {
+            "decoding and batching are what it waits for: more `loader.workers` where there are cores, or a layout that is read as it lies (rows)"
+        };
+        out.push(format!(
+            "the loader is the limit: alone it brings {} rows a second, and the model takes {}; {advice}. At most {:.2} times as much is to be had",
+            rate(loader),
+            rate(inference),
+            inference / both
+        ));
+    } else if inference < ALIKE * loader {
+        out.push(format!(
+            "the model is the limit: alone it takes {} rows a second, and the loader brings {}; a faster tier or layout gains nothing, more sessions, threads \
+             or an accelerator do, up to {:.2} times as much",
+            rate(inference),
+            rate(loader),
+            loader / both
+        ));
+    } else {
+        out.push(format!(
+            "loader and model are alike, {} and {} rows a second: to go faster both must",
+            rate(loader),
+            rate(inference)
+        ));
+    }
+    if both < ALIKE * slower {
+        let together_us = one.loader_cpu_us + one.inference_cpu_us;
+        let most = cores as f64 * 1e6 / together_us.max(1e-9);
+        let why = if both > ALIKE * most.min(slower) {
+            format!(
+                "they share {cores} cores: a row takes {} of CPU to load and {} to infer, so that no more than {} rows a second fit; more cores, or less \
+                 work for each row",
+                time_text(one.loader_cpu_us),
+                time_text(one.inference_cpu_us),
+                rate(most)
+            )
+        } else {
+            "the cores are not what is short: give the loader more `ready_batches` or `depth`".to_owned()
+        };
+        out.push(format!(
+            "together they do {:.0} % of the slower one alone: {why}",
+            100.0 * both / slower
+        ));
+    }
+    out.push(format!(
+        "reading ahead makes {:.2} times as much of it as one read at a time, where sessions wait {:.0} % of their time",
+        one.of_naive.value,
+        100.0 * one.naive_idle_share
+    ));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::offline::loader::Loaded;
+
+    fn figures(per_s: f64, cpu_us: f64, waiting: f64) -> Figures {
+        Figures {
+            rows: per_s as u64,
+            elapsed_s: 1.0,
+            running_s: 1.0 - waiting,
+            waiting_s: waiting,
+            cpu_s: per_s * cpu_us / 1e6,
+            window_s: 1.0,
+            peak_bytes: 1 << 20,
+            loaded: Loaded {
+                rows: 1000,
+                requests: 10,
+                wire_bytes: 512_000,
+                reading_s: 1.0,
+                decoding_s: 0.25,
+                starved_s: 0.75,
+                batching_s: 0.25,
+                blocked_s: 0.0,
+            },
+        }
+    }
+
+    fn of(loader: f64, inference: f64, both: f64, cpu_us: [f64; 2], cores: usize) -> Statement {
+        let repeat = Repeat {
+            loader: figures(loader, cpu_us[0], 0.0),
+            inference: figures(inference, cpu_us[1], 0.0),
+            both: figures(both, cpu_us[0] + cpu_us[1], 0.4),
+            naive: figures(both / 2.0, 1.0, 0.5),
+        };
+        statement(&("t".into(), Layout::Rows, "w".into()), &vec![repeat; 3], None, cores)
+    }
+
+    #[test]
+    fn the_slower_part_is_named_with_how_far_mending_goes() {
+        let one = of(1000.0, 4000.0, 980.0, [10.0, 10.0], 8);
+        assert!(
+            one.diagnosis[0].contains("the loader is the limit") && one.diagnosis[0].contains("4.08 times"),
+            "{:?}",
+            one.diagnosis
+        );
+        assert!(
+            one.diagnosis[0].contains("the tier is what it waits for"),
+            "{:?}",
+            one.diagnosis
+        );
+        let one = of(9000.0, 1000.0, 990.0, [10.0, 10.0], 8);
+        assert!(
+            one.diagnosis[0].contains("the model is the limit") && one.diagnosis[0].contains("9.09 times"),
+            "{:?}",
+            one.diagnosis
+        );
+        assert!(
+            one.diagnosis.last().unwrap().contains("2.00 times"),
+            "{:?}",
+            one.diagnosis
+        );
+        let one = of(1000.0, 1010.0, 990.0, [10.0, 10.0], 8);
+        assert!(one.diagnosis[0].contains("alike"), "{:?}", one.diagnosis);
+    }
+
+    #[test]
+    fn cores_that_are_shared_are_told_from_a_pipeline_that_stalls() {
+        // 1,000 us a row and one core: 1,000 a second at most, and that is what comes.
+        let one = of(2000.0, 2000.0, 1000.0, [500.0, 500.0], 1);
+        assert!(
+            one.diagnosis[1].contains("they share 1 cores") && one.diagnosis[1].contains("50 %"),
+            "{:?}",
+            one.diagnosis
+        );
+        let one = of(2000.0, 2000.0, 1000.0, [50.0, 50.0], 4);
+        assert!(one.diagnosis[1].contains("not what is short"), "{:?}", one.diagnosis);
+    }
+
+    #[test]
+    fn the_time_that_sessions_wait_has_its_causes() {
+        let one = of(1000.0, 4000.0, 980.0, [10.0, 10.0], 8);
+        // Three quarters of 0.4 for pieces, of which a quarter is decoding.
+        assert!((one.idle_share - 0.4).abs() < 1e-9);
+        assert!((one.idle_reading_share - 0.4 * 0.75 * 0.75).abs() < 1e-9);
+        assert!((one.idle_decoding_share - 0.4 * 0.75 * 0.25).abs() < 1e-9);
+        assert!((one.idle_batching_share - 0.1).abs() < 1e-9);
+        assert!((one.requests_per_row - 0.01).abs() < 1e-12 && (one.bytes_per_row - 512.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,210 @@
+//! A model and its table: made of a seed, or brought. In: what the plan says. Out: the table in the rows format, which columns fill which
+//! inputs, and sessions.
+
+use super::asked::RawWorkload;
+use crate::plan::bad_usage;
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::Bytes;
+use ort::environment::Environment;
+use ort::session::builder::SessionBuilder;
+use ort::session::{Session, SessionInputValue};
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use tierlab_formats::model::{MODEL_FILE, ModelConfig, WarmupTensor};
+use tierlab_formats::table::{Column, TableHeader, header_len};
+use tierlab_models::generators::{ModelKind, Request, Size};
+use tierlab_models::import::session_value;
+use tierlab_models::onnx::write_model;
+use tierlab_models::repository::read_config;
+use tierlab_models::tables::TableKind;
+
+/// A model with its table.
+pub(super) struct Workload {
+    pub(super) header: TableHeader,
+    /// The table in the rows format.
+    pub(super) file: Bytes,
+    pub(super) batch_rows: usize,
+    pub(super) shuffle_rows: usize,
+    graph: Graph,
+    filled: Vec<Filled>,
+}
+
+enum Graph {
+    Made(Vec<u8>),
+    /// With its weights beside it.
+    File(PathBuf),
+}
+
+/// An input, and the column that fills it.
+struct Filled {
+    input: String,
+    column: Column,
+}
+
+/// Inputs of one run.
+pub(super) struct Batch {
+    pub(super) rows: usize,
+    inputs: Vec<WarmupTensor>,
+}
+
+impl Workload {
+    pub(super) fn of(name: &str, raw: &RawWorkload, seed: u64) -> Result<Self> {
+        let wrong = |what: String| bad_usage(&format!("workloads.{name}"), &what);
+        let (graph, config, header, file) = match (&raw.generate, &raw.model, &raw.table) {
+            (Some(kind), ..) => made(kind, raw.rows.unwrap_or(1), seed, &wrong)?,
+            (None, Some(model), Some(table)) => brought(model, table, &wrong)?,
+            _ => return Err(wrong("`generate` and `rows`, or `model` and `table`".to_owned())),
+        };
+        let most = config.max_batch_size as usize;
+        if raw.batch_rows > most.max(1) {
+            return Err(wrong(format!(
+                "batch_rows: {} rows, and the model's config allows {} in a run",
+                raw.batch_rows,
+                most.max(1)
+            )));
+        }
+        let mut filled = Vec::new();
+        for (input, joined) in &config.joined {
+            let column = joined.column.as_deref().unwrap_or(input);
+            let found = header.schema.columns.iter().find(|of| of.name == column);
+            let column = found.cloned().ok_or_else(|| {
+                let names: Vec<&str> = header.schema.columns.iter().map(|of| of.name.as_str()).collect();
+                wrong(format!(
+                    "input `{input}` is to be filled by column `{column}`; the table has {}",
+                    names.join(", ")
+                ))
+            })?;
+            filled.push(Filled {
+                input: input.clone(),
+                column,
+            });
+        }
+        if filled.is_empty() {
+            return Err(wrong(
+                "the model's config has no table [joined]: no input is filled by the table".to_owned(),
+            ));
+        }
+        Ok(Self {
+            header,
+            file,
+            batch_rows: raw.batch_rows,
+            shuffle_rows: raw.shuffle_rows,
+            graph,
+            filled,
+        })
+    }
+
+    /// Opens a session, and sees that the table fills all of its inputs.
+    pub(super) fn session(&self, environment: &Environment, threads: usize) -> Result<Session> {
+        let text = |e: ort::Error<SessionBuilder>| anyhow!("ONNX Runtime: {e}");
+        let mut builder = Session::builder(environment)?
+            .with_intra_threads(threads)
+            .map_err(text)?
+            .with_inter_threads(1)
+            .map_err(text)?
+            // As the server has it: threads that spin between runs take cores that the loader needs.
+            .with_intra_op_spinning(false)
+            .map_err(text)?;
+        let session = match &self.graph {
+            Graph::Made(onnx) => builder.commit_from_memory(onnx),
+            Graph::File(path) => builder.commit_from_file(path),
+        };
+        let session = session.map_err(|e| anyhow!("ONNX Runtime does not take the graph: {e}"))?;
+        for input in session.inputs() {
+            if !self.filled.iter().any(|filled| filled.input == input.name()) {
+                bail!(
+                    "the model's input `{}` is filled by no column of the table",
+                    input.name()
+                );
+            }
+        }
+        Ok(session)
+    }
+
+    /// An empty batch.
+    pub(super) fn batch(&self) -> Batch {
+        let inputs = self.filled.iter().map(|filled| WarmupTensor {
+            shape: [&[0], &filled.column.shape[..]].concat(),
+            data: Vec::with_capacity(self.batch_rows * filled.column.byte_len().unwrap_or(0)),
+        });
+        Batch {
+            rows: 0,
+            inputs: inputs.collect(),
+        }
+    }
+
+    /// Adds a row as the rows format has it.
+    pub(super) fn add(&self, batch: &mut Batch, row: &[u8]) -> Result<()> {
+        for (filled, input) in self.filled.iter().zip(&mut batch.inputs) {
+            let bytes = filled.column.of_row(row).context("a row is shorter than its columns")?;
+            input.data.extend_from_slice(bytes);
+            input.shape[0] += 1;
+        }
+        batch.rows += 1;
+        Ok(())
+    }
+
+    /// Runs the model once.
+    pub(super) fn run(&self, session: &mut Session, batch: &Batch) -> Result<()> {
+        let values = self.filled.iter().zip(&batch.inputs).map(|(filled, input)| {
+            let value = session_value(filled.column.dtype, input)
+                .map_err(|what| anyhow!("input `{}`: {what}", filled.input))?;
+            Ok((Cow::Borrowed(filled.input.as_str()), value))
+        });
+        let values: Vec<(Cow<'_, str>, SessionInputValue<'_>)> = values.collect::<Result<_>>()?;
+        let outputs = session
+            .run(values)
+            .map_err(|e| anyhow!("the model does not run: {e}"))?;
+        drop(outputs);
+        Ok(())
+    }
+}
+
+type Parts = (Graph, ModelConfig, TableHeader, Bytes);
+
+fn made(kind: &str, rows: u64, seed: u64, wrong: &dyn Fn(String) -> anyhow::Error) -> Result<Parts> {
+    let (model, table) = match kind {
+        "ctr" => (ModelKind::Ctr, TableKind::Ctr),
+        "vision" => (ModelKind::Vision, TableKind::Vision),
+        _ => return Err(wrong(format!("generate: `ctr` or `vision`, not `{kind}`"))),
+    };
+    let request = Request {
+        kind: model,
+        size: Size::Small,
+        seed,
+    };
+    let mut onnx = Vec::new();
+    write_model(&request.build(), &mut onnx).context("cannot write the model")?;
+    let source = table.source(seed)?;
+    let mut header =
+        TableHeader::new(source.schema().clone(), rows, 0, seed).map_err(|e| wrong(format!("rows: {e}")))?;
+    let stride = header.stride as usize;
+    let mut bytes = vec![0_u8; stride * usize::try_from(rows)?];
+    for (id, row) in (0_i64..).zip(bytes.chunks_exact_mut(stride)) {
+        source.fill(id, row);
+        header.seal_row(id, row);
+    }
+    let block = stride * header.rows_per_block as usize;
+    header.block_crcs = bytes.chunks(block).map(crc32c::crc32c).collect();
+    let mut file = header.encode();
+    file.extend_from_slice(&bytes);
+    Ok((Graph::Made(onnx), request.config(), header, file.into()))
+}
+
+fn brought(model: &Path, table: &Path, wrong: &dyn Fn(String) -> anyhow::Error) -> Result<Parts> {
+    let config = read_config(model)?.ok_or_else(|| wrong(format!("{} has no config.toml", model.display())))?;
+    let read = std::fs::read_dir(model).with_context(|| format!("cannot read {}", model.display()))?;
+    let versions = read.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u64>().ok());
+    let newest = versions
+        .max()
+        .ok_or_else(|| wrong(format!("{} has no version", model.display())))?;
+    let graph = model.join(newest.to_string()).join(MODEL_FILE);
+    let file = std::fs::read(table).with_context(|| format!("cannot read {}", table.display()))?;
+    let broken = |e: tierlab_formats::table::TableError| wrong(format!("{}: {e}", table.display()));
+    let length = header_len(&file).map_err(broken)?;
+    let head = file
+        .get(..usize::try_from(length)?)
+        .context("the table is cut off in its header")?;
+    let header = TableHeader::decode(head, file.len() as u64).map_err(broken)?;
+    Ok((Graph::File(graph), config, header, file.into()))
+}

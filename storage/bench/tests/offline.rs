@@ -1,0 +1,171 @@
+//! `offline`, the real binary over a real folder and emulated storage: what a run leaves, what it says, and what it refuses.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tierlab_models::generators::{ModelKind, Request, Size};
+use tierlab_models::repository::write_generated;
+use tierlab_models::stop::Stop;
+use tierlab_models::tables::{self, TableKind};
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn project() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn command(place: &Path, plan: &str) -> Command {
+    std::fs::write(place.join("plan.toml"), plan).unwrap();
+    std::fs::create_dir_all(place.join("scratch")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
+    // ONNX Runtime is looked for from here, as from a checkout.
+    command
+        .current_dir(project())
+        .arg("offline")
+        .arg(place.join("plan.toml"));
+    command
+        .arg("--scratch")
+        .arg(place.join("scratch"))
+        .arg("--out")
+        .arg(place.join("out"));
+    command
+}
+
+fn run(place: &Path, plan: &str) -> Output {
+    command(place, plan).output().unwrap()
+}
+
+fn plan(workloads: &str) -> String {
+    let configs = project().join("configs");
+    format!(
+        "name = \"short\"\nrepeats = 2\nseconds = 0.4\nwarmup_seconds = 0.1\nshard_bytes = \"256KiB\"\nlayouts = [\"rows\", \"tar\"]\n\
+         [loader]\npiece_bytes = \"32KiB\"\n{workloads}\n\
+         [price]\nfile = \"{0}/prices.toml\"\ninstance = \"aws/c7i.xlarge\"\n\
+         [tiers.disk]\nfile = \"{0}/tiers/nvme.toml\"\n\
+         [tiers.slow]\nfile = \"{0}/tiers/memory.toml\"\nset = [\"root=\", \"emulated.profile=efs-nfs\"]\nprice = \"s3-standard\"\n",
+        configs.display()
+    )
+}
+
+const MADE: &str = "[workloads.clicks]\ngenerate = \"ctr\"\nrows = 3000\nbatch_rows = 32\nshuffle_rows = 100\n";
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn loader_model_and_both_are_measured_and_said() {
+    let place = folder();
+    let ended = run(place.path(), &plan(MADE));
+    assert!(ended.status.success(), "{}", said(&ended));
+    let kept = std::fs::read(place.path().join("out/run.json")).unwrap();
+    let kept: serde_json::Value = serde_json::from_slice(&kept).unwrap();
+    let all = kept["statements"].as_array().unwrap();
+    assert_eq!(all.len(), 4, "two layouts on two tiers");
+    for one in all {
+        let number = |key: &str| {
+            let value = &one[key];
+            value
+                .as_f64()
+                .or(value["value"].as_f64())
+                .unwrap_or_else(|| panic!("{key} in {one}"))
+        };
+        for rate in ["loader_per_s", "inference_per_s", "both_per_s", "naive_per_s"] {
+            assert!(number(rate) > 0.0, "{one}");
+        }
+        let idle = number("idle_reading_share") + number("idle_decoding_share") + number("idle_batching_share");
+        assert!(
+            (idle - number("idle_share")).abs() < 1e-9 && (0.0..=1.0).contains(&idle),
+            "{one}"
+        );
+        // Pieces are many rows, so that a row is far less than a request, and its bytes are read about once.
+        assert!(number("requests_per_row") < 0.2, "{one}");
+        assert!((400.0..20_000.0).contains(&number("bytes_per_row")), "{one}");
+        assert!(number("usd_per_million") > 0.0 && number("peak_bytes") > 1e6, "{one}");
+        let words = one["diagnosis"].to_string();
+        assert!(
+            words.contains("loader") && words.contains("one read at a time"),
+            "{words}"
+        );
+        if one["tier"] == "slow" {
+            // Milliseconds for a read, one after another or eight at a time: no machine is slow enough to hide that.
+            assert!(one["of_naive"]["value"].as_f64().unwrap() > 1.0, "{one}");
+        }
+    }
+    let table = std::fs::read_to_string(place.path().join("out/offline.csv")).unwrap();
+    assert_eq!(table.lines().count(), 5);
+    for file in ["report.md", "report.html"] {
+        let text = std::fs::read_to_string(place.path().join("out").join(file)).unwrap();
+        assert!(
+            text.contains("clicks as tar on slow") && text.contains("emulated"),
+            "{file}"
+        );
+    }
+    assert_eq!(std::fs::read_dir(place.path().join("scratch")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_model_and_a_table_that_were_brought_are_taken() {
+    let place = folder();
+    let request = Request {
+        kind: ModelKind::Ctr,
+        size: Size::Small,
+        seed: 5,
+    };
+    let stop = Stop::never();
+    write_generated(&place.path().join("models"), &request, &stop).unwrap();
+    tables::generate(TableKind::Ctr, 2000, 5, &place.path().join("features"), &stop).unwrap();
+    let own = "[workloads.own]\nmodel = \"models/ctr\"\ntable = \"features/ctr.rows\"\nbatch_rows = 16\n";
+    let ended = run(place.path(), &plan(own));
+    assert!(ended.status.success(), "{}", said(&ended));
+    let text = std::fs::read_to_string(place.path().join("out/report.md")).unwrap();
+    assert!(
+        text.contains("own: 2000 rows") && text.contains("drawn among 0"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_by_name() {
+    let place = folder();
+    for (workloads, says) in [
+        (
+            "[workloads.a]\ngenerate = \"cats\"\nrows = 5\nbatch_rows = 1\n",
+            "`ctr` or `vision`",
+        ),
+        (
+            "[workloads.a]\ngenerate = \"ctr\"\nbatch_rows = 1\n",
+            "`generate` and `rows`, or `model` and `table`",
+        ),
+        (
+            "[workloads.a]\ngenerate = \"ctr\"\nrows = 5\nbatch_rows = 4096\n",
+            "allows 1024",
+        ),
+        (
+            "[workloads.a]\ngenerate = \"ctr\"\nrows = 5\nbatch_rows = 0\n",
+            "batch_rows: from 1",
+        ),
+        (
+            "[workloads.a]\nmodel = \"nowhere\"\ntable = \"t.rows\"\nbatch_rows = 1\n",
+            "nowhere",
+        ),
+    ] {
+        let ended = run(place.path(), &plan(workloads));
+        assert_eq!(ended.status.code(), Some(2), "{workloads}: {}", said(&ended));
+        assert!(said(&ended).contains(says), "{workloads}: {}", said(&ended));
+    }
+    let mut without = command(place.path(), &plan(MADE));
+    let ended = without
+        .args(["--onnxruntime", "/nowhere/lib.so"])
+        .stdout(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(ended.status.code(), Some(2), "{}", said(&ended));
+    assert!(
+        said(&ended).contains("/nowhere/lib.so") && said(&ended).contains("pip install onnxruntime"),
+        "{}",
+        said(&ended)
+    );
+    assert_eq!(std::fs::read_dir(place.path().join("scratch")).unwrap().count(), 0);
+}
