@@ -335,11 +335,7 @@ async fn documents_and_the_log_say_whether_a_model_is_batched() {
         let reply = call::<_, _, ModelConfigResponse>(wire(&server), "ModelConfig", request).await;
         let config = reply.unwrap().into_inner().config.unwrap();
         assert_eq!((config.max_batch_size, &config.input[0].dims[..]), (most, dims));
-        let log = server.log();
-        let line = log
-            .lines()
-            .find(|line| line.contains("loaded") && line.contains(&format!("model=\"{model}\"")));
-        let line = line.unwrap_or_else(|| panic!("no line of {model} in {log}"));
+        let line = server.logged(&["loaded", &format!("model=\"{model}\"")]);
         assert!(line.contains(&format!("batched={}", most > 0)), "{line}");
         assert!(line.contains(&format!("max_batch_size={most}")), "{line}");
     }

@@ -91,7 +91,7 @@ async fn small_replies_that_nobody_takes_are_counted_and_their_connections_close
         assert_eq!(reply.status, 503, "{}", reply.text());
         assert!(began.elapsed() < PATIENCE, "the bytes are not given back");
     }
-    assert!(server.log().contains("no memory for replies"), "{}", server.log());
+    server.logged(&["no memory for replies"]);
 }
 
 /// Connections that never end by themselves, of every kind, to both fronts.
@@ -204,11 +204,7 @@ async fn where_all_places_work_health_is_answered_and_others_are_told_to_come_ag
 async fn few_files_lower_the_places_and_silent_sockets_do_not_lock_them() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
     let server = Server::start_under(&["prlimit", "--nofile=256:256"], &on_tier(&data, "memory"), &[]);
-    let log = server.log();
-    assert!(
-        log.contains("`connections.max` is lowered") && log.contains("files=256"),
-        "{log}"
-    );
+    server.logged(&["`connections.max` is lowered", "files=256"]);
     let silent: Vec<TcpStream> = (0..400).map(|_| attacks::connect(&server.address).unwrap()).collect();
     for _ in 0..5 {
         assert!(live(&server.address).starts_with("HTTP/1.1 200"));
@@ -218,11 +214,7 @@ async fn few_files_lower_the_places_and_silent_sockets_do_not_lock_them() {
     drop(server);
 
     let server = Server::start_under(&["prlimit", "--nofile=300:4000"], &on_tier(&data, "memory"), &[]);
-    let log = server.log();
-    assert!(
-        log.contains("limit of open files is raised") && log.contains("to=4000"),
-        "{log}"
-    );
+    server.logged(&["limit of open files is raised", "to=4000"]);
 }
 
 #[tokio::test]

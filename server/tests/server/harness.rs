@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tierlab_models::generators::{ModelKind, Request, Size};
@@ -167,6 +168,8 @@ pub(crate) struct Server {
     /// The same of gRPC, where it is served.
     pub(crate) grpc_address: Option<String>,
     log: Arc<Mutex<String>>,
+    /// Ends with the server's standard error.
+    reader: Option<JoinHandle<()>>,
     pub(crate) client: reqwest::Client,
 }
 
@@ -196,7 +199,7 @@ impl Server {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let (stderr, sink) = (child.stderr.take().unwrap(), Arc::clone(&log));
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 let mut log = sink.lock().unwrap();
                 log.push_str(&line);
@@ -222,6 +225,7 @@ impl Server {
             address,
             grpc_address,
             log,
+            reader: Some(reader),
             // As it came over the wire, whatever features of the client the rest of the workspace has on.
             client: reqwest::Client::builder().no_gzip().no_deflate().build().unwrap(),
         }
@@ -231,8 +235,22 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
+    /// What has been read of the log; all of it once the server was waited for.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
+    }
+
+    /// The line of the log that has all of this. A reply can be here before the line that was written first.
+    pub(crate) fn logged(&self, parts: &[&str]) -> String {
+        let began = Instant::now();
+        loop {
+            let log = self.log();
+            if let Some(line) = log.lines().find(|line| parts.iter().all(|part| line.contains(part))) {
+                return line.to_owned();
+            }
+            assert!(began.elapsed() < PATIENCE, "no line with {parts:?} in\n{log}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -247,6 +265,9 @@ impl Server {
         let began = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
+                if let Some(reader) = self.reader.take() {
+                    reader.join().unwrap();
+                }
                 return status;
             }
             assert!(

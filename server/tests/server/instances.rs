@@ -1,9 +1,8 @@
 //! Sessions and threads: as a model's config states them, or fitted to the cores where it does not.
 
-use crate::harness::{Data, PATIENCE, Server, on_tier, tensor};
+use crate::harness::{Data, Server, on_tier, tensor};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use std::time::{Duration, Instant};
 use tierlab_models::onnx::messages::ElementType;
 use tierlab_models::onnx::{GraphBuilder, ModelProto};
 use tierlab_protocol::infer::Tensor;
@@ -55,19 +54,6 @@ async fn layout(server: &Server, model: &str) -> (Vec<(u64, String)>, String) {
     (groups.collect(), threads.unwrap().to_owned())
 }
 
-/// The line of the log that has all of this.
-fn logged(server: &Server, parts: &[&str]) -> String {
-    let began = Instant::now();
-    loop {
-        let log = server.log();
-        if let Some(line) = log.lines().find(|line| parts.iter().all(|part| line.contains(part))) {
-            return line.to_owned();
-        }
-        assert!(began.elapsed() < PATIENCE, "no line with {parts:?} in\n{log}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[tokio::test]
 async fn a_model_that_states_nothing_has_a_session_for_each_core_and_one_over_all() {
     let data = data(&[
@@ -79,7 +65,7 @@ async fn a_model_that_states_nothing_has_a_session_for_each_core_and_one_over_al
     for model in ["plain", "triton"] {
         let groups = vec![(1, format!("{model}.2-threads")), (2, format!("{model}.1-thread"))];
         assert_eq!(layout(&server, model).await, (groups, "1".to_owned()));
-        let line = logged(&server, &[model, "1 session of 2 threads, 2 sessions of 1 thread"]);
+        let line = server.logged(&[model, "1 session of 2 threads, 2 sessions of 1 thread"]);
         assert!(line.contains("2 cores (`runtime.instances.cores`"), "{line}");
         assert!(line.contains("nothing is measured"), "{line}");
     }
@@ -99,7 +85,7 @@ async fn a_model_that_states_nothing_has_a_session_for_each_core_and_one_over_al
 async fn a_run_that_is_measured_is_told_with_what_was_chosen() {
     let data = data(&[("plain", None)]);
     let server = Server::start(&on_tier(&data, "memory"), &["runtime.instances.cores=2"]);
-    let line = logged(&server, &["plain", "its config states no instances", "a run takes "]);
+    let line = server.logged(&["plain", "its config states no instances", "a run takes "]);
     let (groups, _) = layout(&server, "plain").await;
     // How long a run took is the machine's affair; what is said is what is served.
     let sessions: u64 = groups.iter().map(|(count, _)| count).sum();
@@ -124,7 +110,7 @@ async fn weights_beyond_the_limit_are_held_once() {
         layout(&server, "plain").await,
         (vec![(1, "plain".to_owned())], "2".to_owned())
     );
-    logged(&server, &["plain", "1 session of 2 threads", "max_weight_bytes"]);
+    server.logged(&["plain", "1 session of 2 threads", "max_weight_bytes"]);
     let (inputs, answer) = asked(1);
     assert_eq!(server.infer("plain", inputs).await.floats(), answer);
 }
@@ -144,7 +130,7 @@ async fn a_server_that_is_bound_to_one_cpu_fits_to_one() {
         layout(&server, "plain").await,
         (vec![(1, "plain".to_owned())], "1".to_owned())
     );
-    let line = logged(&server, &["plain", "its config states no instances"]);
+    let line = server.logged(&["plain", "its config states no instances"]);
     assert!(
         line.contains("1 session of 1 thread") && line.contains("1 core (1 by affinity"),
         "{line}"

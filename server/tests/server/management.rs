@@ -153,7 +153,7 @@ async fn models_are_loaded_and_unloaded_by_request() {
     let reply = server.infer("adds", one()).await;
     assert_eq!(reply.status, 503);
     assert!(reply.error().contains("unloaded"), "{}", reply.text());
-    assert!(server.log().contains("its sessions are freed"), "{}", server.log());
+    server.logged(&["its sessions are freed"]);
     assert_eq!(server.post("/v2/repository/models/mlp/load", "").await.status, 200);
     assert_eq!(server.infer("mlp", mlp_input(2)).await.status, 200);
 

@@ -3,7 +3,7 @@
 use super::asked::Asked;
 use super::loader::{Loaded, Source, pieces};
 use super::workload::Batch;
-use crate::machine::own_cpu_s;
+use crate::machine::{MachineUse, Watched};
 use crate::stop::Stop;
 use anyhow::{Context, Result, bail};
 use ort::session::Session;
@@ -11,6 +11,7 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
@@ -33,8 +34,8 @@ pub(super) struct Figures {
     pub(super) running_s: f64,
     /// or waited for a batch.
     pub(super) waiting_s: f64,
-    /// Of the whole process, over the window.
-    pub(super) cpu_s: f64,
+    /// The machine over the window, and its length.
+    pub(super) machine: MachineUse,
     pub(super) window_s: f64,
     /// Memory of the process at its most.
     pub(super) peak_bytes: u64,
@@ -58,6 +59,20 @@ pub(super) struct Repeat {
     pub(super) naive: Figures,
 }
 
+impl Figures {
+    /// What others took of all cores.
+    pub(super) fn taken_share(&self) -> f64 {
+        let machine = &self.machine;
+        machine.foreign_cpu_share.unwrap_or(0.0) + machine.steal_share.unwrap_or(0.0)
+    }
+}
+
+impl Repeat {
+    pub(super) const fn all(&self) -> [&Figures; 4] {
+        [&self.loader, &self.inference, &self.both, &self.naive]
+    }
+}
+
 /// A batch that was taken.
 struct Done {
     at: Instant,
@@ -73,7 +88,7 @@ type Consumer<'a> = Box<dyn FnMut(&Batch) -> Result<()> + Send + 'a>;
 struct Window {
     began: Instant,
     ended: Instant,
-    cpu_s: f64,
+    machine: MachineUse,
     peak_bytes: u64,
 }
 
@@ -184,7 +199,7 @@ fn alone(source: &Source, consumers: Vec<Consumer<'_>>, asked: &Asked, interrupt
             })
             .collect();
         let window = wait(asked, interrupt, &ended, || {
-            takers.iter().any(|taker| taker.is_finished())
+            takers.iter().any(ScopedJoinHandle::is_finished)
         });
         stop.store(true, Ordering::Release);
         let mut done = Vec::new();
@@ -276,7 +291,8 @@ fn wait(asked: &Asked, interrupt: &Stop, ended: &AtomicUsize, is_over: impl Fn()
     let before = ended.load(Ordering::Relaxed);
     // The kernel counts the most from here on.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
-    let (began, cpu) = (Instant::now(), own_cpu_s());
+    let watched = Watched::default();
+    let (began, first) = (Instant::now(), watched.look());
     sleep(asked.window);
     let is_thin = || ended.load(Ordering::Relaxed) - before < LEAST_BATCHES;
     while is_thin() && began.elapsed() < asked.window * LONGEST_WINDOWS && !interrupt.is_asked() && !is_over() {
@@ -285,7 +301,7 @@ fn wait(asked: &Asked, interrupt: &Stop, ended: &AtomicUsize, is_over: impl Fn()
     Window {
         began,
         ended: Instant::now(),
-        cpu_s: own_cpu_s() - cpu,
+        machine: watched.look().since(&first),
         peak_bytes: peak_bytes(),
     }
 }
@@ -319,7 +335,7 @@ fn figures(mut done: Vec<Done>, window: &Window, loaded: Loaded) -> Result<Figur
         elapsed_s,
         running_s: sum(|one| one.ran),
         waiting_s: sum(|one| one.waited),
-        cpu_s: window.cpu_s,
+        machine: window.machine.clone(),
         window_s: (window.ended - window.began).as_secs_f64(),
         peak_bytes: window.peak_bytes,
         loaded,

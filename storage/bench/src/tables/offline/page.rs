@@ -32,7 +32,7 @@ const NOTE: &str = "loader: rows read, decoded, shuffled and put together as bat
 
 fn row(one: &Statement) -> [String; 13] {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-    let usd = |usd: Option<f64>| usd.map_or_else(|| "n/a".to_owned(), |usd| format!("{usd:.3}"));
+    let usd = |usd: Option<f64>| usd.map_or_else(|| "n/a".to_owned(), digits3);
     [
         one.tier.clone(),
         one.layout.to_string(),
@@ -81,7 +81,7 @@ fn facts(kept: &Kept) -> Vec<String> {
         ),
         environment.date.clone(),
         format!(
-            "{} rounds of {} s, {} sessions of {} threads",
+            "{} rounds of {} s; sessions: {}, threads of each: {}",
             kept.repeats, kept.window_s, kept.sessions, kept.session_threads
         ),
     ];
@@ -164,6 +164,7 @@ fn cells(one: &Statement) -> Vec<(String, String)> {
         ("loader_cpu_us", Some(one.loader_cpu_us)),
         ("inference_cpu_us", Some(one.inference_cpu_us)),
         ("both_cpu_us", Some(one.both_cpu_us)),
+        ("taken_share", Some(one.taken_share)),
         ("peak_bytes", Some(one.peak_bytes as f64)),
         ("usd_per_million", one.usd_per_million),
         ("naive_usd_per_million", one.naive_usd_per_million),

@@ -52,7 +52,7 @@ impl Prices {
         let tier = self.tiers.get(tier).copied().unwrap_or_default();
         let hours = 1e6 / per_s / 3600.0;
         (per_s > 0.0)
-            .then(|| hours * self.usd_per_hour + 1e6 * (requests * tier.usd_per_request + bytes * tier.usd_per_byte))
+            .then_some(hours * self.usd_per_hour + 1e6 * (requests * tier.usd_per_request + bytes * tier.usd_per_byte))
     }
 }
 

@@ -13,6 +13,9 @@ use tierlab_layouts::Layout;
 /// Two rates nearer than this are taken to be alike.
 const ALIKE: f64 = 0.9;
 
+/// Of the cores, what others may take before it is said.
+const TAKEN: f64 = 0.1;
+
 /// A tier, a layout and a workload.
 pub(super) type Place = (String, Layout, String);
 
@@ -50,6 +53,8 @@ pub(super) struct Statement {
     pub(super) usd_per_million: Option<f64>,
     /// The same with one read at a time.
     pub(super) naive_usd_per_million: Option<f64>,
+    /// The most that other processes and the hypervisor took of all cores in one of the measurements; it is in every figure.
+    pub(super) taken_share: f64,
     /// What it says, and what to do.
     pub(super) diagnosis: Vec<String>,
 }
@@ -86,7 +91,7 @@ fn statement((tier, layout, workload): &Place, own: &[Repeat], prices: Option<&P
     let cpu_us = |of: fn(&Repeat) -> &Figures| {
         let per_row = |one: &Repeat| {
             let figures = of(one);
-            1e6 * figures.cpu_s / (figures.rate() * figures.window_s).max(1.0)
+            1e6 * figures.machine.own_cpu_s / (figures.rate() * figures.window_s).max(1.0)
         };
         all(&per_row) / own.len().max(1) as f64
     };
@@ -132,6 +137,11 @@ fn statement((tier, layout, workload): &Place, own: &[Repeat], prices: Option<&P
             naive(|one| one.requests as f64),
             naive(|one| one.wire_bytes as f64),
         ),
+        taken_share: own
+            .iter()
+            .flat_map(Repeat::all)
+            .map(Figures::taken_share)
+            .fold(0.0, f64::max),
         both_per_s,
         naive_per_s,
         diagnosis: Vec::new(),
@@ -163,18 +173,18 @@ fn diagnosis(one: &Statement, cores: usize) -> Vec<String> {
             "decoding and batching are what it waits for: more `loader.workers` where there are cores, or a layout that is read as it lies (rows)"
         };
         out.push(format!(
-            "the loader is the limit: alone it brings {} rows a second, and the model takes {}; {advice}. At most {:.2} times as much is to be had",
+            "the loader is the limit: alone it brings {} rows a second, and the model takes {}; {advice}. At most {} times as much is to be had",
             rate(loader),
             rate(inference),
-            inference / both
+            rate(inference / both)
         ));
     } else if inference < ALIKE * loader {
         out.push(format!(
             "the model is the limit: alone it takes {} rows a second, and the loader brings {}; a faster tier or layout gains nothing, more sessions, threads \
-             or an accelerator do, up to {:.2} times as much",
+             or an accelerator do, up to {} times as much",
             rate(inference),
             rate(loader),
-            loader / both
+            rate(loader / both)
         ));
     } else {
         out.push(format!(
@@ -207,12 +217,19 @@ fn diagnosis(one: &Statement, cores: usize) -> Vec<String> {
         one.of_naive.value,
         100.0 * one.naive_idle_share
     ));
+    if one.taken_share > TAKEN {
+        out.push(format!(
+            "others took up to {:.0} % of the cores meanwhile: measure again on a machine that does nothing else",
+            100.0 * one.taken_share
+        ));
+    }
     out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::MachineUse;
     use crate::tables::offline::loader::Loaded;
 
     fn figures(per_s: f64, cpu_us: f64, waiting: f64) -> Figures {
@@ -221,7 +238,10 @@ mod tests {
             elapsed_s: 1.0,
             running_s: 1.0 - waiting,
             waiting_s: waiting,
-            cpu_s: per_s * cpu_us / 1e6,
+            machine: MachineUse {
+                own_cpu_s: per_s * cpu_us / 1e6,
+                ..MachineUse::default()
+            },
             window_s: 1.0,
             peak_bytes: 1 << 20,
             loaded: Loaded {
