@@ -155,7 +155,8 @@ fn a_search_that_stopped_goes_on_where_it_was() {
     assert_eq!(slo(&result)["outcome"], "met-at-highest", "{}", ended.stdout);
     let kept = result["resumed"][0]["finished_steps"].as_u64().unwrap();
     assert!(kept >= 1);
-    // 250 and 300 per second, the first with the one repeat that it needs, the second with both.
+    // 250 and 300 per second, the first with the one repeat that it needs, the second with both. Where the machine was held up, lower
+    // rates were asked too.
     let repeats: Vec<(f64, usize)> = result["points"]
         .as_array()
         .unwrap()
@@ -167,7 +168,8 @@ fn a_search_that_stopped_goes_on_where_it_was() {
             )
         })
         .collect();
-    assert_eq!(repeats, [(250.0, 1), (300.0, 2)]);
+    assert_eq!(repeats.last(), Some(&(300.0, 2)));
+    assert!(repeats.iter().any(|(rate, _)| *rate == 250.0), "{repeats:?}");
     // On a machine that was held up, some more than once.
     let attempts = result["points"].as_array().unwrap().iter();
     let attempts = attempts.flat_map(|point| point["repeats"].as_array().unwrap());

@@ -73,6 +73,10 @@ impl Attempts {
         self.0.requests.load(Ordering::Relaxed)
     }
 
+    pub(super) fn count_request(&self) {
+        self.0.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Of these, second ones by hedging.
     pub(super) fn hedges(&self) -> u32 {
         self.0.hedges.load(Ordering::Relaxed)
@@ -80,6 +84,10 @@ impl Attempts {
 
     pub(super) fn count_hedge(&self) {
         self.0.hedges.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn uncount_hedge(&self) {
+        self.0.hedges.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Bytes asked for by requests whose reply was not used.
@@ -145,7 +153,7 @@ impl HttpService for CountingService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let attempts = request.extensions().get::<Attempts>().cloned();
         if let Some(attempts) = &attempts {
-            attempts.0.requests.fetch_add(1, Ordering::Relaxed);
+            attempts.count_request();
         }
         let response = self.inner.execute(request).await?;
         let status = response.status();

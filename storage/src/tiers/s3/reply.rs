@@ -7,7 +7,7 @@
 
 use super::attempts::Attempts;
 use super::bucket::Bucket;
-use futures::future::{BoxFuture, Either, select};
+use futures::future::{BoxFuture, Either, poll_immediate, select};
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetResult, ObjectStore};
 use std::time::{Duration, Instant};
@@ -38,11 +38,12 @@ impl Bucket {
             None => first.await,
             Some(delay) => match select(first, Box::pin(tokio::time::sleep(delay))).await {
                 Either::Left((result, _)) => result,
-                Either::Right(((), first)) if hedging.allow() => {
-                    attempts.count_hedge();
-                    race(first, self.send(key, options), bytes, attempts).await
-                }
-                Either::Right(((), first)) => first.await,
+                Either::Right(((), mut first)) => match poll_immediate(&mut first).await {
+                    // It began as the wait ended.
+                    Some(result) => result,
+                    None if hedging.allow() => race(first, self.send(key, options), bytes, attempts).await,
+                    None => first.await,
+                },
             },
         };
         if result.is_ok() {
@@ -59,10 +60,22 @@ impl Bucket {
 
 /// The first reply that is none of an error. The one that fails leaves it to the other.
 async fn race(first: Sent, second: Sent, bytes: u64, attempts: &Attempts) -> object_store::Result<GetResult> {
-    let (reply, loser) = match select(first, second).await {
+    let hedge = attempts.clone();
+    let second: Sent = Box::pin(async move {
+        hedge.count_hedge();
+        second.await
+    });
+    let before = attempts.requests();
+    // The second one is looked at first, so that it goes out whatever becomes of the first meanwhile.
+    let (reply, loser) = match select(second, first).await {
         Either::Left((Err(_), other)) | Either::Right((Err(_), other)) => return other.await,
         Either::Left((reply, loser)) | Either::Right((reply, loser)) => (reply, loser),
     };
+    // What never went out costs nothing, and does not go out any more.
+    if attempts.requests() == before {
+        attempts.uncount_hedge();
+        return reply;
+    }
     attempts.count_lost(bytes);
     if bytes <= DRAINED_BYTES {
         tokio::spawn(tokio::time::timeout(DRAIN_LIMIT, async move {
@@ -73,4 +86,59 @@ async fn race(first: Sent, second: Sent, bytes: u64, attempts: &Attempts) -> obj
         }));
     }
     reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object_store::ObjectStoreExt as _;
+    use object_store::memory::InMemory;
+    use std::future::pending;
+    use std::sync::Arc;
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Second {
+        Replied,
+        Slow,
+        /// Held up before it goes out, as by a look for credentials.
+        HeldUp,
+    }
+
+    #[tokio::test]
+    async fn what_is_counted_went_out_however_the_race_ends() {
+        let store = Arc::new(InMemory::new());
+        store.put(&Key::from("o"), vec![7_u8; 100].into()).await.unwrap();
+        for (first_replies, second, lost) in [
+            (true, Second::Slow, 100),
+            (true, Second::Replied, 100),
+            (false, Second::Replied, 100),
+            (true, Second::HeldUp, 0),
+        ] {
+            let attempts = Attempts::default();
+            let get = |replies: bool| {
+                let store = Arc::clone(&store);
+                async move {
+                    if !replies {
+                        pending::<()>().await;
+                    }
+                    store.get_opts(&Key::from("o"), GetOptions::default()).await
+                }
+            };
+            // The first one is out since before the race.
+            attempts.count_request();
+            let (counted, reply) = (attempts.clone(), get(second == Second::Replied));
+            let sent: Sent = Box::pin(async move {
+                if second == Second::HeldUp {
+                    pending::<()>().await;
+                }
+                counted.count_request();
+                reply.await
+            });
+            let reply = race(Box::pin(get(first_replies)), sent, 100, &attempts).await.unwrap();
+            assert_eq!(reply.bytes().await.unwrap().len(), 100);
+            assert_eq!(attempts.lost_bytes(), lost);
+            assert_eq!(u64::from(attempts.requests()) * 100, 100 + lost);
+            assert_eq!(attempts.hedges(), attempts.requests() - 1);
+        }
+    }
 }
