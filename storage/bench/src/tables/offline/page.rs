@@ -32,7 +32,7 @@ const NOTE: &str = "loader: rows read, decoded, shuffled and put together as bat
 
 fn row(one: &Statement) -> [String; 13] {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-    let usd = |usd: Option<f64>| usd.map_or_else(|| "n/a".to_owned(), digits3);
+    let usd = |usd: Option<f64>| usd.map_or_else(|| "n/a".to_owned(), usd_text);
     [
         one.tier.clone(),
         one.layout.to_string(),
@@ -53,6 +53,12 @@ fn row(one: &Statement) -> [String; 13] {
         bytes_text(one.peak_bytes),
         usd(one.usd_per_million),
     ]
+}
+
+/// Dollars with two digits at least that are not zero: a million samples can cost far less than a cent.
+fn usd_text(usd: f64) -> String {
+    let digits = (1.0 - usd.max(1e-9).log10().floor()).clamp(2.0, 9.0) as usize;
+    format!("{usd:.digits$}")
 }
 
 fn spread(interval: &Interval) -> String {
@@ -266,4 +272,22 @@ fn chart(one: &Statement) -> String {
         one.layout,
         escape(&one.tier)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_sums_are_not_shown_as_nothing() {
+        for (usd, text) in [
+            (0.000_377, "0.00038"),
+            (0.0604, "0.060"),
+            (0.604, "0.60"),
+            (12.345, "12.35"),
+            (0.0, "0.000000000"),
+        ] {
+            assert_eq!(usd_text(usd), text);
+        }
+    }
 }
