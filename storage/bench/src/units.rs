@@ -1,6 +1,7 @@
 //! Bytes and times as people write and read them.
 
 use std::time::Duration;
+use tierlab_analysis::record::Interval;
 
 /// `4096`, `4KiB`, `1.5GiB`, `10MB`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
@@ -67,6 +68,15 @@ pub(crate) fn digits3(value: f64) -> String {
         v if v >= 9.995 => format!("{value:.1}"),
         v if v >= 0.9995 || v == 0.0 => format!("{value:.2}"),
         _ => format!("{value:.3}"),
+    }
+}
+
+/// A value, and half of its interval as a share of it: `1234 ±3 %`.
+pub(crate) fn spread(interval: &Interval) -> String {
+    let half = (interval.hi - interval.lo) / 2.0;
+    match interval.value > 0.0 && half > 0.0 {
+        true => format!("{} ±{:.0} %", digits3(interval.value), half / interval.value * 100.0),
+        false => digits3(interval.value),
     }
 }
 

@@ -67,6 +67,15 @@ pub(crate) fn bad_usage(what: &str, why: &str) -> anyhow::Error {
     StorageError::new(ErrorKind::Invalid, what, why).into()
 }
 
+/// Whether a name can be one of a folder.
+pub(crate) fn check_name(key: &str, name: &str) -> Result<(), String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    match !name.is_empty() && name.chars().all(is_plain) {
+        true => Ok(()),
+        false => Err(format!("{key}: letters, digits, `-`, `_` and `.`")),
+    }
+}
+
 /// Reads a tier's TOML.
 pub(crate) fn tier_config(file: &Path, set: &[String]) -> Result<TierConfig> {
     let name = file.display().to_string();
@@ -130,10 +139,7 @@ impl Plan {
 }
 
 fn access(raw: &RawPlan, changes: &Changes) -> Result<Access, String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if raw.name.is_empty() || !raw.name.chars().all(plain) {
-        return Err("name: letters, digits, `-`, `_` and `.`".to_owned());
-    }
+    check_name("name", &raw.name)?;
     let time = |key: &str, seconds: f64, least: f64| match Duration::try_from_secs_f64(seconds) {
         Ok(time) if (least..=86_400.0).contains(&seconds) => Ok(time),
         _ => Err(format!("{key}: from {least} to 86400 seconds, not {seconds}")),

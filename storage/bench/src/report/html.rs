@@ -1,6 +1,7 @@
 //! `report.html`: one page that loads nothing. It says everything in tables without a script too.
 
 use super::kept::Kept;
+use super::parts::{badges, facts, list, pre, section, under};
 use super::rows::{Family, HEADER, NOTE, families, row};
 use super::{curves, heat, sentences};
 use crate::summary::Verdict;
@@ -38,14 +39,11 @@ pub(super) fn page(kept: &Kept) -> String {
 }
 
 fn header(kept: &Kept) -> String {
-    let facts: String = sentences::facts(kept)
-        .iter()
-        .map(|fact| format!("<span>{}</span>", escape(fact)))
-        .collect();
     let mut out = format!(
-        "{}<h1>{}</h1><div class=\"facts\">{facts}</div><p>",
+        "{}<h1>{}</h1>{}<p>",
         heat::STYLE,
-        escape(&kept.name)
+        escape(&kept.name),
+        facts(&sentences::facts(kept))
     );
     type Of = fn(&Verdict) -> bool;
     let kinds: [(&str, &str, Of); 4] = [
@@ -60,16 +58,7 @@ fn header(kept: &Kept) -> String {
             out += &format!("<span class=\"badge {class}\">{count} {word}</span> ");
         }
     }
-    if kept.interrupted {
-        out += "<span class=\"badge invalid\">stopped early</span> ";
-    }
-    let notes = || kept.tiers.values().flatten();
-    for word in ["emulated", "embedded"] {
-        if notes().any(|note| note.contains(word)) {
-            out += &format!("<span class=\"badge emulated\">partly {word}</span> ");
-        }
-    }
-    out + "</p>"
+    out + &badges(kept.interrupted, &kept.tiers) + "</p>"
 }
 
 fn table(family: &Family<'_>) -> String {
@@ -91,35 +80,4 @@ fn table(family: &Family<'_>) -> String {
         out += &format!("<tr{off}>{cells}</tr>");
     }
     out + "</tbody></table></div>"
-}
-
-fn section(title: &str, body: &str) -> String {
-    match body {
-        "" => String::new(),
-        body => format!("<section><h2>{title}</h2>{body}</section>\n"),
-    }
-}
-
-fn under(title: &str, body: &str) -> String {
-    match body {
-        "" => String::new(),
-        body => format!("<h3>{}</h3>{body}", escape(title)),
-    }
-}
-
-fn list(lines: &[String]) -> String {
-    match lines {
-        [] => String::new(),
-        lines => {
-            let items: String = lines.iter().map(|line| format!("<li>{}.</li>", escape(line))).collect();
-            format!("<ul class=\"findings\">{items}</ul>")
-        }
-    }
-}
-
-fn pre(text: &str) -> String {
-    match text {
-        "" => String::new(),
-        text => format!("<pre>{}</pre>", escape(text)),
-    }
 }

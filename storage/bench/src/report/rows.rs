@@ -2,7 +2,7 @@
 //! depth alone.
 
 use crate::summary::{Summary, Verdict};
-use crate::units::{bytes_text, digits3, time_text};
+use crate::units::{bytes_text, digits3, spread, time_text};
 use tierlab_analysis::record::Interval;
 
 /// The heads of the columns.
@@ -72,12 +72,4 @@ pub(super) fn verdict(summary: &Summary) -> String {
         Verdict::Failed(_) => "failed",
     };
     word.to_owned()
-}
-
-fn spread(interval: &Interval) -> String {
-    let half = (interval.hi - interval.lo) / 2.0;
-    if interval.value <= 0.0 || half <= 0.0 {
-        return digits3(interval.value);
-    }
-    format!("{} ±{:.0} %", digits3(interval.value), half / interval.value * 100.0)
 }

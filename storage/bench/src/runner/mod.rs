@@ -8,7 +8,7 @@ mod station;
 
 pub(crate) use options::Options;
 pub(crate) use progress::Progress;
-pub(crate) use station::{Station, local_root, notes_of};
+pub(crate) use station::{Station, folder_in, local_root, notes_of};
 
 use crate::chance::Random;
 use crate::machine::Environment;

@@ -244,16 +244,21 @@ pub(crate) fn local_root(
     Ok(Some(root))
 }
 
-/// What a tier says of itself, which belongs beside every figure.
+/// What a tier says of itself, which belongs beside every figure, and whether its origin is only a stand-in on this machine.
 pub(crate) fn notes_of(info: &TierInfo) -> Vec<String> {
+    let here = ["127.0.0.1", "localhost", "[::1]"];
+    let is_address = !info.location.starts_with('/');
+    let is_here = is_address && here.iter().any(|here| info.location.contains(here));
+    let embedded = "embedded origin: it runs on this machine, and no network lies between";
     std::iter::once(format!("{} {}", info.kind, info.location))
         .chain(info.wrappers.iter().map(|wrapper| format!("behind {wrapper}")))
         .chain(info.notes.clone())
+        .chain(is_here.then(|| embedded.to_owned()))
         .collect()
 }
 
 /// A folder of the run's own.
-fn folder_in(scratch: Option<&Path>, name: &str) -> Result<tempfile::TempDir> {
+pub(crate) fn folder_in(scratch: Option<&Path>, name: &str) -> Result<tempfile::TempDir> {
     let parent = scratch.map_or_else(std::env::temp_dir, Path::to_owned);
     let why = || {
         format!(

@@ -3,11 +3,19 @@
 //! - `layouts/`: the table in several layouts, looked up and scanned
 //! - `caching/`: caches over it
 //! - `offline/`: all of it streamed through a model
-//! - `price_file`: what reading costs
+//! - `plan`: what their plans share
+//! - `run`: what their runs share: tiers opened and cleared, what is kept, the files
 //! - `sitting`: a tier with tables laid out on it, for as long as they are measured
+//! - `page/`: what a run is shown as, once, and its three renderers
+//! - `price_file`: what reading costs
+//! - `intervals`: means over repeats
 
 pub(crate) mod caching;
+mod intervals;
 pub(crate) mod layouts;
 pub(crate) mod offline;
+mod page;
+mod plan;
 mod price_file;
+mod run;
 mod sitting;

@@ -7,8 +7,8 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use tierlab_layouts::{Options, Table, lay_out};
-use tierlab_storage::{Body, Object, ObjectPath, Tier, TierConfig};
+use tierlab_layouts::{Layout, Options, Table, lay_out};
+use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, Tier, TierConfig};
 use tokio::runtime::Runtime;
 
 /// Objects that are removed at the same time.
@@ -17,10 +17,11 @@ const REMOVED_AT_ONCE: usize = 64;
 /// A tier on a runtime of its own.
 pub(super) struct Sitting {
     pub(super) runtime: Runtime,
-    tier: Arc<dyn Tier>,
+    pub(super) tier: Arc<dyn Tier>,
     /// Of a local tier, removed when this is dropped.
     root: Option<tempfile::TempDir>,
-    folder: String,
+    /// On the tier; all that is written lies in it.
+    pub(super) folder: String,
 }
 
 /// A table in one layout.
@@ -41,12 +42,11 @@ pub(super) struct Opening {
 }
 
 impl Sitting {
-    /// Opens a tier; all that is laid out on it lies in one folder, whose name begins with `prefix`. So many threads read.
+    /// Opens a tier, and writes nothing yet. So many threads read.
     pub(super) fn open(
         name: &str,
         config: &TierConfig,
         scratch: Option<&Path>,
-        prefix: &str,
         threads: Option<usize>,
     ) -> Result<Self> {
         let mut config = config.clone();
@@ -61,7 +61,7 @@ impl Sitting {
             tier: tier.with_context(|| format!("tier `{name}`"))?,
             runtime,
             root,
-            folder: format!("{prefix}-{}", std::process::id()),
+            folder: format!("tierlab-storage-bench-{}", std::process::id()),
         })
     }
 
@@ -74,8 +74,9 @@ impl Sitting {
         crate::runner::notes_of(&self.tier.info())
     }
 
-    /// Lays a file of the rows format out, below a name of its own.
-    pub(super) fn lay_out(&self, name: &str, file: Bytes, options: Options) -> Result<LaidOut> {
+    /// Lays a file of the rows format out, below a name of its own, in shards of about so many bytes.
+    pub(super) fn lay_out(&self, name: &str, file: Bytes, layout: Layout, shard_bytes: u64) -> Result<LaidOut> {
+        let options = Options { layout, shard_bytes };
         self.runtime.block_on(async {
             let memory = TierConfig::parse("memory", "kind = \"memory\"\n")?;
             let memory = tierlab_storage::open(&memory).await?;
@@ -109,7 +110,11 @@ impl Sitting {
     pub(super) fn remove(self) -> Result<()> {
         let folder = ObjectPath::new(&self.folder)?;
         self.runtime.block_on(async {
-            let objects = self.tier.list(Some(&folder)).await.unwrap_or_default();
+            let objects = match self.tier.list(Some(&folder)).await {
+                // Nothing was written.
+                Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+                listed => listed.context("cannot list what was written, to remove it")?,
+            };
             let tier = &self.tier;
             let delete = |object: Object| async move { tier.delete(&object.path).await };
             let deleted = stream::iter(objects)

@@ -4,11 +4,12 @@ use super::options::Options;
 use super::price::{Prices, RawPrice};
 use super::strategy::{Kind, Ram, Strategy, Unit};
 use super::trace::Law;
-use crate::plan::{Size, bad_usage, tier_config};
+use crate::plan::{Size, bad_usage, check_name};
+use crate::tables::plan::{Common, Found, PricedTier, check_counts, check_once, check_within, find, tiers};
 use anyhow::Result;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_storage::TierConfig;
 use tierlab_storage::wrappers::cache::Policy;
@@ -80,30 +81,13 @@ struct Raw {
     #[serde(default)]
     price: Option<RawPrice>,
     /// The tiers, by name.
-    tiers: BTreeMap<String, Tier>,
-}
-
-/// A tier of a plan.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Tier {
-    /// Its TOML, from the plan's folder.
-    file: PathBuf,
-    /// Keys of it that are other here.
-    #[serde(default)]
-    set: Vec<String>,
-    /// The entry of the price file's `[storage]` that it is paid by.
-    #[serde(default)]
-    price: Option<String>,
+    tiers: BTreeMap<String, PricedTier>,
 }
 
 /// What is measured.
 #[derive(Debug)]
 pub(super) struct Asked {
-    pub(super) name: String,
-    pub(super) text: String,
-    pub(super) seed: u64,
-    pub(super) repeats: u32,
+    pub(super) common: Common,
     pub(super) rows: u32,
     pub(super) row_bytes: u64,
     pub(super) lookups: u32,
@@ -115,9 +99,7 @@ pub(super) struct Asked {
     pub(super) shares: Vec<f64>,
     pub(super) units: Vec<Unit>,
     pub(super) staged_block_bytes: u64,
-    pub(super) scratch: Option<PathBuf>,
     pub(super) prices: Option<Prices>,
-    pub(super) tiers: BTreeMap<String, TierConfig>,
 }
 
 impl Asked {
@@ -126,46 +108,45 @@ impl Asked {
     /// # Errors
     /// The file and the key, and what it should be.
     pub(super) fn read(options: &Options) -> Result<Self> {
-        let file = &options.plan;
-        let name = file.display().to_string();
-        let text = std::fs::read_to_string(file).map_err(|e| bad_usage(&name, &format!("cannot be read: {e}")))?;
-        let mut raw: Raw = toml::from_str(&text).map_err(|e| bad_usage(&name, e.to_string().trim_end()))?;
+        let Found {
+            file,
+            folder,
+            text,
+            mut raw,
+        } = find::<Raw>(&options.plan)?;
         if let Some(lookups) = options.lookups {
             raw.lookups = lookups;
             raw.trace_lookups = raw.trace_lookups.max(lookups);
         }
         raw.repeats = options.repeats.unwrap_or(raw.repeats);
-        let units = check(&raw).map_err(|why| bad_usage(&name, &why))?;
-        let strategies = strategies(&raw, &units).map_err(|why| bad_usage(&name, &why))?;
-        bound(&raw, &strategies).map_err(|why| bad_usage(&name, &why))?;
-        let folder = file.parent().unwrap_or(Path::new("."));
-        let mut tiers = BTreeMap::new();
-        for (tier, at) in &raw.tiers {
-            let config = tier_config(&folder.join(&at.file), &at.set)?;
-            if let TierConfig::Wrapped(wrapped) = &config
+        let wrong = |why: String| bad_usage(&file, &why);
+        let units = check(&raw).map_err(wrong)?;
+        let strategies = strategies(&raw, &units).map_err(wrong)?;
+        bound(&raw, &strategies).map_err(wrong)?;
+        let (tiers, entries) = tiers(&folder, raw.tiers)?;
+        for (tier, config) in &tiers {
+            if let TierConfig::Wrapped(wrapped) = config
                 && wrapped.wrappers.staged.is_some()
             {
-                let why = format!(
+                return Err(wrong(format!(
                     "tiers.{tier}: its TOML has a table [staged]; leave it out, `strategies` says what is staged"
-                );
-                return Err(bad_usage(&name, &why));
+                )));
             }
-            tiers.insert(tier.clone(), config);
         }
-        let entries = raw
-            .tiers
-            .iter()
-            .map(|(tier, at)| (tier.clone(), at.price.clone()))
-            .collect();
         let prices = raw
             .price
-            .map(|price| Prices::read(&name, folder, &price, &entries))
+            .map(|price| Prices::read(&file, &folder, &price, &entries))
             .transpose()?;
+        let from_plan = raw.scratch.map(|scratch| folder.join(scratch));
         Ok(Self {
-            name: raw.name,
-            text,
-            seed: raw.seed,
-            repeats: raw.repeats,
+            common: Common {
+                name: raw.name,
+                text,
+                seed: raw.seed,
+                repeats: raw.repeats,
+                scratch: options.scratch.clone().or(from_plan),
+                tiers,
+            },
             rows: raw.rows,
             row_bytes: raw.row_bytes.0,
             lookups: raw.lookups,
@@ -177,12 +158,7 @@ impl Asked {
             shares: raw.shares,
             units,
             staged_block_bytes: raw.staged_block_bytes.0,
-            scratch: options
-                .scratch
-                .clone()
-                .or_else(|| raw.scratch.map(|scratch| folder.join(scratch))),
             prices,
-            tiers,
         })
     }
 
@@ -192,22 +168,15 @@ impl Asked {
 }
 
 fn check(raw: &Raw) -> Result<Vec<Unit>, String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if raw.name.is_empty() || !raw.name.chars().all(plain) {
-        return Err("name: letters, digits, `-`, `_` and `.`".to_owned());
-    }
-    for (key, value, most) in [
+    check_name("name", &raw.name)?;
+    check_counts(&[
         ("repeats", u64::from(raw.repeats), 1000),
         ("rows", u64::from(raw.rows), 1 << 24),
         ("lookups", u64::from(raw.lookups), MOST_LOOKUPS),
         ("trace_lookups", u64::from(raw.trace_lookups), MOST_LOOKUPS),
         ("depth", raw.depth as u64, 1024),
         ("staged_block_bytes", raw.staged_block_bytes.0, 64 << 20),
-    ] {
-        if !(1..=most).contains(&value) {
-            return Err(format!("{key}: from 1 to {most}, not {value}"));
-        }
-    }
+    ])?;
     let row = raw.row_bytes.0;
     if !row.is_power_of_two() || !(512..=1 << 16).contains(&row) {
         return Err(format!("row_bytes: a power of two from 512 to 65536, not {row}"));
@@ -226,9 +195,7 @@ fn check(raw: &Raw) -> Result<Vec<Unit>, String> {
             "staged_block_bytes: a power of two from 65536 to 67108864, not {staged}"
         ));
     }
-    if !(0.01..=3600.0).contains(&raw.seconds) {
-        return Err(format!("seconds: from 0.01 to 3600, not {}", raw.seconds));
-    }
+    check_within("seconds", raw.seconds, 0.01, 3600.0)?;
     for (key, shares) in [
         ("measured_shares", raw.measured_shares.as_slice()),
         ("shares", &raw.shares),
@@ -250,12 +217,12 @@ fn check(raw: &Raw) -> Result<Vec<Unit>, String> {
     if units.is_empty() || raw.measured_shares.is_empty() || raw.shares.is_empty() {
         return Err("`units`, `shares` and `measured_shares`: at least one of each".to_owned());
     }
-    twice("laws", &raw.laws)?;
-    twice("strategies", &raw.strategies)?;
-    twice("policies", &raw.policies)?;
-    twice("units", &units)?;
-    twice("shares", &raw.shares)?;
-    twice("measured_shares", &raw.measured_shares)?;
+    check_once("laws", &raw.laws)?;
+    check_once("strategies", &raw.strategies)?;
+    check_once("policies", &raw.policies)?;
+    check_once("units", &units)?;
+    check_once("shares", &raw.shares)?;
+    check_once("measured_shares", &raw.measured_shares)?;
     // The smallest cache of each unit: what the cache itself would refuse in the middle of a run.
     for &unit in &units {
         for (key, shares) in [("shares", &raw.shares), ("measured_shares", &raw.measured_shares)] {
@@ -288,13 +255,6 @@ fn unit_of(text: &str, row_bytes: u64) -> Result<Unit, String> {
         false => Err(format!(
             "units: `row`, or a power of two from row_bytes, {row_bytes}, to 1048576, not {bytes}"
         )),
-    }
-}
-
-fn twice<T: PartialEq + std::fmt::Debug>(key: &str, all: &[T]) -> Result<(), String> {
-    match all.iter().enumerate().find(|(at, one)| all[..*at].contains(one)) {
-        Some((_, one)) => Err(format!("{key}: {one:?} stands twice")),
-        None => Ok(()),
     }
 }
 

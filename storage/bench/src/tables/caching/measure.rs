@@ -7,19 +7,20 @@ use super::play::{Manner, play};
 use super::policies::min_hits;
 use super::strategy::{Ram, Strategy, Unit};
 use super::warm::{Warm, warm_up};
+use crate::runner::folder_in;
 use crate::stop::Stop;
+use crate::tables::sitting::Sitting;
 use crate::ways::{Counted, Counts};
 use anyhow::{Context, Result};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::wrappers::staged::capacity_for;
 use tierlab_storage::wrappers::{Role, Staged, StagedConfig, StorageMetrics, compose};
-use tierlab_storage::{Body, Object, ObjectPath, Tier, TierConfig, TierInfo};
-use tokio::runtime::Runtime;
+use tierlab_storage::{Body, Object, ObjectPath, Tier, TierConfig};
 
 /// Marks on the way of a trace: twenty, so that a stretch between two of them has enough look-ups to say how often they hit.
 const MARKS: usize = 20;
@@ -30,18 +31,14 @@ fn staged_capacity(share: f64, table_bytes: u64, block_bytes: u64) -> u64 {
     capacity_for(blocks.max(2), block_bytes)
 }
 
-/// A tier on a runtime of its own.
-pub(super) struct Sitting {
-    runtime: Runtime,
+/// The table on a tier.
+pub(super) struct Placed<'a> {
+    sitting: &'a Sitting,
     origin: Arc<dyn Tier>,
     counts: Arc<Counts>,
     object: Object,
-    /// Of a local tier, removed when this is dropped.
-    root: Option<tempfile::TempDir>,
     /// Where staged copies go, removed with this.
     stages: tempfile::TempDir,
-    /// What the tier says of itself.
-    pub(super) notes: Vec<String>,
 }
 
 /// What a repeat of one strategy took.
@@ -63,35 +60,22 @@ pub(super) struct Repeat {
     pub(super) min_hits: Option<u64>,
 }
 
-impl Sitting {
-    pub(super) fn open(name: &str, config: &TierConfig, asked: &Asked, table: &Table) -> Result<Self> {
-        let mut config = config.clone();
-        let root = crate::runner::local_root(name, &mut config, asked.scratch.as_deref())?;
-        let stages = stages_folder(asked.scratch.as_deref())?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-        let runtime = runtime.context("cannot start a runtime")?;
-        let opened = runtime.block_on(async {
-            let tier = tierlab_storage::open(&config).await?;
-            let path = ObjectPath::new(&format!("caching-{}/table", std::process::id()))?;
-            let object = tier.put(&path, Body::Bytes(table.bytes.clone())).await?;
-            anyhow::Ok((tier, object))
-        });
-        let (tier, object) = opened.with_context(|| format!("tier `{name}`"))?;
-        let notes = notes(&tier.info());
-        let counted = Counted::new(tier);
+impl<'a> Placed<'a> {
+    /// Writes the table.
+    pub(super) fn put(name: &str, sitting: &'a Sitting, asked: &Asked, table: &Table) -> Result<Self> {
+        let stages = folder_in(asked.common.scratch.as_deref(), "stages")?;
+        let path = ObjectPath::new(&format!("{}/table", sitting.folder))?;
+        let put = sitting.tier.put(&path, Body::Bytes(table.bytes.clone()));
+        let object = sitting.runtime.block_on(put);
+        let object = object.with_context(|| format!("tier `{name}`: cannot write the table"))?;
+        let counted = Counted::new(sitting.tier.clone());
         Ok(Self {
-            runtime,
+            sitting,
             counts: counted.counts(),
             origin: Arc::new(counted),
             object,
-            root,
             stages,
-            notes,
         })
-    }
-
-    pub(super) fn root(&self) -> Option<&Path> {
-        self.root.as_ref().map(tempfile::TempDir::path)
     }
 
     /// Plays a trace through a strategy that has nothing yet.
@@ -104,7 +88,7 @@ impl Sitting {
         stop: &Stop,
     ) -> Result<Repeat> {
         let stage_folder = self.stages.path().join("stage");
-        let measured = self.runtime.block_on(async {
+        let measured = self.sitting.runtime.block_on(async {
             let metrics = StorageMetrics::unscraped()?;
             let tier = self.wrapped(strategy, asked, table, &stage_folder, &metrics).await?;
             let manner = Manner {
@@ -170,12 +154,6 @@ impl Sitting {
         let cache = cache.map_or_else(CacheConfig::off, |ram| ram.config(table_bytes, table.row_bytes));
         Ok(compose(tier, Role::Feature, &cache, metrics)?)
     }
-
-    /// Removes all that was written.
-    pub(super) fn remove(self) -> Result<()> {
-        let removed = self.runtime.block_on(self.origin.delete(&self.object.path));
-        removed.context("cannot remove what was written")
-    }
 }
 
 /// What MIN would hit in a cache of the same memory. A copy on disk below has misses of its own, which it does not answer for.
@@ -219,27 +197,4 @@ pub(super) fn through_the_cache(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, s
         let played = play((tier, object), table, rows.clone(), &manner, &counts).await?;
         Ok(played.latencies_us.len() as u64 - played.misses)
     })
-}
-
-fn stages_folder(scratch: Option<&Path>) -> Result<tempfile::TempDir> {
-    let parent: PathBuf = scratch.map_or_else(std::env::temp_dir, Path::to_owned);
-    let made = tempfile::Builder::new()
-        .prefix("tierlab-storage-bench-stages-")
-        .tempdir_in(&parent);
-    made.with_context(|| {
-        format!(
-            "cannot make a folder for staged copies in {}: it must be there and writable; choose another by --scratch",
-            parent.display()
-        )
-    })
-}
-
-/// What a tier says of itself, and whether its origin is only a stand-in on this machine.
-fn notes(info: &TierInfo) -> Vec<String> {
-    let mut notes = crate::runner::notes_of(info);
-    let here = ["127.0.0.1", "localhost", "[::1]"];
-    if here.iter().any(|here| info.location.contains(here)) {
-        notes.push("embedded origin: it runs on this machine, and no network lies between".to_owned());
-    }
-    notes
 }

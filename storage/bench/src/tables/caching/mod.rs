@@ -19,18 +19,17 @@ mod warm;
 pub(crate) use options::Options;
 
 use crate::chance::Random;
-use crate::machine::Environment;
 use crate::runner::Progress;
 use crate::stop::Stop;
-use anyhow::{Context, Result, bail};
+use crate::tables::run::{Sittings, finish, on_tiers, results_folder};
+use anyhow::{Context, Result};
 use asked::Asked;
 use kept::Kept;
 use made::Table;
-use measure::{Repeat, Sitting, through_the_cache, units};
+use measure::{Placed, Repeat, through_the_cache, units};
 use policies::{StackDistances, min_hits};
 use statements::{Computed, Place, at_most_one, mean, statements};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use strategy::Ram;
@@ -46,64 +45,24 @@ const EXPECTED: Duration = Duration::from_secs(3);
 pub(crate) fn run(options: &Options) -> Result<()> {
     let asked = Asked::read(options)?;
     let stop = Stop::on_signal()?;
-    let folder = options
-        .out
-        .clone()
-        .unwrap_or_else(|| crate::runner::results_folder(&asked.name));
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let table = Table::new(asked.rows, asked.row_bytes, asked.seed);
-    let mut sittings = BTreeMap::new();
-    let mut opened = Ok(());
-    for (name, config) in &asked.tiers {
-        match Sitting::open(name, config, &asked, &table) {
-            Ok(sitting) => sittings.insert(name.clone(), sitting),
-            Err(error) => {
-                opened = Err(error);
-                break;
-            }
-        };
-    }
-    let measured = opened.and_then(|()| rounds(&asked, &table, &sittings, &stop));
-    let roots: Vec<PathBuf> = sittings
-        .values()
-        .filter_map(|sitting| sitting.root().map(Path::to_owned))
-        .collect();
-    let environment = Environment::here(&roots);
-    let tiers = sittings
-        .iter()
-        .map(|(name, sitting)| (name.clone(), sitting.notes.clone()))
-        .collect();
-    // Whatever came of it, nothing of ours stays on the tiers.
-    let removed: Vec<Result<()>> = sittings.into_values().map(Sitting::remove).collect();
-    let measured = measured?;
-    removed.into_iter().collect::<Result<()>>()?;
+    let folder = results_folder(options.out.as_deref(), &asked.common)?;
+    let table = Table::new(asked.rows, asked.row_bytes, asked.common.seed);
+    let (measured, ran) = on_tiers(&asked.common, None, &stop, |sittings| {
+        rounds(&asked, &table, sittings, &stop)
+    })?;
     let kept = Kept {
-        schema_version: 1,
-        name: asked.name.clone(),
-        interrupted: stop.is_asked(),
-        environment,
-        tiers,
+        ran,
         rows: asked.rows,
         row_bytes: asked.row_bytes,
         table_bytes: asked.table_bytes(),
         lookups: asked.lookups,
         trace_lookups: asked.trace_lookups,
         depth: asked.depth,
-        repeats: asked.repeats,
         measured: statements(&measured.repeats, &asked.laws, &asked.strategies, asked.prices.as_ref()),
         computed: computed(&asked, &measured.ratios),
         prices: asked.prices.clone(),
-        plan: asked.text.clone(),
     };
-    write(&kept, &folder)?;
-    println!(
-        "\nresults in {}: report.html, report.md, caching.csv, run.json",
-        folder.display()
-    );
-    if stop.is_asked() {
-        bail!("interrupted: what was measured until then is in the report");
-    }
-    Ok(())
+    finish(&folder, &kept, ("caching.csv", page::csv(&kept)?), &page::page(&kept))
 }
 
 /// Hit ratios of one size in one round.
@@ -123,16 +82,20 @@ struct Measured {
     ratios: BTreeMap<(usize, usize, usize), Vec<Ratios>>,
 }
 
-fn rounds(asked: &Asked, table: &Table, sittings: &BTreeMap<String, Sitting>, stop: &Stop) -> Result<Measured> {
+fn rounds(asked: &Asked, table: &Table, sittings: &Sittings, stop: &Stop) -> Result<Measured> {
+    let mut placed = BTreeMap::new();
+    for (name, sitting) in sittings {
+        placed.insert(name, Placed::put(name, sitting, asked, table)?);
+    }
     let mut measured = Measured::default();
     let per_law = sittings.len() * asked.strategies.len() + asked.units.len();
-    let todo = u64::from(asked.repeats) * (asked.laws.len() * per_law) as u64;
+    let todo = u64::from(asked.common.repeats) * (asked.laws.len() * per_law) as u64;
     let mut progress = Progress::new(todo, EXPECTED);
-    for round in 0..asked.repeats {
-        let of_round = format!("round {} of {}", round + 1, asked.repeats);
+    for round in 0..asked.common.repeats {
+        let of_round = format!("round {} of {}", round + 1, asked.common.repeats);
         let mut traces = Vec::new();
         for law in &asked.laws {
-            let seed = asked.seed.wrapping_add(u64::from(round) << 32);
+            let seed = asked.common.seed.wrapping_add(u64::from(round) << 32);
             traces.push(law.trace(asked.rows, asked.trace_lookups, seed)?);
         }
         let firsts: Vec<Arc<Vec<u32>>> = traces
@@ -145,12 +108,12 @@ fn rounds(asked: &Asked, table: &Table, sittings: &BTreeMap<String, Sitting>, st
                 order.extend((0..asked.strategies.len()).map(|strategy| (tier.clone(), law, strategy)));
             }
         }
-        Random::new(asked.seed, u64::from(round)).shuffle(&mut order);
+        Random::new(asked.common.seed, u64::from(round)).shuffle(&mut order);
         for place in order {
             let (tier, law, strategy) = (&place.0, place.1, asked.strategies[place.2]);
             let what = format!("{strategy} on {tier}, {}", asked.laws[law]);
             progress.begin(&format!("{of_round}, {what}"));
-            let one = sittings[tier].measure(strategy, asked, table, &firsts[law], stop);
+            let one = placed[tier].measure(strategy, asked, table, &firsts[law], stop);
             // What an interrupt cut short says nothing.
             if stop.is_asked() {
                 progress.clear();
@@ -224,19 +187,4 @@ fn computed(asked: &Asked, ratios: &BTreeMap<(usize, usize, usize), Vec<Ratios>>
         }
     };
     ratios.iter().map(of).collect()
-}
-
-fn write(kept: &Kept, folder: &Path) -> Result<()> {
-    let json = serde_json::to_string_pretty(kept)? + "\n";
-    for (name, text) in [
-        ("run.json", json),
-        ("caching.csv", page::csv(kept)?),
-        ("report.md", page::markdown(kept)),
-        ("report.html", page::html(kept)),
-    ] {
-        let path = folder.join(name);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    print!("{}", page::text(kept));
-    Ok(())
 }

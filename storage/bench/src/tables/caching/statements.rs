@@ -4,11 +4,11 @@ use super::measure::Repeat;
 use super::price::Prices;
 use super::strategy::{Ram, Strategy, share_text};
 use super::trace::Law;
+use crate::tables::intervals;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
 use tierlab_analysis::statistics::percentile::{LEAST_TIME, is_printable};
-use tierlab_analysis::statistics::sections::mean_interval;
 
 /// A tier by name, a law and a strategy by their numbers in the plan.
 pub(super) type Place = (String, usize, usize);
@@ -142,22 +142,13 @@ pub(super) fn at_most_one(of: Interval) -> Interval {
     }
 }
 
-/// The mean of what is never below 0, with its interval; without one where there is a single value.
+/// The mean of what is never below 0.
 pub(super) fn mean(values: &[f64]) -> Interval {
-    let of = signed_mean(values);
+    let of = intervals::mean(values);
     Interval {
         lo: of.lo.max(0.0),
         ..of
     }
-}
-
-fn signed_mean(values: &[f64]) -> Interval {
-    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
-    mean_interval(values).unwrap_or(Interval {
-        value: mean,
-        lo: mean,
-        hi: mean,
-    })
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -180,15 +171,10 @@ fn quantile(repeats: &[Repeat], quantile: f64) -> Option<Interval> {
         let mut sorted = repeat.latencies_us.clone();
         sorted.sort_by(f64::total_cmp);
         let at = (quantile * sorted.len() as f64).ceil() as usize;
-        Some(sorted.get(at.saturating_sub(1))?.max(1e-3).ln())
+        Some(sorted.get(at.saturating_sub(1))?.max(1e-3))
     };
-    let logs: Vec<f64> = repeats.iter().filter_map(of_one).collect();
-    let log = signed_mean(&logs);
-    Some(Interval {
-        value: log.value.exp(),
-        lo: log.lo.exp(),
-        hi: log.hi.exp(),
-    })
+    let of_each: Vec<f64> = repeats.iter().filter_map(of_one).collect();
+    Some(intervals::geometric_mean(&of_each))
 }
 
 /// What the run says, in sentences.

@@ -1,13 +1,13 @@
 //! The plan of a comparison of layouts. In: TOML, and flags over it. Out: what is measured, checked.
 
 use super::options::Options;
-use crate::plan::{RawTier, Size, bad_usage, tier_config};
+use crate::plan::{RawTier, Size, bad_usage, check_name, tier_config};
+use crate::tables::plan::{Common, Found, check_counts, check_once, find};
 use anyhow::Result;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tierlab_layouts::Layout;
-use tierlab_storage::TierConfig;
 
 /// Rows at most: a layout has a file for each of them.
 const MAX_ROWS: u64 = 1 << 30;
@@ -58,10 +58,7 @@ struct Raw {
 /// What is measured.
 #[derive(Debug)]
 pub(super) struct Asked {
-    pub(super) name: String,
-    pub(super) text: String,
-    pub(super) seed: u64,
-    pub(super) repeats: u32,
+    pub(super) common: Common,
     pub(super) rows: u64,
     pub(super) shard_bytes: u64,
     pub(super) layouts: Vec<Layout>,
@@ -70,8 +67,6 @@ pub(super) struct Asked {
     pub(super) batch_rows: u32,
     pub(super) scan_rows: u64,
     pub(super) scan_depth: usize,
-    pub(super) scratch: Option<PathBuf>,
-    pub(super) tiers: BTreeMap<String, TierConfig>,
 }
 
 impl Asked {
@@ -80,21 +75,27 @@ impl Asked {
     /// # Errors
     /// The file and the key, and what it should be.
     pub(super) fn read(options: &Options) -> Result<Self> {
-        let file = &options.plan;
-        let name = file.display().to_string();
-        let text = std::fs::read_to_string(file).map_err(|e| bad_usage(&name, &format!("cannot be read: {e}")))?;
-        let raw: Raw = toml::from_str(&text).map_err(|e| bad_usage(&name, e.to_string().trim_end()))?;
-        check(&raw).map_err(|why| bad_usage(&name, &why))?;
-        let folder = file.parent().unwrap_or(Path::new("."));
+        let Found {
+            file,
+            folder,
+            text,
+            raw,
+        } = find::<Raw>(&options.plan)?;
+        check(&raw).map_err(|why| bad_usage(&file, &why))?;
         let mut tiers = BTreeMap::new();
         for (name, tier) in &raw.tiers {
             tiers.insert(name.clone(), tier_config(&folder.join(&tier.file), &tier.set)?);
         }
+        let from_plan = raw.scratch.map(|scratch| folder.join(scratch));
         Ok(Self {
-            name: raw.name,
-            text,
-            seed: raw.seed,
-            repeats: options.repeats.unwrap_or(raw.repeats),
+            common: Common {
+                name: raw.name,
+                text,
+                seed: raw.seed,
+                repeats: options.repeats.unwrap_or(raw.repeats),
+                scratch: options.scratch.clone().or(from_plan),
+                tiers,
+            },
             rows: options.rows.unwrap_or(raw.rows).max(1),
             shard_bytes: raw.shard_bytes.0,
             layouts: raw.layouts,
@@ -103,21 +104,13 @@ impl Asked {
             batch_rows: raw.batch_rows,
             scan_rows: raw.scan_rows,
             scan_depth: raw.scan_depth,
-            scratch: options
-                .scratch
-                .clone()
-                .or_else(|| raw.scratch.map(|scratch| folder.join(scratch))),
-            tiers,
         })
     }
 }
 
 fn check(raw: &Raw) -> Result<(), String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if raw.name.is_empty() || !raw.name.chars().all(plain) {
-        return Err("name: letters, digits, `-`, `_` and `.`".to_owned());
-    }
-    for (key, value, most) in [
+    check_name("name", &raw.name)?;
+    check_counts(&[
         ("repeats", u64::from(raw.repeats), 1000),
         ("rows", raw.rows, MAX_ROWS),
         ("shard_bytes", raw.shard_bytes.0, 1 << 30),
@@ -126,23 +119,11 @@ fn check(raw: &Raw) -> Result<(), String> {
         ("batch_rows", u64::from(raw.batch_rows), 100_000),
         ("scan_rows", raw.scan_rows, MAX_ROWS),
         ("scan_depth", raw.scan_depth as u64, 256),
-    ] {
-        if !(1..=most).contains(&value) {
-            return Err(format!("{key}: from 1 to {most}, not {value}"));
-        }
-    }
+    ])?;
     if raw.tiers.is_empty() || raw.layouts.is_empty() {
         return Err("`tiers` and `layouts`: at least one of each".to_owned());
     }
-    if let Some(twice) = raw
-        .layouts
-        .iter()
-        .enumerate()
-        .find(|(at, layout)| raw.layouts[..*at].contains(layout))
-    {
-        return Err(format!("layouts: {} stands twice", twice.1));
-    }
-    Ok(())
+    check_once("layouts", &raw.layouts)
 }
 
 const fn one() -> u64 {

@@ -61,7 +61,7 @@ pub(super) fn measure(
 ) -> Result<Repeat> {
     let table = &laid_out.table;
     // The same entities for every layout.
-    let mut random = Random::new(asked.seed ^ 0x1a7e, u64::from(round));
+    let mut random = Random::new(asked.common.seed ^ 0x1a7e, u64::from(round));
     let mut draw = |count: u32| -> Vec<i64> {
         let id = |_| (random.share() * asked.rows as f64) as i64;
         (0..count).map(id).collect()

@@ -2,6 +2,7 @@
 //! folder of results. Every layout is measured once in each round, in an order of its own.
 
 mod asked;
+mod csv;
 mod kept;
 mod made;
 mod measure;
@@ -12,18 +13,17 @@ mod statements;
 pub(crate) use options::Options;
 
 use crate::chance::Random;
-use crate::machine::Environment;
 use crate::runner::Progress;
 use crate::stop::Stop;
-use crate::tables::sitting::{LaidOut, Sitting};
-use anyhow::{Context, Result, bail};
+use crate::tables::run::{Sittings, finish, on_tiers, results_folder};
+use crate::tables::sitting::LaidOut;
+use anyhow::{Context, Result};
 use asked::Asked;
 use bytes::Bytes;
 use kept::Kept;
 use measure::{Place, Repeat, measure};
 use statements::statements;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What one of them takes, before any has ended: on emulated cloud storage, where most of the time goes.
@@ -36,53 +36,17 @@ const EXPECTED: Duration = Duration::from_secs(5);
 pub(crate) fn run(options: &Options) -> Result<()> {
     let asked = Asked::read(options)?;
     let stop = Stop::on_signal()?;
-    let folder = options
-        .out
-        .clone()
-        .unwrap_or_else(|| crate::runner::results_folder(&asked.name));
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut sittings = BTreeMap::new();
-    for (name, config) in &asked.tiers {
-        let sitting = Sitting::open(name, config, asked.scratch.as_deref(), "layouts", None)?;
-        sittings.insert(name.clone(), sitting);
-    }
-    let measured = rounds(&asked, &sittings, &stop);
-    let roots: Vec<PathBuf> = sittings
-        .values()
-        .filter_map(|sitting| sitting.root().map(Path::to_owned))
-        .collect();
-    let environment = Environment::here(&roots);
-    let tiers = sittings
-        .iter()
-        .map(|(name, sitting)| (name.clone(), sitting.notes()))
-        .collect();
-    // Whatever came of it, nothing of ours stays on the tiers.
-    let removed: Vec<Result<()>> = sittings.into_values().map(Sitting::remove).collect();
-    let measured = measured?;
-    removed.into_iter().collect::<Result<()>>()?;
+    let folder = results_folder(options.out.as_deref(), &asked.common)?;
+    let (measured, ran) = on_tiers(&asked.common, None, &stop, |sittings| rounds(&asked, sittings, &stop))?;
     let kept = Kept {
-        schema_version: 1,
-        name: asked.name.clone(),
-        interrupted: stop.is_asked(),
-        environment,
-        tiers,
+        ran,
         rows: asked.rows,
         row_bytes: made::row_bytes(),
         batch_rows: asked.batch_rows,
         scan_depth: asked.scan_depth,
-        repeats: asked.repeats,
         statements: statements(&measured.laid_out, &measured.repeats),
-        plan: asked.text.clone(),
     };
-    write(&kept, &folder)?;
-    println!(
-        "\nresults in {}: report.html, report.md, layouts.csv, run.json",
-        folder.display()
-    );
-    if stop.is_asked() {
-        bail!("interrupted: what was measured until then is in the report");
-    }
-    Ok(())
+    finish(&folder, &kept, ("layouts.csv", csv::csv(&kept)?), &page::page(&kept))
 }
 
 /// What was laid out, and what each repeat of it took.
@@ -91,15 +55,16 @@ struct Measured {
     repeats: BTreeMap<Place, Vec<Repeat>>,
 }
 
-fn rounds(asked: &Asked, sittings: &BTreeMap<String, Sitting>, stop: &Stop) -> Result<Measured> {
+fn rounds(asked: &Asked, sittings: &Sittings, stop: &Stop) -> Result<Measured> {
     let places: Vec<Place> = asked
+        .common
         .tiers
         .keys()
         .flat_map(|tier| asked.layouts.iter().map(|layout| (tier.clone(), *layout)))
         .collect();
-    let todo = places.len() as u64 * u64::from(asked.repeats + 1);
+    let todo = places.len() as u64 * u64::from(asked.common.repeats + 1);
     let mut progress = Progress::new(todo, EXPECTED);
-    let source = made::Source::new(asked.rows, asked.seed)?;
+    let source = made::Source::new(asked.rows, asked.common.seed)?;
     let file = Bytes::from(source.file());
     let mut laid_out = BTreeMap::new();
     for (tier, layout) in &places {
@@ -107,19 +72,15 @@ fn rounds(asked: &Asked, sittings: &BTreeMap<String, Sitting>, stop: &Stop) -> R
             break;
         }
         progress.begin(&format!("laying out {layout} on {tier}"));
-        let options = tierlab_layouts::Options {
-            layout: *layout,
-            shard_bytes: asked.shard_bytes,
-        };
-        let table = sittings[tier].lay_out(layout.as_str(), file.clone(), options);
+        let table = sittings[tier].lay_out(layout.as_str(), file.clone(), *layout, asked.shard_bytes);
         let table = table.with_context(|| format!("cannot lay the table out as {layout} on {tier}"))?;
         laid_out.insert((tier.clone(), *layout), table);
         progress.end();
     }
     let mut repeats: BTreeMap<Place, Vec<Repeat>> = BTreeMap::new();
-    for round in 0..asked.repeats {
+    for round in 0..asked.common.repeats {
         let mut order = places.clone();
-        Random::new(asked.seed, u64::from(round)).shuffle(&mut order);
+        Random::new(asked.common.seed, u64::from(round)).shuffle(&mut order);
         for place in order {
             let Some(table) = laid_out.get(&place).filter(|_| !stop.is_asked()) else {
                 continue;
@@ -127,7 +88,7 @@ fn rounds(asked: &Asked, sittings: &BTreeMap<String, Sitting>, stop: &Stop) -> R
             progress.begin(&format!(
                 "round {} of {}, {} on {}",
                 round + 1,
-                asked.repeats,
+                asked.common.repeats,
                 place.1,
                 place.0
             ));
@@ -139,19 +100,4 @@ fn rounds(asked: &Asked, sittings: &BTreeMap<String, Sitting>, stop: &Stop) -> R
     }
     progress.clear();
     Ok(Measured { laid_out, repeats })
-}
-
-fn write(kept: &Kept, folder: &Path) -> Result<()> {
-    let json = serde_json::to_string_pretty(kept)? + "\n";
-    for (name, text) in [
-        ("run.json", json),
-        ("layouts.csv", page::csv(kept)?),
-        ("report.md", page::markdown(kept)),
-        ("report.html", page::html(kept)),
-    ] {
-        let path = folder.join(name);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    print!("{}", page::text(kept));
-    Ok(())
 }

@@ -2,12 +2,12 @@
 //! how layouts compare with a file for each entity, repeat by repeat. Pure.
 
 use super::measure::{Figures, Place, Repeat};
+use crate::tables::intervals::{geometric_mean, mean};
 use crate::tables::sitting::LaidOut;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
 use tierlab_analysis::statistics::percentile::{LEAST_TIME, is_printable};
-use tierlab_analysis::statistics::sections::mean_interval;
 use tierlab_layouts::Layout;
 
 /// What one kind of access costs.
@@ -96,17 +96,8 @@ fn access(own: &[Repeat], files: Option<&[Repeat]>, of: Of) -> Access {
         enough.then(|| latencies.get(at.saturating_sub(1)).copied()).flatten()
     };
     let of_files = files.map(|files| {
-        let logs: Vec<f64> = own
-            .iter()
-            .zip(files)
-            .map(|(own, files)| (rate(own) / rate(files)).ln())
-            .collect();
-        let log = mean(&logs);
-        Interval {
-            value: log.value.exp(),
-            lo: log.lo.exp(),
-            hi: log.hi.exp(),
-        }
+        let pairs = own.iter().zip(files);
+        geometric_mean(&pairs.map(|(own, files)| rate(own) / rate(files)).collect::<Vec<_>>())
     });
     Access {
         samples_per_s: mean(&own.iter().map(rate).collect::<Vec<_>>()),
@@ -118,15 +109,6 @@ fn access(own: &[Repeat], files: Option<&[Repeat]>, of: Of) -> Access {
         cpu_us_per_sample: each(&|figures| figures.cpu_s * 1e6),
         of_files,
     }
-}
-
-fn mean(values: &[f64]) -> Interval {
-    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
-    mean_interval(values).unwrap_or(Interval {
-        value: mean,
-        lo: mean,
-        hi: mean,
-    })
 }
 
 /// What the run says, in sentences: of each tier the best layout for each access, and what shards are against files, with the reason.

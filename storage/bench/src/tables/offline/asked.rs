@@ -2,14 +2,14 @@
 
 use super::options::Options;
 use super::price::{Prices, RawPrice};
-use crate::plan::{Size, bad_usage, tier_config};
+use crate::plan::{Size, bad_usage, check_name};
+use crate::tables::plan::{Common, Found, PricedTier, check_counts, check_once, check_within, find, tiers};
 use anyhow::Result;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_layouts::Layout;
-use tierlab_storage::TierConfig;
 
 /// A plan as its TOML has it.
 #[derive(Debug, Deserialize)]
@@ -52,18 +52,6 @@ struct Raw {
     scratch: Option<PathBuf>,
     /// The tiers, by name.
     tiers: BTreeMap<String, PricedTier>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PricedTier {
-    /// Its TOML, from the plan's folder.
-    file: PathBuf,
-    /// Keys that are other here.
-    #[serde(default)]
-    set: Vec<String>,
-    /// The entry of the price file that says what reading costs.
-    price: Option<String>,
 }
 
 /// How rows are read ahead.
@@ -117,10 +105,7 @@ pub(super) struct RawWorkload {
 /// What is measured.
 #[derive(Debug)]
 pub(super) struct Asked {
-    pub(super) name: String,
-    pub(super) text: String,
-    pub(super) seed: u64,
-    pub(super) repeats: u32,
+    pub(super) common: Common,
     pub(super) window: Duration,
     pub(super) warmup: Duration,
     pub(super) shard_bytes: u64,
@@ -130,8 +115,6 @@ pub(super) struct Asked {
     pub(super) loader: Loader,
     pub(super) workloads: BTreeMap<String, RawWorkload>,
     pub(super) prices: Option<Prices>,
-    pub(super) scratch: Option<PathBuf>,
-    pub(super) tiers: BTreeMap<String, TierConfig>,
 }
 
 impl Asked {
@@ -140,22 +123,19 @@ impl Asked {
     /// # Errors
     /// The file and the key, and what it should be.
     pub(super) fn read(options: &Options) -> Result<Self> {
-        let file = &options.plan;
-        let name = file.display().to_string();
-        let text = std::fs::read_to_string(file).map_err(|e| bad_usage(&name, &format!("cannot be read: {e}")))?;
-        let mut raw: Raw = toml::from_str(&text).map_err(|e| bad_usage(&name, e.to_string().trim_end()))?;
+        let Found {
+            file,
+            folder,
+            text,
+            mut raw,
+        } = find::<Raw>(&options.plan)?;
         raw.repeats = options.repeats.unwrap_or(raw.repeats);
         raw.seconds = options.seconds.unwrap_or(raw.seconds);
-        check(&raw).map_err(|why| bad_usage(&name, &why))?;
-        let folder = file.parent().unwrap_or(Path::new("."));
-        let (mut tiers, mut entries) = (BTreeMap::new(), BTreeMap::new());
-        for (tier, priced) in &raw.tiers {
-            tiers.insert(tier.clone(), tier_config(&folder.join(&priced.file), &priced.set)?);
-            entries.insert(tier.clone(), priced.price.clone());
-        }
+        check(&raw).map_err(|why| bad_usage(&file, &why))?;
+        let (tiers, entries) = tiers(&folder, raw.tiers)?;
         let prices = raw.price.as_ref();
         let prices = prices
-            .map(|price| Prices::read(&name, folder, price, &entries))
+            .map(|price| Prices::read(&file, &folder, price, &entries))
             .transpose()?;
         let from_plan = |path: &mut Option<PathBuf>| *path = path.take().map(|path| folder.join(path));
         let mut workloads = raw.workloads;
@@ -165,10 +145,14 @@ impl Asked {
         }
         from_plan(&mut raw.scratch);
         Ok(Self {
-            name: raw.name,
-            text,
-            seed: raw.seed,
-            repeats: raw.repeats,
+            common: Common {
+                name: raw.name,
+                text,
+                seed: raw.seed,
+                repeats: raw.repeats,
+                scratch: options.scratch.clone().or(raw.scratch),
+                tiers,
+            },
             window: Duration::from_secs_f64(raw.seconds),
             warmup: Duration::from_secs_f64(raw.warmup_seconds),
             shard_bytes: raw.shard_bytes.0,
@@ -178,18 +162,13 @@ impl Asked {
             loader: raw.loader,
             workloads,
             prices,
-            scratch: options.scratch.clone().or(raw.scratch),
-            tiers,
         })
     }
 }
 
 fn check(raw: &Raw) -> Result<(), String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if raw.name.is_empty() || !raw.name.chars().all(plain) {
-        return Err("name: letters, digits, `-`, `_` and `.`".to_owned());
-    }
-    for (key, value, most) in [
+    check_name("name", &raw.name)?;
+    check_counts(&[
         ("repeats", u64::from(raw.repeats), 1000),
         ("shard_bytes", raw.shard_bytes.0, 1 << 30),
         ("sessions", raw.sessions as u64, 256),
@@ -198,44 +177,28 @@ fn check(raw: &Raw) -> Result<(), String> {
         ("loader.workers", raw.loader.workers as u64, 256),
         ("loader.piece_bytes", raw.loader.piece_bytes.0, 1 << 30),
         ("loader.ready_batches", raw.loader.ready_batches as u64, 1024),
-    ] {
-        if !(1..=most).contains(&value) {
-            return Err(format!("{key}: from 1 to {most}, not {value}"));
-        }
-    }
-    for (key, seconds, least) in [
-        ("seconds", raw.seconds, 0.05),
-        ("warmup_seconds", raw.warmup_seconds, 0.0),
-    ] {
-        if !(least..=86_400.0).contains(&seconds) {
-            return Err(format!("{key}: from {least} to 86400, not {seconds}"));
-        }
-    }
+    ])?;
+    check_within("seconds", raw.seconds, 0.05, 86_400.0)?;
+    check_within("warmup_seconds", raw.warmup_seconds, 0.0, 86_400.0)?;
     if raw.tiers.is_empty() || raw.layouts.is_empty() || raw.workloads.is_empty() {
         return Err("`tiers`, `layouts` and `workloads`: at least one of each".to_owned());
     }
-    if (1..raw.layouts.len()).any(|at| raw.layouts[..at].contains(&raw.layouts[at])) {
-        return Err("layouts: one stands twice".to_owned());
-    }
+    check_once("layouts", &raw.layouts)?;
     for (name, workload) in &raw.workloads {
-        let at = |why: String| Err(format!("workloads.{name}: {why}"));
+        check_name(&format!("workloads.{name}"), name)?;
+        let at = |why: &str| Err(format!("workloads.{name}: {why}"));
         let own = workload.model.is_some() && workload.table.is_some();
         let made = workload.generate.is_some() && workload.rows.is_some();
         let mixed = workload.generate.is_some() || workload.rows.is_some();
-        if !name.chars().all(plain) {
-            return at("letters, digits, `-`, `_` and `.`".to_owned());
-        }
         if made == own || (own && mixed) || (made && (workload.model.is_some() || workload.table.is_some())) {
-            return at("`generate` and `rows`, or `model` and `table`".to_owned());
+            return at("`generate` and `rows`, or `model` and `table`");
         }
         for (key, value, least, most) in [
             ("batch_rows", workload.batch_rows as u64, 1, 1 << 20),
             ("shuffle_rows", workload.shuffle_rows as u64, 0, 1 << 24),
             ("rows", workload.rows.unwrap_or(1), 1, 1 << 28),
         ] {
-            if !(least..=most).contains(&value) {
-                return at(format!("{key}: from {least} to {most}, not {value}"));
-            }
+            check_within(&format!("workloads.{name}: {key}"), value, least, most)?;
         }
     }
     Ok(())

@@ -2,22 +2,17 @@
 
 use super::price::Prices;
 use super::statements::Statement;
-use crate::machine::Environment;
+use crate::tables::run::Ran;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// All that is kept of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Kept {
-    pub(super) schema_version: u32,
-    pub(super) name: String,
-    pub(super) interrupted: bool,
-    pub(super) environment: Environment,
-    /// What each tier says of itself.
-    pub(super) tiers: BTreeMap<String, Vec<String>>,
+    #[serde(flatten)]
+    pub(super) ran: Ran,
     /// Of each workload.
     pub(super) tables: BTreeMap<String, KeptTable>,
-    pub(super) repeats: u32,
     pub(super) window_s: f64,
     pub(super) sessions: usize,
     pub(super) session_threads: usize,
@@ -25,7 +20,6 @@ pub(super) struct Kept {
     pub(super) prices: Option<Prices>,
     /// What could not be measured, and why.
     pub(super) failed: Vec<String>,
-    pub(super) plan: String,
 }
 
 /// A table, and how it is taken.

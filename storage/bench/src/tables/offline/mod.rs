@@ -3,6 +3,7 @@
 //! own.
 
 mod asked;
+mod csv;
 mod kept;
 mod loader;
 mod measure;
@@ -16,11 +17,11 @@ mod workload;
 pub(crate) use options::Options;
 
 use crate::chance::Random;
-use crate::machine::Environment;
 use crate::plan::bad_usage;
 use crate::runner::Progress;
 use crate::stop::Stop;
-use crate::tables::sitting::{LaidOut, Sitting};
+use crate::tables::run::{Sittings, finish, on_tiers, results_folder};
+use crate::tables::sitting::LaidOut;
 use anyhow::{Context, Result, bail};
 use asked::Asked;
 use kept::{Kept, KeptTable};
@@ -29,7 +30,6 @@ use measure::{Repeat, measure};
 use ort::session::Session;
 use statements::{Place, statements};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierlab_models::import::load_onnxruntime;
 use workload::Workload;
@@ -54,8 +54,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let asked = Asked::read(options)?;
     let environment = load_onnxruntime(options.onnxruntime.as_deref());
     let environment = environment.map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
-    let made =
-        |(name, raw)| Ok::<_, anyhow::Error>((String::clone(name), Arc::new(Workload::of(name, raw, asked.seed)?)));
+    let made = |(name, raw)| {
+        Ok::<_, anyhow::Error>((
+            String::clone(name),
+            Arc::new(Workload::of(name, raw, asked.common.seed)?),
+        ))
+    };
     let workloads: Workloads = asked.workloads.iter().map(made).collect::<Result<_>>()?;
     let open = |(name, workload): (&String, &Arc<Workload>)| {
         let session = |_| workload.session(&environment, asked.session_threads);
@@ -64,45 +68,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let mut sessions: BTreeMap<String, Vec<Session>> = workloads.iter().map(open).collect::<Result<_>>()?;
     let stop = Stop::on_signal()?;
-    let folder = options
-        .out
-        .clone()
-        .unwrap_or_else(|| crate::runner::results_folder(&asked.name));
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let (mut sittings, mut opened) = (BTreeMap::new(), Ok(()));
-    for (name, config) in &asked.tiers {
-        match Sitting::open(
-            name,
-            config,
-            asked.scratch.as_deref(),
-            "offline",
-            Some(asked.loader.workers),
-        ) {
-            Ok(sitting) => sittings.insert(name.clone(), sitting),
-            Err(error) => {
-                opened = Err(error);
-                break;
-            }
-        };
-    }
-    let measured = opened.and_then(|()| rounds(&asked, &workloads, &mut sessions, &sittings, &stop));
-    let roots: Vec<PathBuf> = sittings
-        .values()
-        .filter_map(|sitting| sitting.root().map(Path::to_owned))
-        .collect();
-    let environment = Environment::here(&roots);
-    let tiers = sittings
-        .iter()
-        .map(|(name, sitting)| (name.clone(), sitting.notes()))
-        .collect();
-    // Whatever came of it, nothing of ours stays on the tiers.
-    let removed: Vec<Result<()>> = sittings.into_values().map(Sitting::remove).collect();
-    let Measured { repeats, failed } = measured?;
+    let folder = results_folder(options.out.as_deref(), &asked.common)?;
+    let (Measured { repeats, failed }, ran) = on_tiers(&asked.common, Some(asked.loader.workers), &stop, |sittings| {
+        rounds(&asked, &workloads, &mut sessions, sittings, &stop)
+    })?;
     let failed = failed
         .into_iter()
         .map(|((tier, layout, name), why)| format!("{name} as {layout} on {tier} failed: {why}"));
     let failed: Vec<String> = failed.collect();
-    removed.into_iter().collect::<Result<()>>()?;
     let table = |(name, workload): (&String, &Arc<Workload>)| {
         let kept = KeptTable {
             rows: workload.header.rows,
@@ -113,29 +86,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         (name.clone(), kept)
     };
     let kept = Kept {
-        schema_version: 1,
-        name: asked.name.clone(),
-        interrupted: stop.is_asked(),
-        environment,
-        tiers,
+        ran,
         tables: workloads.iter().map(table).collect(),
-        repeats: asked.repeats,
         window_s: asked.window.as_secs_f64(),
         sessions: asked.sessions,
         session_threads: asked.session_threads,
         statements: statements(&repeats, asked.prices.as_ref(), cores()),
         prices: asked.prices.clone(),
         failed,
-        plan: asked.text.clone(),
     };
-    write(&kept, &folder)?;
-    println!(
-        "\nresults in {}: report.html, report.md, offline.csv, run.json",
-        folder.display()
-    );
-    if stop.is_asked() {
-        bail!("interrupted: what was measured until then is in the report");
-    }
+    finish(&folder, &kept, ("offline.csv", csv::csv(&kept)?), &page::page(&kept))?;
     if !kept.failed.is_empty() {
         bail!("{}", kept.failed.join("; "));
     }
@@ -151,7 +111,7 @@ fn rounds(
     asked: &Asked,
     workloads: &Workloads,
     sessions: &mut BTreeMap<String, Vec<Session>>,
-    sittings: &BTreeMap<String, Sitting>,
+    sittings: &Sittings,
     stop: &Stop,
 ) -> Result<Measured> {
     let mut places: Vec<Place> = Vec::new();
@@ -161,26 +121,23 @@ fn rounds(
         }
     }
     let expected = (asked.window + asked.warmup) * MEASUREMENTS;
-    let mut progress = Progress::new(places.len() as u64 * u64::from(asked.repeats + 1), expected);
+    let mut progress = Progress::new(places.len() as u64 * u64::from(asked.common.repeats + 1), expected);
     let mut laid_out: BTreeMap<Place, LaidOut> = BTreeMap::new();
     for place @ (tier, layout, name) in &places {
         if stop.is_asked() {
             break;
         }
         progress.begin(&format!("laying out {name} as {layout} on {tier}"));
-        let options = tierlab_layouts::Options {
-            layout: *layout,
-            shard_bytes: asked.shard_bytes,
-        };
-        let table = sittings[tier].lay_out(&format!("{name}/{layout}"), workloads[name].file.clone(), options);
+        let file = workloads[name].file.clone();
+        let table = sittings[tier].lay_out(&format!("{name}/{layout}"), file, *layout, asked.shard_bytes);
         let table = table.with_context(|| format!("cannot lay {name} out as {layout} on {tier}"))?;
         laid_out.insert(place.clone(), table);
         progress.end();
     }
     let mut measured = Measured::default();
-    for round in 0..asked.repeats {
+    for round in 0..asked.common.repeats {
         let mut order = places.clone();
-        Random::new(asked.seed, u64::from(round)).shuffle(&mut order);
+        Random::new(asked.common.seed, u64::from(round)).shuffle(&mut order);
         for place in order {
             let (tier, layout, name) = &place;
             let is_open = !stop.is_asked() && !measured.failed.contains_key(&place);
@@ -190,12 +147,12 @@ fn rounds(
             progress.begin(&format!(
                 "round {} of {}, {name} as {layout} on {tier}",
                 round + 1,
-                asked.repeats
+                asked.common.repeats
             ));
             let source = Source {
                 table: Arc::clone(&table.table),
                 workload: Arc::clone(&workloads[name]),
-                seed: asked.seed ^ (u64::from(round) << 32),
+                seed: asked.common.seed ^ (u64::from(round) << 32),
             };
             let own = sessions.get_mut(name).context("a workload without sessions")?;
             match measure(&sittings[tier].runtime, &source, own, asked, stop) {
@@ -210,19 +167,4 @@ fn rounds(
     }
     progress.clear();
     Ok(measured)
-}
-
-fn write(kept: &Kept, folder: &Path) -> Result<()> {
-    let json = serde_json::to_string_pretty(kept)? + "\n";
-    for (name, text) in [
-        ("run.json", json),
-        ("offline.csv", page::csv(kept)?),
-        ("report.md", page::markdown(kept)),
-        ("report.html", page::html(kept)),
-    ] {
-        let path = folder.join(name);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    print!("{}", page::text(kept));
-    Ok(())
 }

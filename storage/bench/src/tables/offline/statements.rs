@@ -3,11 +3,11 @@
 
 use super::measure::{Figures, Repeat};
 use super::price::Prices;
+use crate::tables::intervals::{geometric_mean, mean};
 use crate::units::{digits3, time_text};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
-use tierlab_analysis::statistics::sections::mean_interval;
 use tierlab_layouts::Layout;
 
 /// Two rates nearer than this are taken to be alike.
@@ -72,16 +72,8 @@ pub(super) fn statements(
 }
 
 fn statement((tier, layout, workload): &Place, own: &[Repeat], prices: Option<&Prices>, cores: usize) -> Statement {
-    let rate = |of: fn(&Repeat) -> &Figures| interval(&own.iter().map(|one| of(one).rate()).collect::<Vec<_>>());
-    let ratio = |of: fn(&Repeat) -> f64| {
-        let logs: Vec<f64> = own.iter().map(|one| of(one).ln()).collect();
-        let log = interval(&logs);
-        Interval {
-            value: log.value.exp(),
-            lo: log.lo.exp(),
-            hi: log.hi.exp(),
-        }
-    };
+    let rate = |of: fn(&Repeat) -> &Figures| mean(&own.iter().map(|one| of(one).rate()).collect::<Vec<_>>());
+    let ratio = |of: fn(&Repeat) -> f64| geometric_mean(&own.iter().map(of).collect::<Vec<_>>());
     let all = |of: &dyn Fn(&Repeat) -> f64| own.iter().map(of).sum::<f64>();
     let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
     let idle = |of: fn(&Repeat) -> &Figures| {
@@ -148,15 +140,6 @@ fn statement((tier, layout, workload): &Place, own: &[Repeat], prices: Option<&P
     };
     statement.diagnosis = diagnosis(&statement, cores);
     statement
-}
-
-fn interval(values: &[f64]) -> Interval {
-    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
-    mean_interval(values).unwrap_or(Interval {
-        value: mean,
-        lo: mean,
-        hi: mean,
-    })
 }
 
 /// From the three rates: which part is the slower one, what to mend, and how far that goes.

@@ -3,15 +3,9 @@
 use super::super::kept::Kept;
 use super::super::statements::{Computed, Statement, usd};
 use super::super::strategy::{Strategy, share_text};
+use crate::tables::page::Block;
 use crate::units::{bytes_text, digits3, time_text};
 use tierlab_analysis::record::Interval;
-
-/// A table with its heading.
-pub(super) struct Block {
-    pub(super) title: String,
-    pub(super) header: Vec<&'static str>,
-    pub(super) rows: Vec<Vec<String>>,
-}
 
 pub(super) const NOTE: &str = "hits: look-ups that asked nothing of the origin, ± half of the 95 % interval over the repeats, which begin with nothing \
                                cached; one that joins the fetch of another is a hit, though it waits for it. best: what Belady's MIN, which knows the \
@@ -68,6 +62,16 @@ fn row(one: &Statement, priced: bool) -> Vec<String> {
     cells
 }
 
+fn block(title: String, header: Vec<&'static str>) -> Block {
+    Block {
+        title,
+        bars: Vec::new(),
+        header,
+        words: 1,
+        rows: Vec::new(),
+    }
+}
+
 /// A table for each tier and law.
 pub(super) fn measured(kept: &Kept) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
@@ -92,11 +96,7 @@ pub(super) fn measured(kept: &Kept) -> Vec<Block> {
             header.push("saves/GB·month");
         }
         if blocks.last().is_none_or(|block| block.title != title) {
-            blocks.push(Block {
-                title,
-                header,
-                rows: Vec::new(),
-            });
+            blocks.push(block(title, header));
         }
         if let Some(block) = blocks.last_mut() {
             block.rows.push(row(one, priced));
@@ -111,11 +111,10 @@ pub(super) fn computed(kept: &Kept) -> Vec<Block> {
     for one in &kept.computed {
         let title = title(one);
         if blocks.last().is_none_or(|block| block.title != title) {
-            blocks.push(Block {
+            blocks.push(block(
                 title,
-                header: vec!["memory", "entries", "LRU", "TinyLFU", "MIN", "of MIN"],
-                rows: Vec::new(),
-            });
+                vec!["memory", "entries", "LRU", "TinyLFU", "MIN", "of MIN"],
+            ));
         }
         let of_min = one.tiny_lfu.value / one.min.value;
         if let Some(block) = blocks.last_mut() {
@@ -141,23 +140,10 @@ pub(super) fn title(one: &Computed) -> String {
 
 /// What the run was made of.
 pub(super) fn facts(kept: &Kept) -> Vec<String> {
-    let environment = &kept.environment;
-    let mut facts = vec![
-        format!(
-            "{}, {} cores, Linux {}",
-            environment.cpu, environment.cores, environment.kernel
-        ),
-        environment.date.clone(),
-        format!(
-            "{} rows of {} bytes, {} rounds of {} look-ups, {} at a time; computed over {}",
-            kept.rows, kept.row_bytes, kept.repeats, kept.lookups, kept.depth, kept.trace_lookups
-        ),
-    ];
-    facts.extend(
-        kept.tiers
-            .iter()
-            .map(|(tier, notes)| format!("{tier}: {}", notes.join(", "))),
-    );
+    let mut facts = vec![format!(
+        "{} rows of {} bytes, {} rounds of {} look-ups, {} at a time; computed over {}",
+        kept.rows, kept.row_bytes, kept.ran.repeats, kept.lookups, kept.depth, kept.trace_lookups
+    )];
     if let Some(prices) = &kept.prices {
         facts.push(format!(
             "saved at {} look-ups a second on a table of {}, as far as hit ratios at the same shares are the same; {}",

@@ -1,0 +1,46 @@
+//! Means over repeats with intervals of 95 %. In: a value of each repeat. Out: an interval; a single value has no width.
+
+use tierlab_analysis::record::Interval;
+use tierlab_analysis::statistics::sections::mean_interval;
+
+/// The mean.
+pub(super) fn mean(values: &[f64]) -> Interval {
+    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    mean_interval(values).unwrap_or(Interval {
+        value: mean,
+        lo: mean,
+        hi: mean,
+    })
+}
+
+/// The geometric mean, of values above 0 that differ by factors.
+pub(super) fn geometric_mean(values: &[f64]) -> Interval {
+    let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    let log = mean(&logs);
+    Interval {
+        value: log.value.exp(),
+        lo: log.lo.exp(),
+        hi: log.hi.exp(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_value_has_no_width() {
+        let of = mean(&[3.0]);
+        assert_eq!((of.value, of.lo, of.hi), (3.0, 3.0, 3.0));
+    }
+
+    #[test]
+    fn factors_have_a_mean_between_them() {
+        let of = geometric_mean(&[0.5, 2.0, 1.0, 1.0]);
+        assert!((of.value - 1.0).abs() < 1e-12 && of.lo < 1.0 && of.hi > 1.0);
+        assert!(
+            (of.lo * of.hi - 1.0).abs() < 1e-9,
+            "as far up as down, as a factor: {of:?}"
+        );
+    }
+}
