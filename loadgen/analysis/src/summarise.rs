@@ -10,6 +10,7 @@ use crate::statistics::dependence::Dependence;
 use crate::statistics::percentile::{BlockTable, is_printable};
 use crate::statistics::{early_stopping, order, sections, student};
 use crate::validity::disturbance::counted;
+use crate::validity::evidence::{Evidence, StepEvidence};
 use crate::validity::{closed_loop, littles_law, stationarity, verdict};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -80,14 +81,14 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         hi: achieved_rps.hi * rows,
     };
     let drifts = stationarity::drifts(repeats);
-    let evidence = verdict::Evidence {
+    let evidence = Evidence {
         offered_rps: point.factors.offered_rps,
         samples,
         p50_us: latency.pooled_quantile(0.5).unwrap_or(0) as f64,
         p99_us: latency.pooled_quantile(0.99).unwrap_or(0) as f64,
         lag_p99_us: lag_p99_us.unwrap_or(0) as f64,
         drifts: drifts.iter().map(ToString::to_string).collect(),
-        steps: repeats.iter().map(verdict::StepEvidence::from).collect(),
+        steps: repeats.iter().map(StepEvidence::from).collect(),
     };
     let (verdict, faults) = match &point.factors.driven {
         Some(Driven::ClosedLoop { .. }) => verdict::judge_closed_loop(&evidence, closed_loop::figures(repeats), limits),

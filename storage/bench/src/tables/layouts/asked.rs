@@ -123,7 +123,8 @@ fn check(raw: &Raw) -> Result<(), String> {
     if raw.tiers.is_empty() || raw.layouts.is_empty() {
         return Err("`tiers` and `layouts`: at least one of each".to_owned());
     }
-    check_once("layouts", &raw.layouts)
+    let names: Vec<&str> = raw.layouts.iter().map(|layout| layout.as_str()).collect();
+    check_once("layouts", &names)
 }
 
 const fn one() -> u64 {

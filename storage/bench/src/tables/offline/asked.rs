@@ -183,7 +183,8 @@ fn check(raw: &Raw) -> Result<(), String> {
     if raw.tiers.is_empty() || raw.layouts.is_empty() || raw.workloads.is_empty() {
         return Err("`tiers`, `layouts` and `workloads`: at least one of each".to_owned());
     }
-    check_once("layouts", &raw.layouts)?;
+    let names: Vec<&str> = raw.layouts.iter().map(|layout| layout.as_str()).collect();
+    check_once("layouts", &names)?;
     for (name, workload) in &raw.workloads {
         check_name(&format!("workloads.{name}"), name)?;
         let at = |why: &str| Err(format!("workloads.{name}: {why}"));

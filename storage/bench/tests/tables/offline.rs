@@ -1,66 +1,30 @@
-//! `offline`, the real binary over a real folder and emulated storage: what a run leaves, what it says, and what it refuses.
+//! `offline`.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use super::{assert_nothing_is_left, assert_refused, command, configs, folder, kept, output_file, run, said};
+use std::process::Stdio;
 use tierlab_models::generators::{ModelKind, Request, Size};
 use tierlab_models::repository::write_generated;
 use tierlab_models::stop::Stop;
 use tierlab_models::tables::{self, TableKind};
 
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
-fn project() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn command(place: &Path, plan: &str) -> Command {
-    std::fs::write(place.join("plan.toml"), plan).unwrap();
-    std::fs::create_dir_all(place.join("scratch")).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
-    // ONNX Runtime is looked for from here, as from a checkout.
-    command
-        .current_dir(project())
-        .arg("offline")
-        .arg(place.join("plan.toml"));
-    command
-        .arg("--scratch")
-        .arg(place.join("scratch"))
-        .arg("--out")
-        .arg(place.join("out"));
-    command
-}
-
-fn run(place: &Path, plan: &str) -> Output {
-    command(place, plan).output().unwrap()
-}
-
 fn plan(workloads: &str) -> String {
-    let configs = project().join("configs");
     format!(
         "name = \"short\"\nrepeats = 2\nseconds = 0.4\nwarmup_seconds = 0.1\nshard_bytes = \"256KiB\"\nlayouts = [\"rows\", \"tar\"]\n\
          [loader]\npiece_bytes = \"32KiB\"\n{workloads}\n\
          [price]\nfile = \"{0}/prices.toml\"\ninstance = \"aws/c7i.xlarge\"\n\
          [tiers.disk]\nfile = \"{0}/tiers/nvme.toml\"\n\
          [tiers.slow]\nfile = \"{0}/tiers/memory.toml\"\nset = [\"root=\", \"emulated.profile=efs-nfs\"]\nprice = \"s3-standard\"\n",
-        configs.display()
+        configs().display()
     )
 }
 
 const MADE: &str = "[workloads.clicks]\ngenerate = \"ctr\"\nrows = 3000\nbatch_rows = 32\nshuffle_rows = 100\n";
 
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 #[test]
 fn loader_model_and_both_are_measured_and_said() {
     let place = folder();
-    let ended = run(place.path(), &plan(MADE));
-    assert!(ended.status.success(), "{}", said(&ended));
-    let kept = std::fs::read(place.path().join("out/run.json")).unwrap();
-    let kept: serde_json::Value = serde_json::from_slice(&kept).unwrap();
+    let ended = run("offline", place.path(), &plan(MADE));
+    let kept = kept(place.path(), &ended);
     let all = kept["statements"].as_array().unwrap();
     assert_eq!(all.len(), 4, "two layouts on two tiers");
     for one in all {
@@ -93,16 +57,16 @@ fn loader_model_and_both_are_measured_and_said() {
             assert!(one["of_naive"]["value"].as_f64().unwrap() > 1.0, "{one}");
         }
     }
-    let table = std::fs::read_to_string(place.path().join("out/offline.csv")).unwrap();
+    let table = output_file(place.path(), "offline.csv");
     assert_eq!(table.lines().count(), 5);
     for file in ["report.md", "report.html"] {
-        let text = std::fs::read_to_string(place.path().join("out").join(file)).unwrap();
+        let text = output_file(place.path(), file);
         assert!(
             text.contains("clicks as tar on slow") && text.contains("emulated"),
             "{file}"
         );
     }
-    assert_eq!(std::fs::read_dir(place.path().join("scratch")).unwrap().count(), 0);
+    assert_nothing_is_left(place.path());
 }
 
 #[test]
@@ -117,9 +81,9 @@ fn a_model_and_a_table_that_were_brought_are_taken() {
     write_generated(&place.path().join("models"), &request, &stop).unwrap();
     tables::generate(TableKind::Ctr, 2000, 5, &place.path().join("features"), &stop).unwrap();
     let own = "[workloads.own]\nmodel = \"models/ctr\"\ntable = \"features/ctr.rows\"\nbatch_rows = 16\n";
-    let ended = run(place.path(), &plan(own));
-    assert!(ended.status.success(), "{}", said(&ended));
-    let text = std::fs::read_to_string(place.path().join("out/report.md")).unwrap();
+    let ended = run("offline", place.path(), &plan(own));
+    kept(place.path(), &ended);
+    let text = output_file(place.path(), "report.md");
     assert!(
         text.contains("own: 2000 rows") && text.contains("drawn among 0"),
         "{text}"
@@ -128,8 +92,7 @@ fn a_model_and_a_table_that_were_brought_are_taken() {
 
 #[test]
 fn what_makes_no_sense_is_refused_by_name() {
-    let place = folder();
-    for (workloads, says) in [
+    let cases = vec![
         (
             "[workloads.a]\ngenerate = \"cats\"\nrows = 5\nbatch_rows = 1\n",
             "`ctr` or `vision`",
@@ -150,12 +113,14 @@ fn what_makes_no_sense_is_refused_by_name() {
             "[workloads.a]\nmodel = \"nowhere\"\ntable = \"t.rows\"\nbatch_rows = 1\n",
             "nowhere",
         ),
-    ] {
-        let ended = run(place.path(), &plan(workloads));
-        assert_eq!(ended.status.code(), Some(2), "{workloads}: {}", said(&ended));
-        assert!(said(&ended).contains(says), "{workloads}: {}", said(&ended));
-    }
-    let mut without = command(place.path(), &plan(MADE));
+    ];
+    let cases = cases
+        .into_iter()
+        .map(|(workloads, says)| (plan(workloads), says))
+        .collect();
+    assert_refused("offline", cases);
+    let place = folder();
+    let mut without = command("offline", place.path(), &plan(MADE));
     let ended = without
         .args(["--onnxruntime", "/nowhere/lib.so"])
         .stdout(Stdio::null())
@@ -167,5 +132,5 @@ fn what_makes_no_sense_is_refused_by_name() {
         "{}",
         said(&ended)
     );
-    assert_eq!(std::fs::read_dir(place.path().join("scratch")).unwrap().count(), 0);
+    assert_nothing_is_left(place.path());
 }

@@ -1,27 +1,6 @@
-//! `layouts`, the real binary over real folders: what a run leaves, and what it does not.
+//! `layouts`.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
-fn configs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs")
-}
-
-fn run(at: &Path, plan: &str, more: &[&str]) -> Output {
-    std::fs::write(at.join("plan.toml"), plan).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
-    command
-        .current_dir(at)
-        .args(["layouts", "plan.toml", "--out", "out", "--scratch", "."])
-        .args(more)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
+use super::{assert_nothing_is_left, assert_refused, configs, folder, kept, output_file, run};
 
 fn plan(more: &str) -> String {
     let tiers = configs().join("tiers");
@@ -35,11 +14,8 @@ fn plan(more: &str) -> String {
 #[test]
 fn every_layout_is_measured_on_every_tier_and_nothing_of_it_stays() {
     let place = folder();
-    let ended = run(place.path(), &plan(""), &[]);
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(ended.status.success(), "{said}");
-    let run: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(place.path().join("out/run.json")).unwrap()).unwrap();
+    let ended = run("layouts", place.path(), &plan(""));
+    let run = kept(place.path(), &ended);
     let all = run["statements"].as_array().unwrap();
     assert_eq!(all.len(), 16, "eight layouts on two tiers");
     for one in all {
@@ -59,31 +35,20 @@ fn every_layout_is_measured_on_every_tier_and_nothing_of_it_stays() {
         assert_eq!(objects > 700, layout == "files", "{tier} {layout}: {objects}");
     }
     for name in ["report.html", "report.md", "layouts.csv"] {
-        let text = std::fs::read_to_string(place.path().join("out").join(name)).unwrap();
-        assert!(text.contains("parquet-zstd"), "{name}");
+        assert!(output_file(place.path(), name).contains("parquet-zstd"), "{name}");
     }
     assert!(String::from_utf8_lossy(&ended.stdout).contains("times as fast as of a file for each entity"));
-    let left: Vec<String> = std::fs::read_dir(place.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| !["out", "plan.toml"].contains(&name.as_str()))
-        .collect();
-    assert_eq!(left, Vec::<String>::new());
+    assert_nothing_is_left(place.path());
 }
 
 #[test]
 fn what_is_wrong_with_a_plan_is_named() {
-    for (text, what) in [
+    let cases = vec![
         (plan("layouts = [\"csv\"]"), "csv"),
-        (plan("layouts = [\"tar\", \"tar\"]"), "tar stands twice"),
+        (plan("layouts = [\"tar\", \"tar\"]"), "\"tar\" stands twice"),
         (plan("batch_rows = 0"), "batch_rows: from 1"),
         (plan("colour = 1"), "colour"),
         ("name = \"x\"\n[tiers]\n".to_owned(), "at least one of each"),
-    ] {
-        let place = folder();
-        let ended = run(place.path(), &text, &[]);
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(2), "{said}");
-        assert!(said.contains("plan.toml") && said.contains(what), "{said}");
-    }
+    ];
+    assert_refused("layouts", cases);
 }

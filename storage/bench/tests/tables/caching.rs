@@ -1,16 +1,9 @@
-//! `caching`, the real binary over a real folder and an embedded S3: what a run leaves, what it says, and what it refuses.
+//! `caching`, over an embedded S3 too.
 
+use super::{assert_nothing_is_left, assert_refused, configs, folder, kept, output_file, run};
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
-fn configs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs")
-}
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 /// An origin that ends with the test; none where the workspace's programs were not built.
 struct Origin {
@@ -48,18 +41,6 @@ impl Drop for Origin {
     }
 }
 
-fn run(at: &Path, plan: &str, more: &[&str]) -> Output {
-    std::fs::write(at.join("plan.toml"), plan).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
-    command
-        .current_dir(at)
-        .args(["caching", "plan.toml", "--out", "out", "--scratch", "."])
-        .args(more)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
 fn plan(top: &str, tiers: &str) -> String {
     format!(
         "name = \"short\"\nrepeats = 2\nrows = 1024\nlookups = 400\ntrace_lookups = 2500\ndepth = 4\nshares = [0.1, 3.0]\n{top}\n\
@@ -83,11 +64,8 @@ fn every_strategy_is_measured_on_every_tier_and_nothing_of_it_stays() {
     let (place, bucket) = (folder(), folder());
     let origin = Origin::start(bucket.path());
     let tiers = origin.as_ref().map_or_else(String::new, origin_tier);
-    let ended = run(place.path(), &plan("", &tiers), &[]);
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(ended.status.success(), "{said}");
-    let run: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(place.path().join("out/run.json")).unwrap()).unwrap();
+    let ended = run("caching", place.path(), &plan("", &tiers));
+    let run = kept(place.path(), &ended);
     let all = run["measured"].as_array().unwrap();
     let tiers = 1 + usize::from(origin.is_some());
     assert_eq!(all.len(), tiers * 3 * 7, "seven strategies under three laws");
@@ -144,24 +122,19 @@ fn every_strategy_is_measured_on_every_tier_and_nothing_of_it_stays() {
         }
     }
     for name in ["report.html", "report.md", "caching.csv"] {
-        let text = std::fs::read_to_string(place.path().join("out").join(name)).unwrap();
+        let text = output_file(place.path(), name);
         assert!(text.contains("RAM 10 % tiny-lfu, rows"), "{name}");
         let embedded = text.contains("embedded origin");
         assert_eq!(embedded, origin.is_some() && name != "caching.csv", "{name}");
     }
     let out = String::from_utf8_lossy(&ended.stdout);
     assert!(out.contains("furthest from the best possible"), "{out}");
-    let left: Vec<String> = std::fs::read_dir(place.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| !["out", "plan.toml"].contains(&name.as_str()))
-        .collect();
-    assert_eq!(left, Vec::<String>::new());
+    assert_nothing_is_left(place.path());
 }
 
 #[test]
 fn what_is_wrong_with_a_plan_is_named() {
-    for (text, what) in [
+    let cases = vec![
         (plan("policies = [\"clock\"]", ""), "clock"),
         (plan("policies = [\"lru\", \"lru\"]", ""), "stands twice"),
         (plan("rows_bytes = 3", ""), "rows_bytes"),
@@ -175,11 +148,6 @@ fn what_is_wrong_with_a_plan_is_named() {
         (plan("", "price = \"s3-gold\"\n"), "no [storage.s3-gold]"),
         (plan("", "set = [\"staged.root='x'\"]\n"), "tiers.disk"),
         ("name = \"x\"\nlaws = []\n[tiers]\n".to_owned(), "at least one of each"),
-    ] {
-        let place = folder();
-        let ended = run(place.path(), &text, &[]);
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(2), "{what}: {said}");
-        assert!(said.contains("plan.toml") && said.contains(what), "{what}: {said}");
-    }
+    ];
+    assert_refused("caching", cases);
 }
