@@ -1,0 +1,180 @@
+//! One rule, one function: why what was counted cannot be believed, in words; nothing where it can. In: evidence and limits. Pure.
+
+use super::evidence::Evidence;
+use crate::record::{ClosedLoopFigures, Limits};
+use crate::statistics::percentile::samples_needed;
+
+/// How many standard deviations chance may explain: about one healthy point in 16,000 lies outside.
+const CHANCE: f64 = 4.0;
+
+/// A closed loop's counterpart of a late send: what a pause takes beyond the think time lowers the throughput, and that is not
+/// the server's doing.
+pub(super) fn long_pauses(figures: &ClosedLoopFigures, limits: &Limits) -> Option<String> {
+    let cycle_us = figures.mean_response_us + figures.mean_think_us;
+    let limit = (limits.lag_share_of_p99 * cycle_us).max(limits.lag_us as f64);
+    (figures.own_us() > limit).then(|| {
+        format!(
+            "users paused {:.1} ms longer than they were to on average, limit {:.1} ms: the load generator set the throughput",
+            figures.own_us() / 1e3,
+            limit / 1e3
+        )
+    })
+}
+
+/// A step that many journeys never came to was met by those that fared well so far.
+pub(super) fn not_reached(evidence: &Evidence, limits: &Limits) -> Option<String> {
+    let nominal = evidence.offered_rps * evidence.sum(|step| step.window_s);
+    let reached = evidence.scheduled();
+    let tolerance = (limits.error_share * nominal).max(CHANCE * nominal.sqrt() + 1.0);
+    (nominal - reached > tolerance)
+        .then(|| format!("only {reached:.0} of {nominal:.0} journeys came to this step: those before it failed"))
+}
+
+/// The bytes must have come by the way that was asked for: a figure of another way is no figure of this one, saturated or
+/// not.
+pub(super) fn device_shortfall(evidence: &Evidence) -> Option<String> {
+    evidence.steps.iter().find_map(|step| step.device_shortfall.clone())
+}
+
+/// Something foreign took from the machine what the server was to have: whatever came out may be its doing. The repeats
+/// that are left here could not be done without ([`super::disturbance::counted`]).
+pub(super) fn disturbed(evidence: &Evidence) -> Option<String> {
+    let disturbed: Vec<&String> = evidence
+        .steps
+        .iter()
+        .filter_map(|step| step.disturbed.as_ref())
+        .collect();
+    let repeats = evidence.steps.len();
+    disturbed
+        .first()
+        .map(|by| format!("disturbed in {} of {repeats} repeats: {by}", disturbed.len()))
+}
+
+/// One schedule sent by several agents is the plan's only where they began it together.
+pub(super) fn start_skew(evidence: &Evidence, limits: &Limits) -> Option<String> {
+    let starts = evidence.steps.iter().filter_map(|step| step.start_skew.as_ref());
+    let over: Vec<_> = starts.filter(|(_, us)| *us > limits.start_skew_us as f64).collect();
+    let (agent, us) = over.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(format!(
+        "agents may not have begun together in {} of {} repeats: {agent} began within {:.1} ms of the common start (limit {:.1} ms)",
+        over.len(),
+        evidence.steps.len(),
+        us / 1e3,
+        limits.start_skew_us as f64 / 1e3
+    ))
+}
+
+/// The schedule itself must have offered the rate. A Poisson schedule of `n` expected arrivals holds `n ± sqrt(n)`, so
+/// that a short window differs from the nominal rate by far more than a percent without anything being wrong: only what
+/// chance does not explain counts.
+pub(super) fn schedule_error(evidence: &Evidence, limits: &Limits) -> Option<String> {
+    let nominal = evidence.offered_rps * evidence.sum(|step| step.window_s);
+    let tolerance = (limits.rate_error_share * nominal).max(CHANCE * nominal.sqrt() + 1.0);
+    let scheduled = evidence.scheduled();
+    ((scheduled - nominal).abs() > tolerance)
+        .then(|| format!("the schedule held {scheduled:.0} requests where the rate asks for {nominal:.0}"))
+}
+
+/// Good replies in the window must be those scheduled in the window and not failed, within the limit.
+///
+/// The two differ on a healthy server too, by what is in flight at the window's edges: requests sent before it are
+/// answered in it, and some sent in it are answered after. Both numbers are near the mean in flight `L` and scatter
+/// like `sqrt(L)`, so that their difference has a standard deviation of `sqrt(2L)` per repeat; that much chance, and
+/// one request per repeat for the cut itself, is allowed on top of nothing else.
+pub(super) fn reply_error(evidence: &Evidence, limits: &Limits) -> Option<String> {
+    let expected = evidence.scheduled() - evidence.failed();
+    let replies = evidence.sum(|step| step.replies);
+    let edges = CHANCE * (2.0 * evidence.sum(|step| step.mean_in_flight.max(0.0))).sqrt() + evidence.steps.len() as f64;
+    let tolerance = (limits.rate_error_share * expected).max(edges);
+    let error = replies - expected;
+    (error.abs() > tolerance).then(|| {
+        format!(
+            "achieved rate off by {:+.1} % (limit {:.1} %)",
+            100.0 * error / expected.max(1.0),
+            100.0 * limits.rate_error_share
+        )
+    })
+}
+
+/// A backlog grows when, in more than half of the repeats, the latency certainly rises (its interval lies above zero)
+/// and by an amount that matters: over the window by more than half of the median latency and more than the lag limit.
+/// An open loop offered a share `x` more than the server can do gains `x` seconds of latency per second.
+pub(super) fn backlog_growing(evidence: &Evidence, limits: &Limits) -> Option<String> {
+    let matters = (0.5 * evidence.p50_us).max(limits.lag_us as f64);
+    let growing: Vec<f64> = evidence
+        .steps
+        .iter()
+        .filter(|step| step.backlog_slope.lo > 0.0 && step.backlog_slope.value * step.window_s > matters)
+        .map(|step| step.backlog_slope.value)
+        .collect();
+    let repeats = evidence.steps.len();
+    (2 * growing.len() > repeats).then(|| {
+        let mean = growing.iter().sum::<f64>() / growing.len() as f64;
+        format!(
+            "backlog growing: latency rises by {:.0} ms per second in {} of {repeats} repeats",
+            mean / 1e3,
+            growing.len()
+        )
+    })
+}
+
+/// Failed requests above the plan's limit, named by reason.
+pub(super) fn error_share(evidence: &Evidence, limits: &Limits) -> Option<String> {
+    let (failed, scheduled) = (evidence.failed(), evidence.scheduled());
+    let share = failed / scheduled;
+    (share > limits.error_share).then(|| {
+        let mut by_reason: Vec<(&str, u64)> = Vec::new();
+        for (reason, count) in evidence.steps.iter().flat_map(|step| &step.failed) {
+            match by_reason.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, sum)) => *sum += count,
+                None => by_reason.push((reason, *count)),
+            }
+        }
+        by_reason.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+        let named: Vec<String> = by_reason
+            .iter()
+            .map(|(reason, count)| {
+                let mut examples = evidence.steps.iter().flat_map(|step| &step.examples);
+                let example = examples.find(|(of, _)| of == reason);
+                let example = example.map_or_else(String::new, |(_, says)| format!(", as: {says}"));
+                format!("{count} × {reason}{example}")
+            })
+            .collect();
+        format!(
+            "{:.2} % of the requests failed ({}; limit {:.2} %)",
+            100.0 * share,
+            named.join(", "),
+            100.0 * limits.error_share
+        )
+    })
+}
+
+pub(super) fn in_flight_limit(evidence: &Evidence) -> Option<String> {
+    let hit = evidence.steps.iter().filter(|step| step.in_flight_limit_hit).count();
+    (hit > 0).then(|| format!("in-flight limit hit in {hit} of {} repeats", evidence.steps.len()))
+}
+
+/// The generator's own lateness must not be what is reported: above both limits it is. Under an objective, what is small
+/// beside its limit decides nothing.
+pub(super) fn send_lag(evidence: &Evidence, limits: &Limits) -> Option<String> {
+    let of_latency = evidence.p99_us.max(limits.objective_us.unwrap_or(0.0));
+    let limit = (limits.lag_share_of_p99 * of_latency).max(limits.lag_us as f64);
+    (evidence.lag_p99_us > limit).then(|| {
+        format!(
+            "sent late: send lag p99 {:.1} ms, limit {:.1} ms",
+            evidence.lag_p99_us / 1e3,
+            limit / 1e3
+        )
+    })
+}
+
+/// What moves while it is measured has no percentile. Of a server that cannot keep up that is said already.
+pub(super) fn drifting(evidence: &Evidence, saturated: bool) -> Option<String> {
+    (!saturated && !evidence.drifts.is_empty()).then(|| format!("drifts: {}", evidence.drifts.join(", ")))
+}
+
+/// Without a p95 a point says nothing of its tail. (A missing p99 shows as `n/a` instead.)
+pub(super) fn too_few_samples(evidence: &Evidence) -> Option<String> {
+    let needed = samples_needed(0.95);
+    (evidence.samples < needed).then(|| format!("too few samples: {} of {needed}", evidence.samples))
+}

@@ -1,0 +1,381 @@
+//! Each rule by itself, and what they say together.
+
+use super::*;
+use crate::record::Interval;
+use crate::validity::evidence::StepEvidence;
+use proptest::prelude::*;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Exp1};
+
+/// 200 rps on a server that answers in about 5 ms, three windows of 5 s.
+fn healthy() -> Evidence {
+    let step = StepEvidence {
+        window_s: 5.0,
+        scheduled: 1_000,
+        failed: Vec::new(),
+        examples: Vec::new(),
+        replies: 1_000.0,
+        in_flight_limit_hit: false,
+        mean_in_flight: 1.0,
+        backlog_slope: Interval {
+            value: 10.0,
+            lo: -90.0,
+            hi: 110.0,
+        },
+        device_shortfall: None,
+        disturbed: None,
+        start_skew: None,
+    };
+    Evidence {
+        offered_rps: 200.0,
+        samples: 3_000,
+        p50_us: 5_000.0,
+        p99_us: 20_000.0,
+        lag_p99_us: 300.0,
+        drifts: Vec::new(),
+        steps: vec![step; 3],
+    }
+}
+
+fn judge(change: impl FnOnce(&mut Evidence)) -> Verdict {
+    let mut evidence = healthy();
+    change(&mut evidence);
+    verdict(&evidence, &Limits::default())
+}
+
+#[track_caller]
+fn assert_invalid(verdict: &Verdict, reason: &str) {
+    assert!(
+        matches!(verdict, Verdict::Invalid(reasons) if reasons.len() == 1 && reasons[0].contains(reason)),
+        "{verdict}"
+    );
+}
+
+const GROWING: Interval = Interval {
+    value: 50_000.0,
+    lo: 45_000.0,
+    hi: 55_000.0,
+};
+
+#[test]
+fn agents_that_may_not_have_begun_together_make_a_point_invalid() {
+    let skewed = |us: f64| move |e: &mut Evidence| e.steps[1].start_skew = Some(("agent b:1".to_owned(), us));
+    assert_eq!(judge(skewed(2_000.0)), Verdict::Valid);
+    let found = judge(skewed(2_001.0));
+    assert_invalid(&found, "in 1 of 3 repeats: agent b:1 began within 2.0 ms");
+}
+
+#[test]
+fn a_healthy_point_is_valid() {
+    assert_eq!(judge(|_| ()), Verdict::Valid);
+}
+
+#[test]
+fn a_disturbed_point_is_invalid_and_not_saturated() {
+    let by = "foreign processes used 46 % of the CPUs (limit 10 %)";
+    let disturb = |e: &mut Evidence| e.steps[1].disturbed = Some(by.to_owned());
+    let found = judge(disturb);
+    assert_invalid(&found, &format!("disturbed in 1 of 3 repeats: {by}"));
+    let growing = judge(|e| {
+        disturb(e);
+        e.steps.iter_mut().for_each(|step| step.backlog_slope = GROWING);
+    });
+    assert!(matches!(growing, Verdict::Invalid(_)), "{growing}");
+}
+
+#[test]
+fn a_closed_loop_is_not_held_against_a_rate() {
+    let mut evidence = healthy();
+    evidence.offered_rps = 0.0;
+    evidence.lag_p99_us = 0.0;
+    for step in &mut evidence.steps {
+        (step.in_flight_limit_hit, step.replies, step.backlog_slope) = (true, 700.0, GROWING);
+    }
+    let figures = |own_us: f64| ClosedLoopFigures {
+        ended_rps: 200.0,
+        mean_response_us: 5_000.0,
+        mean_pause_us: 2_000.0 + own_us,
+        mean_think_us: 2_000.0,
+    };
+    let limits = Limits::default();
+    let judge = |evidence: &Evidence, own_us| judge_closed_loop(evidence, Some(figures(own_us)), &limits);
+    assert_eq!(judge(&evidence, 900.0), (Verdict::Valid, vec![]));
+    let (verdict, faults) = judge(&evidence, 1_100.0);
+    assert_eq!(faults, [Fault::Late]);
+    assert_invalid(&verdict, "paused 1.1 ms longer");
+    evidence.steps[0].failed = vec![("503".to_owned(), 100)];
+    assert_eq!(judge(&evidence, 0.0).1, [Fault::Errors]);
+}
+
+#[test]
+fn a_step_that_few_journeys_came_to_says_nothing_of_all() {
+    let limits = Limits::default();
+    let mut evidence = healthy();
+    assert_eq!(judge_step(&evidence, &limits), (Verdict::Valid, vec![]));
+    for step in &mut evidence.steps {
+        (step.scheduled, step.replies) = (500, 500.0);
+    }
+    let (verdict, faults) = judge_step(&evidence, &limits);
+    assert_eq!(faults, [Fault::Schedule]);
+    assert_invalid(&verdict, "only 1500 of 3000 journeys");
+}
+
+#[test]
+fn no_repeats_and_no_requests_are_invalid() {
+    assert_invalid(&judge(|e| e.steps.clear()), "no requests");
+    assert_invalid(
+        &judge(|e| e.steps.iter_mut().for_each(|s| s.scheduled = 0)),
+        "no requests",
+    );
+}
+
+#[test]
+fn replies_missing_beyond_the_edges_are_a_rate_error() {
+    assert_invalid(
+        &judge(|e| e.steps.iter_mut().for_each(|s| s.replies = 985.0)),
+        "off by -1.5 % (limit 1.0 %)",
+    );
+    assert_eq!(
+        judge(|e| e.steps.iter_mut().for_each(|s| s.replies = 993.0)),
+        Verdict::Valid
+    );
+    // Few requests: one more or fewer at the edge is more than a percent, and no fault.
+    let few = |replies: f64| {
+        judge(|e| {
+            e.offered_rps = 8.0;
+            e.samples = 120;
+            e.steps
+                .iter_mut()
+                .for_each(|s| (s.scheduled, s.replies) = (40, replies));
+        })
+    };
+    assert_eq!(few(38.5), Verdict::Valid);
+    assert_invalid(&few(30.0), "achieved rate");
+}
+
+#[test]
+fn a_late_send_that_is_small_beside_the_objective_does_not_matter() {
+    let late = |objective_us| {
+        let mut evidence = healthy();
+        (evidence.p99_us, evidence.lag_p99_us) = (10_000.0, 1_800.0);
+        let limits = Limits {
+            objective_us,
+            ..Limits::default()
+        };
+        judge_faults(&evidence, &limits)
+    };
+    assert_eq!(late(None), [Fault::Late]);
+    assert_eq!(late(Some(50_000.0)), []);
+    assert_eq!(late(Some(15_000.0)), [Fault::Late]);
+}
+
+fn judge_faults(evidence: &Evidence, limits: &Limits) -> Vec<Fault> {
+    super::judge(evidence, limits).1
+}
+
+#[test]
+fn wrong_replies_are_errors_with_an_example() {
+    let verdict = judge(|e| {
+        e.steps[1].failed = vec![("wrong-reply".to_owned(), 1_000)];
+        e.steps[1].replies = 0.0;
+        e.steps[1].examples = vec![("wrong-reply".to_owned(), "the reply is an error: `no`".to_owned())];
+    });
+    assert_invalid(&verdict, "1000 × wrong-reply, as: the reply is an error: `no`; limit");
+}
+
+#[test]
+fn failed_requests_are_not_counted_again_as_missing_replies() {
+    let failed = |limit: f64| {
+        let mut evidence = healthy();
+        for step in &mut evidence.steps {
+            (step.failed, step.replies) = (vec![("503".to_owned(), 30), ("timeout".to_owned(), 20)], 950.0);
+        }
+        verdict(
+            &evidence,
+            &Limits {
+                error_share: limit,
+                ..Limits::default()
+            },
+        )
+    };
+    assert_eq!(failed(0.1), Verdict::Valid);
+    assert_invalid(
+        &failed(0.01),
+        "5.00 % of the requests failed (90 × 503, 60 × timeout; limit 1.00 %)",
+    );
+}
+
+#[test]
+fn a_schedule_that_does_not_hold_the_rate_is_invalid() {
+    let scheduled = |n: u64| {
+        judge(|e| {
+            for s in &mut e.steps {
+                (s.scheduled, s.replies) = (n, n as f64);
+            }
+        })
+    };
+    assert_invalid(
+        &scheduled(900),
+        "the schedule held 2700 requests where the rate asks for 3000",
+    );
+    assert_eq!(scheduled(950), Verdict::Valid, "chance explains 150 of 3,000");
+}
+
+#[test]
+fn late_sends_are_invalid_only_above_both_limits() {
+    assert_invalid(&judge(|e| e.lag_p99_us = 2_500.0), "sent late");
+    assert_eq!(
+        judge(|e| e.lag_p99_us = 1_900.0),
+        Verdict::Valid,
+        "below a tenth of the p99"
+    );
+    assert_eq!(
+        judge(|e| (e.p99_us, e.lag_p99_us) = (2_000.0, 900.0)),
+        Verdict::Valid,
+        "below a millisecond"
+    );
+}
+
+#[test]
+fn a_growing_backlog_is_saturation() {
+    let saturated = judge(|e| e.steps.iter_mut().for_each(|s| s.backlog_slope = GROWING));
+    assert!(matches!(&saturated, Verdict::Saturated(why) if why[0].contains("50 ms per second in 3 of 3")));
+    // Its consequences are symptoms, not faults of the measurement.
+    let hit = judge(|e| {
+        e.lag_p99_us = 90_000.0;
+        for step in &mut e.steps {
+            (step.backlog_slope, step.in_flight_limit_hit, step.replies) = (GROWING, true, 600.0);
+        }
+    });
+    assert!(matches!(&hit, Verdict::Saturated(why) if why.len() == 4), "{hit}");
+}
+
+#[test]
+fn reads_by_another_way_than_was_asked_for_are_invalid_even_where_the_server_is_saturated() {
+    let fallen_short = |slope: Interval| {
+        judge(|e| {
+            e.steps[1].device_shortfall = Some("GPUDirect Storage was asked for and …".to_owned());
+            e.steps.iter_mut().for_each(|s| s.backlog_slope = slope);
+        })
+    };
+    for slope in [Interval::default(), GROWING] {
+        let verdict = fallen_short(slope);
+        assert!(
+            matches!(&verdict, Verdict::Invalid(why) if why[0].starts_with("GPUDirect Storage was asked for")),
+            "{verdict}"
+        );
+    }
+}
+
+#[test]
+fn a_late_generator_is_no_finding_about_the_server() {
+    let late = judge(|e| {
+        e.lag_p99_us = 90_000.0;
+        e.steps.iter_mut().for_each(|s| s.backlog_slope = GROWING);
+    });
+    assert!(matches!(&late, Verdict::Invalid(why) if why.len() == 2), "{late}");
+}
+
+#[test]
+fn what_drifts_is_not_valid_and_says_how_but_for_a_server_that_cannot_keep_up() {
+    let drifting = |e: &mut Evidence| e.drifts = vec!["p50 rises from 20 ms to 183 ms over the repeats".to_owned()];
+    assert_invalid(&judge(drifting), "drifts: p50 rises from 20 ms to 183 ms");
+    let both = judge(|e| {
+        drifting(e);
+        e.steps.iter_mut().for_each(|s| s.backlog_slope = GROWING);
+    });
+    assert!(matches!(&both, Verdict::Saturated(why) if why.len() == 1), "{both}");
+}
+
+#[test]
+fn growth_by_chance_in_one_repeat_or_of_no_size_is_none() {
+    assert_eq!(judge(|e| e.steps[0].backlog_slope = GROWING), Verdict::Valid);
+    let small = Interval {
+        value: 300.0,
+        lo: 200.0,
+        hi: 400.0,
+    };
+    assert_eq!(
+        judge(|e| e.steps.iter_mut().for_each(|s| s.backlog_slope = small)),
+        Verdict::Valid
+    );
+}
+
+#[test]
+fn the_in_flight_limit_is_invalid_without_a_backlog() {
+    assert_invalid(
+        &judge(|e| e.steps[1].in_flight_limit_hit = true),
+        "in-flight limit hit in 1 of 3",
+    );
+}
+
+#[test]
+fn too_few_samples_are_invalid() {
+    assert_invalid(&judge(|e| e.samples = 71), "too few samples: 71 of 72");
+    assert_eq!(judge(|e| e.samples = 72), Verdict::Valid);
+}
+
+/// Healthy open-loop steps of an infinite-server queue, at rates and latencies where edges matter most: the rules
+/// about rates must let (nearly) all of them pass.
+#[test]
+fn healthy_steps_are_not_invalid_by_chance() {
+    let mut rng = ChaCha8Rng::seed_from_u64(11);
+    let mut invalid = 0;
+    for run in 0..400 {
+        let rate = [5.0, 40.0, 300.0][run % 3];
+        let mean_s = [0.002, 0.05, 0.4][run / 3 % 3];
+        let steps = (0..3).map(|_| queue(&mut rng, rate, mean_s, 4.0)).collect();
+        let evidence = Evidence {
+            offered_rps: rate,
+            steps,
+            ..healthy()
+        };
+        invalid += u32::from(verdict(&evidence, &Limits::default()) != Verdict::Valid);
+    }
+    assert!(invalid <= 1, "{invalid} of 400 healthy points judged invalid");
+}
+
+fn queue(rng: &mut ChaCha8Rng, rate: f64, mean_s: f64, window_s: f64) -> StepEvidence {
+    let (warmup, mut at) = (2.0, 0.0);
+    let (mut scheduled, mut replies, mut in_flight) = (0, 0.0, 0.0);
+    loop {
+        let gap: f64 = Exp1.sample(rng);
+        at += gap / rate;
+        if at >= warmup + window_s {
+            break;
+        }
+        let service: f64 = Exp1.sample(rng);
+        let done = at + service * mean_s;
+        scheduled += u64::from(at >= warmup);
+        replies += f64::from(u8::from(done >= warmup && done < warmup + window_s));
+        in_flight += (done.min(warmup + window_s) - at.max(warmup)).max(0.0) / window_s;
+    }
+    StepEvidence {
+        window_s,
+        scheduled,
+        replies,
+        mean_in_flight: in_flight,
+        ..healthy().steps[0].clone()
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_evidence_gets_a_verdict_and_every_refusal_a_reason(
+        scheduled in 0_u64..2_000, failed in 0_u64..2_000, replies in 0.0_f64..3_000.0, rate in 0.1_f64..500.0,
+        lag in 0.0_f64..1e6, slope in -1e6_f64..1e6, hit in any::<bool>(), samples in 0_u64..2_000,
+    ) {
+        let mut evidence = healthy();
+        (evidence.offered_rps, evidence.lag_p99_us, evidence.samples) = (rate, lag, samples);
+        for step in &mut evidence.steps {
+            step.failed = vec![("timeout".to_owned(), failed.min(scheduled))];
+            (step.scheduled, step.replies, step.in_flight_limit_hit) = (scheduled, replies, hit);
+            step.backlog_slope = Interval { value: slope, lo: slope - 10.0, hi: slope + 10.0 };
+        }
+        match verdict(&evidence, &Limits::default()) {
+            Verdict::Valid => {}
+            Verdict::Saturated(why) | Verdict::Invalid(why) => prop_assert!(!why.is_empty()),
+        }
+    }
+}
