@@ -2,7 +2,7 @@
 
 use super::check::{below, within};
 use super::overlays::overlays;
-use super::raw::{RawColdStart, RawData, RawLab};
+use super::raw::{RawColdStart, RawData, RawFleet, RawLab};
 use super::storage::{CacheState, Origin, TierPlan};
 use super::variant::{self, RawVariant, VariantPlan};
 use std::path::{Path, PathBuf};
@@ -86,6 +86,7 @@ pub(super) struct Around<'a> {
     pub(super) protocol: Protocol,
     pub(super) keys: &'a KeyDistribution,
     pub(super) loads: &'a [Load],
+    pub(super) fleet: Option<&'a RawFleet>,
 }
 
 pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, String> {
@@ -125,7 +126,18 @@ pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, Stri
         protocol: around.protocol,
         keys: around.keys,
         batch_sizes: &batch_sizes,
+        fleet: around.fleet,
     };
+    if around.fleet.is_some() {
+        if around.variants.iter().all(RawVariant::is_running) {
+            return Err("`fleet`: the lab starts its servers, so that it needs a `[[variant]]` with a `tier`".into());
+        }
+        if around.question.is_some() {
+            return Err(
+                "`fleet` and `question` do not go together: a question finds the number of instances by itself".into(),
+            );
+        }
+    }
     let variants = if around.variants.is_empty() {
         every_pair(&tiers, &caches, around.question.is_some())
     } else {
@@ -212,6 +224,8 @@ fn every_pair(tiers: &[TierPlan], caches: &[CacheState], are_named: bool) -> Vec
         sessions: None,
         price: None,
         instance: None,
+        servers: 1,
+        shared: Vec::new(),
         set: Vec::new(),
         target: None,
     };

@@ -347,7 +347,18 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         protocol: raw.protocol,
         keys: &keys,
         loads: &loads,
+        fleet: raw.fleet.as_ref(),
     };
+    if raw.fleet.is_some() {
+        if raw.lab.is_none() {
+            return Err("`fleet` is of servers that a lab starts, and there is no `[lab]`".into());
+        }
+        if !closed_loops.is_empty() || !journeys.is_empty() {
+            return Err(
+                "`fleet`: its servers take turns at requests of a rate; users and journeys stay with one".into(),
+            );
+        }
+    }
     let lab = raw.lab.map(|lab| lab::validate(lab, &around)).transpose()?;
     Ok(Plan {
         search,

@@ -3,6 +3,7 @@
 
 use super::check::within;
 use super::overlays::overlays;
+use super::raw::RawFleet;
 use super::storage::{CacheState, Origin, TierPlan};
 use super::target::{self, RawTarget, TargetPlan};
 use serde::Deserialize;
@@ -19,6 +20,8 @@ use tierlab_load::wire::Protocol;
 const STAGED_BYTES: u64 = 1 << 30;
 /// More variants are a mistake in the factors.
 const MOST: usize = 64;
+/// Servers of a fleet on one machine.
+const MOST_SERVERS: u32 = 64;
 
 /// The tier of a server that has none, or does not say.
 pub const NO_TIER: &str = "none";
@@ -42,6 +45,10 @@ pub struct VariantPlan {
     pub price: Option<String>,
     /// The instance type that it is priced on.
     pub instance: Option<String>,
+    /// Servers that take turns and share the tier; 1 is no fleet.
+    pub servers: u32,
+    /// Keys of an emulated service that all servers share, as `KEY=VALUE`.
+    pub shared: Vec<String>,
     /// Keys of the server's config, as `KEY=VALUE`.
     pub set: Vec<String>,
     /// The server, where somebody runs it already and the lab starts none.
@@ -177,6 +184,8 @@ pub(super) struct Known<'a> {
     pub(super) protocol: Protocol,
     /// Which entities it asks for.
     pub(super) keys: &'a KeyDistribution,
+    /// How many servers each variant is measured with.
+    pub(super) fleet: Option<&'a RawFleet>,
     /// Rows that every request is to have: those of the question and of the loads.
     pub(super) batch_sizes: &'a [u32],
 }
@@ -235,26 +244,31 @@ fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<Vari
             for staged in levels(&at("staged"), raw.staged.as_ref())? {
                 for sessions in levels(&at("sessions"), raw.sessions.as_ref())? {
                     for instance in levels(&at("instance"), raw.instance.as_ref())? {
-                        let suffixes = [
-                            &emulated.suffix,
-                            &cache.suffix,
-                            &staged.suffix,
-                            &sessions.suffix,
-                            &instance.suffix,
-                        ];
-                        let name = format!("{}{}", raw.name, suffixes.map(String::as_str).concat());
-                        variants.push(VariantPlan {
-                            name,
-                            tier: tier.clone(),
-                            cache: cache_state(&at("cache"), cache.value.as_deref(), known)?,
-                            emulated: emulated.value.as_deref().map(|name| profile(known.base, name)),
-                            staged: stage(staged.value, raw.staged_bytes),
-                            sessions: sessions.value,
-                            price: raw.price.clone(),
-                            instance: instance.value.clone(),
-                            set: set.clone(),
-                            target: target.clone(),
-                        });
+                        for servers in fleet_sizes(target.is_some(), known)? {
+                            let suffixes = [
+                                &emulated.suffix,
+                                &cache.suffix,
+                                &staged.suffix,
+                                &sessions.suffix,
+                                &instance.suffix,
+                                &servers.suffix,
+                            ];
+                            let name = format!("{}{}", raw.name, suffixes.map(String::as_str).concat());
+                            variants.push(VariantPlan {
+                                name,
+                                tier: tier.clone(),
+                                cache: cache_state(&at("cache"), cache.value.as_deref(), known)?,
+                                emulated: emulated.value.as_deref().map(|name| profile(known.base, name)),
+                                staged: stage(staged.value, raw.staged_bytes),
+                                sessions: sessions.value,
+                                price: raw.price.clone(),
+                                instance: instance.value.clone(),
+                                servers: servers.value.unwrap_or(1),
+                                shared: shared_limits(known.fleet),
+                                set: set.clone(),
+                                target: target.clone(),
+                            });
+                        }
                     }
                 }
             }
@@ -264,6 +278,39 @@ fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<Vari
         check(variant, raw, index, known)?;
     }
     Ok(variants)
+}
+
+/// A server that runs already is one.
+fn fleet_sizes(is_running: bool, known: &Known<'_>) -> Result<Vec<Level<u32>>, String> {
+    let one = Level {
+        value: None,
+        suffix: String::new(),
+    };
+    let Some(fleet) = known.fleet.filter(|_| !is_running) else {
+        return Ok(vec![one]);
+    };
+    if fleet.servers.is_empty() {
+        return Err("`fleet.servers` is an empty list".into());
+    }
+    let mut sizes: Vec<Level<u32>> = Vec::new();
+    for &servers in &fleet.servers {
+        within("fleet.servers", f64::from(servers), 1.0, f64::from(MOST_SERVERS))?;
+        if sizes.iter().any(|size| size.value == Some(servers)) {
+            return Err(format!("`fleet.servers`: {servers} stands twice"));
+        }
+        sizes.push(Level {
+            value: Some(servers),
+            suffix: format!("-{servers}-server{}", if servers == 1 { "" } else { "s" }),
+        });
+    }
+    Ok(sizes)
+}
+
+fn shared_limits(fleet: Option<&RawFleet>) -> Vec<String> {
+    let Some(fleet) = fleet else { return Vec::new() };
+    let requests = fleet.requests_per_s.map(|rate| format!("requests_per_s={rate}"));
+    let bytes = fleet.bytes_per_s.map(|rate| format!("service_bytes_per_s={rate}"));
+    requests.into_iter().chain(bytes).collect()
 }
 
 /// A profile's name as it is; the file of a recorded one from the plan's folder.

@@ -40,6 +40,7 @@ pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, Pr
             .collect(),
         instances_by_tier: BTreeMap::new(),
         usd_per_hour_by_tier: BTreeMap::new(),
+        servers_by_variant: BTreeMap::new(),
         usd_per_request: BTreeMap::new(),
         usd_per_byte: BTreeMap::new(),
         terms_by_variant: BTreeMap::new(),

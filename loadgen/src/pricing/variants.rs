@@ -56,6 +56,9 @@ pub fn add_variants(
         let found = find(&file, path, variant, &default_instance)?;
         let terms = terms_of(&file, path, &found, data)?;
         let name = &variant.name;
+        if variant.servers > 1 {
+            pricing.servers_by_variant.insert(name.clone(), variant.servers);
+        }
         let is_paid = found.storage.is_some();
         let instances = file.instances_for(&variant.tier, is_paid);
         pricing.instances_by_tier.insert(name.clone(), instances);
@@ -143,6 +146,7 @@ fn find<'a>(
 
 fn terms_of(file: &PriceFile, path: &Path, found: &Found<'_>, data: StoredBytes) -> Result<CostTerms, PricingError> {
     let Found { variant, instance, .. } = found;
+    let servers = f64::from(variant.servers.max(1));
     let mut usd_per_instance_month = 0.0;
     if variant.staged_bytes > 0 && !instance.price.local_disk {
         let Some(staging) = &file.staging else {
@@ -167,8 +171,8 @@ fn terms_of(file: &PriceFile, path: &Path, found: &Found<'_>, data: StoredBytes)
     }
     Ok(CostTerms {
         instance: found.instance_name.to_owned(),
-        usd_per_instance_hour: instance.price.usd_per_hour,
-        usd_per_instance_month,
+        usd_per_instance_hour: servers * instance.price.usd_per_hour,
+        usd_per_instance_month: servers * usd_per_instance_month,
         fixed_usd_per_month,
         usd_per_request,
         usd_per_byte,

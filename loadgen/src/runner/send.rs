@@ -170,7 +170,7 @@ impl Requests<'_> {
         let step = Step {
             limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
             expected: Arc::new(expected),
-            route: route(plan, target, model)?,
+            routes: routes(plan, target, model)?,
             bodies: Arc::new(self.versioned(prepared.bodies)),
             schedule: Arc::clone(schedule),
             users: plan.max_in_flight,
@@ -432,13 +432,26 @@ pub(super) async fn measure_part(
     }))
 }
 
-/// The way to a target's server.
+/// The ways to a target's servers.
+///
+/// # Errors
+/// As [`route`].
+fn routes(plan: &Plan, target: &Target, model: &str) -> Result<Vec<Route>, RunError> {
+    let servers = target.control.servers();
+    servers.map(|server| route_to(plan, server, model)).collect()
+}
+
+/// The way to a target's server, the first of several.
 ///
 /// # Errors
 /// A plan over gRPC and a target whose gRPC address is not known, or is none.
 pub(super) fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, RunError> {
-    match (plan.protocol, target.control.grpc()) {
-        (Protocol::Http, _) => Ok(Route::Http(target.control.route(model)?)),
+    route_to(plan, &target.control, model)
+}
+
+fn route_to(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunError> {
+    match (plan.protocol, server.grpc()) {
+        (Protocol::Http, _) => Ok(Route::Http(server.route(model)?)),
         (Protocol::Grpc, Some(endpoint)) => {
             let connections = Connections::new(Arc::clone(endpoint), plan.max_in_flight).map_err(RunError::Usage)?;
             Ok(Route::Grpc(Arc::new(connections)))

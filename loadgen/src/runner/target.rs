@@ -137,6 +137,15 @@ impl Target {
         }
     }
 
+    /// Servers of one variant that take turns; none of none.
+    #[must_use]
+    pub fn fleet(servers: Vec<Self>) -> Option<Self> {
+        let mut servers = servers.into_iter();
+        let first = servers.next()?;
+        let control = Control::fleet(first.control, servers.map(|server| server.control).collect());
+        Some(Self { control, ..first })
+    }
+
     /// What prices, origins and labels are kept by: the variant, or the tier where there are no variants.
     #[must_use]
     pub fn label(&self) -> &str {

@@ -102,7 +102,7 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
     let schedule = Arc::new(Schedule::new(&Arrivals::constant(), RATE, warmup, window, 1));
     let expected = Expected::new("null", &outputs(), Some(1));
     let step = Step {
-        route: Route::Http(endpoint.control()?.route("null")?),
+        routes: vec![Route::Http(endpoint.control()?.route("null")?)],
         bodies: Arc::new(vec![payload::joined(&[1], Encoding::Json)]),
         schedule: Arc::clone(&schedule),
         users: USERS,

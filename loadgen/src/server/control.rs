@@ -32,7 +32,7 @@ pub fn carries_credentials(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some()
 }
 
-/// One server, or several behind one address.
+/// One server, several behind one address, or a fleet of them.
 #[derive(Debug, Clone)]
 pub struct Control {
     spec: Arc<TargetSpec>,
@@ -44,6 +44,8 @@ pub struct Control {
     metrics: Vec<Arc<Endpoint>>,
     /// Whether its statistics by model are read.
     has_statistics: bool,
+    /// Further servers of the same, which take turns with it.
+    others: Vec<Control>,
 }
 
 impl Control {
@@ -82,8 +84,32 @@ impl Control {
             custom: custom.map(Arc::new),
             metrics: Vec::new(),
             has_statistics: false,
+            others: spec.others.iter().map(Self::of).collect::<Result<_, _>>()?,
             spec: Arc::new(spec.clone()),
         })
+    }
+
+    /// Several servers that take turns, and whose metrics are read together; what else is asked, the first one is.
+    #[must_use]
+    pub fn fleet(first: Self, others: Vec<Self>) -> Self {
+        let mut fleet = first;
+        for other in &others {
+            fleet.metrics.extend(other.metrics.iter().cloned());
+        }
+        let spec = TargetSpec {
+            others: others.iter().map(|other| other.spec().clone()).collect(),
+            ..fleet.spec().clone()
+        };
+        Self {
+            spec: Arc::new(spec),
+            others,
+            ..fleet
+        }
+    }
+
+    /// Every server that takes turns.
+    pub fn servers(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.others)
     }
 
     /// Any server, with whatever it says of itself: metrics at `given` addresses, where none are named at `/metrics` behind its own,
@@ -184,7 +210,8 @@ impl Control {
     pub fn addresses(&self) -> Vec<String> {
         let more = self.grpc.iter().chain(&self.metrics);
         let more = more.map(|endpoint| endpoint.address().url());
-        std::iter::once(self.base.clone()).chain(more).collect()
+        let own = std::iter::once(self.base.clone()).chain(more);
+        own.chain(self.others.iter().flat_map(Self::addresses)).collect()
     }
 
     /// Where it speaks gRPC.
@@ -347,8 +374,11 @@ impl Control {
         if self.tells() {
             return self.read(&[]).await.map(|_| ());
         }
-        let connected = self.endpoint.connect(Alpn::Http1).await;
-        connected.map(|_| ()).map_err(|what| refusal(&self.base, &what))
+        for server in self.servers() {
+            let connected = server.endpoint.connect(Alpn::Http1).await;
+            connected.map_err(|what| refusal(&server.base, &what))?;
+        }
+        Ok(())
     }
 
     /// Sends one infer request and reads the whole reply.

@@ -89,9 +89,12 @@ pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
         }
     };
     let capacity_gib = repeat.server.as_ref().map_or(0.0, |server| server.cache_capacity_bytes) / BYTES_PER_GIB;
-    let memory_usd = (capacity_gib * pricing.usd_per_gib_hour).min(pricing.usd_per_hour);
+    let servers = pricing.servers_by_variant.get(tier).copied().unwrap_or(1);
+    let instances_usd = f64::from(servers) * pricing.usd_per_hour;
+    // The capacity is that of all servers.
+    let memory_usd = (capacity_gib * pricing.usd_per_gib_hour).min(instances_usd);
     Some([
-        hourly(pricing.usd_per_hour - memory_usd),
+        hourly(instances_usd - memory_usd),
         hourly(memory_usd),
         hourly(pricing.usd_per_hour_by_tier.get(tier).copied().unwrap_or(0.0)),
         counted(pricing.usd_per_request.get(tier), |server| server.tier_requests)?,

@@ -3,7 +3,6 @@
 use super::evidence::{Candidate, StepEvidence};
 use crate::record::{Fault, Limits, Mode, Point, Question, Repeat, Run, Verdict};
 use crate::statistics::percentile::BlockTable;
-use crate::validity::evidence::{Evidence, StepEvidence};
 use crate::validity::verdict;
 
 /// A percentile below this depends on all requests, one above on the slow ones.
@@ -156,14 +155,14 @@ fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, 
         objective_us: Some(limit_us).filter(|us| us.is_finite()).or(limits.objective_us),
         ..limits.clone()
     };
-    let evidence = Evidence {
+    let evidence = crate::validity::evidence::Evidence {
         offered_rps: point.factors.offered_rps,
         samples: latency.samples(),
         p50_us: at(latency, 0.5),
         p99_us: at(latency, 0.99),
         lag_p99_us: at(&lag, 0.99),
         drifts: Vec::new(),
-        steps: vec![StepEvidence::from(repeat)],
+        steps: vec![crate::validity::evidence::StepEvidence::from(repeat)],
     };
     let (verdict, faults) = verdict::judge(&evidence, &limits);
     let has = |fault: Fault| faults.contains(&fault);

@@ -22,6 +22,9 @@ pub struct Pricing {
     /// Dollars per hour for capacity that the tier itself provisions, by tier; tiers paid by use are absent.
     #[serde(default)]
     pub usd_per_hour_by_tier: BTreeMap<String, f64>,
+    /// Servers of the variants that are fleets: each is paid as an instance of its own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub servers_by_variant: BTreeMap<String, u32>,
     /// Dollars per storage request, by tier; tiers without request prices are absent.
     pub usd_per_request: BTreeMap<String, f64>,
     /// Dollars per byte that leaves the tier, by tier.
@@ -62,6 +65,14 @@ pub struct PricedVariant {
     pub staged_bytes: u64,
     /// Bytes of its cache in memory; 0 without one.
     pub cache_bytes: u64,
+    /// Servers of it, each on an instance of its own; 0 is one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub servers: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_zero(servers: &u32) -> bool {
+    *servers == 0
 }
 
 /// What is kept on the storage, in bytes.
@@ -90,7 +101,7 @@ impl Pricing {
 pub struct CostTerms {
     /// The instance type it is priced on.
     pub instance: String,
-    /// Dollars an hour of one instance.
+    /// Dollars an hour of one instance, or of all of a fleet.
     pub usd_per_instance_hour: f64,
     /// Dollars a month beside it for each instance: its staging disk, where that is not the instance's own.
     pub usd_per_instance_month: f64,

@@ -173,7 +173,7 @@ fn attack(shared: &Arc<Shared>) -> Result<GooseAttack, DriverError> {
         });
         Transaction::new(function)
     };
-    GooseAttack::initialize_with_config(configuration(&shared.step))
+    GooseAttack::initialize_with_config(configuration(&shared.step)?)
         // Nobody sends with it; but else goose makes one for each user.
         .and_then(|attack| attack.set_client_builder_without_cookies(GooseClientBuilder::new().without_cookies()))
         .map(|attack| attack.register_scenario(Scenario::new("tickets").register_transaction(user)))
@@ -181,10 +181,10 @@ fn attack(shared: &Arc<Shared>) -> Result<GooseAttack, DriverError> {
 }
 
 /// All users at once, and not a line of output.
-fn configuration(step: &Step) -> GooseConfiguration {
+fn configuration(step: &Step) -> Result<GooseConfiguration, DriverError> {
     // Field by field: some are private, so that no struct expression can be written.
     let mut configuration = GooseConfiguration::default();
-    configuration.host = Some(step.route.host());
+    configuration.host = Some(step.routes.first().ok_or(DriverError::NoServer)?.host());
     configuration.users = Some(step.users);
     configuration.increase_rate = Some("1000000".into());
     configuration.quiet = 1;
@@ -192,7 +192,7 @@ fn configuration(step: &Step) -> GooseConfiguration {
     configuration.no_print_metrics = true;
     configuration.no_error_summary = true;
     configuration.no_telnet = true;
-    configuration
+    Ok(configuration)
 }
 
 #[cfg(test)]

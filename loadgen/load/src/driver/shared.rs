@@ -18,7 +18,8 @@ const HANDSHAKES: usize = 64;
 /// What the users of a step share.
 pub(super) struct Shared {
     pub(super) step: Step,
-    pub(super) client: Client,
+    /// One for each server.
+    pub(super) clients: Vec<Client>,
     pub(super) tickets: Arc<Tickets>,
     pub(super) clock: OnceLock<Clock>,
     pub(super) drain_end_us: u64,
@@ -38,13 +39,23 @@ pub(super) enum Client {
     Grpc(Arc<Connections>, Limit),
 }
 
+impl Client {
+    fn new(route: &Route, limit: &Limit) -> Self {
+        match route {
+            Route::Http(route) => Self::Http(Arc::new(http::Target::new(route, limit.clone()))),
+            Route::Grpc(connections) => Self::Grpc(Arc::clone(connections), limit.clone()),
+        }
+    }
+}
+
 impl Shared {
     pub(super) fn new(step: Step) -> Self {
         Self {
-            client: match &step.route {
-                Route::Http(route) => Client::Http(Arc::new(http::Target::new(route, step.limit.clone()))),
-                Route::Grpc(connections) => Client::Grpc(Arc::clone(connections), step.limit.clone()),
-            },
+            clients: step
+                .routes
+                .iter()
+                .map(|route| Client::new(route, &step.limit))
+                .collect(),
             tickets: Arc::new(Tickets::new(Arc::clone(&step.schedule), step.users)),
             clock: OnceLock::new(),
             drain_end_us: step.schedule.window_end_us + u64::try_from(step.drain.as_micros()).unwrap_or(u64::MAX / 2),
@@ -59,14 +70,21 @@ impl Shared {
 
     /// Makes the connections that users share.
     pub(super) async fn warm(&self) {
-        if let Client::Grpc(connections, _) = &self.client {
-            connections.warm().await;
+        for client in &self.clients {
+            if let Client::Grpc(connections, _) = client {
+                connections.warm().await;
+            }
         }
     }
 
     /// The step's clock, once it has started.
     pub(super) fn clock(&self) -> Option<Clock> {
         self.clock.get().copied()
+    }
+
+    /// Which server a request is sent to.
+    pub(super) fn server(&self, ticket: Ticket) -> usize {
+        ticket.index % self.clients.len()
     }
 
     pub(super) fn body(&self, ticket: Ticket) -> &Body {

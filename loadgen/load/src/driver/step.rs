@@ -16,8 +16,8 @@ use tierlab_analysis::record::{Failure, Sample};
 /// One step.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Where requests are sent, and how.
-    pub route: Route,
+    /// Where requests are sent, and how; several servers take turns.
+    pub routes: Vec<Route>,
     /// When.
     pub schedule: Arc<Schedule>,
     /// What, sent in turn.
@@ -73,6 +73,9 @@ pub enum DriverError {
     /// The pacer's thread.
     #[error("the pacer's thread failed: {0}")]
     Pacer(std::io::Error),
+    /// A step without a server.
+    #[error("there is no server to send to")]
+    NoServer,
     /// Users that did not come up, or did not end.
     #[error("{0} of {1} goose users {2}")]
     Users(usize, usize, &'static str),

@@ -76,7 +76,9 @@ fn step(address: SocketAddr, users: usize) -> Step {
     let window = Duration::from_millis(300);
     let schedule = Schedule::new(&Arrivals::constant(), 200.0, Duration::ZERO, window, 1);
     Step {
-        route: Route::Http(format!("http://{address}/v2/models/m/infer").parse().unwrap()),
+        routes: vec![Route::Http(
+            format!("http://{address}/v2/models/m/infer").parse().unwrap(),
+        )],
         bodies: Arc::new(vec![payload::joined(&[1], Encoding::Json)]),
         users,
         timeout: Duration::from_secs(5),

@@ -39,7 +39,8 @@ pub(super) struct User {
 /// What a user does now.
 struct UserState {
     activity: Activity,
-    connection: Option<Box<HttpConnection>>,
+    /// To each server.
+    connections: Vec<Option<Box<HttpConnection>>>,
     send_time: Arc<SendTime>,
     /// Wakes the user's task.
     waker: Waker,
@@ -112,9 +113,9 @@ impl Taker for User {
         let Some(clock) = self.shared.clock() else { return };
         let mut state = self.state();
         let is_small = self.shared.body(ticket).bytes.len() <= PACED_BYTES;
+        let server = self.shared.server(ticket);
         let is_open = is_small
-            && state
-                .connection
+            && state.connections[server]
                 .as_mut()
                 .is_some_and(|connection| connection.make_ready());
         if !is_open || clock.now_us() >= self.shared.drain_end_us {
@@ -144,12 +145,13 @@ impl Taker for User {
 
 impl User {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let connections = shared.clients.iter().map(|_| None).collect();
         Self {
             shared,
             runtime: Handle::current(),
             state: Mutex::new(UserState {
                 activity: Activity::Idle,
-                connection: None,
+                connections,
                 send_time: Arc::default(),
                 waker: Waker::noop().clone(),
                 alarm_us: NEVER,
@@ -157,21 +159,22 @@ impl User {
         }
     }
 
-    /// Makes the connection of the first request where that costs a handshake, before the clock starts. One that cannot be made is
-    /// tried again by the request, which then says why.
+    /// Makes the connections of the first requests where that costs a handshake, before the clock starts. One that cannot be made
+    /// is tried again by the request, which then says why.
     pub(super) async fn warm(&self) {
-        let Client::Http(target) = &self.shared.client else {
-            return self.shared.warm().await;
-        };
-        if !target.is_secure() {
-            return;
-        }
-        let send_time = Arc::clone(&self.state().send_time);
-        let Ok(_place) = self.shared.handshakes.acquire().await else {
-            return;
-        };
-        if let Ok(connection) = HttpConnection::open(target, send_time).await {
-            self.state().connection = Some(connection);
+        self.shared.warm().await;
+        for (server, client) in self.shared.clients.iter().enumerate() {
+            let Client::Http(target) = client else { continue };
+            if !target.is_secure() {
+                continue;
+            }
+            let send_time = Arc::clone(&self.state().send_time);
+            let Ok(_place) = self.shared.handshakes.acquire().await else {
+                return;
+            };
+            if let Ok(connection) = HttpConnection::open(target, send_time).await {
+                self.state().connections[server] = Some(connection);
+            }
         }
     }
 
@@ -225,12 +228,10 @@ impl User {
                 Poll::Pending => return Poll::Pending,
             },
             Activity::Idle | Activity::Assigned(_) | Activity::Ended => {
-                if state
-                    .connection
-                    .as_mut()
-                    .is_some_and(|connection| connection.is_closed(cx))
-                {
-                    state.connection = None;
+                for place in &mut state.connections {
+                    if place.as_mut().is_some_and(|connection| connection.is_closed(cx)) {
+                        *place = None;
+                    }
                 }
                 state.is_late(alarm, clock, cx);
                 return Poll::Pending;
@@ -244,7 +245,7 @@ impl User {
         let sent_us = state.send_time.sent_us().unwrap_or(done_us);
         let reply = match ended {
             Some(ended) => {
-                state.connection = ended.connection;
+                state.connections[self.shared.server(call.ticket)] = ended.connection;
                 ended.reply
             }
             None if call.limit_us < self.shared.drain_end_us => Err(Failure::Timeout.into()),
@@ -262,16 +263,15 @@ impl User {
         let send_time = &state.send_time;
         send_time.begin(clock);
         let step = &self.shared.step;
-        let connection = state.connection.take().filter(|connection| !connection.is_over());
+        let server = self.shared.server(ticket);
+        let connection = state.connections[server].take();
+        let connection = connection.filter(|connection| !connection.is_over());
         let timeout_us = u64::try_from(step.timeout.as_micros()).unwrap_or(u64::MAX / 2);
         let limit_us = clock.now_us().saturating_add(timeout_us);
         Call {
             ticket,
             limit_us: limit_us.min(self.shared.drain_end_us),
-            exchange: self
-                .shared
-                .client
-                .exchange(self.shared.body(ticket), connection, send_time),
+            exchange: self.shared.clients[server].exchange(self.shared.body(ticket), connection, send_time),
         }
     }
 

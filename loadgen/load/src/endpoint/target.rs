@@ -17,6 +17,9 @@ pub struct TargetSpec {
     pub access: AccessSpec,
     /// What it is asked, where that is not the Open Inference Protocol.
     pub custom: Option<CustomSpec>,
+    /// Further servers of the same, which take turns with it.
+    #[serde(default)]
+    pub others: Vec<TargetSpec>,
 }
 
 impl TargetSpec {
@@ -29,6 +32,7 @@ impl TargetSpec {
             model_version: None,
             access: AccessSpec::default(),
             custom: None,
+            others: Vec::new(),
         }
     }
 }

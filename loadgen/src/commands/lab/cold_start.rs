@@ -120,7 +120,7 @@ async fn restart(
     variant: &VariantPlan,
 ) -> Result<Timed, RunError> {
     let began = Instant::now();
-    let server = running.launch(context, prepared, variant, &format!("{}-restart", variant.label()))?;
+    let server = running.launch(context, prepared, (variant, 0), &format!("{}-restart", variant.label()))?;
     let ready_s = began.elapsed().as_secs_f64();
     let target = server.target(context, prepared, variant).await?;
     let first_reply_s = first_reply(context, &target).await?;

@@ -20,6 +20,7 @@ use crate::commands::agents_options::AgentsOptions;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, PlanError, VariantPlan};
 use crate::runner::check_reply::check_reply;
+use crate::runner::target::Target;
 use crate::runner::{Runner, Senders};
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::prove::prove;
@@ -118,14 +119,22 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
             targets.push(found.target);
             continue;
         }
-        eprintln!("starting the {} server, {} cache", variant.label(), variant.cache.name);
+        let what = match variant.servers {
+            1 => "server".to_owned(),
+            servers => format!("{servers} servers"),
+        };
+        eprintln!("starting the {} {what}, {} cache", variant.label(), variant.cache.name);
         stage::empty(&context, variant)?;
-        let target = running.start(&context, &prepared, variant).await?;
-        check_reply(&plan, &target, &plan.model).await?;
-        let staged = stage::prepare(&context, &prepared, variant, &target).await?;
-        if variant.cache.prefill {
-            prefill::fill(&plan, &target, &interrupt).await?;
+        let mut staged = None;
+        let servers = running.start(&context, &prepared, variant).await?;
+        for target in &servers {
+            check_reply(&plan, target, &plan.model).await?;
+            staged = stage::prepare(&context, &prepared, variant, target).await?;
+            if variant.cache.prefill {
+                prefill::fill(&plan, target, &interrupt).await?;
+            }
         }
+        let Some(target) = Target::fleet(servers) else { continue };
         let scrape = target.control.scrape().await?;
         environment::add_server(
             &mut environment,
@@ -196,6 +205,7 @@ fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
         cache_share: variant.cache.share,
         price: variant.price.clone(),
         instance: variant.instance.clone(),
+        servers: variant.servers,
         set: variant.set.clone(),
     }
 }
@@ -300,12 +310,20 @@ fn origin_note(origin: Origin) -> String {
 }
 
 fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
-    let servers = lab.variants.iter().filter(|variant| variant.target.is_none()).count();
+    let started = lab.variants.iter().filter(|variant| variant.target.is_none());
+    let (variants, servers) = (
+        started.clone().count(),
+        started.map(|variant| variant.servers).sum::<u32>(),
+    );
     let mut shared = vec![Senders::note(options.workers, options.agents.len())];
     if servers > 0 {
-        shared.push(format!("{servers} servers, all but the one measured idle"));
+        let measured = match variants == servers as usize {
+            true => "the one measured",
+            false => "those measured, a fleet on the same cores,",
+        };
+        shared.push(format!("{servers} servers, all but {measured} idle"));
     }
-    if servers < lab.variants.len() {
+    if variants < lab.variants.len() {
         shared.push("whatever else runs on this machine".into());
     }
     let embedded: Vec<&str> = lab

@@ -41,6 +41,7 @@ fn priced(variant: &VariantPlan, prepared: &Prepared) -> PricedVariant {
         tier: variant.tier.name.clone(),
         price: variant.price.clone().or_else(|| paid_by_instance(variant)),
         instance: variant.instance.clone(),
+        servers: variant.servers,
         staged_bytes: variant.staged.map_or(0, |stage| stage.capacity_bytes),
         cache_bytes: (prepared.table_bytes as f64 * variant.cache.share) as u64,
     }

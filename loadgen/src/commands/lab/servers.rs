@@ -6,11 +6,12 @@ use super::locations::Locations;
 use super::stage;
 use crate::children::{self, Child};
 use crate::error::RunError;
-use crate::plan::{CacheState, TierPlan, VariantPlan};
+use crate::plan::{CacheState, LabPlan, TierPlan, VariantPlan};
 use crate::runner::target::{Content, Target};
 use crate::server::control::Control;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
 use tierlab_load::wire::Protocol;
@@ -39,25 +40,37 @@ impl Servers {
         }
     }
 
-    /// Starts a server of the lab and waits until its models are loaded and warm.
+    /// Starts the servers of a variant, one after another, and waits until their models are loaded and warm.
     pub(super) async fn start(
         &mut self,
         context: &LabContext<'_>,
         prepared: &Prepared,
         variant: &VariantPlan,
-    ) -> Result<Target, RunError> {
-        let server = self.launch(context, prepared, variant, &variant.file_name())?;
-        let target = server.target(context, prepared, variant).await?;
-        self.servers.push(server.child);
-        Ok(target)
+    ) -> Result<Vec<Target>, RunError> {
+        let service = shared_service(context.lab, variant);
+        match std::fs::remove_file(&service) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(RunError::io(&service)(error)),
+            _ => {}
+        }
+        let mut targets = Vec::new();
+        for number in 0..variant.servers {
+            let name = match number {
+                0 => variant.file_name(),
+                number => format!("{}-{}", variant.file_name(), number + 1),
+            };
+            let server = self.launch(context, prepared, (variant, number), &name)?;
+            targets.push(server.target(context, prepared, variant).await?);
+            self.servers.push(server.child);
+        }
+        Ok(targets)
     }
 
-    /// Starts a server that ends when it is dropped; `name` is its log's.
+    /// Starts one server of a variant, by its number, that ends when it is dropped; `name` is its log's.
     pub(super) fn launch(
         &self,
         context: &LabContext<'_>,
         prepared: &Prepared,
-        variant: &VariantPlan,
+        (variant, number): (&VariantPlan, u32),
         name: &str,
     ) -> Result<Launched, RunError> {
         let LabContext { plan, lab, .. } = context;
@@ -78,7 +91,7 @@ impl Servers {
         for pair in &location.set {
             command.arg("--set").arg(format!("tiers.{}.{pair}", tier.name));
         }
-        for pair in around_the_tier(context, variant) {
+        for pair in around_the_tier(context, variant, number)? {
             command.arg("--set").arg(format!("tiers.{}.{pair}", tier.name));
         }
         if !variant.name.is_empty() {
@@ -179,18 +192,34 @@ impl Launched {
     }
 }
 
-/// What lies around the tier in the server of a variant, as keys of the tier's config.
-fn around_the_tier(context: &LabContext<'_>, variant: &VariantPlan) -> Vec<String> {
+/// The file by which the servers of a fleet are clients of one emulated service.
+fn shared_service(lab: &LabPlan, variant: &VariantPlan) -> PathBuf {
+    lab.work.join("services").join(variant.file_name())
+}
+
+/// What lies around the tier in a server of a variant, as keys of the tier's config.
+fn around_the_tier(context: &LabContext<'_>, variant: &VariantPlan, number: u32) -> Result<Vec<String>, RunError> {
     let mut set = Vec::new();
     if let Some(profile) = &variant.emulated {
         set.push(format!("emulated.profile={profile}"));
-        set.push(format!("emulated.seed={}", context.plan.seed));
+        set.push(format!(
+            "emulated.seed={}",
+            context.plan.seed.wrapping_add(number.into())
+        ));
+        set.extend(variant.shared.iter().map(|pair| format!("emulated.{pair}")));
+        if variant.servers > 1 {
+            let service = shared_service(context.lab, variant);
+            let folder = service.parent().unwrap_or(&service);
+            std::fs::create_dir_all(folder).map_err(RunError::io(folder))?;
+            set.push(format!("emulated.shared={}", service.display()));
+        }
     }
     if let Some(stage) = &variant.staged {
-        set.push(format!("staged.root={}", stage::folder(context.lab, variant).display()));
+        let folder = stage::folder_of(context.lab, variant, number);
+        set.push(format!("staged.root={}", folder.display()));
         set.push(format!("staged.capacity_bytes={}", stage.capacity_bytes));
     }
-    set
+    Ok(set)
 }
 
 fn capacity(prepared: &Prepared, cache: &CacheState) -> u64 {

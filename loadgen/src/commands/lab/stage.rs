@@ -27,9 +27,14 @@ const STRIDE_BYTES: u64 = 32 << 10;
 const SETTLED_AFTER: Duration = Duration::from_millis(500);
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Where a variant's stage lies.
-pub(super) fn folder(lab: &LabPlan, variant: &VariantPlan) -> PathBuf {
+/// Where the stages of a variant's servers lie.
+fn folder(lab: &LabPlan, variant: &VariantPlan) -> PathBuf {
     lab.work.join("stages").join(variant.file_name())
+}
+
+/// Where the stage of one of them lies: each is a host of its own.
+pub(super) fn folder_of(lab: &LabPlan, variant: &VariantPlan, server: u32) -> PathBuf {
+    folder(lab, variant).join(server.to_string())
 }
 
 /// Leaves nothing of earlier runs in a variant's stage.
@@ -42,7 +47,11 @@ pub(super) fn empty(context: &LabContext<'_>, variant: &VariantPlan) -> Result<(
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(RunError::io(&folder)(error)),
         _ => {}
     }
-    fs::create_dir_all(&folder).map_err(RunError::io(&folder))
+    for server in 0..variant.servers {
+        let folder = folder_of(context.lab, variant, server);
+        fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
+    }
+    Ok(())
 }
 
 /// Fills a variant's stage where the plan says so, and tells what it holds.

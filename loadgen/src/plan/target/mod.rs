@@ -43,6 +43,7 @@ impl TargetPlan {
     #[must_use]
     pub fn spec(&self) -> Option<TargetSpec> {
         Some(TargetSpec {
+            others: Vec::new(),
             url: self.url.clone()?,
             grpc_url: self.grpc_url.clone(),
             model_version: self.model_version.clone(),

@@ -6,7 +6,7 @@ use super::latency::{Distribution, LatencyConfig};
 use super::recorded::{Law, Recorded};
 use crate::error::{ErrorKind, StorageError};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How the name of a recorded profile's file ends.
@@ -74,15 +74,22 @@ pub struct EmulatedConfig {
     /// Bytes per second of one request, after its first byte.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection_bytes_per_s: Option<u64>,
-    /// Bytes per second of all requests together.
+    /// Bytes per second of all requests of one client together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_bytes_per_s: Option<u64>,
-    /// Requests begun per second; the others queue in order.
+    /// Bytes per second of the whole service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_bytes_per_s: Option<u64>,
+    /// Requests that the whole service begins per second; the others queue in order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_s: Option<u32>,
     /// Bytes that count as one request in `requests_per_s`; a longer one counts as several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_bytes: Option<u64>,
+    /// A file by which processes of one machine are clients of one service: `requests_per_s` and `service_bytes_per_s` are then
+    /// those of all that name it. Made where it is not there; without it each process has a service of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<PathBuf>,
     /// Errors that requests end in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub errors: Option<Vec<InjectedError>>,
@@ -120,8 +127,10 @@ pub(crate) struct Emulation {
     pub(crate) connections: Option<usize>,
     pub(crate) connection_bytes_per_s: Option<f64>,
     pub(crate) total_bytes_per_s: Option<f64>,
+    pub(crate) service_bytes_per_s: Option<f64>,
     pub(crate) requests_per_s: Option<f64>,
     pub(crate) request_bytes: Option<u64>,
+    pub(crate) shared: Option<PathBuf>,
     pub(crate) errors: Vec<Fault>,
     /// Length of a period, and of the silence that ends it.
     pub(crate) stall: Option<(Duration, Duration)>,
@@ -179,8 +188,10 @@ impl EmulatedConfig {
             connections: own.connections.or(base.connections),
             connection_bytes_per_s: own.connection_bytes_per_s.or(base.connection_bytes_per_s),
             total_bytes_per_s: own.total_bytes_per_s.or(base.total_bytes_per_s),
+            service_bytes_per_s: own.service_bytes_per_s.or(base.service_bytes_per_s),
             requests_per_s: own.requests_per_s.or(base.requests_per_s),
             request_bytes: own.request_bytes.or(base.request_bytes),
+            shared: own.shared.or(base.shared),
             errors: own.errors.or(base.errors),
             stall: own.stall.or(base.stall),
             retries: own.retries.or(base.retries),
@@ -197,6 +208,7 @@ impl EmulatedConfig {
         let bare = Self {
             profile: self.profile.clone(),
             seed: self.seed,
+            shared: self.shared.clone(),
             ..Self::default()
         };
         if *self == bare {
@@ -229,6 +241,11 @@ impl EmulatedConfig {
             let detail = format!("at most {MAX_RETRIES} repeats are made, not {retries}");
             return Err(invalid("retries", detail));
         }
+        let has_service_limit = limit(whole.requests_per_s).is_some() || limit(whole.service_bytes_per_s).is_some();
+        if whole.shared.is_some() && !has_service_limit {
+            let detail = "there is nothing to share: it needs `requests_per_s` or `service_bytes_per_s`";
+            return Err(invalid("shared", detail));
+        }
         Ok(Emulation {
             label: self.label(recorded.as_ref()),
             seed: whole.seed.unwrap_or(DEFAULT_SEED),
@@ -238,7 +255,9 @@ impl EmulatedConfig {
             connection_bytes_per_s: limit(whole.connection_bytes_per_s).map(|n| n as f64),
             total_bytes_per_s: limit(whole.total_bytes_per_s).map(|n| n as f64),
             requests_per_s: limit(whole.requests_per_s).map(f64::from),
+            service_bytes_per_s: limit(whole.service_bytes_per_s).map(|n| n as f64),
             request_bytes: limit(whole.request_bytes),
+            shared: whole.shared,
             errors: faults(whole.errors.as_deref().unwrap_or_default())?,
             stall,
             retries,

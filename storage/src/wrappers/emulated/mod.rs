@@ -14,6 +14,7 @@ mod latency;
 mod model;
 mod recorded;
 mod replay;
+mod shared;
 mod timer;
 
 pub use config::{EmulatedConfig, Stall};
@@ -34,6 +35,7 @@ use model::{Model, Plan, Request};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use replay::{Arrival, Replay};
+use shared::Shared;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,6 +84,7 @@ impl Emulated {
     /// [`ErrorKind::Invalid`], naming the key, or the thread of its timer cannot be started.
     pub fn new(inner: Arc<dyn Tier>, config: &EmulatedConfig, metrics: EmulatedMetrics) -> Result<Self, StorageError> {
         let service = config.resolve()?;
+        let shared = service.shared.as_deref().map(Shared::open).transpose()?;
         let timer = Timer::start().map_err(|e| StorageError::from_io("emulated-timer", &e))?;
         Ok(Self {
             inner,
@@ -89,7 +92,7 @@ impl Emulated {
             service,
             calls: AtomicU64::new(0),
             opened: Instant::now(),
-            model: Mutex::default(),
+            model: Mutex::new(Model::of(shared)),
             timer,
             replay: Replay::default(),
             metrics,
@@ -239,6 +242,10 @@ impl Tier for Emulated {
         let Emulation { label, seed, .. } = &self.service;
         info.wrappers.insert(0, format!("emulated({label}, seed {seed})"));
         info.notes.push(format!("emulated: {label}"));
+        if self.service.shared.is_some() {
+            info.notes
+                .push("the emulated service is shared with other processes of this machine".to_owned());
+        }
         info.notes.extend(self.replay.shortfall());
         info
     }

@@ -2,10 +2,12 @@
 //! call is answered, and how long it had queued before. Draws nothing and waits for nothing.
 //!
 //! Requests are taken in order of arrival. One begins when a connection is free and the request rate allows, has its
-//! first byte after its latency, and its last when its bytes have passed at the connection's rate and all bytes so far
-//! at the total rate. Latencies of requests on different connections overlap.
+//! first byte after its latency, and its last when its bytes have passed at the connection's rate, all bytes of the client
+//! so far at the total rate, and all of the service at its own. Latencies of requests on different connections overlap. What
+//! the whole service grants may be shared with other processes.
 
 use super::config::Emulation;
+use super::shared::Shared;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -29,14 +31,17 @@ pub(super) struct Plan {
 }
 
 /// What the service has promised so far. Times count from when it was opened.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Model {
     /// When each connection in use will be free, earliest first.
     connections: BinaryHeap<Reverse<Duration>>,
     /// When all bytes so far will have passed at the total rate.
     bytes_passed: Duration,
-    /// When the next request may begin.
+    /// When the next request may begin, and all bytes of the service so far will have passed; of a service that others share
+    /// it is asked.
     next_begin: Duration,
+    service_bytes_passed: Duration,
+    shared: Option<Shared>,
 }
 
 /// How long `count` of something take at so many a second.
@@ -45,6 +50,14 @@ fn time_of(count: f64, per_second: Option<f64>) -> Duration {
 }
 
 impl Model {
+    /// Of a service that other processes share.
+    pub(super) fn of(shared: Option<Shared>) -> Self {
+        Self {
+            shared,
+            ..Self::default()
+        }
+    }
+
     /// Takes the requests of one call. A call that is given up keeps its place: the service would not know either.
     pub(super) fn admit(&mut self, service: &Emulation, now: Duration, requests: &[Request]) -> Plan {
         let (mut last, mut queued) = (now, Duration::ZERO);
@@ -53,7 +66,8 @@ impl Model {
             let bytes = request.bytes as f64;
             self.bytes_passed = self.bytes_passed.max(now) + time_of(bytes, service.total_bytes_per_s);
             let done = begin + request.latency + time_of(bytes, service.connection_bytes_per_s);
-            let done = after_stall(service, done.max(self.bytes_passed));
+            let done = done.max(self.bytes_passed).max(self.of_service(service, now, bytes));
+            let done = after_stall(service, done);
             if service.connections.is_some() {
                 self.connections.push(Reverse(done));
             }
@@ -81,11 +95,32 @@ impl Model {
             }
         }
         if service.requests_per_s.is_some() {
-            begin = begin.max(self.next_begin);
             let counted = service.request_bytes.map_or(1, |most| bytes.div_ceil(most).max(1));
-            self.next_begin = begin + time_of(counted as f64, service.requests_per_s);
+            let cost = time_of(counted as f64, service.requests_per_s);
+            if let Some(shared) = &self.shared {
+                // From its arrival: one that waits for a connection here must hold up no other client.
+                begin = begin.max(shared.request(now, cost));
+            } else {
+                begin = begin.max(self.next_begin);
+                self.next_begin = begin + cost;
+            }
         }
         begin
+    }
+
+    /// When the service has passed the bytes of a request that arrives now.
+    fn of_service(&mut self, service: &Emulation, now: Duration, bytes: f64) -> Duration {
+        if service.service_bytes_per_s.is_none() {
+            return now;
+        }
+        let cost = time_of(bytes, service.service_bytes_per_s);
+        match &self.shared {
+            Some(shared) => shared.bytes(now, cost) + cost,
+            None => {
+                self.service_bytes_passed = self.service_bytes_passed.max(now) + cost;
+                self.service_bytes_passed
+            }
+        }
     }
 }
 
@@ -164,6 +199,28 @@ mod tests {
         let mut model = Model::default();
         assert_eq!(model.admit(&service, ms(0), &[request(500, 1000)]), plan(0, 500));
         assert_eq!(model.admit(&service, ms(0), &[request(5, 1000)]), plan(0, 5));
+    }
+
+    #[test]
+    fn the_services_rates_hold_over_its_clients() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("service");
+        let service = service("requests_per_s = 100\nservice_bytes_per_s = 1000000");
+        let client = || Model::of(Some(Shared::open(&file).unwrap()));
+        let (mut one, mut other) = (client(), client());
+        let mut last = Duration::ZERO;
+        for turn in 0..20 {
+            let model = if turn % 2 == 0 { &mut one } else { &mut other };
+            let plan = model.admit(&service, ms(0), &[request(1, 20_000)]);
+            last = plan.queue + plan.device;
+        }
+        // Twenty times 20 ms of bytes, and less than that of requests; the second client's zero is some microseconds later.
+        assert!(last <= ms(400) && last > ms(390), "{last:?}");
+        let mut alone = Model::default();
+        let plans: Vec<Plan> = (0..3)
+            .map(|_| alone.admit(&service, ms(0), &[request(1, 20_000)]))
+            .collect();
+        assert_eq!(plans[2].queue + plans[2].device, ms(60));
     }
 
     #[test]

@@ -27,9 +27,21 @@ pub struct Variant {
     /// The instance type that it is priced on; the plan's where it names none of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
+    /// Servers of it that take turns and share its tier; 1 where it is no fleet.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub servers: u32,
     /// Keys of the server's config that were set for it, as `KEY=VALUE`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_one(servers: &u32) -> bool {
+    *servers == 1
 }
 
 /// What a stage held when measuring began.
