@@ -11,7 +11,7 @@ use crate::content::figures::{Cell, meets};
 use crate::content::group::Group;
 use crate::content::point_row::PointRow;
 use crate::content::words;
-use crate::text_tables::cold_starts;
+use crate::text_tables::{cold_starts, fleets};
 use crate::units::{NONE, dollars, dollars_interval, latency_interval, percent, rate, thousands};
 use std::fmt::Write as _;
 use tierlab_analysis::record::Run;
@@ -37,6 +37,9 @@ pub fn markdown(run: &Run) -> String {
             "\n## Cold starts\n\n~~~~text\n{}\n~~~~\n",
             cold_starts(cold).trim_end()
         );
+    }
+    if let Some(found) = &report.fleets {
+        let _ = write!(out, "\n## Fleets\n\n~~~~text\n{}\n~~~~\n", fleets(found).trim_end());
     }
     let _ = write!(
         out,

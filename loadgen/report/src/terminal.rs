@@ -10,7 +10,7 @@ use crate::content::figures::{Cell, meets};
 use crate::content::group::Group;
 use crate::content::point_row::PointRow;
 use crate::content::reach::REACH;
-use crate::text_tables::{STYLE, cold_starts};
+use crate::text_tables::{STYLE, cold_starts, fleets};
 use crate::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use tierlab_analysis::record::Run;
@@ -52,6 +52,7 @@ pub fn table(run: &Run) -> String {
         text += &format!("{}\n{}\n\n", group.name, grid(group));
     }
     text += &report.driven.iter().map(side_table).collect::<String>();
+    text += &report.fleets.as_ref().map_or_else(String::new, fleets);
     text += LEGEND;
     text += "\n\n";
     for group in &report.groups {

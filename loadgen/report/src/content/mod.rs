@@ -5,7 +5,7 @@
 //! - `best`, `percentiles`: which point and which percentile stand for a curve
 //! - `requests`: what was sent, for the heading
 //! - `words`, `reach`, `costs`, `cautions`, `instrument`: sentences; `cold_starts`, `gpus`: tables
-//! - `words`, `reach`, `costs`, `cautions`, `agents`, `instrument`: sentences; `cold_starts`, `gpus`, `driven`: tables
+//! - `words`, `reach`, `costs`, `cautions`, `agents`, `instrument`: sentences; `cold_starts`, `fleet`, `gpus`, `driven`: tables
 
 mod agents;
 pub(crate) mod answer;
@@ -17,6 +17,7 @@ pub(crate) mod costs;
 mod counters;
 pub(crate) mod driven;
 pub(crate) mod figures;
+pub(crate) mod fleet;
 pub(crate) mod gpus;
 pub(crate) mod group;
 pub(crate) mod instrument;

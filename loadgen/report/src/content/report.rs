@@ -4,6 +4,7 @@ use super::answer::AnswerText;
 use super::cautions::cautions;
 use super::cold_starts::ColdStarts;
 use super::driven::SideTable;
+use super::fleet::Fleets;
 use super::gpus::{self, GpuRow};
 use super::group::Group;
 use super::instrument::Instrument;
@@ -54,6 +55,8 @@ pub(crate) struct Report<'a> {
     pub(crate) driven: Vec<SideTable>,
     /// Cold starts, where any were measured.
     pub(crate) cold_starts: Option<ColdStarts>,
+    /// Fleets, where any were measured.
+    pub(crate) fleets: Option<Fleets>,
     /// What the GPUs did; empty where there was none.
     pub(crate) gpus: Vec<GpuRow<'a>>,
     /// What to know before using the numbers.
@@ -116,6 +119,7 @@ impl<'a> Report<'a> {
             parts: parts(run),
             driven: SideTable::of(run),
             cold_starts: ColdStarts::of(run),
+            fleets: Fleets::of(run),
             gpus: gpus::rows(run),
             cautions: cautions(run, &instrument),
             instrument,

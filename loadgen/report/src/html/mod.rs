@@ -22,7 +22,7 @@ use crate::content::Report;
 use crate::content::group::Group;
 use crate::content::reach::REACH;
 use crate::content::report::Amount;
-use crate::text_tables::cold_starts;
+use crate::text_tables::{cold_starts, fleets};
 use crate::units::thousands;
 use markup::escape;
 use series::Series;
@@ -119,6 +119,12 @@ fn article(report: &Report<'_>) -> String {
         out += &format!(
             "<section><h2>Cold starts</h2><pre>{}</pre></section>\n",
             notes::plain(&cold_starts(cold))
+        );
+    }
+    if let Some(found) = &report.fleets {
+        out += &format!(
+            "<section><h2>Fleets</h2><pre>{}</pre></section>\n",
+            notes::plain(&fleets(found))
         );
     }
     if !report.gpus.is_empty() {

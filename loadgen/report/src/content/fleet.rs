@@ -1,0 +1,177 @@
+//! Fleets side by side: how latency, the highest rate and what an inference costs go with the number of servers that share a tier. In: a run.
+//! Out: a table, and in sentences where more servers bring nothing any more.
+
+use super::best::{Best, best};
+use super::words;
+use crate::units::{dollars_interval, latency_interval, rate, thousands};
+use std::collections::BTreeMap;
+use tierlab_analysis::curves::Curve;
+use tierlab_analysis::record::{Point, Run, Summary, Variant, Verdict};
+
+/// What the figures are.
+pub(crate) const NOTE: &str = "highest: the highest rate of all servers together, as the curve's own table has it. p99: of all requests, at the same \
+                               rate for every number of servers, the highest that is valid for all of them. asked of the tier: its requests a \
+                               second at the highest rate. All servers run on this machine and share its cores.";
+
+/// Rates that differ by less are taken to be the same.
+const NO_MORE: f64 = 1.1;
+
+const HEADER: [&str; 7] = [
+    "variant",
+    "servers",
+    "highest",
+    "of one server",
+    "p99",
+    "asked of the tier",
+    "$/10k",
+];
+
+/// The fleets of a run.
+pub(crate) struct Fleets {
+    /// Names of the columns.
+    pub(crate) header: Vec<String>,
+    /// A row for each number of servers of each variant, under each kind of load.
+    pub(crate) rows: Vec<Vec<String>>,
+    /// Where the shared tier, or what the servers share otherwise, is the limit.
+    pub(crate) findings: Vec<String>,
+}
+
+/// One number of servers.
+struct Size<'a> {
+    servers: u32,
+    curve: &'a Curve<'a>,
+    best: Option<Best<'a>>,
+}
+
+impl Fleets {
+    /// Of a run; `None` where no variant is a fleet.
+    pub(crate) fn of(run: &Run) -> Option<Self> {
+        if run.variants.iter().all(|variant| variant.servers == 1) {
+            return None;
+        }
+        let (mut rows, mut findings) = (Vec::new(), Vec::new());
+        for (group, curves) in words::groups(run) {
+            let mut fleets: BTreeMap<String, Vec<Size<'_>>> = BTreeMap::new();
+            for curve in &curves {
+                let Some(variant) = words::variant(run, curve.factors().label()) else {
+                    continue;
+                };
+                fleets.entry(without_servers(variant)).or_default().push(Size {
+                    servers: variant.servers,
+                    curve,
+                    best: best(run, curve),
+                });
+            }
+            for (name, mut sizes) in fleets {
+                sizes.sort_by_key(|size| size.servers);
+                let name = format!("{name}, {group}");
+                let common = common_rate(&sizes);
+                rows.extend(sizes.iter().map(|size| row(&name, size, &sizes[0], common)));
+                findings.extend(knee(&name, &sizes));
+            }
+        }
+        Some(Self {
+            header: HEADER.map(str::to_owned).into(),
+            rows,
+            findings,
+        })
+    }
+}
+
+/// The variant's name as the plan has it.
+fn without_servers(variant: &Variant) -> String {
+    let plural = if variant.servers == 1 { "" } else { "s" };
+    let suffix = format!("-{}-server{plural}", variant.servers);
+    variant.name.strip_suffix(&suffix).unwrap_or(&variant.name).to_owned()
+}
+
+fn row(name: &str, size: &Size<'_>, first: &Size<'_>, common: Option<f64>) -> Vec<String> {
+    let none = || "n/a".to_owned();
+    let of_one = |(best, one): (&Best<'_>, &Best<'_>)| format!("{:.2} times", best.rps() / one.rps());
+    let p99 = common.and_then(|rps| {
+        let p99 = summary(at(size.curve, rps)?)?.p99_us?;
+        Some(format!("{} at {} rps", latency_interval(Some(&p99)), rate(rps)))
+    });
+    vec![
+        name.to_owned(),
+        size.servers.to_string(),
+        size.best.as_ref().map_or_else(none, Best::text),
+        size.best.as_ref().zip(first.best.as_ref()).map_or_else(none, of_one),
+        p99.unwrap_or_else(none),
+        size.best
+            .as_ref()
+            .and_then(|best| asked_per_s(best.point))
+            .map_or_else(none, |per_s| format!("{}/s", thousands(per_s.round() as u64))),
+        size.best
+            .as_ref()
+            .and_then(|best| Some(dollars_interval(Some(&summary(best.point)?.usd_per_10k?))))
+            .unwrap_or_else(none),
+    ]
+}
+
+fn summary(point: &Point) -> Option<&Summary> {
+    point.summary.as_ref()
+}
+
+fn at<'a>(curve: &Curve<'a>, rps: f64) -> Option<&'a Point> {
+    let is_valid = |point: &&Point| summary(point).is_some_and(|summary| summary.verdict == Verdict::Valid);
+    curve
+        .points
+        .iter()
+        .copied()
+        .filter(is_valid)
+        .find(|point| point.factors.offered_rps == rps)
+}
+
+/// The highest rate at which every number of servers has a valid point.
+fn common_rate(sizes: &[Size<'_>]) -> Option<f64> {
+    let rates = sizes[0].curve.points.iter().map(|point| point.factors.offered_rps);
+    rates
+        .filter(|&rps| sizes.iter().all(|size| at(size.curve, rps).is_some()))
+        .max_by(f64::total_cmp)
+}
+
+/// What reached the tier, of all servers together.
+fn asked_per_s(point: &Point) -> Option<f64> {
+    let per_inference = summary(point)?.tier_requests_per_inference?;
+    Some(per_inference * summary(point)?.inferences_per_s.value)
+}
+
+/// The smallest number of servers from which more of them carry no more.
+fn knee(name: &str, sizes: &[Size<'_>]) -> Option<String> {
+    let known: Vec<(u32, f64, bool)> = sizes
+        .iter()
+        .filter_map(|size| {
+            let best = size.best.as_ref()?;
+            Some((size.servers, best.rps(), best.at_least))
+        })
+        .collect();
+    if known.len() < sizes.len() || known.len() < 2 {
+        return Some(format!(
+            "{name}: the highest rate is not known for every number of servers, and so where more of them bring nothing is not either"
+        ));
+    }
+    let (largest, highest, is_open) = *known.last()?;
+    if known.iter().any(|(.., at_least)| *at_least) || is_open {
+        return Some(format!(
+            "{name}: the plan's rates end before the servers do, and so where more of them bring nothing is not known"
+        ));
+    }
+    let enough = known
+        .iter()
+        .position(|(_, rps, _)| known.iter().all(|(_, other, _)| *other < NO_MORE * rps))?;
+    let (servers, rps, _) = known[enough];
+    Some(if servers == largest {
+        format!(
+            "{name}: up to {largest} servers each more carries more, {} rps in the end",
+            rate(highest)
+        )
+    } else {
+        format!(
+            "{name}: more than {servers} bring nothing: {} rps with {servers}, {} rps with {largest}; what they share is the limit, the tier or this \
+             machine's cores, and what is asked of the tier says which",
+            rate(rps),
+            rate(highest)
+        )
+    })
+}
