@@ -40,11 +40,20 @@ impl Child {
     /// It cannot be started, ends before it is ready, is not ready in time, or says something else.
     pub fn start<R: DeserializeOwned>(
         what: &str,
-        mut command: Command,
+        command: Command,
         log: &Path,
         limit: Duration,
         interrupt: &Interrupt,
     ) -> Result<(Self, R), RunError> {
+        Self::spawn(what, command, log)?.ready(limit, interrupt)
+    }
+
+    /// Starts `command` as [`start`](Self::start) does, on a thread that lives as long, and does not wait for it. Whoever waits may do
+    /// so on any thread ([`ready`](Self::ready)).
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn(what: &str, mut command: Command, log: &Path) -> Result<Self, RunError> {
         let stderr = std::fs::File::create(log).map_err(RunError::io(log))?;
         let program = command.get_program().to_owned();
         let process = command
@@ -55,15 +64,22 @@ impl Child {
             .process_group(0)
             .spawn()
             .map_err(RunError::io(Path::new(&program)))?;
-        let mut child = Self {
+        Ok(Self {
             what: what.to_owned(),
             log: log.to_owned(),
             process,
-        };
-        let line = child.ready_line(limit, interrupt)?;
+        })
+    }
+
+    /// Waits for the one line of JSON on stdout.
+    ///
+    /// # Errors
+    /// It ends before it is ready, is not ready in time, or says something else.
+    pub fn ready<R: DeserializeOwned>(mut self, limit: Duration, interrupt: &Interrupt) -> Result<(Self, R), RunError> {
+        let line = self.ready_line(limit, interrupt)?;
         match serde_json::from_str(&line) {
-            Ok(ready) => Ok((child, ready)),
-            Err(_) => Err(child.failure(&format!("said `{}` instead of being ready", line.trim_end()))),
+            Ok(ready) => Ok((self, ready)),
+            Err(_) => Err(self.failure(&format!("said `{}` instead of being ready", line.trim_end()))),
         }
     }
 

@@ -9,7 +9,7 @@ pub fn cold_starts_csv(run: &Run) -> String {
     for (stage, _) in run.cold_starts.first().iter().flat_map(|start| &start.stages_s) {
         text += &format!(",{stage}_s");
     }
-    text.push('\n');
+    text += ",servers,jitter_s,earliest_reply_s,tier_bytes\n";
     for start in &run.cold_starts {
         text += &format!(
             "{},{},{},{},{},{}",
@@ -18,7 +18,15 @@ pub fn cold_starts_csv(run: &Run) -> String {
         for (_, seconds) in &start.stages_s {
             text += &format!(",{seconds}");
         }
-        text.push('\n');
+        let earliest = start.earliest_reply_s.map(|seconds| seconds.to_string());
+        let bytes = start.tier_bytes.map(|bytes| bytes.to_string());
+        text += &format!(
+            ",{},{},{},{}\n",
+            start.servers,
+            start.jitter_s,
+            earliest.unwrap_or_default(),
+            bytes.unwrap_or_default()
+        );
     }
     text
 }

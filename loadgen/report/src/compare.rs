@@ -329,7 +329,7 @@ impl Comparison {
     #[must_use]
     pub fn text(&self) -> String {
         let mut table = self.table();
-        table.load_style(crate::text_tables::STYLE);
+        table.load_style(crate::text_style::STYLE);
         self.around(&table, "  ")
     }
 

@@ -13,7 +13,7 @@ mod junit;
 mod markdown;
 mod summary_csv;
 mod terminal;
-mod text_tables;
+mod text_style;
 mod units;
 
 pub use answer_json::answer_json;

@@ -6,12 +6,11 @@ use crate::content::Report;
 use crate::content::answer::AnswerText;
 use crate::content::best::Best;
 use crate::content::costs::{Costs, SIDE_BY_SIDE};
-use crate::content::driven::SideTable;
 use crate::content::figures::{Cell, meets};
 use crate::content::group::Group;
 use crate::content::point_row::PointRow;
+use crate::content::side_table::SideTable;
 use crate::content::words;
-use crate::text_tables::{cold_starts, fleets};
 use crate::units::{NONE, dollars, dollars_interval, latency_interval, percent, rate, thousands};
 use std::fmt::Write as _;
 use tierlab_analysis::record::Run;
@@ -29,18 +28,7 @@ pub fn markdown(run: &Run) -> String {
         }
         out += &group.costs.as_ref().map_or_else(String::new, costs);
     }
-    out += &report.driven.iter().map(side_table).collect::<String>();
-    if let Some(cold) = &report.cold_starts {
-        // A fence of tildes: tier names may hold anything but a line of them.
-        let _ = write!(
-            out,
-            "\n## Cold starts\n\n~~~~text\n{}\n~~~~\n",
-            cold_starts(cold).trim_end()
-        );
-    }
-    if let Some(found) = &report.fleets {
-        let _ = write!(out, "\n## Fleets\n\n~~~~text\n{}\n~~~~\n", fleets(found).trim_end());
-    }
+    out += &report.side_tables.iter().map(side_table).collect::<String>();
     let _ = write!(
         out,
         "\nLatency runs from the scheduled send to the last byte of the reply; [lo–hi] are 95 % intervals; {NONE}: too few \
@@ -96,9 +84,8 @@ fn answer(answer: &AnswerText) -> String {
     out
 }
 
-/// Closed loops or journeys.
 fn side_table(side: &SideTable) -> String {
-    let names: Vec<&str> = side.columns.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = side.columns.iter().map(|(name, _)| name.as_ref()).collect();
     let rules: Vec<&str> = side
         .columns
         .iter()
@@ -107,7 +94,7 @@ fn side_table(side: &SideTable) -> String {
     let mut out = format!(
         "\n## {}\n\n{}.\n\n{}{}",
         side.title,
-        plain(side.intro),
+        plain(&side.intro),
         row(&names),
         row(&rules)
     );

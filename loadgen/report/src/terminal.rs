@@ -5,12 +5,12 @@
 
 use crate::content::Report;
 use crate::content::answer::AnswerText;
-use crate::content::driven::SideTable;
 use crate::content::figures::{Cell, meets};
 use crate::content::group::Group;
 use crate::content::point_row::PointRow;
 use crate::content::reach::REACH;
-use crate::text_tables::{STYLE, cold_starts, fleets};
+use crate::content::side_table::SideTable;
+use crate::text_style::STYLE;
 use crate::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use tierlab_analysis::record::Run;
@@ -44,15 +44,13 @@ pub fn answer_text(run: &Run) -> Option<String> {
 pub fn table(run: &Run) -> String {
     let report = Report::of(run);
     let mut text = report.answer.as_ref().map_or_else(String::new, answer);
-    text += &report.cold_starts.as_ref().map_or_else(String::new, cold_starts);
     for sentence in &report.requests {
         text += &format!("{}\n\n", wrapped(&format!("{sentence}."), 0));
     }
     for group in &report.groups {
         text += &format!("{}\n{}\n\n", group.name, grid(group));
     }
-    text += &report.driven.iter().map(side_table).collect::<String>();
-    text += &report.fleets.as_ref().map_or_else(String::new, fleets);
+    text += &report.side_tables.iter().map(side_table).collect::<String>();
     text += LEGEND;
     text += "\n\n";
     for group in &report.groups {
@@ -136,7 +134,7 @@ fn side_table(side: &SideTable) -> String {
     table
         .load_style(STYLE)
         .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(side.columns.iter().map(|(name, _)| *name));
+        .set_header(side.columns.iter().map(|(name, _)| name.as_ref()));
     for row in &side.rows {
         table.add_row(row);
     }

@@ -7,7 +7,7 @@ use super::storage::{CacheState, Origin, TierPlan};
 use super::variant::{self, RawVariant, VariantPlan};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tierlab_analysis::record::{ColdWay, PageCache, Question};
+use tierlab_analysis::record::{ColdWay, PageCache, Question, StageFill};
 use tierlab_formats::model::is_plain_name;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::load::Load;
@@ -35,7 +35,7 @@ pub struct LabPlan {
 }
 
 /// Cold starts of a lab.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ColdStartPlan {
     /// Of each way on each tier.
     pub repeats: u32,
@@ -43,6 +43,8 @@ pub struct ColdStartPlan {
     pub ways: Vec<ColdWay>,
     /// The page cache below the tier's files before each.
     pub page_cache: PageCache,
+    /// Seconds over which a fleet's servers start, each at a moment of its own; each way is measured with each. One 0: all at once.
+    pub jitter_s: Vec<f64>,
 }
 
 /// Models and tables of a lab.
@@ -109,7 +111,11 @@ pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, Stri
         .map(|name| tier(name, kind(&server_config, name), raw.tier.get(name)))
         .collect::<Result<Vec<_>, _>>()?;
     let caches = caches(&raw, around.variants.is_empty())?;
-    let cold_start = raw.cold_start.as_ref().map(cold_start).transpose()?;
+    let cold_start = raw
+        .cold_start
+        .as_ref()
+        .map(|raw| cold_start(raw, around.fleet.is_some()))
+        .transpose()?;
     let drops = caches.iter().map(|cache| cache.page_cache);
     let drops = drops.chain(cold_start.iter().map(|plan| plan.page_cache));
     if drops.into_iter().any(|pages| pages == PageCache::Dropped) {
@@ -147,6 +153,16 @@ pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, Stri
     let variants_start_nothing = variants.iter().all(|variant| variant.target.is_some());
     if variants_start_nothing && cold_start.is_some() {
         return Err("`lab.cold_start` is of servers that the lab starts, and every variant runs already".into());
+    }
+    let stages_empty = |variant: &&VariantPlan| variant.staged.is_some_and(|stage| stage.fill == StageFill::Empty);
+    if let (Some(plan), Some(variant)) = (&cold_start, variants.iter().find(stages_empty))
+        && plan.ways.contains(&ColdWay::Load)
+    {
+        return Err(format!(
+            "`lab.cold_start.ways`: a server that runs has staged its model already, and so a `load` from the empty stage of variant \
+             `{}` is none; measure it by `restart`",
+            variant.name
+        ));
     }
     Ok(LabPlan {
         tiers,
@@ -248,7 +264,7 @@ fn has_files_here(tiers: &[TierPlan]) -> Result<(), String> {
     }
 }
 
-fn cold_start(raw: &RawColdStart) -> Result<ColdStartPlan, String> {
+fn cold_start(raw: &RawColdStart, has_fleet: bool) -> Result<ColdStartPlan, String> {
     within("lab.cold_start.repeats", f64::from(raw.repeats), 1.0, 100.0)?;
     if raw.ways.is_empty() {
         return Err("`lab.cold_start.ways` is empty: \"load\", \"restart\" or both".into());
@@ -261,10 +277,27 @@ fn cold_start(raw: &RawColdStart) -> Result<ColdStartPlan, String> {
     {
         return Err(format!("`lab.cold_start.ways`: `{}` stands twice", twice.1));
     }
+    let jitter_s = match &raw.jitter_s {
+        None => vec![0.0],
+        Some(_) if !has_fleet => {
+            return Err(
+                "`lab.cold_start.jitter_s` is of servers that start together, and there is no `[fleet]` of them".into(),
+            );
+        }
+        Some(seconds) if seconds.is_empty() => return Err("`lab.cold_start.jitter_s` is an empty list".into()),
+        Some(seconds) => seconds.clone(),
+    };
+    for (i, seconds) in jitter_s.iter().enumerate() {
+        within("lab.cold_start.jitter_s", *seconds, 0.0, 600.0)?;
+        if jitter_s[..i].contains(seconds) {
+            return Err(format!("`lab.cold_start.jitter_s`: {seconds} stands twice"));
+        }
+    }
     Ok(ColdStartPlan {
         repeats: raw.repeats,
         ways: raw.ways.clone(),
         page_cache: raw.page_cache,
+        jitter_s,
     })
 }
 

@@ -250,6 +250,8 @@ pub(super) struct RawColdStart {
     pub(super) ways: Vec<ColdWay>,
     #[serde(default)]
     pub(super) page_cache: PageCache,
+    #[serde(default)]
+    pub(super) jitter_s: Option<Vec<f64>>,
 }
 
 /// `[lab.data]`.

@@ -42,7 +42,7 @@ impl fmt::Display for PageCache {
     }
 }
 
-/// One cold start. Times are seconds.
+/// One cold start, of a server or of several that are started together. Times are seconds, from when the start of the first is due.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ColdStart {
     /// The tier that model and features come from.
@@ -53,10 +53,26 @@ pub struct ColdStart {
     pub index: u32,
     /// The page cache below the tier's files.
     pub page_cache: PageCache,
-    /// The load's stages, in order, as the server timed them.
+    /// Servers that are started together.
+    #[serde(default = "one")]
+    pub servers: u32,
+    /// Their starts are spread over so long, at random.
+    #[serde(default)]
+    pub jitter_s: f64,
+    /// The load's stages, in order, as the server timed them; of several servers, of the one that replied last.
     pub stages_s: Vec<(String, f64)>,
-    /// From the call, or the start of the process, until the model was said to be ready.
+    /// From the call, or the start of the process, until the model was said to be ready; of the same server.
     pub ready_s: f64,
-    /// The first request, from its send to its whole reply.
+    /// The first request, from its send to its whole reply; of the same server.
     pub first_reply_s: f64,
+    /// Until the first of the servers had replied. Absent in older results.
+    #[serde(default)]
+    pub earliest_reply_s: Option<f64>,
+    /// Bytes that all of them read from the tier, copies on a local folder left out. Absent in older results.
+    #[serde(default)]
+    pub tier_bytes: Option<u64>,
+}
+
+const fn one() -> u32 {
+    1
 }

@@ -1,35 +1,56 @@
-//! Cold starts side by side. In: a run. Out: a table of medians, since few are measured of each.
+//! Cold starts side by side. In: a run. Out: a table of medians, since few are measured of each, and of fleets in sentences what
+//! starting together costs, and what spreading the starts brings.
 
-use tierlab_analysis::record::{ColdStart, ColdWay, PageCache, Run};
+use super::side_table::{SideTable, figures, words};
+use super::words::{variant, without_servers};
+use crate::units::{digits3, latency_interval};
+use tierlab_analysis::record::{ColdStart, ColdWay, Interval, PageCache, Run};
+use tierlab_analysis::statistics::sections::{OUTSIDE, Pairing, mean_interval, of_means};
 
 /// What the figures are.
-pub(crate) const NOTE: &str = "ready: from the call of load, or from the start of the server's process; the stages are \
-                               the server's own.";
+const INTRO: &str = "ready: from the call of load, or from the start of the server's process; the stages are the server's own. in all: the \
+                     geometric mean and its 95 % interval";
+/// What they are of fleets.
+const FLEETS: &str = "Of servers that start together times are from when the first was due to start, of the one that replied last but \
+                      for `earliest reply`, and bytes are what all of them read of the tier. `spread over`: the seconds within which \
+                      each starts at a moment of its own";
 
-/// The medians of every tier and way.
-pub(crate) struct ColdStarts {
-    /// Names of the columns.
-    pub(crate) header: Vec<String>,
-    /// A row for each tier and way.
-    pub(crate) rows: Vec<Vec<String>>,
-}
-
-impl ColdStarts {
-    /// Of a run; `None` where no cold start was measured.
-    pub(crate) fn of(run: &Run) -> Option<Self> {
-        let first = run.cold_starts.first()?;
-        let stages: Vec<&str> = first.stages_s.iter().map(|(stage, _)| stage.as_str()).collect();
-        let mut header = vec!["tier", "by", "page cache", "n", "ready ms"];
-        header.extend(&stages);
-        header.extend(["first reply ms", "in all ms"]);
-        Some(Self {
-            header: header.into_iter().map(str::to_owned).collect(),
-            rows: groups(run).into_iter().map(|group| row(&group, stages.len())).collect(),
-        })
+/// The cold starts of a run, where it has any: a row for each tier, way and spread.
+pub(super) fn table(run: &Run) -> Option<SideTable> {
+    let first = run.cold_starts.first()?;
+    let stages = first.stages_s.iter().map(|(stage, _)| figures(stage.clone()));
+    let has_fleets = run.cold_starts.iter().any(|start| start.servers > 1);
+    let mut columns = vec![words("tier"), words("by"), words("page cache"), figures("n")];
+    if has_fleets {
+        columns.extend(["servers", "spread over s", "earliest reply ms"].map(figures));
     }
+    columns.push(figures("ready ms"));
+    columns.extend(stages);
+    columns.extend(["first reply ms", "in all"].map(figures));
+    if has_fleets {
+        columns.push(figures("MiB of the tier"));
+    }
+    let groups = groups(run);
+    let intro = match has_fleets {
+        true => format!("{INTRO}. {FLEETS}").into(),
+        false => INTRO.into(),
+    };
+    let stages = first.stages_s.len();
+    Some(SideTable {
+        title: "Cold starts, medians",
+        intro,
+        columns,
+        rows: groups.iter().map(|group| row(group, stages, has_fleets)).collect(),
+        notes: groups
+            .iter()
+            .filter_map(|group| together(run, group, &groups))
+            .chain(groups.iter().filter_map(|group| spread(group, &groups)))
+            .collect(),
+    })
 }
 
-fn row(group: &Group<'_>, stages: usize) -> Vec<String> {
+fn row(group: &Group<'_>, stages: usize, has_fleets: bool) -> Vec<String> {
+    let none = || "n/a".to_owned();
     let millis = |of: &dyn Fn(&ColdStart) -> f64| {
         let all = group.starts.iter().map(|&start| of(start)).collect();
         format!("{:.1}", median(all) * 1e3)
@@ -40,19 +61,119 @@ fn row(group: &Group<'_>, stages: usize) -> Vec<String> {
         group.page_cache.to_string(),
         group.starts.len().to_string(),
     ];
+    if has_fleets {
+        row.push(group.servers.to_string());
+        row.push(group.jitter_s.to_string());
+        let earliest: Option<Vec<f64>> = group.starts.iter().map(|start| start.earliest_reply_s).collect();
+        row.push(earliest.map_or_else(none, |all| format!("{:.1}", median(all) * 1e3)));
+    }
     row.push(millis(&|start| start.ready_s));
     row.extend((0..stages).map(|stage| millis(&|start| start.stages_s[stage].1)));
     row.push(millis(&|start| start.first_reply_s));
-    row.push(millis(&|start| start.ready_s + start.first_reply_s));
+    row.push(in_all(group));
+    if has_fleets {
+        row.push(bytes(group).map_or_else(none, |bytes| digits3(bytes / f64::from(1 << 20))));
+    }
     row
 }
 
-/// Those of one tier and way.
+/// From nothing to the last reply.
+fn in_all(group: &Group<'_>) -> String {
+    let logs = group.logs();
+    let interval = mean_interval(&logs).unwrap_or(Interval {
+        value: logs[0],
+        lo: logs[0],
+        hi: logs[0],
+    });
+    let us = |log: f64| log.exp() * 1e6;
+    let interval = Interval {
+        value: us(interval.value),
+        lo: us(interval.lo),
+        hi: us(interval.hi),
+    };
+    latency_interval(Some(&interval))
+}
+
+/// The median of what all servers read of the tier.
+fn bytes(group: &Group<'_>) -> Option<f64> {
+    let all: Option<Vec<f64>> = group
+        .starts
+        .iter()
+        .map(|start| start.tier_bytes.map(|bytes| bytes as f64))
+        .collect();
+    all.map(median)
+}
+
+/// What starting together costs, against the smallest number of servers of the same variant.
+fn together(run: &Run, group: &Group<'_>, groups: &[Group<'_>]) -> Option<String> {
+    let name = |group: &Group<'_>| variant(run, group.tier).map(without_servers);
+    let base = name(group)?;
+    let few = groups
+        .iter()
+        .filter(|other| other.is_like(group) && name(other).as_ref() == Some(&base))
+        .min_by_key(|other| other.servers)?;
+    if few.servers >= group.servers || group.jitter_s > 0.0 {
+        return None;
+    }
+    let times = times_as_long(few, group)?;
+    let read = match (bytes(few), bytes(group)) {
+        (Some(few), Some(all)) if few > 0.0 => format!(", and together they read {:.2} times the bytes", all / few),
+        (Some(_), Some(_)) => ", and nothing of the tier is read".to_owned(),
+        _ => String::new(),
+    };
+    Some(format!(
+        "{base} by {}: the last of {} servers that start together replies after {times} times as long as {}{read}",
+        group.way,
+        group.servers,
+        match few.servers {
+            1 => "a single one".to_owned(),
+            few => format!("the last of {few}"),
+        },
+    ))
+}
+
+/// What spreading the starts brings.
+fn spread(group: &Group<'_>, groups: &[Group<'_>]) -> Option<String> {
+    if group.jitter_s == 0.0 {
+        return None;
+    }
+    let at_once = groups
+        .iter()
+        .find(|other| other.is_like(group) && other.tier == group.tier && other.jitter_s == 0.0)?;
+    let times = times_as_long(at_once, group)?;
+    Some(format!(
+        "{} by {}: spread over {} s, the last of {} servers replies after {times} times as long as when all start at once",
+        group.tier, group.way, group.jitter_s, group.servers
+    ))
+}
+
+/// `2.13 [1.98–2.29]`, by repeats, which take turns.
+fn times_as_long(than: &Group<'_>, group: &Group<'_>) -> Option<String> {
+    let times = of_means(&than.logs(), &group.logs(), Pairing::ByRepeat)?.interval(OUTSIDE);
+    let [value, lo, hi] = [times.value, times.lo, times.hi].map(f64::exp);
+    Some(format!("{value:.2} [{lo:.2}–{hi:.2}]"))
+}
+
+/// Those of one tier, way, and spread.
 struct Group<'a> {
     tier: &'a str,
     way: ColdWay,
     page_cache: PageCache,
+    servers: u32,
+    jitter_s: f64,
     starts: Vec<&'a ColdStart>,
+}
+
+impl Group<'_> {
+    fn is_like(&self, other: &Self) -> bool {
+        (self.way, self.page_cache) == (other.way, other.page_cache)
+    }
+
+    /// Logarithms of the seconds until the last reply.
+    fn logs(&self) -> Vec<f64> {
+        let in_all = |start: &&ColdStart| (start.ready_s + start.first_reply_s).ln();
+        self.starts.iter().map(in_all).collect()
+    }
 }
 
 fn groups(run: &Run) -> Vec<Group<'_>> {
@@ -60,6 +181,7 @@ fn groups(run: &Run) -> Vec<Group<'_>> {
     for start in &run.cold_starts {
         let is_same = |group: &&mut Group<'_>| {
             (group.tier, group.way, group.page_cache) == (start.tier.as_str(), start.way, start.page_cache)
+                && group.jitter_s == start.jitter_s
         };
         match groups.iter_mut().find(is_same) {
             Some(group) => group.starts.push(start),
@@ -67,6 +189,8 @@ fn groups(run: &Run) -> Vec<Group<'_>> {
                 tier: &start.tier,
                 way: start.way,
                 page_cache: start.page_cache,
+                servers: start.servers,
+                jitter_s: start.jitter_s,
                 starts: vec![start],
             }),
         }

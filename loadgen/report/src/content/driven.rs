@@ -2,6 +2,7 @@
 //!
 //! In: a summarised run. Out: tables with what to know of them in words. Knows nothing of markup.
 
+use super::side_table::{self, Column, SideTable};
 use super::words;
 use crate::units::{NONE, latency, latency_interval, percent, rate, thousands};
 use tierlab_analysis::record::{Driven, GooseFigures, Point, Repeat, Run, Summary};
@@ -23,28 +24,8 @@ const JOURNEYS: &str = "Journeys begin at due times whatever the server does (op
 /// By how much the throughputs of a closed loop and of the open loop beside it may differ without a word.
 const APART: f64 = 0.05;
 
-/// A table with what to know of it.
-pub(crate) struct SideTable {
-    /// Its heading.
-    pub(crate) title: &'static str,
-    /// What it is, in a sentence or more, without the last full stop.
-    pub(crate) intro: &'static str,
-    /// Its columns: names, and whether they hold figures.
-    pub(crate) columns: Vec<(&'static str, bool)>,
-    /// Its rows.
-    pub(crate) rows: Vec<Vec<String>>,
-    /// What else there is to say, a sentence each without the full stop.
-    pub(crate) notes: Vec<String>,
-}
-
-impl SideTable {
-    /// All that a run has.
-    pub(crate) fn of(run: &Run) -> Vec<Self> {
-        [closed_loops(run), journeys(run)].into_iter().flatten().collect()
-    }
-}
-
-fn closed_loops(run: &Run) -> Option<SideTable> {
+/// The closed loops of a run, where it has any.
+pub(super) fn closed_loops(run: &Run) -> Option<SideTable> {
     let is_closed = |point: &&Point| point.factors.driven.as_ref().is_some_and(Driven::is_closed);
     let closed: Vec<&Point> = run.points.iter().filter(is_closed).collect();
     if closed.is_empty() {
@@ -85,7 +66,7 @@ fn closed_loops(run: &Run) -> Option<SideTable> {
     }
     Some(SideTable {
         title: "Closed loops, each beside an open loop at the same throughput",
-        intro: CLOSED,
+        intro: CLOSED.into(),
         columns: columns("loop"),
         rows,
         notes,
@@ -190,7 +171,8 @@ fn mean_goose(repeats: &[Repeat]) -> Option<GooseFigures> {
     })
 }
 
-fn journeys(run: &Run) -> Option<SideTable> {
+/// The journeys of a run, where it has any.
+pub(super) fn journeys(run: &Run) -> Option<SideTable> {
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     for point in &run.points {
         let Some(Driven::Journey { name, step }) = &point.factors.driven else {
@@ -208,7 +190,7 @@ fn journeys(run: &Run) -> Option<SideTable> {
     }
     (!rows.is_empty()).then(|| SideTable {
         title: "Journeys",
-        intro: JOURNEYS,
+        intro: JOURNEYS.into(),
         columns: columns("journey"),
         rows,
         notes,
@@ -244,10 +226,11 @@ const COLUMNS: [(&str, bool); 6] = [
     ("verdict", false),
 ];
 
-fn columns(what: &'static str) -> Vec<(&'static str, bool)> {
-    [("tier", false), ("cache", false), (what, false)]
+fn columns(what: &'static str) -> Vec<Column> {
+    let names = ["tier", "cache", what].map(side_table::words);
+    names
         .into_iter()
-        .chain(COLUMNS)
+        .chain(COLUMNS.map(|(name, is_figure)| (name.into(), is_figure)))
         .collect()
 }
 

@@ -2,39 +2,20 @@
 //! Out: a table, and in sentences where more servers bring nothing any more.
 
 use super::best::{Best, best};
+use super::side_table::{self, SideTable};
 use super::words;
 use crate::units::{dollars_interval, latency_interval, rate, thousands};
 use std::collections::BTreeMap;
 use tierlab_analysis::curves::Curve;
-use tierlab_analysis::record::{Point, Run, Summary, Variant, Verdict};
+use tierlab_analysis::record::{Point, Run, Summary, Verdict};
 
 /// What the figures are.
-pub(crate) const NOTE: &str = "highest: the highest rate of all servers together, as the curve's own table has it. p99: of all requests, at the same \
-                               rate for every number of servers, the highest that is valid for all of them. asked of the tier: its requests a \
-                               second at the highest rate. All servers run on this machine and share its cores.";
+const INTRO: &str = "highest: the highest rate of all servers together, as the curve's own table has it. p99: of all requests, at the same \
+                     rate for every number of servers, the highest that is valid for all of them. asked of the tier: its requests per \
+                     second at the highest rate. All servers run on this machine and share its cores";
 
 /// Rates that differ by less are taken to be the same.
 const NO_MORE: f64 = 1.1;
-
-const HEADER: [&str; 7] = [
-    "variant",
-    "servers",
-    "highest",
-    "of one server",
-    "p99",
-    "asked of the tier",
-    "$/10k",
-];
-
-/// The fleets of a run.
-pub(crate) struct Fleets {
-    /// Names of the columns.
-    pub(crate) header: Vec<String>,
-    /// A row for each number of servers of each variant, under each kind of load.
-    pub(crate) rows: Vec<Vec<String>>,
-    /// Where the shared tier, or what the servers share otherwise, is the limit.
-    pub(crate) findings: Vec<String>,
-}
 
 /// One number of servers.
 struct Size<'a> {
@@ -43,46 +24,54 @@ struct Size<'a> {
     best: Option<Best<'a>>,
 }
 
-impl Fleets {
-    /// Of a run; `None` where no variant is a fleet.
-    pub(crate) fn of(run: &Run) -> Option<Self> {
-        if run.variants.iter().all(|variant| variant.servers == 1) {
-            return None;
-        }
-        let (mut rows, mut findings) = (Vec::new(), Vec::new());
-        for (group, curves) in words::groups(run) {
-            let mut fleets: BTreeMap<String, Vec<Size<'_>>> = BTreeMap::new();
-            for curve in &curves {
-                let Some(variant) = words::variant(run, curve.factors().label()) else {
-                    continue;
-                };
-                fleets.entry(without_servers(variant)).or_default().push(Size {
-                    servers: variant.servers,
-                    curve,
-                    best: best(run, curve),
-                });
-            }
-            for (name, mut sizes) in fleets {
-                sizes.sort_by_key(|size| size.servers);
-                let name = format!("{name}, {group}");
-                let common = common_rate(&sizes);
-                rows.extend(sizes.iter().map(|size| row(&name, size, &sizes[0], common)));
-                findings.extend(knee(&name, &sizes));
-            }
-        }
-        Some(Self {
-            header: HEADER.map(str::to_owned).into(),
-            rows,
-            findings,
-        })
+/// The fleets of a run, where it has any: a row for each number of servers of each variant, under each kind of load.
+pub(super) fn table(run: &Run) -> Option<SideTable> {
+    if run.variants.iter().all(|variant| variant.servers == 1) {
+        return None;
     }
-}
-
-/// The variant's name as the plan has it.
-fn without_servers(variant: &Variant) -> String {
-    let plural = if variant.servers == 1 { "" } else { "s" };
-    let suffix = format!("-{}-server{plural}", variant.servers);
-    variant.name.strip_suffix(&suffix).unwrap_or(&variant.name).to_owned()
+    let (mut rows, mut notes) = (Vec::new(), Vec::new());
+    let groups = words::groups(run);
+    let is_only = groups.len() == 1;
+    for (group, curves) in groups {
+        let mut fleets: BTreeMap<String, Vec<Size<'_>>> = BTreeMap::new();
+        for curve in &curves {
+            let Some(variant) = words::variant(run, curve.factors().label()) else {
+                continue;
+            };
+            fleets.entry(words::without_servers(variant)).or_default().push(Size {
+                servers: variant.servers,
+                curve,
+                best: best(run, curve),
+            });
+        }
+        for (name, mut sizes) in fleets {
+            sizes.sort_by_key(|size| size.servers);
+            let name = match is_only {
+                true => name,
+                false => format!("{name}, {group}"),
+            };
+            let common = common_rate(&sizes);
+            rows.extend(sizes.iter().map(|size| row(&name, size, &sizes[0], common)));
+            notes.extend(knee(&name, &sizes));
+        }
+    }
+    let of = [
+        "servers",
+        "highest",
+        "of one server",
+        "p99",
+        "asked of the tier",
+        "$/10k",
+    ];
+    Some(SideTable {
+        title: "Fleets",
+        intro: INTRO.into(),
+        columns: std::iter::once(side_table::words("variant"))
+            .chain(of.map(side_table::figures))
+            .collect(),
+        rows,
+        notes,
+    })
 }
 
 fn row(name: &str, size: &Size<'_>, first: &Size<'_>, common: Option<f64>) -> Vec<String> {

@@ -4,20 +4,20 @@
 //! - `report`, `group`, `point_row`: the whole, its groups of curves, its points
 //! - `best`, `percentiles`: which point and which percentile stand for a curve
 //! - `requests`: what was sent, for the heading
-//! - `words`, `reach`, `costs`, `cautions`, `instrument`: sentences; `cold_starts`, `gpus`: tables
-//! - `words`, `reach`, `costs`, `cautions`, `agents`, `instrument`: sentences; `cold_starts`, `fleet`, `gpus`, `driven`: tables
+//! - `words`, `reach`, `costs`, `cautions`, `agents`, `instrument`: sentences; `gpus`: a table
+//! - `side_table`: the tables beside the curves, of `cold_starts`, `driven` and `fleet`
 
 mod agents;
 pub(crate) mod answer;
 mod answer_sentence;
 pub(crate) mod best;
 mod cautions;
-pub(crate) mod cold_starts;
+mod cold_starts;
 pub(crate) mod costs;
 mod counters;
-pub(crate) mod driven;
+mod driven;
 pub(crate) mod figures;
-pub(crate) mod fleet;
+mod fleet;
 pub(crate) mod gpus;
 pub(crate) mod group;
 pub(crate) mod instrument;
@@ -26,6 +26,7 @@ pub(crate) mod point_row;
 pub(crate) mod reach;
 pub(crate) mod report;
 pub(crate) mod requests;
+pub(crate) mod side_table;
 pub(crate) mod words;
 
 pub(crate) use report::Report;

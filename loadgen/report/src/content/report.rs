@@ -2,13 +2,11 @@
 
 use super::answer::AnswerText;
 use super::cautions::cautions;
-use super::cold_starts::ColdStarts;
-use super::driven::SideTable;
-use super::fleet::Fleets;
 use super::gpus::{self, GpuRow};
 use super::group::Group;
 use super::instrument::Instrument;
 use super::point_row::PointRow;
+use super::side_table::{SideTable, side_tables};
 use super::{percentiles, reach, requests, words};
 use crate::units::bytes;
 use std::collections::BTreeMap;
@@ -51,12 +49,8 @@ pub(crate) struct Report<'a> {
     pub(crate) missing_p99: Option<String>,
     /// Parts that any band of latency has.
     pub(crate) parts: Vec<&'static str>,
-    /// Closed loops and journeys, where any were measured.
-    pub(crate) driven: Vec<SideTable>,
-    /// Cold starts, where any were measured.
-    pub(crate) cold_starts: Option<ColdStarts>,
-    /// Fleets, where any were measured.
-    pub(crate) fleets: Option<Fleets>,
+    /// What is no curve over a rate.
+    pub(crate) side_tables: Vec<SideTable>,
     /// What the GPUs did; empty where there was none.
     pub(crate) gpus: Vec<GpuRow<'a>>,
     /// What to know before using the numbers.
@@ -117,9 +111,7 @@ impl<'a> Report<'a> {
             points: run.points.iter().map(|point| PointRow::of(run, point)).collect(),
             missing_p99: percentiles::missing_p99(run),
             parts: parts(run),
-            driven: SideTable::of(run),
-            cold_starts: ColdStarts::of(run),
-            fleets: Fleets::of(run),
+            side_tables: side_tables(run),
             gpus: gpus::rows(run),
             cautions: cautions(run, &instrument),
             instrument,

@@ -151,6 +151,13 @@ pub(crate) fn dominance(tail: &Tail) -> String {
     }
 }
 
+/// A variant's name as the plan has it, without the number of its servers.
+pub(crate) fn without_servers(variant: &Variant) -> String {
+    let plural = if variant.servers == 1 { "" } else { "s" };
+    let suffix = format!("-{}-server{plural}", variant.servers);
+    variant.name.strip_suffix(&suffix).unwrap_or(&variant.name).to_owned()
+}
+
 /// The curves of a run by group, in the order in which they first appear; those that the run's question is about come first.
 pub(crate) fn groups(run: &Run) -> Vec<(String, Vec<Curve<'_>>)> {
     let mut groups: Vec<(String, Vec<Curve<'_>>)> = Vec::new();

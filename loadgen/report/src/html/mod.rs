@@ -7,7 +7,6 @@ mod answer;
 mod cdf;
 pub(crate) mod chart;
 mod cost;
-mod driven;
 mod economics;
 mod gpu;
 mod heat;
@@ -15,6 +14,7 @@ mod latency;
 pub(crate) mod markup;
 mod notes;
 mod series;
+mod side_tables;
 mod stages;
 mod tables;
 
@@ -22,7 +22,6 @@ use crate::content::Report;
 use crate::content::group::Group;
 use crate::content::reach::REACH;
 use crate::content::report::Amount;
-use crate::text_tables::{cold_starts, fleets};
 use crate::units::thousands;
 use markup::escape;
 use series::Series;
@@ -114,19 +113,7 @@ fn article(report: &Report<'_>) -> String {
             + &economics::of_group(group, series)
     });
     section("Every point", EVERY, &|group, _| tables::full(group));
-    out += &driven::sections(&report.driven);
-    if let Some(cold) = &report.cold_starts {
-        out += &format!(
-            "<section><h2>Cold starts</h2><pre>{}</pre></section>\n",
-            notes::plain(&cold_starts(cold))
-        );
-    }
-    if let Some(found) = &report.fleets {
-        out += &format!(
-            "<section><h2>Fleets</h2><pre>{}</pre></section>\n",
-            notes::plain(&fleets(found))
-        );
-    }
+    out += &side_tables::sections(&report.side_tables);
     if !report.gpus.is_empty() {
         out += &format!("<section><h2>The GPUs</h2>{}</section>\n", gpu::section(&report.gpus));
     }

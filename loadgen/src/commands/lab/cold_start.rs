@@ -3,20 +3,26 @@
 
 use super::context::LabContext;
 use super::data::Prepared;
-use super::servers::Servers;
+use super::servers::{Launched, Place, Purpose, Servers};
+use super::stage;
 use crate::error::RunError;
 use crate::page_cache;
 use crate::plan::{ColdStartPlan, LabPlan, VariantPlan};
 use crate::runner::check_reply::check_reply;
 use crate::runner::target::Target;
-use std::time::Instant;
-use tierlab_analysis::record::{ColdStart, ColdWay, PageCache};
-use tierlab_protocol::metrics::MODEL_LOAD_SECONDS;
+use futures::future::try_join_all;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::time::Duration;
+use tierlab_analysis::record::{ColdStart, ColdWay, PageCache, StageFill};
+use tierlab_protocol::metadata::LoadDocument;
+use tierlab_protocol::metrics::{MODEL_LOAD_SECONDS, TIER_WIRE_BYTES};
+use tokio::time::{Instant, sleep_until};
 
 /// The stages of a load, in order, as the server names them.
 const STAGES: [&str; 6] = ["read", "verify", "place", "session", "warmup", "features"];
 
-/// Measures every cold start of the plan. `targets` are the lab's, by tier and cache state.
+/// Measures every cold start of the plan. `targets` are the lab's, each server by itself.
 pub(super) async fn measure(
     context: &LabContext<'_>,
     plan: &ColdStartPlan,
@@ -24,51 +30,58 @@ pub(super) async fn measure(
     running: &Servers,
     targets: &[Target],
 ) -> Result<Vec<ColdStart>, RunError> {
+    let lab = Lab {
+        context,
+        prepared,
+        running,
+        targets,
+    };
     let variants = started(context.lab);
+    if plan.ways.contains(&ColdWay::Restart) {
+        for variant in &variants {
+            lab.fill_stages(variant).await?;
+        }
+    }
     let mut starts = Vec::new();
     for index in 0..plan.repeats {
         for &variant in &variants {
             for &way in &plan.ways {
-                if context.interrupt.is_raised() {
-                    return Err(RunError::InterruptedEarly);
+                for &jitter_s in jitters(plan, variant) {
+                    if context.interrupt.is_raised() {
+                        return Err(RunError::InterruptedEarly);
+                    }
+                    let start = Start {
+                        variant,
+                        way,
+                        index,
+                        page_cache: plan.page_cache,
+                        jitter_s,
+                    };
+                    let measured = lab.measure(&start).await?;
+                    eprintln!(
+                        "cold start {}/{}: {} by {way}{}: ready after {:.0} ms, first reply {:.1} ms later",
+                        index + 1,
+                        plan.repeats,
+                        variant.label(),
+                        match jitter_s > 0.0 {
+                            true => format!(", spread over {jitter_s} s"),
+                            false => String::new(),
+                        },
+                        measured.ready_s * 1e3,
+                        measured.first_reply_s * 1e3
+                    );
+                    starts.push(measured);
                 }
-                if plan.page_cache == PageCache::Dropped {
-                    let folder = running.folder(&variant.tier)?;
-                    page_cache::drop_below(&folder).map_err(RunError::io(&folder))?;
-                }
-                let target = targets.iter().find(|target| target.label() == variant.label());
-                let timed = match (way, target) {
-                    (ColdWay::Load, Some(target)) => load(context, target).await?,
-                    (ColdWay::Load, None) => continue,
-                    (ColdWay::Restart, _) => restart(context, prepared, running, variant).await?,
-                };
-                eprintln!(
-                    "cold start {}/{}: {} by {way}: ready after {:.0} ms, first reply {:.1} ms later",
-                    index + 1,
-                    plan.repeats,
-                    variant.label(),
-                    timed.ready_s * 1e3,
-                    timed.first_reply_s * 1e3
-                );
-                starts.push(ColdStart {
-                    tier: variant.label().to_owned(),
-                    way,
-                    index,
-                    page_cache: plan.page_cache,
-                    stages_s: timed.stages_s,
-                    ready_s: timed.ready_s,
-                    first_reply_s: timed.first_reply_s,
-                });
             }
         }
     }
     Ok(starts)
 }
 
-/// What is started: every variant of the plan, or, without any, each tier in its first cache state.
+/// What is started: every variant of the plan that does not run already, or, without any, each tier in its first cache state.
 fn started(lab: &LabPlan) -> Vec<&VariantPlan> {
     let mut started: Vec<&VariantPlan> = Vec::new();
-    for variant in &lab.variants {
+    for variant in lab.variants.iter().filter(|variant| variant.target.is_none()) {
         if !started.iter().any(|other| other.label() == variant.label()) {
             started.push(variant);
         }
@@ -76,23 +89,181 @@ fn started(lab: &LabPlan) -> Vec<&VariantPlan> {
     started
 }
 
-struct Timed {
-    stages_s: Vec<(String, f64)>,
-    ready_s: f64,
-    first_reply_s: f64,
+/// One server has nobody to start apart from.
+fn jitters<'a>(plan: &'a ColdStartPlan, variant: &VariantPlan) -> &'a [f64] {
+    match variant.servers {
+        1 => &[0.0],
+        _ => &plan.jitter_s,
+    }
 }
 
-/// Unloads a model, loads it again, and asks for a first reply.
-async fn load(context: &LabContext<'_>, target: &Target) -> Result<Timed, RunError> {
-    let model = &context.plan.model;
-    target.control.unload(model).await?;
-    let began = Instant::now();
-    let document = target.control.load(model).await?;
-    let ready_s = began.elapsed().as_secs_f64();
-    let first_reply_s = first_reply(context, target).await?;
+/// What is to be measured.
+struct Start<'a> {
+    variant: &'a VariantPlan,
+    way: ColdWay,
+    index: u32,
+    page_cache: PageCache,
+    jitter_s: f64,
+}
+
+/// What one server took, from the moment the fleet's start was due.
+struct Served {
+    stages_s: Vec<(String, f64)>,
+    ready: Duration,
+    replied: Duration,
+    tier_bytes: u64,
+}
+
+/// What all of them are measured with.
+struct Lab<'a> {
+    context: &'a LabContext<'a>,
+    prepared: &'a Prepared,
+    running: &'a Servers,
+    targets: &'a [Target],
+}
+
+impl Lab<'_> {
+    async fn measure(&self, start: &Start<'_>) -> Result<ColdStart, RunError> {
+        let variant = start.variant;
+        if start.way == ColdWay::Restart && has(variant, StageFill::Empty) {
+            stage::empty(self.context, variant, Purpose::ColdStarts)?;
+        }
+        if start.page_cache == PageCache::Dropped {
+            let folder = self.running.folder(&variant.tier)?;
+            page_cache::drop_below(&folder).map_err(RunError::io(&folder))?;
+        }
+        let due = self.due(start);
+        let served: Vec<Served> = match start.way {
+            ColdWay::Load => {
+                let is_of = |target: &&Target| target.label() == variant.label();
+                // A tier in several cache states has a server for each: one of them.
+                let targets = self.targets.iter().filter(is_of).take(due.len());
+                let targets: Vec<&Target> = targets.collect();
+                for target in &targets {
+                    target.control.unload(&self.context.plan.model).await?;
+                }
+                let began = Instant::now();
+                let loads = targets.into_iter().zip(&due);
+                try_join_all(loads.map(|(target, &due)| self.load(target, began + due, began))).await?
+            }
+            ColdWay::Restart => {
+                let began = Instant::now();
+                let starts = (0..).zip(&due);
+                let starts = starts.map(|(number, &due)| self.restart(variant, number, began + due, began));
+                let launched = try_join_all(starts).await?;
+                // None ends while another one starts.
+                launched.into_iter().map(|(served, _)| served).collect()
+            }
+        };
+        let nothing = || RunError::Child(format!("no server of {} runs", variant.label()));
+        let last = served.iter().max_by_key(|served| served.replied).ok_or_else(nothing)?;
+        Ok(ColdStart {
+            tier: variant.label().to_owned(),
+            way: start.way,
+            index: start.index,
+            page_cache: start.page_cache,
+            servers: variant.servers,
+            jitter_s: start.jitter_s,
+            stages_s: last.stages_s.clone(),
+            ready_s: last.ready.as_secs_f64(),
+            first_reply_s: (last.replied - last.ready).as_secs_f64(),
+            earliest_reply_s: served
+                .iter()
+                .map(|served| served.replied)
+                .min()
+                .map(|least| least.as_secs_f64()),
+            tier_bytes: Some(served.iter().map(|served| served.tier_bytes).sum()),
+        })
+    }
+
+    /// When each server is to start: the same moments for every variant in a repeat.
+    fn due(&self, start: &Start<'_>) -> Vec<Duration> {
+        let mut random = ChaCha8Rng::seed_from_u64(self.context.plan.seed);
+        random.set_stream(start.index.into());
+        (0..start.variant.servers)
+            .map(|_| Duration::from_secs_f64(start.jitter_s * random.random::<f64>()))
+            .collect()
+    }
+
+    /// Loads an unloaded model when that is due, and asks for a first reply.
+    async fn load(&self, target: &Target, due: Instant, began: Instant) -> Result<Served, RunError> {
+        let model = &self.context.plan.model;
+        let before = tier_bytes(target).await?;
+        sleep_until(due).await;
+        let document = target.control.load(model).await?;
+        let ready = began.elapsed();
+        Ok(Served {
+            stages_s: stages_of(&document),
+            ready,
+            replied: ready + self.first_reply(target).await?,
+            tier_bytes: tier_bytes(target).await?.saturating_sub(before),
+        })
+    }
+
+    /// Starts a server when that is due, and asks for a first reply.
+    async fn restart(
+        &self,
+        variant: &VariantPlan,
+        number: u32,
+        due: Instant,
+        began: Instant,
+    ) -> Result<(Served, Launched), RunError> {
+        sleep_until(due).await;
+        let place = Place {
+            variant,
+            number,
+            purpose: Purpose::ColdStarts,
+        };
+        let server = self.running.launch(self.context, self.prepared, &place).await?;
+        let ready = began.elapsed();
+        let target = server.target(self.context, self.prepared, variant).await?;
+        let replied = ready + self.first_reply(&target).await?;
+        let model = &self.context.plan.model;
+        let scrape = target.control.scrape().await?;
+        let seconds = |stage: &str| scrape.sum(MODEL_LOAD_SECONDS, &[("model", model), ("stage", stage)]);
+        let served = Served {
+            stages_s: STAGES.map(|stage| (stage.to_owned(), seconds(stage))).into(),
+            ready,
+            replied,
+            tier_bytes: scrape.sum(TIER_WIRE_BYTES, &[]) as u64,
+        };
+        Ok((served, server))
+    }
+
+    async fn first_reply(&self, target: &Target) -> Result<Duration, RunError> {
+        let asked = Instant::now();
+        check_reply(self.context.plan, target, &self.context.plan.model).await?;
+        Ok(asked.elapsed())
+    }
+
+    /// Starts the servers of a variant whose stages are to be filled, so that they hold what a start reads.
+    async fn fill_stages(&self, variant: &VariantPlan) -> Result<(), RunError> {
+        if !has(variant, StageFill::Filled) {
+            return Ok(());
+        }
+        stage::empty(self.context, variant, Purpose::ColdStarts)?;
+        for number in 0..variant.servers {
+            let now = Instant::now();
+            let (_, server) = self.restart(variant, number, now, now).await?;
+            let target = server.target(self.context, self.prepared, variant).await?;
+            stage::settle(&target).await?;
+        }
+        Ok(())
+    }
+}
+
+fn has(variant: &VariantPlan, fill: StageFill) -> bool {
+    variant.staged.is_some_and(|stage| stage.fill == fill)
+}
+
+async fn tier_bytes(target: &Target) -> Result<u64, RunError> {
+    Ok(target.control.scrape().await?.sum(TIER_WIRE_BYTES, &[]) as u64)
+}
+
+fn stages_of(document: &LoadDocument) -> Vec<(String, f64)> {
     let mut stages_s: Vec<(String, f64)> = STAGES.map(|stage| (stage.to_owned(), 0.0)).into();
-    for version in document.versions {
-        let seconds = version.seconds;
+    for version in &document.versions {
+        let seconds = &version.seconds;
         let all = [
             seconds.read,
             seconds.verify,
@@ -105,38 +276,5 @@ async fn load(context: &LabContext<'_>, target: &Target) -> Result<Timed, RunErr
             *sum += more;
         }
     }
-    Ok(Timed {
-        stages_s,
-        ready_s,
-        first_reply_s,
-    })
-}
-
-/// Starts a server, asks for a first reply, and ends it.
-async fn restart(
-    context: &LabContext<'_>,
-    prepared: &Prepared,
-    running: &Servers,
-    variant: &VariantPlan,
-) -> Result<Timed, RunError> {
-    let began = Instant::now();
-    let server = running.launch(context, prepared, (variant, 0), &format!("{}-restart", variant.label()))?;
-    let ready_s = began.elapsed().as_secs_f64();
-    let target = server.target(context, prepared, variant).await?;
-    let first_reply_s = first_reply(context, &target).await?;
-    let scrape = target.control.scrape().await?;
-    let seconds = |stage: &str| scrape.sum(MODEL_LOAD_SECONDS, &[("model", &context.plan.model), ("stage", stage)]);
-    let stages_s = STAGES.map(|stage| (stage.to_owned(), seconds(stage))).into();
-    drop(server);
-    Ok(Timed {
-        stages_s,
-        ready_s,
-        first_reply_s,
-    })
-}
-
-async fn first_reply(context: &LabContext<'_>, target: &Target) -> Result<f64, RunError> {
-    let began = Instant::now();
-    check_reply(context.plan, target, &context.plan.model).await?;
-    Ok(began.elapsed().as_secs_f64())
+    stages_s
 }

@@ -29,6 +29,7 @@ use crate::store::preamble::Preamble;
 use crate::store::resume::StoppedRun;
 use crate::{environment, page_cache};
 use context::{LabContext, programs};
+use servers::Purpose;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Environment, PageCache, Run, StageState, Variant};
@@ -109,6 +110,8 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     environment.machine_warnings = warnings;
     let mut running = servers::Servers::new(locations);
     let mut targets = Vec::new();
+    // The servers of all fleets by themselves.
+    let mut each = Vec::new();
     let mut variants = Vec::new();
     for variant in &lab.variants {
         if let Some(server) = &variant.target {
@@ -124,7 +127,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
             servers => format!("{servers} servers"),
         };
         eprintln!("starting the {} {what}, {} cache", variant.label(), variant.cache.name);
-        stage::empty(&context, variant)?;
+        stage::empty(&context, variant, Purpose::Loads)?;
         let mut staged = None;
         let servers = running.start(&context, &prepared, variant).await?;
         for target in &servers {
@@ -134,6 +137,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
                 prefill::fill(&plan, target, &interrupt).await?;
             }
         }
+        each.extend(servers.iter().cloned());
         let Some(target) = Target::fleet(servers) else { continue };
         let scrape = target.control.scrape().await?;
         environment::add_server(
@@ -149,7 +153,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     }
     let cold_starts = match (&earlier, &lab.cold_start) {
         (Some(earlier), _) => earlier.run.cold_starts.clone(),
-        (None, Some(plan)) => Box::pin(cold_start::measure(&context, plan, &prepared, &running, &targets)).await?,
+        (None, Some(plan)) => Box::pin(cold_start::measure(&context, plan, &prepared, &running, &each)).await?,
         (None, None) => Vec::new(),
     };
     let dropped = pages_to_drop(&lab, &running)?;

@@ -31,6 +31,35 @@ struct ServerReady {
     grpc_listen: Option<String>,
 }
 
+/// What a server is started for. Those that serve loads run on while others are started for cold starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Loads,
+    ColdStarts,
+}
+
+/// Which server of a variant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) variant: &'a VariantPlan,
+    /// From 0, below the variant's `servers`.
+    pub(super) number: u32,
+    pub(super) purpose: Purpose,
+}
+
+impl Place<'_> {
+    fn log_name(&self) -> String {
+        let mut name = self.variant.file_name();
+        if self.purpose == Purpose::ColdStarts {
+            name += "-restart";
+        }
+        if self.number > 0 {
+            name += &format!("-{}", self.number + 1);
+        }
+        name
+    }
+}
+
 impl Servers {
     /// The origins; servers are added.
     pub(super) fn new(locations: Locations) -> Self {
@@ -54,26 +83,27 @@ impl Servers {
         }
         let mut targets = Vec::new();
         for number in 0..variant.servers {
-            let name = match number {
-                0 => variant.file_name(),
-                number => format!("{}-{}", variant.file_name(), number + 1),
+            let place = Place {
+                variant,
+                number,
+                purpose: Purpose::Loads,
             };
-            let server = self.launch(context, prepared, (variant, number), &name)?;
+            let server = self.launch(context, prepared, &place).await?;
             targets.push(server.target(context, prepared, variant).await?);
             self.servers.push(server.child);
         }
         Ok(targets)
     }
 
-    /// Starts one server of a variant, by its number, that ends when it is dropped; `name` is its log's.
-    pub(super) fn launch(
+    /// Starts a server that ends when it is dropped, and waits until it is ready.
+    pub(super) async fn launch(
         &self,
         context: &LabContext<'_>,
         prepared: &Prepared,
-        (variant, number): (&VariantPlan, u32),
-        name: &str,
+        place: &Place<'_>,
     ) -> Result<Launched, RunError> {
         let LabContext { plan, lab, .. } = context;
+        let variant = place.variant;
         let VariantPlan { tier, cache, .. } = variant;
         let location = self.locations.of(&tier.name);
         let capacity = capacity(prepared, cache);
@@ -91,7 +121,7 @@ impl Servers {
         for pair in &location.set {
             command.arg("--set").arg(format!("tiers.{}.{pair}", tier.name));
         }
-        for pair in around_the_tier(context, variant, number)? {
+        for pair in around_the_tier(context, place)? {
             command.arg("--set").arg(format!("tiers.{}.{pair}", tier.name));
         }
         if !variant.name.is_empty() {
@@ -105,8 +135,12 @@ impl Servers {
         }
         command.envs(location.environment.iter().copied());
         let what = format!("tierlab-server for {} {}", variant.label(), cache.name);
-        let log = lab.work.join("logs").join(format!("{name}.log"));
-        let (child, ready) = Child::start(&what, command, &log, lab.ready_timeout, context.interrupt)?;
+        let log = lab.work.join("logs").join(format!("{}.log", place.log_name()));
+        let child = Child::spawn(&what, command, &log)?;
+        // Servers of a fleet start at the same time.
+        let (limit, interrupt) = (lab.ready_timeout, context.interrupt.clone());
+        let ready = tokio::task::spawn_blocking(move || child.ready(limit, &interrupt)).await;
+        let (child, ready) = ready.map_err(|error| RunError::Child(format!("{what}: {error}")))??;
         Ok(Launched {
             what,
             log,
@@ -198,7 +232,8 @@ fn shared_service(lab: &LabPlan, variant: &VariantPlan) -> PathBuf {
 }
 
 /// What lies around the tier in a server of a variant, as keys of the tier's config.
-fn around_the_tier(context: &LabContext<'_>, variant: &VariantPlan, number: u32) -> Result<Vec<String>, RunError> {
+fn around_the_tier(context: &LabContext<'_>, place: &Place<'_>) -> Result<Vec<String>, RunError> {
+    let &Place { variant, number, .. } = place;
     let mut set = Vec::new();
     if let Some(profile) = &variant.emulated {
         set.push(format!("emulated.profile={profile}"));
@@ -215,7 +250,7 @@ fn around_the_tier(context: &LabContext<'_>, variant: &VariantPlan, number: u32)
         }
     }
     if let Some(stage) = &variant.staged {
-        let folder = stage::folder_of(context.lab, variant, number);
+        let folder = stage::folder_of(context.lab, place);
         set.push(format!("staged.root={}", folder.display()));
         set.push(format!("staged.capacity_bytes={}", stage.capacity_bytes));
     }

@@ -3,6 +3,7 @@
 
 use super::context::LabContext;
 use super::data::Prepared;
+use super::servers::{Place, Purpose};
 use crate::error::RunError;
 use crate::plan::{LabPlan, Plan, VariantPlan};
 use crate::runner::target::{Content, Target};
@@ -28,27 +29,36 @@ const SETTLED_AFTER: Duration = Duration::from_millis(500);
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Where the stages of a variant's servers lie.
-fn folder(lab: &LabPlan, variant: &VariantPlan) -> PathBuf {
-    lab.work.join("stages").join(variant.file_name())
+fn folder(lab: &LabPlan, variant: &VariantPlan, purpose: Purpose) -> PathBuf {
+    let purpose = match purpose {
+        Purpose::Loads => "loads",
+        Purpose::ColdStarts => "cold-starts",
+    };
+    lab.work.join("stages").join(variant.file_name()).join(purpose)
 }
 
 /// Where the stage of one of them lies: each is a host of its own.
-pub(super) fn folder_of(lab: &LabPlan, variant: &VariantPlan, server: u32) -> PathBuf {
-    folder(lab, variant).join(server.to_string())
+pub(super) fn folder_of(lab: &LabPlan, place: &Place<'_>) -> PathBuf {
+    folder(lab, place.variant, place.purpose).join(place.number.to_string())
 }
 
-/// Leaves nothing of earlier runs in a variant's stage.
-pub(super) fn empty(context: &LabContext<'_>, variant: &VariantPlan) -> Result<(), RunError> {
+/// Leaves nothing of earlier runs in a variant's stages.
+pub(super) fn empty(context: &LabContext<'_>, variant: &VariantPlan, purpose: Purpose) -> Result<(), RunError> {
     if variant.staged.is_none() {
         return Ok(());
     }
-    let folder = folder(context.lab, variant);
+    let folder = folder(context.lab, variant, purpose);
     match fs::remove_dir_all(&folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(RunError::io(&folder)(error)),
         _ => {}
     }
-    for server in 0..variant.servers {
-        let folder = folder_of(context.lab, variant, server);
+    for number in 0..variant.servers {
+        let place = Place {
+            variant,
+            number,
+            purpose,
+        };
+        let folder = folder_of(context.lab, &place);
         fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
     }
     Ok(())
@@ -81,7 +91,7 @@ pub(super) async fn prepare(
                 "the stage of variant {} holds {held} bytes after every part of the table was asked for, of {want}; look at \
                  `tierlab_staged_*` of its server's metrics, and whether the disk of {} has room",
                 variant.label(),
-                folder(context.lab, variant).display()
+                folder(context.lab, variant, Purpose::Loads).display()
             )));
         }
     }
@@ -120,7 +130,7 @@ async fn fill(
 }
 
 /// Waits until the stage grows no more, and tells the bytes that it holds.
-async fn settle(target: &Target) -> Result<u64, RunError> {
+pub(super) async fn settle(target: &Target) -> Result<u64, RunError> {
     let ends = Instant::now() + SETTLED_WITHIN;
     let held = || async { Ok::<_, RunError>(target.control.scrape().await?.sum(metrics::STAGED_BYTES, &[]) as u64) };
     let mut before = held().await?;

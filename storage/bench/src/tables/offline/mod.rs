@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let made = |(name, raw)| {
         Ok::<_, anyhow::Error>((
             String::clone(name),
-            Arc::new(Workload::of(name, raw, asked.common.seed)?),
+            Arc::new(Workload::of(&options.plan, name, raw, asked.common.seed)?),
         ))
     };
     let workloads: Workloads = asked.workloads.iter().map(made).collect::<Result<_>>()?;

@@ -48,8 +48,8 @@ pub(super) struct Batch {
 }
 
 impl Workload {
-    pub(super) fn of(name: &str, raw: &RawWorkload, seed: u64) -> Result<Self> {
-        let wrong = |what: String| bad_usage(&format!("workloads.{name}"), &what);
+    pub(super) fn of(plan: &Path, name: &str, raw: &RawWorkload, seed: u64) -> Result<Self> {
+        let wrong = |what: String| bad_usage(&format!("{}: workloads.{name}", plan.display()), &what);
         let (graph, config, header, file) = match (&raw.generate, &raw.model, &raw.table) {
             (Some(kind), ..) => made(kind, raw.rows.unwrap_or(1), seed, &wrong)?,
             (None, Some(model), Some(table)) => brought(model, table, &wrong)?,

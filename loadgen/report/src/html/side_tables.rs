@@ -1,7 +1,7 @@
-//! Closed loops and journeys: tables of their own. In: what they say. Out: sections of the page.
+//! Tables beside the curves. In: what they say. Out: sections of the page.
 
 use super::markup::escape;
-use crate::content::driven::SideTable;
+use crate::content::side_table::SideTable;
 use std::fmt::Write as _;
 
 /// A section for each table.
@@ -13,7 +13,7 @@ fn section(side: &SideTable) -> String {
     let mut out = format!(
         "<section><h2>{}</h2><p class=\"soft\">{}.</p><div class=\"scroll\"><table><thead><tr>",
         escape(side.title),
-        escape(side.intro)
+        escape(&side.intro)
     );
     let class = |is_figure: bool| if is_figure { " class=\"n\"" } else { "" };
     for (name, is_figure) in &side.columns {
@@ -27,7 +27,11 @@ fn section(side: &SideTable) -> String {
         }
         out += "</tr>";
     }
-    out += "</tbody></table></div><ul class=\"findings\">";
+    out += "</tbody></table></div>";
+    if side.notes.is_empty() {
+        return out + "</section>\n";
+    }
+    out += "<ul class=\"findings\">";
     for note in &side.notes {
         let _ = write!(out, "<li>{}.</li>", escape(note));
     }
