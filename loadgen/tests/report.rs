@@ -2,6 +2,7 @@
 //!
 //! With `TIERLAB_REPORT_TO=DIR` the result folder is left there, to be looked at in a browser.
 
+mod fleets;
 mod synthetic;
 
 use hdrhistogram::Histogram;

@@ -509,6 +509,7 @@ mod tests {
                 protocol: Protocol::Http,
                 keys: &KeyDistribution::Uniform,
                 batch_sizes: &[1],
+                fleet: None,
             },
         )
     }

@@ -78,6 +78,7 @@ fn variants() -> Vec<Variant> {
         cache_share,
         price: None,
         instance: None,
+        servers: 1,
         set: Vec::new(),
     };
     vec![

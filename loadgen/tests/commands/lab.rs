@@ -260,7 +260,7 @@ fn cold_starts_and_dropped_page_caches_are_measured_and_named() {
     }
     let csv = fs::read_to_string(place.path("results/cold/cold_starts.csv")).unwrap();
     assert_eq!(csv.lines().count(), 9, "{csv}");
-    assert!(ended.stdout.contains("cold starts, medians"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("Cold starts, medians"), "{}", ended.stdout);
     let origin = run_json["environment"]["origins"]["s3"].as_str().unwrap();
     assert!(
         origin.contains("page cache dropped before each step of: cold"),
@@ -275,5 +275,59 @@ fn cold_starts_and_dropped_page_caches_are_measured_and_named() {
         6,
         "{calls}"
     );
+    nobody_is_left(&place);
+}
+
+#[test]
+fn the_servers_of_a_fleet_share_an_emulated_service_and_start_together() {
+    let fleet = "[fleet]\nservers = [1, 2]\nrequests_per_s = 100\n[[variant]]\nname = \"a\"\ntier = \"nvme\"\nemulated = \"s3-standard\"\n\
+        staged = \"empty\"\n";
+    let cold = "[lab.cold_start]\nrepeats = 2\nways = [\"restart\"]\njitter_s = [0, 0.2]\n";
+    let place = lab_place(&format!("{PLAN}{fleet}{LAB}{cold}"));
+    let ended = run(lab(&place, "fleet"));
+    succeeds(&ended);
+    let run_json = read_json(&place.path("results/fleet/run.json"));
+    let servers: Vec<u64> = run_json["variants"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|variant| variant["servers"].as_u64().unwrap_or(1))
+        .collect();
+    assert_eq!(servers, [1, 2]);
+    // One server has nobody to start apart from.
+    let starts: Vec<(u64, f64)> = run_json["cold_starts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|start| (start["servers"].as_u64().unwrap(), start["jitter_s"].as_f64().unwrap()))
+        .collect();
+    let once = [(1, 0.0), (2, 0.0), (2, 0.2)];
+    assert_eq!(starts, [once, once].concat());
+    assert!(ended.stdout.contains("Fleets"), "{}", ended.stdout);
+
+    let calls = calls(&place);
+    let started: Vec<&str> = calls.lines().filter(|line| line.starts_with("server")).collect();
+    // For the loads 1 + 2, and in each of two repeats 1 + 2 + 2.
+    assert_eq!(started.len(), 13, "{calls}");
+    assert!(
+        started.iter().all(|line| line.contains("emulated.requests_per_s=100")),
+        "{calls}"
+    );
+    let of_two: Vec<&&str> = started
+        .iter()
+        .filter(|line| line.contains("telemetry.variant=a-2-servers"))
+        .collect();
+    assert_eq!(of_two.len(), 10);
+    let service = place.path("work/services/a-2-servers");
+    let shared = format!("emulated.shared={}", service.display());
+    assert!(of_two.iter().all(|line| line.contains(&shared)), "{calls}");
+    // A stage for each server, and others for those that are started beside the ones that run.
+    for stage in ["loads/0", "loads/1", "cold-starts/0", "cold-starts/1"] {
+        let folder = place.path(&format!("work/stages/a-2-servers/{stage}"));
+        assert!(
+            calls.contains(&format!("staged.root={}", folder.display())),
+            "{stage}: {calls}"
+        );
+    }
     nobody_is_left(&place);
 }

@@ -165,6 +165,7 @@ fn pricing() -> Pricing {
         usd_per_request: BTreeMap::from([("s3".to_owned(), 4e-7)]),
         usd_per_byte: BTreeMap::from([("nfs".to_owned(), 2.8e-11)]),
         terms_by_variant: BTreeMap::new(),
+        servers_by_variant: BTreeMap::new(),
         priced: None,
         sources: vec![
             "imaginary.xlarge: $0.2/h, Nobody, as of 2026-11, https://example.org/price?a=1&b=2".to_owned(),

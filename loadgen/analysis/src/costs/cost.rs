@@ -208,6 +208,7 @@ mod tests {
             usd_per_request: by("s3", 4e-7),
             usd_per_byte: by("s3", 1e-9),
             terms_by_variant: BTreeMap::new(),
+            servers_by_variant: BTreeMap::new(),
             priced: None,
             sources: Vec::new(),
         }
@@ -245,6 +246,22 @@ mod tests {
         assert_eq!(with.parts[1].0, "cache memory");
         assert!((with.parts[0].1 - 0.08).abs() < 1e-12 && (with.parts[1].1 - 0.02).abs() < 1e-12);
         assert!((with.usd_per_10k.value - 0.148_96).abs() < 1e-12);
+    }
+
+    #[test]
+    fn every_server_of_a_fleet_is_paid_for() {
+        let mut pricing = pricing();
+        pricing.servers_by_variant = BTreeMap::from([("s3".to_owned(), 4)]);
+        let mut server = delta();
+        // Of all four together: 0.72 of $14.4 an hour are a twentieth.
+        server.as_mut().unwrap().cache_capacity_bytes = 2.0 * BYTES_PER_GIB;
+        let fleet = cost(&factors("s3", 1), &[repeat(100.0, server)], &rate(100.0), &pricing).unwrap();
+        assert!((fleet.parts[0].1 - 0.38).abs() < 1e-12 && (fleet.parts[1].1 - 0.02).abs() < 1e-12);
+        let asked = fleet.parts.iter().find(|(name, _)| name == "storage requests").unwrap();
+        assert!(
+            (asked.1 - 0.008).abs() < 1e-12,
+            "requests are counted, whoever made them"
+        );
     }
 
     #[test]

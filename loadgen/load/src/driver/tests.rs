@@ -12,6 +12,7 @@ use nix::sys::socket::{self, MsgFlags};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use tierlab_analysis::record::Sample;
 use tierlab_analysis::record::{Failure, Outcome};
@@ -109,6 +110,79 @@ async fn every_reply_is_read_and_its_timings_with_it() {
     let samples = samples(step(server(|stream, _| stream.write_all(REPLY).is_ok()), 8)).await;
     assert!(all(&samples, Outcome::Ok), "{samples:?}");
     assert!(samples.iter().all(|sample| sample.timings.is_some()));
+}
+
+/// A server that counts its requests.
+fn counting() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let counted = Arc::<AtomicUsize>::default();
+    let count = counted.clone();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let count = count.clone();
+            thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                while read_request(&mut reader).is_some() {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    if stream.write_all(REPLY).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, counted)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_servers_of_a_fleet_take_turns() {
+    let servers = [counting(), counting(), counting()];
+    let fleet = Step {
+        routes: servers
+            .iter()
+            .map(|(address, _)| Route::Http(format!("http://{address}/v2/models/m/infer").parse().unwrap()))
+            .collect(),
+        ..step(servers[0].0, 8)
+    };
+    let samples = samples(fleet).await;
+    assert!(all(&samples, Outcome::Ok), "{samples:?}");
+    for (number, (_, counted)) in servers.iter().enumerate() {
+        let expected = samples.len().div_ceil(3) - usize::from(number >= samples.len() % 3 && samples.len() % 3 > 0);
+        assert_eq!(
+            counted.load(Ordering::Relaxed),
+            expected,
+            "server {number} of {}",
+            samples.len()
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_a_fleet_that_is_gone_fails_its_turns_alone() {
+    let (address, counted) = counting();
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let route = |address| Route::Http(format!("http://{address}/v2/models/m/infer").parse().unwrap());
+    let fleet = Step {
+        routes: vec![route(address), route(gone)],
+        ..step(address, 8)
+    };
+    let samples = samples(fleet).await;
+    let failed = samples.iter().filter(|sample| !sample.is_ok()).count();
+    assert_eq!(
+        (failed, counted.load(Ordering::Relaxed)),
+        (samples.len() / 2, samples.len().div_ceil(2))
+    );
+}
+
+#[tokio::test]
+async fn a_step_without_a_server_is_refused() {
+    let nobody = Step {
+        routes: Vec::new(),
+        ..step(SocketAddr::from(([127, 0, 0, 1], 9)), 1)
+    };
+    let refused = run(nobody, &Interrupt::never()).await.unwrap_err();
+    assert!(matches!(refused, DriverError::NoServer), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,7 +11,7 @@ use tierlab_analysis::record::{Point, Run, Summary, Verdict};
 
 /// What the figures are.
 const INTRO: &str = "highest: the highest rate of all servers together, as the curve's own table has it. p99: of all requests, at the same \
-                     rate for every number of servers, the highest that is valid for all of them. asked of the tier: its requests per \
+                     rate for every number of servers, the highest at which it is known for all of them. asked of the tier: its requests per \
                      second at the highest rate. All servers run on this machine and share its cores";
 
 /// Rates that differ by less are taken to be the same.
@@ -112,11 +112,16 @@ fn at<'a>(curve: &Curve<'a>, rps: f64) -> Option<&'a Point> {
         .find(|point| point.factors.offered_rps == rps)
 }
 
-/// The highest rate at which every number of servers has a valid point.
+/// The highest rate at which the p99 of every number of servers is known, at a valid point.
 fn common_rate(sizes: &[Size<'_>]) -> Option<f64> {
+    let has_p99 = |size: &Size<'_>, rps| {
+        at(size.curve, rps)
+            .and_then(summary)
+            .is_some_and(|of| of.p99_us.is_some())
+    };
     let rates = sizes[0].curve.points.iter().map(|point| point.factors.offered_rps);
     rates
-        .filter(|&rps| sizes.iter().all(|size| at(size.curve, rps).is_some()))
+        .filter(|&rps| sizes.iter().all(|size| has_p99(size, rps)))
         .max_by(f64::total_cmp)
 }
 
