@@ -9,7 +9,7 @@ use crate::content::costs::{Costs, SIDE_BY_SIDE};
 use crate::content::figures::{Cell, meets};
 use crate::content::group::Group;
 use crate::content::point_row::PointRow;
-use crate::content::side_table::SideTable;
+use crate::content::side_tables::SideTable;
 use crate::content::words;
 use crate::units::{NONE, dollars, dollars_interval, latency_interval, percent, rate, thousands};
 use std::fmt::Write as _;

@@ -9,7 +9,7 @@ use crate::content::figures::{Cell, meets};
 use crate::content::group::Group;
 use crate::content::point_row::PointRow;
 use crate::content::reach::REACH;
-use crate::content::side_table::SideTable;
+use crate::content::side_tables::SideTable;
 use crate::text_style::STYLE;
 use crate::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
 use comfy_table::{CellAlignment, ContentArrangement, Table};

@@ -2,8 +2,8 @@
 
 use super::check::{below, within};
 use super::overlays::overlays;
-use super::raw::{RawColdStart, RawData, RawFleet, RawLab};
-use super::storage::{CacheState, Origin, TierPlan};
+use super::raw::{RawColdStart, RawData, RawLab};
+use super::storage::{CacheState, Origin, RawFleet, TierPlan};
 use super::variant::{self, RawVariant, VariantPlan};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -66,21 +66,7 @@ pub(super) struct RawPlan {
     pub(super) lab: Option<RawLab>,
     /// How many servers share a tier, and what it grants all of them.
     #[serde(default)]
-    pub(super) fleet: Option<RawFleet>,
-}
-
-/// `[fleet]`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawFleet {
-    /// Numbers of servers: every variant is measured with each of them.
-    pub(super) servers: Vec<u32>,
-    /// Requests per second that an emulated service grants all servers together, in the place of its profile's.
-    #[serde(default)]
-    pub(super) requests_per_s: Option<u32>,
-    /// Likewise bytes per second.
-    #[serde(default)]
-    pub(super) bytes_per_s: Option<u64>,
+    pub(super) fleet: Option<super::storage::RawFleet>,
 }
 
 /// `[keys]`.

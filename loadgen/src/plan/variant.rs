@@ -3,8 +3,7 @@
 
 use super::check::within;
 use super::overlays::overlays;
-use super::raw::RawFleet;
-use super::storage::{CacheState, Origin, TierPlan};
+use super::storage::{CacheState, Origin, RawFleet, TierPlan};
 use super::target::{self, RawTarget, TargetPlan};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -20,8 +19,6 @@ use tierlab_load::wire::Protocol;
 const STAGED_BYTES: u64 = 1 << 30;
 /// More variants are a mistake in the factors.
 const MOST: usize = 64;
-/// Servers of a fleet on one machine.
-const MOST_SERVERS: u32 = 64;
 
 /// The tier of a server that has none, or does not say.
 pub const NO_TIER: &str = "none";
@@ -264,7 +261,7 @@ fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<Vari
                                 price: raw.price.clone(),
                                 instance: instance.value.clone(),
                                 servers: servers.value.unwrap_or(1),
-                                shared: shared_limits(known.fleet),
+                                shared: known.fleet.map_or_else(Vec::new, RawFleet::shared_limits),
                                 set: set.clone(),
                                 target: target.clone(),
                             });
@@ -282,35 +279,14 @@ fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<Vari
 
 /// A server that runs already is one.
 fn fleet_sizes(is_running: bool, known: &Known<'_>) -> Result<Vec<Level<u32>>, String> {
-    let one = Level {
-        value: None,
-        suffix: String::new(),
-    };
     let Some(fleet) = known.fleet.filter(|_| !is_running) else {
-        return Ok(vec![one]);
+        return levels("", None);
     };
-    if fleet.servers.is_empty() {
-        return Err("`fleet.servers` is an empty list".into());
-    }
-    let mut sizes: Vec<Level<u32>> = Vec::new();
-    for &servers in &fleet.servers {
-        within("fleet.servers", f64::from(servers), 1.0, f64::from(MOST_SERVERS))?;
-        if sizes.iter().any(|size| size.value == Some(servers)) {
-            return Err(format!("`fleet.servers`: {servers} stands twice"));
-        }
-        sizes.push(Level {
-            value: Some(servers),
-            suffix: format!("-{servers}-server{}", if servers == 1 { "" } else { "s" }),
-        });
-    }
-    Ok(sizes)
-}
-
-fn shared_limits(fleet: Option<&RawFleet>) -> Vec<String> {
-    let Some(fleet) = fleet else { return Vec::new() };
-    let requests = fleet.requests_per_s.map(|rate| format!("requests_per_s={rate}"));
-    let bytes = fleet.bytes_per_s.map(|rate| format!("service_bytes_per_s={rate}"));
-    requests.into_iter().chain(bytes).collect()
+    let level = |&servers: &u32| Level {
+        value: Some(servers),
+        suffix: format!("-{servers}-server{}", if servers == 1 { "" } else { "s" }),
+    };
+    Ok(fleet.sizes()?.iter().map(level).collect())
 }
 
 /// A profile's name as it is; the file of a recorded one from the plan's folder.

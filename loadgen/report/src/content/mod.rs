@@ -5,19 +5,16 @@
 //! - `best`, `percentiles`: which point and which percentile stand for a curve
 //! - `requests`: what was sent, for the heading
 //! - `words`, `reach`, `costs`, `cautions`, `agents`, `instrument`: sentences; `gpus`: a table
-//! - `side_table`: the tables beside the curves, of `cold_starts`, `driven` and `fleet`
+//! - `side_tables`: the tables beside the curves, of cold starts, closed loops, journeys and fleets
 
 mod agents;
 pub(crate) mod answer;
 mod answer_sentence;
 pub(crate) mod best;
 mod cautions;
-mod cold_starts;
 pub(crate) mod costs;
 mod counters;
-mod driven;
 pub(crate) mod figures;
-mod fleet;
 pub(crate) mod gpus;
 pub(crate) mod group;
 pub(crate) mod instrument;
@@ -26,7 +23,7 @@ pub(crate) mod point_row;
 pub(crate) mod reach;
 pub(crate) mod report;
 pub(crate) mod requests;
-pub(crate) mod side_table;
+pub(crate) mod side_tables;
 pub(crate) mod words;
 
 pub(crate) use report::Report;

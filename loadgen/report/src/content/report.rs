@@ -6,7 +6,7 @@ use super::gpus::{self, GpuRow};
 use super::group::Group;
 use super::instrument::Instrument;
 use super::point_row::PointRow;
-use super::side_table::{SideTable, side_tables};
+use super::side_tables::{SideTable, side_tables};
 use super::{percentiles, reach, requests, words};
 use crate::units::bytes;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Tables beside the curves. In: what they say. Out: sections of the page.
 
 use super::markup::escape;
-use crate::content::side_table::SideTable;
+use crate::content::side_tables::SideTable;
 use std::fmt::Write as _;
 
 /// A section for each table.

@@ -3,7 +3,8 @@
 
 use super::context::LabContext;
 use super::data::Prepared;
-use super::servers::{Launched, Place, Purpose, Servers};
+use super::place::{Place, Purpose};
+use super::servers::{Launched, Servers};
 use super::stage;
 use crate::error::RunError;
 use crate::page_cache;

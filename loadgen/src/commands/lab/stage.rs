@@ -3,7 +3,7 @@
 
 use super::context::LabContext;
 use super::data::Prepared;
-use super::servers::{Place, Purpose};
+use super::place::{Place, Purpose};
 use crate::error::RunError;
 use crate::plan::{LabPlan, Plan, VariantPlan};
 use crate::runner::target::{Content, Target};

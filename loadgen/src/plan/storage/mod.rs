@@ -2,9 +2,11 @@
 //! [`super::lab`] and the variants check.
 
 mod cache_state;
+mod fleet;
 mod origin;
 mod tier;
 
 pub use cache_state::CacheState;
+pub(super) use fleet::RawFleet;
 pub use origin::Origin;
 pub use tier::TierPlan;

@@ -4,7 +4,7 @@
 //! - `caching/`: caches over it
 //! - `offline/`: all of it streamed through a model
 //! - `plan`: what their plans share
-//! - `run`: what their runs share: tiers opened and cleared, what is kept, the files
+//! - `run`, `ran`: what their runs share: tiers opened and cleared, the files; what is kept
 //! - `sitting`: a tier with tables laid out on it, for as long as they are measured
 //! - `page/`: what a run is shown as, once, and its three renderers
 //! - `price_file`: what reading costs
@@ -17,5 +17,6 @@ pub(crate) mod offline;
 mod page;
 mod plan;
 mod price_file;
+mod ran;
 mod run;
 mod sitting;

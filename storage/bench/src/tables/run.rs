@@ -2,6 +2,7 @@
 
 use super::page::Page;
 use super::plan::Common;
+use super::ran::Ran;
 use super::sitting::Sitting;
 use crate::machine::Environment;
 use crate::report::write_files;
@@ -10,19 +11,6 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// What is kept of every run.
-#[derive(Debug, Serialize)]
-pub(super) struct Ran {
-    schema_version: u32,
-    pub(super) name: String,
-    pub(super) interrupted: bool,
-    pub(super) environment: Environment,
-    /// What each tier says of itself.
-    pub(super) tiers: BTreeMap<String, Vec<String>>,
-    pub(super) repeats: u32,
-    pub(super) plan: String,
-}
 
 /// Tiers by name.
 pub(super) type Sittings = BTreeMap<String, Sitting>;

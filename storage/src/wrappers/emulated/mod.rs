@@ -11,6 +11,7 @@
 mod config;
 mod fault;
 mod latency;
+mod mapped;
 mod model;
 mod recorded;
 mod replay;

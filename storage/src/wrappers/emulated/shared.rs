@@ -4,36 +4,23 @@
 //! The file lies in every process' memory, as two moments of the machine's monotonic clock: until when requests are granted, and until when bytes
 //! are. A turn is one atomic exchange, so that a process which is stopped in the middle holds up nobody.
 
+use super::mapped::Mapped;
 use crate::error::{ErrorKind, StorageError};
-use nix::errno::Errno;
+use nix::time::{ClockId, clock_gettime};
 use std::fs::File;
-use std::os::fd::AsRawFd as _;
+use std::io;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A moment so far ahead is of another boot of the machine, whose clock began anew.
 const OF_ANOTHER_BOOT: Duration = Duration::from_secs(600);
-const FILE_BYTES: u64 = size_of::<Moments>() as u64;
-
-/// In nanoseconds of the monotonic clock.
-#[repr(C)]
-struct Moments {
-    requests: AtomicU64,
-    bytes: AtomicU64,
-}
 
 /// The moments of a service, and when this client opened it.
 pub(super) struct Shared {
-    moments: NonNull<Moments>,
+    mapped: Mapped,
     opened_ns: u64,
 }
-
-// SAFETY: what it points to is atomics alone, mapped until this is dropped.
-unsafe impl Send for Shared {}
-// SAFETY: as above.
-unsafe impl Sync for Shared {}
 
 impl Shared {
     /// Opens the file, or makes it. Times that are asked for later count from now.
@@ -41,7 +28,7 @@ impl Shared {
     /// # Errors
     /// A file that cannot be made, or mapped.
     pub(super) fn open(path: &Path) -> Result<Self, StorageError> {
-        let wrong = |what: &str, error: &std::io::Error| {
+        let wrong = |what: &str, error: &io::Error| {
             let detail = format!("{}: cannot be {what}: {error}", path.display());
             StorageError::new(ErrorKind::Invalid, "emulated.shared", detail)
         };
@@ -52,39 +39,20 @@ impl Shared {
             .truncate(false)
             .open(path);
         let file = file.map_err(|e| wrong("opened", &e))?;
-        let len = file.metadata().map_err(|e| wrong("read", &e))?.len();
-        if len < FILE_BYTES {
-            file.set_len(FILE_BYTES).map_err(|e| wrong("made longer", &e))?;
-        }
-        // SAFETY: a new mapping of a file that is at least as long; nobody here makes it shorter.
-        let mapped = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                size_of::<Moments>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        let moments = match NonNull::new(mapped.cast::<Moments>()) {
-            Some(moments) if mapped != libc::MAP_FAILED => moments,
-            _ => return Err(wrong("mapped", &std::io::Error::last_os_error())),
-        };
         Ok(Self {
-            moments,
-            opened_ns: now_ns().map_err(|e| wrong("timed", &std::io::Error::from(e)))?,
+            mapped: Mapped::of(&file).map_err(|e| wrong("mapped", &e))?,
+            opened_ns: now_ns().map_err(|e| wrong("timed", &e))?,
         })
     }
 
     /// When the turn of a request begins that arrives at `now` and takes up `cost`. Both count from the opening, as what is answered does.
     pub(super) fn request(&self, now: Duration, cost: Duration) -> Duration {
-        self.turn(&self.moments().requests, now, cost)
+        self.turn(&self.mapped.moments().requests, now, cost)
     }
 
     /// Likewise of bytes.
     pub(super) fn bytes(&self, now: Duration, cost: Duration) -> Duration {
-        self.turn(&self.moments().bytes, now, cost)
+        self.turn(&self.mapped.moments().bytes, now, cost)
     }
 
     fn turn(&self, until: &AtomicU64, now: Duration, cost: Duration) -> Duration {
@@ -99,28 +67,12 @@ impl Shared {
         let begin_ns = begins(before.unwrap_or_else(|before| before));
         Duration::from_nanos(begin_ns - self.opened_ns)
     }
-
-    fn moments(&self) -> &Moments {
-        // SAFETY: mapped by `open`, for as long as this lives.
-        unsafe { self.moments.as_ref() }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `open`, and nobody has it any more.
-        unsafe {
-            libc::munmap(self.moments.as_ptr().cast(), size_of::<Moments>());
-        }
-    }
 }
 
 /// The machine's monotonic clock, the same for every process.
-fn now_ns() -> Result<u64, Errno> {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: it writes where it is told to.
-    Errno::result(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) })?;
-    Ok(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+fn now_ns() -> io::Result<u64> {
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
+    Ok(time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs())
 }
 
 #[cfg(test)]
@@ -174,7 +126,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("service");
         let shared = Shared::open(&file).unwrap();
-        shared.moments().requests.store(u64::MAX / 2, Ordering::Release);
+        shared.mapped.moments().requests.store(u64::MAX / 2, Ordering::Release);
         assert_eq!(shared.request(ms(3), ms(10)), ms(3));
         assert_eq!(shared.request(ms(3), ms(10)), ms(13));
     }

@@ -2,7 +2,7 @@
 
 use super::price::Prices;
 use super::statements::{Computed, Statement};
-use crate::tables::run::Ran;
+use crate::tables::ran::Ran;
 use serde::Serialize;
 
 /// All that is kept of a run.

@@ -1,7 +1,7 @@
 //! `run.json` of a comparison of layouts.
 
 use super::statements::Statement;
-use crate::tables::run::Ran;
+use crate::tables::ran::Ran;
 use serde::Serialize;
 
 /// All that is kept of a run.

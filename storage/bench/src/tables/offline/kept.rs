@@ -2,7 +2,7 @@
 
 use super::price::Prices;
 use super::statements::Statement;
-use crate::tables::run::Ran;
+use crate::tables::ran::Ran;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@ mod html;
 mod markdown;
 mod text;
 
-use super::run::Ran;
+use super::ran::Ran;
 
 /// All that is shown.
 pub(super) struct Page<'a> {

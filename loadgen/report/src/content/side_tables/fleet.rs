@@ -1,9 +1,9 @@
 //! Fleets side by side: how latency, the highest rate and what an inference costs go with the number of servers that share a tier. In: a run.
 //! Out: a table, and in sentences where more servers bring nothing any more.
 
-use super::best::{Best, best};
 use super::side_table::{self, SideTable};
-use super::words;
+use crate::content::best::{Best, best};
+use crate::content::words;
 use crate::units::{dollars_interval, latency_interval, rate, thousands};
 use std::collections::BTreeMap;
 use tierlab_analysis::curves::Curve;

@@ -3,7 +3,7 @@
 //! In: a summarised run. Out: tables with what to know of them in words. Knows nothing of markup.
 
 use super::side_table::{self, Column, SideTable};
-use super::words;
+use crate::content::words;
 use crate::units::{NONE, latency, latency_interval, percent, rate, thousands};
 use tierlab_analysis::record::{Driven, GooseFigures, Point, Repeat, Run, Summary};
 use tierlab_analysis::validity::closed_loop;

@@ -2,7 +2,7 @@
 //! starting together costs, and what spreading the starts brings.
 
 use super::side_table::{SideTable, figures, words};
-use super::words::{variant, without_servers};
+use crate::content::words::{variant, without_servers};
 use crate::units::{digits3, latency_interval};
 use tierlab_analysis::record::{ColdStart, ColdWay, Interval, PageCache, Run};
 use tierlab_analysis::statistics::sections::{OUTSIDE, Pairing, mean_interval, of_means};

@@ -1,9 +1,7 @@
-//! Tables beside the curves: what is no latency over a rate. In: a run. Out: the tables that it has, each with what to know of it in
-//! words. Knows nothing of markup.
+//! The shape of the tables beside the curves, of what is no latency over a rate: each with what to know of it in words. Knows nothing of
+//! runs, nor of markup.
 
-use super::{cold_starts, driven, fleet};
 use std::borrow::Cow;
-use tierlab_analysis::record::Run;
 
 /// A column: its name, and whether it holds figures.
 pub(crate) type Column = (Cow<'static, str>, bool);
@@ -20,19 +18,6 @@ pub(crate) struct SideTable {
     pub(crate) rows: Vec<Vec<String>>,
     /// What else there is to say, a sentence each without the full stop.
     pub(crate) notes: Vec<String>,
-}
-
-/// All that a run has.
-pub(crate) fn side_tables(run: &Run) -> Vec<SideTable> {
-    [
-        cold_starts::table(run),
-        driven::closed_loops(run),
-        driven::journeys(run),
-        fleet::table(run),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
 }
 
 /// A column of words.
