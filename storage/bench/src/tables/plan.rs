@@ -86,7 +86,12 @@ pub(super) fn check_counts(counts: &[(&str, u64, u64)]) -> Result<(), String> {
 }
 
 /// Whether a key is in its range.
-pub(super) fn check_within<T: PartialOrd + Display>(key: &str, value: T, least: T, most: T) -> Result<(), String> {
+pub(super) fn check_within<T: PartialOrd + Display + Copy>(
+    key: &str,
+    value: T,
+    least: T,
+    most: T,
+) -> Result<(), String> {
     match (&least..=&most).contains(&&value) {
         true => Ok(()),
         false => Err(format!("{key}: from {least} to {most}, not {value}")),
