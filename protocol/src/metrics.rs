@@ -93,6 +93,8 @@ pub const CACHE_CAPACITY_BYTES: &str = "tierlab_cache_capacity_bytes";
 pub const STAGED_HITS: &str = "tierlab_staged_hits_total";
 /// Blocks that the stage had not, by `tier`.
 pub const STAGED_MISSES: &str = "tierlab_staged_misses_total";
+/// Of the blocks that a stage had not, those that another process of the machine had, by `tier`.
+pub const STAGED_NEIGHBOURS: &str = "tierlab_staged_neighbour_blocks_total";
 /// Blocks written to the stage, by `tier`.
 pub const STAGED_WRITTEN: &str = "tierlab_staged_written_blocks_total";
 /// Blocks that left the stage for others, by `tier`.

@@ -373,6 +373,10 @@ fn nonsense_fleets_are_refused_by_key() {
         (variant("[fleet]\nservers = [65]\n"), "`fleet.servers`"),
         (variant("[fleet]\nservers = [2, 2]\n"), "2 stands twice"),
         (variant("[fleet]\nserver = [2]\n"), "server"),
+        (
+            variant("").replace("tier = \"s3\"", "tier = \"s3\"\nstaged = \"shared\""),
+            "`variant[0].staged`",
+        ),
         (format!("{HEAD}{FLEET}{LOAD}"), "no `[lab]`"),
         (format!("{HEAD}{FLEET}{LOAD}{LAB}"), "`[[variant]]`"),
         (

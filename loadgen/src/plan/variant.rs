@@ -79,6 +79,8 @@ impl VariantPlan {
 pub struct Stage {
     /// What it holds when measuring begins.
     pub fill: StageFill,
+    /// Whether all servers of a fleet share it, as processes of one host do; else each is a host of its own.
+    pub is_shared: bool,
     /// Bytes that it may hold.
     pub capacity_bytes: u64,
 }
@@ -129,6 +131,8 @@ enum RawStaged {
     None,
     Empty,
     Filled,
+    /// Empty, and one of all servers of a fleet.
+    Shared,
 }
 
 impl Display for RawStaged {
@@ -137,6 +141,7 @@ impl Display for RawStaged {
             Self::None => "unstaged",
             Self::Empty => "stage-empty",
             Self::Filled => "stage-filled",
+            Self::Shared => "stage-shared",
         })
     }
 }
@@ -394,20 +399,30 @@ fn cache_state(at: &str, name: Option<&str>, known: &Known<'_>) -> Result<CacheS
 const fn stage(staged: Option<RawStaged>, bytes: Option<u64>) -> Option<Stage> {
     let fill = match staged {
         None | Some(RawStaged::None) => return None,
-        Some(RawStaged::Empty) => StageFill::Empty,
+        Some(RawStaged::Empty | RawStaged::Shared) => StageFill::Empty,
         Some(RawStaged::Filled) => StageFill::Filled,
     };
     let capacity_bytes = match bytes {
         Some(bytes) => bytes,
         None => STAGED_BYTES,
     };
-    Some(Stage { fill, capacity_bytes })
+    Some(Stage {
+        fill,
+        is_shared: matches!(staged, Some(RawStaged::Shared)),
+        capacity_bytes,
+    })
 }
 
 /// Refuses what contradicts itself, by the variant's name.
 fn check(variant: &VariantPlan, raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<(), String> {
     let name = &variant.name;
     let at = |key: &str| format!("variant[{index}].{key}");
+    if variant.staged.is_some_and(|stage| stage.is_shared) && known.fleet.is_none() {
+        return Err(format!(
+            "`{}` = \"shared\": one stage of several servers, and there is no `[fleet]` of them",
+            at("staged")
+        ));
+    }
     if !is_plain_name(name) {
         return Err(format!(
             "`{}` = `{name}` is no plain name (letters, digits, `.`, `_`, `-`)",

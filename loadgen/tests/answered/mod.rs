@@ -89,6 +89,7 @@ fn variants() -> Vec<Variant> {
             emulated: Some("s3-standard-2025".to_owned()),
             staged: Some(StageState {
                 prepared: StageFill::Empty,
+                is_shared: false,
                 held_bytes: 0,
                 capacity_bytes: 1 << 30,
             }),

@@ -331,3 +331,22 @@ fn the_servers_of_a_fleet_share_an_emulated_service_and_start_together() {
     }
     nobody_is_left(&place);
 }
+
+#[test]
+fn a_stage_that_is_shared_is_one_folder_of_all_servers() {
+    let fleet = "[fleet]\nservers = [2]\n[[variant]]\nname = \"a\"\ntier = \"nvme\"\nstaged = [\"none\", \"shared\"]\n";
+    let place = lab_place(&format!("{PLAN}{fleet}{LAB}"));
+    succeeds(&run(lab(&place, "shared")));
+    let calls = calls(&place);
+    let folder = place.path("work/stages/a-stage-shared-2-servers/loads/0");
+    let sharing: Vec<&str> = calls
+        .lines()
+        .filter(|line| line.contains("tiers.nvme.staged.shared=true"))
+        .collect();
+    assert_eq!(sharing.len(), 2, "{calls}");
+    let root = format!("staged.root={} ", folder.display());
+    assert!(sharing.iter().all(|line| line.contains(&root)), "{calls}");
+    let run_json = read_json(&place.path("results/shared/run.json"));
+    assert_eq!(run_json["variants"][1]["staged"]["is_shared"], true);
+    nobody_is_left(&place);
+}

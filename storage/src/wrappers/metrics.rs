@@ -68,6 +68,7 @@ struct CacheFamilies {
 struct StagedFamilies {
     hits: IntCounterVec,
     misses: IntCounterVec,
+    neighbours: IntCounterVec,
     written: IntCounterVec,
     evicted: IntCounterVec,
     torn: IntCounterVec,
@@ -176,6 +177,7 @@ impl StorageMetrics {
         StagedMetrics {
             hits: of.hits.with_label_values(&[tier]),
             misses: of.misses.with_label_values(&[tier]),
+            neighbours: of.neighbours.with_label_values(&[tier]),
             written: of.written.with_label_values(&[tier]),
             evicted: of.evicted.with_label_values(&[tier]),
             torn: of.torn.with_label_values(&[tier]),
@@ -239,11 +241,13 @@ impl CacheFamilies {
 impl StagedFamilies {
     fn register(on: &Registrar<'_>) -> prometheus::Result<Self> {
         let of = ["tier"];
+        let neighbours = "Of the blocks that the stage had not, those that another process had.";
         let torn = "Staged blocks that failed their checksum or could not be read, and came from the tier instead.";
         let skipped = "Blocks not staged: too many were waiting, or a write had just failed.";
         Ok(Self {
             hits: on.counter(names::STAGED_HITS, "Blocks read from the stage.", &of)?,
             misses: on.counter(names::STAGED_MISSES, "Blocks that the stage had not.", &of)?,
+            neighbours: on.counter(names::STAGED_NEIGHBOURS, neighbours, &of)?,
             written: on.counter(names::STAGED_WRITTEN, "Blocks written to the stage.", &of)?,
             evicted: on.counter(names::STAGED_EVICTED, "Blocks that left the stage for others.", &of)?,
             torn: on.counter(names::STAGED_TORN, torn, &of)?,
@@ -302,6 +306,7 @@ pub struct CacheMetrics {
 pub struct StagedMetrics {
     pub(super) hits: IntCounter,
     pub(super) misses: IntCounter,
+    pub(super) neighbours: IntCounter,
     pub(super) written: IntCounter,
     pub(super) evicted: IntCounter,
     pub(super) torn: IntCounter,

@@ -225,6 +225,9 @@ fn around_the_tier(context: &LabContext<'_>, place: &Place<'_>) -> Result<Vec<St
         let folder = stage::folder_of(context.lab, place);
         set.push(format!("staged.root={}", folder.display()));
         set.push(format!("staged.capacity_bytes={}", stage.capacity_bytes));
+        if stage.is_shared {
+            set.push("staged.shared=true".to_owned());
+        }
     }
     Ok(set)
 }

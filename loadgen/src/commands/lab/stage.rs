@@ -37,9 +37,11 @@ fn folder(lab: &LabPlan, variant: &VariantPlan, purpose: Purpose) -> PathBuf {
     lab.work.join("stages").join(variant.file_name()).join(purpose)
 }
 
-/// Where the stage of one of them lies: each is a host of its own.
+/// Where the stage of one of them lies: each is a host of its own, or all are processes of one.
 pub(super) fn folder_of(lab: &LabPlan, place: &Place<'_>) -> PathBuf {
-    folder(lab, place.variant, place.purpose).join(place.number.to_string())
+    let is_shared = place.variant.staged.is_some_and(|stage| stage.is_shared);
+    let host = if is_shared { 0 } else { place.number };
+    folder(lab, place.variant, place.purpose).join(host.to_string())
 }
 
 /// Leaves nothing of earlier runs in a variant's stages.
@@ -99,6 +101,7 @@ pub(super) async fn prepare(
     eprintln!("  stage holds {:.1} MiB", held_bytes as f64 / f64::from(1 << 20));
     Ok(Some(StageState {
         prepared: stage.fill,
+        is_shared: stage.is_shared,
         held_bytes,
         capacity_bytes: stage.capacity_bytes,
     }))

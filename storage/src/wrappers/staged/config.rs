@@ -12,10 +12,14 @@ const BLOCK_LIMITS: Range<u64> = (64 << 10)..(64 << 20) + 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StagedConfig {
-    /// A local folder, made where it is missing. One tier of one process at a time may use it. A folder that cannot be
+    /// A local folder, made where it is missing. One tier of one process at a time may use it, unless it is `shared`. A folder that cannot be
     /// made, written or locked is an error at the start; one that fails later costs only the staging.
     pub root: PathBuf,
-    /// Bytes on disk at most; the least recently used blocks go first.
+    /// Whether other processes of this machine stage in the same `root`. Each writes a part of its own and reads what the others have, and
+    /// what one of them fetches no other fetches meanwhile: one download for the whole machine.
+    #[serde(default)]
+    pub shared: bool,
+    /// Bytes on disk at most, of each process where it is shared; the least recently used blocks go first.
     #[serde(default = "default_capacity_bytes")]
     pub capacity_bytes: u64,
     /// Bytes of a block, which is what is read of the tier: a power of two from 64 KiB to 64 MiB.
@@ -63,8 +67,10 @@ impl StagedConfig {
 pub struct StagedCounts {
     /// Blocks read from the folder.
     pub hits: u64,
-    /// Blocks that had to come from the tier, broken ones included.
+    /// Blocks that the folder did not have, broken ones included: they came from the tier, or another process.
     pub misses: u64,
+    /// Of the misses, blocks that another process had.
+    pub neighbours: u64,
     /// Blocks written.
     pub staged: u64,
     /// Blocks that had to go for others.

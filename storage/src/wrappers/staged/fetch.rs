@@ -1,6 +1,7 @@
 //! Fetching what is not staged. In: blocks. Out: their bytes from the tier, once for all who ask, and a job for the
 //! writer.
 
+use super::neighbours::Claim;
 use super::stage::Stage;
 use super::task::{Fetched, PENDING_BYTES, WriterTask};
 use crate::error::{ErrorKind, StorageError};
@@ -28,6 +29,12 @@ impl Handover {
     fn lock(&self) -> MutexGuard<'_, HandoverState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What came from the tier, and is claimed where processes share a root.
+struct ToStage {
+    blocks: Vec<u64>,
+    claim: Option<Claim>,
 }
 
 /// The call that began a fetch. Dropped before it has taken the cost, it leaves it unreported.
@@ -105,7 +112,11 @@ impl Stage {
 
     /// Makes a fetch, has it staged, and answers it: the writer has it before a reader has its bytes.
     async fn lead(&self, object: &Object, lead: Lead<Fetched>, handover: &Handover) {
-        let landed = self.fetch_unless_staged(object, &lead).await.map(Arc::new);
+        let fetched = self.fetch_unless_staged(object, &lead).await;
+        let (landed, to_stage) = match fetched {
+            Ok((landed, to_stage)) => (Ok(Arc::new(landed)), Some(to_stage)),
+            Err(error) => (Err(error), None),
+        };
         if let Ok(landed) = &landed {
             let mut handed = handover.lock();
             if handed.caller_gone {
@@ -115,17 +126,21 @@ impl Stage {
             }
         }
         let answer = lead.answer();
-        match &landed {
-            Ok(landed) => self.stage(object, landed, lead),
+        match (&landed, to_stage) {
+            (Ok(landed), Some(to_stage)) => self.stage(object, landed, lead, to_stage),
             // The next one who asks begins anew.
-            Err(_) => drop(lead),
+            _ => drop(lead),
         }
         answer.land(landed);
     }
 
     /// The blocks of a fetch. Another fetch of the same blocks may have ended after this call looked for them and before it
     /// began its own: they are in the folder by now.
-    async fn fetch_unless_staged(&self, object: &Object, lead: &Lead<Fetched>) -> Result<Fetched, StorageError> {
+    async fn fetch_unless_staged(
+        &self,
+        object: &Object,
+        lead: &Lead<Fetched>,
+    ) -> Result<(Fetched, ToStage), StorageError> {
         let blocks: Vec<u64> = lead
             .keys()
             .iter()
@@ -140,6 +155,7 @@ impl Stage {
             parts: staged.parts,
             cost: staged.cost,
         };
+        let claim = self.ask_neighbours(object, &mut missing, &mut landed).await;
         if !missing.is_empty() {
             let fetched = self.fetch_from_tier(object, &missing).await?;
             // One after the other: times add.
@@ -149,7 +165,40 @@ impl Stage {
             landed.cost.device = device + fetched.cost.device;
             landed.parts.extend(fetched.parts);
         }
-        Ok(landed)
+        let to_stage = ToStage {
+            blocks: missing,
+            claim,
+        };
+        Ok((landed, to_stage))
+    }
+
+    /// Takes the blocks that other processes have, or have fetched while this one waited for them, and claims the others.
+    async fn ask_neighbours(
+        &self,
+        object: &Object,
+        missing: &mut Vec<u64>,
+        landed: &mut Fetched,
+    ) -> Option<Claim> {
+        let neighbours = self.neighbours.as_ref()?;
+        let header = self.header(object);
+        let mut claim = None;
+        let asking = Instant::now();
+        // Once more when they are claimed: another process may have been done with them just before.
+        while !missing.is_empty() {
+            let read = neighbours.read(&header, missing).await;
+            self.tally.neighbours.add(read.len());
+            missing.retain(|block| read.iter().all(|(of, _)| of != block));
+            let parts = read.into_iter().map(|(block, bytes)| (self.extent(object, block), bytes));
+            landed.parts.extend(parts);
+            if claim.is_some() {
+                break;
+            }
+            if !missing.is_empty() {
+                claim = Some(neighbours.claim(&header, missing).await);
+            }
+        }
+        landed.cost.queue += asking.elapsed();
+        claim
     }
 
     async fn fetch_from_tier(&self, object: &Object, blocks: &[u64]) -> Result<Fetched, StorageError> {
@@ -172,16 +221,16 @@ impl Stage {
     }
 
     /// Hands blocks to the writer, unless too many are waiting.
-    fn stage(&self, object: &Object, landed: &Fetched, lead: Lead<Fetched>) {
-        let mut blocks = Vec::with_capacity(lead.keys().len());
+    fn stage(&self, object: &Object, landed: &Fetched, lead: Lead<Fetched>, to_stage: ToStage) {
+        let mut blocks = Vec::with_capacity(to_stage.blocks.len());
         let mut len = 0;
-        for key in lead.keys() {
-            let extent = key.extent();
+        for block in to_stage.blocks {
+            let extent = self.extent(object, block);
             let within = |(run, _): &&(Range<u64>, Bytes)| run.start <= extent.start && extent.end <= run.end;
             if let Some((run, bytes)) = landed.parts.iter().find(within) {
                 let at = (extent.start - run.start) as usize;
                 let block_len = (extent.end - extent.start) as usize;
-                blocks.push((extent.start / self.block_bytes, bytes.slice(at..at + block_len)));
+                blocks.push((block, bytes.slice(at..at + block_len)));
                 len += block_len as u64;
             }
         }
@@ -195,6 +244,11 @@ impl Stage {
         }
         let header = self.header(object);
         // An error would mean that the thread has ended: then nothing is staged any more.
-        let _ = self.jobs.send(WriterTask::Store { header, blocks, lead });
+        let _ = self.jobs.send(WriterTask::Store {
+            header,
+            blocks,
+            lead,
+            claim: to_stage.claim,
+        });
     }
 }

@@ -18,6 +18,10 @@ use std::time::SystemTime;
 const LOCK: &str = "stage.lock";
 const DATA: &str = "data";
 const JOURNAL: &str = "journal";
+/// What the parts of a shared root are called, before their number.
+const PART: &str = "part-";
+/// Processes that share a root.
+const MOST_PARTS: usize = 64;
 /// A journal that has not been renamed yet.
 const NEW: &str = "new";
 
@@ -64,10 +68,52 @@ fn numbered(name: &str) -> Option<(u64, &str)> {
     (number == format!("{id:016x}") && [DATA, JOURNAL, NEW].contains(&kind)).then_some((id, kind))
 }
 
+/// The version whose journal has this name.
+pub(super) fn journal_id(name: &str) -> Option<u64> {
+    numbered(name).filter(|(_, kind)| *kind == JOURNAL).map(|(id, _)| id)
+}
+
+/// The parts of a shared root, with their names.
+pub(super) fn part_folders(root: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    let mut parts = Vec::new();
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        if let Ok(name) = entry.file_name().into_string()
+            && name.starts_with(PART)
+        {
+            parts.push((name, entry.path()));
+        }
+    }
+    parts.sort();
+    Ok(parts)
+}
+
 impl Folder {
     /// Opens the folder, makes it where it is missing, and tidies up after a crash. What was staged comes least
     /// recently written first.
     pub(super) fn open(root: &Path, block_bytes: u64) -> Result<(Self, Vec<Found>), StorageError> {
+        match Self::open_unless_in_use(root, block_bytes)? {
+            Some(opened) => Ok(opened),
+            None => {
+                let detail = "another tier stages in this folder: give each its own `staged.root`, or set `staged.shared`";
+                Err(StorageError::new(ErrorKind::Invalid, root.display().to_string(), detail))
+            }
+        }
+    }
+
+    /// Opens the first part of a shared root that nobody has, with its name.
+    pub(super) fn open_part(root: &Path, block_bytes: u64) -> Result<(Self, Vec<Found>, String), StorageError> {
+        for number in 0..MOST_PARTS {
+            let part = format!("{PART}{number:02}");
+            if let Some((folder, found)) = Self::open_unless_in_use(&root.join(&part), block_bytes)? {
+                return Ok((folder, found, part));
+            }
+        }
+        let detail = format!("{MOST_PARTS} processes stage in this folder already");
+        Err(StorageError::new(ErrorKind::Invalid, root.display().to_string(), detail))
+    }
+
+    fn open_unless_in_use(root: &Path, block_bytes: u64) -> Result<Option<(Self, Vec<Found>)>, StorageError> {
         let failed = |e: &io::Error| {
             let detail = format!("cannot stage in this folder: {e}; make it writable, or set `staged.root`");
             StorageError::new(StorageError::from_io("", e).kind(), root.display().to_string(), detail)
@@ -76,11 +122,7 @@ impl Folder {
         let lock = File::create(root.join(LOCK)).map_err(|e| failed(&e))?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let detail = "another tier stages in this folder: give each its own `staged.root`";
-                let object = root.display().to_string();
-                return Err(StorageError::new(ErrorKind::Invalid, object, detail));
-            }
+            Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(e)) => return Err(failed(&e)),
         }
         let folder = Self {
@@ -90,7 +132,7 @@ impl Folder {
             fault: std::sync::Arc::default(),
         };
         let found = folder.scan(block_bytes).map_err(|e| failed(&e))?;
-        Ok((folder, found))
+        Ok(Some((folder, found)))
     }
 
     fn path(&self, id: u64, kind: &str) -> PathBuf {

@@ -176,11 +176,15 @@ pub(super) fn checks_of(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks(PAGE_BYTES as usize).map(crc32c::crc32c).collect()
 }
 
-/// What a journal says; `None` when not even its header is whole.
-pub(super) fn replay(bytes: &[u8]) -> Option<Replayed> {
-    let (payload, mut rest) = unframe(bytes)?;
-    let header = Header::decode(payload)?;
-    let mut blocks = BTreeMap::new();
+/// The header that a journal begins with, and what follows; `None` when it is not whole.
+pub(super) fn split_header(bytes: &[u8]) -> Option<(Header, &[u8])> {
+    let (payload, rest) = unframe(bytes)?;
+    Some((Header::decode(payload)?, rest))
+}
+
+/// Brings what is staged of a version up to date with further records, and tells the bytes up to which they are whole.
+pub(super) fn replay_records(header: &Header, bytes: &[u8], blocks: &mut BTreeMap<u64, Vec<u32>>) -> usize {
+    let mut rest = bytes;
     while let Some((payload, behind)) = unframe(rest) {
         match Record::decode(payload) {
             // As many checksums as pages: a record of another shape was not written by this program.
@@ -196,7 +200,14 @@ pub(super) fn replay(bytes: &[u8]) -> Option<Replayed> {
         }
         rest = behind;
     }
-    let whole_bytes = bytes.len() - rest.len();
+    bytes.len() - rest.len()
+}
+
+/// What a journal says; `None` when not even its header is whole.
+pub(super) fn replay(bytes: &[u8]) -> Option<Replayed> {
+    let (header, records) = split_header(bytes)?;
+    let mut blocks = BTreeMap::new();
+    let whole_bytes = bytes.len() - records.len() + replay_records(&header, records, &mut blocks);
     Some(Replayed {
         header,
         blocks,

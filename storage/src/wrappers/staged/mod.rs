@@ -7,6 +7,7 @@
 //!   of the tier and is never returned.
 //! - The folder outlives the process. Keys are tier, path and version: another version never
 //!   mixes in. Of a tier in memory nothing is used again, because its versions mean nothing after a restart.
+//! - Processes may share the folder's root: each writes a part of it and reads what the others wrote.
 //! - When the folder is full, broken or gone, reads go to the tier and the failure is counted ([`StagedCounts`]).
 
 mod config;
@@ -14,6 +15,7 @@ mod fetch;
 mod folder;
 mod journal;
 mod ledger;
+mod neighbours;
 mod read;
 mod stage;
 mod tally;
@@ -33,6 +35,7 @@ use bytes::Bytes;
 use folder::{Folder, Found};
 use futures::future::try_join;
 use ledger::{Ledger, Lookup};
+use neighbours::Neighbours;
 use stage::Stage;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,6 +58,12 @@ pub struct Staged {
     stage: Arc<Stage>,
     config: StagedConfig,
     thread: Option<JoinHandle<()>>,
+}
+
+/// A part of a root that others share, and what they write there.
+struct Neighbourhood {
+    part: String,
+    neighbours: Neighbours,
 }
 
 /// What tells this tier's objects from those of others.
@@ -84,19 +93,30 @@ impl Staged {
         config.check()?;
         let (root, block_bytes) = (config.root.clone(), config.block_bytes);
         let name = root.display().to_string();
-        let (folder, found) = blocking(&name, move || Folder::open(&root, block_bytes)).await?;
-        Self::with_folder(inner, config, metrics, folder, found).await
+        if !config.shared {
+            let (folder, found) = blocking(&name, move || Folder::open(&root, block_bytes)).await?;
+            return Self::with_folder(inner, config, metrics, (folder, found), None).await;
+        }
+        let opened = blocking(&name, move || {
+            let (folder, found, part) = Folder::open_part(&root, block_bytes)?;
+            let neighbours = Neighbours::open(&root, &part);
+            let neighbours = neighbours.map_err(|e| StorageError::from_io(&root.display().to_string(), &e))?;
+            Ok((folder, found, Neighbourhood { part, neighbours }))
+        });
+        let (folder, found, neighbourhood) = opened.await?;
+        Self::with_folder(inner, config, metrics, (folder, found), Some(neighbourhood)).await
     }
 
     async fn with_folder(
         inner: Arc<dyn Tier>,
         config: &StagedConfig,
         metrics: StagedMetrics,
-        folder: Folder,
-        found: Vec<Found>,
+        (folder, found): (Folder, Vec<Found>),
+        neighbourhood: Option<Neighbourhood>,
     ) -> Result<Self, StorageError> {
+        let part = neighbourhood.as_ref().map(|of| of.part.as_str());
         let options = LocalOptions {
-            root: config.root.clone(),
+            root: part.map_or_else(|| config.root.clone(), |part| config.root.join(part)),
             kind: "nvme",
             notes: Vec::new(),
             queue_depth: config.queue_depth,
@@ -119,6 +139,7 @@ impl Staged {
             origin: origin_of(&inner.info()),
             inner,
             local,
+            neighbours: neighbourhood.map(|of| Arc::new(of.neighbours)),
             ledger,
             tally,
             flights: Arc::default(),
@@ -150,6 +171,7 @@ impl Staged {
         StagedCounts {
             hits: tally.hits.so_far(),
             misses: tally.misses.so_far(),
+            neighbours: tally.neighbours.so_far(),
             staged: tally.staged.so_far(),
             evicted: tally.evicted.so_far(),
             broken: tally.broken.so_far(),
@@ -206,12 +228,14 @@ impl Tier for Staged {
             root,
             capacity_bytes,
             block_bytes,
+            shared,
             ..
         } = &self.config;
         let root = root.display();
+        let whose = if *shared { ", shared with other processes" } else { "" };
         info.wrappers.insert(
             0,
-            format!("staged({root}, {capacity_bytes} bytes, blocks of {block_bytes})"),
+            format!("staged({root}, {capacity_bytes} bytes, blocks of {block_bytes}{whose})"),
         );
         let notes = self.stage.local.info().notes;
         info.notes

@@ -154,6 +154,9 @@ impl Stage {
         for block in &blocks {
             self.flights.forget(&version.extent(&self.extent(object, *block)));
         }
+        if let Some(neighbours) = &self.neighbours {
+            neighbours.distrust(&header, &blocks);
+        }
         let lookup = self.ledger.find(&header, &blocks);
         lookup.held.iter().for_each(|held| self.reject(lookup.id, held));
         if !lookup.missing.is_empty() {

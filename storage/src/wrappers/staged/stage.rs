@@ -2,6 +2,7 @@
 
 use super::journal::Header;
 use super::ledger::Ledger;
+use super::neighbours::Neighbours;
 use super::tally::Tally;
 use super::task::{Fetched, WriterTask};
 use crate::ranges;
@@ -17,6 +18,8 @@ use std::sync::mpsc::Sender;
 pub(super) struct Stage {
     pub(super) inner: Arc<dyn Tier>,
     pub(super) local: NvmeTier,
+    /// Where other processes stage in the same root.
+    pub(super) neighbours: Option<Arc<Neighbours>>,
     pub(super) ledger: Arc<Ledger>,
     pub(super) tally: Arc<Tally>,
     pub(super) flights: Arc<SingleFlight<Fetched>>,

@@ -37,6 +37,7 @@ impl Count {
 pub(super) struct Tally {
     pub(super) hits: Count,
     pub(super) misses: Count,
+    pub(super) neighbours: Count,
     pub(super) staged: Count,
     pub(super) evicted: Count,
     pub(super) broken: Count,
@@ -58,6 +59,7 @@ impl Tally {
         Self {
             hits: Count::new(metrics.hits),
             misses: Count::new(metrics.misses),
+            neighbours: Count::new(metrics.neighbours),
             staged: Count::new(metrics.written),
             evicted: Count::new(metrics.evicted),
             broken: Count::new(metrics.torn),

@@ -1,6 +1,7 @@
 //! What a fetch brings, and what the writing thread is asked to do with it.
 
 use super::journal::Header;
+use super::neighbours::Claim;
 use crate::tier::ReadCost;
 use crate::wrappers::single_flight::Lead;
 use bytes::Bytes;
@@ -23,6 +24,8 @@ pub(super) enum WriterTask {
         header: Header,
         blocks: Vec<(u64, Bytes)>,
         lead: Lead<Fetched>,
+        /// Given back when that is done.
+        claim: Option<Claim>,
     },
     /// Record that a block is gone from the ledger.
     Drop { id: u64, block: u64 },

@@ -18,6 +18,8 @@ use std::time::Duration;
 use tierlab_protocol::via::Via;
 use tokio::sync::Semaphore;
 
+mod sharing;
+
 const BLOCK: u64 = 64 << 10;
 
 /// A tier elsewhere: contents are named by a seed, reads are written down and may be held up. Its versions mean the
@@ -114,6 +116,7 @@ impl Tier for Origin {
 fn config(root: &Path, capacity_bytes: u64) -> StagedConfig {
     StagedConfig {
         root: root.to_owned(),
+        shared: false,
         capacity_bytes,
         block_bytes: BLOCK,
         queue_depth: 16,
@@ -396,7 +399,7 @@ async fn a_full_disk_costs_only_the_staging() {
     let (stage_folder, found) = Folder::open(folder.path(), BLOCK).unwrap();
     let fault = stage_folder.fault.clone();
     let config = config(folder.path(), 64 << 20);
-    let tier = Staged::with_folder(origin.clone(), &config, uncounted(), stage_folder, found).await;
+    let tier = Staged::with_folder(origin.clone(), &config, uncounted(), (stage_folder, found), None).await;
     let tier = tier.unwrap();
     let (x, y) = (origin.get("x"), origin.get("y"));
     expect(&tier, &x, 1, 0..5 * BLOCK).await;

@@ -64,11 +64,16 @@ impl Writer {
                     return;
                 }
                 match job {
-                    WriterTask::Store { header, blocks, lead } => {
+                    WriterTask::Store {
+                        header,
+                        blocks,
+                        lead,
+                        claim,
+                    } => {
                         let len: u64 = blocks.iter().map(|(_, bytes)| bytes.len() as u64).sum();
                         self.store(&header, &blocks);
                         self.tally.pending.fetch_sub(len, Ordering::AcqRel);
-                        leads.push(lead);
+                        leads.push((lead, claim));
                         bytes += len;
                     }
                     WriterTask::Drop { id, block } => self.drop_block(id, block),
@@ -87,7 +92,7 @@ impl Writer {
             }
             self.flush();
             self.tally.tell_bytes(self.ledger.bytes());
-            // Only now: until a block is staged, its fetch answers for it.
+            // Only now: until a block is staged, its fetch answers for it, and no other process makes another.
             drop(leads);
         }
     }

@@ -49,6 +49,9 @@ const fn is_one(servers: &u32) -> bool {
 pub struct StageState {
     /// How it was prepared.
     pub prepared: StageFill,
+    /// Whether it is one of all servers of a fleet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_shared: bool,
     /// Bytes that it held then.
     pub held_bytes: u64,
     /// Bytes that it may hold.

@@ -143,6 +143,7 @@ impl<'a> Placed<'a> {
         if let Some(share) = strategy.staged() {
             let config = StagedConfig {
                 root: folder.to_owned(),
+                shared: false,
                 capacity_bytes: staged_capacity(share, table_bytes, asked.staged_block_bytes),
                 block_bytes: asked.staged_block_bytes,
                 queue_depth: 128,

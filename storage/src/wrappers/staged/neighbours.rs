@@ -1,0 +1,261 @@
+//! What other processes of this machine have staged, where they share a root. In: blocks. Out: their bytes, as far as a neighbour has
+//! them whole, and claims, by which one process at a time fetches a block. Only reads what others write.
+//!
+//! Each process writes a part of the root, a folder of its own ([`super::folder`]), and reads the journals of the others. Every page is held
+//! against its checksum, so that a block which its owner evicts meanwhile is one that is not there. A claim is a lock on a byte of a file,
+//! a byte for each block of each version: the kernel frees those of a process that dies.
+
+use super::folder::{data_name, journal_id, part_folders};
+use super::journal::{Header, checks_of, replay_records, split_header};
+use crate::blocking::blocking;
+use crate::error::StorageError;
+use crate::ranges;
+use bytes::Bytes;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const CLAIMS: &str = "claims.lock";
+/// Blocks of a version that have a byte each; further ones share theirs.
+const CLAIMED_BLOCKS: u64 = 1 << 22;
+/// Versions that have bytes of their own.
+const CLAIMED_VERSIONS: u64 = 1 << 40;
+/// Between two looks at whether a claim has become free.
+const FIRST_WAIT: Duration = Duration::from_millis(1);
+const LONGEST_WAIT: Duration = Duration::from_millis(20);
+/// Blocks that are known to be damaged at most: beyond it no neighbour is asked.
+const MOST_DISTRUSTED: usize = 4096;
+
+/// The other parts of a root.
+pub(super) struct Neighbours {
+    root: PathBuf,
+    /// The name of this process' part.
+    own: String,
+    claims: Arc<File>,
+    known: Mutex<HashMap<PathBuf, Journal>>,
+    distrusted: Mutex<HashSet<(Header, u64)>>,
+}
+
+/// A neighbour's journal, as far as it was read.
+struct Journal {
+    inode: u64,
+    read_bytes: u64,
+    header: Header,
+    blocks: BTreeMap<u64, Vec<u32>>,
+    data: Arc<File>,
+}
+
+/// Blocks that no other process fetches until this is dropped.
+#[derive(Debug)]
+pub(super) struct Claim {
+    file: Arc<File>,
+    held: Vec<Range<u64>>,
+    /// Whether another process had some of them before.
+    pub(super) has_waited: bool,
+}
+
+impl Neighbours {
+    /// Of a root, for the process that writes the part `own`. Blocks.
+    pub(super) fn open(root: &Path, own: &str) -> io::Result<Self> {
+        let claims = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(root.join(CLAIMS))?;
+        Ok(Self {
+            root: root.to_owned(),
+            own: own.to_owned(),
+            claims: Arc::new(claims),
+            known: Mutex::default(),
+            distrusted: Mutex::default(),
+        })
+    }
+
+    /// What neighbours have of these blocks.
+    pub(super) async fn read(self: &Arc<Self>, header: &Header, blocks: &[u64]) -> Vec<(u64, Bytes)> {
+        let (neighbours, wanted, version) = (self.clone(), blocks.to_vec(), header.clone());
+        let read = blocking(&header.path, move || {
+            Ok::<_, StorageError>(neighbours.read_now(&version, wanted))
+        });
+        read.await.unwrap_or_default()
+    }
+
+    fn read_now(&self, header: &Header, mut wanted: Vec<u64>) -> Vec<(u64, Bytes)> {
+        {
+            let distrusted = lock(&self.distrusted);
+            if distrusted.len() >= MOST_DISTRUSTED {
+                return Vec::new();
+            }
+            wanted.retain(|block| distrusted.is_empty() || !distrusted.contains(&(header.clone(), *block)));
+        }
+        if let Err(error) = self.look() {
+            tracing::warn!(root = %self.root.display(), %error, "cannot look at what other processes have staged");
+        }
+        let mut read = Vec::new();
+        for (data, blocks) in self.holders(header) {
+            wanted.retain(|block| {
+                let whole = blocks.get(block).and_then(|checks| whole_block(&data, header, *block, checks));
+                let is_there = whole.is_some();
+                read.extend(whole.map(|bytes| (*block, bytes)));
+                !is_there
+            });
+            if wanted.is_empty() {
+                break;
+            }
+        }
+        read
+    }
+
+    /// Data files of a version, with the checksums of their blocks.
+    fn holders(&self, header: &Header) -> Vec<(Arc<File>, BTreeMap<u64, Vec<u32>>)> {
+        let known = lock(&self.known);
+        let of_it = known.values().filter(|journal| journal.header == *header);
+        of_it.map(|journal| (journal.data.clone(), journal.blocks.clone())).collect()
+    }
+
+    /// Reads what neighbours have written since the last time.
+    fn look(&self) -> io::Result<()> {
+        let mut there = HashSet::new();
+        for (part, folder) in part_folders(&self.root)? {
+            if part == self.own {
+                continue;
+            }
+            for entry in std::fs::read_dir(&folder)? {
+                let entry = entry?;
+                let Some(id) = entry.file_name().to_str().and_then(journal_id) else {
+                    continue;
+                };
+                let path = entry.path();
+                // Renamed or removed meanwhile: another look will find what there is.
+                if self.follow(&path, &folder.join(data_name(id))).is_ok() {
+                    there.insert(path);
+                }
+            }
+        }
+        lock(&self.known).retain(|path, _| there.contains(path));
+        Ok(())
+    }
+
+    /// Brings one journal up to date.
+    fn follow(&self, path: &Path, data: &Path) -> io::Result<()> {
+        let mut file = File::open(path)?;
+        let meta = file.metadata()?;
+        let mut known = lock(&self.known);
+        if let Some(journal) = known.get_mut(path).filter(|journal| journal.inode == meta.ino()) {
+            if meta.len() > journal.read_bytes {
+                file.seek(SeekFrom::Start(journal.read_bytes))?;
+                let mut more = Vec::new();
+                file.read_to_end(&mut more)?;
+                journal.read_bytes += replay_records(&journal.header, &more, &mut journal.blocks) as u64;
+            }
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let Some((header, records)) = split_header(&bytes) else {
+            return Ok(());
+        };
+        let mut blocks = BTreeMap::new();
+        let at = bytes.len() - records.len();
+        let read_bytes = (at + replay_records(&header, records, &mut blocks)) as u64;
+        let journal = Journal {
+            inode: meta.ino(),
+            read_bytes,
+            header,
+            blocks,
+            data: Arc::new(File::open(data)?),
+        };
+        known.insert(path.to_owned(), journal);
+        Ok(())
+    }
+
+    /// Waits until no other process fetches any of these blocks, which stand in order. Where the file system knows no such locks, they are
+    /// not claimed.
+    pub(super) async fn claim(&self, header: &Header, blocks: &[u64]) -> Claim {
+        let mut claim = Claim {
+            file: self.claims.clone(),
+            held: Vec::new(),
+            has_waited: false,
+        };
+        // In the order of the file, so that no two wait for each other.
+        for run in ranges::merged(blocks.iter().map(|block| byte_of(header, *block)).map(|at| at..at + 1).collect()) {
+            let mut wait = FIRST_WAIT;
+            loop {
+                match lock_bytes(&self.claims, &run, libc::F_WRLCK) {
+                    Ok(()) => {
+                        claim.held.push(run);
+                        break;
+                    }
+                    Err(Errno::EAGAIN | Errno::EACCES) => {
+                        claim.has_waited = true;
+                        tokio::time::sleep(wait).await;
+                        wait = (2 * wait).min(LONGEST_WAIT);
+                    }
+                    Err(error) => {
+                        tracing::warn!(root = %self.root.display(), %error, "cannot claim what is fetched: others may fetch it too");
+                        return claim;
+                    }
+                }
+            }
+        }
+        claim
+    }
+
+    /// No neighbour is asked for these blocks any more: what was fetched is damaged, and they may have the same.
+    pub(super) fn distrust(&self, header: &Header, blocks: &[u64]) {
+        let mut distrusted = lock(&self.distrusted);
+        for block in blocks {
+            if distrusted.len() < MOST_DISTRUSTED {
+                distrusted.insert((header.clone(), *block));
+            }
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        for run in &self.held {
+            if let Err(error) = lock_bytes(&self.file, run, libc::F_UNLCK) {
+                tracing::warn!(%error, "cannot give a claim back");
+            }
+        }
+    }
+}
+
+/// The byte that stands for a block.
+fn byte_of(header: &Header, block: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    header.hash(&mut hasher);
+    (hasher.finish() % CLAIMED_VERSIONS) * CLAIMED_BLOCKS + block % CLAIMED_BLOCKS
+}
+
+fn lock_bytes(file: &File, run: &Range<u64>, kind: i32) -> Result<(), Errno> {
+    let lock = libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: run.start.cast_signed(),
+        l_len: (run.end - run.start).cast_signed(),
+        l_pid: 0,
+    };
+    fcntl(file, FcntlArg::F_OFD_SETLK(&lock)).map(|_| ())
+}
+
+/// A block, if it fits its checksums.
+fn whole_block(data: &File, header: &Header, block: u64, checks: &[u32]) -> Option<Bytes> {
+    let mut bytes = vec![0; header.len_of(block) as usize];
+    data.read_exact_at(&mut bytes, block * header.block_bytes).ok()?;
+    (checks_of(&bytes) == checks).then(|| bytes.into())
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
