@@ -1,9 +1,9 @@
 //! Batches only where a model's config asks for them: graphs whose rows depend on each other, whose outputs have a length
 //! of their own, or whose inputs have different lengths; the largest request; and what is told of it all.
 
+use crate::clients::analyze;
 use crate::grpc::{call, raw, serve, wire};
-use crate::harness::{Data, Reply, Server, entity_ids, on_tier, refused, tensor, tool};
-use std::process::Command;
+use crate::harness::{Data, Reply, Server, entity_ids, on_tier, refused, tensor};
 use tierlab_models::generators::ModelKind;
 use tierlab_models::onnx::graph::int;
 use tierlab_models::onnx::messages::ElementType;
@@ -376,7 +376,6 @@ async fn joined_inputs_do_without_batches() {
     ignore = "NVIDIA publishes perf_analyzer for x86-64 alone"
 )]
 async fn perf_analyzer_measures_a_model_without_batches() {
-    let analyzer = tool(".runtime/perf_analyzer/perf_analyzer", "perf_analyzer");
     let data = Data::generate(&[], 0);
     data.add_model("pairs", &pairs());
     let server = serve(&data, "memory", &[]);
@@ -384,11 +383,9 @@ async fn perf_analyzer_measures_a_model_without_batches() {
         ("http", server.address.as_str()),
         ("grpc", server.grpc_address.as_deref().unwrap()),
     ] {
-        let output = Command::new(&analyzer)
-            .args(["-m", "pairs", "--concurrency-range", "2", "--request-count", "20"])
-            .args(["--shape", "a:3,2", "--shape", "b:5,2", "-i", protocol, "-u", address])
-            .output()
-            .unwrap();
+        let load = ["-m", "pairs", "--concurrency-range", "2", "--request-count", "20"];
+        let shapes = ["--shape", "a:3,2", "--shape", "b:5,2", "-i", protocol, "-u", address];
+        let output = analyze(&server, &[&load[..], &shapes].concat()).await;
         let report = String::from_utf8_lossy(&output.stdout);
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(
