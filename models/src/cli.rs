@@ -1,6 +1,8 @@
 //! The command line: arguments, and which part of the crate answers them. Results go to stdout, progress to stderr.
 
 mod datasets;
+#[cfg(feature = "layouts")]
+mod lay_out;
 mod own_tables;
 
 use crate::error::ModelsError;
@@ -30,6 +32,7 @@ Examples:
   tierlab-models import-table users.parquet --key user_id --name users
   tierlab-models export-table models/features/users.rows --to users.parquet
   tierlab-models publish --to configs/tiers/s3.toml --set endpoint=http://127.0.0.1:9000
+  tierlab-models lay-out --layout parquet --to configs/tiers/nvme.toml
   tierlab-models inspect --verify
 
 Exit codes: 0 success, 2 bad usage or config, 1 anything else.";
@@ -87,6 +90,13 @@ pub enum Command {
     /// What is there already, identical, is left alone. Each model's manifest goes last, so no reader sees a manifest of
     /// files that are not there. With --model or --table, only what is named is put.
     Publish(PublishArgs),
+    /// Write feature tables to a tier in another layout, at features/TABLE.LAYOUT/...
+    ///
+    /// As small files, shards of samples with an index, Parquet or Arrow IPC; a server reads them with `features.layout`. Memory holds one
+    /// shard. A server that reads the table meanwhile goes on with the version that it has, until the new one is whole.
+    #[cfg(feature = "layouts")]
+    #[command(after_help = lay_out::EXAMPLES)]
+    LayOut(lay_out::LayOutArgs),
     /// Print what repositories, models, tables and ONNX files hold
     Inspect(InspectArgs),
 }
@@ -205,6 +215,8 @@ pub async fn run(cli: Cli, stop: &Stop) -> Result<(), ModelsError> {
         Command::Dataset(args) => datasets::run(&args, stop),
         Command::ExportTable(args) => own_tables::run_export(&args, stop),
         Command::Publish(args) => run_publish(args, stop).await,
+        #[cfg(feature = "layouts")]
+        Command::LayOut(args) => lay_out::run(&args, stop).await,
         Command::Inspect(args) => run_inspect(args, stop),
     }
 }

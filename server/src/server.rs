@@ -245,6 +245,7 @@ async fn open_tiers(
     } else {
         open(&config.feature_tier).await?
     };
+    let features = config.layout.of_rows(features);
     let kind = config.feature_tier.kind();
     let wrap = |tier: &Arc<dyn Tier>, role, cache: &CacheConfig| {
         compose(Arc::clone(tier), role, cache, storage_metrics).map_err(|error| ServerError::Tier { kind, error })

@@ -244,6 +244,19 @@ fn pick(
     Ok(there.into_iter().filter(|name| wanted.contains(name)).collect())
 }
 
+/// The files of the tables that are named, or of all in a folder.
+///
+/// # Errors
+/// A folder, or a table of it, that is not there.
+pub fn table_files(features: &Path, tables: &[String]) -> Result<Vec<PathBuf>, ModelsError> {
+    let selection = Selection {
+        features: Some(features.to_owned()),
+        tables: tables.to_vec(),
+        ..Selection::default()
+    };
+    Ok(select(&selection)?.1)
+}
+
 fn table_names(features: &Path) -> Result<Vec<String>, ModelsError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(features).map_err(ModelsError::io("list", features))? {

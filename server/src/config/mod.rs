@@ -15,6 +15,7 @@ pub use crate::error::ConfigError;
 
 use crate::error::fail;
 use crate::features::destination::RowDestination;
+use crate::features::layout::TableLayout;
 use crate::front::connections::ListenerConfig;
 use crate::inference::runtime::LibrarySearch;
 use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
@@ -97,6 +98,8 @@ pub struct Config {
     pub(crate) cache: CacheConfig,
     /// The largest file of a model that is read.
     pub(crate) max_file_bytes: u64,
+    /// How feature tables lie on their tier.
+    pub(crate) layout: TableLayout,
     /// Where feature rows are read to.
     pub(crate) destination: RowDestination,
     /// How often a table's version is looked at; `None` for never.
@@ -255,6 +258,7 @@ impl Config {
             listen,
             grpc_listen,
             max_file_bytes: raw.repository.max_file_bytes,
+            layout: layout_of(&raw.features, sources)?,
             destination: destination_of(&raw.features, &cache, sources)?,
             revalidate: revalidate_of(&raw.features, sources)?,
             management: ManagementSettings {
@@ -362,6 +366,10 @@ fn check_most(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
         }
     }
     Ok(())
+}
+
+fn layout_of(raw: &RawFeatures, sources: &Sources) -> Result<TableLayout, ConfigError> {
+    TableLayout::of(&raw.layout).or_else(|what| fail(format!("{}: `features.layout`: {what}", sources.config.display())))
 }
 
 fn destination_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Result<RowDestination, ConfigError> {

@@ -60,6 +60,7 @@ impl Default for Raw {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawFeatures {
+    pub(super) layout: String,
     pub(super) rows: RawRows,
     pub(super) prove_every: u32,
     pub(super) revalidate_s: u64,
@@ -68,6 +69,7 @@ pub(super) struct RawFeatures {
 impl Default for RawFeatures {
     fn default() -> Self {
         Self {
+            layout: "rows".into(),
             rows: RawRows::Host,
             prove_every: 1,
             revalidate_s: 5,

@@ -8,6 +8,7 @@
 
 pub(crate) mod destination;
 pub(crate) mod ids;
+pub(crate) mod layout;
 pub(crate) mod live;
 mod rows;
 mod table;

@@ -25,11 +25,17 @@ pub enum Layout {
     ParquetLz4,
     /// Parquet, each page compressed with Zstandard.
     ParquetZstd,
+    /// Arrow IPC files, which are read as they lie; their footer says where batches are.
+    Arrow,
+    /// Arrow IPC, each buffer compressed with LZ4.
+    ArrowLz4,
+    /// Arrow IPC, each buffer compressed with Zstandard.
+    ArrowZstd,
 }
 
 impl Layout {
     /// Every layout.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Rows,
         Self::Files,
         Self::Tar,
@@ -38,6 +44,9 @@ impl Layout {
         Self::ParquetSnappy,
         Self::ParquetLz4,
         Self::ParquetZstd,
+        Self::Arrow,
+        Self::ArrowLz4,
+        Self::ArrowZstd,
     ];
 
     /// As manifests and command lines name it.
@@ -52,41 +61,55 @@ impl Layout {
             Self::ParquetSnappy => "parquet-snappy",
             Self::ParquetLz4 => "parquet-lz4",
             Self::ParquetZstd => "parquet-zstd",
+            Self::Arrow => "arrow",
+            Self::ArrowLz4 => "arrow-lz4",
+            Self::ArrowZstd => "arrow-zstd",
         }
     }
 
     /// How a shard's name ends.
     pub(crate) const fn extension(self) -> &'static str {
-        match self.compression() {
-            Some(_) => "parquet",
-            None => self.as_str(),
+        match self.coding() {
+            Coding::Parquet(_) => "parquet",
+            Coding::Arrow(_) => "arrow",
+            Coding::Rows | Coding::Files | Coding::Samples(_) => self.as_str(),
         }
     }
 
     /// Whether an index lies beside each shard.
     pub(crate) const fn has_index(self) -> bool {
-        self.framing().is_some()
+        matches!(self.coding(), Coding::Samples(_))
     }
 
-    /// Of shards of samples, what lies around each.
-    pub(crate) const fn framing(self) -> Option<Framing> {
+    /// What its shards are.
+    pub(crate) const fn coding(self) -> Coding {
         match self {
-            Self::Tar => Some(Framing::Tar),
-            Self::Tfrecord => Some(Framing::Tfrecord),
-            _ => None,
+            Self::Rows => Coding::Rows,
+            Self::Files => Coding::Files,
+            Self::Tar => Coding::Samples(Framing::Tar),
+            Self::Tfrecord => Coding::Samples(Framing::Tfrecord),
+            Self::Parquet => Coding::Parquet(Codec::None),
+            Self::ParquetSnappy => Coding::Parquet(Codec::Snappy),
+            Self::ParquetLz4 => Coding::Parquet(Codec::Lz4),
+            Self::ParquetZstd => Coding::Parquet(Codec::Zstd),
+            Self::Arrow => Coding::Arrow(Codec::None),
+            Self::ArrowLz4 => Coding::Arrow(Codec::Lz4),
+            Self::ArrowZstd => Coding::Arrow(Codec::Zstd),
         }
     }
+}
 
-    /// Of Parquet, how its pages are compressed.
-    pub(crate) const fn compression(self) -> Option<Codec> {
-        match self {
-            Self::Parquet => Some(Codec::None),
-            Self::ParquetSnappy => Some(Codec::Snappy),
-            Self::ParquetLz4 => Some(Codec::Lz4),
-            Self::ParquetZstd => Some(Codec::Zstd),
-            Self::Rows | Self::Files | Self::Tar | Self::Tfrecord => None,
-        }
-    }
+/// What the shards of a layout are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Coding {
+    /// Rows of a fixed stride.
+    Rows,
+    /// Folders of a file for each entity.
+    Files,
+    /// Samples, with an index beside them.
+    Samples(Framing),
+    Parquet(Codec),
+    Arrow(Codec),
 }
 
 /// What lies around the samples of a shard.
@@ -96,7 +119,7 @@ pub(crate) enum Framing {
     Tfrecord,
 }
 
-/// How pages are compressed.
+/// How pages and buffers are compressed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Codec {
     None,

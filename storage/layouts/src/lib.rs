@@ -7,15 +7,19 @@
 //! - [`manifest`]: what a folder says of itself
 //! - [`write`](mod@write): from rows to a layout, shard by shard
 //! - [`table`]: look-ups of one key and of many, and scans
+//! - [`laid_out`]: a tier that shows tables of a layout as files of the rows format, for readers that know that alone
 //!
 //! ```text
 //! FOLDER/layout.json                       the manifest; it is written last, and replacing it replaces the table
 //! FOLDER/VERSION/000000.tar                shards, with a name for each content: readers of an old manifest never meet
 //! FOLDER/VERSION/000000.tar.index          bytes of a new one
-//! FOLDER/VERSION/000000.parquet            or shards that say themselves where rows are
+//! FOLDER/VERSION/000000.parquet            or `.arrow`: shards that say themselves where rows are
 //! FOLDER/VERSION/000000/000000000042.row   or a file for each entity
 //! ```
 
+mod arrow;
+mod columns;
+pub mod laid_out;
 pub mod layout;
 pub mod manifest;
 mod parquet;
@@ -25,6 +29,7 @@ pub mod table;
 mod touching;
 pub mod write;
 
+pub use laid_out::LaidOut;
 pub use layout::Layout;
 pub use manifest::Manifest;
 pub use table::{Cost, Rows, Scan, Table};

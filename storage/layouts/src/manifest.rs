@@ -4,7 +4,7 @@ use crate::layout::Layout;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tierlab_formats::table::{TableHeader, TableSchema};
-use tierlab_storage::{Body, ErrorKind, ObjectPath, StorageError, Tier};
+use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// The manifest's name in its folder.
 pub const NAME: &str = "layout.json";
@@ -37,8 +37,13 @@ impl Manifest {
     /// # Errors
     /// No manifest, or one that is damaged or contradicts itself.
     pub async fn load(tier: &dyn Tier, folder: &ObjectPath) -> Result<Self, StorageError> {
-        let path = folder.join(NAME)?;
-        let object = tier.stat(&path).await?;
+        let object = tier.stat(&folder.join(NAME)?).await?;
+        Self::read(tier, &object).await
+    }
+
+    /// Reads and checks a manifest, in the version that was looked up.
+    pub(crate) async fn read(tier: &dyn Tier, object: &Object) -> Result<Self, StorageError> {
+        let path = &object.path;
         let bad = |what: String| StorageError::new(ErrorKind::Corrupt, path.as_str(), what);
         if object.size > MAX_BYTES {
             return Err(bad(format!(
@@ -46,7 +51,7 @@ impl Manifest {
                 object.size
             )));
         }
-        let read = tier.read(&object, 0..object.size).await?;
+        let read = tier.read(object, 0..object.size).await?;
         let manifest: Self = serde_json::from_slice(&read.bytes)
             .map_err(|e| bad(format!("no manifest of a layout ({e}): lay the table out again")))?;
         manifest.header().map_err(|e| bad(e.to_string()))?;

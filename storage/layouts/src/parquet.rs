@@ -1,13 +1,12 @@
 //! Rows as a Parquet file, and single rows out of one: footer and page index first, then the pages that hold them and no others.
 //!
 //! Pages hold few rows, and no column has a dictionary: a look-up would have to read the whole of it. So the files are somewhat larger than
-//! those that are written for scans. Each row's own checksum is a column, [`CRC`]: pages are not checked by themselves.
+//! those that are written for scans. Each row's own checksum is a column of its own: pages are not checked by themselves.
 
+use crate::columns::{self, Columns, sealed};
 use crate::layout::Codec;
 use crate::rows::corrupt;
 use crate::touching;
-use arrow_array::{Array as _, RecordBatch, UInt32Array};
-use arrow_schema::{DataType, Field, Schema};
 use bytes::Bytes;
 use parquet::DecodeResult;
 use parquet::arrow::ArrowWriter;
@@ -16,16 +15,11 @@ use parquet::arrow::push_decoder::ParquetPushDecoderBuilder;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaDataPushDecoder};
 use parquet::file::properties::WriterProperties;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_formats::table::TableHeader;
-use tierlab_storage::tiers::flight::rows::{lay_out, to_batch};
-use tierlab_storage::tiers::flight::schema::of_table;
 use tierlab_storage::{Object, ReadCost, StorageError, Tier};
 
-/// The column of checksums, beside those of the table.
-const CRC: &str = "row_crc32c";
 /// Rows of a page: what a look-up decodes for one.
 const PAGE_ROWS: usize = 64;
 /// Rows of a row group.
@@ -37,12 +31,7 @@ const MAX_METADATA_BYTES: u64 = 256 << 20;
 
 /// The file of these rows.
 pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -> Result<Vec<u8>, String> {
-    let values = Arc::new(of_table(header, "file")?);
-    let fields = values.fields().iter().map(Arc::clone);
-    let fields: Vec<_> = fields
-        .chain([Arc::new(Field::new(CRC, DataType::UInt32, false))])
-        .collect();
-    let schema = Arc::new(Schema::new(fields));
+    let columns = Columns::of(header)?;
     let properties = WriterProperties::builder()
         .set_compression(codec.into())
         .set_dictionary_enabled(false)
@@ -53,22 +42,10 @@ pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -
         .build();
     let error = |e: ParquetError| e.to_string();
     let mut out = Vec::new();
-    let mut writer = ArrowWriter::try_new(&mut out, Arc::clone(&schema), Some(properties)).map_err(error)?;
+    let schema = Arc::clone(&columns.schema);
+    let mut writer = ArrowWriter::try_new(&mut out, schema, Some(properties)).map_err(error)?;
     for rows in rows.chunks(GROUP_ROWS) {
-        let (ids, rows): (Vec<i64>, Vec<Bytes>) = rows.iter().cloned().unzip();
-        let crcs = rows
-            .iter()
-            .filter_map(|row| row.last_chunk())
-            .map(|crc| u32::from_le_bytes(*crc));
-        let crcs = Arc::new(UInt32Array::from_iter_values(crcs));
-        let mut columns = to_batch(header, &values, &ids, &rows)?.columns().to_vec();
-        columns.push(crcs);
-        let batch = RecordBatch::try_new(Arc::clone(&schema), columns).map_err(|e| e.to_string())?;
-        // A boolean that is neither 0 nor 1 comes back as another byte.
-        if sealed(header, &batch, &ids).is_err() {
-            return Err("columns cannot keep a row of it byte by byte: write the table again".to_owned());
-        }
-        writer.write(&batch).map_err(error)?;
+        writer.write(&columns.batch(rows)?).map_err(error)?;
     }
     writer.close().map_err(error)?;
     Ok(out)
@@ -173,26 +150,6 @@ pub(crate) async fn read(
     Ok((out, cost, decoding))
 }
 
-/// The rows of a batch, each held against the checksum that was written beside it.
-fn sealed(header: &TableHeader, batch: &RecordBatch, ids: &[i64]) -> Result<Vec<u8>, String> {
-    let rows = lay_out(header, batch.schema().field(0).name(), batch, ids)?;
-    let crcs = batch.column_by_name(CRC);
-    let crcs = crcs.and_then(|column| column.as_any().downcast_ref::<UInt32Array>());
-    let crcs = crcs.ok_or_else(|| format!("no column `{CRC}`: it was not laid out by this program"))?;
-    let stride = header.stride as usize;
-    for ((row, crc), id) in rows.chunks_exact(stride).zip(crcs.values()).zip(ids) {
-        if row.last_chunk() != Some(&crc.to_le_bytes()) {
-            return Err(format!("entity {id}: its checksum does not fit: the page is damaged"));
-        }
-    }
-    Ok(rows)
-}
-
-/// The reader of other people's format may panic on damage.
 fn guarded<T>(step: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|_| {
-        Err(ParquetError::General(
-            "its reader gave up: the file is damaged".to_owned(),
-        ))
-    })
+    columns::guarded(step, ParquetError::General)
 }

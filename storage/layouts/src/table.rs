@@ -1,6 +1,7 @@
 //! A table that was laid out: look-ups and scans, and what they cost.
 
-use crate::layout::{Framing, Layout};
+use crate::arrow;
+use crate::layout::{Coding, Framing, Layout};
 use crate::manifest::{Manifest, key};
 use crate::parquet;
 use crate::rows::corrupt;
@@ -8,7 +9,7 @@ use crate::sample;
 use crate::touching;
 use ::parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use futures::future::try_join_all;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_formats::shards::index::{self, MAX_INDEX_BYTES, ShardIndex};
@@ -61,6 +62,8 @@ pub struct Table {
 
 struct Shard {
     object: Object,
+    /// Its index, where one lies beside it.
+    beside: Option<Object>,
     places: Places,
 }
 
@@ -69,7 +72,10 @@ enum Places {
     /// Their numbers.
     Stride,
     Index(Framing, ShardIndex),
-    Footer(ArrowReaderMetadata),
+    /// The footer of a Parquet file, with its page index.
+    Pages(ArrowReaderMetadata),
+    /// The footer of an Arrow IPC file.
+    Batches(arrow::Footer),
 }
 
 impl Table {
@@ -79,6 +85,11 @@ impl Table {
     /// No manifest, or one that cannot be used; whatever the tier says.
     pub async fn open(tier: Arc<dyn Tier>, folder: ObjectPath) -> Result<Self, StorageError> {
         let manifest = Manifest::load(&*tier, &folder).await?;
+        Self::of(tier, folder, manifest)
+    }
+
+    /// The table of a manifest that was read from this folder.
+    pub(crate) fn of(tier: Arc<dyn Tier>, folder: ObjectPath, manifest: Manifest) -> Result<Self, StorageError> {
         let header = manifest.header().map_err(|e| corrupt(&folder, e))?;
         let shards = Mutex::default();
         Ok(Self {
@@ -94,6 +105,28 @@ impl Table {
     #[must_use]
     pub const fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// What the rows format would have before its first row.
+    pub(crate) const fn header(&self) -> &TableHeader {
+        &self.header
+    }
+
+    /// Drops what is kept of the shards of these entities, here and around the tier: the next look-up asks the tier itself.
+    pub(crate) async fn forget(&self, ids: &[i64]) {
+        let shards: BTreeSet<u64> = ids.iter().filter_map(|&id| self.manifest.shard_of(id)).collect();
+        let dropped: Vec<Arc<Shard>> = {
+            let mut held = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
+            let (gone, kept) = held.drain(..).partition::<VecDeque<_>, _>(|(number, _)| shards.contains(number));
+            *held = kept;
+            gone.into_iter().map(|(_, shard)| shard).collect()
+        };
+        for shard in dropped {
+            for object in std::iter::once(&shard.object).chain(&shard.beside) {
+                let whole = 0..object.size;
+                self.tier.forget(object, std::slice::from_ref(&whole)).await;
+            }
+        }
     }
 
     /// The rows of entities, in the order asked for; one or many.
@@ -165,7 +198,7 @@ impl Table {
         let mut rows = match &shard.places {
             Places::Stride => self.strides(&shard.object, number, &ids).await?,
             Places::Index(framing, index) => self.samples(&shard.object, (*framing, index), &ids).await?,
-            Places::Footer(metadata) => self.pages(&shard.object, metadata, number, &ids).await?,
+            Places::Pages(_) | Places::Batches(_) => self.columnar(&shard, number, &ids).await?,
         };
         rows.cost.merge(&cost);
         Ok(rows)
@@ -199,20 +232,18 @@ impl Table {
         })
     }
 
-    /// Rows out of pages: each page is read once, however many of its rows are asked for.
-    async fn pages(
-        &self,
-        object: &Object,
-        metadata: &ArrowReaderMetadata,
-        number: u64,
-        ids: &[i64],
-    ) -> Result<Rows, StorageError> {
+    /// Rows out of pages or batches: each is read once, however many of its rows are asked for.
+    async fn columnar(&self, shard: &Shard, number: u64, ids: &[i64]) -> Result<Rows, StorageError> {
         let mut once = ids.to_vec();
         once.sort_unstable();
         once.dedup();
         let numbers: Vec<usize> = once.iter().map(|&id| self.number_in(number, id) as usize).collect();
-        let (bytes, read, decode) =
-            parquet::read((&*self.tier, object), (metadata, &self.header), &numbers, &once).await?;
+        let (from, header) = ((&*self.tier, &shard.object), &self.header);
+        let (bytes, read, decode) = match &shard.places {
+            Places::Batches(footer) => arrow::read(from, (footer, header), &numbers, &once).await?,
+            Places::Pages(metadata) => parquet::read(from, (metadata, header), &numbers, &once).await?,
+            Places::Stride | Places::Index(..) => Default::default(),
+        };
         let rows: Vec<&[u8]> = bytes.chunks_exact(self.header.stride as usize).collect();
         let row = |id: &i64| once.binary_search(id).map_or(Vec::new(), |at| rows[at].to_vec());
         Ok(Rows {
@@ -283,25 +314,32 @@ impl Table {
         }
         let path = self.manifest.shard(&self.folder, number)?;
         let object = self.tier.stat(&path).await?;
-        let layout = self.manifest.layout;
-        let (places, mut cost) = if let Some(framing) = layout.framing() {
-            let (index, cost) = self.index(number, &object).await?;
-            (Places::Index(framing, index), cost)
-        } else if layout.compression().is_some() {
-            let (metadata, read, decode) = parquet::metadata(&*self.tier, &object).await?;
-            (Places::Footer(metadata), Cost { read, decode })
-        } else {
-            (Places::Stride, Cost::default())
+        let mut beside = None;
+        let (places, mut cost) = match self.manifest.layout.coding() {
+            Coding::Samples(framing) => {
+                let (side, index, cost) = self.index(number, &object).await?;
+                beside = Some(side);
+                (Places::Index(framing, index), cost)
+            }
+            Coding::Parquet(_) => {
+                let (metadata, read, decode) = parquet::metadata(&*self.tier, &object).await?;
+                (Places::Pages(metadata), Cost { read, decode })
+            }
+            Coding::Arrow(_) => {
+                let (footer, read, decode) = arrow::footer((&*self.tier, &object), &self.header).await?;
+                (Places::Batches(footer), Cost { read, decode })
+            }
+            Coding::Rows | Coding::Files => (Places::Stride, Cost::default()),
         };
         // The look at the shard.
         cost.read.requests += 1;
-        let shard = Arc::new(Shard { object, places });
+        let shard = Arc::new(Shard { object, beside, places });
         self.hold(number, &shard);
         Ok((shard, cost))
     }
 
     /// The index that lies beside a shard.
-    async fn index(&self, number: u64, object: &Object) -> Result<(ShardIndex, Cost), StorageError> {
+    async fn index(&self, number: u64, object: &Object) -> Result<(Object, ShardIndex, Cost), StorageError> {
         let path = &object.path;
         let beside = ObjectPath::new(&format!("{path}.{}", index::EXTENSION))?;
         let side = self.tier.stat(&beside).await?;
@@ -331,7 +369,7 @@ impl Table {
             read: read.cost,
             decode: began.elapsed(),
         };
-        Ok((index, cost))
+        Ok((side, index, cost))
     }
 
     fn held(&self, number: u64) -> Option<Arc<Shard>> {

@@ -1,6 +1,7 @@
 //! From the rows format to a layout, a shard at a time.
 
-use crate::layout::{Framing, Layout};
+use crate::arrow;
+use crate::layout::{Coding, Framing, Layout};
 use crate::manifest::{Manifest, key};
 use crate::parquet;
 use crate::rows::{Source, corrupt};
@@ -30,7 +31,7 @@ pub struct Options {
 
 /// Writes the table at `from` into `folder`. Memory holds a shard and 4 MiB of rows. Each row is read back out of its sample
 /// before it is written, so that what cannot be kept exactly is refused. The manifest comes last: until then the folder holds the
-/// table that it held. Shards of a replaced version stay, for who still reads them.
+/// table that it held. Shards of a replaced version stay, for who still reads them. `on_bytes` is told of the bytes of rows that were written.
 ///
 /// # Errors
 /// A table that is damaged, or that a layout cannot hold; whatever the tiers say.
@@ -38,6 +39,7 @@ pub async fn lay_out(
     (from_tier, from): (&dyn Tier, &ObjectPath),
     (to_tier, folder): (&dyn Tier, &ObjectPath),
     options: Options,
+    on_bytes: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Manifest, StorageError> {
     let source = Source::open(from_tier, from).await?;
     let header = &source.header;
@@ -52,21 +54,28 @@ pub async fn lay_out(
     };
     let to = Target { tier: to_tier, folder };
     for number in 0..header.rows.div_ceil(manifest.rows_per_shard) {
-        if options.layout == Layout::Files {
-            files(&source, &to, &manifest, number).await?;
-        } else if let Some(framing) = options.layout.framing() {
-            let crc = shard(&source, &to, (&manifest, framing), number).await?;
-            manifest.index_crcs.push(crc);
-        } else {
-            let rows = rows_of(&source, &manifest, number).await?;
-            let bytes = match options.layout.compression() {
-                Some(codec) => parquet::write(header, &rows, codec)
-                    .map_err(|what| StorageError::new(ErrorKind::Unsupported, from.as_str(), what))?,
-                None => rows.iter().flat_map(|(_, row)| row.iter().copied()).collect(),
-            };
-            let path = manifest.shard(folder, number)?;
-            to_tier.put(&path, Body::Bytes(bytes.into())).await?;
+        match options.layout.coding() {
+            Coding::Files => files(&source, &to, &manifest, number).await?,
+            Coding::Samples(framing) => {
+                let crc = shard(&source, &to, (&manifest, framing), number).await?;
+                manifest.index_crcs.push(crc);
+            }
+            coding => {
+                let rows = rows_of(&source, &manifest, number).await?;
+                let bytes = match coding {
+                    Coding::Parquet(codec) => parquet::write(header, &rows, codec),
+                    Coding::Arrow(codec) => arrow::write(header, &rows, codec),
+                    _ => Ok(rows.iter().flat_map(|(_, row)| row.iter().copied()).collect()),
+                };
+                let unfit = |what| StorageError::new(ErrorKind::Unsupported, from.as_str(), what);
+                let path = manifest.shard(folder, number)?;
+                let body = Body::Bytes(bytes.map_err(unfit)?.into());
+                to_tier.put(&path, body).await?;
+            }
         }
+        let before = number * manifest.rows_per_shard;
+        let rows = manifest.rows_per_shard.min(header.rows - before);
+        on_bytes(rows * u64::from(header.stride));
     }
     manifest.store(to_tier, folder).await?;
     Ok(manifest)
@@ -88,11 +97,10 @@ fn version(source: &Source<'_>, options: Options) -> String {
 /// As many as fill a shard, by the first row's sample.
 async fn rows_per_shard(source: &Source<'_>, options: Options) -> Result<u64, StorageError> {
     let stride = u64::from(source.header.stride);
-    if options.layout == Layout::Files {
-        return Ok(FILES_PER_FOLDER);
-    }
-    let Some(framing) = options.layout.framing() else {
-        return Ok((options.shard_bytes / stride).max(1));
+    let framing = match options.layout.coding() {
+        Coding::Files => return Ok(FILES_PER_FOLDER),
+        Coding::Samples(framing) => framing,
+        Coding::Rows | Coding::Parquet(_) | Coding::Arrow(_) => return Ok((options.shard_bytes / stride).max(1)),
     };
     let first = source.header.ids().start;
     let mut bytes = Vec::new();

@@ -1,6 +1,8 @@
 //! Tables laid out on a real folder through the tier `nvme`: what is read back, what damage is told as, and what programs in
 //! Python make of the same files.
 
+mod laid_out;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -82,7 +84,7 @@ impl Place {
             shard_bytes: 1 << 20,
         };
         let to = path(layout.as_str());
-        lay_out((&*self.tier, &path("t.rows")), (&*self.tier, &to), options)
+        lay_out((&*self.tier, &path("t.rows")), (&*self.tier, &to), options, &mut |_| ())
             .await
             .unwrap();
         Table::open(Arc::clone(&self.tier), to).await.unwrap()
@@ -191,6 +193,31 @@ async fn every_codec_is_read_by_parquets_own_reader_too() {
 }
 
 #[tokio::test]
+async fn a_look_up_in_arrow_reads_the_batches_of_its_rows_alone() {
+    let place = Place::new().await;
+    let table = place.laid_out(Layout::Arrow).await;
+    table.look_up(&[FIRST]).await.unwrap();
+    let whole = std::fs::metadata(place.shard(&table)).unwrap().len();
+    let cost = table.look_up(&[FIRST + 1700]).await.unwrap().cost.read;
+    assert_eq!(cost.requests, 1);
+    assert!(cost.wire_bytes < whole / 10, "{} of {whole}", cost.wire_bytes);
+}
+
+#[tokio::test]
+async fn every_codec_is_read_by_arrows_own_reader_too() {
+    let place = Place::new().await;
+    for layout in [Layout::Arrow, Layout::ArrowLz4, Layout::ArrowZstd] {
+        let table = place.laid_out(layout).await;
+        let file = std::fs::File::open(place.shard(&table)).unwrap();
+        let reader = arrow_ipc::reader::FileReader::try_new(file, None).unwrap();
+        let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
+        assert_eq!(names, ["entity_id", "dense", "ids", "half", "flag", "row_crc32c"], "{layout}");
+        let rows: usize = reader.map(|batch| batch.unwrap().num_rows()).sum();
+        assert_eq!(rows as u64, ROWS, "{layout}");
+    }
+}
+
+#[tokio::test]
 async fn rows_that_columns_cannot_keep_are_refused() {
     let place = Place::new().await;
     let (_, odd) = table_with(1, 0xff);
@@ -200,28 +227,35 @@ async fn rows_that_columns_cannot_keep_are_refused() {
         shard_bytes: 1 << 20,
     };
     let to = path("parquet");
-    let refused = lay_out((&*place.tier, &path("t.rows")), (&*place.tier, &to), options).await;
+    let refused = lay_out((&*place.tier, &path("t.rows")), (&*place.tier, &to), options, &mut |_| ()).await;
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("byte by byte"), "{refused}");
 }
 
 #[tokio::test]
-async fn any_damaged_byte_of_a_parquet_file_is_an_error_or_the_right_row() {
+async fn any_damaged_byte_of_a_columnar_file_is_an_error_or_the_right_row() {
     let place = Place::new().await;
-    let table = place.laid_out(Layout::Parquet).await;
+    for layout in [Layout::Parquet, Layout::Arrow, Layout::ArrowZstd] {
+        damage_bytes(&place, layout).await;
+    }
+}
+
+async fn damage_bytes(place: &Place, layout: Layout) {
+    let table = place.laid_out(layout).await;
     let shard = place.shard(&table);
     let whole = std::fs::read(&shard).unwrap();
     let mut refused = 0;
-    for at in (0..whole.len()).step_by(whole.len() / 200) {
+    // The end, where the footer lies, byte by byte.
+    for at in (0..whole.len()).step_by(whole.len() / 200).chain(whole.len() - 300..whole.len()) {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x10;
         std::fs::write(&shard, &damaged).unwrap();
-        let table = Table::open(Arc::clone(&place.tier), path("parquet")).await.unwrap();
+        let table = Table::open(Arc::clone(&place.tier), path(layout.as_str())).await.unwrap();
         let ids: Vec<i64> = (FIRST..FIRST + ROWS as i64).collect();
         match table.look_up(&ids).await {
             Ok(found) => {
                 for (id, row) in ids.iter().zip(&found.rows) {
-                    assert_eq!(row, place.row(*id), "byte {at}, entity {id}");
+                    assert_eq!(row, place.row(*id), "{layout}, byte {at}, entity {id}");
                 }
             }
             Err(error) => {
@@ -230,7 +264,7 @@ async fn any_damaged_byte_of_a_parquet_file_is_an_error_or_the_right_row() {
             }
         }
     }
-    assert!(refused > 100, "{refused} of 200");
+    assert!(refused > 100, "{layout}: {refused} of 500");
 }
 
 #[tokio::test]

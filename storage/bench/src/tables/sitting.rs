@@ -84,7 +84,7 @@ impl Sitting {
             memory.put(&from, Body::Bytes(file)).await?;
             let folder = ObjectPath::new(&format!("{}/{name}", self.folder))?;
             let began = Instant::now();
-            lay_out((&*memory, &from), (&*self.tier, &folder), options).await?;
+            lay_out((&*memory, &from), (&*self.tier, &folder), options, &mut |_| ()).await?;
             let laid_out_s = began.elapsed().as_secs_f64();
             let objects = self.tier.list(Some(&folder)).await?;
             let began = Instant::now();

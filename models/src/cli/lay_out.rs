@@ -1,0 +1,68 @@
+//! `lay-out`: its arguments, and what it prints.
+
+use super::own_tables::FEATURES;
+use crate::error::ModelsError;
+use crate::lay_out;
+use crate::publish;
+use crate::stop::Stop;
+use clap::Args;
+use std::path::PathBuf;
+use tierlab_layouts::{Layout, Options};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  tierlab-models lay-out --layout parquet --to configs/tiers/nvme.toml
+  tierlab-models lay-out --layout tar --layout arrow --table ctr --to configs/tiers/s3.toml --set endpoint=http://127.0.0.1:9000
+  tierlab-server --tier nvme --set features.layout=parquet";
+
+/// Arguments of `lay-out`.
+#[derive(Debug, Args)]
+pub struct LayOutArgs {
+    /// The layout: rows, files, tar, tfrecord, parquet, parquet-snappy, parquet-lz4, parquet-zstd, arrow, arrow-lz4 or arrow-zstd; may be
+    /// repeated
+    #[arg(long, value_name = "LAYOUT", required = true)]
+    layout: Vec<Layout>,
+    /// The folder of feature tables
+    #[arg(long, value_name = "DIR", default_value = FEATURES)]
+    features: PathBuf,
+    /// Lay this table out; may be repeated [default: all]
+    #[arg(long, value_name = "NAME")]
+    table: Vec<String>,
+    /// About how large shards are, in MiB; memory holds one
+    #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    shard_mib: u64,
+    /// The tier's config
+    #[arg(long, value_name = "TIER.toml")]
+    to: PathBuf,
+    /// Overlay a key of the tier's config, or take it out with KEY=; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+pub(super) async fn run(args: &LayOutArgs, stop: &Stop) -> Result<(), ModelsError> {
+    let tier = publish::open_tier(&args.to, &args.set).await?;
+    let info = tier.info();
+    for &layout in &args.layout {
+        let options = Options {
+            layout,
+            shard_bytes: args.shard_mib << 20,
+        };
+        for done in lay_out::lay_out((&args.features, &args.table), &*tier, options, stop).await? {
+            let (rows, of_shard) = (done.manifest.rows, done.manifest.rows_per_shard);
+            let (many, each) = match layout {
+                Layout::Files => ("folders", "files"),
+                _ => ("shards", "rows"),
+            };
+            println!(
+                "{} on {} {}: {rows} rows in {} {many} of {of_shard} {each} at most, in {:.1} s ({:.0} rows/s)",
+                done.folder,
+                info.kind,
+                info.location,
+                rows.div_ceil(of_shard.max(1)),
+                done.seconds,
+                rows as f64 / done.seconds.max(1e-9),
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Feature tables of a folder, laid out on a tier: `features/TABLE.LAYOUT/`, as the server reads them with `features.layout`.
+
+use crate::error::ModelsError;
+use crate::progress::Progress;
+use crate::publish;
+use crate::stop::Stop;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tierlab_formats::model::FEATURES_PREFIX;
+use tierlab_formats::table::EXTENSION;
+use tierlab_layouts::laid_out::folder_of;
+use tierlab_layouts::{Manifest, Options};
+use tierlab_storage::{ObjectPath, StorageError, Tier, TierConfig};
+
+/// A table that was laid out.
+#[derive(Debug)]
+pub struct LaidOutTable {
+    /// The folder on the tier.
+    pub folder: ObjectPath,
+    /// What lies there.
+    pub manifest: Manifest,
+    /// Seconds that it took.
+    pub seconds: f64,
+}
+
+/// Lays tables out: of all of a folder where none is named. The file of each is read once, and every row is checked.
+///
+/// # Errors
+/// A folder or a name that is not there; a table that is damaged, or that the layout cannot hold; a tier that refuses; a stop. What was
+/// there before stays until the new one is whole.
+pub async fn lay_out(
+    (features, tables): (&Path, &[String]),
+    to: &dyn Tier,
+    options: Options,
+    stop: &Stop,
+) -> Result<Vec<LaidOutTable>, ModelsError> {
+    let files = publish::table_files(features, tables)?;
+    let from = local(features).await?;
+    let mut done = Vec::new();
+    for file in files {
+        let named = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let table = named.strip_suffix(&format!(".{EXTENSION}")).unwrap_or(named);
+        let bytes = std::fs::metadata(&file).map_err(ModelsError::io("look at", &file))?.len();
+        let mut progress = Progress::bytes(&format!("{table} as {}", options.layout), bytes);
+        let began = Instant::now();
+        let work = async {
+            let source = ObjectPath::new(named)?;
+            let folder = folder_of(&format!("{FEATURES_PREFIX}/{table}"), options.layout)?;
+            let on_bytes = &mut |bytes| progress.advance(bytes);
+            let manifest = tierlab_layouts::lay_out((&*from, &source), (to, &folder), options, on_bytes).await?;
+            Ok((folder, manifest))
+        };
+        let failed = |e: StorageError| ModelsError::bad(&file.display(), &format!("not laid out: {e}"));
+        let (folder, manifest) = stop.or(async { work.await.map_err(failed) }).await?;
+        done.push(LaidOutTable {
+            folder,
+            manifest,
+            seconds: began.elapsed().as_secs_f64(),
+        });
+    }
+    Ok(done)
+}
+
+/// The folder as a tier that is read through the page cache: each byte is wanted once.
+async fn local(folder: &Path) -> Result<std::sync::Arc<dyn Tier>, ModelsError> {
+    let opened = |e: &dyn std::fmt::Display| ModelsError::bad(&folder.display(), &format!("cannot be opened: {e}"));
+    let folder: PathBuf = std::path::absolute(folder).map_err(|e| opened(&e))?;
+    let root = toml::Value::String(folder.display().to_string());
+    let text = format!("kind = \"nvme\"\nroot = {root}\ndirect = false\n");
+    let config = TierConfig::parse("the folder of tables", &text).map_err(|e| opened(&e))?;
+    tierlab_storage::open(&config).await.map_err(|e| opened(&e))
+}

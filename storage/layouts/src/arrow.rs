@@ -1,0 +1,186 @@
+//! Rows as an Arrow IPC file, and single rows out of one: the footer first, then the batches that hold them and no others.
+//!
+//! Batches hold few rows, for a look-up reads whole ones. The checksum of each lies in the footer, and is looked at before any of its bytes
+//! is made sense of.
+
+use crate::columns::{self, Columns, sealed};
+use crate::layout::Codec;
+use crate::rows::corrupt;
+use crate::touching;
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::convert::try_fb_to_schema;
+use arrow_ipc::reader::FileDecoder;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
+use arrow_ipc::{Block, CompressionType, MetadataVersion, root_as_footer};
+use arrow_schema::{ArrowError, SchemaRef};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierlab_formats::table::TableHeader;
+use tierlab_storage::{Object, ReadCost, StorageError, Tier};
+
+/// Rows of a batch: what a look-up reads and decodes for one.
+const BATCH_ROWS: usize = 64;
+/// Bytes of a file's end that are read at once; the footer is within them, mostly.
+const TAIL_BYTES: u64 = 64 << 10;
+/// The largest footer that is accepted, in bytes.
+const MAX_FOOTER_BYTES: u64 = 64 << 20;
+/// What a file ends with, behind the length of its footer.
+const MAGIC: &[u8; 6] = b"ARROW1";
+/// Magic and length.
+const TRAILER_BYTES: u64 = 10;
+/// The footer's key for the checksums of the batches: CRC-32C, eight hexadecimal digits each.
+const CRCS: &str = "batch_crc32c";
+
+/// What a footer says.
+pub(crate) struct Footer {
+    schema: SchemaRef,
+    version: MetadataVersion,
+    batches: Vec<Batch>,
+}
+
+#[derive(Debug, Clone)]
+struct Batch {
+    block: Block,
+    range: Range<u64>,
+    crc: u32,
+}
+
+/// The file of these rows.
+pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -> Result<Vec<u8>, String> {
+    let error = |e: ArrowError| e.to_string();
+    let columns = Columns::of(header)?;
+    let compression = match codec {
+        Codec::None => None,
+        Codec::Lz4 => Some(CompressionType::LZ4_FRAME),
+        Codec::Zstd => Some(CompressionType::ZSTD),
+        Codec::Snappy => return Err("Arrow IPC knows LZ4 and Zstandard, not Snappy".to_owned()),
+    };
+    let options = IpcWriteOptions::default().try_with_compression(compression).map_err(error)?;
+    let mut writer = FileWriter::try_new_with_options(Vec::new(), &columns.schema, options).map_err(error)?;
+    let mut crcs = String::new();
+    for rows in rows.chunks(BATCH_ROWS) {
+        let start = writer.get_ref().len();
+        writer.write(&columns.batch(rows)?).map_err(error)?;
+        crcs.push_str(&format!("{:08x}", crc32c::crc32c(&writer.get_ref()[start..])));
+    }
+    writer.write_metadata(CRCS, crcs);
+    writer.into_inner().map_err(error)
+}
+
+/// Reads what says where the rows of a file lie.
+pub(crate) async fn footer(
+    (tier, object): (&dyn Tier, &Object),
+    header: &TableHeader,
+) -> Result<(Footer, ReadCost, Duration), StorageError> {
+    let bad = |what: &str| corrupt(&object.path, format!("no Arrow IPC file of this table: {what}"));
+    let tail = object.size.saturating_sub(TAIL_BYTES);
+    let mut read = tier.read(object, tail..object.size).await?;
+    let trailer = read.bytes.last_chunk::<{ TRAILER_BYTES as usize }>();
+    let Some(([a, b, c, d, magic @ ..], end)) = trailer.zip(object.size.checked_sub(TRAILER_BYTES)) else {
+        return Err(bad("it is too short"));
+    };
+    if magic != MAGIC {
+        return Err(bad("it does not end with ARROW1: truncated, or another format"));
+    }
+    let len = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
+    let start = end.checked_sub(len).filter(|_| len <= MAX_FOOTER_BYTES);
+    let start = start.ok_or_else(|| bad(&format!("a footer of {len} bytes")))?;
+    let bytes = if start >= tail {
+        read.bytes.slice((start - tail) as usize..(end - tail) as usize)
+    } else {
+        let more = tier.read(object, start..end).await?;
+        read.cost.merge(&more.cost);
+        more.bytes
+    };
+    let began = Instant::now();
+    let footer = columns::guarded(|| decode_footer(&bytes, header, object.size), |what| what);
+    let footer = footer.map_err(|what| bad(&format!("footer, offset {start}: {what}")))?;
+    Ok((footer, read.cost, began.elapsed()))
+}
+
+fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<Footer, String> {
+    let footer = root_as_footer(bytes).map_err(|e| e.to_string())?;
+    let schema = footer.schema().ok_or("it has no schema")?;
+    let schema = try_fb_to_schema(schema).map_err(|e| e.to_string())?;
+    let wanted = Columns::of(header)?.schema;
+    if schema.fields() != wanted.fields() {
+        return Err("its columns are not those of the manifest: lay the table out again".to_owned());
+    }
+    let crcs = footer.custom_metadata().into_iter().flatten();
+    let crcs = crcs.filter(|pair| pair.key() == Some(CRCS)).find_map(|pair| pair.value());
+    let crcs = crcs.ok_or_else(|| format!("no `{CRCS}`: it was not laid out by this program"))?;
+    let (crcs, _) = crcs.as_bytes().as_chunks::<8>();
+    let blocks = footer.recordBatches().ok_or("it has no batches")?;
+    if crcs.len() != blocks.len() {
+        return Err(format!("{} batches with {} checksums", blocks.len(), crcs.len()));
+    }
+    let batch = |(block, crc): (&Block, &[u8; 8])| {
+        let crc = std::str::from_utf8(crc).ok().and_then(|crc| u32::from_str_radix(crc, 16).ok());
+        let start = u64::try_from(block.offset()).ok();
+        let metadata = u64::try_from(block.metaDataLength()).ok();
+        let body = u64::try_from(block.bodyLength()).ok();
+        let range = start.zip(metadata).zip(body).and_then(|((start, metadata), body)| {
+            let end = start.checked_add(metadata)?.checked_add(body)?;
+            (end <= size).then_some(start..end)
+        });
+        let found = range.zip(crc).map(|(range, crc)| Batch {
+            block: *block,
+            range,
+            crc,
+        });
+        found.ok_or_else(|| "a batch that lies outside of the file, or a checksum that is none".to_owned())
+    };
+    Ok(Footer {
+        schema: Arc::new(schema),
+        version: footer.version(),
+        batches: blocks.iter().zip(crcs).map(batch).collect::<Result<_, _>>()?,
+    })
+}
+
+/// Rows of a file by their numbers in it, ascending and each once, whose ids are `ids`; one after another, sealed.
+pub(crate) async fn read(
+    (tier, object): (&dyn Tier, &Object),
+    (footer, header): (&Footer, &TableHeader),
+    numbers: &[usize],
+    ids: &[i64],
+) -> Result<(Vec<u8>, ReadCost, Duration), StorageError> {
+    let mut wanted: BTreeMap<usize, Vec<(usize, i64)>> = BTreeMap::new();
+    for (&number, &id) in numbers.iter().zip(ids) {
+        let rows = wanted.entry(number / BATCH_ROWS).or_default();
+        rows.push((number % BATCH_ROWS, id));
+    }
+    let batches = wanted.keys().map(|&at| footer.batches.get(at)).collect::<Option<Vec<&Batch>>>();
+    let batches = batches.ok_or_else(|| {
+        let what = format!("{} batches, and the manifest says more: lay the table out again", footer.batches.len());
+        corrupt(&object.path, what)
+    })?;
+    let ranges: Vec<Range<u64>> = batches.iter().map(|batch| batch.range.clone()).collect();
+    let (parts, cost) = touching::read(tier, object, &ranges).await?;
+    let began = Instant::now();
+    let mut out = Vec::with_capacity(ids.len() * header.stride as usize);
+    for ((batch, bytes), rows) in batches.iter().zip(parts).zip(wanted.values()) {
+        let bad = |what: String| corrupt(&object.path, format!("batch, offset {}: {what}", batch.range.start));
+        if crc32c::crc32c(&bytes) != batch.crc {
+            return Err(bad("its checksum does not fit: it is damaged".to_owned()));
+        }
+        let decoded = columns::guarded(|| decode(footer, batch, bytes), |what| what).map_err(bad)?;
+        for run in rows.chunk_by(|a, b| a.0 + 1 == b.0) {
+            let (start, ids) = (run[0].0, run.iter().map(|row| row.1).collect::<Vec<i64>>());
+            if start + ids.len() > decoded.num_rows() {
+                return Err(bad(format!("{} rows, and the manifest says more", decoded.num_rows())));
+            }
+            out.extend(sealed(header, &decoded.slice(start, ids.len()), &ids).map_err(bad)?);
+        }
+    }
+    Ok((out, cost, began.elapsed()))
+}
+
+fn decode(footer: &Footer, batch: &Batch, bytes: Bytes) -> Result<RecordBatch, String> {
+    let decoder = FileDecoder::new(Arc::clone(&footer.schema), footer.version);
+    let decoded = decoder.read_record_batch(&batch.block, &Buffer::from(bytes));
+    decoded.map_err(|e| e.to_string())?.ok_or_else(|| "it holds no batch".to_owned())
+}

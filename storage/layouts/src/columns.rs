@@ -1,0 +1,69 @@
+//! Rows as columns and back, as the columnar layouts keep them: those of the table, an id, and each row's own checksum, [`CRC`].
+
+use arrow_array::{Array as _, RecordBatch, UInt32Array};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use bytes::Bytes;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use tierlab_formats::table::TableHeader;
+use tierlab_storage::tiers::flight::rows::{lay_out, to_batch};
+use tierlab_storage::tiers::flight::schema::of_table;
+
+/// The column of checksums, beside those of the table.
+const CRC: &str = "row_crc32c";
+
+/// The columns of a table.
+pub(crate) struct Columns<'a> {
+    header: &'a TableHeader,
+    values: SchemaRef,
+    pub(crate) schema: SchemaRef,
+}
+
+impl<'a> Columns<'a> {
+    pub(crate) fn of(header: &'a TableHeader) -> Result<Self, String> {
+        let values = Arc::new(of_table(header, "file")?);
+        let crc = Arc::new(Field::new(CRC, DataType::UInt32, false));
+        let fields: Vec<_> = values.fields().iter().map(Arc::clone).chain([crc]).collect();
+        Ok(Self {
+            header,
+            values,
+            schema: Arc::new(Schema::new(fields)),
+        })
+    }
+
+    /// Rows as a batch, from which they come back byte by byte.
+    pub(crate) fn batch(&self, rows: &[(i64, Bytes)]) -> Result<RecordBatch, String> {
+        let (ids, rows): (Vec<i64>, Vec<Bytes>) = rows.iter().cloned().unzip();
+        let crcs = rows.iter().filter_map(|row| row.last_chunk());
+        let crcs = UInt32Array::from_iter_values(crcs.map(|crc| u32::from_le_bytes(*crc)));
+        let mut columns = to_batch(self.header, &self.values, &ids, &rows)?.columns().to_vec();
+        columns.push(Arc::new(crcs));
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(|e| e.to_string())?;
+        // A boolean that is neither 0 nor 1 comes back as another byte.
+        if sealed(self.header, &batch, &ids).is_err() {
+            return Err("columns cannot keep a row of it byte by byte: write the table again".to_owned());
+        }
+        Ok(batch)
+    }
+}
+
+/// The rows of a batch, one after another, each held against the checksum that was written beside it.
+pub(crate) fn sealed(header: &TableHeader, batch: &RecordBatch, ids: &[i64]) -> Result<Vec<u8>, String> {
+    let rows = lay_out(header, batch.schema().field(0).name(), batch, ids)?;
+    let crcs = batch.column_by_name(CRC);
+    let crcs = crcs.and_then(|column| column.as_any().downcast_ref::<UInt32Array>());
+    let crcs = crcs.ok_or_else(|| format!("no column `{CRC}`: it was not laid out by this program"))?;
+    let stride = header.stride as usize;
+    for ((row, crc), id) in rows.chunks_exact(stride).zip(crcs.values()).zip(ids) {
+        if row.last_chunk() != Some(&crc.to_le_bytes()) {
+            return Err(format!("entity {id}: its checksum does not fit: the page is damaged"));
+        }
+    }
+    Ok(rows)
+}
+
+/// A step of a library that reads other people's format, and may panic on damage.
+pub(crate) fn guarded<T, E>(step: impl FnOnce() -> Result<T, E>, error: impl FnOnce(String) -> E) -> Result<T, E> {
+    let gave_up = |_| Err(error("its reader gave up: the file is damaged".to_owned()));
+    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(gave_up)
+}

@@ -1,0 +1,268 @@
+//! Tables of a layout, as the rows format has them. In: a tier, and a layout. Out: a tier on which the file `NAME.rows` is what the folder
+//! `NAME.LAYOUT` beside it holds; everything else is as it was.
+//!
+//! So whoever reads rows by ranges reads any layout: the header is made of the manifest, and a range of rows is a look-up. A version of such a
+//! file is a version of its manifest.
+
+use crate::layout::Layout;
+use crate::manifest::{self, Manifest};
+use crate::table::Table;
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use tierlab_formats::table::{EXTENSION, TableHeader};
+use tierlab_protocol::via::ViaSet;
+use tierlab_storage::tier::check_ranges;
+use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
+
+/// Tables that are held open: those in use, and versions that requests still read.
+const MAX_OPEN: usize = 64;
+
+/// A tier whose tables lie in a layout.
+pub struct LaidOut {
+    inner: Arc<dyn Tier>,
+    layout: Layout,
+    /// The last ones looked up, newest first.
+    open: Mutex<VecDeque<Arc<Open>>>,
+}
+
+/// A table, and the file that it is taken for.
+struct Open {
+    file: Object,
+    manifest: Object,
+    header: Bytes,
+    table: Table,
+}
+
+impl LaidOut {
+    /// Wraps a tier. Of the layout `rows` too, which is shards of rows and not the file `NAME.rows`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Tier>, layout: Layout) -> Self {
+        Self {
+            inner,
+            layout,
+            open: Mutex::default(),
+        }
+    }
+
+    /// The folder of a table; `None` of what is no table.
+    fn folder(&self, file: &ObjectPath) -> Result<Option<ObjectPath>, StorageError> {
+        let Some(name) = table_name(file) else { return Ok(None) };
+        folder_of(name, self.layout).map(Some)
+    }
+
+    /// The table as it lies there now.
+    async fn look_up(&self, file: &ObjectPath, folder: ObjectPath) -> Result<Arc<Open>, StorageError> {
+        let path = folder.join(manifest::NAME)?;
+        let object = self.inner.stat(&path).await.map_err(|e| self.not_laid_out(file, e))?;
+        if let Some(open) = self.find(|open| open.manifest == object) {
+            return Ok(open);
+        }
+        let manifest = Manifest::read(&*self.inner, &object).await?;
+        if manifest.layout != self.layout {
+            let what = format!("it holds the layout {}, not {}", manifest.layout, self.layout);
+            return Err(StorageError::new(ErrorKind::Corrupt, path.as_str(), what));
+        }
+        let version = format!("{} {}", manifest.version, object.version);
+        let table = Table::of(Arc::clone(&self.inner), folder, manifest)?;
+        let open = Arc::new(Open {
+            file: Object {
+                path: file.clone(),
+                size: table.header().file_len(),
+                version,
+            },
+            manifest: object,
+            header: Bytes::from(table.header().encode()),
+            table,
+        });
+        let mut held = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        held.push_front(Arc::clone(&open));
+        held.truncate(MAX_OPEN);
+        Ok(open)
+    }
+
+    fn find(&self, wanted: impl Fn(&Open) -> bool) -> Option<Arc<Open>> {
+        let mut held = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = held.iter().position(|open| wanted(open))?;
+        let open = held.remove(at)?;
+        held.push_front(Arc::clone(&open));
+        Some(open)
+    }
+
+    /// The table in the version of a file that was looked up.
+    async fn of(&self, file: &Object, folder: ObjectPath) -> Result<Arc<Open>, StorageError> {
+        if let Some(open) = self.find(|open| open.file == *file) {
+            return Ok(open);
+        }
+        let open = self.look_up(&file.path, folder).await?;
+        if open.file == *file {
+            return Ok(open);
+        }
+        let what = "the table was laid out again since it was looked up";
+        Err(StorageError::new(ErrorKind::Changed, file.path.as_str(), what))
+    }
+
+    fn not_laid_out(&self, file: &ObjectPath, error: StorageError) -> StorageError {
+        if error.kind() != ErrorKind::NotFound {
+            return error;
+        }
+        let layout = self.layout;
+        let what = format!(
+            "no manifest of the layout {layout} ({error}): `tierlab-models lay-out --layout {layout}` writes it"
+        );
+        StorageError::new(ErrorKind::NotFound, file.as_str(), what)
+    }
+
+    fn refuse(&self, file: &ObjectPath) -> StorageError {
+        let what = format!("tables lie in the layout {} here, and are not written as files", self.layout);
+        StorageError::new(ErrorKind::Unsupported, file.as_str(), what)
+    }
+}
+
+/// The folder in which a table lies in a layout: `features/users` in `features/users.parquet`.
+///
+/// # Errors
+/// A name that no object can have.
+pub fn folder_of(table: &str, layout: Layout) -> Result<ObjectPath, StorageError> {
+    ObjectPath::new(&format!("{table}.{layout}"))
+}
+
+/// The path of a table's file without its ending.
+fn table_name(file: &ObjectPath) -> Option<&str> {
+    file.as_str().strip_suffix(EXTENSION)?.strip_suffix('.')
+}
+
+impl Open {
+    async fn read_many(&self, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        let spans: Vec<Range<i64>> = ranges.iter().map(|range| self.rows_of(range)).collect();
+        let mut ids: Vec<i64> = spans.iter().cloned().flatten().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let (rows, cost) = self.look_up(&ids).await?;
+        let row = |id: i64| ids.binary_search(&id).ok().map(|at| &rows[at]);
+        let parts = ranges.iter().zip(spans).map(|(range, span)| self.cut(range, span, row));
+        Ok(ReadMany {
+            parts: parts.collect(),
+            cost,
+        })
+    }
+
+    /// Damage may be that of a copy around the tier: what is damaged is asked for once more, of the tier itself.
+    async fn look_up(&self, ids: &[i64]) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
+        if ids.is_empty() {
+            return Ok((Vec::new(), ReadCost::default()));
+        }
+        let found = match self.table.look_up(ids).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Changed) => {
+                self.table.forget(ids).await;
+                self.table.look_up(ids).await?
+            }
+            found => found?,
+        };
+        let mut cost = found.cost.read;
+        cost.copy += found.cost.decode;
+        Ok((found.rows.into_iter().map(Bytes::from).collect(), cost))
+    }
+
+    /// The entities whose rows lie in a range, if only in part.
+    fn rows_of(&self, range: &Range<u64>) -> Range<i64> {
+        let header = self.table.header();
+        let stride = u64::from(header.stride);
+        let number = |offset: u64| offset.saturating_sub(self.header.len() as u64);
+        let start = number(range.start) / stride;
+        let end = match range.is_empty() {
+            true => start,
+            false => number(range.end).div_ceil(stride),
+        };
+        let id = |number: u64| header.first_id.saturating_add_unsigned(number);
+        id(start)..id(end)
+    }
+
+    /// A range, out of the header and the rows that lie in it.
+    fn cut<'a>(&self, range: &Range<u64>, span: Range<i64>, row: impl Fn(i64) -> Option<&'a Bytes>) -> Bytes {
+        let header: &TableHeader = self.table.header();
+        let first_row = self.header.len() as u64;
+        let start_of = |id: i64| first_row + id.abs_diff(header.first_id) * u64::from(header.stride);
+        // What most readers ask for, without a copy.
+        if let Some(only) = row(span.start)
+            && *range == (start_of(span.start)..start_of(span.start) + u64::from(header.stride))
+        {
+            return only.clone();
+        }
+        let mut out = Vec::with_capacity((range.end - range.start) as usize);
+        let part = |bytes: &Bytes, at: u64| {
+            let inside = |offset: u64| (offset.saturating_sub(at) as usize).min(bytes.len());
+            bytes.slice(inside(range.start)..inside(range.end))
+        };
+        out.extend_from_slice(&part(&self.header, 0));
+        for id in span {
+            if let Some(row) = row(id) {
+                out.extend_from_slice(&part(row, start_of(id)));
+            }
+        }
+        Bytes::from(out)
+    }
+}
+
+#[async_trait]
+impl Tier for LaidOut {
+    fn info(&self) -> TierInfo {
+        let mut info = self.inner.info();
+        info.wrappers.insert(0, format!("layout({})", self.layout));
+        info
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        match self.folder(path)? {
+            None => self.inner.stat(path).await,
+            Some(folder) => Ok(self.look_up(path, folder).await?.file.clone()),
+        }
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        let Some(folder) = self.folder(&object.path)? else {
+            return self.inner.read_many(object, ranges).await;
+        };
+        check_ranges(object, ranges)?;
+        self.of(object, folder).await?.read_many(ranges).await
+    }
+
+    fn shortfall(&self, took: ViaSet) -> Option<String> {
+        self.inner.shortfall(took)
+    }
+
+    fn take_unreported(&self) -> Option<ReadCost> {
+        self.inner.take_unreported()
+    }
+
+    async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
+        match self.find(|open| open.file == *object) {
+            None => self.inner.forget(object, ranges).await,
+            Some(open) => {
+                let ids: Vec<i64> = ranges.iter().flat_map(|range| open.rows_of(range)).collect();
+                open.table.forget(&ids).await;
+            }
+        }
+    }
+
+    /// What lies there, and not the tables that this tier makes of it.
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        self.inner.list(prefix).await
+    }
+
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        match self.folder(path)? {
+            None => self.inner.put(path, body).await,
+            Some(_) => Err(self.refuse(path)),
+        }
+    }
+
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        match self.folder(path)? {
+            None => self.inner.delete(path).await,
+            Some(_) => Err(self.refuse(path)),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Tables of a layout, as files of the rows format.
+
+use super::{FIRST, Place, ROWS, path, table};
+use std::ops::Range;
+use std::sync::Arc;
+use tierlab_formats::table::TableHeader;
+use tierlab_layouts::{LaidOut, Layout};
+use tierlab_storage::{Body, ErrorKind, Tier};
+
+const FILE: &str = "t.rows";
+
+/// The file as it is shown: rows as they are, blocks without checksums.
+fn shown(place: &Place) -> Vec<u8> {
+    let header = TableHeader::without_blocks(place.header.schema.clone(), ROWS, FIRST).unwrap();
+    let mut file = header.encode();
+    file.extend_from_slice(&place.file[place.header.header_len() as usize..]);
+    file
+}
+
+async fn laid_out(place: &Place, layout: Layout) -> LaidOut {
+    place.laid_out(layout).await;
+    // The folder that the helper lays it out in is named by the layout alone.
+    let from = place.folder.path().join(layout.as_str());
+    let to = place.folder.path().join(format!("t.{layout}"));
+    let _ = std::fs::remove_dir_all(&to);
+    std::fs::rename(from, to).unwrap();
+    LaidOut::new(Arc::clone(&place.tier), layout)
+}
+
+#[tokio::test]
+async fn any_range_of_any_layout_is_that_of_the_file() {
+    let place = Place::new().await;
+    let whole = shown(&place);
+    let (size, stride) = (whole.len() as u64, u64::from(place.header.stride));
+    let first = size - ROWS * stride;
+    for layout in Layout::ALL {
+        let tier = laid_out(&place, layout).await;
+        let file = tier.stat(&path(FILE)).await.unwrap();
+        assert_eq!(file.size, size, "{layout}");
+        let mut ranges: Vec<Range<u64>> = vec![
+            0..size,
+            0..1,
+            0..first,
+            first - 1..first + 1,
+            first..first + stride,
+            first + 5 * stride..first + 6 * stride,
+            first + stride + 1..first + 9 * stride - 1,
+            size - 1..size,
+            size..size,
+            7..7,
+        ];
+        let mut state = 7_u64;
+        for _ in 0..200 {
+            let mut draw = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 20) % size
+            };
+            let (a, b) = (draw(), draw() % (40 * stride));
+            ranges.push(a..(a + b).min(size));
+        }
+        let read = tier.read_many(&file, &ranges).await.unwrap();
+        for (range, part) in ranges.iter().zip(&read.parts) {
+            let wanted = &whole[range.start as usize..range.end as usize];
+            assert!(part == wanted, "{layout}, {range:?}");
+        }
+        assert!(read.cost.requests > 0, "{layout}");
+        let behind = tier.read(&file, size..size + 1).await.unwrap_err();
+        assert_eq!(behind.kind(), ErrorKind::OutOfRange, "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_was_laid_out_again_is_a_new_version_and_the_old_one_stays_readable() {
+    let place = Place::new().await;
+    for layout in Layout::ALL {
+        std::fs::write(place.folder.path().join(FILE), &place.file).unwrap();
+        let tier = laid_out(&place, layout).await;
+        let old = tier.stat(&path(FILE)).await.unwrap();
+        assert_eq!(tier.stat(&path(FILE)).await.unwrap(), old, "{layout}");
+        let (_, other) = table(2);
+        std::fs::write(place.folder.path().join(FILE), &other).unwrap();
+        let options = tierlab_layouts::Options {
+            layout,
+            shard_bytes: 1 << 20,
+        };
+        let to = path(&format!("t.{layout}"));
+        tierlab_layouts::lay_out((&*place.tier, &path(FILE)), (&*place.tier, &to), options, &mut |_| ())
+            .await
+            .unwrap();
+        let new = tier.stat(&path(FILE)).await.unwrap();
+        assert_ne!(new.version, old.version, "{layout}");
+        let range = old.size - 100..old.size;
+        let of_old = tier.read(&old, range.clone()).await.unwrap().bytes;
+        assert_eq!(of_old, place.file[place.file.len() - 100..], "{layout}");
+        let of_new = tier.read(&new, range.clone()).await.unwrap().bytes;
+        assert_eq!(of_new, other[other.len() - 100..], "{layout}");
+        // Who has not seen the old manifest cannot read by it.
+        let later = LaidOut::new(Arc::clone(&place.tier), layout);
+        assert_eq!(later.read(&old, range).await.unwrap_err().kind(), ErrorKind::Changed, "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn damage_is_told_and_gone_once_the_shard_is_right_again() {
+    let place = Place::new().await;
+    for layout in [Layout::Rows, Layout::Tar, Layout::Tfrecord, Layout::ParquetZstd, Layout::ArrowLz4] {
+        let table = place.laid_out(layout).await;
+        let shard = place.shard(&table);
+        let shard = shard.strip_prefix(place.folder.path().join(layout.as_str())).unwrap().to_owned();
+        let tier = laid_out(&place, layout).await;
+        let shard = place.folder.path().join(format!("t.{layout}")).join(shard);
+        let file = tier.stat(&path(FILE)).await.unwrap();
+        let first_rows = file.size - ROWS * u64::from(place.header.stride)..file.size;
+        tier.read(&file, first_rows.clone()).await.unwrap();
+        let right = std::fs::read(&shard).unwrap();
+        let mut damaged = right.clone();
+        for at in (300..damaged.len() - 300).step_by(997) {
+            damaged[at] ^= 1;
+        }
+        std::fs::write(&shard, damaged).unwrap();
+        let told = tier.read(&file, first_rows.clone()).await.unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::Corrupt, "{layout}: {told}");
+        std::fs::write(&shard, right).unwrap();
+        tier.read(&file, first_rows).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_is_not_laid_out_is_refused_with_the_command() {
+    let place = Place::new().await;
+    let tier = laid_out(&place, Layout::Parquet).await;
+    let missing = tier.stat(&path("users.rows")).await.unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    assert!(missing.to_string().contains("lay-out --layout parquet"), "{missing}");
+    let refused = tier.put(&path("t.rows"), Body::Bytes("x".into())).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+    // What is no table is as it was.
+    tier.put(&path("models/m/config.toml"), Body::Bytes("x".into())).await.unwrap();
+    let other = tier.stat(&path("models/m/config.toml")).await.unwrap();
+    assert_eq!(tier.read(&other, 0..1).await.unwrap().bytes, "x");
+}
