@@ -7,7 +7,7 @@ use crate::error::RunError;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _, Seek as _};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child as Process, Command, ExitStatus, Stdio};
@@ -178,12 +178,31 @@ impl Drop for Child {
 ///
 /// # Errors
 /// It cannot be started, fails, or the run is interrupted, which ends it.
-pub fn run_to_end(what: &str, mut command: Command, interrupt: &Interrupt) -> Result<(), RunError> {
+pub fn run_to_end(what: &str, command: Command, interrupt: &Interrupt) -> Result<(), RunError> {
+    // What it prints is news of this command, not its result.
+    run(what, command, std::io::stderr().into(), interrupt)
+}
+
+/// As [`run_to_end`], and returns what it printed.
+///
+/// # Errors
+/// As [`run_to_end`].
+pub fn output_of(what: &str, command: Command, interrupt: &Interrupt) -> Result<String, RunError> {
+    let broken = |error: std::io::Error| RunError::Child(format!("{what}: what it prints cannot be read: {error}"));
+    let mut printed = tempfile::tempfile().map_err(broken)?;
+    let stdout = printed.try_clone().map_err(broken)?;
+    run(what, command, stdout.into(), interrupt)?;
+    let mut text = String::new();
+    printed.rewind().map_err(broken)?;
+    printed.read_to_string(&mut text).map_err(broken)?;
+    Ok(text)
+}
+
+fn run(what: &str, mut command: Command, stdout: Stdio, interrupt: &Interrupt) -> Result<(), RunError> {
     let program = command.get_program().to_owned();
     let process = command
         .stdin(Stdio::null())
-        // What it prints is news of this command, not its result.
-        .stdout(std::io::stderr())
+        .stdout(stdout)
         .process_group(0)
         .spawn()
         .map_err(RunError::io(Path::new(&program)))?;

@@ -15,6 +15,8 @@ use tierlab_storage::{ObjectPath, StorageError, Tier, TierConfig};
 /// A table that was laid out.
 #[derive(Debug)]
 pub struct LaidOutTable {
+    /// The table's name.
+    pub table: String,
     /// The folder on the tier.
     pub folder: ObjectPath,
     /// What lies there.
@@ -53,6 +55,7 @@ pub async fn lay_out(
         let failed = |e: StorageError| ModelsError::bad(&file.display(), &format!("not laid out: {e}"));
         let (folder, manifest) = stop.or(async { work.await.map_err(failed) }).await?;
         done.push(LaidOutTable {
+            table: table.to_owned(),
             folder,
             manifest,
             seconds: began.elapsed().as_secs_f64(),

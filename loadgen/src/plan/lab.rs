@@ -237,6 +237,7 @@ fn every_pair(tiers: &[TierPlan], caches: &[CacheState], are_named: bool) -> Vec
         cache: cache.clone(),
         emulated: None,
         staged: None,
+        layout: None,
         sessions: None,
         price: None,
         instance: None,

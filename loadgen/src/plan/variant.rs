@@ -20,6 +20,9 @@ const STAGED_BYTES: u64 = 1 << 30;
 /// More variants are a mistake in the factors.
 const MOST: usize = 64;
 
+/// The layout of tables that are files of rows, as they are published.
+const ROWS: &str = "rows";
+
 /// The tier of a server that has none, or does not say.
 pub const NO_TIER: &str = "none";
 
@@ -36,6 +39,8 @@ pub struct VariantPlan {
     pub emulated: Option<String>,
     /// Its copy on a local folder.
     pub staged: Option<Stage>,
+    /// How its feature tables lie; as files of rows where the plan does not say.
+    pub layout: Option<String>,
     /// Cores that sessions are fitted to; 1 where the plan does not say.
     pub sessions: Option<u32>,
     /// The entry of the price list that its tier is charged by.
@@ -61,6 +66,12 @@ impl VariantPlan {
         } else {
             &self.name
         }
+    }
+
+    /// The layout that its tables are to be written in; `None` where they are files of rows.
+    #[must_use]
+    pub fn laid_out(&self) -> Option<&str> {
+        self.layout.as_deref().filter(|&layout| layout != ROWS)
     }
 
     /// The variant's or the pair's name, as files and messages call it.
@@ -106,6 +117,8 @@ pub(super) struct RawVariant {
     staged_bytes: Option<u64>,
     #[serde(default)]
     cache: Option<Factor<String>>,
+    #[serde(default)]
+    layout: Option<Factor<String>>,
     #[serde(default)]
     sessions: Option<Factor<u32>>,
     #[serde(default)]
@@ -244,32 +257,36 @@ fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<Vari
     for cache in levels(&at("cache"), raw.cache.as_ref())? {
         for emulated in levels(&at("emulated"), raw.emulated.as_ref())? {
             for staged in levels(&at("staged"), raw.staged.as_ref())? {
-                for sessions in levels(&at("sessions"), raw.sessions.as_ref())? {
-                    for instance in levels(&at("instance"), raw.instance.as_ref())? {
-                        for servers in fleet_sizes(target.is_some(), known)? {
-                            let suffixes = [
-                                &emulated.suffix,
-                                &cache.suffix,
-                                &staged.suffix,
-                                &sessions.suffix,
-                                &instance.suffix,
-                                &servers.suffix,
-                            ];
-                            let name = format!("{}{}", raw.name, suffixes.map(String::as_str).concat());
-                            variants.push(VariantPlan {
-                                name,
-                                tier: tier.clone(),
-                                cache: cache_state(&at("cache"), cache.value.as_deref(), known)?,
-                                emulated: emulated.value.as_deref().map(|name| profile(known.base, name)),
-                                staged: stage(staged.value, raw.staged_bytes),
-                                sessions: sessions.value,
-                                price: raw.price.clone(),
-                                instance: instance.value.clone(),
-                                servers: servers.value.unwrap_or(1),
-                                shared: known.fleet.map_or_else(Vec::new, RawFleet::shared_limits),
-                                set: set.clone(),
-                                target: target.clone(),
-                            });
+                for layout in levels(&at("layout"), raw.layout.as_ref())? {
+                    for sessions in levels(&at("sessions"), raw.sessions.as_ref())? {
+                        for instance in levels(&at("instance"), raw.instance.as_ref())? {
+                            for servers in fleet_sizes(target.is_some(), known)? {
+                                let suffixes = [
+                                    &emulated.suffix,
+                                    &cache.suffix,
+                                    &staged.suffix,
+                                    &layout.suffix,
+                                    &sessions.suffix,
+                                    &instance.suffix,
+                                    &servers.suffix,
+                                ];
+                                let name = format!("{}{}", raw.name, suffixes.map(String::as_str).concat());
+                                variants.push(VariantPlan {
+                                    name,
+                                    tier: tier.clone(),
+                                    cache: cache_state(&at("cache"), cache.value.as_deref(), known)?,
+                                    emulated: emulated.value.as_deref().map(|name| profile(known.base, name)),
+                                    staged: stage(staged.value, raw.staged_bytes),
+                                    layout: layout.value.clone(),
+                                    sessions: sessions.value,
+                                    price: raw.price.clone(),
+                                    instance: instance.value.clone(),
+                                    servers: servers.value.unwrap_or(1),
+                                    shared: known.fleet.map_or_else(Vec::new, RawFleet::shared_limits),
+                                    set: set.clone(),
+                                    target: target.clone(),
+                                });
+                            }
                         }
                     }
                 }
@@ -337,6 +354,7 @@ fn target(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Option<Ta
         ("staged", raw.staged.is_some()),
         ("staged_bytes", raw.staged_bytes.is_some()),
         ("cache", raw.cache.is_some()),
+        ("layout", raw.layout.is_some()),
         ("sessions", raw.sessions.is_some()),
         ("set", !raw.set.is_empty()),
     ];
@@ -428,6 +446,9 @@ fn check(variant: &VariantPlan, raw: &RawVariant, index: usize, known: &Known<'_
             "`{}` = `{name}` is no plain name (letters, digits, `.`, `_`, `-`)",
             at("name")
         ));
+    }
+    if let Some(layout) = variant.layout.as_deref().filter(|layout| !is_plain_name(layout)) {
+        return Err(format!("`{}` = `{layout}` is no layout", at("layout")));
     }
     if let Some(sessions) = variant.sessions {
         within(&at("sessions"), f64::from(sessions), 1.0, 1_024.0)?;

@@ -161,7 +161,8 @@ fn terms_of(file: &PriceFile, path: &Path, found: &Found<'_>, data: StoredBytes)
     let mut fixed_usd_per_month = Vec::new();
     let (mut usd_per_request, mut usd_per_byte) = (0.0, 0.0);
     if let Some((_, Priced { price, .. })) = found.storage {
-        let month = price.month(data.table_bytes + data.model_bytes);
+        let table_bytes = variant.laid_out_bytes.unwrap_or(data.table_bytes);
+        let month = price.month(table_bytes + data.model_bytes);
         if price.per_instance {
             usd_per_instance_month += month.iter().map(|(_, usd)| usd).sum::<f64>();
         } else {

@@ -74,6 +74,7 @@ fn variants() -> Vec<Variant> {
         origin: origin.to_owned(),
         emulated: None,
         staged: None,
+        layout: None,
         cache: if cache_share > 0.0 { "warm" } else { "cold" }.to_owned(),
         cache_share,
         price: None,

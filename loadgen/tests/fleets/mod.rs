@@ -12,6 +12,7 @@ fn variant(name: &str, servers: u32) -> Variant {
         origin: "emulated".to_owned(),
         emulated: None,
         staged: None,
+        layout: None,
         cache: "cold".to_owned(),
         cache_share: 0.0,
         price: None,

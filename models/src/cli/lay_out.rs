@@ -2,7 +2,8 @@
 
 use super::own_tables::FEATURES;
 use crate::error::ModelsError;
-use crate::lay_out;
+use crate::lay_out::{self, LaidOutTable};
+use crate::progress::human_bytes;
 use crate::publish;
 use crate::stop::Stop;
 use clap::Args;
@@ -31,6 +32,9 @@ pub struct LayOutArgs {
     /// About how large shards are, in MiB; memory holds one
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1024))]
     shard_mib: u64,
+    /// Print a line of JSON for each table in place of words
+    #[arg(long)]
+    json: bool,
     /// The tier's config
     #[arg(long, value_name = "TIER.toml")]
     to: PathBuf,
@@ -48,17 +52,31 @@ pub(super) async fn run(args: &LayOutArgs, stop: &Stop) -> Result<(), ModelsErro
             shard_bytes: args.shard_mib << 20,
         };
         for done in lay_out::lay_out((&args.features, &args.table), &*tier, options, stop).await? {
+            if args.json {
+                let LaidOutTable { table, folder, manifest, seconds } = done;
+                let line = serde_json::json!({
+                    "table": table,
+                    "layout": layout,
+                    "folder": folder.as_str(),
+                    "rows": manifest.rows,
+                    "bytes": manifest.bytes,
+                    "seconds": seconds,
+                });
+                println!("{line}");
+                continue;
+            }
             let (rows, of_shard) = (done.manifest.rows, done.manifest.rows_per_shard);
             let (many, each) = match layout {
                 Layout::Files => ("folders", "files"),
                 _ => ("shards", "rows"),
             };
             println!(
-                "{} on {} {}: {rows} rows in {} {many} of {of_shard} {each} at most, in {:.1} s ({:.0} rows/s)",
+                "{} on {} {}: {rows} rows in {} {many} of {of_shard} {each} at most, {} in {:.1} s ({:.0} rows/s)",
                 done.folder,
                 info.kind,
                 info.location,
                 rows.div_ceil(of_shard.max(1)),
+                human_bytes(done.manifest.bytes),
                 done.seconds,
                 rows as f64 / done.seconds.max(1e-9),
             );

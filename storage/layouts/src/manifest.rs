@@ -27,6 +27,8 @@ pub struct Manifest {
     pub first_id: i64,
     /// Rows of every shard but the last; with a file for each entity, of every folder.
     pub rows_per_shard: u64,
+    /// Bytes of all shards and indexes.
+    pub bytes: u64,
     /// CRC-32C of the index of each shard, where indexes lie beside them.
     pub index_crcs: Vec<u32>,
 }

@@ -50,14 +50,16 @@ pub async fn lay_out(
         rows: header.rows,
         first_id: header.first_id,
         rows_per_shard: rows_per_shard(&source, options).await?,
+        bytes: 0,
         index_crcs: Vec::new(),
     };
     let to = Target { tier: to_tier, folder };
     for number in 0..header.rows.div_ceil(manifest.rows_per_shard) {
         match options.layout.coding() {
-            Coding::Files => files(&source, &to, &manifest, number).await?,
+            Coding::Files => manifest.bytes += files(&source, &to, &manifest, number).await?,
             Coding::Samples(framing) => {
-                let crc = shard(&source, &to, (&manifest, framing), number).await?;
+                let (bytes, crc) = shard(&source, &to, (&manifest, framing), number).await?;
+                manifest.bytes += bytes;
                 manifest.index_crcs.push(crc);
             }
             coding => {
@@ -69,8 +71,9 @@ pub async fn lay_out(
                 };
                 let unfit = |what| StorageError::new(ErrorKind::Unsupported, from.as_str(), what);
                 let path = manifest.shard(folder, number)?;
-                let body = Body::Bytes(bytes.map_err(unfit)?.into());
-                to_tier.put(&path, body).await?;
+                let bytes = bytes.map_err(unfit)?;
+                manifest.bytes += bytes.len() as u64;
+                to_tier.put(&path, Body::Bytes(bytes.into())).await?;
             }
         }
         let before = number * manifest.rows_per_shard;
@@ -136,8 +139,9 @@ async fn rows_of(source: &Source<'_>, manifest: &Manifest, number: u64) -> Resul
     Ok(rows)
 }
 
-async fn files(source: &Source<'_>, to: &Target<'_>, manifest: &Manifest, number: u64) -> Result<(), StorageError> {
+async fn files(source: &Source<'_>, to: &Target<'_>, manifest: &Manifest, number: u64) -> Result<u64, StorageError> {
     let folder = manifest.shard(to.folder, number)?;
+    let mut bytes = 0;
     for ids in pieces(source, manifest, number) {
         let rows = source.rows(ids).await?;
         for rows in rows.chunks(PUTS_AT_ONCE) {
@@ -147,18 +151,19 @@ async fn files(source: &Source<'_>, to: &Target<'_>, manifest: &Manifest, number
                 async move { to.tier.put(&path?, Body::Bytes(row)).await }
             };
             try_join_all(rows.iter().map(put)).await?;
+            bytes += rows.iter().map(|(_, row)| row.len() as u64).sum::<u64>();
         }
     }
-    Ok(())
+    Ok(bytes)
 }
 
-/// Writes a shard and its index, and returns the index's checksum.
+/// Writes a shard and its index, and returns the bytes of both with the index's checksum.
 async fn shard(
     source: &Source<'_>,
     to: &Target<'_>,
     (manifest, framing): (&Manifest, Framing),
     number: u64,
-) -> Result<u32, StorageError> {
+) -> Result<(u64, u32), StorageError> {
     let path = manifest.shard(to.folder, number)?;
     let (mut bytes, mut samples) = (Vec::new(), Vec::new());
     for ids in pieces(source, manifest, number) {
@@ -173,10 +178,11 @@ async fn shard(
         .map_err(|e| unfit(&e))?
         .encode();
     let crc = crc32c::crc32c(&index);
+    let written = (bytes.len() + index.len()) as u64;
     to.tier.put(&path, Body::Bytes(bytes.into())).await?;
     let beside = ObjectPath::new(&format!("{path}.{}", index::EXTENSION))?;
     to.tier.put(&beside, Body::Bytes(Bytes::from(index))).await?;
-    Ok(crc)
+    Ok((written, crc))
 }
 
 fn push(

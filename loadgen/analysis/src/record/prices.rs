@@ -61,6 +61,9 @@ pub struct PricedVariant {
     /// An entry of `[instances]`; the plan's where it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
+    /// Bytes of its feature table, where it lies in another layout than others; those of [`StoredBytes`] where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub laid_out_bytes: Option<u64>,
     /// Bytes that its copy on a local disk may hold; 0 without one.
     pub staged_bytes: u64,
     /// Bytes of its cache in memory; 0 without one.

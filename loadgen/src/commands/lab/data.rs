@@ -2,10 +2,12 @@
 //! What is there already is used again; a stamp beside it says how it was made.
 
 use super::context::LabContext;
-use super::locations::Locations;
+use super::locations::{Location, Locations};
 use crate::children;
 use crate::error::RunError;
-use crate::plan::Data;
+use crate::plan::{Data, VariantPlan};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,8 +23,18 @@ pub(super) struct Prepared {
     pub(super) features: PathBuf,
     /// Bytes of the table that the model joins; 0 where it joins none.
     pub(super) table_bytes: u64,
+    /// Bytes of that table by tier and layout, where it was laid out.
+    pub(super) laid_out_bytes: BTreeMap<(String, String), u64>,
     /// How the data came about.
     stamp: String,
+}
+
+impl Prepared {
+    /// Bytes that the table takes on the tier of a variant in its layout, once it was laid out.
+    pub(super) fn laid_out_bytes_of(&self, variant: &VariantPlan) -> Option<u64> {
+        let key = (variant.tier.name.clone(), variant.laid_out()?.to_owned());
+        self.laid_out_bytes.get(&key).copied()
+    }
 }
 
 /// Generates what is not there yet.
@@ -35,6 +47,7 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<Prepared, RunError> {
                 repository: PathBuf::new(),
                 features: PathBuf::new(),
                 table_bytes: 0,
+                laid_out_bytes: BTreeMap::new(),
                 stamp: String::new(),
             });
         }
@@ -65,12 +78,17 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<Prepared, RunError> {
         repository,
         features,
         table_bytes,
+        laid_out_bytes: BTreeMap::new(),
         stamp,
     })
 }
 
-/// Writes repository and tables to every tier that does not hold them yet.
-pub(super) fn publish(context: &LabContext<'_>, prepared: &Prepared, locations: &Locations) -> Result<(), RunError> {
+/// Writes repository and tables to every tier that does not hold them yet, tables in each layout that a variant reads.
+pub(super) fn publish(
+    context: &LabContext<'_>,
+    prepared: &mut Prepared,
+    locations: &Locations,
+) -> Result<(), RunError> {
     let lab = context.lab;
     for tier in lab.tiers.iter().filter(|tier| tier.publish) {
         let location = locations.of(&tier.name);
@@ -92,7 +110,66 @@ pub(super) fn publish(context: &LabContext<'_>, prepared: &Prepared, locations: 
         children::run_to_end(&format!("publishing to {}", tier.name), command, context.interrupt)?;
         fs::write(&stamp_file, stamp).map_err(RunError::io(&stamp_file))?;
     }
+    lay_out(context, prepared, locations)
+}
+
+/// What `tierlab-models lay-out --json` prints.
+#[derive(Debug, Deserialize)]
+struct LaidOut {
+    table: String,
+    bytes: u64,
+}
+
+fn lay_out(context: &LabContext<'_>, prepared: &mut Prepared, locations: &Locations) -> Result<(), RunError> {
+    let lab = context.lab;
+    let wanted = lab.variants.iter().filter(|variant| variant.tier.publish);
+    let wanted: BTreeSet<(&str, &str)> = wanted
+        .filter_map(|variant| Some((variant.tier.name.as_str(), variant.laid_out()?)))
+        .collect();
+    for (tier, layout) in wanted {
+        let location = locations.of(tier);
+        let stamp = format!("{}\n{}\n", prepared.stamp, location.identity);
+        let stamp_file = lab.work.join(format!("laid-out-{tier}-{layout}"));
+        let stamped = fs::read_to_string(&stamp_file).unwrap_or_default();
+        let printed = match stamped.strip_prefix(&stamp) {
+            Some(printed) => printed.to_owned(),
+            None => {
+                let printed = lay_out_on(context, prepared, location, (tier, layout))?;
+                fs::write(&stamp_file, format!("{stamp}{printed}")).map_err(RunError::io(&stamp_file))?;
+                printed
+            }
+        };
+        let table = joined_table(&prepared.repository, &context.plan.model)?;
+        for line in printed.lines() {
+            let unknown = |error| RunError::Child(format!("`tierlab-models lay-out` printed `{line}`: {error}"));
+            let found: LaidOut = serde_json::from_str(line).map_err(unknown)?;
+            if Some(found.table) == table {
+                let key = (tier.to_owned(), layout.to_owned());
+                prepared.laid_out_bytes.insert(key, found.bytes);
+            }
+        }
+    }
     Ok(())
+}
+
+/// Lays the tables out on one tier, and returns what was printed.
+fn lay_out_on(
+    context: &LabContext<'_>,
+    prepared: &Prepared,
+    location: &Location,
+    (tier, layout): (&str, &str),
+) -> Result<String, RunError> {
+    eprintln!("laying the feature tables out on {tier}: {layout}");
+    let mut command = Command::new(&context.programs.models);
+    command.args(["lay-out", "--json", "--layout", layout]);
+    command.arg("--features").arg(&prepared.features);
+    command.arg("--to").arg(context.lab.tier_file(tier));
+    for pair in &location.set {
+        command.arg("--set").arg(pair);
+    }
+    command.envs(location.environment.iter().copied());
+    let what = format!("laying tables out on {tier} as {layout}");
+    children::output_of(&what, command, context.interrupt)
 }
 
 struct Generated<'a> {

@@ -98,14 +98,16 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     let configs = config_files(&plan, &lab)?;
     // Before the lab's own work, which would count as that of others.
     let warnings = doctor::warnings(options.bin_dir.as_deref()).await;
-    let prepared = data::prepare(&context)?;
-    let pricing = prices::of_variants(&plan, &lab, &prepared)?;
+    let mut prepared = data::prepare(&context)?;
+    // What is missing in the price list is said before anything runs; what layouts store is known once they are written.
+    prices::of_variants(&plan, &lab, &prepared)?;
     let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
     if let Some(question) = &plan.question {
         answerable::check(&plan, question, lab.variants.len(), &instrument)?;
     }
     let locations = locations::open(&context)?;
-    data::publish(&context, &prepared, &locations)?;
+    data::publish(&context, &mut prepared, &locations)?;
+    let pricing = prices::of_variants(&plan, &lab, &prepared)?;
     let mut environment = environment::inspect(&locations.folders);
     environment.shared_cores = shared_cores(&lab, options);
     environment.machine_warnings = warnings;
@@ -206,6 +208,7 @@ fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
         },
         emulated: variant.emulated.as_deref().map(shown),
         staged,
+        layout: variant.laid_out().map(str::to_owned),
         cache: variant.cache.name.clone(),
         cache_share: variant.cache.share,
         price: variant.price.clone(),

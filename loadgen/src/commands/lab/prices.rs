@@ -42,6 +42,7 @@ fn priced(variant: &VariantPlan, prepared: &Prepared) -> PricedVariant {
         price: variant.price.clone().or_else(|| paid_by_instance(variant)),
         instance: variant.instance.clone(),
         servers: variant.servers,
+        laid_out_bytes: prepared.laid_out_bytes_of(variant),
         staged_bytes: variant.staged.map_or(0, |stage| stage.capacity_bytes),
         cache_bytes: (prepared.table_bytes as f64 * variant.cache.share) as u64,
     }

@@ -17,6 +17,9 @@ pub struct Variant {
     /// The copy on a local folder, and what it held when measuring began; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staged: Option<StageState>,
+    /// How its feature tables lie; absent where they are files of rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<String>,
     /// The cache state's name.
     pub cache: String,
     /// The cache's capacity as share of the table; 0 is no cache.
