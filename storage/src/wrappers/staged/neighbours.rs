@@ -103,7 +103,9 @@ impl Neighbours {
         let mut read = Vec::new();
         for (data, blocks) in self.holders(header) {
             wanted.retain(|block| {
-                let whole = blocks.get(block).and_then(|checks| whole_block(&data, header, *block, checks));
+                let whole = blocks
+                    .get(block)
+                    .and_then(|checks| whole_block(&data, header, *block, checks));
                 let is_there = whole.is_some();
                 read.extend(whole.map(|bytes| (*block, bytes)));
                 !is_there
@@ -119,7 +121,9 @@ impl Neighbours {
     fn holders(&self, header: &Header) -> Vec<(Arc<File>, BTreeMap<u64, Vec<u32>>)> {
         let known = lock(&self.known);
         let of_it = known.values().filter(|journal| journal.header == *header);
-        of_it.map(|journal| (journal.data.clone(), journal.blocks.clone())).collect()
+        of_it
+            .map(|journal| (journal.data.clone(), journal.blocks.clone()))
+            .collect()
     }
 
     /// Reads what neighbours have written since the last time.
@@ -187,7 +191,13 @@ impl Neighbours {
             has_waited: false,
         };
         // In the order of the file, so that no two wait for each other.
-        for run in ranges::merged(blocks.iter().map(|block| byte_of(header, *block)).map(|at| at..at + 1).collect()) {
+        for run in ranges::merged(
+            blocks
+                .iter()
+                .map(|block| byte_of(header, *block))
+                .map(|at| at..at + 1)
+                .collect(),
+        ) {
             let mut wait = FIRST_WAIT;
             loop {
                 match lock_bytes(&self.claims, &run, libc::F_WRLCK) {
