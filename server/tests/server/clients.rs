@@ -107,7 +107,16 @@ async fn perf_analyzer_measures_over_http_and_grpc() {
         (grpc, &["--streaming", "--async"]),
     ] {
         let (rows, requests) = (ROWS.to_string(), REQUESTS.to_string());
-        let load = ["-m", "mlp", "-b", &rows, "--concurrency-range", "1", "--request-count", &requests];
+        let load = [
+            "-m",
+            "mlp",
+            "-b",
+            &rows,
+            "--concurrency-range",
+            "1",
+            "--request-count",
+            &requests,
+        ];
         let output = analyze(&server, &[&load[..], protocol, options].concat()).await;
         let report = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{options:?}: {report}\n{}", server.log());

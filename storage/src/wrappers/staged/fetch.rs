@@ -165,20 +165,12 @@ impl Stage {
             landed.cost.device = device + fetched.cost.device;
             landed.parts.extend(fetched.parts);
         }
-        let to_stage = ToStage {
-            blocks: missing,
-            claim,
-        };
+        let to_stage = ToStage { blocks: missing, claim };
         Ok((landed, to_stage))
     }
 
     /// Takes the blocks that other processes have, or have fetched while this one waited for them, and claims the others.
-    async fn ask_neighbours(
-        &self,
-        object: &Object,
-        missing: &mut Vec<u64>,
-        landed: &mut Fetched,
-    ) -> Option<Claim> {
+    async fn ask_neighbours(&self, object: &Object, missing: &mut Vec<u64>, landed: &mut Fetched) -> Option<Claim> {
         let neighbours = self.neighbours.as_ref()?;
         let header = self.header(object);
         let mut claim = None;
@@ -188,7 +180,9 @@ impl Stage {
             let read = neighbours.read(&header, missing).await;
             self.tally.neighbours.add(read.len());
             missing.retain(|block| read.iter().all(|(of, _)| of != block));
-            let parts = read.into_iter().map(|(block, bytes)| (self.extent(object, block), bytes));
+            let parts = read
+                .into_iter()
+                .map(|(block, bytes)| (self.extent(object, block), bytes));
             landed.parts.extend(parts);
             if claim.is_some() {
                 break;

@@ -95,8 +95,13 @@ impl Folder {
         match Self::open_unless_in_use(root, block_bytes)? {
             Some(opened) => Ok(opened),
             None => {
-                let detail = "another tier stages in this folder: give each its own `staged.root`, or set `staged.shared`";
-                Err(StorageError::new(ErrorKind::Invalid, root.display().to_string(), detail))
+                let detail =
+                    "another tier stages in this folder: give each its own `staged.root`, or set `staged.shared`";
+                Err(StorageError::new(
+                    ErrorKind::Invalid,
+                    root.display().to_string(),
+                    detail,
+                ))
             }
         }
     }
@@ -110,7 +115,11 @@ impl Folder {
             }
         }
         let detail = format!("{MOST_PARTS} processes stage in this folder already");
-        Err(StorageError::new(ErrorKind::Invalid, root.display().to_string(), detail))
+        Err(StorageError::new(
+            ErrorKind::Invalid,
+            root.display().to_string(),
+            detail,
+        ))
     }
 
     fn open_unless_in_use(root: &Path, block_bytes: u64) -> Result<Option<(Self, Vec<Found>)>, StorageError> {

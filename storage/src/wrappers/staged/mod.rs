@@ -100,7 +100,7 @@ impl Staged {
         let opened = blocking(&name, move || {
             let (folder, found, part) = Folder::open_part(&root, block_bytes)?;
             let neighbours = Neighbours::open(&root, &part);
-            let neighbours = neighbours.map_err(|e| StorageError::from_io(&root.display().to_string(), &e))?;
+            let neighbours = neighbours.map_err(|e| StorageError::from_io(root.display().to_string(), &e))?;
             Ok((folder, found, Neighbourhood { part, neighbours }))
         });
         let (folder, found, neighbourhood) = opened.await?;

@@ -53,6 +53,12 @@ struct Journal {
     data: Arc<File>,
 }
 
+/// Blocks of a neighbour, with the checksums of their pages.
+struct Holding {
+    data: Arc<File>,
+    blocks: Vec<(u64, Vec<u32>)>,
+}
+
 /// Blocks that no other process fetches until this is dropped.
 #[derive(Debug)]
 pub(super) struct Claim {
@@ -101,25 +107,33 @@ impl Neighbours {
             tracing::warn!(root = %self.root.display(), %error, "cannot look at what other processes have staged");
         }
         let mut read = Vec::new();
-        for (data, blocks) in self.holders(header) {
-            wanted.retain(|block| {
-                let whole = blocks.get(block).and_then(|checks| whole_block(&data, header, *block, checks));
-                let is_there = whole.is_some();
-                read.extend(whole.map(|bytes| (*block, bytes)));
-                !is_there
-            });
-            if wanted.is_empty() {
-                break;
+        for Holding { data, blocks } in self.holdings(header, &wanted) {
+            for (block, checks) in blocks
+                .iter()
+                .filter(|(block, _)| wanted.contains(block))
+                .collect::<Vec<_>>()
+            {
+                if let Some(bytes) = whole_block(&data, header, *block, checks) {
+                    read.push((*block, bytes));
+                    wanted.retain(|wanted| wanted != block);
+                }
             }
         }
         read
     }
 
-    /// Data files of a version, with the checksums of their blocks.
-    fn holders(&self, header: &Header) -> Vec<(Arc<File>, BTreeMap<u64, Vec<u32>>)> {
+    /// Which of these blocks of a version each neighbour has.
+    fn holdings(&self, header: &Header, wanted: &[u64]) -> Vec<Holding> {
         let known = lock(&self.known);
         let of_it = known.values().filter(|journal| journal.header == *header);
-        of_it.map(|journal| (journal.data.clone(), journal.blocks.clone())).collect()
+        let holding = |journal: &Journal| Holding {
+            data: Arc::clone(&journal.data),
+            blocks: wanted
+                .iter()
+                .filter_map(|block| Some((*block, journal.blocks.get(block)?.clone())))
+                .collect(),
+        };
+        of_it.map(holding).collect()
     }
 
     /// Reads what neighbours have written since the last time.
@@ -187,7 +201,13 @@ impl Neighbours {
             has_waited: false,
         };
         // In the order of the file, so that no two wait for each other.
-        for run in ranges::merged(blocks.iter().map(|block| byte_of(header, *block)).map(|at| at..at + 1).collect()) {
+        for run in ranges::merged(
+            blocks
+                .iter()
+                .map(|block| byte_of(header, *block))
+                .map(|at| at..at + 1)
+                .collect(),
+        ) {
             let mut wait = FIRST_WAIT;
             loop {
                 match lock_bytes(&self.claims, &run, libc::F_WRLCK) {

@@ -57,7 +57,11 @@ async fn what_one_process_has_another_does_not_fetch() {
     third.read(&model, whole(&model)).await.unwrap();
     assert!(blocks_read(&origin).is_empty());
     assert_eq!((third.counts().hits, third.counts().neighbours), (3, 8));
-    assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 3, "two parts and the claims");
+    assert_eq!(
+        std::fs::read_dir(root.path()).unwrap().count(),
+        3,
+        "two parts and the claims"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -74,10 +78,14 @@ async fn processes_that_start_together_download_once() {
         async move {
             let tier = &stage;
             // Each in an order of its own, with ranges that overlap.
-            let mut ranges = vec![(model.clone(), 1, 0..25 * BLOCK), (model.clone(), 1, 20 * BLOCK..40 * BLOCK), (other, 2, 0..9 * BLOCK)];
+            let mut ranges = vec![
+                (model.clone(), 1, 0..25 * BLOCK),
+                (model.clone(), 1, 20 * BLOCK..40 * BLOCK),
+                (other, 2, 0..9 * BLOCK),
+            ];
             ranges.rotate_left(number % 3);
             for (object, seed, range) in ranges {
-                let blocks = tier.blocks_of(&[range.clone()]);
+                let blocks = tier.blocks_of(std::slice::from_ref(&range));
                 let landed = tier.fetch(&object, &blocks).await.unwrap();
                 for (extent, bytes) in &landed.parts {
                     assert_eq!(*bytes, content(seed, extent.clone()));
@@ -118,7 +126,10 @@ async fn what_a_neighbour_evicts_replaces_or_damages_comes_from_the_tier() {
     first.settle().await;
     // The second has seen the journal.
     let read = second.read(&model, 0..BLOCK).await.unwrap();
-    assert_eq!((read.bytes, second.counts().neighbours), (content(1, 0..BLOCK).into(), 1));
+    assert_eq!(
+        (read.bytes, second.counts().neighbours),
+        (content(1, 0..BLOCK).into(), 1)
+    );
     first.read(&model, 4 * BLOCK..8 * BLOCK).await.unwrap();
     first.settle().await;
     origin.reads();
