@@ -244,6 +244,17 @@ mod tests {
     }
 
     #[test]
+    fn a_table_in_another_layout_is_paid_by_what_it_takes_there() {
+        let (_folder, path) = file(&[PLAIN, BLOBS]);
+        let laid_out = PricedVariant {
+            laid_out_bytes: Some(190 * GB),
+            ..variant("s3")
+        };
+        let found = terms_in(&path, laid_out).unwrap();
+        assert_eq!(found.fixed_usd_per_month, [("capacity".to_owned(), 4.0)]);
+    }
+
+    #[test]
     fn a_copy_is_paid_for_where_the_instance_has_no_disk() {
         let (_folder, path) = file(&[PLAIN, DISK, BLOBS, STAGING]);
         let staged = PricedVariant {

@@ -16,6 +16,7 @@ for last; do :; done
 case "$1" in
   generate) mkdir -p "$last/m/1" && printf '[joined.x]\ntable = "t"\n' > "$last/m/config.toml" ;;
   features) printf '0123456789' > "$last/t.rows" ;;
+  lay-out) echo '{"table":"t","bytes":4242}' ;;
 esac
 "#;
 const ORIGIN: &str = r#"#!/bin/sh
@@ -329,6 +330,27 @@ fn the_servers_of_a_fleet_share_an_emulated_service_and_start_together() {
             "{stage}: {calls}"
         );
     }
+    nobody_is_left(&place);
+}
+
+#[test]
+fn tables_are_laid_out_where_a_variant_reads_them_so() {
+    let variant = "[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = [\"rows\", \"parquet\"]\n";
+    let place = lab_place(&format!("{PLAN}{variant}{LAB}"));
+    succeeds(&run(lab(&place, "first")));
+    succeeds(&run(lab(&place, "second")));
+    let calls = calls(&place);
+    let made: Vec<&str> = calls.lines().filter(|line| line.contains("lay-out")).collect();
+    assert!(made.len() == 1 && made[0].contains("--json --layout parquet"), "{calls}");
+    let started: Vec<bool> = calls
+        .lines()
+        .filter(|line| line.starts_with("server"))
+        .map(|line| line.contains("features.layout=parquet"))
+        .collect();
+    assert_eq!(started, [false, true, false, true], "{calls}");
+    let run_json = read_json(&place.path("results/second/run.json"));
+    let variants = &run_json["variants"];
+    assert_eq!((&variants[0]["layout"], &variants[1]["layout"]), (&serde_json::Value::Null, &"parquet".into()));
     nobody_is_left(&place);
 }
 

@@ -20,6 +20,7 @@ mod harness;
 mod inputs;
 mod instances;
 mod keyed;
+mod layouts;
 mod lifecycle;
 mod malformed;
 mod management;
