@@ -42,7 +42,9 @@ pub async fn lay_out(
     for file in files {
         let named = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let table = named.strip_suffix(&format!(".{EXTENSION}")).unwrap_or(named);
-        let bytes = std::fs::metadata(&file).map_err(ModelsError::io("look at", &file))?.len();
+        let bytes = std::fs::metadata(&file)
+            .map_err(ModelsError::io("look at", &file))?
+            .len();
         let mut progress = Progress::bytes(&format!("{table} as {}", options.layout), bytes);
         let began = Instant::now();
         let work = async {

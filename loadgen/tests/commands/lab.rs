@@ -341,7 +341,10 @@ fn tables_are_laid_out_where_a_variant_reads_them_so() {
     succeeds(&run(lab(&place, "second")));
     let calls = calls(&place);
     let made: Vec<&str> = calls.lines().filter(|line| line.contains("lay-out")).collect();
-    assert!(made.len() == 1 && made[0].contains("--json --layout parquet"), "{calls}");
+    assert!(
+        made.len() == 1 && made[0].contains("--json --layout parquet"),
+        "{calls}"
+    );
     let started: Vec<bool> = calls
         .lines()
         .filter(|line| line.starts_with("server"))
@@ -350,7 +353,10 @@ fn tables_are_laid_out_where_a_variant_reads_them_so() {
     assert_eq!(started, [false, true, false, true], "{calls}");
     let run_json = read_json(&place.path("results/second/run.json"));
     let variants = &run_json["variants"];
-    assert_eq!((&variants[0]["layout"], &variants[1]["layout"]), (&serde_json::Value::Null, &"parquet".into()));
+    assert_eq!(
+        (&variants[0]["layout"], &variants[1]["layout"]),
+        (&serde_json::Value::Null, &"parquet".into())
+    );
     nobody_is_left(&place);
 }
 

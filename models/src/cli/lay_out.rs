@@ -53,7 +53,12 @@ pub(super) async fn run(args: &LayOutArgs, stop: &Stop) -> Result<(), ModelsErro
         };
         for done in lay_out::lay_out((&args.features, &args.table), &*tier, options, stop).await? {
             if args.json {
-                let LaidOutTable { table, folder, manifest, seconds } = done;
+                let LaidOutTable {
+                    table,
+                    folder,
+                    manifest,
+                    seconds,
+                } = done;
                 let line = serde_json::json!({
                     "table": table,
                     "layout": layout,

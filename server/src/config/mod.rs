@@ -369,7 +369,8 @@ fn check_most(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
 }
 
 fn layout_of(raw: &RawFeatures, sources: &Sources) -> Result<TableLayout, ConfigError> {
-    TableLayout::of(&raw.layout).or_else(|what| fail(format!("{}: `features.layout`: {what}", sources.config.display())))
+    TableLayout::of(&raw.layout)
+        .or_else(|what| fail(format!("{}: `features.layout`: {what}", sources.config.display())))
 }
 
 fn destination_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Result<RowDestination, ConfigError> {

@@ -36,7 +36,10 @@ async fn laid_out(data: &Data, layout: Layout) -> PathBuf {
 }
 
 fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.sort();
     files
 }
@@ -62,7 +65,10 @@ async fn every_layout_gives_the_same_answers() {
                 assert_eq!(reply.floats(), wanted, "{layout}, {cache}");
             }
             let timings = server.infer("ctr", entity_ids(&[123])).await.timings();
-            assert!(timings.tier_requests >= 1 && !timings.get(Stage::Tier).is_zero(), "{layout}, {cache}");
+            assert!(
+                timings.tier_requests >= 1 && !timings.get(Stage::Tier).is_zero(),
+                "{layout}, {cache}"
+            );
             let unknown = server.infer("ctr", entity_ids(&[1000])).await;
             assert_eq!(unknown.status, 404, "{layout}");
             let joined = server.get("/v2/models/ctr").await.json()["joined"].clone();
@@ -98,7 +104,10 @@ async fn a_table_that_is_laid_out_again_is_taken_over_and_no_reply_mixes_both() 
         for _ in 0..20 {
             assert_eq!(server.infer("ctr", entity_ids(&ids)).await.floats(), new, "{layout}");
         }
-        assert!(old.iter().zip(&new).all(|(old, new)| old != new), "{layout}: some rows are the old ones");
+        assert!(
+            old.iter().zip(&new).all(|(old, new)| old != new),
+            "{layout}: some rows are the old ones"
+        );
     }
 }
 
@@ -121,7 +130,11 @@ async fn a_damaged_shard_is_told_and_its_neighbours_are_served() {
         assert_eq!(refused.status, 500, "{layout}: {}", refused.text());
         assert_eq!(server.infer("ctr", entity_ids(&[999])).await.status, 200, "{layout}");
         std::fs::write(&first, right).unwrap();
-        assert_eq!(server.infer("ctr", entity_ids(&[1, 999])).await.floats(), before, "{layout}");
+        assert_eq!(
+            server.infer("ctr", entity_ids(&[1, 999])).await.floats(),
+            before,
+            "{layout}"
+        );
     }
 }
 
@@ -139,5 +152,8 @@ async fn what_is_not_laid_out_or_not_known_is_refused_with_what_to_do() {
     assert!(said.contains("tierlab-models lay-out --layout parquet"), "{said}");
     let (code, said) = start("orc");
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("features.layout") && said.contains("parquet-zstd"), "{said}");
+    assert!(
+        said.contains("features.layout") && said.contains("parquet-zstd"),
+        "{said}"
+    );
 }

@@ -49,6 +49,13 @@ struct Batch {
     crc: u32,
 }
 
+impl Footer {
+    /// Bytes that it takes in memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of_val(self.batches.as_slice())
+    }
+}
+
 /// The file of these rows.
 pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -> Result<Vec<u8>, String> {
     let error = |e: ArrowError| e.to_string();
@@ -59,7 +66,9 @@ pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -
         Codec::Zstd => Some(CompressionType::ZSTD),
         Codec::Snappy => return Err("Arrow IPC knows LZ4 and Zstandard, not Snappy".to_owned()),
     };
-    let options = IpcWriteOptions::default().try_with_compression(compression).map_err(error)?;
+    let options = IpcWriteOptions::default()
+        .try_with_compression(compression)
+        .map_err(error)?;
     let mut writer = FileWriter::try_new_with_options(Vec::new(), &columns.schema, options).map_err(error)?;
     let mut crcs = String::new();
     for rows in rows.chunks(BATCH_ROWS) {
@@ -111,7 +120,9 @@ fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<Footer
         return Err("its columns are not those of the manifest: lay the table out again".to_owned());
     }
     let crcs = footer.custom_metadata().into_iter().flatten();
-    let crcs = crcs.filter(|pair| pair.key() == Some(CRCS)).find_map(|pair| pair.value());
+    let crcs = crcs
+        .filter(|pair| pair.key() == Some(CRCS))
+        .find_map(|pair| pair.value());
     let crcs = crcs.ok_or_else(|| format!("no `{CRCS}`: it was not laid out by this program"))?;
     let (crcs, _) = crcs.as_bytes().as_chunks::<8>();
     let blocks = footer.recordBatches().ok_or("it has no batches")?;
@@ -119,7 +130,9 @@ fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<Footer
         return Err(format!("{} batches with {} checksums", blocks.len(), crcs.len()));
     }
     let batch = |(block, crc): (&Block, &[u8; 8])| {
-        let crc = std::str::from_utf8(crc).ok().and_then(|crc| u32::from_str_radix(crc, 16).ok());
+        let crc = std::str::from_utf8(crc)
+            .ok()
+            .and_then(|crc| u32::from_str_radix(crc, 16).ok());
         let start = u64::try_from(block.offset()).ok();
         let metadata = u64::try_from(block.metaDataLength()).ok();
         let body = u64::try_from(block.bodyLength()).ok();
@@ -153,9 +166,15 @@ pub(crate) async fn read(
         let rows = wanted.entry(number / BATCH_ROWS).or_default();
         rows.push((number % BATCH_ROWS, id));
     }
-    let batches = wanted.keys().map(|&at| footer.batches.get(at)).collect::<Option<Vec<&Batch>>>();
+    let batches = wanted
+        .keys()
+        .map(|&at| footer.batches.get(at))
+        .collect::<Option<Vec<&Batch>>>();
     let batches = batches.ok_or_else(|| {
-        let what = format!("{} batches, and the manifest says more: lay the table out again", footer.batches.len());
+        let what = format!(
+            "{} batches, and the manifest says more: lay the table out again",
+            footer.batches.len()
+        );
         corrupt(&object.path, what)
     })?;
     let ranges: Vec<Range<u64>> = batches.iter().map(|batch| batch.range.clone()).collect();
@@ -182,5 +201,7 @@ pub(crate) async fn read(
 fn decode(footer: &Footer, batch: &Batch, bytes: Bytes) -> Result<RecordBatch, String> {
     let decoder = FileDecoder::new(Arc::clone(&footer.schema), footer.version);
     let decoded = decoder.read_record_batch(&batch.block, &Buffer::from(bytes));
-    decoded.map_err(|e| e.to_string())?.ok_or_else(|| "it holds no batch".to_owned())
+    decoded
+        .map_err(|e| e.to_string())?
+        .ok_or_else(|| "it holds no batch".to_owned())
 }

@@ -116,7 +116,10 @@ impl LaidOut {
     }
 
     fn refuse(&self, file: &ObjectPath) -> StorageError {
-        let what = format!("tables lie in the layout {} here, and are not written as files", self.layout);
+        let what = format!(
+            "tables lie in the layout {} here, and are not written as files",
+            self.layout
+        );
         StorageError::new(ErrorKind::Unsupported, file.as_str(), what)
     }
 }

@@ -25,6 +25,7 @@ pub mod manifest;
 mod parquet;
 mod rows;
 mod sample;
+mod shard;
 pub mod table;
 mod touching;
 pub mod write;

@@ -6,18 +6,16 @@ use crate::manifest::{Manifest, key};
 use crate::parquet;
 use crate::rows::corrupt;
 use crate::sample;
+use crate::shard::{Held, Places, Shard};
 use crate::touching;
-use ::parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use futures::future::try_join_all;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_formats::shards::index::{self, MAX_INDEX_BYTES, ShardIndex};
 use tierlab_formats::table::TableHeader;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, ReadCost, StorageError, Tier};
 
-/// Indexes that are held in memory.
-const MAX_INDEXES: usize = 64;
 /// Shards or files that are read at the same time.
 const AT_ONCE: usize = 16;
 /// Bytes of samples that a scan reads at once.
@@ -56,26 +54,7 @@ pub struct Table {
     folder: ObjectPath,
     manifest: Manifest,
     header: TableHeader,
-    /// The last ones used, newest first.
-    shards: Mutex<VecDeque<(u64, Arc<Shard>)>>,
-}
-
-struct Shard {
-    object: Object,
-    /// Its index, where one lies beside it.
-    beside: Option<Object>,
-    places: Places,
-}
-
-/// What says where rows lie in a shard.
-enum Places {
-    /// Their numbers.
-    Stride,
-    Index(Framing, ShardIndex),
-    /// The footer of a Parquet file, with its page index.
-    Pages(ArrowReaderMetadata),
-    /// The footer of an Arrow IPC file.
-    Batches(arrow::Footer),
+    shards: Mutex<Held>,
 }
 
 impl Table {
@@ -115,12 +94,7 @@ impl Table {
     /// Drops what is kept of the shards of these entities, here and around the tier: the next look-up asks the tier itself.
     pub(crate) async fn forget(&self, ids: &[i64]) {
         let shards: BTreeSet<u64> = ids.iter().filter_map(|&id| self.manifest.shard_of(id)).collect();
-        let dropped: Vec<Arc<Shard>> = {
-            let mut held = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-            let (gone, kept) = held.drain(..).partition::<VecDeque<_>, _>(|(number, _)| shards.contains(number));
-            *held = kept;
-            gone.into_iter().map(|(_, shard)| shard).collect()
-        };
+        let dropped = self.held().take(&shards);
         for shard in dropped {
             for object in std::iter::once(&shard.object).chain(&shard.beside) {
                 let whole = 0..object.size;
@@ -309,7 +283,8 @@ impl Table {
 
     /// A shard with what says where its rows are, from memory or from the tier.
     async fn shard(&self, number: u64) -> Result<(Arc<Shard>, Cost), StorageError> {
-        if let Some(shard) = self.held(number) {
+        let held = self.held().find(number);
+        if let Some(shard) = held {
             return Ok((shard, Cost::default()));
         }
         let path = self.manifest.shard(&self.folder, number)?;
@@ -334,7 +309,7 @@ impl Table {
         // The look at the shard.
         cost.read.requests += 1;
         let shard = Arc::new(Shard { object, beside, places });
-        self.hold(number, &shard);
+        self.held().hold(number, &shard);
         Ok((shard, cost))
     }
 
@@ -372,19 +347,8 @@ impl Table {
         Ok((side, index, cost))
     }
 
-    fn held(&self, number: u64) -> Option<Arc<Shard>> {
-        let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = shards.iter().position(|(held, _)| *held == number)?;
-        let entry = shards.remove(at)?;
-        let shard = Arc::clone(&entry.1);
-        shards.push_front(entry);
-        Some(shard)
-    }
-
-    fn hold(&self, number: u64, shard: &Arc<Shard>) {
-        let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        shards.push_front((number, Arc::clone(shard)));
-        shards.truncate(MAX_INDEXES);
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -210,8 +210,17 @@ async fn every_codec_is_read_by_arrows_own_reader_too() {
         let table = place.laid_out(layout).await;
         let file = std::fs::File::open(place.shard(&table)).unwrap();
         let reader = arrow_ipc::reader::FileReader::try_new(file, None).unwrap();
-        let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
-        assert_eq!(names, ["entity_id", "dense", "ids", "half", "flag", "row_crc32c"], "{layout}");
+        let names: Vec<String> = reader
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect();
+        assert_eq!(
+            names,
+            ["entity_id", "dense", "ids", "half", "flag", "row_crc32c"],
+            "{layout}"
+        );
         let rows: usize = reader.map(|batch| batch.unwrap().num_rows()).sum();
         assert_eq!(rows as u64, ROWS, "{layout}");
     }
@@ -227,7 +236,13 @@ async fn rows_that_columns_cannot_keep_are_refused() {
         shard_bytes: 1 << 20,
     };
     let to = path("parquet");
-    let refused = lay_out((&*place.tier, &path("t.rows")), (&*place.tier, &to), options, &mut |_| ()).await;
+    let refused = lay_out(
+        (&*place.tier, &path("t.rows")),
+        (&*place.tier, &to),
+        options,
+        &mut |_| (),
+    )
+    .await;
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("byte by byte"), "{refused}");
 }
@@ -246,11 +261,16 @@ async fn damage_bytes(place: &Place, layout: Layout) {
     let whole = std::fs::read(&shard).unwrap();
     let mut refused = 0;
     // The end, where the footer lies, byte by byte.
-    for at in (0..whole.len()).step_by(whole.len() / 200).chain(whole.len() - 300..whole.len()) {
+    for at in (0..whole.len())
+        .step_by(whole.len() / 200)
+        .chain(whole.len() - 300..whole.len())
+    {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x10;
         std::fs::write(&shard, &damaged).unwrap();
-        let table = Table::open(Arc::clone(&place.tier), path(layout.as_str())).await.unwrap();
+        let table = Table::open(Arc::clone(&place.tier), path(layout.as_str()))
+            .await
+            .unwrap();
         let ids: Vec<i64> = (FIRST..FIRST + ROWS as i64).collect();
         match table.look_up(&ids).await {
             Ok(found) => {

@@ -96,17 +96,30 @@ async fn a_table_that_was_laid_out_again_is_a_new_version_and_the_old_one_stays_
         assert_eq!(of_new, other[other.len() - 100..], "{layout}");
         // Who has not seen the old manifest cannot read by it.
         let later = LaidOut::new(Arc::clone(&place.tier), layout);
-        assert_eq!(later.read(&old, range).await.unwrap_err().kind(), ErrorKind::Changed, "{layout}");
+        assert_eq!(
+            later.read(&old, range).await.unwrap_err().kind(),
+            ErrorKind::Changed,
+            "{layout}"
+        );
     }
 }
 
 #[tokio::test]
 async fn damage_is_told_and_gone_once_the_shard_is_right_again() {
     let place = Place::new().await;
-    for layout in [Layout::Rows, Layout::Tar, Layout::Tfrecord, Layout::ParquetZstd, Layout::ArrowLz4] {
+    for layout in [
+        Layout::Rows,
+        Layout::Tar,
+        Layout::Tfrecord,
+        Layout::ParquetZstd,
+        Layout::ArrowLz4,
+    ] {
         let table = place.laid_out(layout).await;
         let shard = place.shard(&table);
-        let shard = shard.strip_prefix(place.folder.path().join(layout.as_str())).unwrap().to_owned();
+        let shard = shard
+            .strip_prefix(place.folder.path().join(layout.as_str()))
+            .unwrap()
+            .to_owned();
         let tier = laid_out(&place, layout).await;
         let shard = place.folder.path().join(format!("t.{layout}")).join(shard);
         let file = tier.stat(&path(FILE)).await.unwrap();
@@ -135,7 +148,9 @@ async fn a_table_that_is_not_laid_out_is_refused_with_the_command() {
     let refused = tier.put(&path("t.rows"), Body::Bytes("x".into())).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
     // What is no table is as it was.
-    tier.put(&path("models/m/config.toml"), Body::Bytes("x".into())).await.unwrap();
+    tier.put(&path("models/m/config.toml"), Body::Bytes("x".into()))
+        .await
+        .unwrap();
     let other = tier.stat(&path("models/m/config.toml")).await.unwrap();
     assert_eq!(tier.read(&other, 0..1).await.unwrap().bytes, "x");
 }
