@@ -238,6 +238,7 @@ fn every_pair(tiers: &[TierPlan], caches: &[CacheState], are_named: bool) -> Vec
         emulated: None,
         staged: None,
         layout: None,
+        batching: None,
         sessions: None,
         price: None,
         instance: None,

@@ -41,6 +41,8 @@ pub struct VariantPlan {
     pub staged: Option<Stage>,
     /// How its feature tables lie; as files of rows where the plan does not say.
     pub layout: Option<String>,
+    /// Rows of one run at most; 0 is each request alone, and what the model's config says where the plan does not say.
+    pub batching: Option<u32>,
     /// Cores that sessions are fitted to; 1 where the plan does not say.
     pub sessions: Option<u32>,
     /// The entry of the price list that its tier is charged by.
@@ -120,6 +122,8 @@ pub(super) struct RawVariant {
     #[serde(default)]
     layout: Option<Factor<String>>,
     #[serde(default)]
+    batching: Option<Factor<RawBatching>>,
+    #[serde(default)]
     sessions: Option<Factor<u32>>,
     #[serde(default)]
     price: Option<String>,
@@ -156,6 +160,20 @@ impl Display for RawStaged {
             Self::Filled => "stage-filled",
             Self::Shared => "stage-shared",
         })
+    }
+}
+
+/// `batching`: rows of one run at most; 0 is none.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(transparent)]
+struct RawBatching(u32);
+
+impl Display for RawBatching {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 => f.write_str("unbatched"),
+            rows => write!(f, "batches-of-{rows}"),
+        }
     }
 }
 
@@ -248,55 +266,76 @@ pub(super) fn validate(raw: &[RawVariant], known: &Known<'_>) -> Result<Vec<Vari
 fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<VariantPlan>, String> {
     let at = |key: &str| format!("variant[{index}].{key}");
     let target = target(raw, index, known)?.map(Box::new);
-    let tier = &match &target {
+    let tier = match &target {
         Some(target) => tier_of(target),
         None => known_tier(raw, &at("tier"), known)?,
     };
-    let set = overlays(&at("set"), &raw.set)?;
-    let mut variants = Vec::new();
-    for cache in levels(&at("cache"), raw.cache.as_ref())? {
-        for emulated in levels(&at("emulated"), raw.emulated.as_ref())? {
-            for staged in levels(&at("staged"), raw.staged.as_ref())? {
-                for layout in levels(&at("layout"), raw.layout.as_ref())? {
-                    for sessions in levels(&at("sessions"), raw.sessions.as_ref())? {
-                        for instance in levels(&at("instance"), raw.instance.as_ref())? {
-                            for servers in fleet_sizes(target.is_some(), known)? {
-                                let suffixes = [
-                                    &emulated.suffix,
-                                    &cache.suffix,
-                                    &staged.suffix,
-                                    &layout.suffix,
-                                    &sessions.suffix,
-                                    &instance.suffix,
-                                    &servers.suffix,
-                                ];
-                                let name = format!("{}{}", raw.name, suffixes.map(String::as_str).concat());
-                                variants.push(VariantPlan {
-                                    name,
-                                    tier: tier.clone(),
-                                    cache: cache_state(&at("cache"), cache.value.as_deref(), known)?,
-                                    emulated: emulated.value.as_deref().map(|name| profile(known.base, name)),
-                                    staged: stage(staged.value, raw.staged_bytes),
-                                    layout: layout.value.clone(),
-                                    sessions: sessions.value,
-                                    price: raw.price.clone(),
-                                    instance: instance.value.clone(),
-                                    servers: servers.value.unwrap_or(1),
-                                    shared: known.fleet.map_or_else(Vec::new, RawFleet::shared_limits),
-                                    set: set.clone(),
-                                    target: target.clone(),
-                                });
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
+    let base = VariantPlan {
+        name: raw.name.clone(),
+        tier,
+        cache: CacheState::none(),
+        emulated: None,
+        staged: None,
+        layout: None,
+        batching: None,
+        sessions: None,
+        price: raw.price.clone(),
+        instance: None,
+        servers: 1,
+        shared: known.fleet.map_or_else(Vec::new, RawFleet::shared_limits),
+        set: overlays(&at("set"), &raw.set)?,
+        target,
+    };
+    let is_running = base.target.is_some();
+    let mut variants = vec![base];
+    cross(&mut variants, &levels(&at("emulated"), raw.emulated.as_ref())?, |variant, name| {
+        variant.emulated = Some(profile(known.base, name));
+    });
+    let cache = |level: Level<String>| {
+        let state = cache_state(&at("cache"), level.value.as_deref(), known)?;
+        Ok(Level {
+            value: Some(state),
+            suffix: level.suffix,
+        })
+    };
+    let caches = levels(&at("cache"), raw.cache.as_ref())?.into_iter().map(cache);
+    cross(&mut variants, &caches.collect::<Result<Vec<_>, String>>()?, |variant, state| {
+        variant.cache = state.clone();
+    });
+    cross(&mut variants, &levels(&at("staged"), raw.staged.as_ref())?, |variant, staged| {
+        variant.staged = stage(*staged, raw.staged_bytes);
+    });
+    cross(&mut variants, &levels(&at("layout"), raw.layout.as_ref())?, |variant, layout| {
+        variant.layout = Some(layout.clone());
+    });
+    cross(&mut variants, &levels(&at("batching"), raw.batching.as_ref())?, |variant, RawBatching(rows)| {
+        variant.batching = Some(*rows);
+    });
+    cross(&mut variants, &levels(&at("sessions"), raw.sessions.as_ref())?, |variant, cores| {
+        variant.sessions = Some(*cores);
+    });
+    cross(&mut variants, &levels(&at("instance"), raw.instance.as_ref())?, |variant, instance| {
+        variant.instance = Some(instance.clone());
+    });
+    cross(&mut variants, &fleet_sizes(is_running, known)?, |variant, servers| variant.servers = *servers);
     for variant in &variants {
         check(variant, raw, index, known)?;
     }
     Ok(variants)
+}
+
+/// Makes of each variant one for each level of a factor.
+fn cross<T>(variants: &mut Vec<VariantPlan>, levels: &[Level<T>], set: impl Fn(&mut VariantPlan, &T)) {
+    let of = |variant: &VariantPlan, level: &Level<T>| {
+        let mut variant = variant.clone();
+        variant.name += &level.suffix;
+        if let Some(value) = &level.value {
+            set(&mut variant, value);
+        }
+        variant
+    };
+    let crossed = variants.iter().flat_map(|variant| levels.iter().map(|level| of(variant, level)));
+    *variants = crossed.collect();
 }
 
 /// A server that runs already is one.
@@ -355,6 +394,7 @@ fn target(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Option<Ta
         ("staged_bytes", raw.staged_bytes.is_some()),
         ("cache", raw.cache.is_some()),
         ("layout", raw.layout.is_some()),
+        ("batching", raw.batching.is_some()),
         ("sessions", raw.sessions.is_some()),
         ("set", !raw.set.is_empty()),
     ];
@@ -414,11 +454,11 @@ fn cache_state(at: &str, name: Option<&str>, known: &Known<'_>) -> Result<CacheS
     }
 }
 
-const fn stage(staged: Option<RawStaged>, bytes: Option<u64>) -> Option<Stage> {
+const fn stage(staged: RawStaged, bytes: Option<u64>) -> Option<Stage> {
     let fill = match staged {
-        None | Some(RawStaged::None) => return None,
-        Some(RawStaged::Empty | RawStaged::Shared) => StageFill::Empty,
-        Some(RawStaged::Filled) => StageFill::Filled,
+        RawStaged::None => return None,
+        RawStaged::Empty | RawStaged::Shared => StageFill::Empty,
+        RawStaged::Filled => StageFill::Filled,
     };
     let capacity_bytes = match bytes {
         Some(bytes) => bytes,
@@ -426,7 +466,7 @@ const fn stage(staged: Option<RawStaged>, bytes: Option<u64>) -> Option<Stage> {
     };
     Some(Stage {
         fill,
-        is_shared: matches!(staged, Some(RawStaged::Shared)),
+        is_shared: matches!(staged, RawStaged::Shared),
         capacity_bytes,
     })
 }
@@ -449,6 +489,9 @@ fn check(variant: &VariantPlan, raw: &RawVariant, index: usize, known: &Known<'_
     }
     if let Some(layout) = variant.layout.as_deref().filter(|layout| !is_plain_name(layout)) {
         return Err(format!("`{}` = `{layout}` is no layout", at("layout")));
+    }
+    if let Some(rows) = variant.batching {
+        within(&at("batching"), f64::from(rows), 0.0, 1_000_000.0)?;
     }
     if let Some(sessions) = variant.sessions {
         within(&at("sessions"), f64::from(sessions), 1.0, 1_024.0)?;
@@ -527,6 +570,32 @@ mod tests {
     }
 
     #[test]
+    fn layouts_and_batches_are_factors() {
+        let all = read(
+            "[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = [\"rows\", \"tar\"]\nbatching = [0, 32]\n[[variant]]\n\
+             name = \"b\"\ntier = \"nvme\"\nlayout = \"rows\"\nbatching = 8",
+        )
+        .unwrap();
+        let found: Vec<_> = all
+            .iter()
+            .map(|variant| (variant.name.as_str(), variant.laid_out(), variant.batching))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("a-rows-unbatched", None, Some(0)),
+                ("a-rows-batches-of-32", None, Some(32)),
+                ("a-tar-unbatched", Some("tar"), Some(0)),
+                ("a-tar-batches-of-32", Some("tar"), Some(32)),
+                ("b", None, Some(8)),
+            ]
+        );
+        let refused = read("[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = \"a/b\"").unwrap_err();
+        assert!(refused.contains("variant[0].layout") && refused.contains("a/b"), "{refused}");
+        assert!(read("[[variant]]\nname = \"a\"\ntier = \"nvme\"\nbatching = 2000000").is_err());
+    }
+
+    #[test]
     fn factors_are_crossed_and_name_their_levels() {
         let all = read(
             "[[variant]]\nname = \"s3\"\ntier = \"s3\"\nemulated = [\"s3-standard\", \"s3-express\"]\ncache = [\"cold\", \
@@ -538,8 +607,8 @@ mod tests {
             names,
             [
                 "s3-s3-standard-cold",
-                "s3-s3-express-cold",
                 "s3-s3-standard-warm",
+                "s3-s3-express-cold",
                 "s3-s3-express-warm",
                 "local"
             ]
@@ -550,7 +619,7 @@ mod tests {
                 .all(|variant| variant.staged.unwrap().fill == StageFill::Filled)
         );
         assert_eq!(all[4].cache.share, 0.0);
-        assert_eq!(all[2].cache.share, 0.2);
+        assert_eq!((all[1].cache.share, all[2].cache.share), (0.2, 0.0));
     }
 
     #[test]

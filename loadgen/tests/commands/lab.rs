@@ -335,7 +335,7 @@ fn the_servers_of_a_fleet_share_an_emulated_service_and_start_together() {
 
 #[test]
 fn tables_are_laid_out_where_a_variant_reads_them_so() {
-    let variant = "[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = [\"rows\", \"parquet\"]\n";
+    let variant = "[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = [\"rows\", \"parquet\"]\nbatching = 8\n";
     let place = lab_place(&format!("{PLAN}{variant}{LAB}"));
     succeeds(&run(lab(&place, "first")));
     succeeds(&run(lab(&place, "second")));
@@ -351,6 +351,7 @@ fn tables_are_laid_out_where_a_variant_reads_them_so() {
         .map(|line| line.contains("features.layout=parquet"))
         .collect();
     assert_eq!(started, [false, true, false, true], "{calls}");
+    assert!(calls.contains(".max_batch_size=8"), "{calls}");
     let run_json = read_json(&place.path("results/second/run.json"));
     let variants = &run_json["variants"];
     assert_eq!(

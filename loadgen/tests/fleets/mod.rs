@@ -13,6 +13,7 @@ fn variant(name: &str, servers: u32) -> Variant {
         emulated: None,
         staged: None,
         layout: None,
+        batching: None,
         cache: "cold".to_owned(),
         cache_share: 0.0,
         price: None,

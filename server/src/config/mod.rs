@@ -36,7 +36,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use tierlab_formats::model::is_plain_name;
+use tierlab_formats::model::{ModelConfig, is_plain_name};
 use tierlab_storage::config::{overlay, takes_out};
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::{StorageError, TierConfig};
@@ -265,6 +265,7 @@ impl Config {
                 control: control_of(&raw.repository, sources)?,
                 admin: raw.admin.enabled,
                 models: raw.models,
+                model_configs: model_configs_of(raw.model_config, &file)?,
                 drain: Duration::from_millis(raw.drain.timeout_ms),
             },
             model_tier,
@@ -366,6 +367,22 @@ fn check_most(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
         }
     }
     Ok(())
+}
+
+/// What no config can have is said at once; what does not go with a model's own, when that is read.
+fn model_configs_of(
+    raw: BTreeMap<String, toml::Table>,
+    file: &impl std::fmt::Display,
+) -> Result<BTreeMap<String, toml::Table>, ConfigError> {
+    for (name, keys) in &raw {
+        if !is_plain_name(name) {
+            return fail(format!("{file}: `model_config` holds `{name}`, which no model can be called"));
+        }
+        if let Err(error) = toml::Value::Table(keys.clone()).try_into::<ModelConfig>() {
+            return fail(format!("{file}: `model_config.{name}`: {error}"));
+        }
+    }
+    Ok(raw)
 }
 
 fn layout_of(raw: &RawFeatures, sources: &Sources) -> Result<TableLayout, ConfigError> {

@@ -4,6 +4,7 @@ use super::telemetry::{RawLog, RawTelemetry};
 use crate::inference::runtime::mapped::NEVER_FROM_MEMORY_BYTES;
 use crate::inference::runtime::provider::{CudaOptions, Provider, TensorRtOptions};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_storage::wrappers::CacheConfig;
 
@@ -27,6 +28,7 @@ pub(super) struct Raw {
     pub(super) runtime: RawRuntime,
     pub(super) drain: RawDrain,
     pub(super) repository: RawRepository,
+    pub(super) model_config: BTreeMap<String, toml::Table>,
     pub(super) admin: RawAdmin,
     pub(super) log: RawLog,
     pub(super) telemetry: RawTelemetry,
@@ -50,6 +52,7 @@ impl Default for Raw {
             runtime: RawRuntime::default(),
             drain: RawDrain::default(),
             repository: RawRepository::default(),
+            model_config: BTreeMap::new(),
             admin: RawAdmin::default(),
             log: RawLog::default(),
             telemetry: RawTelemetry::default(),

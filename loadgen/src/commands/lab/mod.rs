@@ -209,6 +209,7 @@ fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
         emulated: variant.emulated.as_deref().map(shown),
         staged,
         layout: variant.laid_out().map(str::to_owned),
+        batching: variant.batching,
         cache: variant.cache.name.clone(),
         cache_share: variant.cache.share,
         price: variant.price.clone(),

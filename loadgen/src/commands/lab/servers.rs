@@ -90,6 +90,10 @@ impl Servers {
         // What is fitted when a server starts could differ from one tier's server to the next.
         let cores = variant.sessions.unwrap_or(1);
         command.arg("--set").arg(format!("runtime.instances.cores={cores}"));
+        if let Some(rows) = variant.batching {
+            command.arg("--set");
+            command.arg(format!("model_config.{}.max_batch_size={rows}", plan.model));
+        }
         if let Some(layout) = variant.laid_out() {
             command.arg("--set").arg(format!("features.layout={layout}"));
         }

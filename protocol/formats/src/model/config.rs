@@ -54,6 +54,21 @@ pub struct JoinedInput {
     pub column: Option<String>,
 }
 
+/// Keys of `[batching]` that mean nothing without batches.
+const KEYS_OF_BATCHES: [&str; 3] = ["max_delay_us", "preferred_rows", "max_request_rows"];
+
+/// Puts keys over those of a table, and tables over tables.
+fn lay_over(table: &mut toml::Table, keys: &toml::Table) {
+    for (key, value) in keys {
+        match (table.get_mut(key), value) {
+            (Some(toml::Value::Table(below)), toml::Value::Table(keys)) => lay_over(below, keys),
+            _ => {
+                table.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
 impl ModelConfig {
     /// Reads and validates a `config.toml`.
     ///
@@ -61,6 +76,24 @@ impl ModelConfig {
     /// Bad TOML, an unknown key, or a value out of range; the message names the key and, for syntax, the line.
     pub fn parse(text: &str) -> Result<Self, BadModelFile> {
         let config: Self = toml::from_str(text).map_err(|e| BadModelFile(e.to_string()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The config with these keys in the place of its own; tables are laid over each other key by key. Where they turn batching off, what
+    /// the config says of batches goes with it.
+    ///
+    /// # Errors
+    /// An unknown key, or a value out of range, also one that no longer goes with what the config says; the message names the key.
+    pub fn with(&self, keys: &toml::Table) -> Result<Self, BadModelFile> {
+        let bad = |e: &dyn std::fmt::Display| BadModelFile(e.to_string());
+        let mut table = toml::Table::try_from(self).map_err(|e| bad(&e))?;
+        let is_unbatched = keys.get("max_batch_size").and_then(toml::Value::as_integer) == Some(0);
+        if let Some(toml::Value::Table(batching)) = table.get_mut("batching").filter(|_| is_unbatched) {
+            batching.retain(|key, _| !KEYS_OF_BATCHES.contains(&key.as_str()));
+        }
+        lay_over(&mut table, keys);
+        let config: Self = table.try_into().map_err(|e| bad(&e))?;
         config.check()?;
         Ok(config)
     }

@@ -26,6 +26,22 @@ fn keys_of_batches_need_a_maximum() {
 }
 
 #[test]
+fn keys_are_laid_over_a_config() {
+    let own = "max_batch_size = 64\n[batching]\nmax_delay_us = 0\npreferred_rows = [8, 32]\npriority_levels = 2\n[joined.x]\ntable = \"t\"\n\
+               [[warmup]]\ncount = 2\n";
+    let own = ModelConfig::parse(own).unwrap();
+    let with = |keys: &str| own.with(&keys.parse().unwrap());
+    assert_eq!(with("").unwrap(), own);
+    let smaller = with("max_batch_size = 32\n[batching]\nmax_delay_us = 200").unwrap();
+    assert_eq!((smaller.max_batch_size, smaller.batching.max_delay_us), (32, 200));
+    assert_eq!((&smaller.batching.preferred_rows, &smaller.joined), (&own.batching.preferred_rows, &own.joined));
+    let off = with("max_batch_size = 0").unwrap();
+    assert_eq!((off.max_batch_size, &off.joined), (0, &own.joined));
+    assert!(with("max_batch_size = 8").unwrap_err().to_string().contains("preferred_rows"));
+    assert!(with("max_batchsize = 8").unwrap_err().to_string().contains("max_batchsize"));
+}
+
+#[test]
 fn instances_are_stated_or_left_to_the_server() {
     let instances = |text: &str| ModelConfig::parse(text).unwrap().instances;
     assert_eq!(instances("max_batch_size = 4"), None);

@@ -65,7 +65,8 @@ impl ModelManager {
             return Err(LoadError::new("the tiers are not open yet"));
         };
         let limits = &source.loader.limits;
-        let described = timeout(limits.load, repository::describe(&*source.tier, name, objects)).await;
+        let over = self.settings.model_configs.get(name);
+        let described = timeout(limits.load, repository::describe(&*source.tier, name, objects, over)).await;
         let late = |_| Err(limits.late(name, "its config was not read"));
         let described = match described.unwrap_or_else(late) {
             Ok(described) => described,

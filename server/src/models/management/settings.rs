@@ -1,5 +1,6 @@
 //! What the configuration says of which models are served, and who decides.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Who decides which models are loaded, in Triton's words.
@@ -25,6 +26,8 @@ pub(crate) struct ManagementSettings {
     pub(crate) admin: bool,
     /// Models to serve; empty means all, and none in explicit control. [`ALL_MODELS`] means all in any case.
     pub(crate) models: Vec<String>,
+    /// Keys that go before those of models' own configs, by model.
+    pub(crate) model_configs: BTreeMap<String, toml::Table>,
     /// How long an unload waits for its requests.
     pub(crate) drain: Duration,
 }

@@ -58,8 +58,13 @@ pub(crate) struct VersionFiles {
     pub(crate) place_time: Duration,
 }
 
-/// Reads a model's config and manifest, and chooses the versions to serve.
-pub(crate) async fn describe(tier: &dyn Tier, name: &str, objects: &[Object]) -> Result<ModelDescription, LoadError> {
+/// Reads a model's config, over which the server's own keys are laid, and its manifest, and chooses the versions to serve.
+pub(crate) async fn describe(
+    tier: &dyn Tier,
+    name: &str,
+    objects: &[Object],
+    over: Option<&toml::Table>,
+) -> Result<ModelDescription, LoadError> {
     let files = ModelFiles {
         folder: format!("{MODELS_PREFIX}/{name}"),
         objects: objects.to_vec(),
@@ -76,7 +81,11 @@ pub(crate) async fn describe(tier: &dyn Tier, name: &str, objects: &[Object]) ->
         let at = format!("{}/{MANIFEST_FILE}", files.folder);
         return Err(LoadError::at(at, format!("it is the manifest of `{}`", manifest.name)));
     }
-    let config = read_config(tier, &files, manifest.as_ref()).await?;
+    let mut config = read_config(tier, &files, manifest.as_ref()).await?;
+    if let Some(keys) = over {
+        let at = format!("{}, with `model_config.{name}` of the server over its config", files.folder);
+        config = config.with(keys).map_err(|e| LoadError::at(at, e))?;
+    }
     Ok(ModelDescription {
         name: name.to_owned(),
         versions: config.version_policy.choose(&there),

@@ -25,7 +25,7 @@ async fn read_model(files: &[(&str, &[u8])], name: &str) -> Result<VersionFiles,
 }
 
 async fn read_highest(tier: &dyn Tier, name: &str, objects: &[Object]) -> Result<VersionFiles, LoadError> {
-    let described = describe(tier, name, objects).await?;
+    let described = describe(tier, name, objects, None).await?;
     let version = *described.versions.last().unwrap();
     let mapped = MappedWeights::new(MappedConfig {
         from_bytes: NEVER_FROM_MEMORY_BYTES,
@@ -180,7 +180,7 @@ async fn the_policy_chooses_and_marks_follow_the_files() {
         ("models/m/config.toml", b"version_policy = { all = {} }"),
     ];
     let tier = tier(files).await;
-    let describe_now = async || describe(&*tier, "m", &list(&*tier).await.unwrap()["m"]).await.unwrap();
+    let describe_now = async || describe(&*tier, "m", &list(&*tier).await.unwrap()["m"], None).await.unwrap();
     let put = async |path: &str, bytes: &'static [u8]| {
         let path = ObjectPath::new(path).unwrap();
         tier.put(&path, Bytes::from_static(bytes).into()).await.unwrap();

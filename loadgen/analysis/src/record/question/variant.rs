@@ -20,6 +20,9 @@ pub struct Variant {
     /// How its feature tables lie; absent where they are files of rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<String>,
+    /// Rows of one run at most, 0 for each request alone; absent where the model's own config says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batching: Option<u32>,
     /// The cache state's name.
     pub cache: String,
     /// The cache's capacity as share of the table; 0 is no cache.
