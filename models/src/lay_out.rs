@@ -9,7 +9,7 @@ use std::time::Instant;
 use tierlab_formats::model::FEATURES_PREFIX;
 use tierlab_formats::table::EXTENSION;
 use tierlab_layouts::laid_out::folder_of;
-use tierlab_layouts::{Manifest, Options};
+use tierlab_layouts::{Layout, Manifest, Options};
 use tierlab_storage::{ObjectPath, StorageError, Tier, TierConfig};
 
 /// A table that was laid out.
@@ -36,6 +36,10 @@ pub async fn lay_out(
     options: Options,
     stop: &Stop,
 ) -> Result<Vec<LaidOutTable>, ModelsError> {
+    if options.layout == Layout::Rows {
+        let what = "tables are files of rows as `tierlab-models publish` puts them: name another layout than `rows`";
+        return Err(ModelsError::Usage(what.to_owned()));
+    }
     let files = publish::table_files(features, tables)?;
     let from = local(features).await?;
     let mut done = Vec::new();

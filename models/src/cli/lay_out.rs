@@ -19,7 +19,7 @@ Examples:
 /// Arguments of `lay-out`.
 #[derive(Debug, Args)]
 pub struct LayOutArgs {
-    /// The layout: rows, files, tar, tfrecord, parquet, parquet-snappy, parquet-lz4, parquet-zstd, arrow, arrow-lz4 or arrow-zstd; may be
+    /// The layout: files, tar, tfrecord, parquet, parquet-snappy, parquet-lz4, parquet-zstd, arrow, arrow-lz4 or arrow-zstd; may be
     /// repeated
     #[arg(long, value_name = "LAYOUT", required = true)]
     layout: Vec<Layout>,

@@ -51,12 +51,13 @@ async fn every_layout_gives_the_same_answers() {
     let server = Server::start(&on_tier(&data, "nvme"), &[]);
     let wanted = server.infer("ctr", entity_ids(&ids)).await.floats();
     drop(server);
-    for layout in Layout::ALL {
+    let layouts = Layout::ALL.into_iter().filter(|layout| *layout != Layout::Rows);
+    for layout in layouts.clone() {
         laid_out(&data, layout).await;
     }
     // Nobody reads it any more.
     std::fs::remove_file(data.path("features/ctr.rows")).unwrap();
-    for layout in Layout::ALL.into_iter().filter(|layout| *layout != Layout::Rows) {
+    for layout in layouts {
         let set = format!("features.layout={layout}");
         for cache in ["cache.capacity_bytes=0", "cache.capacity_bytes=1048576"] {
             let server = Server::start(&on_tier(&data, "nvme"), &[&set, cache]);

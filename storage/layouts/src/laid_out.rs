@@ -37,7 +37,7 @@ struct Open {
 }
 
 impl LaidOut {
-    /// Wraps a tier. Of the layout `rows` too, which is shards of rows and not the file `NAME.rows`.
+    /// Wraps a tier; of the layout `rows` no folder can lie beside the file `NAME.rows`, for it would have the same name.
     #[must_use]
     pub fn new(inner: Arc<dyn Tier>, layout: Layout) -> Self {
         Self {
