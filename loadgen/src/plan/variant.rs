@@ -288,9 +288,13 @@ fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<Vari
     };
     let is_running = base.target.is_some();
     let mut variants = vec![base];
-    cross(&mut variants, &levels(&at("emulated"), raw.emulated.as_ref())?, |variant, name| {
-        variant.emulated = Some(profile(known.base, name));
-    });
+    cross(
+        &mut variants,
+        &levels(&at("emulated"), raw.emulated.as_ref())?,
+        |variant, name| {
+            variant.emulated = Some(profile(known.base, name));
+        },
+    );
     let cache = |level: Level<String>| {
         let state = cache_state(&at("cache"), level.value.as_deref(), known)?;
         Ok(Level {
@@ -299,25 +303,51 @@ fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<Vari
         })
     };
     let caches = levels(&at("cache"), raw.cache.as_ref())?.into_iter().map(cache);
-    cross(&mut variants, &caches.collect::<Result<Vec<_>, String>>()?, |variant, state| {
-        variant.cache = state.clone();
+    cross(
+        &mut variants,
+        &caches.collect::<Result<Vec<_>, String>>()?,
+        |variant, state| {
+            variant.cache = state.clone();
+        },
+    );
+    cross(
+        &mut variants,
+        &levels(&at("staged"), raw.staged.as_ref())?,
+        |variant, staged| {
+            variant.staged = stage(*staged, raw.staged_bytes);
+        },
+    );
+    cross(
+        &mut variants,
+        &levels(&at("layout"), raw.layout.as_ref())?,
+        |variant, layout| {
+            variant.layout = Some(layout.clone());
+        },
+    );
+    cross(
+        &mut variants,
+        &levels(&at("batching"), raw.batching.as_ref())?,
+        |variant, RawBatching(rows)| {
+            variant.batching = Some(*rows);
+        },
+    );
+    cross(
+        &mut variants,
+        &levels(&at("sessions"), raw.sessions.as_ref())?,
+        |variant, cores| {
+            variant.sessions = Some(*cores);
+        },
+    );
+    cross(
+        &mut variants,
+        &levels(&at("instance"), raw.instance.as_ref())?,
+        |variant, instance| {
+            variant.instance = Some(instance.clone());
+        },
+    );
+    cross(&mut variants, &fleet_sizes(is_running, known)?, |variant, servers| {
+        variant.servers = *servers
     });
-    cross(&mut variants, &levels(&at("staged"), raw.staged.as_ref())?, |variant, staged| {
-        variant.staged = stage(*staged, raw.staged_bytes);
-    });
-    cross(&mut variants, &levels(&at("layout"), raw.layout.as_ref())?, |variant, layout| {
-        variant.layout = Some(layout.clone());
-    });
-    cross(&mut variants, &levels(&at("batching"), raw.batching.as_ref())?, |variant, RawBatching(rows)| {
-        variant.batching = Some(*rows);
-    });
-    cross(&mut variants, &levels(&at("sessions"), raw.sessions.as_ref())?, |variant, cores| {
-        variant.sessions = Some(*cores);
-    });
-    cross(&mut variants, &levels(&at("instance"), raw.instance.as_ref())?, |variant, instance| {
-        variant.instance = Some(instance.clone());
-    });
-    cross(&mut variants, &fleet_sizes(is_running, known)?, |variant, servers| variant.servers = *servers);
     for variant in &variants {
         check(variant, raw, index, known)?;
     }
@@ -334,7 +364,9 @@ fn cross<T>(variants: &mut Vec<VariantPlan>, levels: &[Level<T>], set: impl Fn(&
         }
         variant
     };
-    let crossed = variants.iter().flat_map(|variant| levels.iter().map(|level| of(variant, level)));
+    let crossed = variants
+        .iter()
+        .flat_map(|variant| levels.iter().map(|level| of(variant, level)));
     *variants = crossed.collect();
 }
 
@@ -591,7 +623,10 @@ mod tests {
             ]
         );
         let refused = read("[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = \"a/b\"").unwrap_err();
-        assert!(refused.contains("variant[0].layout") && refused.contains("a/b"), "{refused}");
+        assert!(
+            refused.contains("variant[0].layout") && refused.contains("a/b"),
+            "{refused}"
+        );
         assert!(read("[[variant]]\nname = \"a\"\ntier = \"nvme\"\nbatching = 2000000").is_err());
     }
 

@@ -376,7 +376,9 @@ fn model_configs_of(
 ) -> Result<BTreeMap<String, toml::Table>, ConfigError> {
     for (name, keys) in &raw {
         if !is_plain_name(name) {
-            return fail(format!("{file}: `model_config` holds `{name}`, which no model can be called"));
+            return fail(format!(
+                "{file}: `model_config` holds `{name}`, which no model can be called"
+            ));
         }
         if let Err(error) = toml::Value::Table(keys.clone()).try_into::<ModelConfig>() {
             return fail(format!("{file}: `model_config.{name}`: {error}"));

@@ -154,16 +154,26 @@ async fn keys_of_the_server_go_before_those_of_a_models_config() {
     data.add_batched_model("cumulative", &cumulative());
     let many = rows(300, 0);
     let server = Server::start(&on_tier(&data, "memory"), &[]);
-    assert_eq!(server.infer("cumulative", input(&many)).await.status, 400, "256 is the most");
+    assert_eq!(
+        server.infer("cumulative", input(&many)).await.status,
+        400,
+        "256 is the most"
+    );
     drop(server);
-    let set = ["model_config.cumulative.max_batch_size=0", "model_config.nobody.max_batch_size=4"];
+    let set = [
+        "model_config.cumulative.max_batch_size=0",
+        "model_config.nobody.max_batch_size=4",
+    ];
     let server = Server::start(&on_tier(&data, "memory"), &set);
     assert_eq!(server.infer("cumulative", input(&many)).await.floats(), sums(&many));
     server.logged(&["nobody", "not on the tier"]);
     let mut arguments = on_tier(&data, "memory");
     arguments.extend(["--set".to_owned(), "model_config.cumulative.max_batchsize=4".to_owned()]);
     let refused = String::from_utf8_lossy(&refused(&arguments).stderr).into_owned();
-    assert!(refused.contains("model_config.cumulative") && refused.contains("max_batchsize"), "{refused}");
+    assert!(
+        refused.contains("model_config.cumulative") && refused.contains("max_batchsize"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]

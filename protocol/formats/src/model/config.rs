@@ -90,7 +90,7 @@ impl ModelConfig {
         let mut table = toml::Table::try_from(self).map_err(|e| bad(&e))?;
         let is_unbatched = keys.get("max_batch_size").and_then(toml::Value::as_integer) == Some(0);
         if let Some(toml::Value::Table(batching)) = table.get_mut("batching").filter(|_| is_unbatched) {
-            batching.retain(|key, _| !KEYS_OF_BATCHES.contains(&key.as_str()));
+            batching.retain(|key, _| !KEYS_OF_BATCHES.contains(&key));
         }
         lay_over(&mut table, keys);
         let config: Self = table.try_into().map_err(|e| bad(&e))?;

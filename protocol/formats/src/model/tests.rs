@@ -34,11 +34,24 @@ fn keys_are_laid_over_a_config() {
     assert_eq!(with("").unwrap(), own);
     let smaller = with("max_batch_size = 32\n[batching]\nmax_delay_us = 200").unwrap();
     assert_eq!((smaller.max_batch_size, smaller.batching.max_delay_us), (32, 200));
-    assert_eq!((&smaller.batching.preferred_rows, &smaller.joined), (&own.batching.preferred_rows, &own.joined));
+    assert_eq!(
+        (&smaller.batching.preferred_rows, &smaller.joined),
+        (&own.batching.preferred_rows, &own.joined)
+    );
     let off = with("max_batch_size = 0").unwrap();
     assert_eq!((off.max_batch_size, &off.joined), (0, &own.joined));
-    assert!(with("max_batch_size = 8").unwrap_err().to_string().contains("preferred_rows"));
-    assert!(with("max_batchsize = 8").unwrap_err().to_string().contains("max_batchsize"));
+    assert!(
+        with("max_batch_size = 8")
+            .unwrap_err()
+            .to_string()
+            .contains("preferred_rows")
+    );
+    assert!(
+        with("max_batchsize = 8")
+            .unwrap_err()
+            .to_string()
+            .contains("max_batchsize")
+    );
 }
 
 #[test]

@@ -22,7 +22,12 @@ impl ModelManager {
         let mut listing = listing::list(&*source.tier).await?;
         let location = source.tier.info().location;
         let chosen = self.choose(&listing, &location)?;
-        for name in self.settings.model_configs.keys().filter(|&name| !listing.contains_key(name)) {
+        for name in self
+            .settings
+            .model_configs
+            .keys()
+            .filter(|&name| !listing.contains_key(name))
+        {
             tracing::warn!(model = %name, "`model_config` has keys for it, and it is not on the tier");
         }
         if self.source.set(source).is_err() {

@@ -83,7 +83,10 @@ pub(crate) async fn describe(
     }
     let mut config = read_config(tier, &files, manifest.as_ref()).await?;
     if let Some(keys) = over {
-        let at = format!("{}, with `model_config.{name}` of the server over its config", files.folder);
+        let at = format!(
+            "{}, with `model_config.{name}` of the server over its config",
+            files.folder
+        );
         config = config.with(keys).map_err(|e| LoadError::at(at, e))?;
     }
     Ok(ModelDescription {

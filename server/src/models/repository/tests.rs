@@ -180,7 +180,11 @@ async fn the_policy_chooses_and_marks_follow_the_files() {
         ("models/m/config.toml", b"version_policy = { all = {} }"),
     ];
     let tier = tier(files).await;
-    let describe_now = async || describe(&*tier, "m", &list(&*tier).await.unwrap()["m"], None).await.unwrap();
+    let describe_now = async || {
+        describe(&*tier, "m", &list(&*tier).await.unwrap()["m"], None)
+            .await
+            .unwrap()
+    };
     let put = async |path: &str, bytes: &'static [u8]| {
         let path = ObjectPath::new(path).unwrap();
         tier.put(&path, Bytes::from_static(bytes).into()).await.unwrap();

@@ -121,12 +121,7 @@ async fn a_table_that_was_laid_out_again_is_a_new_version_and_the_old_one_stays_
 #[tokio::test]
 async fn damage_is_told_and_gone_once_the_shard_is_right_again() {
     let place = Place::new().await;
-    for layout in [
-        Layout::Tar,
-        Layout::Tfrecord,
-        Layout::ParquetZstd,
-        Layout::ArrowLz4,
-    ] {
+    for layout in [Layout::Tar, Layout::Tfrecord, Layout::ParquetZstd, Layout::ArrowLz4] {
         let table = place.laid_out(layout).await;
         let shard = place.shard(&table);
         let shard = shard
