@@ -166,11 +166,13 @@ impl Display for RawStaged {
 /// `batching`: rows of one run at most; 0 is none.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(transparent)]
-struct RawBatching(u32);
+struct RawBatching {
+    rows: u32,
+}
 
 impl Display for RawBatching {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
+        match self.rows {
             0 => f.write_str("unbatched"),
             rows => write!(f, "batches-of-{rows}"),
         }
@@ -327,8 +329,8 @@ fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<Vari
     cross(
         &mut variants,
         &levels(&at("batching"), raw.batching.as_ref())?,
-        |variant, RawBatching(rows)| {
-            variant.batching = Some(*rows);
+        |variant, batching| {
+            variant.batching = Some(batching.rows);
         },
     );
     cross(
