@@ -128,7 +128,7 @@ async fn a_damaged_shard_is_told_and_its_neighbours_are_served() {
         }
         std::fs::write(&first, damaged).unwrap();
         let refused = server.infer("ctr", entity_ids(&[1])).await;
-        assert_eq!(refused.status, 500, "{layout}: {}", refused.text());
+        assert_eq!(refused.status, 503, "{layout}: {}", refused.text());
         assert_eq!(server.infer("ctr", entity_ids(&[999])).await.status, 200, "{layout}");
         std::fs::write(&first, right).unwrap();
         assert_eq!(
