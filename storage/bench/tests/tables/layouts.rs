@@ -17,7 +17,7 @@ fn every_layout_is_measured_on_every_tier_and_nothing_of_it_stays() {
     let ended = run("layouts", place.path(), &plan(""));
     let run = kept(place.path(), &ended);
     let all = run["statements"].as_array().unwrap();
-    assert_eq!(all.len(), 16, "eight layouts on two tiers");
+    assert_eq!(all.len(), 22, "eleven layouts on two tiers");
     for one in all {
         let (tier, layout) = (one["tier"].as_str().unwrap(), one["layout"].as_str().unwrap());
         let value = |access: &str, key: &str| one[access][key].as_f64().unwrap();
@@ -27,7 +27,7 @@ fn every_layout_is_measured_on_every_tier_and_nothing_of_it_stays() {
         match layout {
             // The look at a file, and the file.
             "files" => assert_eq!(requests, 2.0, "{tier}"),
-            "rows" | "tar" | "tfrecord" => assert_eq!(requests, 1.0, "{tier} {layout}"),
+            "rows" | "tar" | "tfrecord" | "arrow" => assert_eq!(requests, 1.0, "{tier} {layout}"),
             _ => assert!(requests >= 1.0, "{tier} {layout}"),
         }
         assert_eq!(one["scan"]["of_files"].is_null(), layout == "files", "{one}");
