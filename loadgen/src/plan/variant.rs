@@ -348,7 +348,7 @@ fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<Vari
         },
     );
     cross(&mut variants, &fleet_sizes(is_running, known)?, |variant, servers| {
-        variant.servers = *servers
+        variant.servers = *servers;
     });
     for variant in &variants {
         check(variant, raw, index, known)?;
