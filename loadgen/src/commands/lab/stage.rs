@@ -24,6 +24,8 @@ const BATCH: usize = 32;
 const CONCURRENCY: usize = 4;
 /// Entities are asked for at this distance in the table, which is well below a stage's smallest block.
 const STRIDE_BYTES: u64 = 32 << 10;
+/// The layout in which no two entities lie in one block.
+const A_FILE_EACH: &str = "files";
 /// Blocks are written to the stage after their reply: so long it is waited for them to stop.
 const SETTLED_AFTER: Duration = Duration::from_millis(500);
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
@@ -75,19 +77,13 @@ pub(super) async fn prepare(
 ) -> Result<Option<StageState>, RunError> {
     let Some(stage) = variant.staged else { return Ok(None) };
     if stage.fill == StageFill::Filled {
+        let stored_bytes = prepared.laid_out_bytes_of(variant).unwrap_or(prepared.table_bytes);
         if let Content::Joined(population) = &target.content {
-            let row_bytes = (prepared.table_bytes / population.count().max(1)).max(1);
-            fill(
-                context.plan,
-                target,
-                population,
-                STRIDE_BYTES / row_bytes,
-                context.interrupt,
-            )
-            .await?;
+            let stride = rows_apart(variant.laid_out(), stored_bytes, population.count());
+            fill(context.plan, target, population, stride, context.interrupt).await?;
         }
         let held = settle(target).await?;
-        let want = prepared.table_bytes.min(stage.capacity_bytes);
+        let want = stored_bytes.min(stage.capacity_bytes);
         if (held as f64) < 0.9 * want as f64 {
             return Err(RunError::Child(format!(
                 "the stage of variant {} holds {held} bytes after every part of the table was asked for, of {want}; look at \
@@ -107,6 +103,15 @@ pub(super) async fn prepare(
     }))
 }
 
+/// Rows from one that is asked for to the next, so that every block of the table is read.
+fn rows_apart(layout: Option<&str>, stored_bytes: u64, rows: u64) -> u64 {
+    if layout == Some(A_FILE_EACH) {
+        return 1;
+    }
+    let row_bytes = (stored_bytes / rows.max(1)).max(1);
+    (STRIDE_BYTES / row_bytes).max(1)
+}
+
 /// Asks for an entity of every part of the table, so that each of its blocks is read once.
 async fn fill(
     plan: &Plan,
@@ -115,7 +120,7 @@ async fn fill(
     stride: u64,
     interrupt: &Interrupt,
 ) -> Result<(), RunError> {
-    let ids: Vec<i64> = population.ids().step_by(stride.max(1) as usize).collect();
+    let ids: Vec<i64> = population.ids().step_by(stride as usize).collect();
     for together in ids.chunks(CONCURRENCY * BATCH) {
         if interrupt.is_raised() {
             return Err(RunError::InterruptedEarly);
@@ -144,5 +149,20 @@ pub(super) async fn settle(target: &Target) -> Result<u64, RunError> {
             return Ok(now);
         }
         before = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_block_is_asked_for_whatever_a_row_takes_in_its_layout() {
+        assert_eq!(rows_apart(None, 512_000, 1000), 64);
+        // A sample of tar takes more than a row, a row of compressed pages less.
+        assert_eq!(rows_apart(Some("tar"), 4_096_000, 1000), 8);
+        assert_eq!(rows_apart(Some("parquet-zstd"), 128_000, 1000), 256);
+        assert_eq!(rows_apart(Some("files"), 512_000, 1000), 1);
+        assert_eq!(rows_apart(None, 0, 0), STRIDE_BYTES);
     }
 }
