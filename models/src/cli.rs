@@ -1,7 +1,6 @@
 //! The command line: arguments, and which part of the crate answers them. Results go to stdout, progress to stderr.
 
 mod datasets;
-#[cfg(feature = "layouts")]
 mod lay_out;
 mod own_tables;
 
@@ -94,7 +93,6 @@ pub enum Command {
     ///
     /// As small files, shards of samples with an index, Parquet or Arrow IPC; a server reads them with `features.layout`. Memory holds one
     /// shard. A server that reads the table meanwhile goes on with the version that it has, until the new one is whole.
-    #[cfg(feature = "layouts")]
     #[command(after_help = lay_out::EXAMPLES)]
     LayOut(lay_out::LayOutArgs),
     /// Print what repositories, models, tables and ONNX files hold
@@ -215,7 +213,6 @@ pub async fn run(cli: Cli, stop: &Stop) -> Result<(), ModelsError> {
         Command::Dataset(args) => datasets::run(&args, stop),
         Command::ExportTable(args) => own_tables::run_export(&args, stop),
         Command::Publish(args) => run_publish(args, stop).await,
-        #[cfg(feature = "layouts")]
         Command::LayOut(args) => lay_out::run(&args, stop).await,
         Command::Inspect(args) => run_inspect(args, stop),
     }

@@ -2,13 +2,9 @@
 
 use super::own_tables::FEATURES;
 use crate::error::ModelsError;
-use crate::lay_out::{self, LaidOutTable};
-use crate::progress::human_bytes;
-use crate::publish;
 use crate::stop::Stop;
 use clap::Args;
 use std::path::PathBuf;
-use tierlab_layouts::{Layout, Options};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -22,7 +18,7 @@ pub struct LayOutArgs {
     /// The layout: files, tar, tfrecord, parquet, parquet-snappy, parquet-lz4, parquet-zstd, arrow, arrow-lz4 or arrow-zstd; may be
     /// repeated
     #[arg(long, value_name = "LAYOUT", required = true)]
-    layout: Vec<Layout>,
+    layout: Vec<String>,
     /// The folder of feature tables
     #[arg(long, value_name = "DIR", default_value = FEATURES)]
     features: PathBuf,
@@ -43,10 +39,24 @@ pub struct LayOutArgs {
     set: Vec<String>,
 }
 
+#[cfg(not(feature = "layouts"))]
+pub(super) async fn run(args: &LayOutArgs, _: &Stop) -> Result<(), ModelsError> {
+    let what = "this build has no feature `layouts`: build it with `cargo build --release -p tierlab-models`, or as `make build` does";
+    Err(ModelsError::bad(&args.to.display(), &what))
+}
+
+#[cfg(feature = "layouts")]
 pub(super) async fn run(args: &LayOutArgs, stop: &Stop) -> Result<(), ModelsError> {
+    use crate::lay_out::{self, LaidOutTable};
+    use crate::progress::human_bytes;
+    use crate::publish;
+    use tierlab_layouts::{Layout, Options};
+
+    let layouts: Result<Vec<Layout>, String> = args.layout.iter().map(|name| name.parse()).collect();
+    let layouts = layouts.map_err(|what| ModelsError::Usage(format!("--layout: {what}")))?;
     let tier = publish::open_tier(&args.to, &args.set).await?;
     let info = tier.info();
-    for &layout in &args.layout {
+    for layout in layouts {
         let options = Options {
             layout,
             shard_bytes: args.shard_mib << 20,
