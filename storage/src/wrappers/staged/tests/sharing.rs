@@ -135,7 +135,12 @@ async fn what_a_neighbour_evicts_replaces_or_damages_comes_from_the_tier() {
     origin.reads();
     let read = second.read(&model, 0..4 * BLOCK).await.unwrap();
     assert_eq!(read.bytes, content(1, 0..4 * BLOCK));
-    assert_eq!(blocks_read(&origin), [0, 1, 2, 3]);
+    // The first of them may lie in its own part by now.
+    let of_the_tier = blocks_read(&origin);
+    assert!(
+        of_the_tier == [0, 1, 2, 3] || of_the_tier == [1, 2, 3],
+        "{of_the_tier:?}"
+    );
 
     // A page of the neighbour's file is flipped.
     let data: Vec<PathBuf> = std::fs::read_dir(root.path().join("part-00"))
