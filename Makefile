@@ -17,7 +17,7 @@ else
 RUN_TESTS := $(CARGO) test $(TESTS) --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: check-docs check-page help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-calibrate bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-disturbed bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab simulate-agents check-agents package check-package image check-deploy check-slurm check-spark
+.PHONY: check-docs check-page help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-calibrate bench-offline bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-disturbed bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab simulate-agents check-agents package check-package image check-deploy check-slurm check-spark
 
 help: ## list the targets
 	@sed -n 's/^\([A-Za-z0-9_.][A-Za-z0-9_.-]*\):\([^=].*\)\{0,1\}$$/\1:\2/p' $(MAKEFILE_LIST) | grep -v '^[.]' | awk -F: '{ what = $$0; if (!sub(/^.*## /, "", what)) what = ""; printf "%-22s%s\n", $$1, what }'
@@ -134,6 +134,11 @@ bench-storage-flight: ## the Flight tier beside pyarrow's client; results go to 
 bench-calibrate: ## how close replays of recorded tiers come to them, 40 minutes; results go to BENCH_OUT
 	$(CARGO) build --release --workspace --bin tierlab-storage-bench --locked
 	scripts/bench/calibrate --out $(BENCH_OUT)
+
+bench-offline: ## the offline mode beside PyTorch's DataLoader with webdataset, on the same shards; results go to BENCH_OUT
+	scripts/setup onnxruntime dataloader
+	$(CARGO) build --release --workspace --bin tierlab-storage-bench --bin tierlab-models --locked
+	scripts/bench/offline --out $(BENCH_OUT)
 
 bench-server: ## the server's overhead beside other servers, requests per CPU second; results go to results/server-<date>
 	scripts/setup onnxruntime wrk peers triton

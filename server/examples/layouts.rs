@@ -4,6 +4,9 @@
 //! layouts generate FOLDER                         image, text and mlp, as NAME/1/model.onnx, with seeded weights
 //! layouts run GRAPH SECONDS SESSIONSxTHREADS...   for each layout in turn, one line of JSON: the median time of a run in a
 //!                                                 session that is alone, and runs a second in all of them at once
+//! layouts ask ADDRESS MODEL CLIENTS SECONDS       a server at ADDRESS instead, by so many clients of which each sends the next
+//!                                                 request when it has its answer: answers a second, medians of the latency and
+//!                                                 of the session's part of it
 //! ```
 //! A layout that ends in `s` has threads that spin between nodes. ORT_DYLIB_PATH names ONNX Runtime's library.
 
@@ -13,6 +16,8 @@ use ort::session::builder::SessionBuilder;
 use ort::session::{Session, SessionInputValue};
 use ort::value::{DynValue, Tensor, TensorElementType};
 use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -277,6 +282,146 @@ fn zeros(session: &Session) -> Result<DynValue> {
     })
 }
 
+/// How long a server may take for a reply.
+const REPLY: Duration = Duration::from_secs(60);
+
+/// One connection to a server, with the one request that it sends.
+struct Client {
+    reader: BufReader<TcpStream>,
+    request: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Client {
+    fn connect(address: &str, model: &str) -> Result<Self> {
+        let stream = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(REPLY))?;
+        Ok(Self {
+            reader: BufReader::with_capacity(64 * 1024, stream),
+            request: request(model)?,
+            body: Vec::new(),
+        })
+    }
+
+    /// Sends the request and reads the whole reply; the session's part of its time, in microseconds.
+    fn ask(&mut self) -> Result<f64> {
+        self.reader.get_mut().write_all(&self.request)?;
+        let (mut line, mut length, mut infer_us) = (String::new(), None, None);
+        self.reader.read_line(&mut line)?;
+        let status = line.trim_end().to_owned();
+        loop {
+            line.clear();
+            if self.reader.read_line(&mut line)? == 0 {
+                bail!("the server closed the connection");
+            }
+            let Some((name, value)) = line.trim_end().split_once(':') else {
+                break;
+            };
+            match name.to_ascii_lowercase().as_str() {
+                "content-length" => length = Some(value.trim().parse()?),
+                "server-timing" => infer_us = infer_us.or_else(|| infer_ms(value).map(|ms| ms * 1e3)),
+                _ => {}
+            }
+        }
+        self.body.resize(length.context("a reply without a length")?, 0);
+        self.reader.read_exact(&mut self.body)?;
+        if !status.starts_with("HTTP/1.1 200") {
+            bail!("{status}: {}", String::from_utf8_lossy(&self.body));
+        }
+        infer_us.context("no time of the session in Server-Timing")
+    }
+}
+
+/// The session's part of a `Server-Timing` header, in milliseconds.
+fn infer_ms(header: &str) -> Option<f64> {
+    let part = header
+        .split(',')
+        .find_map(|part| part.trim().strip_prefix("infer;dur="))?;
+    part.split(';').next()?.parse().ok()
+}
+
+/// The bytes of a request with binary tensors for one of the models, or for a copy of it (`mlp-2x1`).
+fn request(model: &str) -> Result<Vec<u8>> {
+    let (name, datatype, shape, data) = match model.split('-').next() {
+        Some("image") => ("image", "UINT8", format!("[1,3,{PIXELS},{PIXELS}]"), {
+            vec![0; (3 * PIXELS * PIXELS) as usize]
+        }),
+        Some("text") => ("tokens", "INT64", format!("[1,{TOKENS}]"), {
+            (0..TOKENS as i64).flat_map(i64::to_le_bytes).collect()
+        }),
+        Some("mlp") => ("input", "FP32", "[1,64]".to_owned(), vec![0; 256]),
+        _ => bail!("no request for model {model}: image, text or mlp"),
+    };
+    let head = format!(
+        r#"{{"inputs":[{{"name":"{name}","datatype":"{datatype}","shape":{shape},"parameters":{{"binary_data_size":{}}}}}],"parameters":{{"binary_data_output":true}}}}"#,
+        data.len()
+    );
+    let mut bytes = format!(
+        "POST /v2/models/{model}/infer HTTP/1.1\r\nHost: bench\r\nContent-Type: application/octet-stream\r\n\
+         Inference-Header-Content-Length: {}\r\nContent-Length: {}\r\n\r\n{head}",
+        head.len(),
+        head.len() + data.len()
+    )
+    .into_bytes();
+    bytes.extend(data);
+    Ok(bytes)
+}
+
+/// What one client saw: answers a second, and of each answer the latency and the session's part, in microseconds.
+struct Asked {
+    per_s: f64,
+    latencies: Vec<f64>,
+    infers: Vec<f64>,
+}
+
+fn ask(address: &str, model: &str, clients: usize, time: Duration) -> Result<()> {
+    let connect = |_| Client::connect(address, model);
+    let mut clients = (0..clients).map(connect).collect::<Result<Vec<_>>>()?;
+    for client in &mut clients {
+        client.ask()?;
+    }
+    let start = &Barrier::new(clients.len());
+    let asked: Vec<Asked> = std::thread::scope(|scope| {
+        let threads: Vec<_> = clients
+            .iter_mut()
+            .map(|client| scope.spawn(move || closed_loop(client, start, time)))
+            .collect();
+        let all = threads.into_iter().map(|thread| match thread.join() {
+            Ok(asked) => asked,
+            Err(_) => bail!("a client's thread panicked"),
+        });
+        all.collect::<Result<_>>()
+    })?;
+    let median = |of: fn(&Asked) -> &Vec<f64>| {
+        let mut all: Vec<f64> = asked.iter().flat_map(of).copied().collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    // Each client's own rate: the last answer of one may come long after another's.
+    let per_s: f64 = asked.iter().map(|one| one.per_s).sum();
+    let (latency_us, infer_us) = (median(|one| &one.latencies), median(|one| &one.infers));
+    println!(r#"{{"per_s":{per_s:.2},"latency_us":{latency_us:.1},"infer_us":{infer_us:.1}}}"#);
+    Ok(())
+}
+
+fn closed_loop(client: &mut Client, start: &Barrier, time: Duration) -> Result<Asked> {
+    let (mut latencies, mut infers) = (Vec::new(), Vec::new());
+    start.wait();
+    let began = Instant::now();
+    while latencies.is_empty() || began.elapsed() < time {
+        let sent = Instant::now();
+        infers.push(client.ask()?);
+        latencies.push(sent.elapsed().as_secs_f64() * 1e6);
+    }
+    let per_s = latencies.len() as f64 / began.elapsed().as_secs_f64();
+    Ok(Asked {
+        per_s,
+        latencies,
+        infers,
+    })
+}
+
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
@@ -294,6 +439,14 @@ fn main() -> Result<()> {
             }
             Ok(())
         }
-        _ => bail!("layouts generate FOLDER | layouts run GRAPH SECONDS SESSIONSxTHREADS..."),
+        ["ask", address, model, clients, seconds] => ask(
+            address,
+            model,
+            clients.parse()?,
+            Duration::from_secs_f64(seconds.parse()?),
+        ),
+        _ => bail!(
+            "layouts generate FOLDER | layouts run GRAPH SECONDS SESSIONSxTHREADS... | layouts ask ADDRESS MODEL CLIENTS SECONDS"
+        ),
     }
 }

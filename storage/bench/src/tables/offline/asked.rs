@@ -64,8 +64,8 @@ pub(super) struct Loader {
     pub(super) workers: usize,
     /// About how large a piece is.
     pub(super) piece_bytes: Size,
-    /// Batches that are made before a session asks for them.
-    pub(super) ready_batches: usize,
+    /// Bytes of batches that are made before a session asks for them. What a tier gives in bursts is lost where they are few.
+    pub(super) ready_bytes: Size,
 }
 
 impl Default for Loader {
@@ -74,7 +74,7 @@ impl Default for Loader {
             depth: 8,
             workers: 1,
             piece_bytes: Size(512 << 10),
-            ready_batches: 4,
+            ready_bytes: Size(32 << 20),
         }
     }
 }
@@ -176,7 +176,7 @@ fn check(raw: &Raw) -> Result<(), String> {
         ("loader.depth", raw.loader.depth as u64, 1024),
         ("loader.workers", raw.loader.workers as u64, 256),
         ("loader.piece_bytes", raw.loader.piece_bytes.0, 1 << 30),
-        ("loader.ready_batches", raw.loader.ready_batches as u64, 1024),
+        ("loader.ready_bytes", raw.loader.ready_bytes.0, 1 << 40),
     ])?;
     check_within("seconds", raw.seconds, 0.05, 86_400.0)?;
     check_within("warmup_seconds", raw.warmup_seconds, 0.0, 86_400.0)?;

@@ -2,7 +2,7 @@
 //! Out: batches, and what they cost.
 //!
 //! ```text
-//! tier -> pieces, `depth` at a time, on `workers` threads -> shuffle buffer -> batches, `ready_batches` ahead -> sessions
+//! tier -> pieces, `depth` at a time, on `workers` threads -> shuffle buffer -> batches, `ready_bytes` ahead -> sessions
 //! ```
 
 use super::asked::Loader;
@@ -10,7 +10,7 @@ use super::shuffle::Shuffle;
 use super::workload::{Batch, Workload};
 use crate::chance::Random;
 use anyhow::Result;
-use futures::{StreamExt as _, stream};
+use futures::{Stream, StreamExt as _, stream};
 use serde::Serialize;
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use tierlab_layouts::{Rows, Table};
 use tierlab_storage::StorageError;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinError;
 
 /// What a loader did.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -81,8 +82,10 @@ impl Source {
     }
 
     /// Reads ahead until it is to stop, and has ended all of its reads then.
+    /// Pieces come in the order of their reads only where rows are not shuffled: otherwise none waits for a slower one before it.
     fn read_ahead(&self, runtime: &Runtime, loader: Loader, stop: &Arc<AtomicBool>) -> Receiver<Piece> {
         let (send, receive) = channel(1);
+        let in_order = self.workload.shuffle_rows == 0;
         let (table, stop) = (Arc::clone(&self.table), Arc::clone(stop));
         let pieces = pieces(&self.workload.header.ids(), self.piece_rows(&loader), self.seed);
         runtime.spawn(async move {
@@ -95,7 +98,11 @@ impl Source {
                     Ok((rows, began.elapsed()))
                 })
             });
-            hand_over(reads, loader.depth, send).await;
+            let reads = stream::iter(reads);
+            match in_order {
+                true => hand_over(reads.buffered(loader.depth), send).await,
+                false => hand_over(reads.buffer_unordered(loader.depth), send).await,
+            }
         });
         receive
     }
@@ -146,9 +153,9 @@ impl Source {
     }
 }
 
-/// Hands reads over in their order, so many under way at a time.
-async fn hand_over(reads: impl Iterator<Item = tokio::task::JoinHandle<Piece>>, depth: usize, send: Sender<Piece>) {
-    let mut reads = stream::iter(reads).buffered(depth);
+/// Hands pieces over as they come.
+async fn hand_over(reads: impl Stream<Item = Result<Piece, JoinError>>, send: Sender<Piece>) {
+    let mut reads = std::pin::pin!(reads);
     while let Some(piece) = reads.next().await {
         // A task that panicked is seen as the end of the pieces.
         let Ok(piece) = piece else { return };

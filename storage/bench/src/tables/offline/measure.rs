@@ -15,8 +15,8 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Batches that stand for all where the model runs alone: more than the processor's caches hold of them.
-const MADE_BATCHES: usize = 8;
+/// Batches that stand for all where the model runs alone: more than the processor's caches hold, as those that a loader makes are.
+const MADE_BYTES: u64 = 128 << 20;
 /// Batches that a window waits for where it has fewer,
 const LEAST_BATCHES: usize = 8;
 /// and how many times its length it waits at most.
@@ -128,7 +128,7 @@ fn streamed(
     interrupt: &Stop,
 ) -> Result<Figures> {
     let stop = Arc::new(AtomicBool::new(false));
-    let (send, receive) = sync_channel(asked.loader.ready_batches);
+    let (send, receive) = sync_channel(source.workload.batches_in(asked.loader.ready_bytes.0));
     let receive = Mutex::new(receive);
     let ended = AtomicUsize::new(0);
     let next = |receive: &Mutex<Receiver<Batch>>| receive.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
@@ -175,7 +175,7 @@ fn alone(source: &Source, consumers: Vec<Consumer<'_>>, asked: &Asked, interrupt
         .take(workload.header.rows as usize)
         .cycle();
     let mut batches = Vec::new();
-    for _ in 0..MADE_BATCHES {
+    for _ in 0..workload.batches_in(MADE_BYTES) {
         let mut batch = workload.batch();
         while batch.rows < workload.batch_rows {
             workload.add(&mut batch, rows.next().context("the table has no rows")?)?;

@@ -188,7 +188,7 @@ fn diagnosis(one: &Statement, cores: usize) -> Vec<String> {
                 rate(most)
             )
         } else {
-            "the cores are not what is short: give the loader more `ready_batches` or `depth`".to_owned()
+            "the cores are not what is short: give the loader more `ready_bytes` or `depth`".to_owned()
         };
         out.push(format!(
             "together they do {:.0} % of the slower one alone: {why}",

@@ -133,6 +133,15 @@ impl Workload {
         }
     }
 
+    /// How many batches take so many bytes; at least one.
+    pub(super) fn batches_in(&self, bytes: u64) -> usize {
+        let row: usize = self.filled.iter().filter_map(|filled| filled.column.byte_len()).sum();
+        usize::try_from(bytes)
+            .unwrap_or(usize::MAX)
+            .div_ceil((row * self.batch_rows).max(1))
+            .max(1)
+    }
+
     /// Adds a row as the rows format has it.
     pub(super) fn add(&self, batch: &mut Batch, row: &[u8]) -> Result<()> {
         for (filled, input) in self.filled.iter().zip(&mut batch.inputs) {
