@@ -3,7 +3,9 @@
 use crate::flight;
 use crate::grpc;
 use crate::harness::{Data, Server, entity_ids, on_tier, tensor};
+use crate::layouts::laid_out;
 use std::fmt::Write as _;
+use tierlab_layouts::Layout;
 use tierlab_models::generators::ModelKind;
 use tierlab_models::stop::Stop;
 use tierlab_models::tables::ctr::row_values;
@@ -120,6 +122,29 @@ async fn text_keys_are_looked_up_over_http() {
             "{}",
             wrong.error()
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_looked_up_in_every_layout() {
+    let data = Data::generate(&[ModelKind::Ctr], ROWS as u64);
+    let uuid = |id: i64| format!("6f1c0d3e-2b4a-4c5d-8e6f-{id:012x}");
+    import(&data, uuid, "uuid");
+    let named = [7, 3, 499, 7].map(uuid);
+    let asked: [&str; 4] = std::array::from_fn(|at| named[at].as_str());
+    let server = Server::start(&on_tier(&data, "nvme"), &[]);
+    let wanted = server.infer("ctr", keys(&asked)).await.floats();
+    drop(server);
+    let layouts = Layout::ALL.into_iter().filter(|layout| *layout != Layout::Rows);
+    for layout in layouts.clone() {
+        laid_out(&data, layout).await;
+    }
+    std::fs::remove_file(data.path("features/ctr.rows")).unwrap();
+    for layout in layouts {
+        let server = Server::start(&on_tier(&data, "nvme"), &[&format!("features.layout={layout}")]);
+        assert_eq!(server.infer("ctr", keys(&asked)).await.floats(), wanted, "{layout}");
+        let unknown = server.infer("ctr", keys(&[&uuid(ROWS)])).await;
+        assert_eq!(unknown.status, 404, "{layout}: {}", unknown.error());
     }
 }
 

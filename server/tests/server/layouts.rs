@@ -27,7 +27,7 @@ async fn tier(data: &Data) -> Arc<dyn Tier> {
 }
 
 /// Lays out what lies in `features/`, and returns the folder of the shards.
-async fn laid_out(data: &Data, layout: Layout) -> PathBuf {
+pub(crate) async fn laid_out(data: &Data, layout: Layout) -> PathBuf {
     let options = Options { layout, ..OPTIONS };
     let features = data.path("features");
     let done = lay_out((&features, &[]), &*tier(data).await, options, &Stop::never()).await;

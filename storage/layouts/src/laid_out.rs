@@ -33,6 +33,8 @@ struct Open {
     file: Object,
     manifest: Object,
     header: Bytes,
+    /// Where the index of keys lies.
+    index: ObjectPath,
     table: Table,
 }
 
@@ -66,6 +68,7 @@ impl LaidOut {
             return Err(StorageError::new(ErrorKind::Corrupt, path.as_str(), what));
         }
         let version = format!("{} {}", manifest.version, object.version);
+        let index = manifest.key_index(&folder)?;
         let table = Table::of(Arc::clone(&self.inner), folder, manifest)?;
         let open = Arc::new(Open {
             file: Object {
@@ -75,6 +78,7 @@ impl LaidOut {
             },
             manifest: object,
             header: Bytes::from(table.header().encode()),
+            index,
             table,
         });
         let mut held = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,18 +142,60 @@ fn table_name(file: &ObjectPath) -> Option<&str> {
 }
 
 impl Open {
-    async fn read_many(&self, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+    async fn read_many(&self, tier: &dyn Tier, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         let spans: Vec<Range<i64>> = ranges.iter().map(|range| self.rows_of(range)).collect();
         let mut ids: Vec<i64> = spans.iter().cloned().flatten().collect();
         ids.sort_unstable();
         ids.dedup();
-        let (rows, cost) = self.look_up(&ids).await?;
+        let (rows, mut cost) = self.look_up(&ids).await?;
         let row = |id: i64| ids.binary_search(&id).ok().map(|at| &rows[at]);
         let parts = ranges.iter().zip(spans).map(|(range, span)| self.cut(range, span, row));
-        Ok(ReadMany {
-            parts: parts.collect(),
-            cost,
-        })
+        let mut parts: Vec<Bytes> = parts.collect();
+        cost.merge(&self.add_index(tier, ranges, &mut parts).await?);
+        Ok(ReadMany { parts, cost })
+    }
+
+    /// Adds to each part what its range holds of the index of keys, which lies behind the rows.
+    async fn add_index(
+        &self,
+        tier: &dyn Tier,
+        ranges: &[Range<u64>],
+        parts: &mut [Bytes],
+    ) -> Result<ReadCost, StorageError> {
+        let start = self.table.header().rows_end();
+        let inside = ranges.iter().map(|range| range.start.max(start)..range.end.max(start));
+        let wanted: Vec<(usize, Range<u64>)> = inside.enumerate().filter(|(_, range)| !range.is_empty()).collect();
+        if wanted.is_empty() {
+            return Ok(ReadCost::default());
+        }
+        let object = tier.stat(&self.index).await?;
+        let (found, meant) = (object.size, self.table.manifest().key_index_bytes);
+        if found != meant {
+            let what = format!("{found} bytes, its manifest says {meant}: lay the table out again");
+            return Err(StorageError::new(ErrorKind::Corrupt, self.index.as_str(), what));
+        }
+        let of_object: Vec<Range<u64>> = wanted
+            .iter()
+            .map(|(_, range)| range.start - start..range.end - start)
+            .collect();
+        let mut read = tier.read_many(&object, &of_object).await?;
+        // The look at the index.
+        read.cost.requests += 1;
+        for ((at, _), bytes) in wanted.into_iter().zip(read.parts) {
+            parts[at] = match parts[at].is_empty() {
+                true => bytes,
+                false => Bytes::from([&parts[at][..], &bytes[..]].concat()),
+            };
+        }
+        Ok(read.cost)
+    }
+
+    /// Drops what is kept of the index of keys.
+    async fn forget_index(&self, tier: &dyn Tier) {
+        if let Ok(object) = tier.stat(&self.index).await {
+            let whole = 0..object.size;
+            tier.forget(&object, std::slice::from_ref(&whole)).await;
+        }
     }
 
     /// Damage may be that of a copy around the tier: what is damaged is asked for once more, of the tier itself.
@@ -174,10 +220,10 @@ impl Open {
         let header = self.table.header();
         let stride = u64::from(header.stride);
         let number = |offset: u64| offset.saturating_sub(self.header.len() as u64);
-        let start = number(range.start) / stride;
+        let start = (number(range.start) / stride).min(header.rows);
         let end = match range.is_empty() {
             true => start,
-            false => number(range.end).div_ceil(stride),
+            false => number(range.end).div_ceil(stride).min(header.rows),
         };
         let id = |number: u64| header.first_id.saturating_add_unsigned(number);
         id(start)..id(end)
@@ -229,7 +275,7 @@ impl Tier for LaidOut {
             return self.inner.read_many(object, ranges).await;
         };
         check_ranges(object, ranges)?;
-        self.of(object, folder).await?.read_many(ranges).await
+        self.of(object, folder).await?.read_many(&*self.inner, ranges).await
     }
 
     fn shortfall(&self, took: ViaSet) -> Option<String> {
@@ -246,6 +292,9 @@ impl Tier for LaidOut {
             Some(open) => {
                 let ids: Vec<i64> = ranges.iter().flat_map(|range| open.rows_of(range)).collect();
                 open.table.forget(&ids).await;
+                if ranges.iter().any(|range| range.end > open.table.header().rows_end()) {
+                    open.forget_index(&*self.inner).await;
+                }
             }
         }
     }

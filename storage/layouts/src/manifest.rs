@@ -19,7 +19,7 @@ pub struct Manifest {
     pub layout: Layout,
     /// The name of the folder below this one that holds them: it differs wherever the rows do.
     pub version: String,
-    /// The columns.
+    /// The columns, and the key where entities have keys.
     pub schema: TableSchema,
     /// Number of rows.
     pub rows: u64,
@@ -29,6 +29,9 @@ pub struct Manifest {
     pub rows_per_shard: u64,
     /// Bytes of all shards and indexes.
     pub bytes: u64,
+    /// Bytes of the index of keys, which lies beside the shards; 0 where entities have none.
+    #[serde(default)]
+    pub key_index_bytes: u64,
     /// CRC-32C of the index of each shard, where indexes lie beside them.
     pub index_crcs: Vec<u32>,
 }
@@ -78,7 +81,12 @@ impl Manifest {
 
     /// The rows as the rows format would have them.
     pub(crate) fn header(&self) -> Result<TableHeader, tierlab_formats::table::TableError> {
-        TableHeader::without_blocks(self.schema.clone(), self.rows, self.first_id)
+        TableHeader::without_blocks(self.schema.clone(), self.rows, self.first_id)?.with_index(self.key_index_bytes)
+    }
+
+    /// Where the index of keys lies.
+    pub(crate) fn key_index(&self, folder: &ObjectPath) -> Result<ObjectPath, StorageError> {
+        folder.join(&format!("{}/keys.index", self.version))
     }
 
     /// Where a shard lies; with a file for each entity, the folder.

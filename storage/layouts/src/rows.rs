@@ -21,9 +21,6 @@ impl<'a> Source<'a> {
         let read = tier.read(&object, 0..len).await?;
         let header = TableHeader::decode(&read.bytes, object.size).map_err(bad)?;
         let refuse = |what: &str| Err(StorageError::new(ErrorKind::Unsupported, path.as_str(), what));
-        if header.schema.key.is_some() {
-            return refuse("a table with keys cannot be laid out: import it without --key, or keep its rows");
-        }
         if header.rows_per_block == 0 {
             return refuse("it has no block checksums, so it was not written as a file: generate or import it again");
         }
@@ -31,6 +28,14 @@ impl<'a> Source<'a> {
             return refuse("its rows are further apart than its columns need: write it again with this version");
         }
         Ok(Self { tier, object, header })
+    }
+
+    /// The index of keys as it lies behind the rows, about 3.5 bits a row; empty where entities have none.
+    pub(crate) async fn index(&self) -> Result<Bytes, StorageError> {
+        match self.header.index_range() {
+            None => Ok(Bytes::new()),
+            Some(range) => Ok(self.tier.read(&self.object, range).await?.bytes),
+        }
     }
 
     /// The rows of ids that follow each other, each checked.

@@ -20,6 +20,10 @@ pub(crate) fn push(
                 let name = format!("{key}.{}", column.name);
                 tar::push(&name, column.of_row(row).unwrap_or_default(), out)?;
             }
+            if let Some(column) = &header.schema.key {
+                let text = column.kind.to_text(column.get(row).unwrap_or_default());
+                tar::push(&format!("{key}.{}", column.name), text.as_bytes(), out)?;
+            }
         }
         Framing::Tfrecord => tfrecord::push(&example::of_row(&header.schema, &key, row), out),
     }
@@ -48,23 +52,32 @@ pub(crate) fn row(
 
 fn from_tar(header: &TableHeader, key: &str, bytes: &[u8], offset: u64, row: &mut [u8]) -> Result<(), ShardError> {
     let members = tar::members(bytes, offset)?;
+    let body = |name: &str| {
+        let wanted = Some((key, name));
+        let member = members
+            .iter()
+            .find(|member| key_and_extension(&member.name) == wanted)?;
+        bytes.get((member.body.start - offset) as usize..(member.body.end - offset) as usize)
+    };
+    let missing = |name: &str, what: String| {
+        let what = format!("no member `{key}.{name}` that holds {what}");
+        let format = "tar";
+        Err(ShardError { format, offset, what })
+    };
     for column in &header.schema.columns {
-        let wanted = Some((key, column.name.as_str()));
-        let member = members.iter().find(|member| key_and_extension(&member.name) == wanted);
-        let body = member.map(|m| (m.body.start - offset) as usize..(m.body.end - offset) as usize);
-        let body = body.and_then(|body| bytes.get(body));
         let to = column.of_row_mut(row);
-        match body.zip(to) {
+        match body(&column.name).zip(to) {
             Some((body, to)) if body.len() == to.len() => to.copy_from_slice(body),
             _ => {
-                let (dtype, shape, name) = (column.dtype.as_str(), &column.shape, &column.name);
-                return Err(ShardError {
-                    format: "tar",
-                    offset,
-                    what: format!("no member `{key}.{name}` that holds a {dtype} of shape {shape:?}"),
-                });
+                let what = format!("a {} of shape {:?}", column.dtype.as_str(), column.shape);
+                return missing(&column.name, what);
             }
         }
     }
-    Ok(())
+    match &header.schema.key {
+        Some(column) if !body(&column.name).is_some_and(|text| column.put_text(row, text)) => {
+            missing(&column.name, format!("a key of kind {}", column.kind.as_str()))
+        }
+        _ => Ok(()),
+    }
 }

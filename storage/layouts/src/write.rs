@@ -29,7 +29,7 @@ pub struct Options {
     pub shard_bytes: u64,
 }
 
-/// Writes the table at `from` into `folder`. Memory holds a shard and 4 MiB of rows. Each row is read back out of its sample
+/// Writes the table at `from` into `folder`. Memory holds a shard and 4 MiB of rows, and of a table with keys their index. Each row is read back out of its sample
 /// before it is written, so that what cannot be kept exactly is refused. The manifest comes last: until then the folder holds the
 /// table that it held. Shards of a replaced version stay, for who still reads them. `on_bytes` is told of the bytes of rows that were written.
 ///
@@ -51,6 +51,7 @@ pub async fn lay_out(
         first_id: header.first_id,
         rows_per_shard: rows_per_shard(&source, options).await?,
         bytes: 0,
+        key_index_bytes: header.index_bytes,
         index_crcs: Vec::new(),
     };
     let to = Target { tier: to_tier, folder };
@@ -79,6 +80,11 @@ pub async fn lay_out(
         let before = number * manifest.rows_per_shard;
         let rows = manifest.rows_per_shard.min(header.rows - before);
         on_bytes(rows * u64::from(header.stride));
+    }
+    if header.schema.key.is_some() {
+        let path = manifest.key_index(folder)?;
+        to_tier.put(&path, Body::Bytes(source.index().await?)).await?;
+        manifest.bytes += header.index_bytes;
     }
     manifest.store(to_tier, folder).await?;
     Ok(manifest)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
-use tierlab_formats::table::{TableHeader, TableSchema};
+use tierlab_formats::table::{BucketIndex, IndexWriter, KeyHash, KeyKind, TableHeader, TableSchema};
 use tierlab_layouts::{Layout, Options, Table, lay_out};
 use tierlab_protocol::tensor::DataType;
 use tierlab_storage::{ErrorKind, ObjectPath, Tier, TierConfig, open};
@@ -56,6 +56,59 @@ fn table_with(seed: u64, most_of_booleans: u8) -> (TableHeader, Vec<u8>) {
     (header, file)
 }
 
+/// The same columns under keys of a kind.
+fn keyed_table(kind: KeyKind) -> (TableHeader, Vec<u8>) {
+    let key_of = |number: u64| match kind {
+        KeyKind::String => format!("user-{:x}", number * number)
+            .repeat(1 + number as usize % 3)
+            .into_bytes(),
+        KeyKind::Int64 => (number.cast_signed() * 7919 - 10_000_000).to_le_bytes().to_vec(),
+        KeyKind::Uuid => (u128::from(number) * 0x9e37_79b9_7f4a_7c15_f39c).to_le_bytes().to_vec(),
+    };
+    let keys: Vec<Vec<u8>> = (1..=ROWS).map(key_of).collect();
+    let hashes: Vec<KeyHash> = keys.iter().map(|key| KeyHash::of(key)).collect();
+    let bucket = BucketIndex::build(&hashes).unwrap();
+    let mut in_order = vec![&[][..]; keys.len()];
+    for (key, &hash) in keys.iter().zip(&hashes) {
+        in_order[bucket.row(hash).unwrap() as usize] = key;
+    }
+    let mut writer = IndexWriter::default();
+    writer.push(&bucket, ROWS);
+    let index = writer.finish().unwrap();
+
+    let (plain, rows) = table(3);
+    let rows = &rows[plain.header_len() as usize..];
+    let columns: Vec<_> = plain
+        .schema
+        .columns
+        .iter()
+        .map(|of| (of.name.as_str(), of.dtype, &of.shape[..]))
+        .collect();
+    let schema = TableSchema::lay_out_keyed("t", &columns, ("user", kind), 64).unwrap();
+    let key_column = schema.key.clone().unwrap();
+    let mut header = TableHeader::new(schema, ROWS, 0, 3)
+        .unwrap()
+        .with_index(index.len() as u64)
+        .unwrap();
+    let stride = header.stride as usize;
+    let mut bytes = vec![0_u8; stride * ROWS as usize];
+    let plain_rows = rows.chunks_exact(plain.stride as usize);
+    for ((number, row), (from, key)) in (0..).zip(bytes.chunks_exact_mut(stride)).zip(plain_rows.zip(in_order)) {
+        for column in &header.schema.columns {
+            column
+                .of_row_mut(row)
+                .unwrap()
+                .copy_from_slice(column.of_row(from).unwrap());
+        }
+        assert!(key_column.put(row, key));
+        header.seal_row(number, row);
+    }
+    let block = stride * header.rows_per_block as usize;
+    header.block_crcs = bytes.chunks(block).map(crc32c::crc32c).collect();
+    let file = [header.encode(), bytes, index].concat();
+    (header, file)
+}
+
 struct Place {
     folder: TempDir,
     tier: Arc<dyn Tier>,
@@ -65,10 +118,13 @@ struct Place {
 
 impl Place {
     async fn new() -> Self {
+        Self::of(table(1)).await
+    }
+
+    async fn of((header, file): (TableHeader, Vec<u8>)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let toml = format!("kind = \"nvme\"\nroot = \"{}\"\n", folder.path().display());
         let tier = open(&TierConfig::parse("test", &toml).unwrap()).await.unwrap();
-        let (header, file) = table(1);
         std::fs::write(folder.path().join("t.rows"), &file).unwrap();
         Self {
             folder,

@@ -1,11 +1,11 @@
 //! The features of a `TFRecord`'s record, as `tf.train.Example` has them, and a table's rows in them.
 //!
 //! `FP32` lies in a list of floats and `INT64` in a list of integers, as training code expects; every other type lies as its
-//! little-endian bytes in a list of one element, so that nothing is rounded. Fields by number:
+//! little-endian bytes in a list of one element, so that nothing is rounded. Keys lie as integers or as text. Fields by number:
 //! <https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/feature.proto>.
 
 use super::ShardError;
-use crate::table::{Column, TableSchema};
+use crate::table::{Column, KeyColumn, KeyKind, TableSchema};
 use prost::Message;
 use std::collections::BTreeMap;
 use tierlab_protocol::tensor::DataType;
@@ -75,7 +75,7 @@ pub struct Int64List {
     pub value: Vec<i64>,
 }
 
-/// The record of a row: a feature for each column, and the key.
+/// The record of a row: a feature for each column, its key if it has one, and the sample's key.
 #[must_use]
 pub fn of_row(schema: &TableSchema, key: &str, row: &[u8]) -> Vec<u8> {
     let mut feature = BTreeMap::new();
@@ -88,8 +88,22 @@ pub fn of_row(schema: &TableSchema, key: &str, row: &[u8]) -> Vec<u8> {
         let kind = Some(elements(column.dtype, bytes));
         feature.insert(column.name.clone(), Feature { kind });
     }
+    if let Some(column) = &schema.key {
+        let kind = Some(key_of_row(column, row));
+        feature.insert(column.name.clone(), Feature { kind });
+    }
     let features = Some(Features { feature });
     Example { features }.encode_to_vec()
+}
+
+fn key_of_row(column: &KeyColumn, row: &[u8]) -> Kind {
+    let key = column.get(row).unwrap_or_default();
+    match column.kind {
+        KeyKind::Int64 => elements(DataType::Int64, key),
+        KeyKind::String | KeyKind::Uuid => Kind::Bytes(BytesList {
+            value: vec![column.kind.to_text(key).into_bytes()],
+        }),
+    }
 }
 
 fn elements(dtype: DataType, bytes: &[u8]) -> Kind {
@@ -131,7 +145,33 @@ pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row
             fail(format!("feature `{name}` is no {} of shape {shape:?}", dtype.as_str()))
         })?;
     }
+    if let Some(column) = &schema.key {
+        let feature = features.get(&column.name).and_then(|feature| feature.kind.as_ref());
+        let is_put = feature.is_some_and(|feature| put_key(column, feature, row));
+        let what = || {
+            format!(
+                "no feature `{}` that holds a key of kind {}",
+                column.name,
+                column.kind.as_str()
+            )
+        };
+        is_put.then_some(()).ok_or_else(|| fail(what()))?;
+    }
     Ok(())
+}
+
+fn put_key(column: &KeyColumn, kind: &Kind, row: &mut [u8]) -> bool {
+    match (column.kind, kind) {
+        (KeyKind::Int64, Kind::Int64(list)) => match list.value.as_slice() {
+            [key] => column.put(row, &key.to_le_bytes()),
+            _ => false,
+        },
+        (KeyKind::String | KeyKind::Uuid, Kind::Bytes(list)) => match list.value.as_slice() {
+            [text] => column.put_text(row, text),
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 fn put(column: &Column, kind: &Kind, row: &mut [u8]) -> Option<()> {

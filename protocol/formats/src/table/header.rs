@@ -87,6 +87,16 @@ impl TableHeader {
         Ok(header)
     }
 
+    /// The same with an index of keys of so many bytes behind the rows.
+    ///
+    /// # Errors
+    /// An index where entities have no keys, or one that is too large.
+    pub fn with_index(self, index_bytes: u64) -> Result<Self, TableError> {
+        let header = Self { index_bytes, ..self };
+        header.check_limits()?;
+        Ok(header)
+    }
+
     /// Where row 0 starts, in bytes.
     #[must_use]
     pub fn header_len(&self) -> u64 {

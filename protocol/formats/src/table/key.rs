@@ -132,6 +132,13 @@ impl KeyColumn {
         }
     }
 
+    /// As [`KeyColumn::put`], of a key that is written as UTF-8 text.
+    #[must_use]
+    pub fn put_text(&self, row: &mut [u8], text: &[u8]) -> bool {
+        let key = std::str::from_utf8(text).ok().map(|text| self.kind.of_text(text));
+        key.is_some_and(|key| key.is_ok_and(|key| self.put(row, &key)))
+    }
+
     /// The key of a row; `None` where the row's bytes are none.
     #[must_use]
     pub fn get<'a>(&self, row: &'a [u8]) -> Option<&'a [u8]> {

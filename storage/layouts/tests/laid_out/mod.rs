@@ -1,9 +1,9 @@
 //! Tables of a layout, as files of the rows format.
 
-use super::{FIRST, Place, ROWS, path, table};
+use super::{FIRST, Place, ROWS, keyed_table, path, table};
 use std::ops::Range;
 use std::sync::Arc;
-use tierlab_formats::table::TableHeader;
+use tierlab_formats::table::{KeyKind, TableHeader};
 use tierlab_layouts::{LaidOut, Layout};
 use tierlab_storage::{Body, ErrorKind, Tier};
 
@@ -25,7 +25,9 @@ const FOLDERS: [Layout; 10] = [
 
 /// The file as it is shown: rows as they are, blocks without checksums.
 fn shown(place: &Place) -> Vec<u8> {
-    let header = TableHeader::without_blocks(place.header.schema.clone(), ROWS, FIRST).unwrap();
+    let first = if place.header.schema.key.is_some() { 0 } else { FIRST };
+    let header = TableHeader::without_blocks(place.header.schema.clone(), ROWS, first).unwrap();
+    let header = header.with_index(place.header.index_bytes).unwrap();
     let mut file = header.encode();
     file.extend_from_slice(&place.file[place.header.header_len() as usize..]);
     file
@@ -43,10 +45,21 @@ async fn laid_out(place: &Place, layout: Layout) -> LaidOut {
 
 #[tokio::test]
 async fn any_range_of_any_layout_is_that_of_the_file() {
-    let place = Place::new().await;
+    ranges_are_those_of_the_file(Place::new().await).await;
+}
+
+#[tokio::test]
+async fn so_it_is_where_entities_have_keys_and_an_index_lies_behind_the_rows() {
+    for kind in [KeyKind::String, KeyKind::Int64, KeyKind::Uuid] {
+        ranges_are_those_of_the_file(Place::of(keyed_table(kind)).await).await;
+    }
+}
+
+async fn ranges_are_those_of_the_file(place: Place) {
     let whole = shown(&place);
     let (size, stride) = (whole.len() as u64, u64::from(place.header.stride));
-    let first = size - ROWS * stride;
+    let end = size - place.header.index_bytes;
+    let first = end - ROWS * stride;
     for layout in FOLDERS {
         let tier = laid_out(&place, layout).await;
         let file = tier.stat(&path(FILE)).await.unwrap();
@@ -60,6 +73,9 @@ async fn any_range_of_any_layout_is_that_of_the_file() {
             first + 5 * stride..first + 6 * stride,
             first + stride + 1..first + 9 * stride - 1,
             size - 1..size,
+            end..size,
+            end - 3 * stride - 5..size,
+            end - stride..end,
             size..size,
             7..7,
         ];
@@ -116,6 +132,36 @@ async fn a_table_that_was_laid_out_again_is_a_new_version_and_the_old_one_stays_
             "{layout}"
         );
     }
+}
+
+#[tokio::test]
+async fn an_index_of_keys_that_is_not_the_manifest_s_is_told() {
+    let place = Place::of(keyed_table(KeyKind::String)).await;
+    let tier = laid_out(&place, Layout::ParquetZstd).await;
+    let file = tier.stat(&path(FILE)).await.unwrap();
+    let index = file.size - place.header.index_bytes..file.size;
+    let folder = place.folder.path().join("t.parquet-zstd");
+    let versions: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    let beside = versions
+        .iter()
+        .map(|version| version.join("keys.index"))
+        .find(|path| path.exists())
+        .unwrap();
+    let right = std::fs::read(&beside).unwrap();
+    std::fs::write(&beside, &right[..right.len() - 8]).unwrap();
+    let told = tier.read(&file, index.clone()).await.unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::Corrupt);
+    assert!(told.to_string().contains("lay the table out again"), "{told}");
+    std::fs::remove_file(&beside).unwrap();
+    assert_eq!(
+        tier.read(&file, index.clone()).await.unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    std::fs::write(&beside, &right).unwrap();
+    assert_eq!(tier.read(&file, index).await.unwrap().bytes, right);
 }
 
 #[tokio::test]

@@ -80,19 +80,28 @@ fn array(arrow: &Arrow, data: MutableBuffer, len: usize) -> Result<ArrayRef, Arr
 }
 
 /// Lays the columns of a batch out as rows, one after another, each sealed for its id. The batch must hold exactly the
-/// rows of `ids`, in this order, and have the header's columns.
+/// rows of `ids`, in this order, and have the header's columns. Where entities have keys, `id_column` is theirs, and `ids` are numbers of
+/// rows, which the batch does not hold: whoever has the rows' checksums sees by them whether these are the rows.
 ///
 /// # Errors
-/// A column that is missing or of another size; rows of other ids.
+/// A column that is missing or of another size; rows of other ids; a key that a row cannot hold.
 pub fn lay_out(header: &TableHeader, id_column: &str, batch: &RecordBatch, ids: &[i64]) -> Result<Vec<u8>, String> {
-    let found = batch.column_by_name(id_column);
-    let found = found.and_then(|column| column.as_any().downcast_ref::<Int64Array>());
-    let found = found.ok_or_else(|| format!("no int64 column `{id_column}`"))?;
-    if found.null_count() > 0 || found.values()[..] != *ids {
-        return Err("rows of other entities than were asked for, or in another order".into());
-    }
     let stride = header.stride as usize;
     let mut rows = vec![0; stride * ids.len()];
+    let found = batch.column_by_name(id_column);
+    match &header.schema.key {
+        Some(key) => {
+            let found = found.ok_or_else(|| format!("no column `{id_column}` of keys"))?;
+            put_keys(key, found, rows.chunks_exact_mut(stride))?;
+        }
+        None => {
+            let found = found.and_then(|column| column.as_any().downcast_ref::<Int64Array>());
+            let found = found.ok_or_else(|| format!("no int64 column `{id_column}`"))?;
+            if found.null_count() > 0 || found.values()[..] != *ids {
+                return Err("rows of other entities than were asked for, or in another order".into());
+            }
+        }
+    }
     for column in &header.schema.columns {
         let named = |what: String| format!("column `{}`: {what}", column.name);
         let array = batch.column_by_name(&column.name);
@@ -113,6 +122,39 @@ pub fn lay_out(header: &TableHeader, id_column: &str, batch: &RecordBatch, ids: 
         header.seal_row(id, row);
     }
     Ok(rows)
+}
+
+/// Writes keys into rows that hold none yet.
+fn put_keys<'a>(
+    column: &KeyColumn,
+    keys: &ArrayRef,
+    rows: impl ExactSizeIterator<Item = &'a mut [u8]>,
+) -> Result<(), String> {
+    let named = |what: &str| format!("column `{}` of keys: {what}", column.name);
+    if keys.null_count() > 0 || keys.len() != rows.len() {
+        return Err(named("not one for each row"));
+    }
+    let (ids, texts) = (
+        keys.as_any().downcast_ref::<Int64Array>(),
+        keys.as_any().downcast_ref::<StringArray>(),
+    );
+    for (at, row) in rows.enumerate() {
+        let is_put = match (column.kind, ids, texts) {
+            (KeyKind::Int64, Some(ids), _) => column.put(row, &ids.value(at).to_le_bytes()),
+            (KeyKind::String | KeyKind::Uuid, _, Some(texts)) => column.put_text(row, texts.value(at).as_bytes()),
+            _ => {
+                return Err(named(&format!(
+                    "{} are no keys of kind {}",
+                    keys.data_type(),
+                    column.kind.as_str()
+                )));
+            }
+        };
+        if !is_put {
+            return Err(named(&format!("that of row {at} has no place in a row")));
+        }
+    }
+    Ok(())
 }
 
 /// The elements of an array, one after another, little-endian.
