@@ -4,13 +4,13 @@
 
 use super::messages::{
     DataType, InferBatchStatistics, InferStatistics, ModelConfig, ModelDynamicBatching, ModelIndex, ModelInput,
-    ModelInstanceGroup, ModelMetadataResponse, ModelOutput, ModelParameter, ModelStatistics, ModelVersionPolicy,
-    ModelWarmup, ServerMetadataResponse, StatisticDuration, TensorMetadata,
+    ModelInstanceGroup, ModelMetadataResponse, ModelOutput, ModelParameter, ModelStatistics, ModelTensorReshape,
+    ModelVersionPolicy, ModelWarmup, ServerMetadataResponse, StatisticDuration, TensorMetadata,
 };
 use super::messages::{model_instance_group, model_version_policy, model_warmup};
 use crate::metadata::{
-    BatchStats, ConfigDocument, ConfigWarmup, ConfigWarmupInput, CountNs, DynamicBatching, IndexEntry, InferenceStats,
-    InstanceGroup, ModelMetadata, ModelStats, ServerMetadata, VersionPolicy,
+    BatchStats, ConfigDocument, ConfigReshape, ConfigWarmup, ConfigWarmupInput, CountNs, DynamicBatching, IndexEntry,
+    InferenceStats, InstanceGroup, ModelMetadata, ModelStats, ServerMetadata, VersionPolicy,
 };
 use crate::tensor::TensorSpec;
 
@@ -61,11 +61,13 @@ impl From<ConfigDocument> for ModelConfig {
             data_type: data_type(&tensor.data_type),
             name: tensor.name,
             dims: tensor.dims,
+            reshape: tensor.reshape.map(Into::into),
         });
         let output = document.output.into_iter().map(|tensor| ModelOutput {
             data_type: data_type(&tensor.data_type),
             name: tensor.name,
             dims: tensor.dims,
+            reshape: tensor.reshape.map(Into::into),
         });
         let parameters = document.parameters.into_iter().map(|(key, parameter)| {
             let string_value = parameter.string_value;
@@ -85,6 +87,12 @@ impl From<ConfigDocument> for ModelConfig {
             parameters: parameters.collect(),
             model_warmup: document.model_warmup.into_iter().map(Into::into).collect(),
         }
+    }
+}
+
+impl From<ConfigReshape> for ModelTensorReshape {
+    fn from(reshape: ConfigReshape) -> Self {
+        Self { shape: reshape.shape }
     }
 }
 

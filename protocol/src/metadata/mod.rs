@@ -197,6 +197,16 @@ pub struct ConfigTensor {
     pub data_type: String,
     /// Dimensions, without the batch dimension where there is one.
     pub dims: Vec<i64>,
+    /// Those of the graph, where they are others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reshape: Option<ConfigReshape>,
+}
+
+/// The dimensions of a tensor in the graph.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigReshape {
+    /// Without the batch dimension where there is one.
+    pub shape: Vec<i64>,
 }
 
 impl ConfigTensor {
@@ -209,6 +219,7 @@ impl ConfigTensor {
             name: spec.name.clone(),
             data_type,
             dims,
+            reshape: None,
         }
     }
 }

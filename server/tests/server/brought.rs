@@ -397,6 +397,18 @@ async fn what_is_imported_is_served_and_answers_right() {
     let metadata = server.get("/v2/models/reshaped").await.json();
     assert_eq!(metadata["inputs"][2]["shape"], serde_json::json!([1]), "{metadata}");
     assert_eq!(metadata["outputs"][1]["shape"], serde_json::json!([4]), "{metadata}");
+    let config = server.get("/v2/models/reshaped/config").await.json();
+    assert_eq!(
+        (&config["input"][2]["dims"], &config["input"][2]["reshape"]["shape"]),
+        (&serde_json::json!([1]), &serde_json::json!([])),
+        "{config}"
+    );
+    assert_eq!(
+        config["output"][1]["reshape"]["shape"],
+        serde_json::json!([1, 4]),
+        "{config}"
+    );
+    assert_eq!(config["input"][0].get("reshape"), None, "{config}");
     let mut wrong = reshaped().inputs;
     wrong[2].shape = vec![];
     let refused = server.infer("reshaped", wrong).await;

@@ -65,6 +65,12 @@ pub mod model_version_policy {
         Specific(Specific),
     }
 }
+/// The dimensions of a tensor in the graph, where they are others than clients see.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ModelTensorReshape {
+    #[prost(int64, repeated, tag = "1")]
+    pub shape: ::prost::alloc::vec::Vec<i64>,
+}
 /// An input.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelInput {
@@ -74,6 +80,8 @@ pub struct ModelInput {
     pub data_type: i32,
     #[prost(int64, repeated, tag = "4")]
     pub dims: ::prost::alloc::vec::Vec<i64>,
+    #[prost(message, optional, tag = "5")]
+    pub reshape: ::core::option::Option<ModelTensorReshape>,
 }
 /// An output.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -84,6 +92,8 @@ pub struct ModelOutput {
     pub data_type: i32,
     #[prost(int64, repeated, tag = "3")]
     pub dims: ::prost::alloc::vec::Vec<i64>,
+    #[prost(message, optional, tag = "5")]
+    pub reshape: ::core::option::Option<ModelTensorReshape>,
 }
 /// Sessions of the model.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

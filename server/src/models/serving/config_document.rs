@@ -3,12 +3,25 @@
 use super::model::Model;
 use crate::inference::session::layout::SessionGroup;
 use std::collections::BTreeMap;
-use tierlab_formats::model::Signature;
-use tierlab_formats::model::{MODEL_FILE, WarmupData, WarmupInput, WarmupSample};
+use tierlab_formats::model::{DeclaredTensor, MODEL_FILE, Signature, WarmupData, WarmupInput, WarmupSample};
 use tierlab_protocol::metadata::{
-    ConfigDocument, ConfigParameter, ConfigTensor, ConfigWarmup, ConfigWarmupInput, DynamicBatching, InstanceGroup,
-    PLATFORM, config_type,
+    ConfigDocument, ConfigParameter, ConfigReshape, ConfigTensor, ConfigWarmup, ConfigWarmupInput, DynamicBatching,
+    InstanceGroup, PLATFORM, config_type,
 };
+use tierlab_protocol::tensor::TensorSpec;
+
+/// Tensors as clients see them, with the shapes of the graph where the config says others.
+fn tensors(specs: &[TensorSpec], batched: bool, declared: &[DeclaredTensor]) -> Vec<ConfigTensor> {
+    let tensor = |spec: &TensorSpec| {
+        let declared = declared.iter().find(|declared| declared.name == spec.name);
+        let reshape = declared.and_then(|declared| declared.reshape.clone());
+        ConfigTensor {
+            reshape: reshape.map(|shape| ConfigReshape { shape }),
+            ..ConfigTensor::new(spec, batched)
+        }
+    };
+    specs.iter().map(tensor).collect()
+}
 
 impl Model {
     /// `GET /v2/models/M/config`.
@@ -45,8 +58,8 @@ impl Model {
             backend: "onnxruntime".to_owned(),
             version_policy: config.version_policy.clone(),
             max_batch_size: self.max_batch_size(),
-            input: inputs.iter().map(|spec| ConfigTensor::new(spec, *batched)).collect(),
-            output: outputs.iter().map(|spec| ConfigTensor::new(spec, *batched)).collect(),
+            input: tensors(inputs, *batched, &config.inputs),
+            output: tensors(outputs, *batched, &config.outputs),
             instance_group: self.instance_groups(kind),
             dynamic_batching: batched.then(|| DynamicBatching {
                 preferred_batch_size: preferred,
