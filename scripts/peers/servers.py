@@ -27,6 +27,7 @@ input [{ name: "input" data_type: TYPE_FP32 dims: [ 64 ] }]
 output [{ name: "output" data_type: TYPE_FP32 dims: [ 1 ] }]
 instance_group [{ count: 1 kind: KIND_CPU }]
 parameters: { key: "model" value: { string_value: "%s" } }
+parameters: { key: "runs" value: { string_value: "%d" } }
 """
 
 
@@ -113,12 +114,12 @@ class Check:
         return [int(told[key].rsplit(":", 1)[1]) for key in ("listen", "grpc_listen")]
 
 
-def start_triton(check):
-    """tritonserver with the model in its Python backend: its ports for HTTP, gRPC and metrics."""
+def start_triton(check, runs=1):
+    """tritonserver with the model in its Python backend, run so often for each batch: its ports for HTTP, gRPC and metrics."""
     repository = check.folder / "triton/mlp"
     (repository / "1").mkdir(parents=True)
     shutil.copy(PROJECT / "scripts/bench/triton_model.py", repository / "1/model.py")
-    (repository / "config.pbtxt").write_text(TRITON_CONFIG % check.model)
+    (repository / "config.pbtxt").write_text(TRITON_CONFIG % (check.model, runs))
     http_port, grpc_port, metrics_port = free_ports(3)
     home = TRITON / "pytriton/tritonserver"
     libraries = [(TRITON / ".python-libraries").read_text().strip(), str(TRITON / "nvidia_pytriton.libs")]
