@@ -84,10 +84,10 @@ pub enum Command {
     Dataset(DatasetArgs),
     /// Write a feature table as Parquet, which pandas, pyarrow, Spark and DuckDB read
     ExportTable(ExportTableArgs),
-    /// Put models and feature tables on a tier, at models/... and features/...
+    /// Put models and feature tables on a tier, at models/... and features/..., or results of runs at results/...
     ///
     /// What is there already, identical, is left alone. Each model's manifest goes last, so no reader sees a manifest of
-    /// files that are not there. With --model or --table, only what is named is put.
+    /// files that are not there. With --model, --table or --run, only what is named is put.
     Publish(PublishArgs),
     /// Write feature tables to a tier in another layout, at features/TABLE.LAYOUT/...
     ///
@@ -187,6 +187,9 @@ pub struct PublishArgs {
     /// Put this table; may be repeated
     #[arg(long, value_name = "NAME")]
     table: Vec<String>,
+    /// Put the results of this run, the folder that tierlab-loadgen wrote; may be repeated
+    #[arg(long, value_name = "DIR")]
+    run: Vec<PathBuf>,
 }
 
 /// Arguments of `inspect`.
@@ -316,6 +319,7 @@ async fn run_publish(args: PublishArgs, stop: &Stop) -> Result<(), ModelsError> 
         features: if_there(args.features, FEATURES),
         models: args.model,
         tables: args.table,
+        runs: args.run,
     };
     let tier = publish::open_tier(&args.to, &args.set).await?;
     let left_out = publish::left_out(&selection)?;

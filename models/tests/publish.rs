@@ -99,6 +99,44 @@ async fn a_directory_gets_everything_once() {
     assert_eq!((again.put, again.already_there), (0, 7));
 }
 
+#[tokio::test]
+async fn a_run_goes_whole_and_alone_and_its_record_last() {
+    let local = Local::new();
+    let run = local.path("results/night");
+    fs::create_dir_all(run.join("hdr")).unwrap();
+    for (file, text) in [
+        ("run.json", "{}"),
+        ("report.html", "<html>"),
+        ("hdr/nvme-100.hdr", "h"),
+        ("summary.csv", "a"),
+    ] {
+        fs::write(run.join(file), text).unwrap();
+    }
+    let selection = Selection {
+        runs: vec![run.clone()],
+        ..local.selection.clone()
+    };
+    let tier = RecordingTier::new("").await;
+    let summary = publish(&tier, &selection, &Stop::never()).await.unwrap();
+    assert_eq!(summary.put, 4);
+    let order = tier.written.lock().unwrap().clone();
+    assert_eq!(
+        order,
+        [
+            "results/night/hdr/nvme-100.hdr",
+            "results/night/report.html",
+            "results/night/summary.csv",
+            "results/night/run.json"
+        ]
+    );
+    fs::remove_file(run.join("run.json")).unwrap();
+    let refused = publish(&tier, &selection, &Stop::never())
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("run.json") && refused.contains("night"), "{refused}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s3_nfs_and_flight_get_everything_once() {
     let local = Local::new();

@@ -1,41 +1,25 @@
 #!/usr/bin/env bash
-# One host of a sweep from several. Needs TIERLAB_URL, TIERLAB_HOSTS (how many there are), the index of this one
-# (JOB_COMPLETION_INDEX, as Kubernetes gives it, or SLURM_PROCID), and a folder that all of them share (TIERLAB_RESULTS, /results).
+# One pod of a sweep from several: index 0 conducts and the others send, each its share of one schedule. When index 0 has ended, the job has.
 #
-# All wait until everyone is there, then each sends the plan's full rate; index 0 waits for the others and merges. A host that fails
-# writes that down, and index 0 ends with its name in place of waiting for it. Waiting is bounded by TIERLAB_WAIT_S (600)
-# for the start and TIERLAB_SWEEP_S (7200) for the end.
+#   TIERLAB_URL             the server
+#   TIERLAB_HOSTS           how many pods there are, the one that conducts among them
+#   JOB_COMPLETION_INDEX    which one this is, as Kubernetes says
+#   AGENTS_TOKEN            what all of them know, and nobody else
+#   TIERLAB_AGENTS          the pods that send, as HOST:PORT,... (NAME-INDEX.SERVICE:7070 of the job NAME, which gives both one name)
+#   TIERLAB_RESULTS_TIER    a tier's config: where the results are put, below results/ (they stay in the pod otherwise)
 set -euo pipefail
-index=${JOB_COMPLETION_INDEX:-${SLURM_PROCID:?the index of this host is not known: set JOB_COMPLETION_INDEX}}
-hosts=${TIERLAB_HOSTS:?how many hosts send is not known: set TIERLAB_HOSTS}
-: "${TIERLAB_URL:?no server: set TIERLAB_URL}"
-plan=${TIERLAB_PLAN:-/etc/tierlab/load/plan.toml}
-# One folder for each attempt: marks of an earlier one would be taken for this one's.
-folder=${TIERLAB_RESULTS:-/results}/${TIERLAB_RUN:-${SLURM_JOB_ID:-run}}
-mkdir -p "$folder/marks"
-rm -f "$folder/marks/"*"-$index"
+index=${JOB_COMPLETION_INDEX:?the index of this pod is not known}
+hosts=${TIERLAB_HOSTS:?how many pods there are is not known}
+: "${TIERLAB_URL:?no server}" "${AGENTS_TOKEN:?the secret of the pods is not known}"
+[ "$hosts" -ge 2 ] || { echo "run.sh: TIERLAB_HOSTS is $hosts: one pod conducts and at least one sends" >&2; exit 2; }
+[ "$index" = 0 ] || exec tierlab-loadgen agent --listen "${TIERLAB_LISTEN:-0.0.0.0:7070}" --token-env AGENTS_TOKEN
 
-# wait_for KIND COUNT SECONDS: until COUNT hosts have left a mark of KIND, or one has failed.
-wait_for() {
-  local kind=$1 count=$2 until=$((SECONDS + $3)) there failed
-  while :; do
-    failed=$(find "$folder/marks" -name 'failed-*' -printf '%f ')
-    [ -z "$failed" ] || { echo "run.sh: ended, because of $failed" >&2; return 1; }
-    there=$(find "$folder/marks" -name "$kind-*" | wc -l)
-    [ "$there" -lt "$count" ] || return 0
-    [ "$SECONDS" -lt "$until" ] || { echo "run.sh: $there of $count hosts are $kind after $3 s: see the log of the others" >&2; return 1; }
-    sleep 0.2
-  done
-}
-
-trap 'code=$?; [ "$code" = 0 ] || touch "$folder/marks/failed-$index"' EXIT
-touch "$folder/marks/ready-$index"
-wait_for ready "$hosts" "${TIERLAB_WAIT_S:-600}"
-tierlab-loadgen sweep "$plan" --url "$TIERLAB_URL" --host "$index" --out "$folder" --name "host-$index"
-touch "$folder/marks/done-$index"
-[ "$index" = 0 ] || exit 0
-wait_for done "$hosts" "${TIERLAB_SWEEP_S:-7200}"
-runs=()
-for ((host = 0; host < hosts; host++)); do runs+=("$folder/host-$host"); done
-tierlab-loadgen merge "${runs[@]}" --out "$folder/merged"
-echo "run.sh: $folder/merged"
+job=${TIERLAB_JOB:-tierlab-load}
+agents=${TIERLAB_AGENTS:-}
+if [ -z "$agents" ]; then
+  for ((host = 1; host < hosts; host++)); do agents+="${agents:+,}$job-$host.$job:7070"; done
+fi
+folder=${TIERLAB_RESULTS:-/results}
+tierlab-loadgen sweep "${TIERLAB_PLAN:-/etc/tierlab/load/plan.toml}" --url "$TIERLAB_URL" --agents "$agents" --agents-token-env AGENTS_TOKEN \
+  --agents-start-wait-s "${TIERLAB_WAIT_S:-600}" --out "$folder" --name "${TIERLAB_RUN:-run}"
+[ -z "${TIERLAB_RESULTS_TIER:-}" ] || tierlab-models publish --run "$folder/${TIERLAB_RUN:-run}" --to "$TIERLAB_RESULTS_TIER"

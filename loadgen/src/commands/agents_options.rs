@@ -30,6 +30,9 @@ pub struct AgentsOptions {
     /// Its key, a PEM file
     #[arg(long, value_name = "FILE", requires = "agents_cert")]
     agents_key: Option<PathBuf>,
+    /// Seconds that agents which are not there yet are waited for at the start
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    agents_start_wait_s: u32,
     /// Seconds that an agent which was lost is waited for, before the run ends with what is finished
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=86_400))]
     agents_wait_s: u32,
@@ -76,6 +79,7 @@ impl AgentsOptions {
             addresses: self.agents.clone(),
             token,
             tls: tls.transpose().map_err(RunError::Usage)?,
+            start_wait: Duration::from_secs(self.agents_start_wait_s.into()),
             wait: Duration::from_secs(self.agents_wait_s.into()),
             run: nonce(),
         }))

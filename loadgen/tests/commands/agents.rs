@@ -122,6 +122,71 @@ fn two_agents_with_wrong_clocks_send_one_schedule() {
     assert!(report.contains("Sent by 2 agents"), "{report}");
 }
 
+/// What a pod of `deploy/kubernetes/load` runs, here on ports of this host.
+#[test]
+fn the_pods_of_a_job_send_one_schedule() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(PLAN);
+    let free = || {
+        TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .to_string()
+    };
+    let addresses = [free(), free()];
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubernetes/load/run.sh");
+    let programs = std::path::Path::new(BINARY).parent().unwrap().display();
+    let pod = |index: usize| {
+        let mut command = Command::new("bash");
+        command
+            .arg(script)
+            .env("PATH", format!("{programs}:{}", std::env::var("PATH").unwrap()));
+        for (name, value) in [
+            ("JOB_COMPLETION_INDEX", index.to_string()),
+            ("TIERLAB_HOSTS", "3".to_owned()),
+            ("TIERLAB_URL", endpoint.url.clone()),
+            ("TIERLAB_AGENTS", addresses.join(",")),
+            ("TIERLAB_PLAN", place.path("plan.toml").display().to_string()),
+            ("TIERLAB_RESULTS", place.path("results").display().to_string()),
+            ("TIERLAB_WAIT_S", "60".to_owned()),
+            ("AGENTS_TOKEN", TOKEN.to_owned()),
+            ("XDG_STATE_HOME", place.path("state").display().to_string()),
+        ] {
+            command.env(name, value);
+        }
+        if index > 0 {
+            command.env("TIERLAB_LISTEN", &addresses[index - 1]);
+        }
+        command
+    };
+    // The one that conducts is there first, and waits for the others.
+    let conducting = thread::scope(|scope| {
+        let conducting = scope.spawn(|| run(pod(0)));
+        thread::sleep(Duration::from_millis(500));
+        let sending = [1, 2].map(|index| Sending(pod(index).stdout(Stdio::null()).spawn().unwrap()));
+        let ended = conducting.join().unwrap();
+        drop(sending);
+        ended
+    });
+    assert_eq!(conducting.code, Some(0), "{}", conducting.stderr);
+    let found = load(&place, "run");
+    for repeat in &found.points[0].repeats {
+        assert_eq!((repeat.completed, repeat.errors.len()), (300, 0));
+        assert_eq!(repeat.agents.len(), 2);
+    }
+}
+
+/// A pod that waits for orders until it is ended: the script has become the agent.
+struct Sending(Child);
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_wrong_token_is_refused_and_an_open_agent_does_not_start() {
     let endpoint = NullEndpoint::start();

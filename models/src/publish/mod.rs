@@ -1,8 +1,9 @@
-//! Puts models and feature tables on a tier. What is to be put is planned first, by comparing sums and headers with what
+//! Puts models, feature tables and the results of runs on a tier. What is to be put is planned first, by comparing sums and headers with what
 //! the tier has; then it is put in an order in which no reader meets a manifest of files that are not there.
 
 mod models;
 mod plan;
+mod runs;
 mod tables;
 mod target;
 
@@ -30,6 +31,15 @@ pub struct Selection {
     pub models: Vec<String>,
     /// Names of tables.
     pub tables: Vec<String>,
+    /// Folders of runs.
+    pub runs: Vec<PathBuf>,
+}
+
+impl Selection {
+    /// Whether nothing is named: then everything in both folders is meant.
+    fn is_everything(&self) -> bool {
+        self.models.is_empty() && self.tables.is_empty() && self.runs.is_empty()
+    }
 }
 
 /// What was published.
@@ -75,7 +85,7 @@ pub async fn open_tier(path: &Path, set: &[String]) -> Result<Arc<dyn Tier>, Mod
 /// A folder that cannot be listed.
 pub fn left_out(selection: &Selection) -> Result<Vec<String>, ModelsError> {
     let mut words = Vec::new();
-    if !selection.models.is_empty() || !selection.tables.is_empty() {
+    if !selection.is_everything() {
         return Ok(words);
     }
     // A folder that is not there is refused by name when it is published.
@@ -144,6 +154,9 @@ pub async fn publish(tier: &dyn Tier, selection: &Selection, stop: &Stop) -> Res
     for table in &tables {
         tables::plan(&target, table, &mut plan, stop).await?;
     }
+    for run in &selection.runs {
+        runs::plan(run, &mut plan)?;
+    }
     carry_out(&target, plan).await
 }
 
@@ -175,18 +188,19 @@ async fn carry_out(target: &Target<'_>, plan: Plan) -> Result<Summary, ModelsErr
 
 /// The model folders and table files selected.
 fn select(selection: &Selection) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ModelsError> {
+    let everything = selection.is_everything();
     let Selection {
         repository,
         features,
         models,
         tables,
+        runs,
     } = selection;
     for folder in repository.iter().chain(features) {
         if !folder.is_dir() {
             return Err(ModelsError::Usage(format!("{}: no such folder", folder.display())));
         }
     }
-    let everything = models.is_empty() && tables.is_empty();
     let mut folders = Vec::new();
     if let Some(repository) = repository {
         let names = pick(
@@ -211,7 +225,7 @@ fn select(selection: &Selection) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ModelsE
             "--table needs a folder of tables: name one with --features".to_owned(),
         ));
     }
-    if folders.is_empty() && files.is_empty() {
+    if folders.is_empty() && files.is_empty() && runs.is_empty() {
         let what = "nothing to publish: make some with `tierlab-models generate` and `tierlab-models features`, or name \
                     folders with --repository and --features";
         return Err(ModelsError::Usage(what.to_owned()));

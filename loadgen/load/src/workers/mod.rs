@@ -105,7 +105,7 @@ impl Workers {
     /// One is not there, refuses, or cannot be sent the plan.
     pub async fn connect(agents: Agents, plan: PlanText, step_limit: Duration) -> Result<Self, WorkerError> {
         let mut all = Self {
-            workers: agents.connect(Duration::ZERO).await?,
+            workers: agents.connect(agents.start_wait).await?,
             within: None,
             plan,
             step_limit,

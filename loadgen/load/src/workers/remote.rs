@@ -29,6 +29,8 @@ pub struct Agents {
     pub token: Option<Token>,
     /// With it they are spoken to over TLS.
     pub tls: Option<TlsConnector>,
+    /// How long those that are not there yet are waited for at the start.
+    pub start_wait: Duration,
     /// How long one that is lost is waited for.
     pub wait: Duration,
     /// Which run it is, the same over all connections.
