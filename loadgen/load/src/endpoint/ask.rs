@@ -103,13 +103,12 @@ impl Endpoint {
     }
 
     /// Why a connection ended, with what may be behind it: what TLS 1.3 says of a client without a certificate comes
-    /// after the handshake, and is lost where the server's close is seen first.
+    /// after the handshake, and is lost where the connection's end is seen first, in whatever words.
     fn ended(&self, says: String) -> String {
         let without_certificate = self
             .tls_config()
             .is_some_and(|config| !config.client_auth_cert_resolver.has_certs());
-        let without_a_word = says.contains("closed") || says.contains("reset");
-        if !(without_certificate && without_a_word) {
+        if !without_certificate || says.contains("--cert") {
             return says;
         }
         format!(
