@@ -11,8 +11,9 @@ BENCH_OUT ?= results/bench-storage
 
 # cargo-nextest runs the tests where it is installed; cargo's own runner does the same job otherwise.
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
+# Most of a test is waiting, for a window to end or a server to start: twice as many as there are cores keep the cores busy.
 ifeq ($(NEXTEST),yes)
-RUN_TESTS := $(CARGO) nextest run --cargo-profile tests --workspace --no-fail-fast
+RUN_TESTS := $(CARGO) nextest run --cargo-profile tests --workspace --no-fail-fast --test-threads $$((2 * $$(nproc)))
 else
 RUN_TESTS := $(CARGO) test $(TESTS) --workspace --no-fail-fast --lib --bins --tests
 endif
