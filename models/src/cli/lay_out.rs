@@ -28,6 +28,9 @@ pub struct LayOutArgs {
     /// About how large shards are, in MiB; memory holds one
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1024))]
     shard_mib: u64,
+    /// Remove the shards of versions that were there before: servers that have not looked again since fail until they do
+    #[arg(long)]
+    prune: bool,
     /// Print a line of JSON for each table in place of words
     #[arg(long)]
     json: bool,
@@ -62,6 +65,20 @@ pub(super) async fn run(args: &LayOutArgs, stop: &Stop) -> Result<(), ModelsErro
             shard_bytes: args.shard_mib << 20,
         };
         for done in lay_out::lay_out((&args.features, &args.table), &*tier, options, stop).await? {
+            if args.prune {
+                let pruned = stop
+                    .or(tierlab_layouts::prune(&*tier, &done.folder, &done.manifest))
+                    .await;
+                let (objects, bytes) =
+                    pruned.map_err(|e| ModelsError::bad(&done.folder, &format!("not pruned: {e}")))?;
+                if objects > 0 {
+                    eprintln!(
+                        "{}: {objects} objects of earlier versions removed, {}",
+                        done.folder,
+                        human_bytes(bytes)
+                    );
+                }
+            }
             if args.json {
                 let LaidOutTable {
                     table,

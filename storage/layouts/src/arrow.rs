@@ -5,6 +5,7 @@
 
 use crate::columns::{self, Columns, sealed};
 use crate::layout::Codec;
+use crate::offload;
 use crate::rows::corrupt;
 use crate::touching;
 use arrow_array::RecordBatch;
@@ -180,8 +181,25 @@ pub(crate) async fn read(
     let ranges: Vec<Range<u64>> = batches.iter().map(|batch| batch.range.clone()).collect();
     let (parts, cost) = touching::read(tier, object, &ranges).await?;
     let began = Instant::now();
-    let mut out = Vec::with_capacity(ids.len() * header.stride as usize);
-    for ((batch, bytes), rows) in batches.iter().zip(parts).zip(wanted.values()) {
+    let size = parts.iter().map(Bytes::len).sum();
+    let rows = offload::decode(size, || {
+        rows_of(
+            object,
+            (footer, header),
+            batches.into_iter().zip(parts).zip(wanted.values()),
+        )
+    })?;
+    Ok((rows, cost, began.elapsed()))
+}
+
+/// The rows that are wanted of batches.
+fn rows_of<'a>(
+    object: &Object,
+    (footer, header): (&Footer, &TableHeader),
+    wanted: impl Iterator<Item = ((&'a Batch, Bytes), &'a Vec<(usize, i64)>)>,
+) -> Result<Vec<u8>, StorageError> {
+    let mut out = Vec::new();
+    for ((batch, bytes), rows) in wanted {
         let bad = |what: String| corrupt(&object.path, format!("batch, offset {}: {what}", batch.range.start));
         if crc32c::crc32c(&bytes) != batch.crc {
             return Err(bad("its checksum does not fit: it is damaged".to_owned()));
@@ -195,7 +213,7 @@ pub(crate) async fn read(
             out.extend(sealed(header, &decoded.slice(start, ids.len()), &ids).map_err(bad)?);
         }
     }
-    Ok((out, cost, began.elapsed()))
+    Ok(out)
 }
 
 fn decode(footer: &Footer, batch: &Batch, bytes: Bytes) -> Result<RecordBatch, String> {

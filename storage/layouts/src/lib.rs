@@ -6,6 +6,7 @@
 //! - [`layout`]: the layouts
 //! - [`manifest`]: what a folder says of itself
 //! - [`write`](mod@write): from rows to a layout, shard by shard
+//! - [`prune`](mod@prune): what earlier versions left
 //! - [`table`]: look-ups of one key and of many, and scans
 //! - [`laid_out`]: a tier that shows tables of a layout as files of the rows format, for readers that know that alone
 //!
@@ -22,7 +23,9 @@ mod columns;
 pub mod laid_out;
 pub mod layout;
 pub mod manifest;
+mod offload;
 mod parquet;
+pub mod prune;
 mod rows;
 mod sample;
 mod shard;
@@ -33,5 +36,6 @@ pub mod write;
 pub use laid_out::LaidOut;
 pub use layout::Layout;
 pub use manifest::Manifest;
+pub use prune::prune;
 pub use table::{Cost, Rows, Scan, Table};
 pub use write::{Options, lay_out};

@@ -5,6 +5,7 @@
 
 use crate::columns::{self, Columns, sealed};
 use crate::layout::Codec;
+use crate::offload;
 use crate::rows::corrupt;
 use crate::touching;
 use bytes::Bytes;
@@ -121,20 +122,22 @@ pub(crate) async fn read(
             .build()
     })
     .map_err(bad)?;
-    let mut done = 0;
+    let (mut done, mut size) = (0, 0);
     loop {
-        let step = guarded(|| decoder.try_decode()).map_err(bad)?;
+        let step = offload::decode(size, || guarded(|| decoder.try_decode())).map_err(bad)?;
         match step {
             DecodeResult::NeedsData(ranges) => {
                 decoding += began.elapsed();
                 let (parts, took) = touching::read(tier, object, &ranges).await?;
                 cost.merge(&took);
                 began = Instant::now();
+                size = parts.iter().map(Bytes::len).sum();
                 guarded(|| decoder.push_ranges(ranges, parts)).map_err(bad)?;
             }
             DecodeResult::Data(batch) => {
                 let of = ids.get(done..done + batch.num_rows()).unwrap_or_default();
-                out.extend(sealed(header, &batch, of).map_err(|what| corrupt(&object.path, what))?);
+                let rows = offload::decode(of.len() * header.stride as usize, || sealed(header, &batch, of));
+                out.extend(rows.map_err(|what| corrupt(&object.path, what))?);
                 done += batch.num_rows();
             }
             DecodeResult::Finished => break,

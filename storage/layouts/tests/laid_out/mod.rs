@@ -135,6 +135,45 @@ async fn a_table_that_was_laid_out_again_is_a_new_version_and_the_old_one_stays_
 }
 
 #[tokio::test]
+async fn what_earlier_versions_left_is_removed_and_nothing_else() {
+    let place = Place::new().await;
+    for layout in [Layout::Files, Layout::Tar, Layout::Parquet] {
+        std::fs::write(place.folder.path().join(FILE), &place.file).unwrap();
+        let tier = laid_out(&place, layout).await;
+        let to = path(&format!("t.{layout}"));
+        let beside = place.folder.path().join(format!("t.{layout}-other"));
+        std::fs::write(&beside, "mine").unwrap();
+        std::fs::write(place.folder.path().join(FILE), table(2).1).unwrap();
+        let options = tierlab_layouts::Options {
+            layout,
+            shard_bytes: 1 << 20,
+        };
+        let (from, to_tier) = ((&*place.tier, &path(FILE)), &*place.tier);
+        let manifest = tierlab_layouts::lay_out(from, (to_tier, &to), options, &mut |_| ())
+            .await
+            .unwrap();
+        let file = tier.stat(&path(FILE)).await.unwrap();
+        let before = tier.read(&file, 0..file.size).await.unwrap().bytes;
+        let (objects, bytes) = tierlab_layouts::prune(to_tier, &to, &manifest).await.unwrap();
+        assert!(objects > 0 && bytes > 0, "{layout}");
+        assert_eq!(tier.read(&file, 0..file.size).await.unwrap().bytes, before, "{layout}");
+        let fresh = LaidOut::new(Arc::clone(&place.tier), layout);
+        let again = fresh.stat(&path(FILE)).await.unwrap();
+        assert_eq!(
+            fresh.read(&again, 0..again.size).await.unwrap().bytes,
+            before,
+            "{layout}"
+        );
+        assert_eq!(
+            tierlab_layouts::prune(to_tier, &to, &manifest).await.unwrap(),
+            (0, 0),
+            "{layout}"
+        );
+        assert_eq!(std::fs::read(&beside).unwrap(), b"mine", "{layout}");
+    }
+}
+
+#[tokio::test]
 async fn an_index_of_keys_that_is_not_the_manifest_s_is_told() {
     let place = Place::of(keyed_table(KeyKind::String)).await;
     let tier = laid_out(&place, Layout::ParquetZstd).await;
