@@ -66,11 +66,12 @@ pub(super) async fn run(args: &LayOutArgs, stop: &Stop) -> Result<(), ModelsErro
         };
         for done in lay_out::lay_out((&args.features, &args.table), &*tier, options, stop).await? {
             if args.prune {
-                let pruned = stop
-                    .or(tierlab_layouts::prune(&*tier, &done.folder, &done.manifest))
-                    .await;
-                let (objects, bytes) =
-                    pruned.map_err(|e| ModelsError::bad(&done.folder, &format!("not pruned: {e}")))?;
+                let failed = |e| ModelsError::bad(&done.folder, &format!("not pruned: {e}"));
+                let work = async {
+                    let pruned = tierlab_layouts::prune(&*tier, &done.folder, &done.manifest).await;
+                    pruned.map_err(failed)
+                };
+                let (objects, bytes) = stop.or(work).await?;
                 if objects > 0 {
                     eprintln!(
                         "{}: {objects} objects of earlier versions removed, {}",
