@@ -7,15 +7,25 @@ use crate::content::words;
 use crate::units::{dollars_interval, latency_interval, rate, thousands};
 use std::collections::BTreeMap;
 use tierlab_analysis::curves::Curve;
-use tierlab_analysis::record::{Point, Run, Summary, Verdict};
+use tierlab_analysis::record::{Interval, Point, Run, Summary, Verdict};
 
 /// What the figures are.
-const INTRO: &str = "highest: the highest rate of all servers together, as the curve's own table has it. p99: of all requests, at the same \
-                     rate for every number of servers, the highest at which it is known for all of them. asked of the tier: its requests per \
-                     second at the highest rate. All servers run on this machine and share its cores";
+const INTRO: &str = "highest: the highest rate of all servers together, as the curve's own table has it. latency: of all requests, \
+                     at the same rate for every number of servers, the highest at which it is known for all of them; its p99, or where that is known \
+                     at no rate its p95 or p50. asked of the tier: its requests per second at the highest rate. All servers run on this machine and share its cores";
 
 /// Rates that differ by less are taken to be the same.
 const NO_MORE: f64 = 1.1;
+
+/// A percentile by its name.
+type Percentile = (&'static str, fn(&Summary) -> Option<&Interval>);
+
+/// What a fleet's latency is told by: the first that is known for every number of servers.
+const PERCENTILES: [Percentile; 3] = [
+    ("p99", |summary| summary.p99_us.as_ref()),
+    ("p95", |summary| summary.p95_us.as_ref()),
+    ("p50", |summary| summary.p50_us.as_ref()),
+];
 
 /// One number of servers.
 struct Size<'a> {
@@ -50,7 +60,7 @@ pub(super) fn table(run: &Run) -> Option<SideTable> {
                 true => name,
                 false => format!("{name}, {group}"),
             };
-            let common = common_rate(&sizes);
+            let common = common(&sizes);
             rows.extend(sizes.iter().map(|size| row(&name, size, &sizes[0], common)));
             notes.extend(knee(&name, &sizes));
         }
@@ -59,7 +69,7 @@ pub(super) fn table(run: &Run) -> Option<SideTable> {
         "servers",
         "highest",
         "of one server",
-        "p99",
+        "latency",
         "asked of the tier",
         "$/10k",
     ];
@@ -74,19 +84,23 @@ pub(super) fn table(run: &Run) -> Option<SideTable> {
     })
 }
 
-fn row(name: &str, size: &Size<'_>, first: &Size<'_>, common: Option<f64>) -> Vec<String> {
+fn row(name: &str, size: &Size<'_>, first: &Size<'_>, common: Option<(Percentile, f64)>) -> Vec<String> {
     let none = || "n/a".to_owned();
     let of_one = |(best, one): (&Best<'_>, &Best<'_>)| format!("{:.2} times", best.rps() / one.rps());
-    let p99 = common.and_then(|rps| {
-        let p99 = summary(at(size.curve, rps)?)?.p99_us?;
-        Some(format!("{} at {} rps", latency_interval(Some(&p99)), rate(rps)))
+    let latency = common.and_then(|((percentile, of), rps)| {
+        let known = of(summary(at(size.curve, rps)?)?)?;
+        Some(format!(
+            "{percentile} {} at {} rps",
+            latency_interval(Some(known)),
+            rate(rps)
+        ))
     });
     vec![
         name.to_owned(),
         size.servers.to_string(),
         size.best.as_ref().map_or_else(none, Best::text),
         size.best.as_ref().zip(first.best.as_ref()).map_or_else(none, of_one),
-        p99.unwrap_or_else(none),
+        latency.unwrap_or_else(none),
         size.best
             .as_ref()
             .and_then(|best| asked_per_s(best.point))
@@ -112,17 +126,17 @@ fn at<'a>(curve: &Curve<'a>, rps: f64) -> Option<&'a Point> {
         .find(|point| point.factors.offered_rps == rps)
 }
 
-/// The highest rate at which the p99 of every number of servers is known, at a valid point.
-fn common_rate(sizes: &[Size<'_>]) -> Option<f64> {
-    let has_p99 = |size: &Size<'_>, rps| {
-        at(size.curve, rps)
-            .and_then(summary)
-            .is_some_and(|of| of.p99_us.is_some())
-    };
-    let rates = sizes[0].curve.points.iter().map(|point| point.factors.offered_rps);
-    rates
-        .filter(|&rps| sizes.iter().all(|size| has_p99(size, rps)))
-        .max_by(f64::total_cmp)
+/// A percentile that is known for every number of servers at a valid point of one rate, and the highest such rate.
+fn common(sizes: &[Size<'_>]) -> Option<(Percentile, f64)> {
+    PERCENTILES.into_iter().find_map(|percentile| {
+        let is_known = |size: &Size<'_>, rps| {
+            let summary = at(size.curve, rps).and_then(summary);
+            summary.and_then(percentile.1).is_some()
+        };
+        let rates = sizes[0].curve.points.iter().map(|point| point.factors.offered_rps);
+        let rps = rates.filter(|&rps| sizes.iter().all(|size| is_known(size, rps)));
+        Some((percentile, rps.max_by(f64::total_cmp)?))
+    })
 }
 
 /// What reached the tier, of all servers together.
