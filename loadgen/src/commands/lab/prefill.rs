@@ -12,8 +12,8 @@ use tierlab_protocol::metrics;
 
 /// Entities of one request: below any model's largest batch.
 const BATCH: u64 = 32;
-/// Requests in flight.
-const CONCURRENCY: u64 = 4;
+/// Entities that are asked for at the same time.
+pub(super) const TOGETHER: u64 = 4 * BATCH;
 /// Rounds between two looks at how full it is.
 const LOOK_EVERY: u64 = 2;
 /// As full as it gets: the last block that does not fit keeps it below its capacity.
@@ -57,6 +57,30 @@ pub(super) async fn fill(plan: &Plan, target: &Target, interrupt: &Interrupt) ->
     Ok(())
 }
 
+/// Asks for entities, many at a time; one after another where the model is too slow for that.
+pub(super) async fn ask_for(plan: &Plan, target: &Target, ids: &[i64], interrupt: &Interrupt) -> Result<(), RunError> {
+    let Content::Joined(population) = &target.content else {
+        return Ok(());
+    };
+    let ask = |ids: &[i64]| {
+        let body = population.body(ids, Encoding::Binary);
+        let expected = target.expected(&plan.model, ids.len() as u32);
+        let limit = Limit::of_replies(plan.reply_limit_bytes, &expected);
+        async move { target.control.infer(&plan.model, &body, &expected, &limit).await }
+    };
+    let together = futures::future::try_join_all(ids.chunks(BATCH as usize).map(ask)).await;
+    if together.is_ok() {
+        return Ok(());
+    }
+    for one in ids.chunks(1) {
+        if interrupt.is_raised() {
+            return Err(RunError::InterruptedEarly);
+        }
+        ask(one).await?;
+    }
+    Ok(())
+}
+
 struct Filler<'a> {
     plan: &'a Plan,
     target: &'a Target,
@@ -71,16 +95,9 @@ impl Filler<'_> {
             return Err(RunError::InterruptedEarly);
         }
         let count = self.population.count();
-        let to = (from + CONCURRENCY * BATCH).min(count);
+        let to = (from + TOGETHER).min(count);
         let ids: Vec<i64> = (from..to).map(|rank| self.population.by_rank(rank)).collect();
-        let requests = ids.chunks(BATCH as usize).map(|ids| async move {
-            let body = self.population.body(ids, Encoding::Binary);
-            let expected = self.target.expected(&self.plan.model, ids.len() as u32);
-            let limit = Limit::of_replies(self.plan.reply_limit_bytes, &expected);
-            let reply = self.target.control.infer(&self.plan.model, &body, &expected, &limit);
-            reply.await
-        });
-        futures::future::try_join_all(requests).await?;
+        ask_for(self.plan, self.target, &ids, self.interrupt).await?;
         Ok(to)
     }
 

@@ -4,6 +4,7 @@
 use super::context::LabContext;
 use super::data::Prepared;
 use super::place::{Place, Purpose};
+use super::prefill::{self, TOGETHER};
 use crate::error::RunError;
 use crate::plan::{LabPlan, Plan, VariantPlan};
 use crate::runner::target::{Content, Target};
@@ -14,14 +15,8 @@ use std::time::{Duration, Instant};
 use tierlab_analysis::record::{StageFill, StageState};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::Population;
-use tierlab_load::reply::Limit;
-use tierlab_load::wire::Encoding;
 use tierlab_protocol::metrics;
 
-/// Entities of one request: below any model's largest batch.
-const BATCH: usize = 32;
-/// Requests in flight.
-const CONCURRENCY: usize = 4;
 /// Entities are asked for at this distance in the table, which is well below a stage's smallest block.
 const STRIDE_BYTES: u64 = 32 << 10;
 /// The layout in which no two entities lie in one block.
@@ -121,18 +116,11 @@ async fn fill(
     interrupt: &Interrupt,
 ) -> Result<(), RunError> {
     let ids: Vec<i64> = population.ids().step_by(stride as usize).collect();
-    for together in ids.chunks(CONCURRENCY * BATCH) {
+    for together in ids.chunks(TOGETHER as usize) {
         if interrupt.is_raised() {
             return Err(RunError::InterruptedEarly);
         }
-        let requests = together.chunks(BATCH).map(|ids| async move {
-            let body = population.body(ids, Encoding::Binary);
-            let expected = target.expected(&plan.model, ids.len() as u32);
-            let limit = Limit::of_replies(plan.reply_limit_bytes, &expected);
-            let reply = target.control.infer(&plan.model, &body, &expected, &limit);
-            reply.await
-        });
-        futures::future::try_join_all(requests).await?;
+        prefill::ask_for(plan, target, together, interrupt).await?;
     }
     Ok(())
 }
