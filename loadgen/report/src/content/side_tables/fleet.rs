@@ -55,6 +55,10 @@ pub(super) fn table(run: &Run) -> Option<SideTable> {
             });
         }
         for (name, mut sizes) in fleets {
+            // A plan of cold starts asks little of its servers: no rate is known, and there is nothing to set side by side.
+            if sizes.iter().all(|size| size.best.is_none()) {
+                continue;
+            }
             sizes.sort_by_key(|size| size.servers);
             let name = match is_only {
                 true => name,
@@ -64,6 +68,9 @@ pub(super) fn table(run: &Run) -> Option<SideTable> {
             rows.extend(sizes.iter().map(|size| row(&name, size, &sizes[0], common)));
             notes.extend(knee(&name, &sizes));
         }
+    }
+    if rows.is_empty() {
+        return None;
     }
     let of = [
         "servers",
