@@ -95,11 +95,8 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         Some(Driven::Journey { step: Some(_), .. }) => verdict::judge_step(&evidence, limits),
         _ => verdict::judge(&evidence, limits),
     };
-    // What an inference costs is said of single requests at a rate that was offered.
-    let pricing = pricing.filter(|_| match &point.factors.driven {
-        None | Some(Driven::BesideClosedLoop { .. }) => true,
-        Some(Driven::ClosedLoop { .. } | Driven::Journey { .. }) => false,
-    });
+    // A journey is paid as a whole: its steps share the server's hour and the tier, and nobody knows what each has of them.
+    let pricing = pricing.filter(|_| !matches!(&point.factors.driven, Some(Driven::Journey { step: Some(_), .. })));
     let cost = pricing.and_then(|pricing| cost::cost(&point.factors, repeats, &achieved_rps, pricing));
     let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
     let errors: u64 = repeats.iter().flat_map(|repeat| repeat.errors.values()).sum();

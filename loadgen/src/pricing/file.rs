@@ -58,6 +58,9 @@ pub(super) struct Instance {
     pub(super) memory_gib: f64,
     #[serde(default)]
     pub(super) local_disk: bool,
+    /// What that disk holds, in gigabytes of 10^9 bytes as providers say it; 0 where that is not known.
+    #[serde(default)]
+    pub(super) local_disk_gb: f64,
     #[serde(default)]
     pub(super) gpus: u32,
 }
@@ -148,6 +151,15 @@ impl PriceFile {
         needs.iter().find(|need| !has(need)).copied()
     }
 
+    /// Bytes of the instance's own disk, where a tier that is not paid for lies there; `None` where it lies elsewhere, or the size is not known.
+    pub(super) fn own_disk_bytes(&self, instance: &Instance, tier: &str, is_paid: bool) -> Option<f64> {
+        let needs_disk = self
+            .needs
+            .get(tier)
+            .is_some_and(|needs| needs.contains(&Need::LocalDisk));
+        (needs_disk && !is_paid && instance.local_disk_gb > 0.0).then_some(instance.local_disk_gb * 1e9)
+    }
+
     /// The instances that a tier can be had on.
     pub(super) fn instances_for(&self, tier: &str, is_paid: bool) -> Vec<String> {
         self.instances
@@ -196,8 +208,12 @@ impl PriceFile {
     fn check(&self, path: &Path) -> Result<(), PricingError> {
         let instances = self.instances.iter().flat_map(|(name, entry)| {
             let i = &entry.price;
-            [("usd_per_hour", i.usd_per_hour), ("memory_gib", i.memory_gib)]
-                .map(|(key, value)| (format!("instances.\"{name}\".{key}"), value))
+            [
+                ("usd_per_hour", i.usd_per_hour),
+                ("memory_gib", i.memory_gib),
+                ("local_disk_gb", i.local_disk_gb),
+            ]
+            .map(|(key, value)| (format!("instances.\"{name}\".{key}"), value))
         });
         let memory = self
             .memory

@@ -90,7 +90,11 @@ impl Storage {
 
     /// What a month costs whatever is read.
     pub(super) fn month(&self, stored_bytes: u64) -> Vec<Part> {
-        let billed_gb = self.billed_gb(stored_bytes as f64 / BYTES_PER_GB);
+        self.month_of_gb(stored_bytes as f64 / BYTES_PER_GB)
+    }
+
+    fn month_of_gb(&self, stored_gb: f64) -> Vec<Part> {
+        let billed_gb = self.billed_gb(stored_gb);
         let over = |wanted: f64, included: f64| (wanted - included).max(0.0);
         let included_mbps = self.included_mbps + billed_gb * self.mbps_per_stored_gb;
         [
@@ -108,6 +112,37 @@ impl Storage {
         .into_iter()
         .filter(|(_, usd)| *usd > 0.0)
         .collect()
+    }
+
+    /// The same over the size of a table of `table_bytes`, as multiples of it, beside which others keep `other_bytes`: dollars in all,
+    /// straight between two points and behind the last.
+    pub(super) fn month_by_size(&self, table_bytes: u64, other_bytes: u64) -> Vec<(f64, f64)> {
+        let wanted = (self.mbps - self.included_mbps).max(0.0);
+        let comes_with_gb = if self.mbps_per_stored_gb > 0.0 {
+            wanted / self.mbps_per_stored_gb
+        } else {
+            0.0
+        };
+        let table_gb = table_bytes as f64 / BYTES_PER_GB;
+        let times = |gb: f64| (gb - other_bytes as f64 / BYTES_PER_GB) / table_gb;
+        let mut bends: Vec<f64> = [self.minimum_gb, comes_with_gb]
+            .map(times)
+            .into_iter()
+            .filter(|times| *times > 0.0)
+            .collect();
+        bends.extend([0.0, 1.0]);
+        bends.sort_by(f64::total_cmp);
+        bends.dedup();
+        // One behind the last bend says how it goes on.
+        bends.extend(bends.last().map(|last| 2.0 * last + 1.0));
+        let usd = |times: f64| {
+            self.month_of_gb(times * table_gb + other_bytes as f64 / BYTES_PER_GB)
+                .iter()
+                .map(|(_, usd)| usd)
+                .sum::<f64>()
+                + 0.0
+        };
+        bends.into_iter().map(|times| (times, usd(times))).collect()
     }
 
     pub(super) fn usd_per_request(&self) -> f64 {
@@ -210,6 +245,41 @@ mod tests {
             ..bursting
         };
         assert_month(&provisioned, 20, &[("capacity", 6.0), ("provisioned throughput", 54.0)]);
+    }
+
+    #[test]
+    fn a_month_by_size_is_the_month_at_every_size() {
+        let minimum = Storage {
+            usd_per_gb_month: 0.1,
+            minimum_gb: 1_200.0,
+            ..Storage::default()
+        };
+        let provisioned = Storage {
+            usd_per_gb_month: 0.3,
+            mbps_per_stored_gb: 0.05,
+            mbps: 10.0,
+            usd_per_provisioned_mbps_month: 6.0,
+            ..Storage::default()
+        };
+        for storage in [minimum, provisioned, Storage::default()] {
+            let curve = storage.month_by_size(10 * GB, 5 * GB);
+            assert!(
+                curve.windows(2).all(|pair| pair[0].0 < pair[1].0) && curve[0].0 == 0.0,
+                "{curve:?}"
+            );
+            for pair in curve.windows(2) {
+                let middle = f64::midpoint(pair[0].0, pair[1].0);
+                let month: f64 = storage
+                    .month_of_gb(10.0 * middle + 5.0)
+                    .iter()
+                    .map(|(_, usd)| usd)
+                    .sum();
+                assert!(
+                    (month - f64::midpoint(pair[0].1, pair[1].1)).abs() < 1e-9,
+                    "{middle}: {curve:?}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::file::{INCLUDED, Instance, PriceFile, Priced, names};
 use super::storage::{BYTES_PER_GB, Storage};
 use std::collections::BTreeMap;
 use std::path::Path;
-use tierlab_analysis::record::{CostTerms, PricedVariant, PricedVariants, Pricing, StoredBytes};
+use tierlab_analysis::record::{BySize, CostTerms, PricedVariant, PricedVariants, Pricing, StoredBytes};
 
 /// A variant with what it is priced by.
 struct Found<'a> {
@@ -33,6 +33,7 @@ pub fn terms(
     let file = PriceFile::read(path)?;
     let all = variants.iter().map(|variant| {
         let found = find(&file, path, variant, default_instance)?;
+        fits(&file, path, &found, data)?;
         Ok((variant.name.clone(), terms_of(&file, path, &found, data)?))
     });
     all.collect()
@@ -54,6 +55,7 @@ pub fn add_variants(
     let default_instance = pricing.instance.clone();
     for variant in variants {
         let found = find(&file, path, variant, &default_instance)?;
+        fits(&file, path, &found, data)?;
         let terms = terms_of(&file, path, &found, data)?;
         let name = &variant.name;
         if variant.servers > 1 {
@@ -144,6 +146,58 @@ fn find<'a>(
     })
 }
 
+/// Whether what a variant keeps on its instance's own disk has room there, as far as the disk's size is known.
+fn fits(file: &PriceFile, path: &Path, found: &Found<'_>, data: StoredBytes) -> Result<(), PricingError> {
+    let Found { variant, instance, .. } = found;
+    let of_tier = file
+        .own_disk_bytes(&instance.price, &variant.tier, found.storage.is_some())
+        .map(|_| table_bytes(variant, data) + data.model_bytes);
+    let kept = of_tier.unwrap_or(0) + variant.staged_bytes;
+    let disk_gb = instance.price.local_disk_gb;
+    if disk_gb == 0.0 || kept as f64 <= disk_gb * 1e9 {
+        return Ok(());
+    }
+    Err(PricingError::Impossible {
+        path: path.to_owned(),
+        variant: variant.name.clone(),
+        what: format!(
+            "the {:.1} GB that it keeps on the instance's disk do not fit into the {disk_gb} GB of {}",
+            kept as f64 / 1e9,
+            found.instance_name
+        ),
+        known: names(&file.instances),
+    })
+}
+
+fn table_bytes(variant: &PricedVariant, data: StoredBytes) -> u64 {
+    variant.laid_out_bytes.unwrap_or(data.table_bytes)
+}
+
+/// What of the terms goes by the table's size; `None` without a table.
+fn by_size(file: &PriceFile, found: &Found<'_>, data: StoredBytes) -> Option<BySize> {
+    let Found { variant, instance, .. } = found;
+    let table_bytes = table_bytes(variant, data);
+    if table_bytes == 0 {
+        return None;
+    }
+    let disk = file.own_disk_bytes(&instance.price, &variant.tier, found.storage.is_some());
+    let servers = f64::from(variant.servers.max(1));
+    let price = found.storage.map(|(_, Priced { price, .. })| price);
+    let per_instance = price.is_some_and(|price| price.per_instance);
+    let times_paid = if per_instance { servers } else { 1.0 };
+    let month = price.map_or_else(Vec::new, |price| price.month_by_size(table_bytes, data.model_bytes));
+    Some(BySize {
+        table_bytes,
+        usd_per_month: month
+            .into_iter()
+            .map(|(times, usd)| (times, times_paid * usd))
+            .collect(),
+        per_instance,
+        largest_times: disk
+            .map(|bytes| (bytes - (data.model_bytes + variant.staged_bytes) as f64) / table_bytes as f64),
+    })
+}
+
 fn terms_of(file: &PriceFile, path: &Path, found: &Found<'_>, data: StoredBytes) -> Result<CostTerms, PricingError> {
     let Found { variant, instance, .. } = found;
     let servers = f64::from(variant.servers.max(1));
@@ -161,8 +215,7 @@ fn terms_of(file: &PriceFile, path: &Path, found: &Found<'_>, data: StoredBytes)
     let mut fixed_usd_per_month = Vec::new();
     let (mut usd_per_request, mut usd_per_byte) = (0.0, 0.0);
     if let Some((_, Priced { price, .. })) = found.storage {
-        let table_bytes = variant.laid_out_bytes.unwrap_or(data.table_bytes);
-        let month = price.month(table_bytes + data.model_bytes);
+        let month = price.month(table_bytes(variant, data) + data.model_bytes);
         if price.per_instance {
             usd_per_instance_month += month.iter().map(|(_, usd)| usd).sum::<f64>();
         } else {
@@ -177,6 +230,7 @@ fn terms_of(file: &PriceFile, path: &Path, found: &Found<'_>, data: StoredBytes)
         fixed_usd_per_month,
         usd_per_request,
         usd_per_byte,
+        by_size: by_size(file, found, data),
     })
 }
 
@@ -308,6 +362,44 @@ mod tests {
         let (_folder, path) = file(&[PLAIN, BLOBS, ("storage.odd", "iops = 5")]);
         let error = terms_in(&path, variant("s3")).unwrap_err().to_string();
         assert!(error.contains("storage.odd.iops"), "{error}");
+    }
+
+    #[test]
+    fn a_table_that_its_disk_cannot_hold_is_refused_and_the_largest_that_it_can_is_known() {
+        let small = (
+            "instances.small",
+            "usd_per_hour = 1.5\nmemory_gib = 8\nlocal_disk = true\nlocal_disk_gb = 50",
+        );
+        let large = (
+            "instances.large",
+            "usd_per_hour = 3.0\nmemory_gib = 8\nlocal_disk = true\nlocal_disk_gb = 1000",
+        );
+        let (_folder, path) = file(&[PLAIN, BLOBS, small, large]);
+        let on = |instance: &str, tier: &str, staged_bytes| {
+            let variant = PricedVariant {
+                instance: Some(instance.into()),
+                staged_bytes,
+                ..variant(tier)
+            };
+            terms_in(&path, variant)
+        };
+        let error = on("small", "nvme", 0).unwrap_err().to_string();
+        assert!(
+            error.contains("107.4 GB") && error.contains("50 GB of small"),
+            "{error}"
+        );
+        let error = on("small", "s3", 60 * GB).unwrap_err().to_string();
+        assert!(error.contains("64.4 GB"), "a copy lies there too: {error}");
+        let found = on("large", "nvme", 0).unwrap().by_size.unwrap();
+        assert!(
+            (found.largest() - (1e12 - 10.0 * BYTES_PER_GB) / (90.0 * BYTES_PER_GB)).abs() < 1e-9,
+            "{found:?}"
+        );
+        assert_eq!(found.at(5.0), 0.0);
+        let found = on("small", "s3", GB).unwrap().by_size.unwrap();
+        assert_eq!(found.largest_times, None);
+        // 90 GB of table at three times their size, and 10 GB of models.
+        assert!((found.at(3.0) - 280.0 * 0.02).abs() < 1e-9, "{found:?}");
     }
 
     #[test]

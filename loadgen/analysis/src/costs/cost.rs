@@ -4,7 +4,7 @@
 //! latencies.
 
 use crate::latency::bands::reads_total;
-use crate::record::{Factors, HourBy, Interval, MixShare, Pricing, Repeat};
+use crate::record::{Driven, Factors, HourBy, Interval, MixShare, Pricing, Repeat};
 use crate::statistics::sections::mean_interval;
 
 const BYTES_PER_GIB: f64 = 1_073_741_824.0;
@@ -25,6 +25,9 @@ pub struct Cost {
 /// tier bytes per inference × price) × 10,000`, as the mean over the repeats with Student's interval. With a single
 /// repeat the interval is that of the rate alone. A part of a mix pays its share of the hour and of the tier
 /// ([`mod@crate::costs::mix_shares`]), so that what all parts pay together is what was paid.
+///
+/// A closed loop offers no rate: what it was answered is what it pays by. Of a journey the cost is that of 10,000 journeys, all
+/// requests of each: the hour over the journeys, and what the tier did in the step over the journeys that ended in it.
 ///
 /// `None` where there is nothing to divide by, or where the tier charges for requests or bytes that the server's
 /// counters do not tell: a cost with a part missing would look like a cheap tier.
@@ -72,7 +75,11 @@ pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
     // A short Poisson schedule holds a few percent more or fewer requests than its rate says. That is known, and says
     // nothing of the server: what counts is which share of the schedule came back, times the rate offered.
     let returned = repeat.achieved_rps * repeat.window_s / repeat.scheduled.max(1) as f64;
-    let inferences_per_s = returned * factors.offered_rps * repeat.inferences_per_request(factors);
+    let answered_per_s = match &factors.driven {
+        Some(Driven::ClosedLoop { .. }) => repeat.achieved_rps,
+        _ => returned * factors.offered_rps,
+    };
+    let inferences_per_s = answered_per_s * repeat.inferences_per_request(factors);
     if inferences_per_s <= 0.0 {
         return None;
     }
@@ -81,11 +88,12 @@ pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
     let counted = |price: Option<&f64>, of: fn(&crate::record::ServerDelta) -> f64| match price {
         None => Some(0.0),
         Some(price) => {
-            let server = repeat
-                .server
-                .as_ref()
-                .filter(|server| share.inferences * server.inferences > 0.0)?;
-            Some(share.tier * of(server) / (share.inferences * server.inferences) * price * 1e4)
+            let server = repeat.server.as_ref()?;
+            let paid_for = match &factors.driven {
+                Some(Driven::Journey { .. }) if server.inferences > 0.0 => repeat.journeys?.completed as f64,
+                _ => share.inferences * server.inferences,
+            };
+            (paid_for > 0.0).then(|| share.tier * of(server) / paid_for * price * 1e4)
         }
     };
     let capacity_gib = repeat.server.as_ref().map_or(0.0, |server| server.cache_capacity_bytes) / BYTES_PER_GIB;
@@ -152,7 +160,7 @@ pub(crate) fn tier_requests_per_inference(repeats: &[Repeat]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Band, Mode, Reads, ServerDelta};
+    use crate::record::{Band, JourneyFigures, Mode, Reads, ServerDelta};
     use std::collections::BTreeMap;
 
     fn factors(tier: &str, batch_size: u32) -> Factors {
@@ -285,6 +293,54 @@ mod tests {
         let repeats = [repeat(90.0, delta()), repeat(100.0, delta()), repeat(110.0, delta())];
         let cost = cost(&factors("s3", 1), &repeats, &rate(100.0), &pricing()).unwrap();
         assert!((cost.usd_per_10k.hi - cost.usd_per_10k.lo) < 1e-9);
+    }
+
+    #[test]
+    fn a_closed_loop_pays_by_what_it_was_answered() {
+        let closed = Factors {
+            offered_rps: 0.0,
+            driven: Some(Driven::ClosedLoop {
+                users: 4,
+                think_time: "0 ms".into(),
+            }),
+            ..factors("s3", 2)
+        };
+        let cost = cost(&closed, &[repeat(80.0, delta())], &rate(80.0), &pricing()).unwrap();
+        // $0.001/s over 160 inferences/s, and what the tier asks for each as ever.
+        let expected = 0.062_5 + 0.008 + 0.040_96;
+        assert!((cost.usd_per_10k.value - expected).abs() < 1e-12, "{cost:?}");
+        assert!(cost.usd_per_10k.lo < expected && expected < cost.usd_per_10k.hi);
+    }
+
+    #[test]
+    fn a_journey_pays_for_all_its_requests() {
+        let whole = Factors {
+            driven: Some(Driven::Journey {
+                name: "j".into(),
+                step: None,
+            }),
+            ..factors("s3", 1)
+        };
+        let journeys = Some(JourneyFigures {
+            completed: 500,
+            requests: 1_500,
+        });
+        let one = Repeat {
+            journeys,
+            ..repeat(100.0, delta())
+        };
+        let cost = |repeat| cost(&whole, &[repeat], &rate(100.0), &pricing());
+        // Four storage requests and 8,192 bytes of each journey, whatever an inference of it had.
+        let expected = 0.1 + 0.016 + 0.081_92;
+        let paid = cost(one.clone()).unwrap().usd_per_10k.value;
+        assert!((paid - expected).abs() < 1e-12, "{paid}");
+        // Results made before journeys were counted, and journeys of which none ended.
+        assert_eq!(cost(repeat(100.0, delta())), None);
+        let none = Some(JourneyFigures {
+            completed: 0,
+            requests: 9,
+        });
+        assert_eq!(cost(Repeat { journeys: none, ..one }), None);
     }
 
     #[test]

@@ -1,23 +1,26 @@
-//! At which demands another variant is the cheaper one.
+//! At which demands, and at which sizes of the table, another variant is the cheaper one.
 //!
 //! In: an answer's question and two of its variants, with the parts of their months. Out: the nearest demands, below and above the
-//! question's, at which the other costs less. Both are taken to carry per instance what was measured. Knows nothing of latencies.
+//! question's, at which the other costs less; the nearest sizes likewise. Both are taken to carry per instance what was measured.
+//! Knows nothing of latencies.
 
 use super::over_demand::in_steps;
-use crate::record::{Question, Ranked};
+use super::over_size::over_size;
+use crate::record::{CostTerms, Question, Ranked};
 
 /// How far from the question's demand a turn is looked for, as a factor on either side.
 const REACH: f64 = 100.0;
 /// Further instances that are looked at one by one.
 const STEPS: f64 = 10_000.0;
 
-/// The nearest demands at which another variant costs less, in requests per second at the peak.
+/// The nearest places at which another variant costs less: demands in requests per second at the peak, or sizes as multiples of the
+/// measured table.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Turns {
     /// At and just below this one, if it costs less anywhere below.
-    pub below_rps: Option<f64>,
+    pub below: Option<f64>,
     /// At and just above this one, if it costs less anywhere above.
-    pub above_rps: Option<f64>,
+    pub above: Option<f64>,
 }
 
 /// Where `other` costs less than `best`, within a hundredth and a hundred times of the question's demand; `None` where one of them
@@ -30,32 +33,50 @@ pub fn turns(question: &Question, best: &Ranked, other: &Ranked) -> Option<Turns
         in_steps(question, best, &ends, STEPS),
         in_steps(question, other, &ends, STEPS),
     );
-    if best.is_empty() || other.is_empty() {
+    (!best.is_empty() && !other.is_empty()).then(|| nearest(&best, &other, peak_rps))
+}
+
+/// A variant of an answer and its prices.
+pub type Priced<'a> = (&'a Ranked, &'a CostTerms);
+
+/// Where `other` costs less than `best`, of tables between nothing and a thousand times the measured one, and no larger than both can
+/// hold; as multiples of it. `None` where the prices of one do not say what goes by size.
+#[must_use]
+pub fn turns_by_size(best: Priced<'_>, other: Priced<'_>) -> Option<Turns> {
+    let largest = [best, other].map(|(_, terms)| terms.by_size.as_ref().map(|by_size| by_size.largest()));
+    let [Some(of_best), Some(of_other)] = largest else {
         return None;
-    }
-    let mut at_rps: Vec<f64> = best.iter().chain(&other).map(|(rps, _)| *rps).collect();
-    at_rps.sort_by(f64::total_cmp);
-    at_rps.dedup();
+    };
+    let largest = of_best.min(of_other);
+    let (best, other) = (over_size(best.0, best.1, largest), over_size(other.0, other.1, largest));
+    (!best.is_empty() && !other.is_empty()).then(|| nearest(&best, &other, 1.0))
+}
+
+/// Where one curve runs below another, nearest to a place; both go straight from point to point, or step where two have one place.
+fn nearest(best: &[(f64, f64)], other: &[(f64, f64)], place: f64) -> Turns {
+    let mut ends: Vec<f64> = best.iter().chain(other).map(|(at, _)| *at).collect();
+    ends.sort_by(f64::total_cmp);
+    ends.dedup();
     // Between two of these both months go straight, without a step.
-    let pieces = at_rps.windows(2).map(|ends| (ends[0], ends[1]));
-    let cheaper = pieces.filter_map(|(low, high)| cheaper_in(&best, &other, low, high));
+    let pieces = ends.windows(2).map(|ends| (ends[0], ends[1]));
+    let cheaper = pieces.filter_map(|(low, high)| cheaper_in(best, other, low, high));
     let cheaper: Vec<(f64, f64)> = cheaper.collect();
-    Some(Turns {
-        below_rps: cheaper
+    Turns {
+        below: cheaper
             .iter()
-            .filter(|(low, _)| *low < peak_rps)
-            .map(|(_, high)| high.min(peak_rps))
+            .filter(|(low, _)| *low < place)
+            .map(|(_, high)| high.min(place))
             .next_back(),
-        above_rps: cheaper
+        above: cheaper
             .iter()
-            .find(|(_, high)| *high > peak_rps)
-            .map(|(low, _)| low.max(peak_rps)),
-    })
+            .find(|(_, high)| *high > place)
+            .map(|(low, _)| low.max(place)),
+    }
 }
 
 /// The part of a piece without steps in which `other` costs less.
 fn cheaper_in(best: &[(f64, f64)], other: &[(f64, f64)], low: f64, high: f64) -> Option<(f64, f64)> {
-    let saved = |rps: f64| inside(best, low, high, rps) - inside(other, low, high, rps);
+    let saved = |at: f64| inside(best, low, high, at) - inside(other, low, high, at);
     let (at_low, at_high) = (saved(low), saved(high));
     let crossing = low + (high - low) * at_low / (at_low - at_high);
     match (at_low > 0.0, at_high > 0.0) {
@@ -66,15 +87,15 @@ fn cheaper_in(best: &[(f64, f64)], other: &[(f64, f64)], low: f64, high: f64) ->
     }
 }
 
-/// A month at a demand by the line that a curve follows inside a piece: at its ends not what a step there jumps to.
-fn inside(curve: &[(f64, f64)], low: f64, high: f64, at_rps: f64) -> f64 {
+/// A month by the line that a curve follows inside a piece: at its ends not what a step there jumps to.
+fn inside(curve: &[(f64, f64)], low: f64, high: f64, at: f64) -> f64 {
     let middle = f64::midpoint(low, high);
     let next = curve
-        .partition_point(|(rps, _)| *rps <= middle)
+        .partition_point(|(place, _)| *place <= middle)
         .clamp(1, curve.len() - 1);
     let ((from, usd_from), (to, usd_to)) = (curve[next - 1], curve[next]);
     if to > from {
-        usd_from + (usd_to - usd_from) * (at_rps - from) / (to - from)
+        usd_from + (usd_to - usd_from) * (at - from) / (to - from)
     } else {
         usd_to
     }
@@ -84,7 +105,7 @@ fn inside(curve: &[(f64, f64)], low: f64, high: f64, at_rps: f64) -> f64 {
 mod tests {
     use super::super::monthly::{Use, monthly};
     use super::*;
-    use crate::record::{CostTerms, Demand, MeetsObjective, Minimise, Mode};
+    use crate::record::{BySize, CostTerms, Demand, MeetsObjective, Minimise, Mode};
     use proptest::prelude::*;
 
     fn question(peak_rps: f64) -> Question {
@@ -154,12 +175,12 @@ mod tests {
         let turn_rps = 99e7 / (730.0 * 3_600.0);
         let of = |terms: &CostTerms| ranked(terms, 1e6, 1_000.0);
         let found = turns(&question(1_000.0), &of(&flat), &of(&by_request)).unwrap();
-        assert_eq!(found.above_rps, None);
-        assert!((found.below_rps.unwrap() / turn_rps - 1.0).abs() < 1e-9, "{found:?}");
+        assert_eq!(found.above, None);
+        assert!((found.below.unwrap() / turn_rps - 1.0).abs() < 1e-9, "{found:?}");
         let of = |terms: &CostTerms| ranked(terms, 1e6, 100.0);
         let found = turns(&question(100.0), &of(&by_request), &of(&flat)).unwrap();
-        assert_eq!(found.below_rps, None);
-        assert!((found.above_rps.unwrap() / turn_rps - 1.0).abs() < 1e-9, "{found:?}");
+        assert_eq!(found.below, None);
+        assert!((found.above.unwrap() / turn_rps - 1.0).abs() < 1e-9, "{found:?}");
     }
 
     #[test]
@@ -168,11 +189,11 @@ mod tests {
         let small = ranked(&terms(10.0, 0.0, 0.0), 100.0, 50.0);
         let large = ranked(&terms(15.0, 0.0, 0.0), 200.0, 50.0);
         let found = turns(&question(50.0), &small, &large).unwrap();
-        assert_eq!((found.below_rps, found.above_rps), (None, Some(100.0)));
+        assert_eq!((found.below, found.above), (None, Some(100.0)));
         let small = ranked(&terms(10.0, 0.0, 0.0), 100.0, 150.0);
         let large = ranked(&terms(15.0, 0.0, 0.0), 200.0, 150.0);
         let found = turns(&question(150.0), &large, &small).unwrap();
-        assert_eq!((found.below_rps, found.above_rps), (Some(100.0), None));
+        assert_eq!((found.below, found.above), (Some(100.0), None));
     }
 
     #[test]
@@ -185,6 +206,49 @@ mod tests {
         )
         .unwrap();
         assert_eq!(found, Turns::default());
+    }
+
+    /// Prices of capacity by the table's size, in dollars at nothing and at the measured one.
+    fn sized(usd_at_none: f64, usd_now: f64, largest: Option<f64>) -> CostTerms {
+        CostTerms {
+            by_size: Some(BySize {
+                table_bytes: 1 << 30,
+                usd_per_month: vec![
+                    (0.0, usd_at_none),
+                    (1.0, usd_now),
+                    (1_000.0, usd_at_none + 1_000.0 * (usd_now - usd_at_none)),
+                ],
+                per_instance: false,
+                largest_times: largest,
+            }),
+            ..terms(10.0, usd_now, 0.0)
+        }
+    }
+
+    #[test]
+    fn what_is_paid_by_the_gigabyte_is_dearer_for_a_large_table() {
+        let of = |terms: &CostTerms, fixed: f64| {
+            let mut ranked = ranked(terms, 1e6, 100.0);
+            ranked.usd_parts.push(("server".to_owned(), fixed));
+            ranked.usd_per_month = ranked.usd_per_month.map(|usd| usd + fixed);
+            ranked
+        };
+        // A dollar for the measured table and nothing else, or a server of 30 dollars whose capacity costs a tenth: the same at 33.3 times.
+        let (service, server) = (sized(0.0, 1.0, None), sized(0.0, 0.1, None));
+        let found = turns_by_size((&of(&service, 0.0), &service), (&of(&server, 30.0), &server)).unwrap();
+        assert_eq!(found.below, None);
+        assert!((found.above.unwrap() - 30.0 / 0.9).abs() < 1e-9, "{found:?}");
+        // Beyond what a disk holds nothing is said of it.
+        let disk = sized(0.0, 0.1, Some(20.0));
+        let found = turns_by_size((&of(&service, 0.0), &service), (&of(&disk, 30.0), &disk)).unwrap();
+        assert_eq!(found, Turns::default());
+        assert_eq!(
+            turns_by_size(
+                (&of(&service, 0.0), &service),
+                (&of(&server, 30.0), &terms(10.0, 1.0, 0.0))
+            ),
+            None
+        );
     }
 
     proptest! {
@@ -203,7 +267,7 @@ mod tests {
             let found = turns(&question(PEAK), &of(a), &of(b)).unwrap();
             for step in 0..400 {
                 let rps = PEAK * 10_f64.powf(f64::from(step) / 100.0 - 2.0) * 1.000_1;
-                let is_between = found.below_rps.is_none_or(|below| rps > below * 1.001) && found.above_rps.is_none_or(|above| rps < above / 1.001);
+                let is_between = found.below.is_none_or(|below| rps > below * 1.001) && found.above.is_none_or(|above| rps < above / 1.001);
                 if is_between {
                     prop_assert!(month(b, rps) >= month(a, rps) * (1.0 - 1e-9), "{rps}/s: {} {} {found:?}", month(a, rps), month(b, rps));
                 }

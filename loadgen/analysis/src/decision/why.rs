@@ -49,7 +49,12 @@ pub(super) fn why(lab: &Lab<'_>, verdict: &Verdict, index: usize) -> String {
             }
             if standing.lower >= upper {
                 let more = 100.0 * (standing.lower / upper - 1.0);
-                format!("at least {} % more than {name}: {kept}", number(more))
+                // A few requests a month are a difference to nobody.
+                if more < 0.05 {
+                    format!("as much as {name}, or more: {kept}")
+                } else {
+                    format!("at least {} % more than {name}: {kept}", number(more))
+                }
             } else {
                 format!("within the tie of {name}, or more: {kept}")
             }

@@ -59,7 +59,8 @@ pub struct ColdStart {
     /// Their starts are spread over so long, at random.
     #[serde(default)]
     pub jitter_s: f64,
-    /// The load's stages, in order, as the server timed them; of several servers, of the one that replied last.
+    /// The load's stages, in order, as the server timed them, those left out that it does not tell; of several servers, of the one
+    /// that replied last.
     pub stages_s: Vec<(String, f64)>,
     /// From the call, or the start of the process, until the model was said to be ready; of the same server.
     pub ready_s: f64,

@@ -37,7 +37,7 @@ pub use interval::Interval;
 pub use mix_share::{HourBy, MixShare};
 pub use percentile::Percentile;
 pub use point::{Factors, Histograms, Mode, Point, Purpose, Repeat};
-pub use prices::{CostTerms, InstancePrice, PricedVariant, PricedVariants, Pricing, StoredBytes};
+pub use prices::{BySize, CostTerms, InstancePrice, PricedVariant, PricedVariants, Pricing, StoredBytes};
 pub use question::{
     Answer, AnswerOutcome, Demand, MeetsObjective, Minimise, OpenQuestion, Question, Ranked, StageFill, StageState,
     Variant,
@@ -45,7 +45,7 @@ pub use question::{
 pub use run::{HostShare, Resumption, Run, SCHEMA_VERSION};
 pub use sample::{Failure, Outcome, Sample};
 pub use sending::{
-    AgentStart, ClosedLoopFigures, Driven, GooseFigures, SentInput, SentRequests, ShapeShare, Spread, ValueCheck,
+    AgentStart, ClosedLoopFigures, Driven, GooseFigures, JourneyFigures, SentInput, SentRequests, ShapeShare, Spread, ValueCheck,
     worst_start,
 };
 pub use server::{ServerDelta, ServerStages};

@@ -2,8 +2,8 @@
 
 use super::defaults::independent;
 use super::{
-    AgentStart, Band, ClosedLoopFigures, Driven, GooseFigures, Interval, MachineUse, MixShare, SentRequests,
-    ServerDelta, Summary,
+    AgentStart, Band, ClosedLoopFigures, Driven, GooseFigures, Interval, JourneyFigures, MachineUse, MixShare,
+    SentRequests, ServerDelta, Summary,
 };
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -162,6 +162,9 @@ pub struct Repeat {
     /// Of a closed loop, the terms of its law.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_loop: Option<ClosedLoopFigures>,
+    /// Of whole journeys, how many there were; absent of their steps, and in results made before it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journeys: Option<JourneyFigures>,
     /// What goose's own clock said, of closed loops and journeys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goose: Option<GooseFigures>,
@@ -238,6 +241,7 @@ impl Repeat {
             mix_share: None,
             sent: None,
             closed_loop: None,
+            journeys: None,
             goose: None,
             machine: None,
             disturbed: None,

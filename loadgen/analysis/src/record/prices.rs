@@ -115,6 +115,49 @@ pub struct CostTerms {
     pub usd_per_request: f64,
     /// Dollars per byte read from the tier, transfer between zones included.
     pub usd_per_byte: f64,
+    /// What of these a larger or smaller table would change; absent where that is not known, as in results made before it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_size: Option<BySize>,
+}
+
+/// What of a month goes by the size of the feature table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BySize {
+    /// Bytes of the table as it lies on the storage.
+    pub table_bytes: u64,
+    /// Dollars a month over its size as multiples of that, rising from 0: straight between two points, and behind the last as before it.
+    pub usd_per_month: Vec<(f64, f64)>,
+    /// Whether each instance pays this for itself.
+    pub per_instance: bool,
+    /// The largest table that its place holds, as a multiple; absent where nothing bounds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_times: Option<f64>,
+}
+
+impl BySize {
+    /// How far sizes are looked at, as multiples of the measured table.
+    const REACH: f64 = 1_000.0;
+
+    /// The largest size that is looked at.
+    #[must_use]
+    pub fn largest(&self) -> f64 {
+        self.largest_times.unwrap_or(Self::REACH).min(Self::REACH)
+    }
+
+    /// Dollars a month at a size.
+    #[must_use]
+    pub fn at(&self, times: f64) -> f64 {
+        let curve = &self.usd_per_month;
+        match curve.len() {
+            0 => 0.0,
+            1 => curve[0].1,
+            count => {
+                let next = curve.partition_point(|(at, _)| *at <= times).clamp(1, count - 1);
+                let ((from, usd_from), (to, usd_to)) = (curve[next - 1], curve[next]);
+                usd_from + (usd_to - usd_from) * (times - from) / (to - from)
+            }
+        }
+    }
 }
 
 /// What an instance costs.

@@ -6,10 +6,10 @@ use super::answer_sentence::sentence;
 use super::figures::{Cell, dominant, highest, month, p99};
 use super::point_row::Tier;
 use super::words;
-use crate::units::{NONE, digits3, dollars, duration, percent, rate};
+use crate::units::{NONE, bytes, digits3, dollars, duration, percent, rate};
 use tierlab_analysis::costs::over_demand::over_demand;
-use tierlab_analysis::costs::turns::turns;
-use tierlab_analysis::record::{Answer, AnswerOutcome, MeetsObjective, Minimise, Ranked, Run};
+use tierlab_analysis::costs::turns::{turns, turns_by_size};
+use tierlab_analysis::record::{Answer, AnswerOutcome, BySize, CostTerms, MeetsObjective, Minimise, Ranked, Run};
 
 /// The answer as its reader meets it.
 pub(crate) struct AnswerText {
@@ -27,6 +27,8 @@ pub(crate) struct AnswerText {
     pub(crate) peak_rps: Option<f64>,
     /// At which other demands another variant costs less, a sentence each.
     pub(crate) elsewhere: Vec<String>,
+    /// At which sizes of the table, a sentence each.
+    pub(crate) other_sizes: Vec<String>,
     /// What was not decided, a sentence each.
     pub(crate) open: Vec<String>,
     /// How sure the answer is, a sentence each.
@@ -72,6 +74,7 @@ impl AnswerText {
             months: months(run, answer),
             peak_rps: answer.question.demand.map(|demand| demand.peak_rps),
             elsewhere: elsewhere(answer),
+            other_sizes: other_sizes(run, answer),
             open: answer.open.iter().map(words::open).collect(),
             how_sure: how_sure(answer),
         };
@@ -92,9 +95,10 @@ impl AnswerText {
     }
 
     /// What follows the ranking, by its title; a list may be empty.
-    pub(crate) const fn lists(&self) -> [(&'static str, &Vec<String>); 3] {
+    pub(crate) const fn lists(&self) -> [(&'static str, &Vec<String>); 4] {
         [
             ("At another demand", &self.elsewhere),
+            ("With a table of another size", &self.other_sizes),
             ("Not decided", &self.open),
             ("How sure", &self.how_sure),
         ]
@@ -128,45 +132,84 @@ fn months(run: &Run, answer: &Answer) -> Vec<Months> {
     months.map(of).filter(|months| !months.curve.is_empty()).collect()
 }
 
+/// The best and the others that meet the objective, where dollars decide.
+fn by_dollars(answer: &Answer) -> Option<(&Ranked, impl Iterator<Item = &Ranked>)> {
+    let is_by_dollars = matches!(answer.question.minimise, Minimise::UsdPerMonth | Minimise::UsdPer10k);
+    let (best, others) = answer.ranking.split_first()?;
+    let others = others.iter().filter(|other| other.outcome == MeetsObjective::Met);
+    (is_by_dollars && Some(&best.variant) == answer.best.as_ref()).then_some((best, others))
+}
+
 /// Where the order of the months turns. Above the demand only of variants whose highest rate is known, and not only that it lies above
 /// what was asked for.
 fn elsewhere(answer: &Answer) -> Vec<String> {
-    let question = &answer.question;
-    let is_by_dollars = matches!(question.minimise, Minimise::UsdPerMonth | Minimise::UsdPer10k);
-    let best = answer
-        .ranking
-        .first()
-        .filter(|best| Some(&best.variant) == answer.best.as_ref());
-    let Some(best) = best.filter(|_| is_by_dollars) else {
+    let Some((best, others)) = by_dollars(answer) else {
         return Vec::new();
     };
-    let others = answer.ranking[1..]
-        .iter()
-        .filter(|other| other.outcome == MeetsObjective::Met);
     let mut said = Vec::new();
     for other in others {
-        let Some(turns) = turns(question, best, other) else {
+        let Some(turns) = turns(&answer.question, best, other) else {
             continue;
         };
-        if let Some(below) = turns.below_rps {
-            said.push(format!(
-                "Below {}/s {} costs less than {}",
-                rate(below),
-                other.variant,
-                best.variant
-            ));
-        }
         let are_bounded = best.highest_rps_hi.is_some() && other.highest_rps_hi.is_some();
-        if let Some(above) = turns.above_rps.filter(|_| are_bounded) {
-            said.push(format!(
-                "Above {}/s {} costs less than {}",
-                rate(above),
-                other.variant,
-                best.variant
-            ));
+        for (word, turn) in [("Below", turns.below), ("Above", turns.above.filter(|_| are_bounded))] {
+            if let Some(at_rps) = turn {
+                let (other, best) = (&other.variant, &best.variant);
+                said.push(format!("{word} {}/s {other} costs less than {best}", rate(at_rps)));
+            }
         }
     }
     said
+}
+
+/// Where the order of the months turns with the size of the table, if each instance carried then what it carried here.
+fn other_sizes(run: &Run, answer: &Answer) -> Vec<String> {
+    let terms_of = |ranked: &Ranked| run.pricing.as_ref()?.terms_by_variant.get(&ranked.variant);
+    let Some((best, others)) = by_dollars(answer) else {
+        return Vec::new();
+    };
+    let Some((terms, by_size)) = terms_of(best).and_then(|terms| Some((terms, terms.by_size.as_ref()?))) else {
+        return Vec::new();
+    };
+    let mut said: Vec<String> = others
+        .filter_map(|other| Some((other, terms_of(other)?)))
+        .flat_map(|other| turns_of_sizes((best, terms), by_size, other))
+        .collect();
+    if let Some(largest) = by_size.largest_times {
+        let (best, instance) = (&best.variant, &terms.instance);
+        said.push(format!(
+            "{best} holds a table of at most {}: no more fits into the disk of {instance}",
+            size(by_size, largest)
+        ));
+    }
+    if !said.is_empty() {
+        said.push(
+            "Taken as measured: what an instance carries and what the caches have. A larger table can change both"
+                .to_owned(),
+        );
+    }
+    said
+}
+
+fn turns_of_sizes(best: (&Ranked, &CostTerms), by_size: &BySize, other: (&Ranked, &CostTerms)) -> Vec<String> {
+    let turns = turns_by_size(best, other).unwrap_or_default();
+    let (other, best) = (&other.0.variant, &best.0.variant);
+    [("less", turns.below), ("more", turns.above)]
+        .into_iter()
+        .filter_map(|(word, turn)| Some((word, turn.filter(|times| *times > 0.0)?)))
+        .map(|(word, times)| {
+            format!(
+                "With {word} than {} {other} costs less than {best}",
+                size(by_size, times)
+            )
+        })
+        .collect()
+}
+
+/// `4.2 GiB (41.5 times the measured)`
+fn size(by_size: &BySize, times: f64) -> String {
+    let table = bytes((by_size.table_bytes as f64 * times) as u64);
+    format!("{table} ({} times the measured)", digits3(times))
 }
 
 /// A column's name, whether it holds numbers, and its cell.

@@ -80,6 +80,15 @@ impl ClosedLoopFigures {
     }
 }
 
+/// How many journeys a step carried, from its first to its last, warm-up included, as the server's counters around it do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JourneyFigures {
+    /// Those that came to their end.
+    pub completed: u64,
+    /// Requests of all of them, of those that failed too.
+    pub requests: u64,
+}
+
 /// What goose's own clock said of the same requests of the window: from its call to the reply's headers, the body left out. Of
 /// a journey the sum over its requests, what lies before and between them left out.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

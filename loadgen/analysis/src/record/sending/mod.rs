@@ -5,5 +5,5 @@ mod driven;
 mod requests;
 
 pub use agents::{AgentStart, worst_start};
-pub use driven::{ClosedLoopFigures, Driven, GooseFigures};
+pub use driven::{ClosedLoopFigures, Driven, GooseFigures, JourneyFigures};
 pub use requests::{SentInput, SentRequests, ShapeShare, Spread, ValueCheck};
