@@ -25,7 +25,6 @@ mod ring;
 pub(crate) mod root;
 mod runtime;
 mod signals;
-mod slots;
 pub(crate) mod store;
 mod striped;
 mod tier;

@@ -8,8 +8,8 @@ use super::op::{Op, Progress, progress};
 use super::ring::{Entry, Ring};
 use super::root::{FileId, Root};
 use super::signals::Signals;
-use super::slots::Slots;
 use crate::error::{ErrorKind, StorageError};
+use slab::Slab;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -28,8 +28,9 @@ pub(super) struct Worker {
     signals: Arc<Signals>,
     depth: usize,
     chunk_bytes: usize,
-    jobs: Slots<Active>,
-    ops: Slots<Op>,
+    jobs: Slab<Active>,
+    /// A completion's mark is the key of its read.
+    ops: Slab<Op>,
     /// Jobs with reads not yet submitted, in turn.
     turn: VecDeque<usize>,
     /// Reads to submit again.
@@ -63,8 +64,8 @@ impl Worker {
             signals,
             depth: depth as usize,
             chunk_bytes,
-            jobs: Slots::default(),
-            ops: Slots::default(),
+            jobs: Slab::new(),
+            ops: Slab::new(),
             turn: VecDeque::new(),
             again: VecDeque::new(),
             finished: Vec::new(),
@@ -280,7 +281,9 @@ impl Worker {
         let mut looks: Vec<(Arc<OpenFile>, io::Result<FileId>)> = Vec::new();
         let mut finished = std::mem::take(&mut self.finished);
         for slot in finished.drain(..) {
-            let Some(active) = self.jobs.remove(slot) else { continue };
+            let Some(active) = self.jobs.try_remove(slot) else {
+                continue;
+            };
             if active.job.reply.is_closed() {
                 continue;
             }
