@@ -9,7 +9,7 @@ use super::profile::Profile;
 use crate::error::{ErrorKind, StorageError};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
-use std::net::IpAddr;
+use reqwest::Url;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +35,11 @@ pub(super) fn build(config: &S3Config) -> Result<Clients, StorageError> {
             base: 2.0,
         },
     };
-    let builder = addressed(config).map_err(invalid)?;
-    let local = config.virtual_host && config.endpoint.as_deref().is_some_and(is_local);
+    let endpoint = config.endpoint.as_deref();
+    let endpoint = endpoint.map(|endpoint| checked(endpoint, config.allow_http));
+    let endpoint = endpoint.transpose().map_err(invalid)?;
+    let builder = addressed(config, endpoint.as_ref()).map_err(invalid)?;
+    let local = config.virtual_host && endpoint.as_ref().is_some_and(is_local);
     let client = http::client(config, limit, local).map_err(invalid)?;
     let builder = builder
         .with_client_options(
@@ -63,7 +66,7 @@ pub(super) fn build(config: &S3Config) -> Result<Clients, StorageError> {
 }
 
 /// Where requests go, and in whose name.
-fn addressed(config: &S3Config) -> Result<AmazonS3Builder, String> {
+fn addressed(config: &S3Config, endpoint: Option<&Url>) -> Result<AmazonS3Builder, String> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(&config.bucket);
     builder = match &config.credentials_file {
         Some(file) => {
@@ -80,12 +83,11 @@ fn addressed(config: &S3Config) -> Result<AmazonS3Builder, String> {
     if config.virtual_host {
         builder = builder.with_virtual_hosted_style_request(true);
     }
-    if let Some(endpoint) = &config.endpoint {
-        check_endpoint(endpoint, config.allow_http)?;
+    if let Some(endpoint) = endpoint {
         let endpoint = if config.virtual_host {
             with_bucket(endpoint, &config.bucket)?
         } else {
-            endpoint.clone()
+            text(endpoint)
         };
         // The environment's endpoint for S3 alone would come before the general one.
         builder = builder
@@ -133,51 +135,48 @@ fn with_region(builder: AmazonS3Builder, profile: Profile) -> AmazonS3Builder {
     }
 }
 
-fn check_endpoint(endpoint: &str, allow_http: bool) -> Result<(), String> {
-    let rest = match endpoint.split_once("://") {
-        Some(("https", rest)) => rest,
-        Some(("http", rest)) if allow_http => rest,
-        Some(("http", _)) => {
-            return Err(format!(
-                "endpoint `{endpoint}` is plain HTTP; set `allow_http = true` if that is meant"
-            ));
-        }
-        _ => return Err("endpoint is no URL; it begins with https:// or http://".to_owned()),
-    };
-    if rest.contains('@') {
+/// An endpoint that requests may go to. What it says of itself is not repeated where it may hold a secret.
+fn checked(endpoint: &str, allow_http: bool) -> Result<Url, String> {
+    let url = Url::parse(endpoint)
+        .map_err(|error| format!("endpoint is no URL ({error}); it begins with https:// or http://"))?;
+    if !url.username().is_empty() || url.password().is_some() {
         return Err("endpoint holds credentials; put them into the AWS environment instead".to_owned());
     }
-    if rest.is_empty() || rest.starts_with('/') {
-        Err("endpoint names no host".to_owned())
-    } else {
-        Ok(())
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("endpoint goes on after its path; leave out what begins with `?` or `#`".to_owned());
+    }
+    match url.scheme() {
+        "https" => Ok(url),
+        "http" if allow_http => Ok(url),
+        "http" => Err(format!(
+            "endpoint `{endpoint}` is plain HTTP; set `allow_http = true` if that is meant"
+        )),
+        _ => Err("endpoint is no URL of a server; it begins with https:// or http://".to_owned()),
     }
 }
 
-/// The host of a checked endpoint, without its port.
-fn host(endpoint: &str) -> &str {
-    let rest = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
-    let rest = rest.split(['/', '?']).next().unwrap_or(rest);
-    match rest.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
-        _ => rest,
-    }
+/// Without the slash that stands for no path: `object_store` adds its own.
+fn text(endpoint: &Url) -> String {
+    endpoint.as_str().trim_end_matches('/').to_owned()
 }
 
-fn is_local(endpoint: &str) -> bool {
-    let host = host(endpoint);
-    host == "localhost" || host.ends_with(".localhost")
+fn is_local(endpoint: &Url) -> bool {
+    let name = endpoint.domain();
+    name.is_some_and(|name| name == "localhost" || name.ends_with(".localhost"))
 }
 
 /// The endpoint with the bucket before its host.
-fn with_bucket(endpoint: &str, bucket: &str) -> Result<String, String> {
-    let name = host(endpoint);
-    if name.starts_with('[') || name.parse::<IpAddr>().is_ok() {
+fn with_bucket(endpoint: &Url, bucket: &str) -> Result<String, String> {
+    let Some(name) = endpoint.domain() else {
         return Err(format!(
             "`virtual_host` puts the bucket before the host's name, and endpoint `{endpoint}` has only an address"
         ));
-    }
-    Ok(endpoint.replacen("://", &format!("://{bucket}."), 1))
+    };
+    let mut with_bucket = endpoint.clone();
+    with_bucket
+        .set_host(Some(&format!("{bucket}.{name}")))
+        .map_err(|error| format!("`virtual_host` makes no host's name of bucket `{bucket}` ({error})"))?;
+    Ok(text(&with_bucket))
 }
 
 #[cfg(test)]
@@ -186,25 +185,38 @@ mod tests {
 
     #[test]
     fn endpoints_are_checked() {
-        assert!(check_endpoint("http://127.0.0.1:9000", true).is_ok());
-        assert!(check_endpoint("https://s3.example.com", false).is_ok());
+        assert!(checked("http://127.0.0.1:9000", true).is_ok());
+        assert!(checked("https://s3.example.com", false).is_ok());
         for (endpoint, word) in [
             ("http://127.0.0.1:9000", "allow_http"),
             ("127.0.0.1:9000", "no URL"),
-            ("https://", "no host"),
+            ("localhost:9000", "no URL"),
+            ("https://", "empty host"),
+            ("https://host:99999", "port"),
+            ("https://[::1", "no URL"),
+            ("https://host/?x=1", "`?`"),
         ] {
-            assert!(
-                check_endpoint(endpoint, false).unwrap_err().contains(word),
-                "{endpoint}"
-            );
+            let error = checked(endpoint, false).unwrap_err();
+            assert!(error.contains(word), "{endpoint}: {error}");
         }
-        let secret = check_endpoint("https://me:hush@host", false).unwrap_err();
-        assert!(!secret.contains("hush"), "{secret}");
+        for secret in [
+            "https://me:hush@host",
+            "http://me:hush@host",
+            "http://h/?key=hush",
+            "ftp://me:hush@h",
+        ] {
+            let error = checked(secret, false).unwrap_err();
+            assert!(!error.contains("hush"), "{error}");
+        }
+        for same in ["https://s3.example.com", "https://[::1]:9000", "https://h:9/x/y"] {
+            assert_eq!(text(&checked(same, false).unwrap()), same);
+        }
     }
 
     #[test]
     fn the_bucket_goes_before_a_name_and_not_before_an_address() {
-        let put = |endpoint| with_bucket(endpoint, "b");
+        let url = |endpoint| checked(endpoint, true).unwrap();
+        let put = |endpoint| with_bucket(&url(endpoint), "b");
         assert_eq!(
             put("https://s3.example.com:9/x").unwrap(),
             "https://b.s3.example.com:9/x"
@@ -213,6 +225,8 @@ mod tests {
         for address in ["http://127.0.0.1:9000", "http://127.0.0.1", "https://[::1]:9000"] {
             assert!(put(address).unwrap_err().contains(address));
         }
+        assert!(with_bucket(&url("https://host"), "a b").is_err());
+        let is_local = |endpoint| is_local(&url(endpoint));
         assert!(is_local("http://localhost:9000") && is_local("http://s3.localhost/x"));
         assert!(!is_local("http://localhost.example.com"));
     }
