@@ -6,6 +6,7 @@ mod fleets;
 mod synthetic;
 
 use hdrhistogram::Histogram;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use tierlab_analysis::curves::comparison::{Decision, WITHIN};
@@ -154,6 +155,61 @@ fn the_page_is_self_contained_and_escapes_what_others_wrote() {
         assert!(!page.contains(number), "{number} in the page");
     }
     assert_eq!(page.matches("<script>").count(), 1);
+}
+
+/// The run with words of somebody else behind every text of one field, wherever it is; `None` where the field's texts are ours.
+fn with_hostile(field: &str, said: &str) -> Option<Run> {
+    fn say(value: &mut serde_json::Value, is_field: bool, field: &str, said: &str) {
+        match value {
+            serde_json::Value::String(text) if is_field => text.push_str(said),
+            serde_json::Value::Array(items) => items.iter_mut().for_each(|item| say(item, is_field, field, said)),
+            serde_json::Value::Object(fields) => fields
+                .iter_mut()
+                .for_each(|(name, value)| say(value, is_field || name == field, field, said)),
+            _ => {}
+        }
+    }
+    let mut json = serde_json::to_value(run()).unwrap();
+    say(&mut json, false, field, said);
+    let mut changed: Run = serde_json::from_value(json).ok()?;
+    for (point, whole) in changed.points.iter_mut().zip(&run().points) {
+        for (repeat, whole) in point.repeats.iter_mut().zip(&whole.repeats) {
+            repeat.histograms = whole.histograms.clone();
+        }
+    }
+    Some(changed)
+}
+
+#[test]
+fn nothing_that_a_run_says_is_markup() {
+    fn fields(value: &serde_json::Value, names: &mut BTreeSet<String>) {
+        match value {
+            serde_json::Value::Array(items) => items.iter().for_each(|item| fields(item, names)),
+            serde_json::Value::Object(all) => all.iter().for_each(|(name, value)| {
+                names.insert(name.clone());
+                fields(value, names);
+            }),
+            _ => {}
+        }
+    }
+    let mut names = BTreeSet::new();
+    fields(&serde_json::to_value(run()).unwrap(), &mut names);
+    let mut shown = BTreeSet::new();
+    for name in &names {
+        let Some(run) = with_hostile(name, "<u>\"'&") else {
+            continue;
+        };
+        let page = tierlab_report::page(&[&run]);
+        for raw in ["<u>", "u>\""] {
+            assert!(!page.contains(raw), "{name} as {raw}");
+        }
+        if page.contains("&lt;u&gt;&quot;") {
+            shown.insert(name.as_str());
+        }
+    }
+    for name in ["name", "tier", "model", "plan_toml", "measured"] {
+        assert!(shown.contains(name), "{name} is not among {shown:?}");
+    }
 }
 
 #[test]

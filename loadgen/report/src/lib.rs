@@ -20,10 +20,10 @@ pub use answer_json::answer_json;
 pub use cold_starts_csv::cold_starts_csv;
 pub use compare::{Change, Comparison, Outcome, comparison};
 pub use html::{document, page};
-/// What pages of other programs are made of: charts as data, and text as HTML.
+/// What pages of other programs are made of: charts as data, and lists of sentences.
 pub mod parts {
     pub use crate::html::chart::{Axis, Chart, Figure, Line, Unit};
-    pub use crate::html::markup::escape;
+    pub use crate::html::markup::findings;
 }
 pub use junit::junit;
 pub use markdown::markdown;

@@ -1,48 +1,57 @@
 //! The answer as the page's first section. In: the answer in words. Out: HTML.
 
 use super::chart::{Axis, Chart, Figure, Line, Unit, short};
-use super::markup::escape;
+use super::markup::{findings, number};
 use super::tables;
 use crate::content::answer::{AROUND, AnswerText, RankRow};
 use crate::content::figures::{Cell, meets};
 use crate::units::rate;
+use maud::{Markup, html};
 use tierlab_analysis::record::{AnswerOutcome, MeetsObjective};
 
 /// The sentence, the ranking, what was left open, and how sure it all is.
-pub(super) fn section(answer: &AnswerText) -> String {
+pub(super) fn section(answer: &AnswerText) -> Markup {
     let class = match answer.outcome {
         AnswerOutcome::Decided => "valid",
         AnswerOutcome::Undecided => "saturated",
         AnswerOutcome::None => "invalid",
     };
-    let mut out = format!(
-        "<section class=\"answer {class}\"><h2>The answer <span class=\"badge {class}\">{}</span></h2><p class=\"said\">{}.</p>\
-         <div class=\"scroll\"><table class=\"brief ranking\"><thead><tr><th>variant</th><th>SLO</th>",
-        answer.word(),
-        escape(&answer.sentence)
-    );
-    for (name, is_number) in &answer.columns {
-        out += &format!("<th{}>{}</th>", tables::number(*is_number), escape(name));
+    html! {
+        section.answer.(class) {
+            h2 { "The answer " span.badge.(class) { (answer.word()) } }
+            p.said { (answer.sentence) "." }
+            (ranking(answer))
+            (over_demand(answer))
+            @for (title, lines) in answer.lists() {
+                @if !lines.is_empty() { h3 { (title) } (findings(lines)) }
+            }
+        }
+        "\n"
     }
-    out += "<th>why</th></tr></thead><tbody>";
-    for ranked in &answer.rows {
-        out += &row(answer, ranked);
-    }
-    out += "</tbody></table></div>";
-    out += &over_demand(answer);
-    for (title, lines) in answer.lists() {
-        let items: String = lines.iter().map(|line| format!("<li>{}.</li>", escape(line))).collect();
-        if !items.is_empty() {
-            out += &format!("<h3>{title}</h3><ul class=\"findings\">{items}</ul>");
+}
+
+fn ranking(answer: &AnswerText) -> Markup {
+    html! {
+        div.scroll {
+            table.brief.ranking {
+                thead {
+                    tr {
+                        th { "variant" }
+                        th { "SLO" }
+                        @for (name, is_number) in &answer.columns { th class=[number(*is_number)] { (name) } }
+                        th { "why" }
+                    }
+                }
+                tbody { @for ranked in &answer.rows { (row(answer, ranked)) } }
+            }
         }
     }
-    out + "</section>\n"
 }
 
 /// Dollars a month over the demand; nothing without prices or a demand.
-fn over_demand(answer: &AnswerText) -> String {
+fn over_demand(answer: &AnswerText) -> Markup {
     let Some(peak_rps) = answer.peak_rps else {
-        return String::new();
+        return Markup::default();
     };
     let lines = answer.months.iter().enumerate().map(|(series, months)| {
         let mut line = Line {
@@ -91,44 +100,33 @@ fn over_demand(answer: &AnswerText) -> String {
 const OVER_DEMAND: &str = "With the highest rate of one instance as in the table above. A step is one more instance; between two steps only \
                            requests and bytes cost more. The average is the same share of the peak everywhere.";
 
-fn row(answer: &AnswerText, ranked: &RankRow) -> String {
+fn row(answer: &AnswerText, ranked: &RankRow) -> Markup {
     let class = match ranked.outcome {
         MeetsObjective::Met => "valid",
         MeetsObjective::NotMet => "invalid",
         MeetsObjective::Unknown => "saturated",
     };
-    let badge = ranked.tier.origin.as_ref().map_or_else(String::new, |origin| {
-        format!(
-            " <span class=\"badge {}\" data-tip=\"{}\">{}</span>",
-            origin.kind,
-            escape(&origin.says),
-            escape(&origin.label())
-        )
-    });
-    let mut out = format!(
-        "<tr><td data-label=\"variant\"><span class=\"rank\">{}</span>{}{badge}</td><td data-label=\"SLO\">\
-         <span class=\"badge {class}\">{}</span></td>",
-        ranked.rank,
-        escape(&ranked.tier.name),
-        meets(ranked.outcome)
-    );
-    for ((name, is_number), cell) in answer.columns.iter().zip(&ranked.cells) {
-        out += &format!(
-            "<td data-label=\"{}\"{}>{}</td>",
-            escape(name),
-            tables::number(*is_number),
-            figure(cell)
-        );
+    html! {
+        tr {
+            td data-label="variant" {
+                span.rank { (ranked.rank) }
+                (ranked.tier.name)
+                @if let Some(origin) = &ranked.tier.origin { (tables::badge(origin, &origin.label())) }
+            }
+            td data-label="SLO" { span.badge.(class) { (meets(ranked.outcome)) } }
+            @for ((name, is_number), cell) in answer.columns.iter().zip(&ranked.cells) {
+                td data-label=(name) class=[number(*is_number)] { (figure(cell)) }
+            }
+            td.why { (ranked.why) }
+        }
     }
-    out + &format!("<td class=\"why\">{}</td></tr>", escape(&ranked.why))
 }
 
-fn figure(cell: &Cell) -> String {
-    let below = [&cell.interval, &cell.at].map(String::as_str);
-    let below: String = below
-        .into_iter()
-        .filter(|text| !text.is_empty())
-        .map(|text| format!("<span class=\"ci\">{}</span>", escape(text)))
-        .collect();
-    escape(&cell.value) + &below
+fn figure(cell: &Cell) -> Markup {
+    html! {
+        (cell.value)
+        @for below in [&cell.interval, &cell.at] {
+            @if !below.is_empty() { span.ci { (below) } }
+        }
+    }
 }

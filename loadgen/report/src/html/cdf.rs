@@ -5,6 +5,7 @@
 
 use super::chart::{Axis, Chart, Figure, Line, Unit};
 use super::series::Series;
+use maud::Markup;
 use tierlab_analysis::latency::distribution::cumulative;
 
 /// Shares that the table has a row for.
@@ -14,7 +15,7 @@ const CAPTION: &str = "Each step to the right leaves out nine tenths of the requ
                        requests are left to tell.";
 
 /// The figure of a group, each series at the rate that [`Series::shown_at`] chooses; nothing without a valid point.
-pub(super) fn figure(series: &[Series<'_>], common: Option<f64>) -> String {
+pub(super) fn figure(series: &[Series<'_>], common: Option<f64>) -> Markup {
     let mut lines = Vec::new();
     for (index, one) in series.iter().enumerate() {
         let Some(point) = one.shown_at(common) else { continue };

@@ -2,10 +2,10 @@
 //!
 //! In: series and their numbers. Out: a `<figure>` with its data as JSON. Knows nothing of what is drawn.
 
-use super::markup::escape;
 use super::series::Series;
 use crate::content::point_row::Tier;
 use crate::units::{dollars, latency, percent, rate};
+use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
 /// Charts that share their series and their legend.
@@ -216,41 +216,49 @@ impl Figure {
 
     /// The figure; nothing without a line in any chart.
     #[must_use]
-    pub fn html(mut self) -> String {
+    pub fn html(mut self) -> Markup {
         self.charts.retain(|chart| !chart.lines.is_empty());
         if self.charts.is_empty() {
-            return String::new();
+            return Markup::default();
         }
         // In a script element only `<` can end it.
         let json = serde_json::to_string(&self).unwrap_or_default().replace('<', "\\u003c");
-        let tables: String = self.charts.iter().map(|chart| self.table(chart)).collect();
-        format!(
-            "<figure class=\"plot\"><script type=\"application/json\">{json}</script>\
-             <noscript><p class=\"note\">The charts need a script; their figures stand in the tables.</p></noscript>\
-             <figcaption>{}</figcaption><details><summary>As tables</summary>{tables}</details></figure>",
-            escape(&self.caption)
-        )
+        html! {
+            figure.plot {
+                script type="application/json" { (PreEscaped(json)) }
+                noscript { p.note { "The charts need a script; their figures stand in the tables." } }
+                figcaption { (self.caption) }
+                details {
+                    summary { "As tables" }
+                    @for chart in &self.charts { (self.table(chart)) }
+                }
+            }
+        }
     }
 
-    fn table(&self, chart: &Chart) -> String {
-        let mut out = format!(
-            "<h4>{}</h4><div class=\"scroll\"><table><thead><tr><th>{}</th>",
-            escape(&chart.title),
-            escape(chart.x.name)
-        );
-        for line in &chart.lines {
-            out += &format!("<th class=\"n\">{}</th>", escape(&self.series[line.series].label));
-        }
-        out += "</tr></thead><tbody>";
+    fn table(&self, chart: &Chart) -> Markup {
         let (rows, slack) = &chart.rows;
-        for &at in rows {
-            out += &format!("<tr><td>{}</td>", chart.x.unit.text(at));
-            for line in &chart.lines {
-                out += &format!("<td class=\"n\">{}</td>", escape(&line.text(chart.y.unit, at, *slack)));
+        html! {
+            h4 { (chart.title) }
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th { (chart.x.name) }
+                            @for line in &chart.lines { th.n { (self.series[line.series].label) } }
+                        }
+                    }
+                    tbody {
+                        @for &at in rows {
+                            tr {
+                                td { (chart.x.unit.text(at)) }
+                                @for line in &chart.lines { td.n { (line.text(chart.y.unit, at, *slack)) } }
+                            }
+                        }
+                    }
+                }
             }
-            out += "</tr>";
         }
-        out + "</tbody></table></div>"
     }
 }
 

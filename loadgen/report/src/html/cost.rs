@@ -3,11 +3,12 @@
 //! In: the series of a group. Out: a figure. Knows nothing of other figures.
 
 use super::chart::{Axis, Chart, Figure, Line, Unit, short};
-use super::markup::escape;
 use super::series::Series;
+use super::stages::swatch;
 use crate::content::best::Best;
 use crate::content::group::Group;
 use crate::units::{dollars, dollars_interval, percent};
+use maud::{Markup, html};
 use tierlab_analysis::curves::is_valid;
 use tierlab_analysis::record::{Interval, Summary};
 
@@ -20,70 +21,76 @@ const PARTS: [(&str, &str); 5] = [
     ("bytes", "var(--p-join)"),
 ];
 
-/// The figure of a group; nothing where nothing is priced.
-pub(super) fn figure(series: &[Series<'_>]) -> String {
-    let rows: Vec<(&Series<'_>, &Best<'_>, &Summary, Interval)> = series
-        .iter()
-        .filter_map(|one| {
-            let best = one.best.as_ref()?;
-            let summary = best.point.summary.as_ref()?;
-            Some((one, best, summary, summary.usd_per_10k?))
+/// A series at its highest rate.
+struct Bar<'a> {
+    label: &'a str,
+    best: &'a Best<'a>,
+    summary: &'a Summary,
+    usd: Interval,
+}
+
+impl<'a> Bar<'a> {
+    /// Of a series; `None` without a price.
+    fn of(one: &'a Series<'_>) -> Option<Self> {
+        let best = one.best.as_ref()?;
+        let summary = best.point.summary.as_ref()?;
+        Some(Self {
+            label: &one.label,
+            best,
+            summary,
+            usd: summary.usd_per_10k?,
         })
-        .collect();
-    let most = rows
-        .iter()
-        .map(|(.., usd)| usd.hi.min(usd.value * 3.0))
-        .fold(0.0, f64::max);
+    }
+}
+
+/// The figure of a group; nothing where nothing is priced.
+pub(super) fn figure(series: &[Series<'_>]) -> Markup {
+    let bars: Vec<Bar<'_>> = series.iter().filter_map(Bar::of).collect();
+    let ends = bars.iter().map(|bar| bar.usd.hi.min(bar.usd.value * 3.0));
+    let most = ends.fold(0.0, f64::max);
     if most <= 0.0 {
-        return String::new();
+        return Markup::default();
     }
-    let paid = |name: &str| {
-        rows.iter()
-            .any(|(_, _, summary, _)| summary.usd_parts.iter().any(|(part, _)| part == name))
+    let is_paid = |name: &str| {
+        let mut parts = bars.iter().flat_map(|bar| &bar.summary.usd_parts);
+        parts.any(|(part, _)| part == name)
     };
-    let mut out = String::from("<figure><div class=\"legend\">");
-    for (name, colour) in PARTS.iter().filter(|(name, _)| paid(name)) {
-        out += &format!("<span><span class=\"swatch\" style=\"background:{colour}\"></span>{name}</span>");
-    }
-    out += "</div><div class=\"costs\">";
-    for (one, best, summary, usd) in rows {
-        out += &format!(
-            "<span>{}<br><span class=\"soft\">at {}</span></span><div class=\"bar\">",
-            escape(&one.label),
-            escape(&best.text())
-        );
-        for (name, part) in &summary.usd_parts {
-            let colour = PARTS
-                .iter()
-                .find(|(known, _)| known == name)
-                .map_or("#777", |(_, colour)| colour);
-            let tip = format!(
-                "{name}: {} of {} ({})",
-                dollars(*part),
-                dollars(usd.value),
-                percent(part / usd.value)
-            );
-            out += &format!(
-                "<i style=\"width:{:.2}%;background:{colour}\" data-tip=\"{}\"></i>",
-                100.0 * part / most,
-                escape(&tip)
-            );
+    html! {
+        figure {
+            div.legend {
+                @for (name, colour) in PARTS.iter().filter(|(name, _)| is_paid(name)) { span { (swatch(colour)) (name) } }
+            }
+            div.costs { @for bar in &bars { (row(bar, most)) } }
+            figcaption {
+                "Dollars per 10,000 inferences at each series' highest rate; the thin line is the 95 % interval. At most: even the \
+                 highest rate of the plan was held, and the server's own would cost less."
+            }
         }
-        let (lo, hi) = (100.0 * usd.lo / most, 100.0 * usd.hi.min(most) / most);
-        out += &format!(
-            "<b style=\"left:{lo:.2}%;width:{:.2}%\"></b></div><span>{}{}</span>",
-            hi - lo,
-            best.at_most(),
-            escape(&dollars_interval(Some(&usd)))
-        );
     }
-    out += "</div><figcaption>Dollars per 10,000 inferences at each series' highest rate; the thin line is the 95 % \
-            interval. At most: even the highest rate of the plan was held, and the server's own would cost less.</figcaption></figure>";
-    out
+}
+
+/// A bar out of its parts, `most` being as wide as there is room for.
+fn row(bar: &Bar<'_>, most: f64) -> Markup {
+    let Bar { best, usd, .. } = bar;
+    let (lo, hi) = (100.0 * usd.lo / most, 100.0 * usd.hi.min(most) / most);
+    html! {
+        span { (bar.label) br; span.soft { "at " (best.text()) } }
+        div.bar {
+            @for (name, part) in &bar.summary.usd_parts {
+                @let known = PARTS.iter().find(|(known, _)| known == name);
+                @let colour = known.map_or("#777", |(_, colour)| colour);
+                i style=(format!("width:{:.2}%;background:{colour}", 100.0 * part / most)) data-tip={
+                    (name) ": " (dollars(*part)) " of " (dollars(usd.value)) " (" (percent(part / usd.value)) ")"
+                } {}
+            }
+            b style=(format!("left:{lo:.2}%;width:{:.2}%", hi - lo)) {}
+        }
+        span { (best.at_most()) (dollars_interval(Some(usd))) }
+    }
 }
 
 /// Against the offered rate; nothing where nothing is priced.
-pub(super) fn against_rate(series: &[Series<'_>]) -> String {
+pub(super) fn against_rate(series: &[Series<'_>]) -> Markup {
     let mut lines = Vec::new();
     for (index, one) in series.iter().enumerate() {
         let mut line = Line {
@@ -107,7 +114,7 @@ pub(super) fn against_rate(series: &[Series<'_>]) -> String {
     let values = || lines.iter().flat_map(|line| &line.y).copied().filter(|usd| *usd > 0.0);
     let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
     let (&[first, .., last], true) = (&rates[..], low.is_finite()) else {
-        return String::new();
+        return Markup::default();
     };
     let margin = (last / first).powf(0.04);
     let chart = Chart {
@@ -136,11 +143,10 @@ pub(super) fn against_rate(series: &[Series<'_>]) -> String {
 }
 
 /// Who of a mix pays for what; nothing for curves that were measured alone.
-pub(super) fn mix_shares(group: &Group<'_>) -> String {
-    if group.mix_shares.is_empty() {
-        return String::new();
+pub(super) fn mix_shares(group: &Group<'_>) -> Markup {
+    html! {
+        @if !group.mix_shares.is_empty() {
+            ul.plain { @for line in &group.mix_shares { li { (line) "." } } }
+        }
     }
-    let items = group.mix_shares.iter();
-    let items: String = items.map(|line| format!("<li>{}.</li>", escape(line))).collect();
-    format!("<ul class=\"plain\">{items}</ul>")
 }

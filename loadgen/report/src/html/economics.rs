@@ -3,69 +3,73 @@
 //! In: a group and its series. Out: a table and a figure. Knows nothing of other figures.
 
 use super::chart::{Axis, Chart, Figure, Line, Unit, short};
-use super::markup::escape;
+use super::markup::interval;
 use super::series::Series;
-use crate::content::costs::{Costs, OverHitRatio, SIDE_BY_SIDE};
+use crate::content::costs::{CostRow, Costs, OverHitRatio, SIDE_BY_SIDE};
 use crate::content::group::Group;
 use crate::units::{NONE, digits3, dollars, rate};
+use maud::{Markup, html};
 use tierlab_analysis::costs::economics::{self, BreakEven, break_even};
 
 /// Both; nothing without prices.
-pub(super) fn of_group(group: &Group<'_>, series: &[Series<'_>]) -> String {
-    let Some(costs) = &group.costs else {
-        return String::new();
-    };
-    let over = costs.over_hit_ratio.as_ref();
-    instances(costs) + &over.map_or_else(String::new, |over| break_evens(over, &costs.break_evens, series))
+pub(super) fn of_group(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
+    html! {
+        @if let Some(costs) = &group.costs {
+            (instances(costs))
+            @if let Some(over) = &costs.over_hit_ratio { (break_evens(over, &costs.break_evens, series)) }
+        }
+    }
 }
 
 /// Each series at its best rate on every instance; nothing with fewer than two.
-fn instances(costs: &Costs<'_>) -> String {
+fn instances(costs: &Costs<'_>) -> Markup {
     if costs.instances.len() < 2 || costs.rows.is_empty() {
-        return String::new();
+        return Markup::default();
     }
-    let mut head = String::from("<th>tier</th><th>cache</th><th class=\"n\">at</th>");
-    for instance in costs.instances {
-        head += &format!(
-            "<th class=\"n\">{}<span class=\"ci\">${}/h{}</span></th>",
-            escape(&instance.name),
-            digits3(instance.usd_per_hour),
-            if instance.checked { "" } else { ", unchecked" }
-        );
-    }
-    let mut body = String::new();
-    for row in &costs.rows {
-        body += &format!(
-            "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td>",
-            escape(&row.tier),
-            escape(&row.cache),
-            escape(&row.best.text())
-        );
-        for usd in &row.on {
-            body += &usd.map_or_else(
-                || format!("<td class=\"n\">{NONE}</td>"),
-                |usd| {
-                    format!(
-                        "<td class=\"n\">{}{}<span class=\"ci\">[{}–{}]</span></td>",
-                        row.best.at_most(),
-                        dollars(usd.value),
-                        digits3(usd.lo),
-                        digits3(usd.hi)
-                    )
-                },
-            );
+    html! {
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th { "tier" }
+                        th { "cache" }
+                        th.n { "at" }
+                        @for instance in costs.instances {
+                            th.n {
+                                (instance.name)
+                                span.ci { "$" (digits3(instance.usd_per_hour)) "/h" @if !instance.checked { ", unchecked" } }
+                            }
+                        }
+                    }
+                }
+                tbody { @for row in &costs.rows { (cost_row(row)) } }
+            }
         }
-        body += "</tr>";
+        p.note { "$/10k inferences. " (SIDE_BY_SIDE) }
     }
-    format!(
-        "<div class=\"scroll\"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>\
-         <p class=\"note\">$/10k inferences. {}</p>",
-        escape(SIDE_BY_SIDE)
-    )
+}
+
+fn cost_row(row: &CostRow<'_>) -> Markup {
+    html! {
+        tr {
+            td { (row.tier) }
+            td { (row.cache) }
+            td.n { (row.best.text()) }
+            @for usd in &row.on {
+                td.n {
+                    @if let Some(usd) = usd {
+                        (row.best.at_most()) (dollars(usd.value)) (interval(&digits3(usd.lo), &digits3(usd.hi)))
+                    } @else {
+                        (NONE)
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// What the tiers cost over the hit ratio, where they cross, and the same in words.
-fn break_evens(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>]) -> String {
+fn break_evens(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>]) -> Markup {
     let looks = |line: &economics::Line| series.iter().position(|one| one.curve.factors().label() == line.tier);
     let lines: Vec<Line> = over
         .lines
@@ -74,7 +78,7 @@ fn break_evens(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>])
         .collect();
     let most = lines.iter().flat_map(|line| &line.y).copied().fold(0.0, f64::max);
     if most <= 0.0 {
-        return String::new();
+        return Markup::default();
     }
     let mut crosses = Vec::new();
     for (index, a) in over.lines.iter().enumerate() {
@@ -104,13 +108,12 @@ fn break_evens(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>])
         crosses,
         rows: ((0..=4).map(|quarter| f64::from(quarter) / 4.0).collect(), 0.011),
     };
-    let items: String = sentences
-        .iter()
-        .map(|sentence| format!("<li>{}.</li>", escape(sentence)))
-        .collect();
     // A line is a tier's, in whatever cache state it was counted.
     let tiers: Vec<String> = series.iter().map(|one| one.tier.clone()).collect();
-    Figure::new(series, vec![chart], NOTE).named(&tiers).html() + &format!("<ul class=\"plain\">{items}</ul>")
+    html! {
+        (Figure::new(series, vec![chart], NOTE).named(&tiers).html())
+        ul.plain { @for sentence in sentences { li { (sentence) "." } } }
+    }
 }
 
 const NOTE: &str = "Each tier on the cheapest instance that it can be had on; what a miss costs is counted in each measured cache \

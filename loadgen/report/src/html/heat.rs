@@ -5,9 +5,9 @@
 //! One hue of rising strength, so that it reads in grey and by every eye; bands of latency are the same in all cards of a
 //! group.
 
-use super::markup::escape;
 use super::series::Series;
 use crate::units::{digits3, latency, percent, rate};
+use maud::{Markup, html};
 use tierlab_analysis::latency::distribution::{Grid, OverTime, over_time, range};
 use tierlab_analysis::record::Point;
 
@@ -24,81 +24,67 @@ const COLUMN: f64 = 2.2;
 const STRENGTHS: usize = 12;
 
 /// The cards of a group; nothing without a valid point.
-pub(super) fn cards(series: &[Series<'_>], common: Option<f64>) -> String {
+pub(super) fn cards(series: &[Series<'_>], common: Option<f64>) -> Markup {
     let shown: Vec<(&Series<'_>, &Point)> = series
         .iter()
         .filter_map(|one| Some((one, one.shown_at(common)?)))
         .collect();
     let all = shown.iter().filter_map(|(_, point)| range(point));
     let Some((low, high)) = all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else {
-        return String::new();
+        return Markup::default();
     };
     let grid = Grid {
         from_us: low / 1.05,
         to_us: high * 1.05,
         bands: BANDS,
     };
-    let mut out = String::from("<div class=\"cards\">");
-    for (one, point) in shown {
-        out += &card(one, point, &grid);
+    html! {
+        div.cards { @for (one, point) in &shown { (card(one, point, &grid)) } }
     }
-    out + "</div>"
 }
 
-fn card(one: &Series<'_>, point: &Point, grid: &Grid) -> String {
+fn card(one: &Series<'_>, point: &Point, grid: &Grid) -> Markup {
     let count = point.repeats.len().max(1);
-    let (left, _, right, bottom) = AREA;
+    let (left, _, right, _) = AREA;
     let width = (right - left - GAP * (count - 1) as f64) / count as f64;
     let repeats = over_time(point, grid, (width / COLUMN) as usize);
     let window_s = point.repeats.first().map_or(0.0, |repeat| repeat.window_s);
-    let mut out = format!(
-        "<div class=\"card\"><h4>{}</h4><p>at {} requests per second; {} of {} s each, a column for {} s</p>\
-         <svg class=\"heat\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"latency over time\">",
-        escape(&one.label),
-        rate(point.factors.offered_rps),
-        if repeats.len() == 1 {
-            "one repeat".to_owned()
-        } else {
-            format!("{} repeats", repeats.len())
-        },
-        rate(window_s),
-        digits3(repeats.first().map_or(0.0, |repeat| repeat.column_s))
-    );
-    out += &axis(grid);
-    for (index, repeat) in repeats.iter().enumerate() {
-        let from = left + index as f64 * (width + GAP);
-        out += &format!(
-            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            from + width / 2.0,
-            bottom + 15.0,
-            if width > 60.0 {
-                format!("repeat {}", index + 1)
-            } else {
-                (index + 1).to_string()
+    let column_s = repeats.first().map_or(0.0, |repeat| repeat.column_s);
+    html! {
+        div.card {
+            h4 { (one.label) }
+            p {
+                "at " (rate(point.factors.offered_rps)) " requests per second; "
+                @if repeats.len() == 1 { "one repeat" } @else { (repeats.len()) " repeats" }
+                " of " (rate(window_s)) " s each, a column for " (digits3(column_s)) " s"
             }
-        );
-        out += &cells(repeat, from, width);
+            svg.heat viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label="latency over time" {
+                (axis(grid))
+                @for (index, repeat) in repeats.iter().enumerate() {
+                    (columns(index, repeat, left + index as f64 * (width + GAP), width))
+                }
+            }
+        }
     }
-    out + "</svg></div>"
 }
 
-fn axis(grid: &Grid) -> String {
+fn axis(grid: &Grid) -> Markup {
     let (left, _, right, _) = AREA;
-    let mut out = String::new();
     let ticks = log_ticks(grid.from_us, grid.to_us);
     // Two labels never touch.
     let every = ticks.len().div_ceil(6).max(1);
-    for us in ticks.into_iter().step_by(every) {
-        let at = place(grid, us);
-        out += &format!(
-            "<path class=\"grid\" d=\"M{left} {at:.1}H{right}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" \
-             text-anchor=\"end\">{}</text>",
-            left - 5.0,
-            at + 4.0,
-            escape(&tick_label(us))
-        );
+    html! {
+        @for us in ticks.into_iter().step_by(every) {
+            @let at = place(grid, us);
+            path.grid d={ "M" (left) " " (coordinate(at)) "H" (right) } {}
+            text.tick x=(coordinate(left - 5.0)) y=(coordinate(at + 4.0)) text-anchor="end" { (tick_label(us)) }
+        }
     }
-    out
+}
+
+/// A tenth of a pixel is as much as is seen.
+fn coordinate(at: f64) -> String {
+    format!("{at:.1}")
 }
 
 /// The height at which a latency lies.
@@ -107,7 +93,26 @@ fn place(grid: &Grid, us: f64) -> f64 {
     bottom - (us / grid.from_us).ln() / (grid.to_us / grid.from_us).ln() * (bottom - top)
 }
 
-fn cells(repeat: &OverTime, from: f64, width: f64) -> String {
+/// A repeat with its number below it.
+fn columns(index: usize, repeat: &OverTime, from: f64, width: f64) -> Markup {
+    let (_, top, _, bottom) = AREA;
+    let ground = format!("M{from:.1} {top}h{width:.1}V{bottom}h-{width:.1}z");
+    html! {
+        text.tick x=(coordinate(from + width / 2.0)) y=(coordinate(bottom + 15.0)) text-anchor="middle" {
+            @if width > 60.0 { "repeat " }
+            (index + 1)
+        }
+        path.heat-ground d=(ground) {}
+        @for (strength, path) in cells(repeat, from, width).iter().enumerate() {
+            @if !path.is_empty() {
+                path.heat-cell fill-opacity=(format!("{:.2}", strength as f64 / STRENGTHS as f64)) d=(path) {}
+            }
+        }
+    }
+}
+
+/// The path of the cells of each strength.
+fn cells(repeat: &OverTime, from: f64, width: f64) -> Vec<String> {
     let (_, top, _, bottom) = AREA;
     let (cell_w, cell_h) = (
         width / repeat.columns.len().max(1) as f64,
@@ -124,12 +129,7 @@ fn cells(repeat: &OverTime, from: f64, width: f64) -> String {
             );
         }
     }
-    let mut out = format!("<path class=\"heat-ground\" d=\"M{from:.1} {top}h{width:.1}V{bottom}h-{width:.1}z\"/>");
-    for (strength, path) in paths.iter().enumerate().filter(|(_, path)| !path.is_empty()) {
-        let opacity = strength as f64 / STRENGTHS as f64;
-        out += &format!("<path class=\"heat-cell\" fill-opacity=\"{opacity:.2}\" d=\"{path}\"/>");
-    }
-    out
+    paths
 }
 
 /// The square root lifts the few slow requests, which are what is looked for, above the ground.
@@ -167,17 +167,20 @@ fn tick_label(us: f64) -> String {
 }
 
 /// What the strengths mean.
-pub(super) fn legend() -> String {
-    let mut out = String::from("<div class=\"legend heat-scale\"><span>share of a column's requests:</span>");
-    for share in [0.01_f64, 0.05, 0.2, 0.5, 1.0] {
-        out += &format!(
-            "<span><svg viewBox=\"0 0 18 12\" aria-hidden=\"true\"><rect class=\"heat-cell\" width=\"18\" height=\"12\" \
-             fill-opacity=\"{:.2}\"/></svg>{}</span>",
-            opacity(share),
-            percent(share)
-        );
+pub(super) fn legend() -> Markup {
+    html! {
+        div.legend.heat-scale {
+            span { "share of a column's requests:" }
+            @for share in [0.01_f64, 0.05, 0.2, 0.5, 1.0] {
+                span {
+                    svg viewBox="0 0 18 12" aria-hidden="true" {
+                        rect.heat-cell width="18" height="12" fill-opacity=(format!("{:.2}", opacity(share))) {}
+                    }
+                    (percent(share))
+                }
+            }
+        }
     }
-    out + "</div>"
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::chart::{Axis, Chart, Figure, Line, Unit, short};
 use super::series::Series;
 use crate::content::group::Group;
 use crate::content::words;
+use maud::{Markup, html};
 use tierlab_analysis::curves::{is_valid, knee};
 use tierlab_analysis::record::{Interval, Percentile, Summary};
 
@@ -22,7 +23,7 @@ const CAPTION: &str = "Bands and whiskers are 95 % intervals. Hollow markers are
                        the knee of the p95; a dashed line across is the objective.";
 
 /// The figure of a group.
-pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> String {
+pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
     let mut rates: Vec<f64> = series
         .iter()
         .flat_map(|one| &one.curve.points)
@@ -50,10 +51,10 @@ pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> String {
         .map(|line| ends(line, f64::max, |line| &line.hi, 20.0, 0.0))
         .fold(0.0, f64::max);
     let (Some(&first), Some(&last)) = (rates.first(), rates.last()) else {
-        return String::new();
+        return Markup::default();
     };
     if !low.is_finite() {
-        return "<p class=\"note\">Too few samples for any percentile.</p>".to_owned();
+        return html! { p.note { "Too few samples for any percentile." } };
     }
     let is_log = last / first >= 5.0;
     let margin = if is_log { (last / first).powf(0.04) } else { 1.0 };

@@ -1,39 +1,49 @@
-//! Text as HTML.
+//! Markup that more than one part of a page has.
 //!
-//! In: any text. Out: text that a browser shows as it is, in an element or in an attribute. Everything that comes out
-//! of a run goes through here: names, plans and prices are written by others.
+//! In: text. Out: HTML. Everything that comes out of a run was written by others, names, plans and prices among it: all markup is
+//! made by `maud`, which escapes what it is given.
 
-/// Escapes for element content and for attributes in double quotes. A line break stays one inside an attribute.
+use maud::{Markup, html};
+
+/// Sentences as a list, each with its full stop; nothing for none.
 #[must_use]
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\n' => out.push_str("&#10;"),
-            c => out.push(c),
+pub fn findings(lines: &[String]) -> Markup {
+    html! {
+        @if !lines.is_empty() {
+            ul.findings { @for line in lines { li { (line) "." } } }
         }
     }
-    out
 }
 
-/// Escapes, and makes the `https://` addresses of the text links.
-pub(super) fn with_links(text: &str) -> String {
-    let mut out = Vec::new();
-    for word in text.split(' ') {
-        let address = word.trim_end_matches([',', ';', '.', ')']);
-        if address.starts_with("https://") {
-            let (link, rest) = (escape(address), escape(&word[address.len()..]));
-            out.push(format!("<a href=\"{link}\" rel=\"noreferrer\">{link}</a>{rest}"));
-        } else {
-            out.push(escape(word));
+/// What explains the figures below it.
+pub(super) fn soft(text: &str) -> Markup {
+    html! { p.soft { (text) } }
+}
+
+/// The class of a cell that holds a number.
+pub(super) fn number(is_number: bool) -> Option<&'static str> {
+    is_number.then_some("n")
+}
+
+/// The ends of an interval, as text.
+pub(super) fn interval(lo: &str, hi: &str) -> Markup {
+    html! { span.ci { "[" (lo) "–" (hi) "]" } }
+}
+
+/// Text whose `https://` addresses are links.
+pub(super) fn with_links(text: &str) -> Markup {
+    html! {
+        @for (index, word) in text.split(' ').enumerate() {
+            @if index > 0 { " " }
+            @let address = word.trim_end_matches([',', ';', '.', ')']);
+            @if address.starts_with("https://") {
+                a href=(address) rel="noreferrer" { (address) }
+                (&word[address.len()..])
+            } @else {
+                (word)
+            }
         }
     }
-    out.join(" ")
 }
 
 #[cfg(test)]
@@ -44,18 +54,17 @@ mod tests {
     #[test]
     fn addresses_become_links_and_nothing_else_does() {
         assert_eq!(
-            with_links("see https://a.org/?x=1&y=2, <b>"),
+            with_links("see https://a.org/?x=1&y=2, <b>").into_string(),
             "see <a href=\"https://a.org/?x=1&amp;y=2\" rel=\"noreferrer\">https://a.org/?x=1&amp;y=2</a>, &lt;b&gt;"
         );
-        assert_eq!(with_links("javascript:alert(1)"), "javascript:alert(1)");
+        assert_eq!(with_links("javascript:alert(1)").into_string(), "javascript:alert(1)");
     }
 
     proptest! {
         #[test]
         fn nothing_escapes(text in ".{0,80}") {
-            for out in [escape(&text), with_links(&text.replace("https://", ""))] {
-                prop_assert!(!out.contains(['<', '>', '"', '\'']));
-            }
+            let out = with_links(&text.replace("https://", "")).into_string();
+            prop_assert!(!out.contains(['<', '>', '"']));
         }
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! In: the series of a group and the rate to show. Out: a card per series. Knows nothing of other figures.
 
-use super::markup::escape;
+use super::markup::interval;
 use super::series::Series;
 use crate::content::words;
 use crate::units::{latency, percent, rate};
+use maud::{Markup, html};
 use tierlab_analysis::latency::tail::whole;
 use tierlab_analysis::record::{Band, Point};
 
@@ -25,94 +26,69 @@ const BAR_PX: f64 = 150.0;
 const LETTER_PX: f64 = 6.3;
 
 /// The legend of the parts.
-pub(super) fn legend(parts: &[&str]) -> String {
-    let mut out = String::from("<div class=\"legend\">");
-    for name in parts {
-        out += &format!("<span>{}{}</span>", swatch(name), escape(words::part(name)));
+pub(super) fn legend(parts: &[&str]) -> Markup {
+    html! {
+        div.legend { @for name in parts { span { (swatch(&colour(name))) (words::part(name)) } } }
     }
-    out + "</div>"
 }
 
 /// The cards of a group, each at the common rate if the series has a valid point there, else at its highest valid one.
-pub(super) fn cards(series: &[Series<'_>], common: Option<f64>) -> String {
-    let mut out = String::from("<div class=\"cards\">");
-    for one in series {
-        out += &match one.shown_at(common) {
-            Some(point) => card(one, point),
-            None => format!(
-                "<div class=\"card\"><h4>{}</h4><p>No valid point.</p></div>",
-                escape(&one.label)
-            ),
-        };
+pub(super) fn cards(series: &[Series<'_>], common: Option<f64>) -> Markup {
+    html! {
+        div.cards {
+            @for one in series {
+                div.card {
+                    h4 { (one.label) }
+                    @if let Some(point) = one.shown_at(common) { (card(point)) }
+                    @else { p { "No valid point." } }
+                }
+            }
+        }
     }
-    out + "</div>"
 }
 
-fn card(one: &Series<'_>, point: &Point) -> String {
-    let bands = point.summary.as_ref().map_or(&[][..], |summary| &summary.bands);
-    let mut out = format!(
-        "<div class=\"card\"><h4>{}</h4><p>at {} requests per second</p><div class=\"bands\">",
-        escape(&one.label),
-        rate(point.factors.offered_rps)
-    );
-    for band in bands {
-        out += &format!(
-            "<span>{}</span>{}<span>{}</span>",
-            escape(&band.name),
-            stack(band),
-            mean(band)
-        );
+fn card(point: &Point) -> Markup {
+    let summary = point.summary.as_ref();
+    html! {
+        p { "at " (rate(point.factors.offered_rps)) " requests per second" }
+        div.bands {
+            @for band in summary.map_or(&[][..], |summary| &summary.bands) {
+                span { (band.name) }
+                div.stack { @for (name, us) in &band.parts_us { (part(band, name, *us)) } }
+                span { (mean(band)) }
+            }
+        }
+        @if let Some(sessions) = summary.and_then(words::sessions) { p { "Session threads: " (sessions) "." } }
     }
-    out += "</div>";
-    if let Some(sessions) = point.summary.as_ref().and_then(words::sessions) {
-        out += &format!("<p>Session threads: {}.</p>", escape(&sessions));
-    }
-    out + "</div>"
 }
 
 /// The band's mean, with its interval over the repeats.
-fn mean(band: &Band) -> String {
-    let interval = band.over_repeats_us.map_or_else(String::new, |interval| {
-        format!(
-            "<span class=\"ci\">[{}–{}]</span>",
-            latency(interval.lo),
-            latency(interval.hi)
-        )
-    });
-    latency(band.mean_us) + &interval
+fn mean(band: &Band) -> Markup {
+    html! {
+        (latency(band.mean_us))
+        @if let Some(ends) = band.over_repeats_us { (interval(&latency(ends.lo), &latency(ends.hi))) }
+    }
 }
 
-fn stack(band: &Band) -> String {
-    let mut out = String::from("<div class=\"stack\">");
-    for (name, us) in &band.parts_us {
-        let share = if band.mean_us > 0.0 { us / whole(band) } else { 0.0 };
-        if share < 0.002 {
-            continue;
-        }
-        let dark = if DARK.contains(&name.as_str()) {
-            " class=\"d\""
-        } else {
-            ""
-        };
-        let label = label(name, share);
-        let tip = format!(
-            "{}: {} of {} ({})\n{} requests, {}",
-            words::part(name),
-            latency(*us),
-            latency(whole(band)),
-            percent(share),
-            band.count,
-            band.name
-        );
-        out += &format!(
-            "<span{dark} style=\"width:{:.2}%;background:{}\" data-tip=\"{}\">{}</span>",
-            100.0 * share,
-            colour(name),
-            escape(&tip),
-            escape(&label)
-        );
+/// A part of a band, as wide as its share; nothing where nobody could see it.
+fn part(band: &Band, name: &str, us: f64) -> Markup {
+    let share = if band.mean_us > 0.0 { us / whole(band) } else { 0.0 };
+    if share < 0.002 {
+        return Markup::default();
     }
-    out + "</div>"
+    let tip = format!(
+        "{}: {} of {} ({})\n{} requests, {}",
+        words::part(name),
+        latency(us),
+        latency(whole(band)),
+        percent(share),
+        band.count,
+        band.name
+    );
+    let style = format!("width:{:.2}%;background:{}", 100.0 * share, colour(name));
+    html! {
+        span class=[DARK.contains(&name).then_some("d")] style=(style) data-tip=(tip) { (label(name, share)) }
+    }
 }
 
 /// The name with the share, or either alone, or nothing: whatever fits.
@@ -134,7 +110,7 @@ pub(super) fn colour(part: &str) -> String {
     }
 }
 
-/// A small square in the colour of a part.
-pub(super) fn swatch(part: &str) -> String {
-    format!("<span class=\"swatch\" style=\"background:{}\"></span>", colour(part))
+/// A small square in a colour of CSS.
+pub(super) fn swatch(colour: &str) -> Markup {
+    html! { span.swatch style={ "background:" (colour) } {} }
 }

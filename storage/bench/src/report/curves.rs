@@ -3,6 +3,7 @@
 use crate::plan::{Point, word};
 use crate::summary::{Summary, Verdict};
 use crate::units::bytes_text;
+use maud::Markup;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
 use tierlab_report::parts::{Axis, Chart, Figure, Line, Unit};
@@ -18,7 +19,7 @@ const OPEN: &str = "Open loops: latency counts from when a call was due. Hollow 
                     that are not valid.";
 
 /// Every figure with its heading.
-pub(super) fn figures(points: &[Summary]) -> Vec<(String, String)> {
+pub(super) fn figures(points: &[Summary]) -> Vec<(String, Markup)> {
     let mut groups: BTreeMap<(bool, u64, String), Vec<&Summary>> = BTreeMap::new();
     for summary in points {
         let is_open = summary.point.rate > 0;
@@ -29,7 +30,7 @@ pub(super) fn figures(points: &[Summary]) -> Vec<(String, String)> {
     }
     let figure = |((is_open, _, name), points): ((bool, u64, String), Vec<&Summary>)| {
         let html = if is_open { open(&points) } else { closed(&points) };
-        (!html.is_empty()).then_some((name, html))
+        (!html.0.is_empty()).then_some((name, html))
     };
     groups.into_iter().filter_map(figure).collect()
 }
@@ -78,11 +79,11 @@ fn by_series<'a>(points: &[&'a Summary], x: fn(&Summary) -> f64) -> BTreeMap<Str
     all
 }
 
-fn closed(points: &[&Summary]) -> String {
+fn closed(points: &[&Summary]) -> Markup {
     let depth: fn(&Summary) -> f64 = |summary| f64::from(summary.point.depth);
     let all = by_series(points, depth);
     if all.values().all(|points| points.len() < 2) {
-        return String::new();
+        return Markup::default();
     }
     let mut charts: Vec<Chart> = PERCENTILES
         .iter()
@@ -106,7 +107,7 @@ fn closed(points: &[&Summary]) -> String {
     Figure::of_names(all.into_keys(), charts, CLOSED).html()
 }
 
-fn open(points: &[&Summary]) -> String {
+fn open(points: &[&Summary]) -> Markup {
     let rate: fn(&Summary) -> f64 = |summary| f64::from(summary.point.rate);
     let all = by_series(points, rate);
     let charts = PERCENTILES

@@ -3,18 +3,20 @@
 use super::rows::Family;
 use crate::summary::Summary;
 use crate::units::{bytes_text, digits3, time_text};
+use maud::{Markup, PreEscaped, html};
 use std::collections::BTreeSet;
-use tierlab_report::parts::escape;
 
 /// Its style, beside that of all pages.
-pub(super) const STYLE: &str = "<style>.map{width:auto;margin:0}.map td,.map th{text-align:right;min-width:5.2em}.map td.cell{border:1px solid var(--bg)}\
+pub(super) const STYLE: PreEscaped<&str> = PreEscaped(
+    ".map{width:auto;margin:0}.map td,.map th{text-align:right;min-width:5.2em}.map td.cell{border:1px solid var(--bg)}\
      .map td.strong{color:var(--bg)}.maps{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));gap:4px 22px}\
-     .maps>div{min-width:0}.maps h4{margin:8px 0 0;font-size:13.5px}</style>";
+     .maps>div{min-width:0}.maps h4{margin:8px 0 0;font-size:13.5px}",
+);
 
 /// Both maps of a family; nothing where it has a single cell.
-pub(super) fn maps(family: &Family<'_>) -> String {
+pub(super) fn maps(family: &Family<'_>) -> Markup {
     if family.points.len() < 2 {
-        return String::new();
+        return Markup::default();
     }
     let rate = map(family, "MB/s", |summary| Some(summary.mb_per_s.value), digits3, false);
     let latency = map(
@@ -24,7 +26,7 @@ pub(super) fn maps(family: &Family<'_>) -> String {
         time_text,
         true,
     );
-    format!("<div class=\"maps\">{rate}{latency}</div>")
+    html! { div.maps { (rate) (latency) } }
 }
 
 fn map(
@@ -33,51 +35,52 @@ fn map(
     value: fn(&Summary) -> Option<f64>,
     text: fn(f64) -> String,
     logarithmic: bool,
-) -> String {
+) -> Markup {
     let scale = |value: f64| if logarithmic { value.max(1e-3).ln() } else { value };
-    let values: Vec<f64> = family
-        .points
-        .iter()
-        .filter_map(|summary| value(summary))
-        .map(scale)
-        .collect();
-    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let points = &family.points;
+    let values = || points.iter().filter_map(|summary| value(summary)).map(scale);
+    let high = values().fold(f64::NEG_INFINITY, f64::max);
     let low = if logarithmic {
-        values.iter().copied().fold(f64::INFINITY, f64::min)
+        values().fold(f64::INFINITY, f64::min)
     } else {
         0.0
     };
-    let depths: BTreeSet<u32> = family.points.iter().map(|summary| summary.point.depth).collect();
-    let blocks: BTreeSet<u64> = family.points.iter().map(|summary| summary.point.block_bytes).collect();
-    let mut out = format!(
-        "<div><h4>{}</h4><div class=\"scroll\"><table class=\"map\"><thead><tr><th>block \\ depth</th>",
-        escape(title)
-    );
-    out.extend(depths.iter().map(|depth| format!("<th>{depth}</th>")));
-    out += "</tr></thead><tbody>";
-    for block in &blocks {
-        out += &format!("<tr><td>{}</td>", bytes_text(*block));
-        for depth in &depths {
-            let here = |summary: &&&Summary| summary.point.depth == *depth && summary.point.block_bytes == *block;
-            out += &match family.points.iter().find(here).and_then(|summary| value(summary)) {
-                Some(value) => {
-                    let strength = (scale(value) - low) / (high - low).max(1e-12);
-                    cell(&text(value), strength)
+    let strength = |value: f64| (scale(value) - low) / (high - low).max(1e-12);
+    let depths: BTreeSet<u32> = points.iter().map(|summary| summary.point.depth).collect();
+    let blocks: BTreeSet<u64> = points.iter().map(|summary| summary.point.block_bytes).collect();
+    let at = |block: u64, depth: u32| {
+        let mut here = points
+            .iter()
+            .filter(|summary| summary.point.depth == depth && summary.point.block_bytes == block);
+        here.next().and_then(|summary| value(summary))
+    };
+    html! {
+        div {
+            h4 { (title) }
+            div.scroll {
+                table.map {
+                    thead { tr { th { "block \\ depth" } @for depth in &depths { th { (depth) } } } }
+                    tbody {
+                        @for block in &blocks {
+                            tr {
+                                td { (bytes_text(*block)) }
+                                @for depth in &depths {
+                                    @if let Some(value) = at(*block, *depth) { (cell(&text(value), strength(value))) }
+                                    @else { td.n { "n/a" } }
+                                }
+                            }
+                        }
+                    }
                 }
-                None => "<td class=\"n\">n/a</td>".to_owned(),
-            };
+            }
         }
-        out += "</tr>";
     }
-    out + "</tbody></table></div></div>"
 }
 
 /// Text turns to the colour of the ground where the cell is nearer to the ink.
-fn cell(text: &str, strength: f64) -> String {
+fn cell(text: &str, strength: f64) -> Markup {
     let percent = (8.0 + 84.0 * strength.clamp(0.0, 1.0)).round();
     let class = if percent > 46.0 { "cell strong" } else { "cell" };
-    format!(
-        "<td class=\"{class}\" style=\"background:color-mix(in srgb,var(--heat) {percent}%,var(--bg))\">{}</td>",
-        escape(text)
-    )
+    let style = format!("background:color-mix(in srgb,var(--heat) {percent}%,var(--bg))");
+    html! { td class=(class) style=(style) { (text) } }
 }

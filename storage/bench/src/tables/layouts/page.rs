@@ -4,6 +4,7 @@ use super::kept::Kept;
 use super::statements::{Statement, findings};
 use crate::tables::page::{Bars, Block, Page, Section};
 use crate::units::{bytes_text, digits3, spread, time_text};
+use maud::Markup;
 use tierlab_analysis::record::Interval;
 
 const HEADER: [&str; 14] = [
@@ -62,7 +63,7 @@ pub(super) fn page(kept: &Kept) -> Page<'_> {
         findings: findings(&kept.statements, kept.batch_rows),
         sections: vec![Section {
             title: "Every layout",
-            curves: String::new(),
+            curves: Markup::default(),
             blocks: tiers.into_iter().map(|tier| block(kept, tier)).collect(),
             note: NOTE,
         }],

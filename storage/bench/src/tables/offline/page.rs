@@ -4,6 +4,7 @@ use super::kept::Kept;
 use super::statements::Statement;
 use crate::tables::page::{Bars, Block, Page, Section};
 use crate::units::{bytes_text, digits3, spread, time_text};
+use maud::Markup;
 
 const HEADER: [&str; 13] = [
     "tier",
@@ -104,7 +105,7 @@ pub(super) fn page(kept: &Kept) -> Page<'_> {
         findings: findings(kept),
         sections: vec![Section {
             title: "Rows a second",
-            curves: String::new(),
+            curves: Markup::default(),
             blocks: vec![block],
             note: NOTE,
         }],

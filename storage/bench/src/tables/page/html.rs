@@ -1,76 +1,86 @@
 //! `report.html`. It says everything in tables without a script too.
 
-use super::{Bars, Block, Page};
-use crate::report::parts::{badges, facts, list, pre, section, under};
+use super::{Bars, Block, Page, Section};
+use crate::report::parts::{badges, facts, pre, section, under};
+use maud::{Markup, PreEscaped, html};
 use tierlab_report::document;
-use tierlab_report::parts::escape;
+use tierlab_report::parts::findings;
 
-const STYLE: &str = "<style>.levels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr));gap:6px 26px}.levels h4{margin:8px 0 4px;\
+const STYLE: PreEscaped<&str> = PreEscaped(
+    ".levels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr));gap:6px 26px}.levels h4{margin:8px 0 4px;\
      font-size:13.5px}.level{display:grid;grid-template-columns:8.5em 1fr 6em;gap:8px;align-items:center;font-size:13px;line-height:1.7}\
-     .level i{display:block;height:.8em;background:var(--heat);min-width:1px}.level b{font-weight:400;text-align:right;white-space:nowrap}</style>";
+     .level i{display:block;height:.8em;background:var(--heat);min-width:1px}.level b{font-weight:400;text-align:right;white-space:nowrap}",
+);
 
 impl Page<'_> {
     /// The page.
     pub(in crate::tables) fn html(&self) -> String {
         let ran = self.ran;
-        let mut body = format!("{STYLE}<h1>{}</h1>{}", escape(&ran.name), facts(&self.all_facts()));
-        body += &format!("<p>{}</p>", badges(ran.interrupted, &ran.tiers));
-        body += &section("What it says", &list(&self.findings));
-        for part in &self.sections {
-            let blocks: String = part.blocks.iter().map(block).collect();
-            let note = match part.note {
-                "" => String::new(),
-                note => format!("<p class=\"soft\">{}</p>", escape(note)),
-            };
-            body += &section(part.title, &format!("{}{blocks}{note}", part.curves));
-        }
-        body += &section("The plan", &pre(ran.plan.trim_end()));
-        document("tierlab-storage-bench", &escape(&ran.name), &body)
+        let body = html! {
+            style { (STYLE) }
+            h1 { (ran.name) }
+            (facts(&self.all_facts()))
+            p { (badges(ran.interrupted, &ran.tiers)) }
+            (section("What it says", &findings(&self.findings)))
+            @for part in &self.sections { (section(part.title, &blocks(part))) }
+            (section("The plan", &pre(ran.plan.trim_end())))
+        };
+        document("tierlab-storage-bench", &ran.name, &body)
     }
 }
 
-fn block(block: &Block) -> String {
-    let charts: String = block.bars.iter().map(chart).collect();
-    let charts = match charts.as_str() {
-        "" => String::new(),
-        charts => format!("<div class=\"levels\">{charts}</div>"),
+fn blocks(part: &Section) -> Markup {
+    html! {
+        (part.curves)
+        @for one in &part.blocks { (block(one)) }
+        @if !part.note.is_empty() { p.soft { (part.note) } }
+    }
+}
+
+fn block(block: &Block) -> Markup {
+    let body = html! {
+        @if !block.bars.is_empty() {
+            div.levels { @for bars in &block.bars { (chart(bars)) } }
+        }
+        (table(block))
     };
-    let body = charts + &table(block);
     match block.title.as_str() {
         "" => body,
         title => under(title, &body),
     }
 }
 
-fn table(block: &Block) -> String {
-    let class = |at: usize| if at < block.words { "" } else { " class=\"n\"" };
-    let cells = |tag: &str, cells: &mut dyn Iterator<Item = &str>| -> String {
-        let cell = |(at, cell)| format!("<{tag}{}>{}</{tag}>", class(at), escape(cell));
-        cells.enumerate().map(cell).collect()
-    };
-    let row = |row: &Vec<String>| format!("<tr>{}</tr>", cells("td", &mut row.iter().map(String::as_str)));
-    let rows: String = block.rows.iter().map(row).collect();
-    format!(
-        "<div class=\"scroll\"><table><thead><tr>{}</tr></thead><tbody>{rows}</tbody></table></div>\n",
-        cells("th", &mut block.header.iter().copied())
-    )
+fn table(block: &Block) -> Markup {
+    let class = |at: usize| (at >= block.words).then_some("n");
+    html! {
+        div.scroll {
+            table {
+                thead { tr { @for (at, name) in block.header.iter().enumerate() { th class=[class(at)] { (name) } } } }
+                tbody {
+                    @for row in &block.rows {
+                        tr { @for (at, cell) in row.iter().enumerate() { td class=[class(at)] { (cell) } } }
+                    }
+                }
+            }
+        }
+        "\n"
+    }
 }
 
 /// A value that is not there has no bar.
-fn chart(chart: &Bars) -> String {
+fn chart(chart: &Bars) -> Markup {
     let values = chart.bars.iter().filter_map(|(_, value)| *value);
     let most = values.fold(f64::MIN_POSITIVE, f64::max);
-    let bar = |(name, value): &(String, Option<f64>)| {
-        format!(
-            "<div class=\"level\"><span>{}</span><span><i style=\"width:{:.1}%\"></i></span><b>{}</b></div>",
-            escape(name),
-            value.unwrap_or(0.0) / most * 100.0,
-            value.map_or_else(|| "n/a".to_owned(), chart.text)
-        )
-    };
-    format!(
-        "<div><h4>{}</h4>{}</div>",
-        escape(&chart.title),
-        chart.bars.iter().map(bar).collect::<String>()
-    )
+    html! {
+        div {
+            h4 { (chart.title) }
+            @for (name, value) in &chart.bars {
+                div.level {
+                    span { (name) }
+                    span { i style=(format!("width:{:.1}%", value.unwrap_or(0.0) / most * 100.0)) {} }
+                    b { (value.map_or_else(|| "n/a".to_owned(), chart.text)) }
+                }
+            }
+        }
+    }
 }

@@ -6,6 +6,7 @@ mod markdown;
 mod text;
 
 use super::ran::Ran;
+use maud::Markup;
 
 /// All that is shown.
 pub(super) struct Page<'a> {
@@ -20,7 +21,7 @@ pub(super) struct Page<'a> {
 pub(super) struct Section {
     pub(super) title: &'static str,
     /// Curves, in HTML alone: every figure of theirs stands in a table too.
-    pub(super) curves: String,
+    pub(super) curves: Markup,
     pub(super) blocks: Vec<Block>,
     /// What the columns are.
     pub(super) note: &'static str,

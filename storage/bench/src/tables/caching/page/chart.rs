@@ -3,6 +3,7 @@
 use super::super::kept::Kept;
 use super::super::statements::Computed;
 use super::rows::title;
+use maud::Markup;
 use tierlab_analysis::record::Interval;
 use tierlab_report::parts::{Axis, Chart, Figure, Line, Unit};
 
@@ -17,7 +18,7 @@ const POLICIES: [(&str, Of); 3] = [
 const CAPTION: &str = "Memory is a share of the table's bytes, bookkeeping included. Whiskers are 95 % intervals over the rounds, each with a trace of its own.";
 
 /// A chart for each law and unit, with one legend.
-pub(super) fn figure(kept: &Kept) -> String {
+pub(super) fn figure(kept: &Kept) -> Markup {
     let mut titles: Vec<String> = kept.computed.iter().map(title).collect();
     titles.dedup();
     let charts = titles.into_iter().filter_map(|name| {

@@ -9,6 +9,7 @@ pub(super) use csv::csv;
 use super::kept::Kept;
 use super::statements::findings;
 use crate::tables::page::{Page, Section};
+use maud::Markup;
 use rows::{COMPUTED_NOTE, NOTE, computed, facts, measured};
 
 /// Curves, then what was measured, then what was computed.
@@ -26,13 +27,13 @@ pub(super) fn page(kept: &Kept) -> Page<'_> {
             },
             Section {
                 title: "Measured",
-                curves: String::new(),
+                curves: Markup::default(),
                 blocks: measured(kept),
                 note: NOTE,
             },
             Section {
                 title: "Computed",
-                curves: String::new(),
+                curves: Markup::default(),
                 blocks: computed(kept),
                 note: COMPUTED_NOTE,
             },
