@@ -1,15 +1,17 @@
 //! The client's half of an infer call: a request as a message, a message as a reply, and the frame around either.
 //!
 //! In: an [`InferRequest`], or a [`ModelInferResponse`]. Out: a message with raw contents, or an [`InferReply`] whose
-//! tensors share the message's memory. Sources: KServe's `grpc_predict_v2.proto`; gRPC's `PROTOCOL-HTTP2.md` for the frame.
+//! tensors share the message's memory where they came raw. Sources: KServe's `grpc_predict_v2.proto`; gRPC's
+//! `PROTOCOL-HTTP2.md` for the frame.
 
 use super::SERVICE;
-use super::infer::raw;
+use super::infer::{raw, typed};
 use super::messages::{
     InferParameter, InferRequestedOutputTensor, InferTensor, ModelInferRequest, ModelInferResponse, ParameterChoice,
     Parameters,
 };
 use crate::infer::{BadRequest, InferReply, InferRequest, Tensor};
+use crate::tensor::DataType;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
@@ -108,22 +110,32 @@ impl TryFrom<ModelInferResponse> for InferReply {
     type Error = BadRequest;
 
     /// # Errors
-    /// Outputs that are not raw, of an unknown type, or of another length than their shapes say, by name.
+    /// Outputs without data, of an unknown type, or of another length than their shapes say, by name.
     fn try_from(message: ModelInferResponse) -> Result<Self, BadRequest> {
         let (outputs, raw) = (message.outputs, message.raw_output_contents);
-        if outputs.len() != raw.len() {
+        // Either all are raw, or each holds its own elements.
+        if !raw.is_empty() && outputs.len() != raw.len() {
             return Err(BadRequest(format!(
                 "`raw_output_contents` has {} entries for {} outputs",
                 raw.len(),
                 outputs.len()
             )));
         }
-        let tensor = |(output, data): (InferTensor, Bytes)| {
+        let mut raw = raw.into_iter();
+        let tensor = |output: InferTensor| {
+            let refuse = |what: String| BadRequest(format!("output `{}`: {what}", output.name));
+            let dtype: DataType = output
+                .datatype
+                .parse()
+                .map_err(|error| refuse(format!("`datatype`: {error}")))?;
+            let data = match (raw.next(), &output.contents) {
+                (Some(raw), _) => raw,
+                (None, Some(contents)) => typed(dtype, contents).map_err(refuse)?,
+                (None, None) if output.shape.contains(&0) => Bytes::new(),
+                (None, None) => return Err(refuse("neither `contents` nor `raw_output_contents`".into())),
+            };
             let tensor = Tensor {
-                dtype: output
-                    .datatype
-                    .parse()
-                    .map_err(|error| BadRequest(format!("output `{}`: `datatype`: {error}", output.name)))?,
+                dtype,
                 name: output.name,
                 shape: output.shape,
                 data: data.into(),
@@ -134,7 +146,7 @@ impl TryFrom<ModelInferResponse> for InferReply {
             model_name: message.model_name,
             model_version: message.model_version,
             id: Some(message.id).filter(|id| !id.is_empty()),
-            outputs: outputs.into_iter().zip(raw).map(tensor).collect::<Result<_, _>>()?,
+            outputs: outputs.into_iter().map(tensor).collect::<Result<_, _>>()?,
         })
     }
 }
@@ -142,7 +154,6 @@ impl TryFrom<ModelInferResponse> for InferReply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::DataType;
     use proptest::prelude::*;
 
     fn tensor(name: &str, values: &[i64]) -> Tensor {
@@ -192,6 +203,36 @@ mod tests {
                 let _ = ModelInferResponse::decode(message).map(InferReply::try_from);
             }
         }
+    }
+
+    #[test]
+    fn a_reply_whose_outputs_hold_their_elements_is_read() {
+        use super::super::messages::InferTensorContents;
+        let output = |datatype: &str, contents| InferTensor {
+            name: "y".into(),
+            datatype: datatype.into(),
+            shape: vec![2],
+            parameters: Parameters::new(),
+            contents: Some(contents),
+        };
+        let read = |output| {
+            InferReply::try_from(ModelInferResponse {
+                outputs: vec![output],
+                ..ModelInferResponse::default()
+            })
+        };
+        let floats = InferTensorContents {
+            fp32_contents: vec![0.25, 0.5],
+            ..InferTensorContents::default()
+        };
+        let bytes: Vec<u8> = [0.25_f32, 0.5].iter().flat_map(|value| value.to_le_bytes()).collect();
+        let reply = read(output("FP32", floats.clone())).unwrap();
+        assert_eq!(*reply.outputs[0].data.whole(), bytes);
+        let refused = read(output("INT64", floats)).unwrap_err().to_string();
+        assert!(
+            refused.contains("`y`") && refused.contains("int64_contents"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -149,7 +149,7 @@ fn inputs(wire: Vec<InferTensor>, raw: Vec<Data>) -> Result<Vec<Tensor>, BadRequ
 }
 
 /// Typed elements as raw data. The protocol widens what is narrower than 32 bits; what does not fit is refused.
-fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, String> {
+pub(super) fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, String> {
     fn narrowed<W: Copy + std::fmt::Display, N: TryFrom<W>, const SIZE: usize>(
         dtype: DataType,
         wide: &[W],
