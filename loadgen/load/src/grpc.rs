@@ -233,6 +233,22 @@ impl GrpcReply {
 }
 
 #[cfg(test)]
+impl GrpcReply {
+    /// A reply of status 0.
+    pub(crate) fn whole(body: Bytes) -> Self {
+        let trailers = HeaderMap::from_iter([(
+            hyper::header::HeaderName::from_static("grpc-status"),
+            HeaderValue::from_static("0"),
+        )]);
+        Self {
+            status: StatusCode::OK,
+            headers: HeaderMap::new(),
+            body: Received::whole(body, Some(trailers)),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::endpoint::Access;

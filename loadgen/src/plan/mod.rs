@@ -185,6 +185,12 @@ impl Plan {
         }
     }
 
+    /// Whether any request goes over gRPC.
+    #[must_use]
+    pub fn speaks_grpc(&self) -> bool {
+        self.protocol == Protocol::Grpc || self.journeys.iter().any(JourneyPlan::speaks_grpc)
+    }
+
     /// The models that its mixes ask for beside its own.
     #[must_use]
     pub fn other_models(&self) -> BTreeSet<&str> {

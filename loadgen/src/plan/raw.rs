@@ -165,6 +165,9 @@ pub(super) struct RawStep {
     /// A model to ask; else `path` says what is asked.
     #[serde(default)]
     pub(super) model: Option<String>,
+    /// With `model`: "http" or "grpc", at `--grpc-url`; the plan's `protocol` when left out.
+    #[serde(default)]
+    pub(super) protocol: Option<tierlab_load::wire::Protocol>,
     /// With `model`: a value for each input, a number, a list or a text; `"{name}"` is a value that an earlier step took, or
     /// `{entity_id}`. Without `inputs` and `body` the model joins the row of `{entity_id}`.
     #[serde(default)]

@@ -491,6 +491,14 @@ fn journeys_know_which_values_are_there() {
     assert!(journey.takes_entity());
     assert_eq!((journey.steps[0].known, journey.steps[1].known), (1, 3));
     assert_eq!(journey.models().collect::<Vec<_>>(), ["m"]);
+    // Of a plan's protocol, and of a step's own.
+    let over_grpc = |plan: String| parse(&plan).unwrap().speaks_grpc();
+    let of_step = |protocol: &str| self::journey(&format!("{STEP}protocol = \"{protocol}\"\n"));
+    assert!(!over_grpc(self::journey(STEP)) && over_grpc(of_step("grpc")));
+    let all = parse(&format!("protocol = \"grpc\"\n{}", self::journey(STEP))).unwrap();
+    assert!(all.journeys[0].speaks_grpc());
+    let none = parse(&format!("protocol = \"grpc\"\n{}", of_step("http"))).unwrap();
+    assert!(!none.journeys[0].speaks_grpc());
     // Without inputs a model is asked for the rows of an entity.
     assert!(parse(&self::journey(STEP)).unwrap().journeys[0].takes_entity());
 }
@@ -540,7 +548,14 @@ fn nonsense_journeys_are_refused_by_key() {
             "letters, digits and `_`",
         ),
         (step("path = \"/x\"\nwhat = 1"), "what"),
-        (format!("protocol = \"grpc\"\n{}", journey(STEP)), "HTTP and not gRPC"),
+        (
+            step("path = \"/x\"\nprotocol = \"grpc\""),
+            "`journey[0].step[0].protocol`",
+        ),
+        (
+            step("model = \"m\"\nprotocol = \"grpc\"\nbody = '{\"inputs\":[],\"parameters\":{\"a\":1}}'"),
+            "`parameters`",
+        ),
         (format!("encoding = \"binary\"\n{}", journey(STEP)), "`encoding`"),
         (
             format!("{}{LOAD}[search]\nslo = \"p99 < 20 ms\"\n", journey(STEP)),

@@ -16,7 +16,7 @@ use crate::plan::{ClosedLoopPlan, Plan};
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Points, Position};
 use tierlab_analysis::curves::same_but_rate;
-use tierlab_analysis::record::{Factors, Purpose, Repeat};
+use tierlab_analysis::record::{Factors, Purpose, Repeat, SentRequests};
 use tierlab_load::by_goose::closed_loop;
 
 /// Behind all loads and mixes.
@@ -129,7 +129,7 @@ impl Runner<'_> {
             seed,
             host: None,
         };
-        let step = requests.closed_loop(closed.users, closed.think, &watch)?;
+        let (step, sent) = requests.closed_loop(closed.users, closed.think, &watch)?;
         let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());
         let around = Around::begin(&target.control, &[&plan.model]).await;
         let Some(ran) = Box::pin(closed_loop::run(step, &self.interrupt)).await? else {
@@ -142,6 +142,12 @@ impl Runner<'_> {
             self.still_there(position, attempt.index, &factors).await?;
             ledger.unanswered += usize::from(is_unread);
         }
+        // More were made than users came to ask for.
+        let asked = ran.finished.samples.len() as u64;
+        let sent = SentRequests {
+            distinct: sent.distinct.min(asked),
+            ..sent
+        };
         let label = Label {
             index: attempt.index,
             seed,
@@ -149,6 +155,7 @@ impl Runner<'_> {
         };
         let repeat = Repeat {
             attempt: attempt.attempt,
+            sent: Some(sent),
             closed_loop: Some(ran.figures),
             goose: goose_figures(ran.goose_us, Some(ran.goose_counted)),
             ..recorder::record(label, &ran.finished, &ran.schedule, server)

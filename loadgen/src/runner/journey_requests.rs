@@ -2,6 +2,7 @@
 //!
 //! In: a journey of a plan, and a target. Out: what `tierlab-load` runs. Sends nothing but questions for metadata, before a step.
 
+use super::send::grpc_connections;
 use super::target::{Content as Asked, Target};
 use crate::error::RunError;
 use crate::plan::{Ask, Content, JourneyPlan, Plan, StepPlan};
@@ -10,12 +11,14 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_load::by_goose::journey::template::{Place, Template};
-use tierlab_load::by_goose::journey::{Check, Journey, JourneyStep, inputs};
+use tierlab_load::by_goose::journey::{Check, GrpcCall, Journey, JourneyStep, StepCarrier, inputs};
 use tierlab_load::endpoint::Endpoint;
+use tierlab_load::grpc::Connections;
 use tierlab_load::keys::{KeyDistribution, Population};
 use tierlab_load::live::Watch;
 use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::schedule::Schedule;
+use tierlab_load::wire::Protocol;
 use tierlab_protocol::metadata::{ENTITY_ID, ModelMetadata};
 
 /// A journey ready for one target.
@@ -48,9 +51,20 @@ impl Prepared {
         let refuse = |step: &StepPlan, what: String| {
             RunError::from(plan.refuse(format!("`journey` {}, step `{}`: {what}", journey.name, step.name)))
         };
+        let connections = match journey.speaks_grpc() {
+            true => Some(grpc_connections(plan, &target.control)?),
+            false => None,
+        };
+        let around = Around {
+            plan,
+            target,
+            journey,
+            known: &known,
+            connections: connections.as_ref(),
+        };
         let mut steps = Vec::new();
         for step in &journey.steps {
-            let made = made(plan, target, journey, step, &known).map_err(|what| refuse(step, what))?;
+            let made = made(&around, step).map_err(|what| refuse(step, what))?;
             steps.push(made);
         }
         let mut models: Vec<String> = known.keys().map(|model| (*model).to_owned()).collect();
@@ -95,14 +109,19 @@ fn with(mut every: HeaderMap, own: &HeaderMap) -> HeaderMap {
     every
 }
 
-fn made(
-    plan: &Plan,
-    target: &Target,
-    journey: &JourneyPlan,
-    step: &StepPlan,
-    known: &BTreeMap<&str, ModelMetadata>,
-) -> Result<JourneyStep, String> {
-    let names = &journey.values[..step.known];
+/// What a step is made with.
+struct Around<'a> {
+    plan: &'a Plan,
+    target: &'a Target,
+    journey: &'a JourneyPlan,
+    /// What its models declare.
+    known: &'a BTreeMap<&'a str, ModelMetadata>,
+    /// Those of a journey that speaks gRPC.
+    connections: Option<&'a Arc<Connections>>,
+}
+
+fn made(around: &Around<'_>, step: &StepPlan) -> Result<JourneyStep, String> {
+    let Around { plan, target, .. } = *around;
     match &step.ask {
         Ask::Http {
             method,
@@ -113,47 +132,78 @@ fn made(
             ..
         } => Ok(JourneyStep {
             name: step.name.clone(),
-            method: method.clone(),
-            path: path.clone(),
-            headers: with(target.control.request_headers(), headers),
+            carrier: StepCarrier::Http {
+                method: method.clone(),
+                path: path.clone(),
+                headers: with(target.control.request_headers(), headers),
+            },
             body: body.clone(),
             check: Check::Status(*status),
             limit: Limit::of_replies(plan.reply_limit_bytes, &Expected::default()),
             take: step.take.clone(),
         }),
-        Ask::Model { model, content } => {
-            let Some(metadata) = known.get(model.as_str()) else {
+        Ask::Model {
+            model,
+            protocol,
+            content,
+        } => {
+            let Some(metadata) = around.known.get(model.as_str()) else {
                 unreachable!("every model of the journey was asked for");
             };
-            let path = Template::parse(&target.control.infer_path(model), Place::Path, &[])?;
-            let (body, rows) = match content {
-                Content::Body(body) => (body.clone(), None),
-                Content::Inputs(given) => (inputs::body(given, &metadata.inputs, names)?, None),
-                Content::Entity if metadata.joined.is_none() => {
-                    let wanted: Vec<&str> = metadata.inputs.iter().map(|spec| spec.name.as_str()).collect();
-                    return Err(format!(
-                        "`{model}` joins no rows, so that an entity alone is no request; give `inputs` ({}) or a `body`",
-                        wanted.join(", ")
-                    ));
-                }
-                Content::Entity => {
-                    let entity = BTreeMap::from([(ENTITY_ID.to_owned(), format!("{{{ENTITY_ID}}}").into())]);
-                    (inputs::body(&entity, &metadata.inputs, names)?, Some(1))
-                }
-            };
+            let names = &around.journey.values[..step.known];
+            let (body, rows) = body(content, metadata, model, names)?;
             let expected = Expected::new(model, &metadata.outputs, rows);
-            let mut headers = target.control.request_headers();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             Ok(JourneyStep {
                 name: step.name.clone(),
-                method: Method::POST,
-                path,
-                headers,
+                carrier: carrier(around, model, *protocol)?,
                 body: Some(body),
                 limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
                 check: Check::Model(Arc::new(expected)),
                 take: step.take.clone(),
             })
+        }
+    }
+}
+
+/// What carries the requests of a step that asks a model.
+fn carrier(around: &Around<'_>, model: &str, protocol: Protocol) -> Result<StepCarrier, String> {
+    let control = &around.target.control;
+    if let (Protocol::Grpc, Some(connections)) = (protocol, around.connections) {
+        return Ok(StepCarrier::Grpc(GrpcCall {
+            connections: Arc::clone(connections),
+            model: model.to_owned(),
+            version: control.model_version().map(str::to_owned),
+        }));
+    }
+    let mut headers = control.request_headers();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(StepCarrier::Http {
+        method: Method::POST,
+        path: Template::parse(&control.infer_path(model), Place::Path, &[])?,
+        headers,
+    })
+}
+
+/// The body that asks a model, and the rows that its reply then has where that is known.
+fn body(
+    content: &Content,
+    metadata: &ModelMetadata,
+    model: &str,
+    names: &[String],
+) -> Result<(Template, Option<u32>), String> {
+    match content {
+        Content::Body(body) => Ok((body.clone(), None)),
+        Content::Inputs(given) => Ok((inputs::body(given, &metadata.inputs, names)?, None)),
+        Content::Entity if metadata.joined.is_none() => {
+            let wanted: Vec<&str> = metadata.inputs.iter().map(|spec| spec.name.as_str()).collect();
+            Err(format!(
+                "`{model}` joins no rows, so that an entity alone is no request; give `inputs` ({}) or a `body`",
+                wanted.join(", ")
+            ))
+        }
+        Content::Entity => {
+            let entity = BTreeMap::from([(ENTITY_ID.to_owned(), format!("{{{ENTITY_ID}}}").into())]);
+            Ok((inputs::body(&entity, &metadata.inputs, names)?, Some(1)))
         }
     }
 }

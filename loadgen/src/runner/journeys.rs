@@ -20,7 +20,7 @@ use crate::store::journal::{FinishedStep, Position};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tierlab_analysis::record::{Factors, Failure, Purpose, Repeat, Sample, ServerDelta};
+use tierlab_analysis::record::{Factors, Failure, JourneyFigures, Purpose, Repeat, Sample, ServerDelta};
 use tierlab_load::by_goose::journey::{self, StepSample, Travelled};
 use tierlab_load::driver::Finished;
 use tierlab_load::live::Watch;
@@ -75,7 +75,11 @@ impl Runner<'_> {
         if plan.journeys.is_empty() {
             return Ok(());
         }
-        self.refuse_several("journey", "journeys are begun by one process")?;
+        self.refuse_several(
+            "journey",
+            "journeys are begun by one process: what load processes hand over are single requests, of which nobody knows any more \
+             which of them made a journey",
+        )?;
         for target in &self.targets {
             for journey in &plan.journeys {
                 let prepared = Prepared::of(plan, target, journey).await?;
@@ -262,10 +266,15 @@ impl Measured<'_> {
         }
         let goose_us = journeys()
             .filter(|whole| whole.sample.is_ok())
-            .map(|whole| whole.goose_us);
+            .filter_map(|whole| whole.goose_us);
+        let all = &self.travelled;
         Repeat {
             errors,
             examples,
+            journeys: Some(JourneyFigures {
+                completed: all.journeys.iter().filter(|whole| whole.sample.is_ok()).count() as u64,
+                requests: all.steps.iter().map(Vec::len).sum::<usize>() as u64,
+            }),
             goose: goose_figures(goose_us.collect(), None),
             ..repeat
         }

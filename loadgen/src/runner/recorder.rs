@@ -84,6 +84,7 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         mix_share: None,
         sent: None,
         closed_loop: None,
+        journeys: None,
         goose: None,
         hdr_file: label.hdr_file,
         histograms: histograms(&window, schedule),

@@ -184,11 +184,16 @@ impl Requests<'_> {
         })
     }
 
-    /// The same requests sent by users who wait for their replies.
+    /// The same requests sent by users who wait for their replies, and what they are.
     ///
     /// # Errors
     /// Tensors that cannot be made.
-    pub(super) fn closed_loop(&self, users: u32, think: Think, watch: &Watch) -> Result<ClosedLoop, RunError> {
+    pub(super) fn closed_loop(
+        &self,
+        users: u32,
+        think: Think,
+        watch: &Watch,
+    ) -> Result<(ClosedLoop, SentRequests), RunError> {
         let Self {
             plan,
             target,
@@ -199,9 +204,10 @@ impl Requests<'_> {
         } = *self;
         let expected = target.expected(model, load.batch_size);
         let bodies = (CLOSED_LOOP_ENTITIES / load.batch_size as usize).clamp(64, CLOSED_LOOP_BODIES);
-        Ok(ClosedLoop {
+        let prepared = self.prepare(bodies)?;
+        let step = ClosedLoop {
             route: route(plan, target, model)?,
-            bodies: Arc::new(self.versioned(self.prepare(bodies)?.bodies)),
+            bodies: Arc::new(self.versioned(prepared.bodies)),
             limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
             expected: Arc::new(expected),
             users: users as usize,
@@ -211,7 +217,8 @@ impl Requests<'_> {
             window: plan.window,
             timeout: plan.timeout,
             watch: watch.clone(),
-        })
+        };
+        Ok((step, prepared.sent))
     }
 
     /// Over gRPC the version of the model stands in the message.
@@ -450,16 +457,24 @@ pub(super) fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, 
 }
 
 fn route_to(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunError> {
-    match (plan.protocol, server.grpc()) {
-        (Protocol::Http, _) => Ok(Route::Http(server.route(model)?)),
-        (Protocol::Grpc, Some(endpoint)) => {
-            let connections = Connections::new(Arc::clone(endpoint), plan.max_in_flight).map_err(RunError::Usage)?;
-            Ok(Route::Grpc(Arc::new(connections)))
-        }
-        (Protocol::Grpc, None) => Err(RunError::Usage(format!(
+    match plan.protocol {
+        Protocol::Http => Ok(Route::Http(server.route(model)?)),
+        Protocol::Grpc => Ok(Route::Grpc(grpc_connections(plan, server)?)),
+    }
+}
+
+/// Connections to a server that speaks gRPC, as many as the plan's users need.
+///
+/// # Errors
+/// A server whose gRPC address is not known, or is none.
+pub(super) fn grpc_connections(plan: &Plan, server: &Control) -> Result<Arc<Connections>, RunError> {
+    let Some(endpoint) = server.grpc() else {
+        return Err(RunError::Usage(format!(
             "{}: `protocol` = \"grpc\": say where the server speaks it, by --grpc-url http://HOST:PORT or `target.grpc_url` \
              (tierlab-server says `grpc_listen` when it is started with --grpc-listen)",
             plan.file.display()
-        ))),
-    }
+        )));
+    };
+    let connections = Connections::new(Arc::clone(endpoint), plan.max_in_flight).map_err(RunError::Usage)?;
+    Ok(Arc::new(connections))
 }

@@ -3,10 +3,14 @@
 use crate::program::{NullEndpoint, Workdir, interrupt, run, run_until};
 use axum::Router;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
+use bytes::Bytes;
 use hdrhistogram::Histogram;
+use http_body_util::{BodyExt as _, Full};
+use prost::Message as _;
 use serde_json::{Value, json};
 use std::fs;
 use std::sync::Arc;
@@ -14,6 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::{Driven, Histograms, Point, Run};
 use tierlab_loadgen::store::folder;
+use tierlab_protocol::grpc::client::{framed, infer_path, unframed};
+use tierlab_protocol::grpc::messages::{ModelInferRequest, ModelInferResponse};
+use tierlab_protocol::infer::{InferReply, InferRequest};
 
 const HEAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nwarmup_s = 0.2\ndrain_s = 2.0\nmax_in_flight = 64\n\
     limits = { foreign_cpu_share = 1.0, steal_share = 1.0 }\n";
@@ -39,9 +46,40 @@ struct Script {
 struct Server {
     script: Script,
     started: Instant,
+    /// Rows inferred, and requests of its tier, which makes two for each infer request.
+    counted: [AtomicU64; 2],
+    over_grpc: AtomicU64,
 }
 
 async fn infer(State(server): State<Arc<Server>>, Path(model): Path<String>, body: String) -> impl IntoResponse {
+    answer(&server, &model, &body).await
+}
+
+/// The same over gRPC, on the same port.
+async fn infer_over_grpc(State(server): State<Arc<Server>>, body: Bytes) -> impl IntoResponse {
+    let message = ModelInferRequest::decode(unframed(&body).unwrap()).unwrap();
+    server.over_grpc.fetch_add(1, Ordering::Relaxed);
+    let model = message.model_name.clone();
+    let request = InferRequest {
+        binary_output: false,
+        ..InferRequest::try_from(message).unwrap()
+    };
+    let asked = String::from_utf8(request.encode_json()).unwrap();
+    let (status, reply) = answer(&server, &model, &asked).await;
+    let (code, reply) = match status {
+        StatusCode::OK => {
+            let reply = InferReply::decode(&Bytes::from(reply), None).unwrap();
+            ("0", framed(&ModelInferResponse::from(reply)))
+        }
+        StatusCode::SERVICE_UNAVAILABLE => ("14", Bytes::new()),
+        _ => ("3", Bytes::new()),
+    };
+    let trailers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static(code))]);
+    let body = Full::new(reply).with_trailers(std::future::ready(Some(Ok(trailers))));
+    ([(CONTENT_TYPE, "application/grpc")], axum::body::Body::new(body))
+}
+
+async fn answer(server: &Server, model: &str, body: &str) -> (StatusCode, String) {
     let into = Duration::from_nanos((server.started.elapsed().as_nanos() % PERIOD.as_nanos()) as u64);
     let stalled = if server.script.stalls {
         STALL.saturating_sub(into)
@@ -49,14 +87,16 @@ async fn infer(State(server): State<Arc<Server>>, Path(model): Path<String>, bod
         Duration::ZERO
     };
     tokio::time::sleep(stalled + SERVICE).await;
-    let request: Value = serde_json::from_str(&body).unwrap();
+    let request: Value = serde_json::from_str(body).unwrap();
     let input = &request["inputs"][0];
     let rows = input["shape"][0].as_i64().unwrap();
+    server.counted[0].fetch_add(rows as u64, Ordering::Relaxed);
+    server.counted[1].fetch_add(2, Ordering::Relaxed);
     let reply = |output: Value| {
         let text = json!({"model_name": model, "model_version": "1", "outputs": [output]}).to_string();
         (StatusCode::OK, text)
     };
-    match model.as_str() {
+    match model {
         "embed" if input["data"] == json!(["about u 7/8"]) && server.script.lacks_vector => {
             reply(json!({"name": "vector", "datatype": "FP32", "shape": [1, 2], "data": []}))
         }
@@ -94,6 +134,18 @@ async fn model(Path(model): Path<String>) -> impl IntoResponse {
     json!({"name": model, "versions": ["1"], "platform": "scripted", "inputs": inputs, "outputs": outputs}).to_string()
 }
 
+async fn metrics(State(server): State<Arc<Server>>) -> String {
+    let [inferences, asked] = [0, 1].map(|index| server.counted[index].load(Ordering::Relaxed));
+    // Whichever models are asked about, their sum is what was inferred.
+    format!(
+        "tierlab_build_info{{feature_tier=\"null\"}} 1\n\
+         tierlab_inferences_total{{model=\"m\"}} {inferences}\ntierlab_inferences_total{{model=\"rank\"}} {inferences}\n\
+         tierlab_tier_requests_total{{role=\"feature\",tier=\"null\"}} {asked}\n\
+         over_grpc {}\n",
+        server.over_grpc.load(Ordering::Relaxed)
+    )
+}
+
 /// Serves until the runtime is dropped; its address.
 async fn serve(script: Script) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -101,16 +153,16 @@ async fn serve(script: Script) -> String {
     let server = Server {
         script,
         started: Instant::now(),
+        counted: Default::default(),
+        over_grpc: AtomicU64::new(0),
     };
     let user = |Path(user): Path<String>| async move { json!({"name": format!("u {user}")}).to_string() };
     let app = Router::new()
         .route("/v2/models/{model}", get(model))
         .route("/v2/models/{model}/infer", post(infer))
+        .route(&infer_path(), post(infer_over_grpc))
         .route("/users/{user}", get(user))
-        .route(
-            "/metrics",
-            get(|| async { "tierlab_build_info{feature_tier=\"null\"} 1\n" }),
-        )
+        .route("/metrics", get(metrics))
         .with_state(Arc::new(server));
     tokio::spawn(async move { axum::serve(listener, app).await });
     format!("http://{address}")
@@ -314,6 +366,126 @@ fn a_journey_hands_values_on_and_its_steps_sum_to_it() {
     assert!(
         stdout.contains("recommend at 100/s, whole") && stdout.contains("goose carries it"),
         "{stdout}"
+    );
+}
+
+/// The counter of calls over gRPC, as the server's metrics tell it.
+fn over_grpc(runtime: &tokio::runtime::Runtime, url: &str) -> u64 {
+    let asked = async { reqwest::get(format!("{url}/metrics")).await.unwrap().text().await };
+    let text = runtime.block_on(asked).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("over_grpc "));
+    line.unwrap().parse().unwrap()
+}
+
+#[test]
+fn steps_over_grpc_take_and_hand_on_the_same_values() {
+    let over_grpc_alone = format!("protocol = \"grpc\"\n{HEAD}{JOURNEY}");
+    let model = "model = \"rank\"\n";
+    let one_step = format!("{HEAD}{JOURNEY}").replace(model, &format!("{model}protocol = \"grpc\"\n"));
+    // Of a hundred journeys in each of two repeats, their warm-up and the try before.
+    for (plan, steps) in [(over_grpc_alone, 2), (one_step, 1)] {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let url = runtime.block_on(serve(Script::default()));
+        let place = Workdir::new(&plan);
+        let mut sweep = place.sweep(&url);
+        sweep.args(["--grpc-url", &url]);
+        let ended = run(sweep);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let run = folder::load(&place.path("results/r")).unwrap();
+        assert_eq!(run.points.len(), 4);
+        let mut requests = 0;
+        for repeat in run.points.iter().flat_map(|point| &point.repeats) {
+            assert_eq!((repeat.scheduled, repeat.completed), (100, 100), "{:?}", repeat.errors);
+            // goose cannot say how long what it did not send took.
+            assert!(repeat.goose.is_none());
+            requests += repeat.journeys.map_or(0, |journeys| journeys.requests);
+        }
+        let calls = over_grpc(&runtime, &url);
+        assert!(
+            calls >= steps * requests / 3 && calls <= steps * (requests / 3 + 8),
+            "{calls} calls of {requests} requests"
+        );
+        assert!(!ended.stdout.contains("goose carries it"), "{}", ended.stdout);
+    }
+}
+
+#[test]
+fn a_step_over_grpc_that_fails_is_named_by_its_status() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(serve(Script {
+        fails_every: 4,
+        ..Script::default()
+    }));
+    let plan = format!("protocol = \"grpc\"\n{HEAD}{JOURNEY}").replace("repeats = 2", "repeats = 1");
+    let place = Workdir::new(&plan);
+    // Where it is not said where the server speaks it.
+    let ended = run(place.sweep(&url));
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--grpc-url"), "{}", ended.stderr);
+    let mut sweep = place.sweep(&url);
+    sweep.args(["--grpc-url", &url]);
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let run = folder::load(&place.path("results/r")).unwrap();
+    let errors = &run.points[0].repeats[0].errors;
+    let [(reason, failed)] = &errors.iter().collect::<Vec<_>>()[..] else {
+        panic!("{errors:?}")
+    };
+    assert!(
+        reason.contains("UNAVAILABLE") && reason.ends_with(" at rank") && (20..=30).contains(*failed),
+        "{errors:?}"
+    );
+}
+
+/// An instance of $3.6 an hour, and storage that takes $1 for 1,000 requests.
+const PRICES: &str = "[instances.box]\nusd_per_hour = 3.6\nprovider = \"p\"\nregion = \"r\"\nas_of = \"2026-01\"\n\
+    checked = true\nsource = \"https://example.org\"\n[storage.blobs]\nusd_per_1000_get_requests = 1.0\nprovider = \"p\"\n\
+    region = \"r\"\nas_of = \"2026-01\"\nchecked = true\nsource = \"https://example.org\"\n[tiers]\nnull = \"blobs\"\n";
+
+#[test]
+fn closed_loops_and_journeys_have_a_price_by_the_rules_of_the_open_loop() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(serve(Script::default()));
+    let priced = "prices = \"prices.toml\"\ninstance = \"box\"\n";
+    let journey = JOURNEY.replace("repeats = 2\nstep_s = 1.0\n", "");
+    let place = Workdir::new(&format!("{priced}{}{journey}", closed("2", "batch_sizes = [4]")));
+    fs::write(place.path("prices.toml"), PRICES).unwrap();
+    let ended = run(place.sweep(&url));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let run = folder::load(&place.path("results/r")).unwrap();
+    let [closed, open, whole, steps @ ..] = &run.points[..] else {
+        panic!("{} points", run.points.len())
+    };
+    let paid = |point: &Point| point.summary.as_ref().unwrap().usd_per_10k.unwrap();
+    let hour = |point: &Point, inferences: f64| {
+        let each = |rps: f64| 10.0 / rps / inferences;
+        let rates = point.repeats.iter().map(|repeat| match repeat.closed_loop {
+            Some(_) => repeat.achieved_rps,
+            None => repeat.achieved_rps * repeat.window_s / repeat.scheduled as f64 * point.factors.offered_rps,
+        });
+        rates.map(each).sum::<f64>() / point.repeats.len() as f64
+    };
+    // Two storage requests for four rows; and for two infer requests four of them. What a window's edges cut is not counted anew.
+    for (point, inferences, storage) in [(closed, 4.0, 5.0), (open, 4.0, 5.0), (whole, 1.0, 40.0)] {
+        let usd = paid(point);
+        let expected = hour(point, inferences) + storage;
+        assert!(
+            (usd.value / expected - 1.0).abs() < 1e-6 && usd.lo <= usd.value && usd.value <= usd.hi,
+            "{usd:?} is not {expected}: {}",
+            point.factors.driven.as_ref().unwrap()
+        );
+    }
+    // The steps of a journey share the hour.
+    assert!(
+        steps
+            .iter()
+            .all(|step| step.summary.as_ref().unwrap().usd_per_10k.is_none())
+    );
+    assert!(
+        ended.stdout.contains("$/10k is what 10,000 whole journeys cost")
+            && ended.stdout.contains("at the throughput that these users had"),
+        "{}",
+        ended.stdout
     );
 }
 

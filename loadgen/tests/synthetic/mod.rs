@@ -323,6 +323,7 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
         mix_share: None,
         sent: None,
         closed_loop: None,
+        journeys: None,
         goose: None,
         hdr_file: hdr_file(factors, index),
         histograms: histograms(&samples),

@@ -57,6 +57,16 @@ pub(crate) fn origin(endpoint: &Endpoint) -> Result<Url, DriverError> {
         .map_err(|error| DriverError::Client(format!("{url}: {error}")))
 }
 
+/// Where the server is, for goose, which wants an address also where its client sends nothing.
+///
+/// # Errors
+/// What is no URL.
+pub(crate) fn address(endpoint: &Endpoint) -> Result<Url, DriverError> {
+    let url = endpoint.address().url();
+    url.parse()
+        .map_err(|error| DriverError::Client(format!("{url}: {error}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

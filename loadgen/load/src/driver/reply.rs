@@ -12,14 +12,16 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    fn judge(&self, expected: &Expected) -> CheckedReply {
+    /// Whether it is one of the model's.
+    pub(crate) fn judge(&self, expected: &Expected) -> CheckedReply {
         match self {
             Self::Http(reply) => reply.judge(expected),
             Self::Grpc(reply) => reply.judge(expected),
         }
     }
 
-    fn len(&self) -> usize {
+    /// How long its body is.
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::Http(reply) => reply.len(),
             Self::Grpc(reply) => reply.len(),

@@ -326,6 +326,7 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
         mix_share: None,
         sent: None,
         closed_loop: None,
+        journeys: None,
         goose: None,
         hdr_file: String::new(),
         histograms: Histograms {

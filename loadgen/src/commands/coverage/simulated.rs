@@ -42,6 +42,7 @@ pub(super) fn repeat(index: usize, latencies_us: &[f64], rps: f64) -> Repeat {
         mix_share: None,
         sent: None,
         closed_loop: None,
+        journeys: None,
         goose: None,
         hdr_file: String::new(),
         histograms: Histograms {

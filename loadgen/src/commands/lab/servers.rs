@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
-use tierlab_load::wire::Protocol;
 use tierlab_protocol::metrics;
 
 /// Everything that runs.
@@ -82,7 +81,7 @@ impl Servers {
         let mut command = Command::new(&context.programs.server);
         command.arg("--config").arg(&lab.server_config);
         command.args(["--tier", &tier.name, "--listen", "127.0.0.1:0", "--exit-with-parent"]);
-        if plan.protocol == Protocol::Grpc {
+        if plan.speaks_grpc() {
             command.args(["--grpc-listen", "127.0.0.1:0"]);
         }
         command.arg("--set").arg(format!("models=[\"{}\"]", plan.model));

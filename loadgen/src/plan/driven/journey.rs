@@ -1,10 +1,11 @@
 //! `[[journey]]`: requests in a row, begun at given rates, with values handed from replies to later requests. In: TOML. Out: validated
 //! journeys, their templates parsed. Knows nothing of what a model declares.
 
+use super::path::{headers, method};
 use crate::plan::check::{MAX_RATE, MAX_REQUESTS_PER_STEP, within};
 use crate::plan::raw::{RawJourney, RawStep};
 use reqwest::Method;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::HeaderMap;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Driven, Mode};
@@ -12,6 +13,7 @@ use tierlab_formats::model::is_plain_name;
 use tierlab_load::by_goose::journey::Take;
 use tierlab_load::by_goose::journey::template::{Place, Template};
 use tierlab_load::load::Load;
+use tierlab_load::wire::Protocol;
 
 /// The most steps of a journey.
 const MAX_STEPS: usize = 32;
@@ -21,9 +23,6 @@ const MAX_VALUES: usize = 64;
 const MAX_NAME: usize = 40;
 /// The value that every journey has: an entity, drawn as `[keys]` says.
 const ENTITY: &str = "entity_id";
-/// Headers that carry credentials, which a result would keep.
-const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
-
 /// A journey.
 #[derive(Debug, Clone)]
 pub struct JourneyPlan {
@@ -53,10 +52,12 @@ pub struct StepPlan {
 /// What a step asks.
 #[derive(Debug, Clone)]
 pub enum Ask {
-    /// A model, by the Open Inference Protocol over HTTP.
+    /// A model, by the Open Inference Protocol.
     Model {
         /// Its name.
         model: String,
+        /// What the request goes over.
+        protocol: Protocol,
         /// What it is given.
         content: Content,
     },
@@ -128,6 +129,21 @@ impl JourneyPlan {
         })
     }
 
+    /// Whether any step goes over gRPC.
+    #[must_use]
+    pub fn speaks_grpc(&self) -> bool {
+        let is_grpc = |step: &StepPlan| {
+            matches!(
+                step.ask,
+                Ask::Model {
+                    protocol: Protocol::Grpc,
+                    ..
+                }
+            )
+        };
+        self.steps.iter().any(is_grpc)
+    }
+
     /// The models that it asks.
     pub fn models(&self) -> impl Iterator<Item = &str> {
         self.steps.iter().filter_map(|step| match &step.ask {
@@ -137,11 +153,12 @@ impl JourneyPlan {
     }
 }
 
-/// How long a measured step is.
+/// What a plan says of every journey: how long a measured step is, and what models are asked over.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::plan) struct Frame {
     pub(in crate::plan) warmup_s: f64,
     pub(in crate::plan) step_s: f64,
+    pub(in crate::plan) protocol: Protocol,
 }
 
 pub(in crate::plan) fn validate(raw: Vec<RawJourney>, frame: Frame) -> Result<Vec<JourneyPlan>, String> {
@@ -195,7 +212,7 @@ fn journey(raw: RawJourney, at: &str, frame: Frame) -> Result<JourneyPlan, Strin
         if steps.iter().any(|other| other.name == raw.name) {
             return Err(format!("`{at}.name` = `{}` stands twice", raw.name));
         }
-        steps.push(step(&raw, &at, &mut values)?);
+        steps.push(step(&raw, &at, &mut values, frame.protocol)?);
     }
     Ok(JourneyPlan {
         name: raw.name,
@@ -215,7 +232,7 @@ fn check_name(name: &str, key: &str) -> Result<(), String> {
     }
 }
 
-fn step(raw: &RawStep, at: &str, values: &mut Vec<String>) -> Result<StepPlan, String> {
+fn step(raw: &RawStep, at: &str, values: &mut Vec<String>, protocol: Protocol) -> Result<StepPlan, String> {
     let known = values.len();
     let take = take(&raw.take, at, values)?;
     let names = &values[..known];
@@ -227,13 +244,13 @@ fn step(raw: &RawStep, at: &str, values: &mut Vec<String>) -> Result<StepPlan, S
                 "`{at}.model` is missing: a step asks a `model`, or a `path` of the server"
             ));
         }
-        (Some(model), None) => of_model(raw, model, at, names)?,
+        (Some(model), None) => of_model(raw, model, at, names, raw.protocol.unwrap_or(protocol))?,
         (None, Some(path)) => of_path(raw, path, at, names)?,
     };
     Ok(StepPlan { name, ask, take, known })
 }
 
-fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String]) -> Result<Ask, String> {
+fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Protocol) -> Result<Ask, String> {
     if !is_plain_name(model) {
         return Err(format!("`{at}.model` = `{model}` is no plain name"));
     }
@@ -252,6 +269,12 @@ fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String]) -> Result<As
         (Some(_), Some(_)) => return Err(format!("`{at}.body`: a model is given `inputs` or a `body`, not both")),
         (None, None) => Content::Entity,
         (None, Some(body)) => {
+            if protocol == Protocol::Grpc && body.contains("\"parameters\"") {
+                return Err(format!(
+                    "`{at}.body`: over gRPC its `id`, `inputs` and `outputs` are sent as a message, and its `parameters` are not; leave \
+                     them out, or give the step `protocol = \"http\"`"
+                ));
+            }
             let body = Template::parse(body, Place::Body, names).map_err(|what| format!("`{at}.body`: {what}"))?;
             Content::Body(body)
         }
@@ -273,6 +296,7 @@ fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String]) -> Result<As
     };
     Ok(Ask::Model {
         model: model.to_owned(),
+        protocol,
         content,
     })
 }
@@ -280,6 +304,11 @@ fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String]) -> Result<As
 fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask, String> {
     if raw.inputs.is_some() {
         return Err(format!("`{at}.inputs` belongs to a step with `model`; give a `body`"));
+    }
+    if raw.protocol == Some(Protocol::Grpc) {
+        return Err(format!(
+            "`{at}.protocol` belongs to a step with `model`: a `path` is asked over HTTP, and gRPC has none"
+        ));
     }
     if !path.starts_with('/') || path.starts_with("//") || path.contains(|c: char| c.is_whitespace() || c == '#') {
         return Err(format!(
@@ -302,49 +331,6 @@ fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask,
         body,
         status: raw.status,
     })
-}
-
-fn method(given: Option<&str>, has_body: bool, at: &str) -> Result<Method, String> {
-    let method = match given {
-        None if has_body => Method::POST,
-        None | Some("GET") => Method::GET,
-        Some("POST") => Method::POST,
-        Some("PUT") => Method::PUT,
-        Some("PATCH") => Method::PATCH,
-        Some("DELETE") => Method::DELETE,
-        Some("HEAD") => Method::HEAD,
-        Some(other) => {
-            return Err(format!(
-                "`{at}.method` = `{other}` is none of GET, POST, PUT, PATCH, DELETE and HEAD"
-            ));
-        }
-    };
-    if has_body && matches!(method, Method::GET | Method::HEAD) {
-        return Err(format!("`{at}.body` does not belong to a {method}"));
-    }
-    Ok(method)
-}
-
-fn headers(given: &BTreeMap<String, String>, has_body: bool, at: &str) -> Result<HeaderMap, String> {
-    let mut headers = HeaderMap::new();
-    if has_body {
-        headers.insert(
-            reqwest::header::CONTENT_TYPE,
-            HeaderValue::from_static("application/json"),
-        );
-    }
-    for (name, value) in given {
-        let key = format!("{at}.headers.{name}");
-        let name: HeaderName = name.parse().map_err(|_| format!("`{key}` is no name of a header"))?;
-        if SECRET.contains(&name.as_str()) {
-            return Err(format!(
-                "`{key}`: results keep the plan, so that journeys carry no credentials"
-            ));
-        }
-        let value = HeaderValue::from_str(value).map_err(|_| format!("`{key}` is no value of a header"))?;
-        headers.insert(name, value);
-    }
-    Ok(headers)
 }
 
 /// What a step hands on, its names added to those known.

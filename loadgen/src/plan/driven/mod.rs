@@ -3,13 +3,14 @@
 
 mod closed_loop;
 mod journey;
+mod path;
 
 pub use closed_loop::ClosedLoopPlan;
 pub use journey::{Ask, Content, JourneyPlan, StepPlan};
 
 use super::raw;
 use journey::Frame;
-use tierlab_load::wire::{Encoding, Protocol};
+use tierlab_load::wire::Encoding;
 
 /// What a plan has of both.
 #[derive(Debug, Default)]
@@ -24,6 +25,7 @@ pub(super) fn validate(plan: &mut raw::RawPlan) -> Result<DrivenPlan, String> {
     let frame = Frame {
         warmup_s: plan.warmup_s,
         step_s: plan.step_s,
+        protocol: plan.protocol,
     };
     Ok(DrivenPlan {
         closed_loops: closed_loop::validate(&plan.load)?,
@@ -71,16 +73,10 @@ fn check(plan: &raw::RawPlan) -> Result<(), String> {
             ));
         }
     }
-    if !plan.journey.is_empty() && plan.protocol == Protocol::Grpc {
-        return Err(
-            "`journey`: a `[[journey]]` hands values on as JSON, over HTTP and not gRPC; leave out `protocol = \"grpc\"`, or measure its \
-             requests one by one by `rates` or `mode = \"concurrency\"`"
-                .into(),
-        );
-    }
     if !plan.journey.is_empty() && plan.encoding == Some(Encoding::Binary) {
         return Err(
-            "`encoding` = \"binary\" does not belong to a plan with `[[journey]]`, whose values are handed on as JSON; leave it out"
+            "`encoding` = \"binary\" does not belong to a plan with `[[journey]]`, whose values are handed on as JSON; leave it out, or \
+             send tensors as binary by `protocol = \"grpc\"`"
                 .into(),
         );
     }

@@ -2,7 +2,7 @@
 //! gRPC, which goose's client does not speak. In: a route, bodies. Out: replies, read to their last byte. Knows no clock.
 
 use crate::by_goose::attack::{Read, method, send};
-use crate::by_goose::client::{client, origin};
+use crate::by_goose::client::{address, client, origin};
 use crate::driver::{DriverError, HttpRoute, Reply, Route};
 use crate::grpc::Connections;
 use crate::payload::Body;
@@ -62,11 +62,7 @@ impl Carrier {
     pub(super) fn origin(&self) -> Result<Url, DriverError> {
         match self {
             Self::Http(http) => Ok(http.origin.clone()),
-            Self::Grpc(connections, _) => {
-                let url = connections.endpoint().address().url();
-                url.parse()
-                    .map_err(|error| DriverError::Client(format!("{url}: {error}")))
-            }
+            Self::Grpc(connections, _) => address(connections.endpoint()),
         }
     }
 

@@ -1,13 +1,16 @@
 //! Journeys: several requests in a row, each made of what the ones before it brought, begun at due times (open loop).
 //!
 //! In: a schedule, steps and an address. Out: a sample for each journey and each of its steps. goose carries it: a journey is a
-//! `Scenario`, a step one of its transactions, and goose's client sends. The times are read here: goose's
+//! `Scenario`, a step one of its transactions, and goose's client sends; a step over gRPC, which that client does not speak, is sent
+//! inside its transaction by the connections of [`crate::grpc`]. The times are read here: goose's
 //! scenario clock begins when a user is free, not when a journey is due, and its request clock stops at the headers.
 //! The first step counts from the due time, each later one from the end of the one before. Knows nothing of percentiles.
 //!
 //! - [`template`], [`inputs`], [`value`]: requests made of values, and values taken from replies
-//! - `step`: one request and what it comes to; `shape`: of a tensor; `shared`: what users share; `user`: a goose user, which takes tickets and walks the steps
+//! - `step`: one request and what it comes to; `grpc_call`: the same over gRPC; `shape`: of a tensor; `shared`: what users share;
+//!   `user`: a goose user, which takes tickets and walks the steps
 
+mod grpc_call;
 pub mod inputs;
 mod shape;
 mod shared;
@@ -16,8 +19,9 @@ pub mod template;
 mod user;
 pub mod value;
 
+pub use grpc_call::GrpcCall;
 pub use shared::{Journey, StepSample, Whole};
-pub use step::{Check, JourneyStep, Take};
+pub use step::{Check, JourneyStep, StepCarrier, Take};
 
 use crate::by_goose::attack::{Attack, attack, wait_for_all};
 use crate::driver::{DriverError, beside};
@@ -61,6 +65,10 @@ pub async fn run(step: Journey, interrupt: &Interrupt) -> Result<Option<Travelle
     let shared = Arc::new(Shared::new(step)?);
     // However this ends, pacer and users end with it.
     let _stop = Stop(&shared.tickets);
+    for call in shared.step.steps.iter().filter_map(JourneyStep::grpc) {
+        // Steps share them: all but the first find them made.
+        call.connections.warm().await;
+    }
     // Dropped, not awaited, once every user has delivered: goose looks for finished users twice a second only.
     let mut attack = Box::pin(scenario_of(&shared)?.execute());
     let users = shared.step.users;

@@ -2,7 +2,7 @@
 //! how a request is sent.
 
 use super::step::JourneyStep;
-use crate::by_goose::client::{client, origin};
+use crate::by_goose::client::{address, client, origin};
 use crate::driver::DriverError;
 use crate::endpoint::Endpoint;
 use crate::live::Watch;
@@ -55,14 +55,15 @@ pub struct Whole {
     pub sample: Sample,
     /// The step that failed it.
     pub failed_at: Option<usize>,
-    /// goose's own times of its requests, summed, in microseconds.
-    pub goose_us: u64,
+    /// goose's own times of its requests, summed, in microseconds; absent where goose did not send them all.
+    pub goose_us: Option<u64>,
 }
 
 /// What the users of a step share.
 pub(super) struct Shared {
     pub(super) step: Journey,
-    pub(super) client: Client,
+    /// goose's client for the server; absent where every step goes over gRPC.
+    pub(super) client: Option<Client>,
     /// What paths go onto, for that client.
     pub(super) origin: Url,
     pub(super) tickets: Arc<Tickets>,
@@ -86,9 +87,16 @@ pub(super) struct Done {
 impl Shared {
     pub(super) fn new(step: Journey) -> Result<Self, DriverError> {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4);
+        let by_goose = step.steps.iter().any(|step| step.grpc().is_none());
+        let client = by_goose.then(|| client(&step.endpoint, step.timeout)).transpose()?;
         Ok(Self {
-            client: client(&step.endpoint, step.timeout)?,
-            origin: origin(&step.endpoint)?,
+            // goose wants an address also where its client sends nothing.
+            origin: if by_goose {
+                origin(&step.endpoint)?
+            } else {
+                address(&step.endpoint)?
+            },
+            client,
             tickets: Arc::new(Tickets::new(Arc::clone(&step.schedule), step.users)),
             clock: OnceLock::new(),
             drain_end_us: step.schedule.window_end_us + micros(step.drain),

@@ -1,10 +1,12 @@
 //! One request of a journey. In: the values so far. Out: the request, and what its reply comes to: an outcome, and the values taken
 //! from it. Knows no clock and no user.
 
+use super::grpc_call::{self, GrpcCall};
 use super::template::Template;
 use super::value::Value;
-use crate::driver::HttpReply;
+use crate::driver::{HttpReply, Reply};
 use crate::reply::{CheckedReply, Expected, Limit};
+use bytes::Bytes;
 use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
 use serde_json::Value as Json;
@@ -16,13 +18,9 @@ use tierlab_analysis::record::{Failure, Outcome};
 pub struct JourneyStep {
     /// Its name.
     pub name: String,
-    /// How it is asked.
-    pub method: Method,
-    /// The path, behind the server's prefix, with its query.
-    pub path: Template,
-    /// Headers of every request.
-    pub headers: HeaderMap,
-    /// The body; absent where it has none.
+    /// How its requests reach the server.
+    pub carrier: StepCarrier,
+    /// The body, over gRPC as it would be over HTTP; absent where it has none.
     pub body: Option<Template>,
     /// What the reply must be.
     pub check: Check,
@@ -30,6 +28,30 @@ pub struct JourneyStep {
     pub limit: Limit,
     /// What is handed on.
     pub take: Vec<Take>,
+}
+
+/// What carries a step's requests.
+#[derive(Debug, Clone)]
+pub enum StepCarrier {
+    /// goose's own client.
+    Http {
+        /// How it is asked.
+        method: Method,
+        /// The path, behind the server's prefix, with its query.
+        path: Template,
+        /// Headers of every request.
+        headers: HeaderMap,
+    },
+    /// The load generator's connections, since goose's client does not speak gRPC.
+    Grpc(GrpcCall),
+}
+
+/// A step's request, made of the values so far.
+pub(super) enum StepRequest {
+    /// Its path, and its body.
+    Http(String, Option<String>),
+    /// A framed message.
+    Grpc(Bytes),
 }
 
 /// What a reply must be.
@@ -58,21 +80,32 @@ pub(super) struct Judged {
 }
 
 impl JourneyStep {
-    /// Its path, and its body.
+    /// Its request.
     ///
     /// # Errors
     /// Values that cannot stand where they are wanted.
-    pub(super) fn request(&self, values: &[Option<Value>]) -> Result<(String, Option<String>), String> {
-        let path = self.path.fill(values)?;
+    pub(super) fn request(&self, values: &[Option<Value>]) -> Result<StepRequest, String> {
         let body = self.body.as_ref().map(|body| body.fill(values)).transpose()?;
-        Ok((path, body))
+        match &self.carrier {
+            StepCarrier::Http { path, .. } => Ok(StepRequest::Http(path.fill(values)?, body)),
+            StepCarrier::Grpc(call) => call.message(body.unwrap_or_default()).map(StepRequest::Grpc),
+        }
+    }
+
+    /// The connections that it goes over; absent where goose's client carries it.
+    pub(super) const fn grpc(&self) -> Option<&GrpcCall> {
+        match &self.carrier {
+            StepCarrier::Http { .. } => None,
+            StepCarrier::Grpc(call) => Some(call),
+        }
     }
 
     /// Whether the reply is one, and what is taken from it.
-    pub(super) fn judge(&self, reply: &HttpReply) -> Judged {
-        let judged = match &self.check {
-            Check::Model(expected) => reply.judge(expected),
-            Check::Status(wanted) => by_status(reply, *wanted),
+    pub(super) fn judge(&self, reply: &Reply) -> Judged {
+        let judged = match (&self.check, reply) {
+            (Check::Model(expected), reply) => reply.judge(expected),
+            (Check::Status(wanted), Reply::Http(reply)) => by_status(reply, *wanted),
+            (Check::Status(_), Reply::Grpc(_)) => CheckedReply::wrong(&"a call over gRPC asks a model", None),
         };
         if judged.outcome != Outcome::Ok || self.take.is_empty() {
             return Judged {
@@ -80,7 +113,7 @@ impl JourneyStep {
                 taken: Vec::new(),
             };
         }
-        match self.taken(reply.bytes()) {
+        match self.taken(reply) {
             Ok(taken) => Judged { reply: judged, taken },
             Err(what) => Judged {
                 reply: CheckedReply::wrong(&what, judged.timings),
@@ -89,9 +122,13 @@ impl JourneyStep {
         }
     }
 
-    fn taken(&self, body: &[u8]) -> Result<Vec<(usize, Value)>, String> {
-        let reply: Json = serde_json::from_slice(body)
-            .map_err(|error| format!("the reply that `take` points into is no JSON: {error}"))?;
+    fn taken(&self, reply: &Reply) -> Result<Vec<(usize, Value)>, String> {
+        let reply: Json = match reply {
+            Reply::Http(reply) => serde_json::from_slice(reply.bytes())
+                .map_err(|error| format!("the reply that `take` points into is no JSON: {error}"))?,
+            Reply::Grpc(reply) => grpc_call::json(reply)
+                .map_err(|what| format!("`take` points into a reply that cannot be read: {what}"))?,
+        };
         let take = |take: &Take| {
             let found = reply.pointer(&take.pointer);
             let found = found.ok_or_else(|| format!("`take`: there is no `{}` in the reply", take.pointer))?;
@@ -121,14 +158,15 @@ mod tests {
     use super::super::template::Place;
     use super::*;
     use crate::reply::Received;
-    use bytes::Bytes;
 
     fn step(check: Check, pointer: &str) -> JourneyStep {
         JourneyStep {
             name: "s".into(),
-            method: Method::GET,
-            path: Template::parse("/u/{a}", Place::Path, &["a".to_owned()]).unwrap(),
-            headers: HeaderMap::new(),
+            carrier: StepCarrier::Http {
+                method: Method::GET,
+                path: Template::parse("/u/{a}", Place::Path, &["a".to_owned()]).unwrap(),
+                headers: HeaderMap::new(),
+            },
             body: None,
             check,
             limit: Limit::of(1_000),
@@ -139,9 +177,10 @@ mod tests {
         }
     }
 
-    fn reply(status: u16, body: &'static str) -> HttpReply {
+    fn reply(status: u16, body: &'static str) -> Reply {
         let body = Received::whole(Bytes::from_static(body.as_bytes()), None);
-        HttpReply::new(StatusCode::from_u16(status).unwrap(), HeaderMap::new(), body)
+        let status = StatusCode::from_u16(status).unwrap();
+        Reply::Http(HttpReply::new(status, HeaderMap::new(), body))
     }
 
     #[test]
@@ -173,7 +212,9 @@ mod tests {
     #[test]
     fn the_address_is_the_hosts_with_the_path() {
         let value = Some(Value::of(&serde_json::json!("x y")));
-        let (path, body) = step(Check::Status(None), "").request(&[value]).unwrap();
+        let Ok(StepRequest::Http(path, body)) = step(Check::Status(None), "").request(&[value]) else {
+            panic!("a request over HTTP");
+        };
         assert_eq!((path.as_str(), body), ("/u/x%20y", None));
         assert!(step(Check::Status(None), "").request(&[None]).is_err());
     }

@@ -4,12 +4,12 @@
 //! left. What a step takes out of a reply, and what the next one makes of it, lies between the two and counts for the next.
 
 use super::shared::{Done, Shared, StepSample, Whole};
-use super::step::{JourneyStep, Judged};
+use super::step::{Judged, StepCarrier, StepRequest};
 use super::value::Value;
-use crate::by_goose::attack::{Read, Sent, method, send};
-use crate::driver::HttpReply;
+use crate::by_goose::attack::{Read, method, send};
+use crate::driver::{HttpReply, Reply};
 use crate::pacer::Clock;
-use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply};
+use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply, NoReply};
 use crate::tickets::{Next, Taker, Ticket};
 use goose::goose::{GooseRequest, GooseUser, TransactionResult};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,8 @@ struct Underway {
     /// When the step to come is due.
     due_us: u64,
     first_sent_us: Option<u64>,
-    goose_us: u64,
+    /// Absent once a request was not goose's.
+    goose_us: Option<u64>,
     values: Vec<Option<Value>>,
 }
 
@@ -66,7 +67,7 @@ impl Taker for Waiter {
 /// What one request came to.
 struct Walked {
     sample: Sample,
-    goose_us: u64,
+    goose_us: Option<u64>,
     taken: Vec<(usize, Value)>,
     says: Option<String>,
 }
@@ -92,7 +93,10 @@ pub(super) async fn walk(user: &mut GooseUser, shared: &Arc<Shared>, index: usiz
             journey_due_us: underway.ticket.due_us,
         });
         underway.first_sent_us.get_or_insert(sample.sent_us);
-        underway.goose_us += walked.goose_us;
+        underway.goose_us = underway
+            .goose_us
+            .zip(walked.goose_us)
+            .map(|(so_far, of_it)| so_far + of_it);
         if let Outcome::Failed(failure) = sample.outcome {
             let says = walked.says.unwrap_or_else(|| failure.to_string());
             shared.note(index, failure, says);
@@ -125,7 +129,9 @@ fn take_state(user: &mut GooseUser, shared: &Shared) -> State {
         let left = empty(Arc::clone(&state.waiter));
         return std::mem::replace(state, left);
     }
-    user.client = shared.client.clone();
+    if let Some(client) = &shared.client {
+        user.client = client.clone();
+    }
     shared.ready.add_permits(1);
     empty(Arc::default())
 }
@@ -155,7 +161,7 @@ fn begin(shared: &Shared, ticket: Ticket) -> Underway {
         ticket,
         due_us: ticket.due_us,
         first_sent_us: None,
-        goose_us: 0,
+        goose_us: Some(0),
         values,
     }
 }
@@ -200,19 +206,19 @@ async fn request(
             outcome: Outcome::Failed(failure),
             timings: None,
         },
-        goose_us: 0,
+        goose_us: None,
         taken: Vec::new(),
         says,
     };
     if sent_us >= shared.drain_end_us {
         return failed(Failure::DrainLimit, sent_us, None);
     }
-    let (url, body) = match made {
-        Ok((path, body)) => (shared.url(&path), body),
+    let made = match made {
+        Ok(made) => made,
         // What the reply before it brought cannot be sent.
         Err(what) => return failed(Failure::WrongReply, sent_us, Some(what)),
     };
-    let sending = dispatch(user, step, &url, body);
+    let sending = dispatch(user, shared, index, made);
     let Ok(sent) = tokio::time::timeout_at(clock.at(shared.drain_end_us).into(), sending).await else {
         return failed(Failure::DrainLimit, clock.now_us(), None);
     };
@@ -222,7 +228,7 @@ async fn request(
             reply: missing.into(),
             taken: Vec::new(),
         },
-        Ok(Read { status, headers, body }) => judge(HttpReply::new(status, headers, body), shared, index).await,
+        Ok(reply) => judge(reply, shared, index).await,
     };
     Walked {
         sample: Sample {
@@ -232,30 +238,61 @@ async fn request(
             outcome: judged.reply.outcome,
             timings: judged.reply.timings,
         },
-        goose_us: sent.goose_us.unwrap_or(0),
+        goose_us: sent.goose_us,
         taken: judged.taken,
         says: judged.reply.says,
     }
 }
 
-async fn dispatch(user: &mut GooseUser, step: &JourneyStep, url: &str, body: Option<String>) -> Sent {
-    let mut builder = user
-        .client
-        .request(step.method.clone(), url)
-        .headers(step.headers.clone());
-    if let Some(body) = body {
-        builder = builder.body(body);
-    }
-    let request = GooseRequest::builder()
-        .method(method(&step.method))
-        .path(url)
-        .name(step.name.as_str())
-        .set_request_builder(builder)
-        .build();
-    send(user, request, &step.limit).await
+/// A request that was sent.
+struct Dispatched {
+    /// Its reply, whole.
+    reply: Result<Reply, NoReply>,
+    /// What goose's own clock says; absent where goose did not send it.
+    goose_us: Option<u64>,
 }
 
-async fn judge(reply: HttpReply, shared: &Arc<Shared>, index: usize) -> Judged {
+async fn dispatch(user: &mut GooseUser, shared: &Shared, index: usize, made: StepRequest) -> Dispatched {
+    let step = &shared.step.steps[index];
+    match (&step.carrier, made) {
+        (StepCarrier::Grpc(call), StepRequest::Grpc(message)) => Dispatched {
+            reply: call
+                .send(message, &step.limit, shared.step.timeout)
+                .await
+                .map(Reply::Grpc),
+            goose_us: None,
+        },
+        (
+            StepCarrier::Http {
+                method: verb, headers, ..
+            },
+            StepRequest::Http(path, body),
+        ) => {
+            let url = shared.url(&path);
+            let mut builder = user.client.request(verb.clone(), &url).headers(headers.clone());
+            if let Some(body) = body {
+                builder = builder.body(body);
+            }
+            let request = GooseRequest::builder()
+                .method(method(verb))
+                .path(url.as_str())
+                .name(step.name.as_str())
+                .set_request_builder(builder)
+                .build();
+            let sent = send(user, request, &step.limit).await;
+            let whole = |Read { status, headers, body }| Reply::Http(HttpReply::new(status, headers, body));
+            Dispatched {
+                reply: sent.reply.map(whole),
+                goose_us: sent.goose_us,
+            }
+        }
+        (StepCarrier::Grpc(_), StepRequest::Http(..)) | (StepCarrier::Http { .. }, StepRequest::Grpc(_)) => {
+            unreachable!("a step makes requests of its own kind")
+        }
+    }
+}
+
+async fn judge(reply: Reply, shared: &Arc<Shared>, index: usize) -> Judged {
     if reply.len() <= CHECKED_AT_ONCE_BYTES {
         return shared.step.steps[index].judge(&reply);
     }

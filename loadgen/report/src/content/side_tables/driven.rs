@@ -4,7 +4,7 @@
 
 use super::side_table::{self, Column, SideTable};
 use crate::content::words;
-use crate::units::{NONE, latency, latency_interval, percent, rate, thousands};
+use crate::units::{NONE, dollars_interval, latency, latency_interval, percent, rate, thousands};
 use tierlab_analysis::record::{Driven, GooseFigures, Point, Repeat, Run, Summary};
 use tierlab_analysis::validity::closed_loop;
 use tierlab_analysis::validity::disturbance::counted;
@@ -20,6 +20,12 @@ const CLOSED: &str = "A closed loop is driven by goose's own users in its own lo
 const JOURNEYS: &str = "Journeys begin at due times whatever the server does (open loop). A journey counts from its due time to the end of \
                         its last step; its first step from the due time too, each later one from the end of the step before, so that \
                         the steps' means sum to the whole's. Percentiles do not sum. A failed or wrong step ends its journey";
+/// What a closed loop's price is of.
+const CLOSED_PAID: &str = "$/10k is what 10,000 inferences cost at the throughput that these users had, and not the least that they can cost: \
+                           more users leave less of the server idle";
+/// What a journey's price is of.
+const JOURNEYS_PAID: &str = "$/10k is what 10,000 whole journeys cost, all their requests paid; a step has no price of its own, since steps \
+                             share the server's hour and what its storage is asked for";
 
 /// By how much the throughputs of a closed loop and of the open loop beside it may differ without a word.
 const APART: f64 = 0.05;
@@ -32,6 +38,7 @@ pub(super) fn closed_loops(run: &Run) -> Option<SideTable> {
         return None;
     }
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
+    let columns = columns(run, "loop");
     for point in closed {
         let Some(Driven::ClosedLoop { users, think_time }) = &point.factors.driven else {
             continue;
@@ -52,7 +59,7 @@ pub(super) fn closed_loops(run: &Run) -> Option<SideTable> {
             None => {
                 let none = "open: not measured, for the closed loop had no throughput".to_owned();
                 let mut cells = vec![String::new(), String::new(), none];
-                cells.resize(COLUMNS.len() + 3, NONE.to_owned());
+                cells.resize(columns.len(), NONE.to_owned());
                 cells
             }
         });
@@ -64,10 +71,11 @@ pub(super) fn closed_loops(run: &Run) -> Option<SideTable> {
                 .map(|said| format!("{name}: {said}")),
         );
     }
+    notes.extend(paid(run, CLOSED_PAID));
     Some(SideTable {
         title: "Closed loops, each beside an open loop at the same throughput",
         intro: CLOSED.into(),
-        columns: columns("loop"),
+        columns,
         rows,
         notes,
     })
@@ -188,10 +196,11 @@ pub(super) fn journeys(run: &Run) -> Option<SideTable> {
             notes.extend(goose_of_journey(point).map(|said| format!("{name} at {at}: {said}")));
         }
     }
+    notes.extend(paid(run, JOURNEYS_PAID));
     (!rows.is_empty()).then(|| SideTable {
         title: "Journeys",
         intro: JOURNEYS.into(),
-        columns: columns("journey"),
+        columns: columns(run, "journey"),
         rows,
         notes,
     })
@@ -226,11 +235,18 @@ const COLUMNS: [(&str, bool); 6] = [
     ("verdict", false),
 ];
 
-fn columns(what: &'static str) -> Vec<Column> {
+/// What the prices are of, where the run has any.
+fn paid(run: &Run, what: &str) -> Option<String> {
+    run.pricing.is_some().then(|| what.to_owned())
+}
+
+fn columns(run: &Run, what: &'static str) -> Vec<Column> {
     let names = ["tier", "cache", what].map(side_table::words);
+    let price = run.pricing.is_some().then(|| side_table::figures("$/10k"));
     names
         .into_iter()
         .chain(COLUMNS.map(|(name, is_figure)| (name.into(), is_figure)))
+        .chain(price)
         .collect()
 }
 
@@ -250,7 +266,9 @@ fn row(run: &Run, point: &Point, what: &str) -> Vec<String> {
         Some(summary) => summary_figures(summary),
         None => vec![NONE.to_owned(); COLUMNS.len()],
     };
-    who.into_iter().chain(figures).collect()
+    let usd = point.summary.as_ref().and_then(|summary| summary.usd_per_10k);
+    let price = run.pricing.is_some().then(|| dollars_interval(usd.as_ref()));
+    who.into_iter().chain(figures).chain(price).collect()
 }
 
 fn summary_figures(summary: &Summary) -> Vec<String> {
