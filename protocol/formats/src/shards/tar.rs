@@ -4,7 +4,7 @@
 //! Read are ustar, pax and GNU's long names; written is ustar. Source: POSIX.1-2017, `pax`, "Extended Description";
 //! GNU's numbers in base 256 and long names: <https://www.gnu.org/software/tar/manual/html_node/Standard.html>.
 
-use super::{MAX_SAMPLE_BYTES, ShardError};
+use super::{MAX_SAMPLE_BYTES, ShardError, key_and_extension};
 use std::ops::Range;
 
 /// Bytes of a block.
@@ -51,6 +51,10 @@ pub struct Walk {
     extended: Option<Extended>,
     name: Option<String>,
     size: Option<u64>,
+    /// Whether an extended header said that the member's bytes are a map of holes and what lies between them.
+    is_sparse: bool,
+    /// Whether blocks of zeros were seen, which end an archive. Another may follow in the same file.
+    has_ended: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +74,8 @@ impl Walk {
             extended: None,
             name: None,
             size: None,
+            is_sparse: false,
+            has_ended: false,
         }
     }
 
@@ -90,49 +96,91 @@ impl Walk {
     pub fn block(&mut self, block: &[u8]) -> Result<Step, ShardError> {
         let offset = self.at;
         let fail = |what: String| ShardError::new("tar", offset, what);
+        let is_zero = block.iter().all(|&byte| byte == 0);
+        if is_zero && self.has_ended && block.len() < BLOCK {
+            return Ok(Step::End);
+        }
         let Some((block, _)) = block.split_first_chunk::<BLOCK>() else {
             return Err(fail(format!(
                 "the file ends {} bytes into a header: it was cut off",
                 block.len()
             )));
         };
-        if block.iter().all(|&byte| byte == 0) {
-            return match self.start {
-                None => Ok(Step::End),
-                Some(_) => Err(fail(
+        if is_zero {
+            if self.start.is_some() {
+                return Err(fail(
                     "an extended header without its member: the file is damaged".to_owned(),
-                )),
-            };
+                ));
+            }
+            // Archives that were put behind each other are one to whoever did so; and a hole in the middle hides no members.
+            self.has_ended = true;
+            self.at += BLOCK as u64;
+            return Ok(self.next());
         }
-        check_sum(block).map_err(fail)?;
+        check_sum(block).map_err(|what| match self.has_ended {
+            true => fail(format!("behind the end of an archive: {what}")),
+            false => fail(what),
+        })?;
         let own = number(&block[124..136]).ok_or_else(|| fail("its size is no number".to_owned()))?;
         let kind = block[156];
-        let extension = matches!(kind, b'x' | b'g' | b'L' | b'K');
-        // A pax size is the member's, not that of another extended header before it.
-        let size = if extension {
-            own
-        } else {
-            self.size.take().unwrap_or(own)
+        let size = match kind {
+            b'x' | b'g' | b'L' | b'K' => own,
+            // A pax size is the member's, not that of another extended header before it. Links, devices and folders have no bytes,
+            // whatever their size says.
+            _ => match (self.size.take(), kind) {
+                (_, b'1'..=b'6') => 0,
+                (size, _) => size.unwrap_or(own),
+            },
         };
         let body = self.body(size)?;
-        self.start.get_or_insert(offset);
-        match kind {
-            b'x' => return self.expect(Extended::Pax, body),
-            b'L' => return self.expect(Extended::LongName, body),
-            // Of all members, and of links: nothing that names or sizes a file here.
-            b'g' | b'K' => return Ok(self.pass(&body)),
-            _ => {}
-        }
-        let name = match self.name.take() {
-            Some(name) => name,
-            None => own_name(block).ok_or_else(|| fail("its name is no UTF-8".to_owned()))?,
-        };
-        let start = self.start.take().unwrap_or(offset);
-        if !matches!(kind, 0 | b'0' | b'7') || name.ends_with('/') {
-            // Folders and links have no bytes.
+        if kind == b'g' {
+            // Of all members: nothing that names or sizes a file here.
             return Ok(self.pass(&body));
         }
-        self.pass(&body);
+        self.start.get_or_insert(offset);
+        match kind {
+            b'x' => self.expect(Extended::Pax, body),
+            b'L' => self.expect(Extended::LongName, body),
+            b'K' => Ok(self.pass(&body)),
+            _ => self.member(block, body),
+        }
+    }
+
+    /// Takes the header of a member, whose extended headers were taken before.
+    fn member(&mut self, block: &[u8; BLOCK], body: Range<u64>) -> Result<Step, ShardError> {
+        let offset = self.at;
+        let fail = |what: String| Err(ShardError::new("tar", offset, what));
+        let kind = block[156];
+        let Some(name) = self.name.take().or_else(|| own_name(block)) else {
+            return fail("its name is no UTF-8".to_owned());
+        };
+        let start = self.start.take().unwrap_or(offset);
+        let is_sparse = std::mem::take(&mut self.is_sparse) || kind == b'S';
+        let is_sample = key_and_extension(&name).is_some();
+        match kind {
+            b'M' => {
+                return fail(format!(
+                    "`{name}` goes on from another volume: put the volumes together first"
+                ));
+            }
+            _ if is_sparse => {
+                return fail(format!(
+                    "`{name}` is a sparse file, with holes: pack it without --sparse"
+                ));
+            }
+            b'1' | b'2' if is_sample => {
+                let link = if kind == b'1' { "hard" } else { "symbolic" };
+                return fail(format!(
+                    "`{name}` is a {link} link, and its bytes are elsewhere: pack it with --dereference --hard-dereference"
+                ));
+            }
+            _ => {}
+        }
+        self.at = body.end.next_multiple_of(BLOCK as u64);
+        if !matches!(kind, 0 | b'0' | b'7') || name.ends_with('/') {
+            // Folders and the like have no bytes.
+            return Ok(self.next());
+        }
         Ok(Step::Found(Member { name, start, body }))
     }
 
@@ -171,6 +219,7 @@ impl Walk {
             match keyword {
                 b"path" => self.name = Some(value.ok()?.to_owned()),
                 b"size" => self.size = Some(value.ok()?.parse().ok()?),
+                sparse if sparse.starts_with(b"GNU.sparse.") => self.is_sparse = true,
                 _ => {}
             }
             bytes = rest;
@@ -362,6 +411,68 @@ mod tests {
         let error = members(&[0x1f; 600], 0).unwrap_err();
         assert!(error.what.contains("no header"), "{error}");
         assert!(push(&"n".repeat(101), b"", &mut Vec::new()).is_err());
+    }
+
+    /// An archive whose second header has another kind.
+    fn with_kind(kind: u8) -> Vec<u8> {
+        let mut bytes = archive();
+        bytes[1024 + 156] = kind;
+        seal(&mut bytes[1024..1024 + BLOCK]);
+        bytes
+    }
+
+    fn seal(block: &mut [u8]) {
+        block[SUM].copy_from_slice(b"        ");
+        let sum: u32 = block.iter().copied().map(u32::from).sum();
+        block[SUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    }
+
+    #[test]
+    fn bytes_that_are_elsewhere_or_have_holes_are_refused_by_name() {
+        for (kind, word) in [
+            (b'1', "hard link"),
+            (b'2', "symbolic link"),
+            (b'S', "sparse"),
+            (b'M', "another volume"),
+        ] {
+            let error = members(&with_kind(kind), 0).unwrap_err();
+            assert!(error.offset == 1024 && error.what.contains(word), "{error}");
+            assert!(error.what.contains("`1.b`"), "{error}");
+        }
+        let mut sparse = archive();
+        let record = b"29 GNU.sparse.realsize=99999\n";
+        assert_eq!(record.len(), 29);
+        let mut pax = Vec::new();
+        push("pax", record, &mut pax).unwrap();
+        pax[156] = b'x';
+        seal(&mut pax[..BLOCK]);
+        sparse.splice(0..0, pax);
+        assert!(members(&sparse, 0).unwrap_err().what.contains("sparse"));
+    }
+
+    #[test]
+    fn folders_have_no_bytes_whatever_their_size_says() {
+        let mut bytes = Vec::new();
+        push("d/", b"", &mut bytes).unwrap();
+        bytes[156] = b'5';
+        bytes[124..136].copy_from_slice(b"00000010000\0");
+        seal(&mut bytes[..BLOCK]);
+        bytes.extend(archive());
+        assert_eq!(members(&bytes, 0).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn archives_behind_each_other_are_read_whole_and_other_bytes_are_refused() {
+        let mut bytes = archive();
+        let second = bytes.len() as u64;
+        bytes.extend(archive());
+        bytes.extend([0; 700]);
+        let found = members(&bytes, 0).unwrap();
+        assert_eq!(found.len(), 6);
+        assert_eq!(found[3].start, second);
+        bytes.extend([7; 600]);
+        let error = members(&bytes, 0).unwrap_err();
+        assert!(error.what.contains("behind the end"), "{error}");
     }
 
     #[test]
