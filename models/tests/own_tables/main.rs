@@ -2,6 +2,7 @@
 //! way they are read.
 
 mod datasets;
+mod odd;
 mod tables;
 
 use std::fs;

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use tierlab_formats::table::KeyKind;
 
-fn write_parquet(path: &Path, columns: Vec<(&str, ArrayRef)>) {
+pub(super) fn write_parquet(path: &Path, columns: Vec<(&str, ArrayRef)>) {
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let properties = WriterProperties::builder()
         .set_max_row_group_row_count(Some(1000))

@@ -150,6 +150,13 @@ fn take_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), 
         }
         return Ok(());
     }
+    if *array.data_type() == Arrow::Null {
+        for row in 0..count {
+            rows.spoil(row, || named("it is null"));
+            rows.ends.push(rows.keys.len());
+        }
+        return Ok(());
+    }
     if let (KeyKind::Uuid, Arrow::FixedSizeBinary(16)) = (kind, array.data_type()) {
         let uuids = array.as_fixed_size_binary();
         for row in 0..count {
@@ -240,6 +247,9 @@ impl Target<'_> {
             row: 0,
             why: format!("column `{}`: {why}", self.column),
         };
+        if *array.data_type() == Arrow::Null {
+            return self.take_nulls(array.len(), rows);
+        }
         if !is_text(array.data_type()) {
             return Err(stop(format!("it is {} in this file, text before", array.data_type())));
         }
@@ -256,9 +266,15 @@ impl Target<'_> {
         Ok(())
     }
 
+    /// A column without a type: all of its values are null, and whoever wrote the file knew no more.
+    fn take_nulls(&self, count: usize, rows: &mut Rows) -> Result<(), Stopped> {
+        (0..count).try_for_each(|row| self.put_null(rows, row, 0..self.width))
+    }
+
     fn take(&self, array: &ArrayRef, rows: &mut Rows) -> Result<(), Stopped> {
         let whole = |row: usize| (!array.is_null(row)).then_some(row);
         match array.data_type() {
+            Arrow::Null => self.take_nulls(array.len(), rows),
             Arrow::FixedSizeList(_, _) => {
                 let list = array.as_fixed_size_list();
                 let len = list.value_length() as usize;

@@ -7,12 +7,20 @@ use arrow_array::builder::{Float64Builder, Int64Builder, StringBuilder};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use csv::{ByteRecord, ReaderBuilder};
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Rows that types are taken from.
 const SAMPLED_ROWS: usize = 10_000;
+/// Rows of a batch, and bytes of their text, about.
 const BATCH_ROWS: usize = 4096;
+const BATCH_BYTES: usize = 8 << 20;
+/// Bytes of a record at most. A quote that is not closed would take the rest of the file into one.
+const MAX_RECORD_BYTES: u64 = 16 << 20;
 /// Characters of a bad row that are kept.
 const KEPT_CHARS: usize = 2000;
 
@@ -22,6 +30,7 @@ pub(super) struct CsvFile {
     delimiter: u8,
     has_header: bool,
     schema: SchemaRef,
+    has_rows: bool,
 }
 
 impl CsvFile {
@@ -30,9 +39,8 @@ impl CsvFile {
         let is_tsv = path.extension().is_some_and(|ending| ending == "tsv");
         let delimiter = options.delimiter.unwrap_or(if is_tsv { b'\t' } else { b',' });
         let has_header = options.names.is_empty();
-        let mut reader = builder(delimiter, has_header)
-            .from_path(path)
-            .map_err(|e| format!("cannot open it: {e}"))?;
+        let (file, left) = BoundedRecords::open(path)?;
+        let mut reader = builder(delimiter, has_header).from_reader(file);
         let names: Vec<String> = if has_header {
             let header = reader
                 .headers()
@@ -46,10 +54,14 @@ impl CsvFile {
         }
         let mut kinds = vec![None; names.len()];
         let mut record = ByteRecord::new();
+        let mut has_rows = known.is_some();
         for _ in 0..SAMPLED_ROWS {
+            left.set(MAX_RECORD_BYTES);
+            // What cannot be read is an error of the reading, which knows its row.
             if known.is_some() || !reader.read_byte_record(&mut record).unwrap_or(false) {
                 break;
             }
+            has_rows = true;
             for (kind, field) in kinds.iter_mut().zip(&record) {
                 *kind = wider(*kind, field);
             }
@@ -77,11 +89,17 @@ impl CsvFile {
             delimiter,
             has_header,
             schema: Arc::new(Schema::new(fields)),
+            has_rows,
         })
     }
 
     pub(super) fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
+    }
+
+    /// Whether a row was seen.
+    pub(super) const fn has_rows(&self) -> bool {
+        self.has_rows
     }
 
     /// Hands all rows to `each`.
@@ -91,9 +109,8 @@ impl CsvFile {
         columns: &[&str],
         each: &mut dyn FnMut(Batch) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut reader = builder(self.delimiter, self.has_header)
-            .from_path(path)
-            .map_err(|e| format!("cannot open it: {e}"))?;
+        let (file, left) = BoundedRecords::open(path)?;
+        let mut reader = builder(self.delimiter, self.has_header).from_reader(file);
         let wanted: Vec<usize> = (0..self.schema.fields().len())
             .filter(|&at| columns.contains(&self.schema.field(at).name().as_str()))
             .collect();
@@ -103,8 +120,9 @@ impl CsvFile {
         loop {
             let mut making = Making::new(&schema);
             let (mut numbers, mut bad) = (Vec::new(), Vec::new());
-            let mut ended = false;
-            while numbers.len() < BATCH_ROWS && bad.len() < BATCH_ROWS {
+            let (mut ended, mut taken) = (false, 0);
+            while numbers.len() < BATCH_ROWS && bad.len() < BATCH_ROWS && taken < BATCH_BYTES {
+                left.set(MAX_RECORD_BYTES);
                 match reader.read_byte_record(&mut record) {
                     Ok(true) => {}
                     Ok(false) => {
@@ -113,6 +131,7 @@ impl CsvFile {
                     }
                     Err(e) => return Err(format!("row {}: it cannot be read: {e}", row + 1).into()),
                 }
+                taken += record.as_slice().len();
                 match self.take(&record, &wanted, &mut making) {
                     Ok(()) => numbers.push(row),
                     Err(why) => bad.push((row, why, kept(&record, self.delimiter))),
@@ -145,6 +164,12 @@ impl CsvFile {
             let text = std::str::from_utf8(&record[at]).map_err(|_| bad("no UTF-8"))?;
             values.push(match field.data_type() {
                 _ if text.is_empty() => Value::Null,
+                // 007 in a column of integers is 7 to nobody but a parser, and may be a key.
+                Arrow::Int64 if has_leading_zeros(text.trim()) => {
+                    return Err(bad(
+                        "digits behind a zero are text, and the rows before it are integers",
+                    ));
+                }
                 Arrow::Int64 => Value::Int(
                     text.trim()
                         .parse()
@@ -162,6 +187,33 @@ impl CsvFile {
             column.push(value);
         }
         Ok(())
+    }
+}
+
+/// A file whose records are bounded: it may be read for so many bytes until it is said that a new record begins.
+struct BoundedRecords {
+    file: File,
+    left: Rc<Cell<u64>>,
+}
+
+impl BoundedRecords {
+    /// The file, and what the reader of its records sets anew before each.
+    fn open(path: &Path) -> Result<(Self, Rc<Cell<u64>>), String> {
+        let file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
+        let left = Rc::new(Cell::new(MAX_RECORD_BYTES));
+        let own = Rc::clone(&left);
+        Ok((Self { file, left: own }, left))
+    }
+}
+
+impl Read for BoundedRecords {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(left) = self.left.get().checked_sub(buffer.len() as u64) else {
+            let what = format!("a row of more than {MAX_RECORD_BYTES} bytes: is a quote not closed?");
+            return Err(io::Error::other(what));
+        };
+        self.left.set(left);
+        self.file.read(buffer)
     }
 }
 
@@ -188,15 +240,19 @@ enum Kind {
     Text,
 }
 
+/// 00123 is no number, but a key whose zeros count.
+fn has_leading_zeros(text: &str) -> bool {
+    let digits = text.trim_start_matches(['-', '+']);
+    digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// The narrowest kind that holds what was there and this field; empty fields say nothing.
 fn wider(kind: Option<Kind>, field: &[u8]) -> Option<Kind> {
     let text = std::str::from_utf8(field).unwrap_or("?").trim();
     if text.is_empty() {
         return kind;
     }
-    let digits = text.trim_start_matches('-');
-    // 00123 is no number, but a key whose zeros count.
-    let this = if digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    let this = if has_leading_zeros(text) {
         Kind::Text
     } else if text.parse::<i64>().is_ok() {
         Kind::Int

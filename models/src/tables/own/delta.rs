@@ -4,7 +4,7 @@
 use super::listing::{Chosen, Listing};
 use crate::error::ModelsError;
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const LOG: &str = "_delta_log/";
 
@@ -27,6 +27,11 @@ struct Remove {
     path: String,
 }
 
+/// Whether a folder is a table of Delta.
+pub(super) fn is_one(folder: &Listing) -> bool {
+    folder.names.iter().any(|name| name.starts_with(LOG))
+}
+
 /// Follows the log from its beginning.
 pub(super) fn choose(
     folder: &Listing,
@@ -40,7 +45,8 @@ pub(super) fn choose(
     });
     let mut logs: Vec<(u64, &String)> = logs.collect();
     logs.sort();
-    let mut live = BTreeSet::new();
+    // Of each file, whether some of its rows are deleted.
+    let mut live: BTreeMap<String, bool> = BTreeMap::new();
     for (wanted, &(version, name)) in (0_u64..).zip(&logs) {
         if version != wanted {
             return Err(bad(&format!(
@@ -49,6 +55,7 @@ pub(super) fn choose(
             )));
         }
         let text = read(name)?;
+        let mut added = Vec::new();
         for (line, text) in text.split(|&byte| byte == b'\n').enumerate() {
             if text.iter().all(u8::is_ascii_whitespace) {
                 continue;
@@ -58,30 +65,33 @@ pub(super) fn choose(
             if let Some(remove) = action.remove {
                 live.remove(&decoded(&remove.path));
             }
-            if let Some(add) = action.add {
-                if add.deletion_vector.is_some_and(|vector| !vector.is_null()) {
-                    return Err(bad(&format!(
-                        "{} has a deletion vector, which is not read: write it anew with `REORG TABLE ... APPLY (PURGE)`",
-                        add.path
-                    )));
-                }
-                live.insert(decoded(&add.path));
-            }
+            added.extend(action.add);
+        }
+        // A commit replaces a file by itself with other rows deleted: what it removes goes first, in whatever order it stands.
+        for add in added {
+            let has_deleted = add.deletion_vector.is_some_and(|vector| !vector.is_null());
+            live.insert(decoded(&add.path), has_deleted);
         }
     }
     if logs.is_empty() {
         return Err(bad("its log has no versions"));
     }
-    if let Some(missing) = live.iter().find(|name| !folder.names.contains(name)) {
+    if let Some((name, _)) = live.iter().find(|(_, has_deleted)| **has_deleted) {
+        return Err(bad(&format!(
+            "{name} has a deletion vector, which is not read: write it anew with `REORG TABLE ... APPLY (PURGE)`"
+        )));
+    }
+    let there: BTreeSet<&String> = folder.names.iter().collect();
+    if let Some(missing) = live.keys().find(|name| !there.contains(name)) {
         return Err(bad(&format!("its log names {missing}, which is not there")));
     }
     let left = folder
         .names
         .iter()
-        .filter(|name| !name.starts_with(LOG) && !live.contains(*name));
+        .filter(|name| !name.starts_with(LOG) && !live.contains_key(*name));
     let left = left.count();
     Ok(Chosen {
-        names: live.into_iter().collect(),
+        names: live.into_keys().collect(),
         left_out: vec![format!(
             "{}: a table of Delta at version {}: {left} files beside its log are not in this version",
             folder.name,
@@ -126,6 +136,7 @@ mod tests {
         let listing = Listing {
             name: "t".into(),
             names,
+            bytes: Vec::new(),
         };
         choose(&listing, &read).map_err(|e| e.to_string())
     }
@@ -143,6 +154,20 @@ mod tests {
             "{:?}",
             chosen.left_out
         );
+    }
+
+    #[test]
+    fn deleted_rows_count_only_in_files_that_are_still_there() {
+        let with = "{\"add\":{\"path\":\"a.parquet\",\"deletionVector\":{\"storageType\":\"u\"}}}";
+        let (add, remove) = (
+            "{\"add\":{\"path\":\"a.parquet\"}}",
+            "{\"remove\":{\"path\":\"a.parquet\"}}",
+        );
+        // A commit may name what it adds before what it removes.
+        let deleted = format!("{with}\n{remove}");
+        assert!(follow(&[add, &deleted]).unwrap_err().contains("deletion vector"));
+        let purged = format!("{remove}\n{{\"add\":{{\"path\":\"b.parquet\"}}}}");
+        assert_eq!(follow(&[add, &deleted, &purged]).unwrap().names, ["b.parquet"]);
     }
 
     #[test]

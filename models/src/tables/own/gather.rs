@@ -21,6 +21,11 @@ use std::thread;
 
 /// Units of work between two lines of the journal.
 const UNITS_PER_NOTE: usize = 16;
+/// Bytes of rows that are made of a batch at once, about, whatever a file's own batches are.
+const SLICE_BYTES: usize = 8 << 20;
+/// Rows that are looked at for the length of a list, and bytes of each as a guess.
+const LISTS_LOOKED_AT: usize = 65_536;
+const LIST_GUESS_BYTES: usize = 64 << 10;
 
 /// A stretch of an input.
 #[derive(Debug, Clone, Copy)]
@@ -217,7 +222,10 @@ impl Gathering<'_> {
             Origin::Store { .. } => &fetched,
         };
         let opened = open(path, name, &self.plan.csv, Some(self.schema))?;
-        let fits = self.plan.layout.fits(&opened.schema());
+        if opened.is_void() {
+            return Ok(());
+        }
+        let fits = self.plan.layout.fits(&opened.schema(), &self.plan.columns);
         fits.map_err(|what| ModelsError::bad(name, &what))?;
         let columns: Vec<&str> = self.plan.layout.inputs().collect();
         let stretches = match unit.stretch {
@@ -232,6 +240,7 @@ impl Gathering<'_> {
                 let _ = progress.send(bytes);
                 Ok(())
             };
+            let stretch = (stretch, self.payload_bytes);
             let read = catch_unwind(AssertUnwindSafe(|| opened.read(path, stretch, &columns, &mut each)));
             match read.unwrap_or_else(|_| Err(Halt::File("its reader gave up: the file is damaged".to_owned()))) {
                 Ok(()) => {}
@@ -239,6 +248,7 @@ impl Gathering<'_> {
                 Err(Halt::File(what)) => return Err(ModelsError::bad(name, &what)),
             }
         }
+        input.is_unchanged()?;
         if let Origin::Store { .. } = input.from {
             // Best effort: what stays goes with the folder.
             let _ = std::fs::remove_file(&fetched);
@@ -261,20 +271,20 @@ impl Gathering<'_> {
         let with_numbers = (self.plan.layout.key == ROW)
             .then(|| batch.with_numbers(ROW))
             .transpose()?;
-        let rows = convert(rules, with_numbers.as_ref().unwrap_or(&batch.rows)).map_err(|stopped| {
-            let row = if batch.rows.num_rows() == 0 {
-                0
-            } else {
-                batch.numbers.of(stopped.row)
-            };
-            Halt::File(format!("row {}: {}", row + 1, stopped.why))
-        })?;
-        for (&row, why) in &rows.bad {
-            let values = values_of(&batch.rows, row);
-            bad.keep(name, batch.numbers.of(row), why, &values)
-                .map_err(Halt::Other)?;
+        let batch_rows = with_numbers.as_ref().unwrap_or(&batch.rows);
+        let step = (SLICE_BYTES / self.payload_bytes.max(1)).max(1);
+        for start in (0..batch_rows.num_rows()).step_by(step) {
+            let slice = batch_rows.slice(start, step.min(batch_rows.num_rows() - start));
+            let number = |row: usize| batch.numbers.of(start + row);
+            let rows = convert(rules, &slice)
+                .map_err(|stopped| Halt::File(format!("row {}: {}", number(stopped.row) + 1, stopped.why)))?;
+            for (&row, why) in &rows.bad {
+                let values = values_of(&batch.rows, start + row);
+                bad.keep(name, number(row), why, &values).map_err(Halt::Other)?;
+            }
+            buffers.add(&rows, input, &number).map_err(Halt::Other)?;
         }
-        buffers.add(&rows, input, &batch.numbers).map_err(Halt::Other)
+        Ok(())
     }
 
     /// The file of an input on disk, brought here where it lies in a store.
@@ -292,13 +302,13 @@ pub(super) fn fetch(input: &Input, folder: &Path, number: usize) -> Result<PathB
             let ending = input.about.name.rsplit_once('.').map_or("", |(_, ending)| ending);
             let ending = if ending.contains('/') { "" } else { ending };
             let path = folder.join(format!("fetched-{number}.{ending}"));
-            store.fetch(key, &path)?;
+            store.fetch(key, &path, &input.about)?;
             Ok(path)
         }
     }
 }
 
-/// The first row of each list's column, so that its length is known. Reads one batch.
+/// The length of each column's lists, by the first that is not null. Reads a few batches.
 pub(super) fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<Vec<(String, usize)>, ModelsError> {
     use arrow_array::Array as _;
     use arrow_array::cast::AsArray as _;
@@ -310,12 +320,16 @@ pub(super) fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<V
         .filter(|field| matches!(field.data_type(), Arrow::List(_) | Arrow::LargeList(_)))
         .map(|field| field.name().as_str())
         .collect();
-    let mut lengths = Vec::new();
+    let mut lengths: Vec<(String, usize)> = Vec::new();
     if lists.is_empty() {
         return Ok(lengths);
     }
+    let mut seen = 0;
     let mut look = |batch: Batch| -> Result<(), Halt> {
         for (field, column) in batch.rows.schema().fields().iter().zip(batch.rows.columns()) {
+            if lengths.iter().any(|(name, _)| name == field.name()) {
+                continue;
+            }
             let Some(row) = (0..column.len()).find(|&row| !column.is_null(row)) else {
                 continue;
             };
@@ -326,14 +340,21 @@ pub(super) fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<V
             };
             lengths.push((field.name().clone(), length));
         }
-        // One batch is enough.
-        Err(Halt::Other(ModelsError::Interrupted))
-    };
-    for stretch in opened.stretches(0).into_iter().take(1) {
-        match opened.read(path, stretch, &lists, &mut look) {
-            Err(Halt::File(what)) => return Err(ModelsError::bad(&name, &what)),
-            Ok(()) | Err(Halt::Other(_)) => {}
+        seen += batch.rows.num_rows();
+        if lengths.len() == lists.len() || seen >= LISTS_LOOKED_AT {
+            // That is enough.
+            return Err(Halt::Other(ModelsError::Interrupted));
         }
+        Ok(())
+    };
+    let first = opened.stretches(0).into_iter().next();
+    let read = first.map(|first| {
+        let first = (first, LIST_GUESS_BYTES);
+        catch_unwind(AssertUnwindSafe(|| opened.read(path, first, &lists, &mut look)))
+            .unwrap_or_else(|_| Err(Halt::File("its reader gave up: the file is damaged".to_owned())))
+    });
+    match read {
+        Some(Err(Halt::File(what))) => Err(ModelsError::bad(&name, &what)),
+        None | Some(Ok(()) | Err(Halt::Other(_))) => Ok(lengths),
     }
-    Ok(lengths)
 }

@@ -2,11 +2,13 @@
 //! the command line. Out: files in order, where each comes from, and what was left out and why. Reads no rows.
 
 use super::delta;
+use super::iceberg;
 use super::listing::{Chosen, Listing};
 use super::plan::InputFile;
 use super::remote::Remote;
 use super::spill::MAX_INPUTS;
 use crate::error::ModelsError;
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -69,12 +71,14 @@ impl Inputs {
         if found.is_file() {
             return self.add_file(path);
         }
-        let mut names = Vec::new();
-        list(path, path, 0, &mut names)?;
-        names.sort();
+        let mut found = Vec::new();
+        list(path, path, 0, &mut found)?;
+        found.sort();
+        let (names, bytes) = found.into_iter().unzip();
         let listing = Listing {
             name: path.display().to_string(),
             names,
+            bytes,
         };
         let read = |name: &str| fs::read(path.join(name)).map_err(ModelsError::io("read", &path.join(name)));
         let chosen = choose(&listing, &read)?;
@@ -91,7 +95,7 @@ impl Inputs {
             about: InputFile {
                 name: path.display().to_string(),
                 bytes: found.len(),
-                version: format!("{}.{:09}", found.mtime(), found.mtime_nsec()),
+                version: version_of(&found),
             },
             from: Origin::Disk(path.to_owned()),
         });
@@ -109,6 +113,7 @@ impl Inputs {
             let listing = Listing {
                 name: url.to_owned(),
                 names: objects.iter().map(|object| object.below.clone()).collect(),
+                bytes: objects.iter().map(|object| object.bytes).collect(),
             };
             choose(&listing, &|name| store.read(name))?
         } else {
@@ -118,8 +123,9 @@ impl Inputs {
             }
         };
         self.left_out.extend(chosen.left_out);
+        let wanted: HashSet<String> = chosen.names.into_iter().collect();
         for object in objects {
-            if chosen.names.contains(&object.below) {
+            if wanted.contains(&object.below) {
                 self.files.push(Input {
                     about: InputFile {
                         name: store.name_of(&object.below),
@@ -137,13 +143,35 @@ impl Inputs {
     }
 }
 
+impl Input {
+    /// Whether the file is the one that was found: what is written while it is read gives rows of two versions.
+    ///
+    /// # Errors
+    /// A file that was written since.
+    pub(super) fn is_unchanged(&self) -> Result<(), ModelsError> {
+        let Origin::Disk(path) = &self.from else {
+            return Ok(());
+        };
+        let found = fs::metadata(path).map_err(ModelsError::io("look at", path))?;
+        if (found.len(), version_of(&found)) == (self.about.bytes, self.about.version.clone()) {
+            return Ok(());
+        }
+        let what = "it was written while it was read: begin anew with --restart once it is whole";
+        Err(ModelsError::bad(&self.about.name, &what))
+    }
+}
+
+fn version_of(found: &fs::Metadata) -> String {
+    format!("{}.{:09}", found.mtime(), found.mtime_nsec())
+}
+
 fn file_url(url: &str) -> Result<PathBuf, ModelsError> {
     let path = url.strip_prefix("file://").filter(|path| path.starts_with('/'));
     let path = path.ok_or_else(|| ModelsError::Usage(format!("{url}: write it as file:///absolute/path")))?;
     Ok(PathBuf::from(path))
 }
 
-fn list(root: &Path, folder: &Path, depth: usize, names: &mut Vec<String>) -> Result<(), ModelsError> {
+fn list(root: &Path, folder: &Path, depth: usize, names: &mut Vec<(String, u64)>) -> Result<(), ModelsError> {
     if depth > MAX_DEPTH {
         return Err(ModelsError::bad(
             &folder.display(),
@@ -160,7 +188,9 @@ fn list(root: &Path, folder: &Path, depth: usize, names: &mut Vec<String>) -> Re
         let below = below
             .to_str()
             .ok_or_else(|| ModelsError::bad(&path.display(), &"its name is no UTF-8"))?;
-        names.push(below.to_owned());
+        // A link to nothing has no bytes; it is an error once it is to be read.
+        let bytes = fs::metadata(&path).map_or(0, |found| found.len());
+        names.push((below.to_owned(), bytes));
     }
     Ok(())
 }
@@ -173,40 +203,18 @@ pub(super) fn choose(
     folder: &Listing,
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
 ) -> Result<Chosen, ModelsError> {
-    let mut chosen = Chosen::default();
-    if folder.names.iter().any(|name| name.starts_with("_delta_log/")) {
-        chosen = delta::choose(folder, read)?;
+    refuse_inner_tables(folder)?;
+    let mut chosen = if delta::is_one(folder) {
+        delta::choose(folder, read)?
     } else {
-        let is_iceberg = folder
-            .names
-            .iter()
-            .any(|name| name.starts_with("metadata/") && name.ends_with(".metadata.json"));
-        let mut reasons: Vec<(&str, Vec<&String>)> = Vec::new();
-        for name in &folder.names {
-            match reason_against(name, is_iceberg) {
-                None => chosen.names.push(name.clone()),
-                Some(reason) => match reasons.iter_mut().find(|(known, _)| *known == reason) {
-                    Some((_, names)) => names.push(name),
-                    None => reasons.push((reason, vec![name])),
-                },
-            }
-        }
-        for (reason, names) in reasons {
-            let first = names[0];
-            let more = match names.len() {
-                1 => String::new(),
-                count => format!(" and {} more", count - 1),
-            };
-            chosen
-                .left_out
-                .push(format!("{}: {first}{more}: {reason}", folder.name));
-        }
+        let is_iceberg = iceberg::is_one(folder);
+        let mut chosen = by_name(folder, is_iceberg);
         if is_iceberg {
-            let what =
-                "a table of Iceberg: every file in data/ is read as it lies; snapshots and deletes are not looked at";
-            chosen.left_out.push(format!("{}: {what}", folder.name));
+            let said = iceberg::check(folder, &chosen.names, read)?;
+            chosen.left_out.push(format!("{}: {said}", folder.name));
         }
-    }
+        chosen
+    };
     if let Some(partitioned) = chosen.names.iter().find_map(|name| partition_column(name)) {
         chosen.left_out.push(format!(
             "{}: `{partitioned}` stands in names of folders, and is no column of the rows",
@@ -218,6 +226,52 @@ pub(super) fn choose(
         return Err(ModelsError::bad(&folder.name, &what));
     }
     Ok(chosen)
+}
+
+/// Tables below the folder, and tables of a kind whose log is not read: their files hold rows that were replaced or deleted as well.
+fn refuse_inner_tables(folder: &Listing) -> Result<(), ModelsError> {
+    for name in &folder.names {
+        let what = if let Some((inner, _)) = name.split_once("/_delta_log/") {
+            format!("{inner} is a table of Delta: name that folder, so that its log is followed")
+        } else if let Some((inner, file)) = name.split_once("/metadata/")
+            && file.ends_with(".metadata.json")
+        {
+            format!("{inner} is a table of Iceberg: name that folder, so that its snapshots are looked at")
+        } else if name.starts_with(".hoodie/") || name.contains("/.hoodie/") {
+            "a table of Hudi, whose timeline is not read: write the rows anew as Parquet, or name its files one by one"
+                .to_owned()
+        } else {
+            continue;
+        };
+        return Err(ModelsError::bad(&folder.name, &what));
+    }
+    Ok(())
+}
+
+/// Files of rows by their names, and what is left out.
+fn by_name(folder: &Listing, is_iceberg: bool) -> Chosen {
+    let mut chosen = Chosen::default();
+    let mut reasons: Vec<(&str, Vec<&String>)> = Vec::new();
+    for name in &folder.names {
+        match reason_against(name, is_iceberg) {
+            None => chosen.names.push(name.clone()),
+            Some(reason) => match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, names)) => names.push(name),
+                None => reasons.push((reason, vec![name])),
+            },
+        }
+    }
+    for (reason, names) in reasons {
+        let first = names[0];
+        let more = match names.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        chosen
+            .left_out
+            .push(format!("{}: {first}{more}: {reason}", folder.name));
+    }
+    chosen
 }
 
 fn reason_against(name: &str, is_iceberg: bool) -> Option<&'static str> {
@@ -248,15 +302,11 @@ mod tests {
     use super::*;
 
     fn choose_of(names: &[&str]) -> Result<Chosen, ModelsError> {
+        let bytes = vec![0; names.len()];
         let names = names.iter().map(|&name| name.to_owned()).collect();
         let read = |_: &str| unreachable!();
-        choose(
-            &Listing {
-                name: "f".into(),
-                names,
-            },
-            &read,
-        )
+        let name = "f".into();
+        choose(&Listing { name, names, bytes }, &read)
     }
 
     #[test]
@@ -278,9 +328,21 @@ mod tests {
     }
 
     #[test]
-    fn of_iceberg_data_is_read() {
-        let chosen = choose_of(&["data/a.parquet", "metadata/v1.metadata.json", "metadata/x.parquet"]).unwrap();
-        assert_eq!(chosen.names, ["data/a.parquet"]);
-        assert!(chosen.left_out.join("\n").contains("snapshots and deletes"));
+    fn tables_with_a_log_of_their_own_are_not_read_as_folders_of_parts() {
+        for (name, word) in [
+            (
+                "users/_delta_log/00000000000000000000.json",
+                "users is a table of Delta",
+            ),
+            (
+                "lake/users/metadata/v1.metadata.json",
+                "lake/users is a table of Iceberg",
+            ),
+            (".hoodie/hoodie.properties", "Hudi"),
+            ("users/.hoodie/hoodie.properties", "Hudi"),
+        ] {
+            let error = choose_of(&["a.parquet", name]).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
     }
 }

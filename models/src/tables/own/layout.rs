@@ -4,6 +4,7 @@
 use super::request::{ColumnRequest, ROW};
 use arrow_schema::{DataType as Arrow, Schema};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use tierlab_formats::table::{KeyKind, TableSchema};
 use tierlab_protocol::tensor::DataType;
 
@@ -38,6 +39,9 @@ pub(super) struct Source {
     pub(super) width: usize,
     /// Text becomes a number below this.
     pub(super) buckets: Option<u64>,
+    /// Of dates, times and spans: what their integers count. In another file it must be the same.
+    #[serde(default)]
+    pub(super) unit: Option<String>,
 }
 
 /// How long the lists of a column are, by its name; from its first row.
@@ -147,15 +151,37 @@ impl Layout {
         TableSchema::lay_out_keyed(name, &columns, (&self.key, self.kind), longest_key).map_err(|e| e.to_string())
     }
 
-    /// Whether a file has the columns, so that its rows can be read.
-    pub(super) fn fits(&self, schema: &Schema) -> Result<(), String> {
+    /// Whether a file has the columns, so that its rows can be read; and no others, where all are taken.
+    pub(super) fn fits(&self, schema: &Schema, request: &ColumnRequest) -> Result<(), String> {
         find_key(schema, &self.key)?;
         for source in self.columns.iter().flat_map(|column| &column.sources) {
-            schema
+            let field = schema
                 .field_with_name(&source.column)
                 .map_err(|_| format!("no column `{}`, which the files before it have", source.column))?;
+            let unit = unit_of(field.data_type());
+            if unit != source.unit && *field.data_type() != Arrow::Null {
+                let shown = |unit: &Option<String>| unit.clone().unwrap_or_else(|| "no time".to_owned());
+                return Err(format!(
+                    "column `{}` is {} in this file, {} before: a row holds the integers, which would count something else; write \
+                     the files alike",
+                    source.column,
+                    shown(&unit),
+                    shown(&source.unit)
+                ));
+            }
         }
-        Ok(())
+        let taken: HashSet<&str> = self.inputs().collect();
+        let extra = schema
+            .fields()
+            .iter()
+            .find(|field| !taken.contains(field.name().as_str()));
+        match extra {
+            Some(field) if request.only.is_empty() => Err(format!(
+                "column `{}` is not in the first file: --columns names those to take",
+                field.name()
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Columns of the input that are read.
@@ -266,8 +292,19 @@ fn source(
         column: name.to_owned(),
         width,
         buckets,
+        unit: unit_of(arrow),
     };
     Ok((source, native))
+}
+
+/// What the integers of a date, time or span count, lists included; of other types nothing. A zone does not change it.
+fn unit_of(arrow: &Arrow) -> Option<String> {
+    match arrow {
+        Arrow::FixedSizeList(item, _) | Arrow::List(item) | Arrow::LargeList(item) => unit_of(item.data_type()),
+        Arrow::Timestamp(unit, _) => Some(format!("Timestamp({unit:?})")),
+        Arrow::Date32 | Arrow::Date64 | Arrow::Duration(_) => Some(arrow.to_string()),
+        _ => None,
+    }
 }
 
 /// The element type of a number.

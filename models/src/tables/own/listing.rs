@@ -6,6 +6,8 @@ pub(super) struct Listing {
     pub(super) name: String,
     /// Names below it with slashes, sorted.
     pub(super) names: Vec<String>,
+    /// The bytes of each.
+    pub(super) bytes: Vec<u64>,
 }
 
 /// What of a folder is read.

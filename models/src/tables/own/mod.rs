@@ -12,6 +12,7 @@ mod csv_file;
 mod delta;
 mod finish;
 mod gather;
+mod iceberg;
 mod inputs;
 mod layout;
 mod listing;
@@ -34,9 +35,10 @@ use crate::stop::Stop;
 use arrow_schema::Schema;
 use finish::{Finished, Finishing};
 use gather::Gathering;
-use inputs::Inputs;
+use inputs::{Input, Inputs};
 use layout::Layout;
 use plan::{Plan, Progressed};
+use read::Opened;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -51,6 +53,9 @@ const MAX_BUCKET_BITS: u32 = 12;
 const KEY_GUESS_BYTES: u64 = 40;
 /// The least memory that can be given.
 const MIN_MEMORY_BYTES: u64 = 32 << 20;
+
+/// Files that are looked at for one with rows, which tells the columns.
+const SAMPLED_FILES: usize = 100;
 
 /// What an import did.
 #[derive(Debug)]
@@ -186,14 +191,24 @@ struct Sample {
 
 impl Sample {
     fn take(request: &Request, inputs: &Inputs, folder: &Path) -> Result<Self, ModelsError> {
-        let first = inputs
-            .files
-            .first()
-            .ok_or_else(|| ModelsError::Usage("name a file, a folder or a URL of rows".to_owned()))?;
-        let name = &first.about.name;
-        let path = gather::fetch(first, &folder.join(format!("sample-{}", std::process::id())), 0)?;
         let csv = request.csv.with_types_of(&request.columns);
-        let opened = gather::open(&path, name, &csv, None)?;
+        let fetched = folder.join(format!("sample-{}", std::process::id()));
+        // A part without rows, as a cluster writes them, tells less.
+        let mut first: Option<(&Input, PathBuf, Opened)> = None;
+        for (number, input) in inputs.files.iter().take(SAMPLED_FILES).enumerate() {
+            let path = gather::fetch(input, &fetched, number)?;
+            let opened = gather::open(&path, &input.about.name, &csv, None)?;
+            let has_rows = opened.has_rows();
+            if has_rows || first.is_none() {
+                first = Some((input, path, opened));
+            }
+            if has_rows {
+                break;
+            }
+        }
+        let (first, path, opened) =
+            first.ok_or_else(|| ModelsError::Usage("name a file, a folder or a URL of rows".to_owned()))?;
+        let name = &first.about.name;
         let lengths = gather::list_lengths(&opened, &path, name)?;
         let measured = |column: &str| Some(lengths.iter().find(|(name, _)| name == column)?.1);
         let layout =
@@ -203,10 +218,8 @@ impl Sample {
         // Of text and IPC: no row is shorter than its key.
         let rows = rows.unwrap_or(first.about.bytes / (8 + 2 * layout.columns.len() as u64));
         let schema = opened.schema().as_ref().clone();
-        if path.starts_with(folder) {
-            // Best effort: it goes with the folder.
-            let _ = fs::remove_file(&path);
-        }
+        // Best effort: it goes with the import's folder.
+        let _ = fs::remove_dir_all(&fetched);
         Ok(Self {
             schema,
             layout,

@@ -1,5 +1,5 @@
 //! One number of one type as another. In: values of Arrow. Out: little-endian elements. A number that does not fit is refused, not bent;
-//! floats are rounded to the float asked for.
+//! floats are rounded to the float asked for, and a number is never rounded to an infinity.
 
 use half::{bf16, f16};
 use tierlab_protocol::tensor::DataType;
@@ -44,9 +44,18 @@ impl Number {
     pub(super) fn put(self, dtype: DataType, slot: &mut [u8]) -> bool {
         match dtype {
             DataType::Fp64 => copy(slot, &self.float().to_le_bytes()),
-            DataType::Fp32 => copy(slot, &(self.float() as f32).to_le_bytes()),
-            DataType::Fp16 => copy(slot, &f16::from_f64(self.float()).to_le_bytes()),
-            DataType::Bf16 => copy(slot, &bf16::from_f64(self.float()).to_le_bytes()),
+            DataType::Fp32 => {
+                let float = self.float() as f32;
+                self.is_as_finite(float.is_finite()) && copy(slot, &float.to_le_bytes())
+            }
+            DataType::Fp16 => {
+                let float = f16::from_f64(self.float());
+                self.is_as_finite(float.is_finite()) && copy(slot, &float.to_le_bytes())
+            }
+            DataType::Bf16 => {
+                let float = bf16::from_f64(self.float());
+                self.is_as_finite(float.is_finite()) && copy(slot, &float.to_le_bytes())
+            }
             DataType::Bytes => false,
             _ => self.int().is_some_and(|int| put_int(int, dtype, slot)),
         }
@@ -57,6 +66,11 @@ impl Number {
             Self::Int(int) => int as f64,
             Self::Float(float) => float,
         }
+    }
+
+    /// Whether rounding made no infinity of a number that was none.
+    fn is_as_finite(self, rounded: bool) -> bool {
+        rounded || !self.float().is_finite()
     }
 
     /// The integer, where it is one.
@@ -108,6 +122,12 @@ mod tests {
         assert!(!Number::from(1.5_f64).put(DataType::Int64, &mut slot));
         assert!(!Number::from(f64::NAN).put(DataType::Int64, &mut slot));
         assert!(!Number::from(2_u8).put(DataType::Bool, &mut slot[..1]));
+        assert!(!Number::from(1e39_f64).put(DataType::Fp32, &mut slot[..4]));
+        assert!(!Number::from(70_000_i64).put(DataType::Fp16, &mut slot[..2]));
+        assert!(!Number::from(-f64::MAX).put(DataType::Bf16, &mut slot[..2]));
+        assert!(Number::from(f64::INFINITY).put(DataType::Fp16, &mut slot[..2]));
+        assert!(Number::from(f32::NAN).put(DataType::Fp32, &mut slot[..4]));
+        assert!(Number::from(65_504_i64).put(DataType::Fp16, &mut slot[..2]));
         assert!(Number::from(3.0_f64).put(DataType::Uint8, &mut slot[..1]) && slot[0] == 3);
     }
 

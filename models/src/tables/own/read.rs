@@ -8,18 +8,24 @@ use super::request::{CsvOptions, FileForm};
 use super::shards::{ShardFile, ShardFormat, begins_as_one};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{DataType as Arrow, Schema, SchemaRef, TimeUnit};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::basic::Type as PhysicalType;
+use parquet::errors::ParquetError;
 use std::fs::File;
-use std::io::{BufReader, Read as _, Seek as _};
+use std::io::{BufReader, Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use tierlab_formats::shards::tar::BLOCK;
 
-/// Rows of a batch of Parquet.
+/// Rows of a batch of Parquet at most.
 const BATCH_ROWS: usize = 8192;
+/// Bytes of such a batch, about: rows that hold images or long vectors come a few at a time.
+const BATCH_BYTES: usize = 8 << 20;
+/// The end of a stream, as its writers mark it.
+const STREAM_END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 /// Where a tar header says that it is one, since POSIX.1-1988.
 const USTAR: Range<usize> = 257..262;
 /// Rows of one unit of work at least, where a file can be cut.
@@ -72,9 +78,8 @@ fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<O
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
     let broken = |e: &dyn std::fmt::Display| format!("it cannot be read: {e}");
     match &head[..] {
-        [b'P', b'A', b'R', b'1', ..] => ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
-            .map(Opened::Parquet)
-            .map_err(|e| broken(&e)),
+        [b'P', b'A', b'R', b'1', ..] => parquet_metadata(&file).map(Opened::Parquet).map_err(|e| broken(&e)),
+        [b'P', b'A', b'R', b'E', ..] => Err("it is encrypted Parquet, which is not read".to_owned()),
         [b'A', b'R', b'R', b'O', b'W', b'1', ..] => FileReader::try_new(BufReader::new(file), None)
             .map(|reader| Opened::IpcFile(reader.schema()))
             .map_err(|e| broken(&e)),
@@ -98,7 +103,49 @@ fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<O
     }
 }
 
+/// The footer of a Parquet file. Times of 96 bits are read as microseconds, as the writers of such files count: as nanoseconds, the years
+/// 1 and 9999, which stand for `never`, would wrap around to others.
+fn parquet_metadata(file: &File) -> Result<ArrowReaderMetadata, ParquetError> {
+    let metadata = ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?;
+    let columns = metadata.metadata().file_metadata().schema_descr().columns();
+    if columns
+        .iter()
+        .all(|column| column.physical_type() != PhysicalType::INT96)
+    {
+        return Ok(metadata);
+    }
+    let in_96_bits = |name: &str| {
+        let mut of_field = columns
+            .iter()
+            .filter(|column| column.path().parts().first().is_some_and(|part| part == name));
+        of_field.any(|column| column.physical_type() == PhysicalType::INT96)
+    };
+    let fields = metadata.schema().fields().iter().map(|field| match field.data_type() {
+        Arrow::Timestamp(_, zone) if in_96_bits(field.name()) => {
+            let micros = Arrow::Timestamp(TimeUnit::Microsecond, zone.clone());
+            Arc::new(field.as_ref().clone().with_data_type(micros))
+        }
+        _ => Arc::clone(field),
+    });
+    let schema = Schema::new_with_metadata(fields.collect::<Vec<_>>(), metadata.schema().metadata().clone());
+    ArrowReaderMetadata::load(file, ArrowReaderOptions::new().with_schema(Arc::new(schema)))
+}
+
 impl Opened {
+    /// Whether there is a row in it, as far as a look tells.
+    pub(super) fn has_rows(&self) -> bool {
+        match self {
+            Self::Parquet(metadata) => metadata.metadata().file_metadata().num_rows() > 0,
+            Self::Csv(file) => file.has_rows(),
+            Self::IpcFile(_) | Self::IpcStream(_) | Self::Cifar(_) | Self::Shard(_) => true,
+        }
+    }
+
+    /// Whether it is a text without even a header line: a part that its writer had nothing to write into.
+    pub(super) fn is_void(&self) -> bool {
+        matches!(self, Self::Csv(file) if file.schema().fields().is_empty())
+    }
+
     pub(super) fn schema(&self) -> SchemaRef {
         match self {
             Self::Parquet(metadata) => Arc::clone(metadata.schema()),
@@ -146,14 +193,14 @@ impl Opened {
         stretches
     }
 
-    /// Reads a stretch: hands its batches, with the columns wanted, to `each`.
+    /// Reads a stretch: hands its batches, with the columns wanted, to `each`. A row has about `row_bytes` bytes.
     ///
     /// # Errors
     /// Damage, or what `each` answers.
     pub(super) fn read<E: From<String>>(
         &self,
         path: &Path,
-        stretch: Stretch,
+        (stretch, row_bytes): (Stretch, usize),
         columns: &[&str],
         each: &mut dyn FnMut(Batch) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -176,12 +223,22 @@ impl Opened {
                 let reader = builder
                     .with_row_groups((stretch.groups.0..stretch.groups.1).collect())
                     .with_projection(mask)
-                    .with_batch_size(BATCH_ROWS)
+                    .with_batch_size((BATCH_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS))
                     .build()
                     .map_err(|e| broken(&e))?;
                 let per_row = stretch.bytes as f64 / stretch.rows.unwrap_or(1).max(1) as f64;
                 let batches = reader.map(|batch| batch.map_err(|e| broken(&e)));
-                numbered(batches, stretch.first_row, per_row, each)
+                let found = numbered(batches, stretch.first_row, per_row, each)?;
+                match stretch.rows {
+                    Some(rows) if rows != found => {
+                        let what = format!(
+                            "row {}: {found} rows came, its footer says {rows}",
+                            stretch.first_row + 1
+                        );
+                        Err(format!("{what}: it is damaged").into())
+                    }
+                    _ => Ok(()),
+                }
             }
             Self::IpcFile(schema) => {
                 let reader =
@@ -190,12 +247,38 @@ impl Opened {
                 per_batch_numbered(reader.map(|batch| batch.map_err(|e| broken(&e))), per_batch, each)
             }
             Self::IpcStream(schema) => {
-                let reader =
+                let mut reader =
                     StreamReader::try_new(BufReader::new(file()?), Some(wanted(schema))).map_err(|e| broken(&e))?;
-                per_batch_numbered(reader.map(|batch| batch.map_err(|e| broken(&e))), 0, each)
+                per_batch_numbered(reader.by_ref().map(|batch| batch.map_err(|e| broken(&e))), 0, each)?;
+                let at = reader.get_mut().stream_position().map_err(|e| broken(&e))?;
+                ends_there(reader.get_mut().get_mut(), at).map_err(E::from)
             }
         }
     }
+}
+
+/// Holds the end of a file against the place where its stream ended. A stream ends at its mark, and it also ends where a file does: so a file that
+/// was cut off between two batches, or to which another stream was appended, looks whole to a reader.
+fn ends_there(file: &mut File, at: u64) -> Result<(), String> {
+    let broken = |e: std::io::Error| format!("it cannot be read: {e}");
+    let len = file.metadata().map_err(broken)?.len();
+    if at < len {
+        return Err(format!(
+            "its stream ends at offset {at}, and {} bytes follow: write streams to files of their own",
+            len - at
+        ));
+    }
+    let mut end = [0; STREAM_END.len()];
+    let tail = len.saturating_sub(end.len() as u64);
+    file.seek(SeekFrom::Start(tail))
+        .and_then(|_| file.read_exact(&mut end))
+        .map_err(broken)?;
+    if end == STREAM_END {
+        return Ok(());
+    }
+    Err(format!(
+        "its stream ends at offset {at} without the mark of an end: its writer was cut off, or did not finish it"
+    ))
 }
 
 fn numbered<E: From<String>>(
@@ -203,7 +286,8 @@ fn numbered<E: From<String>>(
     mut row: u64,
     bytes_per_row: f64,
     each: &mut dyn FnMut(Batch) -> Result<(), E>,
-) -> Result<(), E> {
+) -> Result<u64, E> {
+    let first = row;
     for batch in batches {
         let rows = batch?;
         let count = rows.num_rows();
@@ -215,7 +299,7 @@ fn numbered<E: From<String>>(
         })?;
         row += count as u64;
     }
-    Ok(())
+    Ok(row - first)
 }
 
 fn per_batch_numbered<E: From<String>>(

@@ -1,11 +1,12 @@
 //! Files in an object store. In: a URL (`s3://bucket/prefix`), and what the environment has of keys, region and endpoint. Out: what lies there, and
 //! files fetched to disk. Called from a thread that may wait.
 
+use super::plan::InputFile;
 use crate::error::ModelsError;
 use futures::TryStreamExt as _;
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path as Key;
-use object_store::{ObjectStore, ObjectStoreExt as _};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
@@ -13,6 +14,14 @@ use tokio::runtime::Handle;
 
 /// A small object read whole at most: a file of a log.
 const MAX_SMALL_BYTES: u64 = 64 << 20;
+
+/// The version of an object: its tag, which listings and replies may quote or not, or else when it was written.
+fn version_of(meta: &ObjectMeta) -> String {
+    match &meta.e_tag {
+        Some(tag) => tag.trim_start_matches("W/").trim_matches('"').to_owned(),
+        None => meta.last_modified.to_rfc3339(),
+    }
+}
 
 /// A place in a store.
 #[derive(Debug)]
@@ -89,7 +98,7 @@ impl Remote {
                     .trim_start_matches('/')
                     .to_owned(),
                 bytes: meta.size,
-                version: meta.e_tag.unwrap_or_else(|| meta.last_modified.to_rfc3339()),
+                version: version_of(&meta),
             });
             below.try_collect().await.map_err(bad)
         })?;
@@ -98,7 +107,7 @@ impl Remote {
             objects.push(RemoteObject {
                 below: String::new(),
                 bytes: meta.size,
-                version: meta.e_tag.unwrap_or_else(|| meta.last_modified.to_rfc3339()),
+                version: version_of(&meta),
             });
         }
         objects.sort_by(|a, b| a.below.cmp(&b.below));
@@ -119,12 +128,20 @@ impl Remote {
     }
 
     /// Writes an object to a file, piece by piece.
-    pub(super) fn fetch(&self, below: &str, to: &Path) -> Result<(), ModelsError> {
+    ///
+    /// # Errors
+    /// An object that is not the one that was listed, whatever the store says, a full disk.
+    pub(super) fn fetch(&self, below: &str, to: &Path, listed: &InputFile) -> Result<(), ModelsError> {
         let name = self.name_of(below);
         let bad = |e: object_store::Error| ModelsError::bad(&name, &format!("cannot be read: {e}"));
         let mut file = File::create(to).map_err(ModelsError::io("create", to))?;
         self.runtime.block_on(async {
-            let mut pieces = self.store.get(&self.key(below)).await.map_err(bad)?.into_stream();
+            let got = self.store.get(&self.key(below)).await.map_err(bad)?;
+            if (got.meta.size, version_of(&got.meta)) != (listed.bytes, listed.version.clone()) {
+                let what = "it was written since it was listed: begin anew with --restart once it is whole";
+                return Err(ModelsError::bad(&name, &what));
+            }
+            let mut pieces = got.into_stream();
             while let Some(piece) = pieces.try_next().await.map_err(bad)? {
                 file.write_all(&piece).map_err(ModelsError::io("write", to))?;
             }

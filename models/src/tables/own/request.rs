@@ -219,13 +219,12 @@ impl FromStr for NullRule {
         Ok(match text {
             "refuse" => Self::Refuse,
             "aside" => Self::Aside,
-            "nan" => Self::Nan,
+            nan if nan.eq_ignore_ascii_case("nan") => Self::Nan,
             "zero" => Self::Value(0.0),
-            number => Self::Value(
-                number
-                    .parse()
-                    .map_err(|_| "one of refuse, aside, zero, nan, or a number".to_owned())?,
-            ),
+            number => {
+                let number: Option<f64> = number.parse().ok().filter(|number: &f64| number.is_finite());
+                Self::Value(number.ok_or("one of refuse, aside, zero, nan, or a finite number")?)
+            }
         })
     }
 }
@@ -295,7 +294,11 @@ mod tests {
         }
         assert_eq!("zero".parse(), Ok(NullRule::Value(0.0)));
         assert_eq!("-1.5".parse(), Ok(NullRule::Value(-1.5)));
-        assert!("none".parse::<NullRule>().is_err());
+        assert_eq!("NaN".parse(), Ok(NullRule::Nan));
+        // What JSON cannot say would not come back from the plan.
+        for bad in ["none", "inf", "-infinity", "+nan"] {
+            assert!(bad.parse::<NullRule>().is_err(), "{bad}");
+        }
         assert_eq!("d=a,b".parse::<Vector>().unwrap().columns, ["a", "b"]);
         assert!("d=a,,b".parse::<Vector>().is_err());
         assert_eq!("a=fp32".parse::<TypeOf>().unwrap().dtype, DataType::Fp32);

@@ -8,7 +8,6 @@
 //! …   …   the columns' bytes, of a length that all records share
 //! ```
 
-use super::batch::Numbers;
 use super::convert::Rows;
 use crate::error::ModelsError;
 use std::fs::{self, File, OpenOptions};
@@ -172,8 +171,8 @@ impl<'a> SpillBuffers<'a> {
         }
     }
 
-    /// Adds the good rows of a batch.
-    pub(super) fn add(&mut self, rows: &Rows, input: usize, numbers: &Numbers) -> Result<(), ModelsError> {
+    /// Adds the good rows of a batch; `number` is a row's in its input.
+    pub(super) fn add(&mut self, rows: &Rows, input: usize, number: &dyn Fn(usize) -> u64) -> Result<(), ModelsError> {
         for row in 0..rows.len() {
             if rows.bad.contains_key(&row) {
                 continue;
@@ -181,7 +180,7 @@ impl<'a> SpillBuffers<'a> {
             let (key, payload) = (rows.key(row), rows.payload(row));
             let bucket = KeyHash::of(key).bucket(self.bucket_bits);
             let buffer = &mut self.buffers[bucket];
-            buffer.extend_from_slice(&Place::new(input, numbers.of(row)).0.to_le_bytes());
+            buffer.extend_from_slice(&Place::new(input, number(row)).0.to_le_bytes());
             buffer.extend_from_slice(&(key.len() as u16).to_le_bytes());
             buffer.extend_from_slice(key);
             buffer.extend_from_slice(payload);
@@ -189,6 +188,10 @@ impl<'a> SpillBuffers<'a> {
             self.longest_key = self.longest_key.max(key.len());
             if buffer.len() >= self.limit {
                 self.spill.append(bucket, buffer)?;
+                if buffer.capacity() > 2 * self.limit {
+                    // A row larger than the limit: every bucket would keep room for one.
+                    *buffer = Vec::new();
+                }
                 buffer.clear();
             }
         }

@@ -1,7 +1,7 @@
 //! A shard as batches, whatever its format: types from the first samples, then all of them. In: a file. Out: batches.
 
 use super::super::batch::Batch;
-use super::samples::{Making, SAMPLED, Sample, schema};
+use super::samples::{Making, SAMPLED, SAMPLED_BYTES, Sample, schema};
 use super::{tfrecord, webdataset};
 use arrow_schema::{Schema, SchemaRef};
 use std::path::Path;
@@ -31,10 +31,12 @@ impl ShardFile {
                 schema: SchemaRef::new(known.clone()),
             });
         }
-        let mut samples = Vec::new();
+        let (mut samples, mut bytes) = (Vec::new(), 0);
         each_sample::<String>(format, path, None, &mut |sample, _| {
+            bytes += sample.len();
             samples.push(sample);
-            Ok(samples.len() < SAMPLED)
+            // One sample does not tell whether all have its length.
+            Ok(samples.len() < 2 || samples.len() < SAMPLED && bytes < SAMPLED_BYTES)
         })?;
         if samples.is_empty() {
             return Err(match format {

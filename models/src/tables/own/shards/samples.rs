@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_protocol::tensor::DataType;
 
-/// Samples that types are taken from.
+/// Samples that types are taken from, and their bytes, about.
 pub(super) const SAMPLED: usize = 100;
+pub(super) const SAMPLED_BYTES: usize = 32 << 20;
 /// Samples of a batch, and their bytes, about.
 const BATCH_ROWS: usize = 1024;
 const BATCH_BYTES: usize = 16 << 20;
@@ -72,6 +73,13 @@ pub(super) struct Sample {
     pub(super) values: BTreeMap<String, Value>,
     /// Why it cannot be used.
     pub(super) wrong: Option<String>,
+}
+
+impl Sample {
+    /// Bytes of its values.
+    pub(super) fn len(&self) -> usize {
+        self.values.values().map(Value::len).sum()
+    }
 }
 
 /// The schema that samples tell.
