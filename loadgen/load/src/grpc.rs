@@ -192,12 +192,23 @@ impl GrpcReply {
         trailers.or_else(|| self.headers.get(name))?.to_str().ok()
     }
 
+    /// What the server says of its stages: in front of the message, or behind it.
+    fn timings(&self) -> Option<StageTimings> {
+        let told = |headers: &HeaderMap| {
+            let told = headers.get_all(SERVER_TIMING).iter();
+            reply::stages(told.map(HeaderValue::as_bytes))
+        };
+        self.body
+            .trailers
+            .as_ref()
+            .and_then(told)
+            .or_else(|| told(&self.headers))
+    }
+
     /// Its status, its structure, and what the server says of its stages, as for HTTP.
     #[must_use]
     pub fn judge(&self, expected: &Expected) -> CheckedReply {
-        let timings = self
-            .metadata(SERVER_TIMING)
-            .and_then(|text| StageTimings::parse_header(text).ok());
+        let timings = self.timings();
         let code: Option<u16> = self.metadata("grpc-status").and_then(|code| code.parse().ok());
         match (self.status, code) {
             (StatusCode::OK, Some(0)) => {}

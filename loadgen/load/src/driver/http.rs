@@ -14,7 +14,7 @@ use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Rece
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::PathAndQuery;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::{Method, Request, StatusCode, Uri};
@@ -32,8 +32,6 @@ use tokio::task::unconstrained;
 
 /// The most that the head of a reply may take, and what is read at a time; hyper's own default.
 const HEAD_BYTES: usize = 8_192 + 4_096 * 100;
-/// The most that the server may say of its stages: it says less than 300.
-const TIMING_BYTES: usize = 4 << 10;
 
 /// Where requests over HTTP are sent, and how.
 #[derive(Debug, Clone)]
@@ -274,8 +272,8 @@ impl HttpConnection {
 enum Lost {
     /// The connection was closed before the request was begun, as far as hyper knows.
     Closed,
-    /// It broke in the middle.
-    Broken,
+    /// It broke in the middle, or brought what is no reply; in words, where they say more than that.
+    Broken(Option<String>),
     /// It is longer than replies may be.
     TooLarge(TooLarge),
 }
@@ -286,7 +284,11 @@ impl Lost {
         match error {
             error if error.is_canceled() => Self::Closed,
             error if error.is_parse_too_large() => Self::TooLarge(TooLarge::head(HEAD_BYTES)),
-            _ => Self::Broken,
+            error if error.is_parse() => Self::Broken(Some(format!("what came is no reply of HTTP/1.1 ({error})"))),
+            error if error.is_incomplete_message() => {
+                Self::Broken(Some("the connection was closed before the end of the reply".to_owned()))
+            }
+            _ => Self::Broken(None),
         }
     }
 
@@ -301,7 +303,11 @@ impl Lost {
 impl From<Lost> for NoReply {
     fn from(lost: Lost) -> Self {
         match lost {
-            Lost::Closed | Lost::Broken => Failure::Broken.into(),
+            Lost::Closed => Failure::Broken.into(),
+            Lost::Broken(says) => Self {
+                failure: Failure::Broken,
+                says,
+            },
             Lost::TooLarge(what) => what.into(),
         }
     }
@@ -408,10 +414,19 @@ impl HttpReply {
 
     /// What the server says of its stages.
     pub(crate) fn timings(&self) -> Option<StageTimings> {
-        let timing = self.headers.get("server-timing").map(HeaderValue::as_bytes);
-        timing
-            .filter(|text| text.len() <= TIMING_BYTES)
-            .and_then(|text| StageTimings::parse_header(std::str::from_utf8(text).ok()?).ok())
+        let told = self.headers.get_all("server-timing").iter();
+        reply::stages(told.map(HeaderValue::as_bytes))
+    }
+
+    /// In words, that its body is coded in a way that was not asked for.
+    fn coded(&self) -> Option<String> {
+        let coding = self.headers.get(CONTENT_ENCODING)?.as_bytes();
+        (!coding.eq_ignore_ascii_case(b"identity")).then(|| {
+            format!(
+                "the body is coded as `{}`, which no request asked for",
+                reply::quoted(coding)
+            )
+        })
     }
 
     /// Its body, as it came.
@@ -445,7 +460,10 @@ impl HttpReply {
         };
         match expected.check_http(&self.body.bytes, json_len) {
             Ok(()) => CheckedReply::ok(timings),
-            Err(wrong) => CheckedReply::refused(&wrong, timings),
+            Err(wrong) => match self.coded() {
+                None => CheckedReply::refused(&wrong, timings),
+                Some(coded) => CheckedReply::wrong(&coded, timings),
+            },
         }
     }
 }
@@ -491,9 +509,18 @@ mod tests {
     }
 
     #[test]
+    fn a_coded_body_is_named_as_such() {
+        let mut coded = reply(200, None, "\u{1f}\u{8b}");
+        coded.headers.insert("content-encoding", "gzip".parse().unwrap());
+        let judged = coded.judge(&Expected::new("m", &[], None));
+        assert_eq!(judged.outcome, Outcome::Failed(Failure::WrongReply));
+        assert!(judged.says.unwrap().contains("coded as `gzip`"));
+    }
+
+    #[test]
     fn what_a_server_says_of_its_stages_has_a_limit() {
         let mut long = reply(200, None, GOOD);
-        let says = format!("infer;dur=1.5{}", ", x;dur=1".repeat(TIMING_BYTES));
+        let says = format!("infer;dur=1.5{}", ", x;dur=1".repeat(4 << 10));
         long.headers.insert("server-timing", says.parse().unwrap());
         let judged = long.judge(&Expected::new("m", &[], None));
         assert_eq!((judged.outcome, judged.timings), (Outcome::Ok, None));

@@ -78,7 +78,7 @@ pub(super) fn wrong_value(what: impl Display) -> Wrong {
 }
 
 /// The start of what a server says, fit for a line of text.
-pub(super) fn quoted(bytes: &[u8]) -> String {
+pub(crate) fn quoted(bytes: &[u8]) -> String {
     let start = &bytes[..bytes.len().min(4 * QUOTED)];
     let text = String::from_utf8_lossy(start);
     let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });

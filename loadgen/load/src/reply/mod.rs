@@ -11,13 +11,16 @@ mod grpc;
 mod json;
 mod judged;
 mod received;
+mod stages;
 mod values;
 mod wanted;
 
 pub use expected::Expected;
 pub use found::Wrong;
+pub(crate) use found::quoted;
 pub use judged::{CheckedReply, NoReply};
 pub use received::{BodyError, Limit, METADATA_BYTES, METRICS_BYTES, Received, TooLarge, read};
+pub(crate) use stages::stages;
 pub use values::{OutputValues, ReplyValues};
 pub use wanted::WantedReply;
 

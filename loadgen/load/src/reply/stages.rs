@@ -1,0 +1,55 @@
+//! What a reply says of the server's stages. In: its `Server-Timing` headers, each by itself. Out: the stages, where any of them tells of
+//! one: what others wrote (a proxy, a server with names of its own) says nothing of where the time went, and is not taken for stages of
+//! no length.
+
+use tierlab_protocol::timing::StageTimings;
+
+/// The most that the server may say of its stages: it says less than 300.
+const TIMING_BYTES: usize = 4 << 10;
+
+/// The first header that tells of a stage.
+pub(crate) fn stages<'a>(headers: impl Iterator<Item = &'a [u8]>) -> Option<StageTimings> {
+    let short = headers.filter(|text| text.len() <= TIMING_BYTES);
+    let mut read = short.filter_map(|text| StageTimings::parse_header(std::str::from_utf8(text).ok()?).ok());
+    read.find(tells)
+}
+
+/// Whether anything of a stage is in it. All of them at once do not end within the microsecond that a header carries.
+fn tells(timings: &StageTimings) -> bool {
+    !timings.total().is_zero() || timings.batch_rows > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_protocol::timing::Stage;
+
+    fn infer_us(headers: &[&str]) -> Option<u128> {
+        let told = stages(headers.iter().map(|text| text.as_bytes()))?;
+        Some(told.get(Stage::Infer).as_micros())
+    }
+
+    #[test]
+    fn what_others_wrote_is_no_stage() {
+        for foreign in [
+            "cdn-cache;desc=HIT",
+            "db;dur=53, app;dur=47.2",
+            "total;dur=12",
+            "",
+            ",",
+            "infer;dur=-4",
+            "infer",
+        ] {
+            assert_eq!(infer_us(&[foreign]), None, "{foreign}");
+        }
+        assert_eq!(infer_us(&[]), None);
+    }
+
+    #[test]
+    fn the_servers_own_header_is_found_among_those_of_proxies() {
+        let own = "decode;dur=0.010, infer;dur=1.500, total;dur=1.510, rows;desc=\"1\"";
+        for headers in [[own, "cdn;dur=3"], ["cdn;dur=3", own], ["cache;desc=HIT", own]] {
+            assert_eq!(infer_us(&headers), Some(1_500), "{headers:?}");
+        }
+    }
+}
