@@ -73,11 +73,11 @@ pub(super) async fn fetched(
     if answer.status.is_success() {
         return Ok(answer);
     }
-    Err(refusal(url, &answered(&answer)).refused_by_the_server())
+    Err(refusal(url, &answered(url, &answer)).refused_by_the_server())
 }
 
 /// A reply that is no success, with what to do where that is known.
-pub(super) fn answered(answer: &Answer) -> String {
+pub(super) fn answered(url: &str, answer: &Answer) -> String {
     let said: String = String::from_utf8_lossy(&answer.body).chars().take(500).collect();
     let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let todo = match answer.status.as_u16() {
@@ -87,7 +87,8 @@ pub(super) fn answered(answer: &Answer) -> String {
             format!("; it sends to {to}, and only what is named is measured: give that address")
         }
         401 | 403 => "; a token is given by --token-env NAME or --token-file FILE (`target.token_env`, `target.token_file`)".to_owned(),
-        404 => "; is that model there, and is what its routes begin with part of the address (--url http://HOST:PORT/PREFIX)?".to_owned(),
+        // Of metrics and the like there is no model.
+        404 if url.contains("/v2/models/") => "; is that model there, and is what its routes begin with part of the address (--url http://HOST:PORT/PREFIX)?".to_owned(),
         _ => String::new(),
     };
     format!("answered {}: {}{todo}", answer.status, said.trim())

@@ -431,7 +431,7 @@ impl Control {
         if !custom.success.has_status(answer.status.as_u16()) {
             return Err(refuse(format!(
                 "{}; `target.success.status` is {:?}",
-                answered(&answer),
+                answered(&route.shown(), &answer),
                 custom.success.status
             )));
         }

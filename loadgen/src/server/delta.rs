@@ -75,6 +75,9 @@ impl Between<'_> {
                 None => return Some(doubtful(FELL.to_owned())),
             }
         }
+        if !sum.is_sound() {
+            return Some(doubtful(FELL.to_owned()));
+        }
         Some(sum.whole(self.answered))
     }
 }
@@ -180,6 +183,25 @@ impl Sum {
             requests: of_models(TRITON_REQUESTS),
             parts_ns: TRITON_PARTS.map(|part| of_models(part) * 1e3),
         });
+    }
+
+    /// Whether all that only grows has grown: a series may fall or go while those that tell one process from another do not.
+    fn is_sound(&self) -> bool {
+        let delta = &self.delta;
+        let counted = [
+            delta.inferences,
+            delta.tier_requests,
+            delta.tier_wire_bytes,
+            delta.tier_retries,
+            delta.cache_hits,
+            delta.cache_misses,
+            delta.cache_capacity_bytes,
+            self.runs,
+            self.rows,
+            self.told.requests,
+        ];
+        let told = self.told.parts_ns.iter().chain(delta.session_seconds.values());
+        counted.iter().chain(told).all(|grown| *grown >= 0.0)
     }
 
     fn whole(self, answered: u64) -> ServerDelta {
@@ -291,6 +313,38 @@ mod tests {
             4,
         );
         assert_eq!((grown.inferences, grown.restarts), (4.0, 1));
+    }
+
+    #[test]
+    fn a_series_that_falls_by_itself_counts_nothing() {
+        let text = |more: &str| {
+            format!(
+                "{}tierlab_batch_rows_count{{model=\"ctr\"}} 5\n{more}",
+                inferred(10, 10)
+            )
+        };
+        let state = |seconds: &str| {
+            text(&format!(
+                "tierlab_session_seconds_total{{model=\"ctr\",state=\"compute\"}} {seconds}\n"
+            ))
+        };
+        let nothing = text("");
+        for (before, after) in [
+            (state("9"), state("3")),
+            (
+                text("tierlab_batch_rows_sum{model=\"ctr\"} 7\n"),
+                text("tierlab_batch_rows_sum{model=\"ctr\"} 1\n"),
+            ),
+            (text("tierlab_tier_retries_total{role=\"feature\"} 7\n"), nothing),
+        ] {
+            let grown = delta(&[&before], &[&after], 0);
+            assert!(grown.doubt.is_some() && grown.inferences == 0.0, "{before} {after}");
+            let kept = serde_json::to_string(&grown).unwrap();
+            assert_eq!(serde_json::from_str::<ServerDelta>(&kept).unwrap(), grown);
+        }
+        // No number at all is no fall.
+        let grown = delta(&[&state("9")], &[&state("NaN")], 0);
+        assert_eq!(grown.session_seconds, BTreeMap::new());
     }
 
     #[test]

@@ -8,6 +8,8 @@ use tierlab_protocol::metrics::PROCESS_START_SECONDS;
 const LOOKED_AT: [&str; 3] = ["tierlab_", "nv_inference_", PROCESS_START_SECONDS];
 /// Series of one reading: each takes some hundred bytes.
 const MOST_SERIES: usize = 100_000;
+/// Sums of as many values below this are numbers still; no counter comes near it.
+const MOST_VALUE: f64 = 1e100;
 /// Labels of one series.
 const MOST_LABELS: usize = 64;
 /// A bad line is quoted up to so many characters.
@@ -48,12 +50,15 @@ impl Scrape {
     pub fn parse(text: &str) -> Result<Self, BadMetrics> {
         let lines = text.lines().enumerate();
         let mut kept = Vec::new();
-        for (i, line) in lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#')) {
+        // A name in quotes, as OpenMetrics has it for names with dots, is none that is looked at.
+        let is_passed_over = |line: &str| line.is_empty() || line.starts_with('#') || line.starts_with("{\"");
+        for (i, line) in lines.filter(|(_, line)| !is_passed_over(line.trim_start())) {
             let series = series(line).ok_or_else(|| BadMetrics::Line {
                 line: i + 1,
                 text: line.chars().take(QUOTED).collect(),
             })?;
-            if !LOOKED_AT.iter().any(|start| series.name.starts_with(start)) {
+            // What is no number says nothing, and a result could not hold it.
+            if !LOOKED_AT.iter().any(|start| series.name.starts_with(start)) || !(series.value.abs() <= MOST_VALUE) {
                 continue;
             }
             if kept.len() == MOST_SERIES {
@@ -64,10 +69,18 @@ impl Scrape {
         Ok(Self(kept))
     }
 
-    /// The sum over the series of a name that carry all of `labels`.
+    /// The sum over the series of a name that carry all of `labels`; 0 where there is none.
     #[must_use]
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        self.matching(name, labels).map(|series| series.value).sum()
+        self.told(name, labels).unwrap_or(0.0)
+    }
+
+    /// The same; `None` where there is none.
+    #[must_use]
+    pub fn told(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        self.matching(name, labels)
+            .map(|series| series.value)
+            .reduce(|sum, value| sum + value)
     }
 
     /// Whether there is any series of that name.
@@ -201,6 +214,24 @@ mod tests {
             let error = Scrape::parse(&format!("ok 1\n{bad}\n")).unwrap_err();
             assert!(matches!(error, BadMetrics::Line { line: 2, .. }), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_is_no_number_says_nothing_and_nothing_sums_to_a_plain_zero() {
+        let text = "tierlab_x{a=\"1\"} NaN\ntierlab_x{a=\"2\"} +Inf\ntierlab_x{a=\"3\"} 4\nprocess_start_time_seconds NaN\n\
+                    tierlab_y -Inf\ntierlab_y 1.7e308\n";
+        let scrape = Scrape::parse(text).unwrap();
+        assert_eq!((scrape.sum("tierlab_x", &[]), scrape.started_s()), (4.0, None));
+        assert_eq!((scrape.told("tierlab_y", &[]), scrape.has("tierlab_y")), (None, false));
+        assert!(scrape.sum("tierlab_y", &[]).is_sign_positive());
+    }
+
+    #[test]
+    fn open_metrics_reads_as_well() {
+        let text = "# TYPE tierlab_x counter\n# UNIT tierlab_x seconds\ntierlab_x_total 5.0 1700000000.5 # {trace_id=\"a b\"} 1.0\n\
+                    tierlab_x_created 1.7e9\n{\"my.metric\",a=\"1\"} 3\n  # indented\n# EOF\n";
+        let scrape = Scrape::parse(text).unwrap();
+        assert_eq!(scrape.sum("tierlab_x_total", &[]), 5.0);
     }
 
     #[test]
