@@ -8,6 +8,7 @@ mod answer_json;
 mod cold_starts_csv;
 mod compare;
 mod content;
+mod csv_cell;
 mod html;
 mod junit;
 mod markdown;

@@ -272,7 +272,7 @@ fn plain(text: &str) -> String {
             '<' => out += "&lt;",
             '>' => out += "&gt;",
             '&' => out += "&amp;",
-            '\n' | '\r' => out.push(' '),
+            c if c.is_control() => out.push(' '),
             c => out.push(c),
         }
     }
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn what_others_wrote_cannot_end_a_cell_or_begin_markup() {
-        assert_eq!(plain("a|b <c> *d*\n# e"), "a\\|b &lt;c&gt; \\*d\\* \\# e");
+        assert_eq!(plain("a|b <c> *d*\n# e\u{1b}"), "a\\|b &lt;c&gt; \\*d\\* \\# e ");
         assert_eq!(row(&["x", "y|z"]), "| x | y\\|z |\n");
     }
 }

@@ -4,6 +4,7 @@
 //! files of the folder.
 
 use crate::content::{requests, words};
+use crate::csv_cell::text;
 use crate::units::NONE;
 use tierlab_analysis::record::{Driven, Interval, Point, Run, Verdict};
 
@@ -88,21 +89,21 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
     let summary = point.summary.as_ref()?;
     let factors = &point.factors;
     let mut row = vec![
-        factors.tier.clone(),
-        words::origin(run, factors.label()).to_owned(),
-        factors.cache.clone(),
+        text(&factors.tier),
+        text(&words::origin(run, factors.label())),
+        text(&factors.cache),
         number(factors.cache_share),
-        factors.model.clone(),
+        text(&factors.model),
         factors.mode.to_string(),
         factors.batch_size.to_string(),
-        words::arrivals(factors),
-        factors.keys.clone(),
+        text(&words::arrivals(factors)),
+        text(&factors.keys),
         if factors.driven.as_ref().is_some_and(Driven::is_closed) {
             NONE.to_owned()
         } else {
             number(factors.offered_rps)
         },
-        factors.label().to_owned(),
+        text(factors.label()),
         point.repeats.len().to_string(),
         summary.samples.to_string(),
     ];
@@ -121,12 +122,12 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
         number(summary.in_flight.1),
     ]);
     let dominant = words::slowest(summary);
-    row.push(dominant.map_or(NONE, |(part, _)| part).to_owned());
+    row.push(text(dominant.map_or(NONE, |(part, _)| part)));
     row.push(optional(dominant.map(|(_, share)| share.value)));
     row.push(words::verdict(&summary.verdict).to_owned());
     row.push(match &summary.verdict {
         Verdict::Valid => String::new(),
-        Verdict::Saturated(reasons) | Verdict::Invalid(reasons) => reasons.join("; "),
+        Verdict::Saturated(reasons) | Verdict::Invalid(reasons) => text(&reasons.join("; ")),
     });
     row.extend(interval(summary.usd_per_10k.as_ref()));
     row.extend([
@@ -150,7 +151,7 @@ fn sent(point: &Point) -> [String; 6] {
         sent.bytes.median.to_string(),
         sent.bytes.max.to_string(),
         number(sent.inferences_per_request),
-        shapes.join("; "),
+        text(&shapes.join("; ")),
     ]
 }
 
@@ -175,7 +176,7 @@ fn driven(driven: Option<&Driven>) -> [String; 5] {
         ],
         Some(Driven::Journey { name, step }) => {
             let step = step.clone().unwrap_or_else(|| "whole".to_owned());
-            ["open".to_owned(), none(), none(), name.clone(), step]
+            ["open".to_owned(), none(), none(), text(name), text(&step)]
         }
     }
 }
@@ -195,13 +196,16 @@ fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
+    if !value.is_finite() {
+        return NONE.to_owned();
+    }
     let exponent = value.abs().log10().floor() as i32;
     let decimals = usize::try_from((5 - exponent).clamp(0, 15)).unwrap_or(0);
-    let text = format!("{value:.decimals$}");
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    let digits = format!("{value:.decimals$}");
+    if digits.contains('.') {
+        digits.trim_end_matches('0').trim_end_matches('.').to_owned()
     } else {
-        text
+        digits
     }
 }
 
@@ -213,5 +217,6 @@ mod tests {
     fn numbers_keep_six_digits() {
         let texts = [0.0, 200.0, 1_234_567.0, 0.1 + 0.2, 0.000_012_345_678, 41_234.567_8].map(number);
         assert_eq!(texts, ["0", "200", "1234567", "0.3", "0.0000123457", "41234.6"]);
+        assert_eq!([-0.0, f64::INFINITY, f64::NAN].map(number), ["0", "n/a", "n/a"]);
     }
 }

@@ -10,7 +10,7 @@ use crate::content::group::Group;
 use crate::content::point_row::PointRow;
 use crate::content::reach::REACH;
 use crate::content::side_tables::SideTable;
-use crate::text_style::STYLE;
+use crate::text_style::{STYLE, shown};
 use crate::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use tierlab_analysis::record::Run;
@@ -36,7 +36,7 @@ const LEGEND: &str = "Latency runs from the scheduled send to the last byte of t
 /// The answer of a run, as its table opens with it; `None` where nothing was asked.
 #[must_use]
 pub fn answer_text(run: &Run) -> Option<String> {
-    Report::of(run).answer.as_ref().map(answer)
+    Report::of(run).answer.as_ref().map(answer).as_deref().map(shown)
 }
 
 /// The table of a run, with what it says and what to beware of.
@@ -80,7 +80,7 @@ pub fn table(run: &Run) -> String {
             text += &format!("  {caution}\n");
         }
     }
-    text
+    shown(&text)
 }
 
 /// The answer, the ranking, why each variant is where it is, what was left open, and how sure it all is.

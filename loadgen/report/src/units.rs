@@ -96,6 +96,9 @@ pub(crate) fn dollars_spread(interval: Option<&Interval>) -> String {
 
 /// A share as percent: `92 %`, and with a digit more below ten: `0.3 %`.
 pub(crate) fn percent(share: f64) -> String {
+    if !share.is_finite() {
+        return NONE.to_owned();
+    }
     format!("{} %", percent_digits(share))
 }
 
@@ -104,7 +107,10 @@ pub(crate) fn percent_digits(share: f64) -> String {
     let percent = 100.0 * share;
     if percent > 0.0 && percent < 0.05 {
         "<0.1".to_owned()
-    } else if percent == 0.0 || percent >= 9.95 {
+    } else if percent > -0.05 && percent < 0.05 {
+        // Else what sums to -0.0, or to a hair below nothing, has a sign.
+        "0".to_owned()
+    } else if percent >= 9.95 {
         format!("{percent:.0}")
     } else {
         format!("{percent:.1}")
@@ -125,7 +131,8 @@ pub(crate) fn bytes(bytes: u64) -> String {
 
 /// A length of time that is planned by: `45 s`, `12 min`, `1.5 h`.
 pub(crate) fn duration(seconds: f64) -> String {
-    match seconds {
+    match seconds + 0.0 {
+        s if !s.is_finite() => NONE.to_owned(),
         s if s < 99.5 => format!("{s:.0} s"),
         s if s < 5_970.0 => format!("{:.0} min", s / 60.0),
         s => format!("{:.1} h", s / 3_600.0),
@@ -190,6 +197,12 @@ mod tests {
             [0.0, 0.000_1, 0.003, 0.0996, 0.918, 1.0].map(percent),
             ["0 %", "<0.1 %", "0.3 %", "10 %", "92 %", "100 %"]
         );
+        // An empty sum of floating-point numbers is -0.0.
+        assert_eq!(
+            [-0.0, -1e-9, -0.02, f64::NAN].map(percent),
+            ["0 %", "0 %", "-2.0 %", "n/a"]
+        );
+        assert_eq!(duration(-0.0), "0 s");
         assert_eq!(
             [0, 999, 1_000, 1_234_567].map(thousands),
             ["0", "999", "1,000", "1,234,567"]

@@ -73,7 +73,12 @@ pub fn write_views(run: &Run, dir: &Path) -> Result<(), StoreError> {
         write_atomically(&dir.join(ANSWER), answer.as_bytes())?;
     }
     if !run.cold_starts.is_empty() {
-        write_atomically(&dir.join(COLD_STARTS), tierlab_report::cold_starts_csv(run).as_bytes())?;
+        let path = dir.join(COLD_STARTS);
+        let text = tierlab_report::cold_starts_csv(run).map_err(|source| StoreError::Csv {
+            path: path.clone(),
+            source,
+        })?;
+        write_atomically(&path, &text)?;
     }
     write_atomically(&dir.join(MARKDOWN), tierlab_report::markdown(run).as_bytes())?;
     write_atomically(&dir.join(HTML), tierlab_report::page(&[run]).as_bytes())

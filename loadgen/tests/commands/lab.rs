@@ -256,12 +256,22 @@ fn cold_starts_and_dropped_page_caches_are_measured_and_named() {
         assert_eq!(start["page_cache"], "dropped");
         let stages = start["stages_s"].as_array().unwrap().iter();
         let stages: Vec<&str> = stages.map(|stage| stage[0].as_str().unwrap()).collect();
-        assert_eq!(stages, ["read", "verify", "place", "session", "warmup", "features"]);
+        // Of a restart the metrics would tell, and those of this server tell of no stage.
+        let told = match start["way"].as_str() {
+            Some("load") => &["read", "verify", "place", "session", "warmup", "features"][..],
+            _ => &[],
+        };
+        assert_eq!(stages, told);
         assert!(start["ready_s"].as_f64().unwrap() > 0.0 && start["first_reply_s"].as_f64().unwrap() > 0.0);
     }
     let csv = fs::read_to_string(place.path("results/cold/cold_starts.csv")).unwrap();
     assert_eq!(csv.lines().count(), 9, "{csv}");
     assert!(ended.stdout.contains("Cold starts, medians"), "{}", ended.stdout);
+    assert!(
+        !ended.stdout.contains("-0.0") && !csv.contains("-0"),
+        "{}",
+        ended.stdout
+    );
     let origin = run_json["environment"]["origins"]["s3"].as_str().unwrap();
     assert!(
         origin.contains("page cache dropped before each step of: cold"),

@@ -128,7 +128,7 @@ fn fleets_that_start_together_are_set_against_a_single_server() {
         page.contains("## Cold starts, medians") && page.contains("| spread over s |"),
         "{page}"
     );
-    let csv = cold_starts_csv(&run);
+    let csv = String::from_utf8(cold_starts_csv(&run).unwrap()).unwrap();
     let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
     assert_eq!(header[7..], ["servers", "jitter_s", "earliest_reply_s", "tier_bytes"]);
     assert!(csv.lines().all(|line| line.split(',').count() == header.len()), "{csv}");

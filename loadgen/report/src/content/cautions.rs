@@ -46,7 +46,7 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
     }
     cautions.extend(instrument.refused().map(|refused| format!("{refused}.")));
     for tier in tiers(run) {
-        let what = match origin(run, tier) {
+        let what = match &*origin(run, tier) {
             _ if is_emulated(run, tier) => "latencies are drawn from a distribution, not measured on a service",
             "embedded" => "served on this machine by the project's own server: its latency is a floor, not a cloud's",
             _ => continue,

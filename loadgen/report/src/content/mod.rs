@@ -5,13 +5,14 @@
 //! - `best`, `percentiles`: which point and which percentile stand for a curve
 //! - `requests`: what was sent, for the heading
 //! - `words`, `reach`, `costs`, `cautions`, `agents`, `instrument`: sentences; `gpus`: a table
-//! - `side_tables`: the tables beside the curves, of cold starts, closed loops, journeys and fleets
+//! - `side_tables`: the tables beside the curves, of cold starts (`cold_stages`), closed loops, journeys and fleets
 
 mod agents;
 pub(crate) mod answer;
 mod answer_sentence;
 pub(crate) mod best;
 mod cautions;
+pub(crate) mod cold_stages;
 pub(crate) mod costs;
 mod counters;
 pub(crate) mod figures;

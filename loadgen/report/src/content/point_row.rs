@@ -44,7 +44,7 @@ impl Tier {
             origin: kind.map(|kind| Origin {
                 kind,
                 profile: words::variant(run, name).and_then(|variant| variant.emulated.clone()),
-                says: says.to_owned(),
+                says: says.clone().into_owned(),
             }),
         }
     }

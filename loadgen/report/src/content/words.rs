@@ -5,11 +5,15 @@
 use super::best::{self, Best};
 use super::counters;
 use crate::units::{digits3, duration, latency, latency_interval, percent, percent_digits, rate, thousands};
+use std::borrow::Cow;
 use tierlab_analysis::curves::{Curve, curves, is_valid, knee};
 use tierlab_analysis::latency::bands;
 use tierlab_analysis::record::{
     Band, Driven, Factors, Interval, OpenQuestion, Point, Reads, Run, Summary, Tail, Variant, Verdict,
 };
+
+/// What is drawn from a distribution and not measured on a service.
+const EMULATED: &str = "emulated";
 
 /// A part of the latency as people say it.
 pub(crate) fn part(name: &str) -> &str {
@@ -37,11 +41,23 @@ pub(crate) fn verdict(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// What is known of what stands behind a tier or variant, by its label; empty where nothing is.
-pub(crate) fn origin_text<'a>(run: &'a Run, label: &str) -> &'a str {
-    let of_variant = || variant(run, label).map(|variant| variant.origin.as_str());
+/// What is known of what stands behind a tier or variant, by its label; empty where nothing is. A server knows what it reads, and not
+/// that the plan had it slowed down: of an emulated variant both are said.
+pub(crate) fn origin_text<'a>(run: &'a Run, label: &str) -> Cow<'a, str> {
+    let variant = variant(run, label);
     let kept = run.environment.origins.get(label).map(String::as_str);
-    kept.or_else(of_variant).unwrap_or_default()
+    match (kept, variant) {
+        (Some(kept), Some(variant)) if variant.emulated.is_some() && !kept.contains(EMULATED) => {
+            let (planned, below) = variant.origin.rsplit_once(' ').unwrap_or_default();
+            if kept.starts_with(below) && planned.contains(EMULATED) {
+                Cow::Owned(format!("{planned} {kept}"))
+            } else {
+                Cow::Owned(format!("{EMULATED}; {kept}"))
+            }
+        }
+        (Some(kept), _) => Cow::Borrowed(kept),
+        (None, variant) => Cow::Borrowed(variant.map_or("", |variant| &variant.origin)),
+    }
 }
 
 /// The variant of a label; `None` where that is a tier.
@@ -50,18 +66,21 @@ pub(crate) fn variant<'a>(run: &'a Run, label: &str) -> Option<&'a Variant> {
 }
 
 /// What stands behind a tier or variant in this run, in one word: `embedded`, `emulated`, `real`, or `unknown`.
-pub(crate) fn origin<'a>(run: &'a Run, label: &str) -> &'a str {
+pub(crate) fn origin(run: &Run, label: &str) -> String {
+    if is_emulated(run, label) {
+        return EMULATED.to_owned();
+    }
     let text = origin_text(run, label);
     text.split(|c: char| !c.is_ascii_alphanumeric())
         .next()
         .filter(|word| !word.is_empty())
         .unwrap_or("unknown")
+        .to_owned()
 }
 
 /// Whether what is measured on the tier or variant was drawn from a distribution, wholly or in part.
 pub(crate) fn is_emulated(run: &Run, label: &str) -> bool {
-    variant(run, label).is_some_and(|variant| variant.emulated.is_some())
-        || origin_text(run, label).contains("emulated")
+    variant(run, label).is_some_and(|variant| variant.emulated.is_some()) || origin_text(run, label).contains(EMULATED)
 }
 
 /// The tier as printed: what is measured through emulation says so wherever it is named.

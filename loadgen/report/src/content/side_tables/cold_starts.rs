@@ -2,8 +2,9 @@
 //! starting together costs, and what spreading the starts brings.
 
 use super::side_table::{SideTable, figures, words};
+use crate::content::cold_stages::{stage_s, stages};
 use crate::content::words::{variant, without_servers};
-use crate::units::{digits3, latency_interval};
+use crate::units::{NONE, digits3, latency_interval};
 use tierlab_analysis::record::{ColdStart, ColdWay, Interval, PageCache, Run};
 use tierlab_analysis::statistics::sections::{OUTSIDE, Pairing, mean_interval, of_means};
 
@@ -17,15 +18,17 @@ const FLEETS: &str = "Of servers that start together times are from when the fir
 
 /// The cold starts of a run, where it has any: a row for each tier, way and spread.
 pub(super) fn table(run: &Run) -> Option<SideTable> {
-    let first = run.cold_starts.first()?;
-    let stages = first.stages_s.iter().map(|(stage, _)| figures(stage.clone()));
+    if run.cold_starts.is_empty() {
+        return None;
+    }
+    let stages = stages(&run.cold_starts);
     let has_fleets = run.cold_starts.iter().any(|start| start.servers > 1);
     let mut columns = vec![words("tier"), words("by"), words("page cache"), figures("n")];
     if has_fleets {
         columns.extend(["servers", "spread over s", "earliest reply ms"].map(figures));
     }
     columns.push(figures("ready ms"));
-    columns.extend(stages);
+    columns.extend(stages.iter().map(|stage| figures((*stage).to_owned())));
     columns.extend(["first reply ms", "in all"].map(figures));
     if has_fleets {
         columns.push(figures("MiB of the tier"));
@@ -35,12 +38,11 @@ pub(super) fn table(run: &Run) -> Option<SideTable> {
         true => format!("{INTRO}. {FLEETS}").into(),
         false => INTRO.into(),
     };
-    let stages = first.stages_s.len();
     Some(SideTable {
         title: "Cold starts, medians",
         intro,
         columns,
-        rows: groups.iter().map(|group| row(group, stages, has_fleets)).collect(),
+        rows: groups.iter().map(|group| row(group, &stages, has_fleets)).collect(),
         notes: groups
             .iter()
             .filter_map(|group| together(run, group, &groups))
@@ -49,11 +51,16 @@ pub(super) fn table(run: &Run) -> Option<SideTable> {
     })
 }
 
-fn row(group: &Group<'_>, stages: usize, has_fleets: bool) -> Vec<String> {
-    let none = || "n/a".to_owned();
-    let millis = |of: &dyn Fn(&ColdStart) -> f64| {
-        let all = group.starts.iter().map(|&start| of(start)).collect();
-        format!("{:.1}", median(all) * 1e3)
+fn row(group: &Group<'_>, stages: &[&str], has_fleets: bool) -> Vec<String> {
+    let none = || NONE.to_owned();
+    // Of those that tell: a server of another version may not.
+    let millis = |of: &dyn Fn(&ColdStart) -> Option<f64>| {
+        let told: Vec<f64> = group.starts.iter().filter_map(|&start| of(start)).collect();
+        match told.is_empty() {
+            true => none(),
+            // Else a time of nothing may be printed as -0.0.
+            false => format!("{:.1}", median(told) * 1e3 + 0.0),
+        }
     };
     let mut row = vec![
         group.tier.to_owned(),
@@ -67,9 +74,9 @@ fn row(group: &Group<'_>, stages: usize, has_fleets: bool) -> Vec<String> {
         let earliest: Option<Vec<f64>> = group.starts.iter().map(|start| start.earliest_reply_s).collect();
         row.push(earliest.map_or_else(none, |all| format!("{:.1}", median(all) * 1e3)));
     }
-    row.push(millis(&|start| start.ready_s));
-    row.extend((0..stages).map(|stage| millis(&|start| start.stages_s[stage].1)));
-    row.push(millis(&|start| start.first_reply_s));
+    row.push(millis(&|start| Some(start.ready_s)));
+    row.extend(stages.iter().map(|stage| millis(&|start| stage_s(start, stage))));
+    row.push(millis(&|start| Some(start.first_reply_s)));
     row.push(in_all(group));
     if has_fleets {
         row.push(bytes(group).map_or_else(none, |bytes| digits3(bytes / f64::from(1 << 20))));
@@ -211,6 +218,38 @@ fn median(mut values: Vec<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stage_that_nobody_tells_is_not_known_and_one_of_nothing_is_nothing() {
+        let start = |stages: &[(&str, f64)]| ColdStart {
+            tier: "t".to_owned(),
+            way: ColdWay::Restart,
+            index: 0,
+            page_cache: PageCache::Dropped,
+            servers: 1,
+            jitter_s: 0.0,
+            stages_s: stages.iter().map(|(stage, s)| ((*stage).to_owned(), *s)).collect(),
+            ready_s: 1.0,
+            first_reply_s: 0.5,
+            earliest_reply_s: None,
+            tier_bytes: None,
+        };
+        // One that tells less comes first.
+        let starts = [start(&[("read", -0.0)]), start(&[("read", -0.0), ("session", 0.2)])];
+        let columns = stages(&starts);
+        assert_eq!(columns, ["read", "session"]);
+        let group = |starts| Group {
+            tier: "t",
+            way: ColdWay::Restart,
+            page_cache: PageCache::Dropped,
+            servers: 1,
+            jitter_s: 0.0,
+            starts,
+        };
+        let told = |starts| row(&group(starts), &columns, false)[5..7].to_vec();
+        assert_eq!(told(vec![&starts[0]]), ["0.0", "n/a"]);
+        assert_eq!(told(starts.iter().collect()), ["0.0", "200.0"]);
+    }
 
     #[test]
     fn medians_are_of_the_middle() {
