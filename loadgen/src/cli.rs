@@ -82,6 +82,7 @@ impl JudgedAnswer {
             return Ok(());
         }
         answer::needs_question(plan)?;
+        self.junit.as_deref().map_or(Ok(()), answer::can_write)?;
         self.baseline
             .as_deref()
             .map_or(Ok(()), |baseline| answer::baseline(baseline).map(|_| ()))

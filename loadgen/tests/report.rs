@@ -325,6 +325,53 @@ fn comparing_finds_a_slower_tier_and_blames_no_other() {
 }
 
 #[test]
+fn a_run_that_was_stopped_is_no_proof_that_nothing_got_worse() {
+    let mut stopped = run().clone();
+    stopped.interrupted = true;
+    stopped.points.truncate(2);
+    let compared = comparison(run(), &stopped, WITHIN);
+    assert_eq!(compared.outcome(), Outcome::Undecided, "{}", compared.text());
+    assert!(compared.text().contains("the run was stopped before it"));
+    // Of one that asked for less by its plan that is no question.
+    stopped.interrupted = false;
+    assert_eq!(comparison(run(), &stopped, WITHIN).outcome(), Outcome::NoRegression);
+}
+
+#[test]
+fn rates_under_different_objectives_are_not_compared_and_other_plans_are_named() {
+    let mut other = run().clone();
+    let slo = other.slo.as_mut().unwrap();
+    slo.objective.limit_us *= 10.0;
+    other.protocol = "grpc".to_owned();
+    other.plan_toml = format!("more = 1\n{}", run().plan_toml);
+    tierlab_analysis::conclude(&mut other);
+    let compared = comparison(run(), &other, WITHIN);
+    assert!(compared.changes.iter().all(|change| change.what != "highest rate"));
+    for says in ["under different objectives", "over http, B over grpc", "the plans differ"] {
+        assert!(compared.text().contains(says), "{says}: {}", compared.text());
+    }
+}
+
+#[test]
+fn an_emulated_variant_is_emulated_whatever_its_server_says() {
+    let mut run = run().clone();
+    let factors = &run.points[0].factors;
+    let name = factors.label().to_owned();
+    let variant = serde_json::json!({
+        "name": name, "tier": factors.tier, "origin": "emulated, s3-standard-2025, over real", "emulated": "s3-standard-2025",
+        "cache": factors.cache, "cache_share": factors.cache_share
+    });
+    run.variants = vec![serde_json::from_value(variant).unwrap()];
+    run.environment.origins.insert(name.clone(), "real; O_DIRECT".to_owned());
+    let text = table(&run);
+    let says = format!("{name} is emulated, s3-standard-2025, over real; O_DIRECT: latencies are drawn");
+    assert!(text.contains(&says) && !text.contains(&format!("{name} is real")), "{text}");
+    let csv = String::from_utf8(tierlab_report::summary_csv(&run).unwrap()).unwrap();
+    let row = csv.lines().nth(1).unwrap();
+    assert!(row.starts_with(&format!("{name},emulated,")), "{row}");
+}
+
+#[test]
 fn runs_that_cannot_tell_are_undecided_and_not_the_same() {
     let mut first = run().clone();
     first.slo = None;

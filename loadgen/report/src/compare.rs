@@ -14,7 +14,7 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use tierlab_analysis::curves::comparison::{self, Decided, Decision, Figure, Scale};
 use tierlab_analysis::curves::{curves, is_valid, same_but_rate};
-use tierlab_analysis::record::{Environment, Interval, Point, Run, Verdict};
+use tierlab_analysis::record::{Environment, Interval, Objective, Point, Run, Verdict};
 use tierlab_analysis::statistics::sections::Pairing;
 
 /// The bottom line of a comparison.
@@ -78,6 +78,7 @@ pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
         within,
         common: false,
     };
+    comparison.notes.extend(plan_notes(a, b));
     let pairs = comparison.matched(a, b);
     comparison.common = !pairs.is_empty();
     let paired = pairs
@@ -148,6 +149,9 @@ fn failing<'a>(a: &'a Run, b: &'a Run) -> Vec<Pair<'a>> {
 
 /// The highest rate of every curve that both runs have.
 fn highest_rates(a: &Run, b: &Run, within: f64) -> Vec<Change> {
+    if objective(a) != objective(b) {
+        return Vec::new();
+    }
     let of_b = curves(&b.points);
     curves(&a.points)
         .iter()
@@ -268,6 +272,38 @@ fn machine_notes(a: &Environment, b: &Environment) -> Vec<String> {
         .collect()
 }
 
+/// What a highest rate is one under.
+fn objective(run: &Run) -> Option<(Objective, f64)> {
+    run.slo.as_ref().map(|slo| (slo.objective, slo.error_share))
+}
+
+/// In what the plans differ beyond the points that they ask for: what is found may be that.
+fn plan_notes(a: &Run, b: &Run) -> Vec<String> {
+    let mut notes = Vec::new();
+    if a.protocol != b.protocol {
+        notes.push(format!("A was measured over {}, B over {}", a.protocol, b.protocol));
+    }
+    if objective(a) != objective(b) {
+        let text = |run: &Run| {
+            run.slo
+                .as_ref()
+                .map_or_else(|| "none".to_owned(), |slo| slo.objective.to_string())
+        };
+        notes.push(format!(
+            "highest rates are not compared: they are under different objectives, {} and {}",
+            text(a),
+            text(b)
+        ));
+    }
+    let mut lines = a.plan_toml.lines().zip(b.plan_toml.lines());
+    if let Some((in_a, in_b)) = lines.find(|(in_a, in_b)| in_a != in_b) {
+        notes.push(format!("the plans differ, first in `{in_a}` and `{in_b}`"));
+    } else if a.plan_toml.lines().count() != b.plan_toml.lines().count() {
+        notes.push("the plans differ: one goes on where the other ends".to_owned());
+    }
+    notes
+}
+
 impl Comparison {
     /// The points that are valid in both runs; what became of the others is noted.
     fn matched<'a>(&mut self, a: &'a Run, b: &'a Run) -> Vec<Pair<'a>> {
@@ -275,6 +311,10 @@ impl Comparison {
         for point in &a.points {
             let name = words::name(a, &point.factors);
             match b.points.iter().find(|other| other.factors == point.factors) {
+                // What was to come is neither equivalent nor better.
+                None if b.interrupted && is_valid(point) => {
+                    self.unmeasured.push(format!("{name}: the run was stopped before it"));
+                }
                 None => self.notes.push(format!("only in A: {name}")),
                 Some(_) if !is_valid(point) => self.notes.push(format!("not compared, not valid in A: {name}")),
                 Some(other) if is_valid(other) => pairs.push(Pair {
@@ -330,7 +370,7 @@ impl Comparison {
     pub fn text(&self) -> String {
         let mut table = self.table();
         table.load_style(crate::text_style::STYLE);
-        self.around(&table, "  ")
+        crate::text_style::shown(&self.around(&table, "  "))
     }
 
     /// For a pull request.

@@ -7,7 +7,7 @@ use crate::store::atomic::write_atomically;
 use crate::store::folder;
 use clap::ValueEnum;
 use std::path::Path;
-use tierlab_analysis::record::{Answer, AnswerOutcome, Interval, Ranked, Run};
+use tierlab_analysis::record::{Answer, AnswerOutcome, Interval, MeetsObjective, Question, Ranked, Run};
 
 /// The exit code of an open question.
 const UNDECIDED: u8 = 3;
@@ -62,6 +62,21 @@ pub fn write_junit(run: &Run, file: &Path) -> Result<(), RunError> {
     }
 }
 
+/// A file that cannot be written is said before anything is measured.
+///
+/// # Errors
+/// Its folder is none, or may not be written to.
+pub fn can_write(file: &Path) -> Result<(), RunError> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let refuse =
+        |error: &dyn std::fmt::Display| RunError::Usage(format!("{}: cannot be written: {error}", file.display()));
+    if file.is_dir() {
+        return Err(refuse(&"it is a folder"));
+    }
+    tempfile::tempfile_in(folder.unwrap_or_else(|| Path::new("."))).map_err(|error| refuse(&error))?;
+    Ok(())
+}
+
 /// The answer of a run to hold another against.
 ///
 /// # Errors
@@ -77,34 +92,86 @@ pub fn baseline(dir: &Path) -> Result<Answer, RunError> {
     })
 }
 
-/// Whether any variant of both answers is certainly worse than before: the two intervals of its p99, its highest rate or its month
-/// lie apart by more than the tie. Says which on stderr.
+/// Whether any variant is certainly worse than in the answer before. Says which on stderr, and what cannot be held against each other.
 #[must_use]
 pub fn is_worse(before: &Answer, run: &Run) -> bool {
     let Some(now) = &run.answer else { return false };
-    let tie = now.question.tie;
-    let mut is_worse = false;
-    for ranked in &now.ranking {
-        let Some(old) = before.ranking.iter().find(|old| old.variant == ranked.variant) else {
+    let Held { worse, notes } = held(before, now);
+    for line in notes.iter().chain(&worse) {
+        eprintln!("{line}");
+    }
+    !worse.is_empty()
+}
+
+/// Two answers held against each other, in words.
+#[derive(Debug, Default, PartialEq)]
+struct Held {
+    /// What is certainly worse.
+    worse: Vec<String>,
+    /// What could not be compared.
+    notes: Vec<String>,
+}
+
+/// A variant is worse where it met the objective and does not any more, and where the two intervals of its p99, its highest rate or its
+/// month lie apart by more than the tie. Rates under another objective and a month of another demand are no figures to hold it against.
+fn held(before: &Answer, now: &Answer) -> Held {
+    let mut held = Held::default();
+    let has_objective = has_same_objective(&before.question, &now.question);
+    let has_month = has_objective && has_same_demand(&before.question, &now.question);
+    if !has_month {
+        let what = match has_objective {
+            true => "what a month costs is",
+            false => "whether objectives are met, highest rates and what a month costs are",
+        };
+        let note = format!("the baseline was asked another question: {what} not held against it");
+        held.notes.push(note);
+    }
+    for old in &before.ranking {
+        let Some(new) = now.ranking.iter().find(|new| new.variant == old.variant) else {
+            let note = format!("{}: in the baseline, and not measured now", old.variant);
+            held.notes.push(note);
             continue;
         };
-        for (what, then, now, more_is_worse) in pairs(old, ranked) {
-            let (Some(then), Some(now)) = (then, now) else { continue };
-            let worse = if more_is_worse {
-                now.lo > then.hi * (1.0 + tie)
-            } else {
-                now.hi < then.lo * (1.0 - tie)
-            };
-            if worse {
-                eprintln!(
-                    "{}: {what} was {:.4} [{:.4}-{:.4}] and is {:.4} [{:.4}-{:.4}]: worse than the baseline",
-                    ranked.variant, then.value, then.lo, then.hi, now.value, now.lo, now.hi
-                );
-                is_worse = true;
-            }
+        if has_objective && (old.outcome, new.outcome) == (MeetsObjective::Met, MeetsObjective::NotMet) {
+            held.worse.push(format!(
+                "{}: it met the objective and does not any more ({}): worse than the baseline",
+                new.variant, new.why
+            ));
+        }
+        let [p99, highest, month] = pairs(old, new);
+        let comparable = [(p99, true), (highest, has_objective), (month, has_month)];
+        for (pair, _) in comparable.into_iter().filter(|(_, is_comparable)| *is_comparable) {
+            held.worse.extend(worse(&new.variant, pair, now.question.tie));
         }
     }
-    is_worse
+    held
+}
+
+/// In words, that a figure is certainly worse.
+fn worse(variant: &str, (what, then, now, more_is_worse): Pair, tie: f64) -> Option<String> {
+    let (then, now) = (then?, now?);
+    let is_worse = if more_is_worse {
+        now.lo > then.hi * (1.0 + tie)
+    } else {
+        now.hi < then.lo * (1.0 - tie)
+    };
+    is_worse.then(|| {
+        format!(
+            "{variant}: {what} was {:.4} [{:.4}-{:.4}] and is {:.4} [{:.4}-{:.4}]: worse than the baseline",
+            then.value, then.lo, then.hi, now.value, now.lo, now.hi
+        )
+    })
+}
+
+/// Whether a rate under the one objective is one under the other.
+fn has_same_objective(a: &Question, b: &Question) -> bool {
+    let of = |question: &Question| (question.mode, question.batch_size);
+    of(a) == of(b) && a.objectives == b.objectives && a.error_share == b.error_share
+}
+
+/// Whether a month under the one demand is one under the other.
+fn has_same_demand(a: &Question, b: &Question) -> bool {
+    a.demand == b.demand && a.utilisation == b.utilisation && a.least_instances == b.least_instances
 }
 
 type Pair = (&'static str, Option<Interval>, Option<Interval>, bool);
@@ -152,6 +219,63 @@ mod tests {
             "dominant_part": null, "dominant_share": null, "why": "", "steps": 1
         }))
         .unwrap()
+    }
+
+    fn answer(outcome: &str, limit_us: f64, peak_rps: f64) -> Answer {
+        let ranked = serde_json::json!({
+            "variant": "a", "tier": "nvme", "outcome": outcome, "at_rps": 100.0, "p99_us": null, "p99_us_lo": null, "p99_us_hi": null,
+            "highest_rps": 50.0, "highest_rps_lo": 40.0, "highest_rps_hi": 60.0, "instances": 1, "usd_per_month": 9.0,
+            "usd_per_month_lo": 8.0, "usd_per_month_hi": 10.0, "usd_per_10k": null, "dominant_part": null, "dominant_share": null,
+            "why": "errors", "steps": 1
+        });
+        serde_json::from_value(serde_json::json!({
+            "question": {
+                "objectives": [{"percentile": "p99", "limit_us": limit_us}], "error_share": 0.001,
+                "demand": {"average_rps": 10.0, "peak_rps": peak_rps}, "minimise": "usd_per_month", "mode": "realtime",
+                "batch_size": 1, "budget_s": 60.0, "confidence": 0.95, "tie": 0.05, "utilisation": 0.7, "least_instances": 1,
+                "highest_rps": 1000.0
+            },
+            "outcome": "none", "best": null, "confidence": 0.95, "confirmed": false, "spent_s": 1.0, "steps": 1,
+            "disturbed_steps": 0, "ranking": [ranked]
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_met_the_objective_and_does_not_any_more_is_worse() {
+        let [met, not, unknown] = ["met", "not_met", "unknown"].map(|outcome| answer(outcome, 5e4, 20.0));
+        let is_worse = |before: &Answer, now: &Answer| held(before, now).worse.len();
+        assert_eq!(
+            [
+                is_worse(&met, &not),
+                is_worse(&met, &unknown),
+                is_worse(&not, &met),
+                is_worse(&not, &not)
+            ],
+            [1, 0, 0, 0]
+        );
+        let gone = Answer {
+            ranking: Vec::new(),
+            ..not
+        };
+        assert!(held(&met, &gone).notes[0].contains("not measured now"));
+    }
+
+    #[test]
+    fn figures_of_another_question_are_not_held_against_it() {
+        let before = answer("met", 5e4, 20.0);
+        let mut now = answer("not_met", 1e3, 20.0);
+        (now.ranking[0].highest_rps_lo, now.ranking[0].highest_rps_hi) = (Some(1.0), Some(2.0));
+        now.ranking[0].usd_per_month_lo = Some(900.0);
+        let other = held(&before, &now);
+        assert!(
+            other.worse.is_empty() && other.notes[0].contains("another question"),
+            "{other:?}"
+        );
+        now.question = before.question.clone();
+        assert_eq!(held(&before, &now).worse.len(), 3);
+        now.question.demand = answer("met", 5e4, 900.0).question.demand;
+        assert_eq!(held(&before, &now).worse.len(), 2);
     }
 
     #[test]

@@ -307,6 +307,9 @@ fn add_repeat(into: &mut Repeat, other: &Repeat) -> Result<(), String> {
     for (reason, count) in &other.errors {
         *into.errors.entry(reason.clone()).or_insert(0) += count;
     }
+    for (reason, says) in &other.examples {
+        into.examples.entry(reason.clone()).or_insert_with(|| says.clone());
+    }
     into.achieved_rps += other.achieved_rps;
     into.in_flight_limit_hit |= other.in_flight_limit_hit;
     into.mean_in_flight += other.mean_in_flight;

@@ -4,6 +4,7 @@ use crate::error::RunError;
 use crate::store::atomic::write_atomically;
 use crate::store::folder;
 use crate::store::tracked::is_tracked;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tierlab_report::Outcome;
@@ -25,12 +26,19 @@ pub struct Destination<'a> {
 /// As [`folder::load`] and [`folder::write_views`].
 pub fn rewrite(dirs: &[PathBuf], to: Destination<'_>) -> Result<(), RunError> {
     let mut runs = Vec::with_capacity(dirs.len());
+    let mut written = BTreeSet::new();
     for dir in dirs {
         let mut run = folder::load(dir)?;
         tierlab_analysis::conclude(&mut run);
         tierlab_analysis::summarise(run.noise_floor.as_mut_slice(), &run.limits, None);
+        if dirs.len() > 1 {
+            println!("{} ({})\n", run.name, dir.display());
+        }
+        // First: where nothing can be written, it is read at least.
+        print!("{}", tierlab_report::table(&run));
         match view_folder(dir, to.out, dirs.len() > 1) {
             Some(folder) => {
+                let folder = apart(folder, &mut written, to.out.is_some());
                 fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
                 folder::write_views(&run, &folder)?;
             }
@@ -39,10 +47,6 @@ pub fn rewrite(dirs: &[PathBuf], to: Destination<'_>) -> Result<(), RunError> {
                 dir.display()
             ),
         }
-        if dirs.len() > 1 {
-            println!("{} ({})\n", run.name, dir.display());
-        }
-        print!("{}", tierlab_report::table(&run));
         runs.push(run);
     }
     match to.combined {
@@ -66,6 +70,21 @@ fn view_folder(dir: &Path, out: Option<&Path>, is_one_of_many: bool) -> Option<P
     }
 }
 
+/// Runs of one name in different folders each have a place of their own below --out: `run`, `run-2`, …
+fn apart(folder: PathBuf, written: &mut BTreeSet<PathBuf>, is_moved: bool) -> PathBuf {
+    let name = folder.file_name().unwrap_or_default().to_owned();
+    let numbered = (2_u32..).map(|number| {
+        let mut name = name.clone();
+        name.push(format!("-{number}"));
+        folder.with_file_name(name)
+    });
+    let mut places = std::iter::once(folder.clone()).chain(numbered);
+    let place = places.find(|place| !is_moved || !written.contains(place));
+    let place = place.unwrap_or_else(|| folder.clone());
+    written.insert(place.clone());
+    place
+}
+
 /// `compare A B`: prints how B differs from A and says whether anything got worse. `within`: the share by which two figures
 /// may differ and be equivalent.
 ///
@@ -83,4 +102,18 @@ pub fn compare(a: &Path, b: &Path, within: f64, markdown: bool) -> Result<Outcom
         }
     );
     Ok(comparison.outcome())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_one_name_do_not_share_a_folder() {
+        let mut written = BTreeSet::new();
+        let places = ["o/run", "o/run", "o/other", "o/run"].map(|place| apart(place.into(), &mut written, true));
+        assert_eq!(places, ["o/run", "o/run-2", "o/other", "o/run-3"].map(PathBuf::from));
+        // In its own folder a run is written as often as it is named.
+        assert_eq!(apart("o/run".into(), &mut written, false), PathBuf::from("o/run"));
+    }
 }

@@ -14,13 +14,14 @@ use crate::runner::{Runner, Senders};
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::prove::prove;
 use crate::server::scrape::Scrape;
-use crate::store::new_folder::{new_folder, sha256};
+use crate::store::new_folder::{claim, new_folder, sha256};
 use crate::store::preamble::Preamble;
 use crate::store::resume::StoppedRun;
 use crate::{environment, pricing};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tierlab_analysis::record::{HostShare, Pricing};
+use tierlab_formats::model::is_plain_name;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_protocol::metrics;
 
@@ -78,6 +79,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         }
     };
     let agents = options.agents.open()?;
+    let resumed = options.resume.as_deref().map(claim).transpose()?;
     let earlier = options
         .resume
         .as_deref()
@@ -97,9 +99,13 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         Some((file, instance)) => Some(prices(file, instance, &server, &target)?),
         None => None,
     };
-    let folder = match &earlier {
-        Some(earlier) => earlier.folder.clone(),
-        None => new_folder(&options.out, options.name.as_deref(), &plan)?,
+    // Held to the end of the run.
+    let (folder, _claim) = match &earlier {
+        Some(earlier) => (earlier.folder.clone(), resumed),
+        None => {
+            let (folder, claim) = new_folder(&options.out, options.name.as_deref(), &plan)?;
+            (folder, Some(claim))
+        }
     };
     let mut environment = environment::inspect(&[]);
     environment::add_server(
@@ -152,7 +158,8 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
 /// A running server with the names that its results are kept by: the plan's, or its own words.
 fn named(target: Target, server: &TargetPlan, scrape: &Scrape, table_bytes: u64) -> Target {
     let own = scrape.label(metrics::BUILD_INFO, "feature_tier");
-    let tier = server.tier.as_deref().or(own.filter(|tier| !tier.is_empty()));
+    // Files, labels and tables are named after it, and another server may say anything.
+    let tier = server.tier.as_deref().or(own.filter(|tier| is_plain_name(tier)));
     let capacity = scrape.sum(metrics::CACHE_CAPACITY_BYTES, &[]);
     let share = if table_bytes > 0 {
         capacity / table_bytes as f64

@@ -67,8 +67,10 @@ impl Runner<'_> {
                 Ok(()) => Ok(run),
             };
         }
-        self.write(&mut run, &ledger.points)?;
+        let written = self.write(&mut run, &ledger.points);
+        // A full disk takes the files, and not what was found out.
         print!("{}", tierlab_report::table(&run));
+        written?;
         eprintln!("result: {}", self.folder.display());
         ended?;
         ledger.journal.remove()?;

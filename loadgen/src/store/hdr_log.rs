@@ -11,10 +11,13 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, IntervalLogWriterBuilder, LogEntry, Tag};
 use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
+use sha2::{Digest as _, Sha256};
 use std::path::Path;
 use std::time::Duration;
 use tierlab_analysis::record::{Factors, Histograms};
 
+/// A name of a file may have 255 bytes, and others are made of this one.
+const MOST_STEM: usize = 200;
 const CLOCKS: [&str; 3] = ["latency", "service", "lag"];
 
 /// Name of the file of a repeat's histograms, relative to the run's folder: every factor is in it.
@@ -50,7 +53,15 @@ pub(crate) fn file_name(factors: &Factors, repeat: u32) -> String {
             '-'
         }
     };
-    format!("hdr/{}.hdr", name.chars().map(plain).collect::<String>())
+    let mut stem: String = name.chars().map(plain).collect();
+    if stem.len() > MOST_STEM {
+        // The end tells points from each other; what is cut away counts by its sum.
+        let sum = hex::encode(&Sha256::digest(name.as_bytes())[..8]);
+        let end = stem.split_off(stem.len() - MOST_STEM / 2);
+        stem.truncate(MOST_STEM - end.len() - sum.len());
+        stem = format!("{stem}{sum}{end}");
+    }
+    format!("hdr/{stem}.hdr")
 }
 
 /// The log's text. `started_at` is the start of the window, as in [`Repeat::started_at`].
@@ -168,6 +179,30 @@ mod tests {
         fn any_text_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = super::read(Path::new("x.hdr"), &text);
         }
+    }
+
+    #[test]
+    fn long_names_make_names_of_files_still_and_each_its_own() {
+        let named = |variant: String, offered_rps: f64| Factors {
+            variant,
+            tier: "t".repeat(128),
+            cache: "cold".into(),
+            cache_share: 0.0,
+            model: "m".repeat(128),
+            mode: tierlab_analysis::record::Mode::Realtime,
+            batch_size: 1,
+            offered_rps,
+            arrivals: "poisson".into(),
+            keys: "uniform".into(),
+            mix: None,
+            driven: None,
+        };
+        let names = [("a", 10.0), ("b", 10.0), ("a", 20.0)].map(|(variant, rps)| {
+            let name = file_name(&named(variant.repeat(100), rps), 3);
+            assert!(name.len() <= 220 && name.ends_with("rps_r3.hdr"), "{name}");
+            name
+        });
+        assert_eq!(names.iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
     }
 
     #[test]

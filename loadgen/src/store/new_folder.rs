@@ -4,16 +4,25 @@ use super::time::rfc3339;
 use crate::error::RunError;
 use crate::plan::Plan;
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// The folder of a new run: `OUT/NAME`, or `OUT/PLAN-TIME` without a name.
 ///
 /// # Errors
-/// A folder of that name holds something already.
-pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<PathBuf, RunError> {
+/// A folder of that name holds something already, cannot be made, or is another run's.
+pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<(PathBuf, Claim), RunError> {
     let stamp = rfc3339(SystemTime::now()).replace([':', '-'], "");
     let folder = out.join(name.map_or_else(|| format!("{}-{stamp}", plan.name), ToOwned::to_owned));
+    std::fs::create_dir_all(&folder).map_err(|error| {
+        RunError::Usage(format!(
+            "{}: the result's folder cannot be made: {error}; name another place by --out",
+            folder.display()
+        ))
+    })?;
+    let claim = claim(&folder)?;
+    // Looked at once nobody else writes there: a run begins to write seconds after it has its folder.
     let taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
     if taken {
         return Err(RunError::Usage(format!(
@@ -21,13 +30,32 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<PathBuf
             folder.display()
         )));
     }
-    std::fs::create_dir_all(&folder).map_err(|error| {
-        RunError::Usage(format!(
-            "{}: the result's folder cannot be made: {error}; name another place by --out",
+    Ok((folder, claim))
+}
+
+/// A run's folder for one process alone, until this is dropped or the process is gone, however it ended.
+#[derive(Debug)]
+pub struct Claim(
+    // Closed with it; none where the folder is not there, or where its file system has no locks.
+    #[expect(dead_code, reason = "it is held")] Option<File>,
+);
+
+/// Takes a folder for this process alone.
+///
+/// # Errors
+/// Another one has it.
+pub fn claim(folder: &Path) -> Result<Claim, RunError> {
+    let Ok(file) = File::open(folder) else {
+        return Ok(Claim(None));
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(Claim(Some(file))),
+        Err(TryLockError::Error(_)) => Ok(Claim(None)),
+        Err(TryLockError::WouldBlock) => Err(RunError::Usage(format!(
+            "{}: another run is being written there; choose another --name, or wait for its end",
             folder.display()
-        ))
-    })?;
-    Ok(folder)
+        ))),
+    }
 }
 
 /// SHA-256 of files, by path.
@@ -43,4 +71,20 @@ pub fn sha256(files: &[&Path]) -> Result<BTreeMap<String, String>, RunError> {
             Ok((file.display().to_string(), hex::encode(Sha256::digest(bytes))))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_one_runs_alone_until_that_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = claim(folder.path()).unwrap();
+        assert!(claim(folder.path()).unwrap_err().to_string().contains("another run"));
+        drop(first);
+        claim(folder.path()).unwrap();
+        // That there is none is for others to say.
+        assert!(claim(&folder.path().join("none")).is_ok());
+    }
 }

@@ -12,6 +12,7 @@ mod lab;
 mod live;
 mod mix;
 mod nonsense;
+mod odd;
 mod prices;
 mod program;
 mod question;

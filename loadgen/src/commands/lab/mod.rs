@@ -25,7 +25,7 @@ use crate::runner::target::Target;
 use crate::runner::{Runner, Senders};
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::prove::prove;
-use crate::store::new_folder::{new_folder, sha256};
+use crate::store::new_folder::{claim, new_folder, sha256};
 use crate::store::preamble::Preamble;
 use crate::store::resume::StoppedRun;
 use crate::{environment, page_cache};
@@ -75,6 +75,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
         )));
     };
     let agents = options.agents.open()?;
+    let resumed = options.resume.as_deref().map(claim).transpose()?;
     let earlier = options
         .resume
         .as_deref()
@@ -161,9 +162,13 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     };
     let dropped = pages_to_drop(&lab, &running)?;
     note_drops(&lab, &mut environment);
-    let folder = match &earlier {
-        Some(earlier) => earlier.folder.clone(),
-        None => new_folder(&options.out, options.name.as_deref(), &plan)?,
+    // Held to the end of the run.
+    let (folder, _claim) = match &earlier {
+        Some(earlier) => (earlier.folder.clone(), resumed),
+        None => {
+            let (folder, claim) = new_folder(&options.out, options.name.as_deref(), &plan)?;
+            (folder, Some(claim))
+        }
     };
     let preamble = Preamble {
         environment,
