@@ -97,7 +97,10 @@ impl fmt::Display for DataType {
     }
 }
 
-/// A name that is no [`DataType`].
+/// Characters of an unknown name in its message.
+const SHOWN_CHARS: usize = 64;
+
+/// A name that is no [`DataType`]; of a long one its beginning.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no data type of the Open Inference Protocol v2")]
 pub struct UnknownDataType(pub String);
@@ -109,7 +112,7 @@ impl FromStr for DataType {
         Self::ALL
             .into_iter()
             .find(|dtype| dtype.as_str() == name)
-            .ok_or_else(|| UnknownDataType(name.to_owned()))
+            .ok_or_else(|| UnknownDataType(name.chars().take(SHOWN_CHARS).collect()))
     }
 }
 

@@ -9,7 +9,7 @@ use super::messages::{
     ParameterChoice, Parameters,
 };
 use crate::infer::{
-    BadRequest, Data, InferReply, InferRequest, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, RequestedOutput, Tensor,
+    BadRequest, Data, INPUT, InferReply, InferRequest, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, RequestedOutput, Tensor,
 };
 use crate::tensor::DataType;
 use bytes::Bytes;
@@ -96,6 +96,9 @@ fn number(parameters: &Parameters, name: &str, what: &str) -> Result<Option<u64>
 }
 
 fn requested(output: InferRequestedOutputTensor) -> Result<RequestedOutput, BadRequest> {
+    if output.name.len() > MAX_NAME_BYTES {
+        return bad(format!("`outputs`: a name is longer than {MAX_NAME_BYTES} bytes"));
+    }
     refuse_unsupported(&output.parameters, &format!("output `{}`", output.name))?;
     Ok(RequestedOutput {
         name: output.name,
@@ -142,7 +145,7 @@ fn inputs(wire: Vec<InferTensor>, raw: Vec<Data>) -> Result<Vec<Tensor>, BadRequ
             shape: input.shape,
             data,
         };
-        tensor.check("input")?;
+        tensor.check(INPUT)?;
         tensors.push(tensor);
     }
     Ok(tensors)

@@ -259,7 +259,8 @@ impl Value<'_> {
         let float = matches!(dtype, DataType::Fp32 | DataType::Fp64);
         match self {
             Self::Float(value) if !float && value.fract() == 0.0 && value.abs() < MAX_WHOLE => {
-                format!(": integers have no point and no exponent, write {value:.0}")
+                // Added to 0, which has no sign in an integer.
+                format!(": integers have no point and no exponent, write {:.0}", value + 0.0)
             }
             Self::Null | Self::Text(_) if float => {
                 ": what is no number is written NaN, Infinity or -Infinity, without \

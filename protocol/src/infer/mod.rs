@@ -25,9 +25,10 @@ pub(crate) use budget::OVER_BUDGET;
 pub use budget::{MemoryBudget, Unlimited};
 pub use data::Data;
 pub use error::BadRequest;
-pub use limits::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
+pub use limits::{MAX_EMPTY_ELEMENTS, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
 pub use reply::InferReply;
 pub use request::{InferRequest, RequestedOutput};
+pub(crate) use tensor::INPUT;
 pub use tensor::{Tensor, bytes_elements};
 pub use writer::{Encoded, Piece};
 

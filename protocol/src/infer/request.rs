@@ -5,7 +5,7 @@ use super::budget::{MemoryBudget, Unlimited};
 use super::data::Data;
 use super::error::BadRequest;
 use super::json;
-use super::tensor::Tensor;
+use super::tensor::{INPUT, Tensor};
 use super::writer::{Encoded, Writer};
 use bytes::Bytes;
 
@@ -54,7 +54,7 @@ impl InferRequest {
     pub fn decode_within(body: &Data, json_len: Option<usize>, budget: &dyn MemoryBudget) -> Result<Self, BadRequest> {
         let parts = split(body, json_len, budget)?;
         let wire = json::parse_request(&parts.json, budget)?;
-        let inputs = tensors(wire.inputs, parts.binary, "input", budget)?;
+        let inputs = tensors(wire.inputs, parts.binary, INPUT, budget)?;
         Ok(Self {
             id: wire.id,
             inputs,

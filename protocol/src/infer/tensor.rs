@@ -2,7 +2,11 @@
 
 use super::data::Data;
 use super::error::BadRequest;
+use super::limits::MAX_EMPTY_ELEMENTS;
 use crate::tensor::{DataType, element_count};
+
+/// The role of a request's tensors.
+pub(crate) const INPUT: &str = "input";
 
 /// A tensor with its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +43,12 @@ impl Tensor {
                 self.shape
             ));
         };
+        if role == INPUT && count == 0 && !self.is_small_beside_zeros() {
+            return bad(format!(
+                "`shape` {:?} has a 0, and its other dimensions make more than {MAX_EMPTY_ELEMENTS} elements",
+                self.shape
+            ));
+        }
         let Some(size) = self.dtype.size() else {
             let mut found = 0_usize;
             for element in bytes_elements(&self.data.whole()) {
@@ -67,6 +77,12 @@ impl Tensor {
             return bad("a BOOL element is neither 0 nor 1".into());
         }
         Ok(())
+    }
+
+    /// Whether the dimensions that are not 0 make few enough elements.
+    fn is_small_beside_zeros(&self) -> bool {
+        let others: Vec<i64> = self.shape.iter().copied().filter(|&dim| dim != 0).collect();
+        element_count(&others).is_some_and(|count| count <= MAX_EMPTY_ELEMENTS)
     }
 }
 

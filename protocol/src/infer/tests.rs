@@ -288,6 +288,7 @@ fn what_an_element_must_not_be_is_said_with_what_to_write() {
             "[1,2e0,3]",
             "element 1: 2.0 in `data` is no UINT8: integers have no point and no exponent, write 2",
         ),
+        ("INT64", "[1,-0,2]", "no exponent, write 0 at"),
         ("INT64", "[NaN,1,2]", "element 0: NaN in `data` is no INT64"),
         (
             "BYTES",
@@ -463,6 +464,59 @@ fn a_large_reply_comes_in_pieces_and_each_is_asked_for() {
     );
     let binary = reply.encode(&[true; 3]);
     assert_eq!(InferReply::decode(&binary.0, binary.1).unwrap(), reply);
+}
+
+/// A budget without a limit that notes the most that was asked for at once.
+#[derive(Default)]
+struct LargestStep(std::cell::Cell<usize>);
+
+impl MemoryBudget for LargestStep {
+    fn take(&self, bytes: usize) -> bool {
+        self.0.set(self.0.get().max(bytes));
+        true
+    }
+}
+
+#[test]
+fn a_long_text_is_written_and_asked_for_step_by_step() {
+    for text in ["\u{1}".repeat(3 << 20), "aä€\"\u{1f600}".repeat(100_000), String::new()] {
+        let element = [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+        let reply = InferReply {
+            outputs: vec![Tensor {
+                name: "y".into(),
+                dtype: DataType::Bytes,
+                shape: vec![2],
+                data: element.repeat(2).into(),
+            }],
+            ..InferReply::default()
+        };
+        let steps = LargestStep::default();
+        let encoded = reply.encode_within(&[], &steps).unwrap();
+        assert!(steps.0.get() <= 2 << 20, "{} bytes at once", steps.0.get());
+        assert!(encoded.pieces.iter().all(|piece| piece.bytes().len() <= 1 << 20));
+        let whole = encoded.into_data().into_whole();
+        assert_eq!(InferReply::decode(&whole, None).unwrap(), reply);
+        assert!(text.is_empty() || reply.encode_within(&[], &Least((2 << 20).into())).is_none());
+    }
+}
+
+#[test]
+fn an_empty_input_does_not_promise_more_than_could_be_sent() {
+    let of = |shape: &str, more: &str| {
+        let text = format!(r#"{{"inputs":[{{"name":"x","shape":{shape},"datatype":"FP32"{more}}}]}}"#);
+        let json_len = (!more.contains("data\":[")).then_some(text.len());
+        InferRequest::decode(&text.into_bytes().into(), json_len)
+    };
+    for more in [r#","data":[]"#, r#","parameters":{"binary_data_size":0}"#] {
+        for shape in ["[0]", "[0,3,640,640]", "[4096,0,4096]", "[0,0]"] {
+            assert!(of(shape, more).is_ok(), "{shape}");
+        }
+        for shape in ["[0,1099511627776]", "[1,0,16777217]", "[4097,4096,0]"] {
+            let refused = of(shape, more).unwrap_err().to_string();
+            assert!(refused.contains("has a 0, and its other dimensions"), "{refused}");
+        }
+        assert!(of("[0,9223372036854775807,9223372036854775807]", more).is_err());
+    }
 }
 
 /// A tensor of any type whose data fits its shape; a NaN is the usual one, so that JSON can hold it.

@@ -11,8 +11,12 @@ use bytes::Bytes;
 
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 1 << 20;
+/// A piece of so many bytes is full.
+const FULL_BYTES: usize = PIECE_BYTES - PIECE_BYTES / 8;
 /// Elements written between two checks of the budget.
 const BLOCK: usize = 4096;
+/// Bytes of a text written between two checks of the budget: an escaped one takes six times as many.
+const TEXT_BLOCK: usize = 16 << 10;
 /// Bytes of a number in JSON with its comma, as most are.
 const NUMBER_BYTES: usize = 13;
 /// Binary data of at least this many bytes is shared; less is copied.
@@ -120,7 +124,7 @@ impl<'a> Writer<'a> {
             self.over_budget |= !self.budget.take(grown);
             self.counted += grown;
         }
-        if self.out.len() >= PIECE_BYTES - PIECE_BYTES / 8 {
+        if self.out.len() >= FULL_BYTES {
             self.end_piece();
             self.reserve(PIECE_BYTES);
         }
@@ -192,12 +196,33 @@ impl<'a> Writer<'a> {
             let text = element.ok().and_then(|bytes| std::str::from_utf8(bytes).ok());
             comma(&mut is_first, &mut self.out);
             let text = text.expect("only BYTES tensors of UTF-8 are written as JSON");
-            json(&mut self.out, text);
-            if (i % BLOCK == BLOCK - 1 || self.out.len() >= PIECE_BYTES) && !self.within_budget() {
+            if !self.long_text(text) {
+                return;
+            }
+            if (i % BLOCK == BLOCK - 1 || self.out.len() >= FULL_BYTES) && !self.within_budget() {
                 return;
             }
         }
         self.within_budget();
+    }
+
+    /// Writes a text block by block; false where the budget is spent.
+    fn long_text(&mut self, text: &str) -> bool {
+        let (first, mut rest) = text.split_at(text.floor_char_boundary(TEXT_BLOCK));
+        json(&mut self.out, first);
+        while !rest.is_empty() {
+            // The closing quote, and below the opening one, which stand inside the text.
+            self.out.pop();
+            if !self.within_budget() {
+                return false;
+            }
+            let begin = self.out.len();
+            let (block, behind) = rest.split_at(rest.floor_char_boundary(TEXT_BLOCK));
+            json(&mut self.out, block);
+            self.out.remove(begin);
+            rest = behind;
+        }
+        true
     }
 
     /// The body, unless the budget was spent.
