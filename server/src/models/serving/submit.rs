@@ -100,7 +100,7 @@ impl Model {
             .map(|split::Piece { parts, rows }| Ok(self.enqueue(parts, rows, urgency)?.0))
             .collect::<Result<Vec<_>, Refusal>>()?;
         let pieces = futures::future::try_join_all(pieces.into_iter().map(QueuedRequest::done)).await?;
-        split::join(pieces).ok_or_else(|| Refusal::new(Reason::Inference, "a request of no rows"))
+        split::join(pieces).map_err(|what| Refusal::new(Reason::Inference, what))
     }
 
     fn enqueue(

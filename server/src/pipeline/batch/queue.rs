@@ -215,9 +215,10 @@ impl BatchQueue {
         }
     }
 
-    /// A request has given up: interrupts the runs for which nobody waits any more. Where that leaves every session stuck,
-    /// what is queued is refused.
+    /// A request has given up: drops what is queued for it, and interrupts the runs for which nobody waits any more. Where
+    /// that leaves every session stuck, what is queued is refused.
     pub(crate) fn interrupt_given_up(self: &Arc<Self>) {
+        self.drop_given_up();
         self.runs.interrupt_given_up(&Arc::downgrade(self), Self::refuse_queued);
     }
 
@@ -226,6 +227,27 @@ impl BatchQueue {
         self.close();
         self.refuse_queued(why);
         self.runs.stop(why)
+    }
+
+    /// Drops the jobs whose clients have gone away: nobody is charged for their tensors any more, and they would keep others
+    /// out for as long as every session is in a run.
+    fn drop_given_up(&self) {
+        let given_up: VecDeque<Job> = {
+            let mut state = self.lock();
+            if !state.jobs.iter().any(Job::is_given_up) {
+                return;
+            }
+            let (given_up, waiting) = std::mem::take(&mut state.jobs).into_iter().partition(Job::is_given_up);
+            state.jobs = waiting;
+            state.rows = state.jobs.iter().map(|job| job.rows).sum();
+            self.pace.set_queued(state.rows);
+            self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+            if state.jobs.is_empty() {
+                self.pending.set_queued(false, Instant::now());
+            }
+            given_up
+        };
+        drop(given_up);
     }
 
     fn refuse_queued(&self, why: &Refusal) {

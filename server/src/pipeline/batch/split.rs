@@ -36,13 +36,24 @@ pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: 
     (0..pieces).map(piece).collect()
 }
 
-/// One answer from the answers to the pieces, in their order; none from none. The run lasts from the start of the first
-/// to the end of the last.
-pub(crate) fn join(pieces: Vec<JobOutput>) -> Option<JobOutput> {
+/// One answer from the answers to the pieces, in their order. The run lasts from the start of the first to the end of the
+/// last.
+///
+/// # Errors
+/// No pieces; an output whose rows are not alike in all of them, as where a graph pads them to the longest.
+pub(crate) fn join(pieces: Vec<JobOutput>) -> Result<JobOutput, String> {
     let mut pieces = pieces.into_iter();
-    let mut whole = pieces.next()?;
+    let mut whole = pieces.next().ok_or("a request of no rows")?;
     let mut rest: Vec<JobOutput> = pieces.collect();
     for (index, output) in whole.outputs.iter_mut().enumerate() {
+        let other = rest.iter().map(|piece| &piece.outputs[index].shape);
+        if let Some(other) = other.into_iter().find(|shape| shape.get(1..) != output.shape.get(1..)) {
+            return Err(format!(
+                "output `{}` has shape {:?} for one part of the request and {other:?} for another, which are no rows of one \
+                 tensor: send `max_batch_size` rows at most, and leave `batching.max_request_rows` out of the model's config",
+                output.name, output.shape
+            ));
+        }
         // Elements of one size stay where they are, one piece behind the other.
         if output.dtype.size().is_some() {
             for piece in &mut rest {
@@ -67,7 +78,7 @@ pub(crate) fn join(pieces: Vec<JobOutput>) -> Option<JobOutput> {
         whole.run_ended = whole.run_ended.max(piece.run_ended);
         whole.batch_rows = whole.batch_rows.max(piece.batch_rows);
     }
-    Some(whole)
+    Ok(whole)
 }
 
 #[cfg(test)]
@@ -90,6 +101,33 @@ mod tests {
             dtype,
             shape: vec![-1, 1],
         }
+    }
+
+    #[test]
+    fn rows_of_another_width_are_not_put_behind_each_other() {
+        let now = Instant::now();
+        let part = |rows: usize, width: usize| JobOutput {
+            outputs: vec![Tensor {
+                name: "y".into(),
+                dtype: DataType::Uint8,
+                shape: vec![rows as i64, width as i64],
+                data: vec![7; rows * width].into(),
+            }],
+            run_started: now,
+            run_ended: now,
+            batch_rows: rows,
+        };
+        let whole = join(vec![part(3, 2), part(2, 2)]).unwrap();
+        assert_eq!(
+            (&whole.outputs[0].shape[..], whole.outputs[0].data.len()),
+            (&[5, 2][..], 10)
+        );
+        let refused = join(vec![part(3, 2), part(2, 5)]).unwrap_err();
+        assert!(
+            refused.contains("output `y` has shape [3, 2]") && refused.contains("[2, 5]"),
+            "{refused}"
+        );
+        assert!(join(Vec::new()).is_err());
     }
 
     proptest! {

@@ -237,6 +237,30 @@ fn groups_of_two() -> (Arc<BatchQueue>, [Worker; 3]) {
 }
 
 #[test]
+fn a_request_that_is_given_up_leaves_the_queue_while_every_session_is_busy() {
+    let (queue, clock) = queue(1, 3);
+    let pushed = |rows| {
+        let (job, reply) = alive(rows, 1);
+        queue.push(job).map(|_| reply)
+    };
+    let first = pushed(1).unwrap();
+    let second = pushed(2).unwrap();
+    let third = pushed(3).unwrap();
+    assert_eq!(pushed(4).unwrap_err().reason, Reason::Full);
+    drop((first, third));
+    queue.interrupt_given_up();
+    assert_eq!((queue.depth.get(), queue.lock().rows), (1, 2));
+    let fourth = pushed(4).unwrap();
+    drop(second);
+    queue.interrupt_given_up();
+    let taken = queue.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap();
+    assert_eq!(rows_of(&taken), [4]);
+    drop(fourth);
+    queue.interrupt_given_up();
+    assert_eq!((queue.depth.get(), queue.lock().rows), (0, 0));
+}
+
+#[test]
 fn a_request_that_is_alone_goes_to_the_widest_session_and_others_to_the_rest() {
     let (queue, [wide, one, other]) = groups_of_two();
     let mut replies = Vec::new();
