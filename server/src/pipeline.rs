@@ -197,6 +197,7 @@ fn decode<E: Exchange>(model: &Model, incoming: E, account: &mut Account) -> Res
     offload_large(incoming.bytes(), || {
         let request = incoming.decode(account)?;
         let selected = model.select_outputs(&request)?;
+        account.add(model.ids_bytes(&request.inputs))?;
         // Triton's clients send 0 for no timeout of their own.
         let timeout = request.timeout_us.filter(|&us| us > 0).map(Duration::from_micros);
         Ok(Decoded {

@@ -5,7 +5,12 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use tierlab_formats::table::{KeyKind, shown};
 use tierlab_protocol::infer::Tensor;
-use tierlab_protocol::tensor::DataType;
+use tierlab_protocol::tensor::{DataType, element_count};
+
+/// Bytes of the length before an element of text.
+const LENGTH_BYTES: usize = 4;
+/// What the 16 bytes of a UUID take in memory of their own.
+const UUID_BYTES: usize = 32;
 
 /// What the entities of a table are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,20 +63,32 @@ impl EntityIds {
         if tensor.dtype != naming.dtype() || !shape_ok {
             return Err(format!("{} {:?}, {}", tensor.dtype, tensor.shape, naming.wanted()));
         }
-        let data = tensor.data.whole();
         let Naming::Keyed(kind @ (KeyKind::String | KeyKind::Uuid)) = naming else {
+            let data = tensor.data.whole();
             let (ids, _) = data.as_chunks();
             return Ok(Self::Int64(ids.iter().map(|id| i64::from_le_bytes(*id)).collect()));
         };
-        let mut keys = Vec::new();
+        let data = tensor.data.clone().into_whole();
+        let mut keys = Vec::with_capacity(element_count(&tensor.shape).unwrap_or(0).min(data.len() / LENGTH_BYTES));
         let mut rest = &data[..];
-        while let Some((len, behind)) = rest.split_first_chunk() {
+        while let Some((len, behind)) = rest.split_first_chunk::<LENGTH_BYTES>() {
             let len = usize::try_from(u32::from_le_bytes(*len)).unwrap_or(usize::MAX);
             let (key, behind) = behind.split_at_checked(len).ok_or("its last element is cut off")?;
-            keys.push(key_of(kind, key)?);
+            keys.push(key_of(kind, data.slice_ref(key))?);
             rest = behind;
         }
         Ok(Self::Bytes(keys))
+    }
+
+    /// Bytes that [`EntityIds::of`] takes for a tensor, told before it is called.
+    pub(crate) fn bytes_of(tensor: &Tensor) -> usize {
+        let each = match tensor.dtype {
+            DataType::Bytes => size_of::<Bytes>() + UUID_BYTES,
+            _ => size_of::<i64>(),
+        };
+        let gathered = if tensor.data.is_whole() { 0 } else { tensor.data.len() };
+        let count = element_count(&tensor.shape).unwrap_or(usize::MAX);
+        count.saturating_mul(each).saturating_add(gathered)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -85,14 +102,6 @@ impl EntityIds {
         self.len() == 0
     }
 
-    /// Bytes that they take.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::Int64(ids) => size_of_val(ids.as_slice()),
-            Self::Bytes(keys) => keys.iter().map(|key| size_of::<Bytes>() + key.len()).sum(),
-        }
-    }
-
     /// One of them as a key of a table.
     pub(super) fn key(&self, at: usize) -> Cow<'_, [u8]> {
         match self {
@@ -102,11 +111,12 @@ impl EntityIds {
     }
 }
 
-fn key_of(kind: KeyKind, key: &[u8]) -> Result<Bytes, String> {
+fn key_of(kind: KeyKind, key: Bytes) -> Result<Bytes, String> {
     if kind == KeyKind::String {
-        return Ok(Bytes::copy_from_slice(key));
+        return Ok(key);
     }
-    let text = std::str::from_utf8(key).map_err(|_| format!("{} is no UUID", shown(&String::from_utf8_lossy(key))))?;
+    let text =
+        std::str::from_utf8(&key).map_err(|_| format!("{} is no UUID", shown(&String::from_utf8_lossy(&key))))?;
     Ok(Bytes::from(kind.of_text(text)?.into_owned()))
 }
 
@@ -155,6 +165,18 @@ mod tests {
         let ids = EntityIds::of(&texts(&["6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5"]), uuid).unwrap();
         assert_eq!(ids.key(0).len(), 16);
         assert_eq!(EntityIds::of(&texts(&["", "b"]), text).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_keys_take_is_told_before_and_texts_are_not_copied() {
+        let sent = texts(&["a"; 1000]);
+        let EntityIds::Bytes(keys) = EntityIds::of(&sent, Naming::Keyed(KeyKind::String)).unwrap() else {
+            panic!("texts are keys of bytes");
+        };
+        assert!(keys.capacity() * size_of::<Bytes>() <= EntityIds::bytes_of(&sent));
+        let data = sent.data.whole();
+        assert!(keys.iter().all(|key| data.as_ptr_range().contains(&key.as_ptr())));
+        assert_eq!(EntityIds::bytes_of(&tensor(DataType::Int64, &[3], vec![0; 24])), 24);
     }
 
     proptest! {

@@ -18,6 +18,7 @@ use crate::error::LoadError;
 use crate::pipeline::offload::{LARGE_BYTES, offload_if};
 use crate::pipeline::refusal::{Reason, Refusal};
 use crate::pipeline::stopwatch::Stopwatch;
+use bytes::Bytes;
 use destination::RowDestination;
 use ids::{EntityIds, Naming};
 use live::{LiveTable, LiveTables};
@@ -37,6 +38,9 @@ use tierlab_storage::{ErrorKind, ObjectPath, ReadCost, StorageError};
 
 /// Reads of all rows of a request, at most: one, and another for each version that comes in between.
 const READS: u32 = 8;
+
+/// What an id takes besides its row: its number, its range, and its place among the rows.
+const LISTED_BYTES: usize = size_of::<i64>() + size_of::<Range<u64>>() + size_of::<Bytes>();
 
 /// A column of a table that is to fill an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,10 +116,10 @@ impl Join {
         self.filled.iter().any(|filled| filled.input == input)
     }
 
-    /// Bytes that the rows of so many ids take: as read, and as laid out.
+    /// Bytes that the rows of so many ids take: as read, and as laid out; and the lists of where they are.
     pub(crate) fn bytes(&self, ids: usize) -> usize {
         let stride = self.current().header.stride as usize;
-        ids.saturating_mul(stride).saturating_mul(2)
+        ids.saturating_mul(stride.saturating_mul(2).saturating_add(LISTED_BYTES))
     }
 
     /// What the table's entities are called: the same for every version that is taken over.

@@ -205,7 +205,7 @@ impl Buffer {
     /// Appends raw little-endian data, already checked to be whole elements.
     ///
     /// # Errors
-    /// A string that is not UTF-8: ONNX Runtime's bindings take no other.
+    /// A string that is not UTF-8, or has a NUL in it: ONNX Runtime's bindings take no other.
     pub(crate) fn push(&mut self, data: &Data) -> Result<(), String> {
         with_elements!(
             self,
@@ -217,6 +217,9 @@ impl Buffer {
                 for element in bytes_elements(&data.whole()) {
                     let element = element.map_err(|e| e.to_string())?;
                     let text = std::str::from_utf8(element).map_err(|e| format!("a BYTES element is not UTF-8: {e}"))?;
+                    if element.contains(&0) {
+                        return Err("a BYTES element has a NUL in it, at which ONNX Runtime would end it".to_owned());
+                    }
                     strings.push(text.to_owned());
                 }
                 Ok(())
@@ -295,7 +298,8 @@ pub(crate) fn extract(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
         DataType::Fp64 => elements::<f64>(value),
         DataType::Bytes => {
             let (shape, strings) = value.try_extract_strings().map_err(|e| e.to_string())?;
-            let mut data = Vec::new();
+            let bytes = strings.iter().map(|text| text.len().saturating_add(4));
+            let mut data = Vec::with_capacity(bytes.fold(0, usize::saturating_add));
             for text in &strings {
                 let len = u32::try_from(text.len()).map_err(|_| "a string is longer than 4 GiB".to_owned())?;
                 data.extend_from_slice(&len.to_le_bytes());
@@ -333,11 +337,10 @@ mod tests {
     }
 
     #[test]
-    fn text_must_be_utf8() {
-        assert!(
-            Buffer::new(DataType::Bytes)
-                .push(&vec![1, 0, 0, 0, 0xff].into())
-                .is_err()
-        );
+    fn text_must_be_utf8_without_a_nul() {
+        let pushed = |text: u8| Buffer::new(DataType::Bytes).push(&vec![1, 0, 0, 0, text].into());
+        assert!(pushed(0xff).unwrap_err().contains("UTF-8"));
+        assert!(pushed(0).unwrap_err().contains("NUL"));
+        assert!(pushed(b'a').is_ok());
     }
 }

@@ -7,6 +7,7 @@
 mod activity;
 mod bodies;
 pub(crate) mod bounds;
+mod framing;
 mod guarded;
 mod host;
 mod http1;

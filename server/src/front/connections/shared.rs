@@ -3,11 +3,12 @@
 use super::activity::{Activity, Dismissal};
 use super::bodies::ReplyBody;
 use super::bounds::Bounds;
+use super::framing;
 use super::host;
 use super::tls::Tls;
 use crate::front::access::{GuardedRoutes, is_open};
 use crate::front::routes::Routes;
-use crate::pipeline::admission::Admission;
+use crate::pipeline::admission::{Account, Admission};
 use crate::pipeline::refusal::{Reason, Refusal};
 use crate::telemetry::labels::Front;
 use crate::telemetry::metrics::Metrics;
@@ -26,6 +27,9 @@ use tonic::Status;
 /// Bytes of a request's head at most; the smallest buffer that hyper allows is 8 KiB.
 pub(super) const MAX_HEAD_BYTES: usize = 64 << 10;
 
+/// Bytes of a head that are not counted: one of a usual client has fewer.
+const FREE_HEAD_BYTES: usize = 4 << 10;
+
 /// How long a connection that was asked to end may take to say so before it is cut; one with a request may finish it.
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -41,9 +45,21 @@ pub(super) struct Server<R> {
 }
 
 impl<R: Routes> Server<R> {
+    /// Counts a large head for as long as its request is under way: HTTP/2 has hundreds of them on a connection.
+    fn count_head(&self, request: &Request<Body>) -> Result<Option<Account>, Refusal> {
+        let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+        let headers = request.headers().iter();
+        let bytes = headers.fold(target, |bytes, (name, value)| bytes + name.as_str().len() + value.len());
+        if bytes <= FREE_HEAD_BYTES {
+            return Ok(None);
+        }
+        let mut account = self.admission.open_account();
+        account.add(bytes).map(|()| Some(account))
+    }
+
     /// Why a request is not answered by the routes, where it is not.
     fn refusal(&self, request: &Request<Body>, activity: &Activity, probe: bool) -> Option<Refusal> {
-        if let Err(what) = host::check(request) {
+        if let Err(what) = host::check(request).and_then(|()| framing::check(request.headers())) {
             return Some(Refusal::bad(what));
         }
         if probe {
@@ -85,14 +101,18 @@ pub(super) fn answer<R: Routes>(
     let probe = is_open(request.uri().path());
     let open = activity.open(probe);
     Box::pin(async move {
+        let counted = server.count_head(&request);
         let telemetry = server.telemetry.clone();
         let answered = observe(
             telemetry,
             R::FRONT,
             request,
             async |request: Request<Body>| match server.refusal(&request, &activity, probe) {
-                None => server.routes.answer(request).await,
                 Some(refusal) => server.refuse(refusal, request.version()),
+                None => match counted {
+                    Ok(_counted) => server.routes.answer(request).await,
+                    Err(refusal) => server.refuse(refusal, request.version()),
+                },
             },
         );
         let reply = answered.await;

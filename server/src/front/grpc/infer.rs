@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use tierlab_protocol::grpc::messages::{InferParameter, ModelInferResponse, ModelStreamInferResponse, ParameterChoice};
 use tierlab_protocol::grpc::{ReceivedRequest, SERVER_TIMING};
 use tierlab_protocol::infer::{Data, InferReply, InferRequest, MemoryBudget};
+use tierlab_protocol::tensor::DataType;
 use tierlab_protocol::timing::Stage;
 use tonic::Status;
 use tonic::metadata::MetadataValue;
@@ -59,8 +60,9 @@ impl Exchange for InferCall {
         self.kind
     }
 
-    fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal> {
+    fn decode(mut self, account: &mut Account) -> Result<InferRequest, Refusal> {
         let is_raw = !self.received.raw.is_empty();
+        gather_texts(&mut self.received, account)?;
         let request = InferRequest::try_from(self.received)?;
         if !is_raw {
             // Nothing of the message is left in the tensors.
@@ -78,6 +80,17 @@ impl Exchange for InferCall {
         let taken = room.take(bytes.saturating_add(fixed).saturating_mul(copies));
         taken.then(|| offload_large(bytes, || encoded(reply.into(), kind)))
     }
+}
+
+/// Brings raw texts together that came in pieces: their elements are read one by one, more than once.
+fn gather_texts(received: &mut ReceivedRequest, account: &mut Account) -> Result<(), Refusal> {
+    for (input, raw) in received.message.inputs.iter().zip(&mut received.raw) {
+        if input.datatype == DataType::Bytes.as_str() && !raw.is_whole() {
+            account.add(raw.len())?;
+            *raw = std::mem::take(raw).into_whole().into();
+        }
+    }
+    Ok(())
 }
 
 /// What a reply takes for its names, and for each output's.
@@ -296,6 +309,40 @@ fn streamed(answer: CallAnswer) -> EncodedReply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::admission::{Admission, Limits};
+    use prometheus::IntGauge;
+    use tierlab_protocol::grpc::messages::{InferTensor, ModelInferRequest};
+
+    #[test]
+    fn texts_in_pieces_are_counted_before_they_are_brought_together() {
+        let limits = Limits {
+            max_in_flight: 1,
+            max_body_bytes: 100,
+            max_buffered_bytes: 20,
+            timeout: Duration::from_secs(1),
+        };
+        let admission = Admission::new(limits, IntGauge::new("a", "a").unwrap());
+        let gathered = |datatype: &str, pieces: &[&'static [u8]]| {
+            let input = InferTensor {
+                datatype: datatype.into(),
+                ..InferTensor::default()
+            };
+            let mut raw = Data::default();
+            pieces.iter().for_each(|piece| raw.push(Bytes::from_static(piece)));
+            let mut received = ReceivedRequest {
+                message: ModelInferRequest {
+                    inputs: vec![input],
+                    ..ModelInferRequest::default()
+                },
+                raw: vec![raw],
+            };
+            gather_texts(&mut received, &mut admission.open_account()).map(|()| received.raw[0].is_whole())
+        };
+        assert!(gathered("BYTES", &[&[7; 10], &[8; 10]]).unwrap());
+        assert!(gathered("BYTES", &[&[7; 10], &[8; 11]]).is_err());
+        assert!(gathered("BYTES", &[&[7; 30]]).unwrap());
+        assert!(!gathered("FP32", &[&[7; 30], &[8; 30]]).unwrap());
+    }
 
     #[test]
     fn timeouts_are_read_in_every_unit() {

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_formats::model::Signature;
 use tierlab_protocol::infer::{Data, Tensor};
+use tierlab_protocol::tensor::DataType;
 
 /// One session with the buffers of its inputs.
 #[derive(Debug)]
@@ -206,7 +207,12 @@ impl Engine {
             .collect();
         for (i, spec) in signature.outputs.iter().enumerate() {
             let (shape, data) = tensors::extract(&values[i])?;
-            let data = Data::from(match &mut held {
+            // How long texts are is known only now.
+            let mut held_text = match admission.as_ref() {
+                Some(admission) if spec.dtype == DataType::Bytes => admission.hold_outputs(data.len())?,
+                _ => None,
+            };
+            let data = Data::from(match held_text.as_mut().or(held.as_mut()) {
                 Some(held) => held.split(data.len()).hold(data),
                 None => data,
             });

@@ -12,7 +12,7 @@ use crate::pipeline::refusal::Refusal;
 use tierlab_formats::model::Signature;
 use tierlab_protocol::infer::{InferRequest, RequestedOutput, Tensor};
 use tierlab_protocol::metadata::ENTITY_ID;
-use tierlab_protocol::tensor::{DataType, TensorSpec};
+use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
 
 /// A request that fits its model.
 #[derive(Debug)]
@@ -26,13 +26,13 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// Bytes that a run takes for the tensors that were sent, beside their own, and for the ids; `inputs` are the graph's.
+    /// Bytes that a run takes for the tensors that were sent, beside their own; `inputs` are the graph's.
     pub(crate) fn run_bytes(&self, inputs: &[TensorSpec]) -> usize {
         let laid_out = self.parts.iter().zip(inputs).map(|(part, input)| match part {
             Some(part) => tensors::run_bytes(input.dtype, &part.shape, part.data.len()),
             None => 0,
         });
-        laid_out.sum::<usize>() + self.ids.bytes()
+        laid_out.fold(0, usize::saturating_add)
     }
 }
 
@@ -60,6 +60,16 @@ pub(crate) struct RequestCheck<'a> {
 }
 
 impl Model {
+    /// Bytes that [`Model::accept`] takes for the entities of a request, told before it is called.
+    pub(crate) fn ids_bytes(&self, inputs: &[Tensor]) -> usize {
+        let asks = |input: &&Tensor| self.join.is_some() && input.name == ENTITY_ID;
+        inputs
+            .iter()
+            .filter(asks)
+            .map(EntityIds::bytes_of)
+            .fold(0, usize::saturating_add)
+    }
+
     /// Checks the inputs of a request and takes them.
     pub(crate) fn accept(&self, inputs: Vec<Tensor>) -> Result<Accepted, Refusal> {
         let fills = self.join.as_ref().map(|join| move |input| join.fills(input));
@@ -109,6 +119,10 @@ impl RequestCheck<'_> {
         for tensor in inputs {
             let bad = |what: String| Refusal::bad(format!("input `{}`: {what}", tensor.name));
             let these_rows = if tensor.name == ENTITY_ID && self.filled.is_some() {
+                let count = element_count(&tensor.shape).unwrap_or(usize::MAX);
+                if self.signature.batched && count > self.max_request_rows {
+                    self.check_rows(count, ENTITY_ID)?;
+                }
                 accepted.ids = EntityIds::of(&tensor, self.naming).map_err(bad)?;
                 accepted.ids.len()
             } else {
