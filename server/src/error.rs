@@ -31,10 +31,22 @@ pub(crate) struct LoadError {
     pub(crate) passing: bool,
 }
 
+/// Bytes of the message of a [`LoadError`] at most: every request for the model is told it, and it may quote a file.
+const MAX_MESSAGE_BYTES: usize = 16 << 10;
+
+fn shortened(mut message: String) -> String {
+    if message.len() > MAX_MESSAGE_BYTES {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+        message.push_str(" …");
+    }
+    message.truncate(message.trim_end().len());
+    message
+}
+
 impl LoadError {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
-            message: message.into(),
+            message: shortened(message.into()),
             detailed: None,
             passing: false,
         }
@@ -102,5 +114,17 @@ pub enum ServerError {
 impl From<LoadError> for ServerError {
     fn from(error: LoadError) -> Self {
         Self::Load(error.for_operator().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_quotes_a_file_is_bounded_and_ends_with_its_last_word() {
+        let quoted = LoadError::at("models/m/config.toml", "é".repeat(1 << 20));
+        assert!(quoted.message.len() <= MAX_MESSAGE_BYTES + 10 && quoted.message.ends_with("é …"));
+        assert_eq!(LoadError::new("recursion limit\n").message, "recursion limit");
     }
 }

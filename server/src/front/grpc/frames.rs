@@ -1,12 +1,12 @@
 //! gRPC's framing: where one message ends and the next begins.
 //!
-//! In: chunks of a body, however they are cut. Out: messages, in pieces that share the chunks' memory. Source: "Length-Prefixed
-//! Message" in <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>.
+//! In: chunks of a body, however they are cut. Out: messages, in pieces that share the chunks' memory, one when it is asked
+//! for: a chunk may hold thousands of empty ones. Source: "Length-Prefixed Message" in
+//! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>.
 
 use crate::front::body_pieces::BodyPieces;
 use crate::pipeline::refusal::{Reason, Refusal};
 use bytes::{Buf, Bytes};
-use std::collections::VecDeque;
 use tierlab_protocol::infer::Data;
 
 /// Bytes before each message: whether it is compressed, and its length.
@@ -37,8 +37,8 @@ pub(super) struct FrameDecoder {
     /// Bytes of the message that have not come.
     missing: usize,
     pieces: BodyPieces,
-    /// Messages that are whole.
-    whole: VecDeque<Framed>,
+    /// What has come and is not cut yet.
+    chunk: Bytes,
 }
 
 impl FrameDecoder {
@@ -49,38 +49,39 @@ impl FrameDecoder {
             prefix_len: 0,
             missing: 0,
             pieces: BodyPieces::default(),
-            whole: VecDeque::new(),
+            chunk: Bytes::new(),
         }
     }
 
-    /// Takes a chunk.
+    /// Takes the next chunk, once all messages of the one before were taken.
+    pub(super) fn push(&mut self, chunk: Bytes) {
+        debug_assert!(self.chunk.is_empty(), "the chunk before is cut");
+        self.chunk = chunk;
+    }
+
+    /// The next message that is whole; none where more has to come first.
     ///
     /// # Errors
     /// A message above the limit, known from its prefix, or one whose prefix is none.
-    pub(super) fn push(&mut self, mut chunk: Bytes) -> Result<(), Refusal> {
-        while chunk.has_remaining() {
+    pub(super) fn next_message(&mut self) -> Result<Option<Framed>, Refusal> {
+        while self.chunk.has_remaining() {
             if self.prefix_len < PREFIX_BYTES {
-                let taken = chunk.len().min(PREFIX_BYTES - self.prefix_len);
-                chunk.copy_to_slice(&mut self.prefix[self.prefix_len..][..taken]);
+                let taken = self.chunk.len().min(PREFIX_BYTES - self.prefix_len);
+                self.chunk.copy_to_slice(&mut self.prefix[self.prefix_len..][..taken]);
                 self.prefix_len += taken;
                 if self.prefix_len < PREFIX_BYTES {
-                    return Ok(());
+                    break;
                 }
                 self.begin()?;
             }
-            let piece = chunk.split_to(chunk.len().min(self.missing));
+            let piece = self.chunk.split_to(self.chunk.len().min(self.missing));
             self.missing -= piece.len();
             self.pieces.push(piece);
             if self.missing == 0 {
-                self.end();
+                return Ok(Some(self.end()));
             }
         }
-        Ok(())
-    }
-
-    /// The next message that is whole.
-    pub(super) fn next_message(&mut self) -> Option<Framed> {
-        self.whole.pop_front()
+        Ok(None)
     }
 
     /// Whether a message has begun and not ended.
@@ -104,12 +105,12 @@ impl FrameDecoder {
         Ok(())
     }
 
-    fn end(&mut self) {
-        self.whole.push_back(Framed {
+    fn end(&mut self) -> Framed {
+        self.prefix_len = 0;
+        Framed {
             compressed: self.prefix[0] == 1,
             data: self.pieces.take(),
-        });
-        self.prefix_len = 0;
+        }
     }
 }
 
@@ -143,9 +144,9 @@ mod tests {
             let (mut cutter, mut at, mut found) = (of(40), 0, Vec::new());
             for cut in cuts.into_iter().cycle() {
                 let next = whole.len().min(at + cut);
-                cutter.push(whole.slice(at..next)).unwrap();
+                cutter.push(whole.slice(at..next));
                 at = next;
-                found.extend(std::iter::from_fn(|| cutter.next_message()));
+                found.extend(std::iter::from_fn(|| cutter.next_message().unwrap()));
                 prop_assert_eq!(found.len(), ends.iter().filter(|&&end| end <= at).count());
                 prop_assert_eq!(cutter.is_inside(), at > 0 && !ends.contains(&at));
                 if at == whole.len() {
@@ -172,9 +173,10 @@ mod tests {
             10_001..10_003,
             10_003..wire.len(),
         ] {
-            cutter.push(wire.slice(range)).unwrap();
+            assert_eq!(cutter.next_message().unwrap(), None);
+            cutter.push(wire.slice(range));
         }
-        let data = cutter.next_message().unwrap().data;
+        let data = cutter.next_message().unwrap().unwrap().data;
         assert_eq!(data, wire[PREFIX_BYTES..]);
         let lengths: Vec<usize> = data.pieces().map(Bytes::len).collect();
         assert_eq!(lengths, [95, 100, 9800, 3, wire.len() - 10_003]);
@@ -186,12 +188,27 @@ mod tests {
     #[test]
     fn what_is_too_large_or_no_prefix_is_known_at_once() {
         let mut cutter = of(10);
-        assert!(cutter.push(message(10, false).into()).is_ok());
+        let mut pushed = |chunk: Bytes| {
+            cutter.push(chunk);
+            cutter.next_message().map(|message| message.is_some())
+        };
+        assert!(pushed(message(10, false).into()).unwrap());
         let long = Bytes::from(message(11, false));
-        assert!(cutter.push(long.slice(..4)).is_ok());
-        assert_eq!(cutter.push(long.slice(4..5)).unwrap_err().reason, Reason::TooLarge);
+        assert!(!pushed(long.slice(..4)).unwrap());
+        assert_eq!(pushed(long.slice(4..5)).unwrap_err().reason, Reason::TooLarge);
         let mut cutter = of(10);
-        let error = cutter.push(Bytes::from_static(&[2, 0, 0, 0, 1])).unwrap_err();
-        assert_eq!(error.reason, Reason::BadRequest);
+        cutter.push(Bytes::from_static(&[2, 0, 0, 0, 1]));
+        assert_eq!(cutter.next_message().unwrap_err().reason, Reason::BadRequest);
+    }
+
+    #[test]
+    fn a_chunk_of_empty_messages_is_cut_as_they_are_taken() {
+        let mut cutter = of(10);
+        cutter.push(message(0, false).repeat(3000).into());
+        for taken in 1..=3000 {
+            assert!(cutter.next_message().unwrap().unwrap().data.is_empty());
+            assert_eq!(cutter.chunk.len(), (3000 - taken) * PREFIX_BYTES);
+        }
+        assert_eq!(cutter.next_message().unwrap(), None);
     }
 }

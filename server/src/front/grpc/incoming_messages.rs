@@ -129,7 +129,8 @@ impl IncomingMessages {
     /// The next message, or the end of the body.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Data>, Status>> {
         loop {
-            if let Some(framed) = self.cutter.next_message() {
+            let framed = self.cutter.next_message().map_err(|refusal| self.refuse(refusal))?;
+            if let Some(framed) = framed {
                 self.late = None;
                 return Poll::Ready(self.unpack(framed).map(Some).map_err(|refusal| self.refuse(refusal)));
             }
@@ -137,8 +138,8 @@ impl IncomingMessages {
                 Poll::Ready(Some(Ok(frame))) => {
                     let Ok(chunk) = frame.into_data() else { continue };
                     let counted = self.received_bytes.account().add(chunk.len());
-                    let taken = counted.and_then(|()| self.cutter.push(chunk));
-                    taken.map_err(|refusal| self.refuse(refusal))?;
+                    counted.map_err(|refusal| self.refuse(refusal))?;
+                    self.cutter.push(chunk);
                 }
                 Poll::Ready(Some(Err(error))) => {
                     return Poll::Ready(Err(Status::cancelled(format!("the call ended early: {error}"))));

@@ -23,9 +23,38 @@ fn code(reason: Reason) -> Code {
     }
 }
 
+/// Bytes of a message on the wire at most: clients take 8 KiB of metadata by default, and what can be tried again has the
+/// message twice.
+const MAX_MESSAGE_BYTES: usize = 2 << 10;
+
+/// A message whose end is left out where it is too long for metadata, in which most marks are written as three bytes.
+fn shortened(mut message: String) -> String {
+    let on_wire = |mark: char| {
+        if mark.is_ascii_alphanumeric() {
+            1
+        } else {
+            3 * mark.len_utf8()
+        }
+    };
+    let mut bytes = 0;
+    let end = message.char_indices().find_map(|(at, mark)| {
+        bytes += on_wire(mark);
+        (bytes > MAX_MESSAGE_BYTES).then_some(at)
+    });
+    if let Some(end) = end {
+        message.truncate(end);
+        message.push_str(" …");
+    }
+    message
+}
+
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
         let code = code(refusal.reason);
+        let refusal = Refusal {
+            message: shortened(refusal.message),
+            ..refusal
+        };
         let Some(seconds) = refusal.reason.retry_after_s() else {
             return Self::new(code, refusal.message);
         };
@@ -42,6 +71,22 @@ mod tests {
     use super::*;
     use prost::Message;
     use tierlab_protocol::grpc::status::{RETRY_INFO, RetryInfo, RpcStatus};
+
+    #[test]
+    fn a_long_message_fits_what_clients_take_of_metadata() {
+        for message in ["a", "é", "` ", "model `m` has `x`, "].map(|part| part.repeat(100_000)) {
+            for reason in [Reason::Full, Reason::BadRequest] {
+                let head = Status::from(Refusal::new(reason, message.clone())).into_http::<()>();
+                let bytes: usize = head
+                    .headers()
+                    .iter()
+                    .map(|(name, value)| name.as_str().len() + value.len() + 32)
+                    .sum();
+                assert!((1000..7000).contains(&bytes), "{bytes} bytes");
+            }
+        }
+        assert_eq!(Status::from(Refusal::bad("short: `é`")).message(), "short: `é`");
+    }
 
     #[test]
     fn what_may_be_tried_again_says_when() {
