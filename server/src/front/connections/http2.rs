@@ -15,7 +15,7 @@ use futures::FutureExt;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use hyper::body::Frame;
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -168,21 +168,24 @@ fn begin<R: Routes>(
 ) {
     let request = request.map(|recv| Body::new(RequestBody::new(StreamBody::new(recv), activity)));
     let write_timeout = server.bounds.write_timeout;
+    let head_only = request.method() == Method::HEAD;
     let answered = answer(Arc::clone(server), request, Arc::clone(activity));
     let activity = Arc::clone(activity);
     tokio::spawn(async move {
-        if let Err(error) = exchange(answered, respond, activity, write_timeout).await {
+        if let Err(error) = exchange(answered, respond, activity, write_timeout, head_only).await {
             tracing::debug!(%error, "a stream ended early");
         }
     });
 }
 
-/// Answers one stream. Where the client resets it, the work for it is dropped.
+/// Answers one stream, with the head of the reply alone where nothing else was asked for. Where the client resets it, the
+/// work for it is dropped.
 async fn exchange(
     answered: impl Future<Output = Response<ReplyBody>>,
     mut respond: SendResponse<ReplyPart>,
     activity: Arc<Activity>,
     write_timeout: Duration,
+    head_only: bool,
 ) -> Result<(), h2::Error> {
     let mut answered = pin!(answered);
     let response = poll_fn(|cx| match answered.as_mut().poll(cx) {
@@ -200,8 +203,9 @@ async fn exchange(
             .entry(CONTENT_LENGTH)
             .or_insert_with(|| HeaderValue::from(bytes));
     }
-    let stream = respond.send_response(Response::from_parts(head, ()), empty)?;
-    if empty {
+    let is_whole = empty || head_only;
+    let stream = respond.send_response(Response::from_parts(head, ()), is_whole)?;
+    if is_whole {
         return Ok(());
     }
     let mut sending = Sending {

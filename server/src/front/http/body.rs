@@ -4,6 +4,7 @@
 //! part, or a refusal.
 
 use super::coding::{Coding, inflate, too_large};
+use super::header::single;
 use super::incoming::Incoming;
 use crate::front::body_pieces::BodyPieces;
 use crate::pipeline::admission::{Account, Limits};
@@ -110,7 +111,7 @@ fn declared(headers: &HeaderMap) -> Option<u64> {
 }
 
 fn number(headers: &HeaderMap, name: &HeaderName, what: &str) -> Result<Option<usize>, Refusal> {
-    let Some(value) = headers.get(name) else {
+    let Some(value) = single(headers, name)? else {
         return Ok(None);
     };
     let number = value.to_str().ok().and_then(|text| text.parse().ok());
@@ -201,6 +202,28 @@ mod tests {
             received(&[("content-encoding", "deflate")], body).await.unwrap().body,
             data[..]
         );
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_header_that_says_how_to_read_the_body_stands_once() {
+        for (name, values) in [
+            (HEADER_LENGTH, ["3", "2"]),
+            ("x-request-timeout-ms", ["40", "40"]),
+            ("content-encoding", ["identity", "gzip"]),
+        ] {
+            let mut headers = HeaderMap::new();
+            let name = HeaderName::from_static(name);
+            let admission = admission();
+            for (value, refused) in values.into_iter().zip([false, true]) {
+                headers.append(&name, HeaderValue::from_static(value));
+                let mut account = admission.open_account();
+                let received = receive(&headers, Body::from("{}  "), &admission.limits, &mut account).await;
+                let told = received
+                    .map(|_| String::new())
+                    .unwrap_or_else(|refusal| refusal.message);
+                assert_eq!(told.contains("more than once"), refused, "{name}: {told}");
+            }
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 //! In: headers and a body in pieces. Out: the body inflated within the limits, or a reply deflated where the client asked for
 //! it and it is worth it. The memory for either is counted before it is taken.
 
+use super::header::single;
 use crate::pipeline::admission::Account;
 use crate::pipeline::refusal::{Reason, Refusal};
 use bytes::Bytes;
@@ -24,7 +25,7 @@ pub(crate) enum Coding {
 
 impl Coding {
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
-        let Some(value) = headers.get(CONTENT_ENCODING) else {
+        let Some(value) = single(headers, &CONTENT_ENCODING)? else {
             return Ok(Self::Identity);
         };
         match value.to_str().map(|text| text.trim().to_ascii_lowercase()).as_deref() {

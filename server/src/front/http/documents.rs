@@ -3,14 +3,14 @@
 //! In: requests whose body does not matter. Out: JSON, and Prometheus text. What the documents say is decided elsewhere.
 
 use super::body;
+use super::named::Named;
 use super::reply::{JSON, error, json};
 use crate::front::triton_settings;
-use crate::models::calls::Target;
 use crate::models::served_models::Phase;
 use crate::models::state::SharedState;
 use crate::pipeline::admission::Account;
 use crate::pipeline::refusal::Reason;
-use axum::extract::{Path, Request, State as Shared};
+use axum::extract::{Request, State as Shared};
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
@@ -48,11 +48,11 @@ pub(super) async fn server_metadata(Shared(state): Shared<SharedState>) -> Respo
     json(StatusCode::OK, &state.server_metadata())
 }
 
-pub(super) async fn model_metadata(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
+pub(super) async fn model_metadata(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
     answer(state.model_metadata(&target))
 }
 
-pub(super) async fn model_ready(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
+pub(super) async fn model_ready(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
     state
         .model_ready(&target)
         .map_or_else(IntoResponse::into_response, |ready| {
@@ -61,11 +61,11 @@ pub(super) async fn model_ready(Shared(state): Shared<SharedState>, Path(target)
         })
 }
 
-pub(super) async fn model_config(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
+pub(super) async fn model_config(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
     answer(state.model_config(&target))
 }
 
-pub(super) async fn model_stats(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
+pub(super) async fn model_stats(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
     answer(state.statistics(Some(&target)))
 }
 
@@ -140,18 +140,14 @@ async fn parameters(state: &SharedState, model: &str, request: Request) -> Resul
 }
 
 /// Tells what was loaded and where the time went; Triton's clients read no body here.
-pub(super) async fn load(Shared(state): Shared<SharedState>, Path(target): Path<Target>, request: Request) -> Response {
+pub(super) async fn load(Shared(state): Shared<SharedState>, Named(target): Named, request: Request) -> Response {
     match parameters(&state, &target.model, request).await {
         Ok((parameters, _account)) => answer(state.load_model(&target.model, &parameters).await),
         Err(response) => response,
     }
 }
 
-pub(super) async fn unload(
-    Shared(state): Shared<SharedState>,
-    Path(target): Path<Target>,
-    request: Request,
-) -> Response {
+pub(super) async fn unload(Shared(state): Shared<SharedState>, Named(target): Named, request: Request) -> Response {
     match parameters(&state, &target.model, request).await {
         Ok((parameters, _account)) => {
             let unloaded = state.unload_model(&target.model, &parameters).await;
@@ -165,7 +161,7 @@ pub(super) async fn trace_settings() -> Response {
     json(StatusCode::OK, &triton_settings::Trace::current())
 }
 
-pub(super) async fn model_trace_settings(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
+pub(super) async fn model_trace_settings(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
     answer(state.find(&target).map(|_| triton_settings::Trace::current()))
 }
 

@@ -3,6 +3,7 @@
 //! In: a request. Out: the reply, or a refusal, with `Server-Timing` on both.
 
 use super::body;
+use super::named::Named;
 use super::pieces::Pieces;
 use super::reply::JSON;
 use crate::models::calls::Target;
@@ -11,7 +12,7 @@ use crate::pipeline::Outcome;
 use crate::pipeline::refusal::Refusal;
 use crate::pipeline::stopwatch::Stopwatch;
 use axum::body::Body;
-use axum::extract::{Path, Request, State as Shared};
+use axum::extract::{Request, State as Shared};
 use axum::response::{IntoResponse, Response};
 use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
@@ -41,11 +42,7 @@ fn close_after(head: &Parts, mut response: Response) -> Response {
     response
 }
 
-pub(super) async fn infer(
-    Shared(state): Shared<SharedState>,
-    Path(target): Path<Target>,
-    request: Request,
-) -> Response {
+pub(super) async fn infer(Shared(state): Shared<SharedState>, Named(target): Named, request: Request) -> Response {
     answer(&state, &target, request).await
 }
 

@@ -6,8 +6,10 @@
 mod body;
 pub(crate) mod coding;
 mod documents;
+mod header;
 mod incoming;
 mod infer;
+mod named;
 mod openapi;
 mod page;
 mod pieces;
