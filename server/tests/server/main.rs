@@ -25,6 +25,7 @@ mod lifecycle;
 mod malformed;
 mod management;
 mod models;
+mod outsider;
 mod page;
 mod pressure;
 mod protocol;
