@@ -1,71 +1,59 @@
 //! Where in a plan's text a key stands. In: the text, and a key as errors name it. Out: a line, or that of the table which
 //! lacks the key. Knows nothing of what keys mean; a text that is no TOML never comes here.
 
+use toml_edit::{Document, Item, TableLike, Value};
+
 /// The line, from 1, of a key such as `load[1].rates` or `search.slo`; of a key that is not there, the line of the
 /// innermost table that is. `None` where not even that is there.
 pub(in crate::plan) fn line_of(text: &str, key: &str) -> Option<usize> {
-    let mut best: Option<(usize, usize)> = None;
-    let mut offer = |path: &str, line: usize| {
-        let depth = common_depth(path, key);
-        if depth > best.map_or(0, |(known, _)| known) {
-            best = Some((depth, line));
-        }
+    let document = Document::parse(text).ok()?;
+    let mut table: Option<&dyn TableLike> = Some(document.as_table());
+    let mut begin = None;
+    for part in key.split('.') {
+        let Some(found) = table.and_then(|table| find(table, part)) else {
+            break;
+        };
+        begin = found.begin.or(begin);
+        table = found.table;
+    }
+    begin.map(|begin| 1 + text[..begin].matches('\n').count())
+}
+
+/// What a part of a key stands for.
+struct Found<'d> {
+    /// Its first byte in the text; none of a table that only tables below it imply.
+    begin: Option<usize>,
+    /// Where the next part is looked up.
+    table: Option<&'d dyn TableLike>,
+}
+
+/// One part of a key, such as `load[1]`; `load` alone is the first of an array's tables.
+fn find<'d>(table: &'d dyn TableLike, part: &str) -> Option<Found<'d>> {
+    let (name, index) = match part.strip_suffix(']').and_then(|part| part.split_once('[')) {
+        Some((name, index)) => (name, index.parse::<usize>().ok()),
+        None => (part, None),
     };
-    let mut table = String::new();
-    let mut tables: Vec<String> = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if let Some(name) = line.strip_prefix("[[").and_then(|rest| rest.split("]]").next()) {
-            let name = plain(name);
-            let number = tables.iter().filter(|known| **known == name).count();
-            table = format!("{name}[{number}]");
-            tables.push(name);
-            offer(&table, index + 1);
-        } else if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
-            // A table below one of an array belongs to the last of that array.
-            table = below_last(&plain(name), &tables);
-            offer(&table, index + 1);
-        } else if let Some((name, _)) = line.split_once('=')
-            && !line.starts_with('#')
-        {
-            let name = plain(name);
-            let path = if table.is_empty() {
-                name
-            } else {
-                format!("{table}.{name}")
-            };
-            offer(&path, index + 1);
+    let (key, item) = table.get_key_value(name)?;
+    let of_table = |table: &'d toml_edit::Table| Found {
+        begin: table.span().map(|span| span.start),
+        table: Some(table),
+    };
+    match item {
+        Item::None => None,
+        Item::Table(table) => Some(of_table(table)),
+        Item::ArrayOfTables(tables) => tables.get(index.unwrap_or(0)).map(of_table),
+        Item::Value(value) => {
+            let element = index.and_then(|index| value.as_array()?.get(index));
+            let span = element.map_or_else(|| key.span(), Value::span);
+            Some(Found {
+                begin: span.map(|span| span.start),
+                table: element
+                    .unwrap_or(value)
+                    .as_inline_table()
+                    .map(|table| table as &dyn TableLike),
+            })
         }
     }
-    best.map(|(_, line)| line)
-}
-
-/// A key without blanks and quotes.
-fn plain(name: &str) -> String {
-    name.chars()
-        .filter(|c| !c.is_whitespace() && *c != '"' && *c != '\'')
-        .collect()
-}
-
-fn below_last(name: &str, arrays: &[String]) -> String {
-    let owner = arrays.iter().rev().find(|array| name.starts_with(&format!("{array}.")));
-    owner.map_or_else(
-        || name.to_owned(),
-        |array| {
-            let number = arrays.iter().filter(|known| *known == array).count() - 1;
-            format!("{array}[{number}]{}", &name[array.len()..])
-        },
-    )
-}
-
-/// How many leading parts of `key` the path is; 0 where it is something else.
-fn common_depth(path: &str, key: &str) -> usize {
-    // `load` alone is meant by `load[0]` as well: the first of them stands for the array.
-    let parts = |text: &str| text.split('.').map(str::to_owned).collect::<Vec<_>>();
-    let (path, key) = (parts(path), parts(key));
-    let same = |(a, b): (&String, &String)| a == b || a.strip_suffix("[0]") == Some(b);
-    let is_prefix = path.len() <= key.len() && path.iter().zip(&key).all(same);
-    if is_prefix { path.len() } else { 0 }
 }
 
 #[cfg(test)]
@@ -96,6 +84,27 @@ mod tests {
             ("prices", None),
         ] {
             assert_eq!(line_of(PLAN, key), line, "{key}");
+        }
+    }
+
+    #[test]
+    fn what_stands_inside_of_values_is_no_key() {
+        const NESTED: &str = "note = \"\"\"\n[search]\nmodel = 1\n\"\"\"\nmodel = \"m\"\n[[load]]\npairs = [\n  [1, 2],\n  [3, 4],\n]\n\
+                              rates = -1 # [keys]\nmix = [\n  { share = 1 },\n  { share = 2 },\n]\nshape.kind = \"ramp\"\n[ 'keys' ]\n\
+                              \"exponent\" = 2\n";
+        for (key, line) in [
+            ("model", Some(5)),
+            ("search", None),
+            ("load[0].pairs", Some(7)),
+            ("load[0].pairs[1]", Some(9)),
+            ("load[0].rates", Some(11)),
+            ("load[0].mix[1].share", Some(14)),
+            ("load[0].mix[2]", Some(12)),
+            ("load[0].shape.kind", Some(16)),
+            ("keys.exponent", Some(18)),
+            ("keys", Some(17)),
+        ] {
+            assert_eq!(line_of(NESTED, key), line, "{key}");
         }
     }
 
