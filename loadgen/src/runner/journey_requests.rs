@@ -10,15 +10,21 @@ use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tierlab_analysis::record::{AgentStart, Sample};
 use tierlab_load::by_goose::journey::template::{Place, Template};
-use tierlab_load::by_goose::journey::{Check, GrpcCall, Journey, JourneyStep, StepCarrier, inputs};
+use tierlab_load::by_goose::journey::{
+    self, Check, GrpcCall, Journey, JourneyStep, StepCarrier, StepSample, Travelled, Whole, inputs,
+};
 use tierlab_load::endpoint::Endpoint;
 use tierlab_load::grpc::Connections;
+use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::{KeyDistribution, Population};
 use tierlab_load::live::Watch;
 use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::schedule::Schedule;
 use tierlab_load::wire::Protocol;
+use tierlab_load::workers::Workers;
+use tierlab_load::workers::message::{JourneyOrder, StepOrder};
 use tierlab_protocol::metadata::{ENTITY_ID, ModelMetadata};
 
 /// A journey ready for one target.
@@ -30,6 +36,17 @@ pub(super) struct Prepared {
     entities: Entities,
     /// Those that it asks, each once; the plan's own where it asks none.
     pub(super) models: Vec<String>,
+}
+
+/// Journeys to be begun.
+pub(super) struct Begun<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) target: &'a Target,
+    pub(super) journey: &'a JourneyPlan,
+    pub(super) rate: f64,
+    pub(super) schedule: &'a Arc<Schedule>,
+    pub(super) seed: u64,
+    pub(super) watch: &'a Watch,
 }
 
 /// Where a journey's entity comes from.
@@ -78,6 +95,66 @@ impl Prepared {
             entities: entities(plan, target, journey, &known)?,
             models,
         })
+    }
+
+    /// Begins journeys over a schedule, by `workers` where there are any; with how well their agents began together. `None` when
+    /// interrupted.
+    pub(super) async fn begin(
+        &self,
+        begun: &Begun<'_>,
+        workers: Option<&mut Workers>,
+        interrupt: &Interrupt,
+    ) -> Result<Option<(Travelled, Vec<AgentStart>)>, RunError> {
+        let Begun {
+            plan,
+            target,
+            journey,
+            rate,
+            schedule,
+            seed,
+            watch,
+        } = *begun;
+        let Some(workers) = workers else {
+            let step = self.journey(plan, schedule, seed, watch);
+            let travelled = Box::pin(journey::run(step, interrupt)).await?;
+            return Ok(travelled.map(|travelled| (travelled, Vec::new())));
+        };
+        watch.sent_by(workers.size());
+        let order = StepOrder {
+            target: target.control.spec().clone(),
+            load: JourneyPlan::load(rate),
+            seed,
+            journey: Some(JourneyOrder {
+                name: journey.name.clone(),
+                steps: journey.steps.len(),
+            }),
+        };
+        let sent = tokio::select! {
+            sent = workers.run(&order, schedule, None) => sent?,
+            () = interrupt.raised() => return Ok(None),
+        };
+        let whole = |sample| Whole {
+            sample,
+            failed_at: None,
+            goose_us: None,
+        };
+        let of_step = |sample: Sample| StepSample {
+            sample,
+            journey_due_us: sample.due_us,
+        };
+        let (steps, examples) = sent
+            .steps
+            .into_iter()
+            .map(|step| (step.samples.into_iter().map(of_step).collect::<Vec<_>>(), step.examples))
+            .unzip();
+        let travelled = Travelled {
+            journeys: sent.finished.samples.into_iter().map(whole).collect(),
+            steps,
+            observed: sent.finished.observed,
+            window_began: sent.finished.window_began,
+            examples,
+        };
+        Ok(Some((travelled, sent.starts)))
     }
 
     /// What is run over a schedule.

@@ -5,7 +5,7 @@
 
 use super::closed_loops::wanted;
 use super::disturbed::{beside, seed_of};
-use super::journey_requests::Prepared;
+use super::journey_requests::{Begun, Prepared};
 use super::ledger::{Attempt, Ledger};
 use super::naming::{driven_factors, line, name};
 use super::recorder::{self, Label, goose_figures};
@@ -20,12 +20,15 @@ use crate::store::journal::{FinishedStep, Position};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tierlab_analysis::record::{Factors, Failure, JourneyFigures, Purpose, Repeat, Sample, ServerDelta};
+use tierlab_analysis::record::{
+    AgentStart, Factors, Failure, JourneyFigures, Outcome, Purpose, Repeat, Sample, ServerDelta,
+};
 use tierlab_load::by_goose::journey::{self, StepSample, Travelled};
 use tierlab_load::driver::Finished;
 use tierlab_load::live::Watch;
 use tierlab_load::pacer::Observed;
-use tierlab_load::schedule::Schedule;
+use tierlab_load::schedule::{Schedule, split_mix};
+use tierlab_load::workers::WorkerError;
 
 /// Behind all closed loops.
 const PLACE: usize = 1 << 17;
@@ -75,11 +78,11 @@ impl Runner<'_> {
         if plan.journeys.is_empty() {
             return Ok(());
         }
-        self.refuse_several(
-            "journey",
-            "journeys are begun by one process: what load processes hand over are single requests, of which nobody knows any more \
-             which of them made a journey",
-        )?;
+        if self.senders.host.is_some() {
+            let what = "`journey`: hosts that do not see each other send shares of the rates of loads; leave out --host, or have one run \
+                        begin journeys by several hosts with --agents";
+            return Err(plan.refuse(what.into()).into());
+        }
         for target in &self.targets {
             for journey in &plan.journeys {
                 let prepared = Prepared::of(plan, target, journey).await?;
@@ -149,39 +152,13 @@ impl Runner<'_> {
         let Some(last) = all.last().filter(|last| wanted(ledger, last, attempt)) else {
             return Ok(());
         };
-        (self.alive)()?;
-        (self.prepare)(&target)?;
-        let prepared = Prepared::of(plan, &target, journey).await?;
-        let watch = ledger.progress.begin(&name(&all[0]));
-        let seed = attempt.seed;
-        let schedule = Arc::new(Schedule::new(&plan.arrivals, rate, plan.warmup, plan.window, seed));
-        let step = prepared.journey(plan, &schedule, seed, &watch);
-        let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());
-        let models: Vec<&str> = prepared.models.iter().map(String::as_str).collect();
-        let around = Around::begin(&target.control, &models).await;
-        let Some(travelled) = Box::pin(journey::run(step, &self.interrupt)).await? else {
-            return Err(RunError::Interrupted(self.folder.clone()));
-        };
-        let watched = machine.and_then(|machine| machine.end(travelled.window_began, plan.window));
-        let answered = travelled
-            .steps
-            .iter()
-            .flatten()
-            .filter(|step| step.sample.is_ok())
-            .count() as u64;
-        let (server, is_unread) = around.end(&target.control, &models, answered).await;
-        if is_unread || answered == 0 {
+        let measured = self
+            .carry(ledger, &target, (journey, rate), attempt.seed, &all[0])
+            .await?;
+        if measured.is_unread || measured.answered == 0 {
             self.still_there(position, attempt.index, last).await?;
-            ledger.unanswered += usize::from(is_unread);
+            ledger.unanswered += usize::from(measured.is_unread);
         }
-        let measured = Measured {
-            journey,
-            travelled,
-            schedule,
-            server,
-            watched,
-            seed,
-        };
         let mut lines = Vec::new();
         for (place, factors) in all.into_iter().enumerate() {
             let repeat = measured.repeat(place, &factors, attempt);
@@ -202,6 +179,69 @@ impl Runner<'_> {
         ledger.progress.finish(&lines.join("\n    "));
         Ok(())
     }
+
+    /// Begins journeys at one rate, all of them anew where an agent is lost in their middle.
+    async fn carry<'a>(
+        &mut self,
+        ledger: &mut Ledger,
+        target: &Target,
+        (journey, rate): (&'a JourneyPlan, f64),
+        mut seed: u64,
+        whole: &Factors,
+    ) -> Result<Measured<'a>, RunError> {
+        let plan = self.plan;
+        let mut lost_before = Vec::new();
+        loop {
+            (self.alive)()?;
+            (self.prepare)(target)?;
+            let prepared = Prepared::of(plan, target, journey).await?;
+            let models: Vec<&str> = prepared.models.iter().map(String::as_str).collect();
+            let watch = ledger.progress.begin(&name(whole));
+            let schedule = Arc::new(Schedule::new(&plan.arrivals, rate, plan.warmup, plan.window, seed));
+            let begun = Begun {
+                plan,
+                target,
+                journey,
+                rate,
+                schedule: &schedule,
+                seed,
+                watch: &watch,
+            };
+            let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());
+            let around = Around::begin(&target.control, &models).await;
+            let workers = self.senders.workers.as_mut();
+            match Box::pin(prepared.begin(&begun, workers, &self.interrupt)).await {
+                Ok(Some((travelled, agents))) => {
+                    let watched = machine.and_then(|machine| machine.end(travelled.window_began, plan.window));
+                    let requests = travelled.steps.iter().flatten();
+                    let answered = requests.filter(|step| step.sample.is_ok()).count() as u64;
+                    let (server, is_unread) = around.end(&target.control, &models, answered).await;
+                    return Ok(Measured {
+                        journey,
+                        travelled,
+                        schedule,
+                        server,
+                        watched,
+                        seed,
+                        agents,
+                        lost_before,
+                        answered,
+                        is_unread,
+                    });
+                }
+                Ok(None) => return Err(RunError::Interrupted(self.folder.clone())),
+                Err(RunError::Workers(WorkerError::Lost(what))) => {
+                    self.senders
+                        .regain(what, &mut lost_before, &self.interrupt, &self.folder)
+                        .await?;
+                    ledger.progress.more(1);
+                    // A cache has what the lost attempt asked for.
+                    seed = split_mix(seed);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
 }
 
 /// One journey at one rate, measured once.
@@ -212,6 +252,12 @@ struct Measured<'a> {
     server: Option<ServerDelta>,
     watched: Option<Watched>,
     seed: u64,
+    agents: Vec<AgentStart>,
+    lost_before: Vec<String>,
+    /// Requests that were answered well.
+    answered: u64,
+    /// Whether the server should have said what it counted, and did not.
+    is_unread: bool,
 }
 
 impl Measured<'_> {
@@ -228,6 +274,8 @@ impl Measured<'_> {
         };
         let repeat = Repeat {
             attempt: attempt.attempt,
+            agents: self.agents.clone(),
+            lost_before: self.lost_before.clone(),
             ..recorder::record(label, &finished, &self.schedule, self.server.clone())
         };
         if place > 0 {
@@ -249,22 +297,23 @@ impl Measured<'_> {
     /// Failures of whole journeys are told by the step, and so is what was said of them; beside stand goose's own times.
     fn with_steps_named(&self, repeat: Repeat) -> Repeat {
         let in_window = |due_us: u64| self.schedule.in_window(due_us);
-        let journeys = || {
-            self.travelled
-                .journeys
-                .iter()
-                .filter(|whole| in_window(whole.sample.due_us))
-        };
-        let named = |step: usize, failure: Failure| format!("{failure} at {}", self.journey.steps[step].name);
         let (mut errors, mut examples) = (BTreeMap::new(), BTreeMap::new());
-        for (step, failure) in journeys().filter_map(journey::Whole::failure) {
-            let key = named(step, failure);
-            if let Some(says) = self.travelled.examples[step].get(&failure) {
-                examples.entry(key.clone()).or_insert_with(|| says.clone());
+        // A journey fails with the one step that ends it.
+        for (step, samples) in self.journey.steps.iter().zip(&self.travelled.steps) {
+            let due = samples.iter().filter(|sample| in_window(sample.journey_due_us));
+            for failure in due.filter_map(|sample| failure_of(&sample.sample)) {
+                *errors.entry(format!("{failure} at {}", step.name)).or_insert(0) += 1;
             }
-            *errors.entry(key).or_insert(0) += 1;
         }
-        let goose_us = journeys()
+        for (step, says) in self.journey.steps.iter().zip(&self.travelled.examples) {
+            let says = says
+                .iter()
+                .map(|(failure, says)| (format!("{failure} at {}", step.name), says.clone()));
+            examples.extend(says.filter(|(key, _)| errors.contains_key(key)));
+        }
+        let journeys = self.travelled.journeys.iter();
+        let goose_us = journeys
+            .filter(|whole| in_window(whole.sample.due_us))
             .filter(|whole| whole.sample.is_ok())
             .filter_map(|whole| whole.goose_us);
         let all = &self.travelled;
@@ -281,7 +330,7 @@ impl Measured<'_> {
     }
 
     fn step(&self, step: usize) -> Finished {
-        let samples: Vec<Sample> = self.travelled.steps[step].iter().map(where_due).collect();
+        let samples: Vec<Sample> = self.travelled.steps[step].iter().map(StepSample::where_due).collect();
         let inside = samples.iter().filter(|sample| self.schedule.in_window(sample.due_us));
         let stays_us: u64 = inside.map(Sample::latency_us).sum();
         Finished {
@@ -297,37 +346,9 @@ impl Measured<'_> {
     }
 }
 
-/// A step's request moved to where its journey was due, its times kept.
-fn where_due(step: &StepSample) -> Sample {
-    let later = step.sample.due_us.saturating_sub(step.journey_due_us);
-    Sample {
-        due_us: step.journey_due_us,
-        sent_us: step.sample.sent_us - later,
-        done_us: step.sample.done_us - later,
-        ..step.sample
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tierlab_analysis::record::Outcome;
-
-    #[test]
-    fn a_step_keeps_its_times_where_its_journey_was_due() {
-        let step = StepSample {
-            sample: Sample {
-                due_us: 1_500,
-                sent_us: 1_600,
-                done_us: 2_500,
-                outcome: Outcome::Ok,
-                timings: None,
-            },
-            journey_due_us: 1_000,
-        };
-        let moved = where_due(&step);
-        assert_eq!((moved.due_us, moved.sent_us, moved.done_us), (1_000, 1_100, 2_000));
-        assert_eq!(moved.latency_us(), step.sample.latency_us());
-        assert_eq!(moved.lag_us(), step.sample.lag_us());
+const fn failure_of(sample: &Sample) -> Option<Failure> {
+    match sample.outcome {
+        Outcome::Failed(failure) => Some(failure),
+        Outcome::Ok => None,
     }
 }

@@ -2,6 +2,7 @@
 //! at the other end, however that ended.
 
 use super::check_reply::check_reply;
+use super::journey_requests::Prepared;
 use super::send::Requests;
 use super::sent_files;
 use super::target::{Content, Target};
@@ -12,17 +13,24 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tierlab_analysis::record::{Failure, Sample};
+use tierlab_load::by_goose::journey::{self, Journey, StepSample, Travelled};
 use tierlab_load::driver::{self, DriverError, Finished};
 use tierlab_load::endpoint::TargetSpec;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
+use tierlab_load::pacer::Observed;
+use tierlab_load::schedule::Schedule;
 use tierlab_load::workers;
 use tierlab_load::workers::clock::WallClock;
 use tierlab_load::workers::frame::{FrameError, Kind};
 use tierlab_load::workers::link::{self, Link, LinkError, Mouth, Orders};
-use tierlab_load::workers::message::{self, Done, Failed, Pong, Ready, Setup, Start, StepOrder};
+use tierlab_load::workers::message::{
+    self, Done, Failed, JourneyOrder, Pong, Ready, Setup, Start, StepDone, StepOrder,
+};
 use tierlab_load::workers::samples;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
@@ -126,6 +134,20 @@ async fn work(orders: &mut Orders, mouth: &mut Mouth, clock: &WallClock, files: 
             Some((spec, target)) if spec == order.target => target,
             _ => ask(&plan, &relocated(&order.target, &plan, files)).await?,
         };
+        let mut late = Duration::ZERO;
+        let interrupt = Interrupt::never();
+        if let Some(wanted) = &order.journey {
+            let step = journeys(&plan, &target, &order, wanted).await?;
+            let step = step.share(setup.share as usize, setup.of as usize);
+            let up = up(orders, mouth, clock, &mut late);
+            if let Some(travelled) = Box::pin(journey::run_from(step, up, &interrupt)).await? {
+                hand_over(mouth, &HandedOver::from(travelled), late)
+                    .await
+                    .map_err(gone)?;
+            }
+            known = Some((order.target, target));
+            continue;
+        }
         let requests = Requests {
             plan: &plan,
             target: &target,
@@ -137,21 +159,41 @@ async fn work(orders: &mut Orders, mouth: &mut Mouth, clock: &WallClock, files: 
         };
         let step = requests.step(&requests.schedule(), &Watch::default())?.step;
         let step = step.share(setup.share as usize, setup.of as usize);
-        let mut late = Duration::ZERO;
-        let up = async {
-            mouth.say(&Ready {}).await.map_err(gone)?;
-            let start = started(orders, mouth, clock).await?;
-            // The clock's zero is the moment that was told, on time or not: what is late shows in the samples too.
-            late = Instant::now().saturating_duration_since(start);
-            Ok::<_, Stopped>(start)
-        };
-        let interrupt = Interrupt::never();
+        let up = up(orders, mouth, clock, &mut late);
         let finished = Box::pin(driver::run_from(step, up, &interrupt)).await?;
         if let Some(finished) = finished {
-            hand_over(mouth, &finished, late).await.map_err(gone)?;
+            hand_over(mouth, &HandedOver::from(finished), late)
+                .await
+                .map_err(gone)?;
         }
         known = Some((order.target, target));
     }
+}
+
+/// Says that users are up, and when they begin.
+async fn up(
+    orders: &mut Orders,
+    mouth: &mut Mouth,
+    clock: &WallClock,
+    late: &mut Duration,
+) -> Result<Instant, Stopped> {
+    mouth.say(&Ready {}).await.map_err(gone)?;
+    let start = started(orders, mouth, clock).await?;
+    // The clock's zero is the moment that was told, on time or not: what is late shows in the samples too.
+    *late = Instant::now().saturating_duration_since(start);
+    Ok(start)
+}
+
+/// The journeys of an order, all of them.
+async fn journeys(plan: &Plan, target: &Target, order: &StepOrder, wanted: &JourneyOrder) -> Result<Journey, Stopped> {
+    let journey = plan.journeys.iter().find(|journey| journey.name == wanted.name);
+    let Some(journey) = journey else {
+        let what = format!("its plan has no journey `{}`", wanted.name);
+        return Err(RunError::Usage(what).into());
+    };
+    let prepared = Prepared::of(plan, target, journey).await?;
+    let arrivals = Schedule::new(&plan.arrivals, order.load.rate, plan.warmup, plan.window, order.seed);
+    Ok(prepared.journey(plan, &Arc::new(arrivals), order.seed, &Watch::default()))
 }
 
 /// The plan, with the folder that holds its files for as long as it is needed.
@@ -214,17 +256,65 @@ async fn ask(plan: &Plan, spec: &TargetSpec) -> Result<Target, RunError> {
     Ok(target)
 }
 
-async fn hand_over(mouth: &mut Mouth, finished: &Finished, late: Duration) -> Result<(), LinkError> {
+/// What a step leaves for the run.
+struct HandedOver {
+    observed: Observed,
+    examples: BTreeMap<Failure, String>,
+    /// How many samples are of requests or of whole journeys.
+    of_whole: usize,
+    /// And of each step of journeys, with what one failure says.
+    steps: Vec<(usize, Option<(Failure, String)>)>,
+    /// All of them in that order.
+    samples: Vec<Sample>,
+}
+
+impl From<Finished> for HandedOver {
+    fn from(finished: Finished) -> Self {
+        Self {
+            observed: finished.observed,
+            examples: finished.examples,
+            of_whole: finished.samples.len(),
+            steps: Vec::new(),
+            samples: finished.samples,
+        }
+    }
+}
+
+impl From<Travelled> for HandedOver {
+    fn from(travelled: Travelled) -> Self {
+        let mut samples: Vec<Sample> = travelled.journeys.iter().map(|whole| whole.sample).collect();
+        let of_whole = samples.len();
+        let mut steps = Vec::new();
+        for (step, examples) in travelled.steps.iter().zip(travelled.examples) {
+            samples.extend(step.iter().map(StepSample::where_due));
+            steps.push((step.len(), examples.into_iter().next()));
+        }
+        Self {
+            observed: travelled.observed,
+            examples: BTreeMap::new(),
+            of_whole,
+            steps,
+            samples,
+        }
+    }
+}
+
+async fn hand_over(mouth: &mut Mouth, left: &HandedOver, late: Duration) -> Result<(), LinkError> {
+    let steps = left.steps.iter().map(|(samples, example)| StepDone {
+        samples: *samples,
+        example: example.clone(),
+    });
     mouth
         .say(&Done {
-            limit_hit: finished.observed.limit_hit,
-            mean_in_flight: finished.observed.mean_in_flight,
+            limit_hit: left.observed.limit_hit,
+            mean_in_flight: left.observed.mean_in_flight,
             late_us: u64::try_from(late.as_micros()).unwrap_or(u64::MAX),
-            samples: finished.samples.len(),
-            examples: finished.examples.clone().into_iter().collect(),
+            samples: left.of_whole,
+            examples: left.examples.clone().into_iter().collect(),
+            steps: steps.collect(),
         })
         .await?;
-    for body in samples::encode(&finished.samples) {
+    for body in samples::encode(&left.samples) {
         mouth.say_bytes(Kind::Samples, &body).await?;
     }
     Ok(())

@@ -387,9 +387,13 @@ pub(super) async fn measure_with(
                 target: target.control.spec().clone(),
                 load: requests.load_of_all(),
                 seed,
+                journey: None,
             };
             tokio::select! {
-                sent = workers.run(&order, &schedule, begins.map(|begins| begins.at)) => Some(sent?),
+                sent = workers.run(&order, &schedule, begins.map(|begins| begins.at)) => {
+                    let sent = sent?;
+                    Some((sent.finished, sent.starts))
+                }
                 () = interrupt.raised() => None,
             }
         }

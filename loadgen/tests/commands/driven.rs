@@ -553,23 +553,77 @@ fn a_journey_that_cannot_be_made_is_named_before_anything_is_measured() {
 }
 
 #[test]
-fn several_processes_are_refused_by_name() {
+fn what_several_cannot_send_together_is_refused_by_name() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(serve(Script::default()));
-    for (plan, says) in [
-        (closed("1", ""), "`load`: a closed loop"),
-        (format!("{HEAD}{JOURNEY}"), "`journey`: journeys"),
+    let host = ["--host", "0/2", "--start-at", "2099-01-01T00:00:00Z"];
+    for (plan, args, says) in [
+        (closed("1", ""), &["--workers", "2"][..], "`load`: a closed loop"),
+        (
+            format!("{HEAD}{JOURNEY}"),
+            &host[..],
+            "`journey`: hosts that do not see",
+        ),
     ] {
         let place = Workdir::new(&plan);
         let mut sweep = place.sweep(&url);
-        sweep.args(["--workers", "2"]);
+        sweep.args(args);
         let ended = run(sweep);
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
         assert!(
-            ended.stderr.contains(says) && ended.stderr.contains("--workers"),
+            ended.stderr.contains(says) && ended.stderr.contains(args[0]),
             "{}",
             ended.stderr
         );
+    }
+}
+
+#[test]
+fn journeys_of_several_processes_are_those_of_one() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(serve(Script {
+        fails_every: 4,
+        ..Script::default()
+    }));
+    for protocol in ["http", "grpc"] {
+        let plan = format!("protocol = \"{protocol}\"\n{HEAD}{JOURNEY}").replace("repeats = 2", "repeats = 1");
+        let place = Workdir::new(&plan);
+        let mut sweep = place.sweep(&url);
+        sweep.args(["--workers", "2", "--grpc-url", &url]);
+        let ended = run(sweep);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let run = folder::load(&place.path("results/r")).unwrap();
+        let [whole, fetch, embed, rank] = &run.points[..] else {
+            panic!("points")
+        };
+        let [whole_once, fetch, embed, rank_once] = [whole, fetch, embed, rank].map(|point| &point.repeats[0]);
+        for repeat in [fetch, embed] {
+            assert_eq!((repeat.scheduled, repeat.completed), (100, 100), "{:?}", repeat.errors);
+        }
+        let (reason, failed) = rank_once.errors.first_key_value().unwrap();
+        assert!((20..=30).contains(failed), "{failed}");
+        assert_eq!(
+            whole_once.errors,
+            std::collections::BTreeMap::from([(format!("{reason} at rank"), *failed)])
+        );
+        assert_eq!(whole_once.completed + failed, 100);
+        // Those of the warm-up are counted too.
+        let journeys = whole_once.journeys.unwrap();
+        assert!(
+            journeys.requests > 300 && journeys.requests.is_multiple_of(3),
+            "{journeys:?}"
+        );
+        assert!(
+            journeys.completed < journeys.requests / 3 && journeys.completed >= whole_once.completed,
+            "{journeys:?}"
+        );
+        let steps: f64 = run.points[1..].iter().map(mean_us).sum();
+        assert!(
+            (steps / mean_us(whole) - 1.0).abs() < 0.01,
+            "{steps} of {}",
+            mean_us(whole)
+        );
+        assert!(whole_once.goose.is_none());
     }
 }
 

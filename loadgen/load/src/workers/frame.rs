@@ -54,7 +54,7 @@ impl Kind {
         (Self::Ping, 64),
         (Self::Pong, 64),
         (Self::Start, 64),
-        (Self::Done, 1 << 16),
+        (Self::Done, 1 << 18),
         (Self::Samples, 1 << 20),
         (Self::Failed, 1 << 16),
     ];

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use tierlab_analysis::record::Failure;
 
 /// Changes with every change to these messages: the two sides must be of one build.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// A message, and the kind of its frame.
 pub trait Message: Serialize + DeserializeOwned {
@@ -102,6 +102,17 @@ pub struct StepOrder {
     pub load: Load,
     /// What arrivals, entities and tensors derive from.
     pub seed: u64,
+    /// The journey of the plan that is begun so often; single requests of the plan's model where absent.
+    pub journey: Option<JourneyOrder>,
+}
+
+/// A journey, as far as the two sides must agree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JourneyOrder {
+    /// Its name in the plan.
+    pub name: String,
+    /// How many steps it has.
+    pub steps: usize,
 }
 
 /// Requests are made and users are up.
@@ -135,10 +146,21 @@ pub struct Done {
     pub mean_in_flight: f64,
     /// By how many microseconds the pacer was late to begin.
     pub late_us: u64,
-    /// How many samples follow.
+    /// How many samples of requests, or of whole journeys, follow.
     pub samples: usize,
     /// Of failures whose kind does not say all, the first one in words.
     pub examples: Vec<(Failure, String)>,
+    /// Of journeys, what follows behind those samples, step by step.
+    pub steps: Vec<StepDone>,
+}
+
+/// One step of all journeys.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct StepDone {
+    /// How many samples follow, each due when its journey was.
+    pub samples: usize,
+    /// Of its failures one in words.
+    pub example: Option<(Failure, String)>,
 }
 
 /// The step cannot be done.
@@ -191,6 +213,7 @@ mod tests {
             late_us: 17,
             samples: 4,
             examples: vec![(Failure::WrongReply, "no output".into())],
+            steps: Vec::new(),
         };
         let found: Done = parse(&body(&done).unwrap()).unwrap();
         assert_eq!(

@@ -27,7 +27,7 @@ pub mod simulation;
 mod worker;
 
 pub use remote::Agents;
-pub use worker::WorkerError;
+pub use worker::{StepShare, WorkerError};
 
 use crate::driver::Finished;
 use crate::pacer::Observed;
@@ -178,8 +178,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Runs one step, whose schedule is this, with all of them, from `at` on or as soon as all can. Returns also how well each agent's
-    /// start is known.
+    /// Runs one step, whose schedule is this, with all of them, from `at` on or as soon as all can.
     ///
     /// # Errors
     /// One of them failed, ended or timed out; the error names it.
@@ -188,7 +187,7 @@ impl Workers {
         order: &StepOrder,
         schedule: &Schedule,
         at: Option<SystemTime>,
-    ) -> Result<(Finished, Vec<AgentStart>), WorkerError> {
+    ) -> Result<Sent, WorkerError> {
         for worker in &mut self.workers {
             worker.may_be_told(order)?;
             let said = worker.link.say(order).await;
@@ -230,7 +229,8 @@ impl Workers {
         let of = self.workers.len();
         let limit = lead + self.step_limit + HAND_OVER_LIMIT;
         let shares = self.workers.iter_mut().enumerate();
-        let shares = shares.map(|(number, worker)| worker.finished(schedule.share(number, of), limit));
+        let steps = order.journey.as_ref().map_or(0, |journey| journey.steps);
+        let shares = shares.map(|(number, worker)| worker.finished(schedule.share(number, of), steps, limit));
         let shares = futures::future::try_join_all(shares).await?;
         let starts = self.workers.iter().zip(&known).zip(&shares);
         let starts = starts.map(|((worker, known), share)| AgentStart {
@@ -245,12 +245,24 @@ impl Workers {
         } else {
             Vec::new()
         };
-        Ok((together(shares, window_began), starts))
+        Ok(together(shares, window_began, steps, starts))
     }
 }
 
+/// What all processes left of a step.
+#[derive(Debug)]
+pub struct Sent {
+    /// Samples of requests, or of whole journeys.
+    pub finished: Finished,
+    /// Of journeys, what each of their steps left.
+    pub steps: Vec<StepShare>,
+    /// How well each agent's start is known; none of processes of this host.
+    pub starts: Vec<AgentStart>,
+}
+
 /// What several processes saw, as one would have seen it.
-fn together(shares: Vec<Share>, window_began: SystemTime) -> Finished {
+fn together(shares: Vec<Share>, window_began: SystemTime, steps: usize, starts: Vec<AgentStart>) -> Sent {
+    let mut of_steps: Vec<StepShare> = (0..steps).map(|_| StepShare::default()).collect();
     let mut all = Finished {
         samples: Vec::new(),
         observed: Observed {
@@ -267,6 +279,16 @@ fn together(shares: Vec<Share>, window_began: SystemTime) -> Finished {
         for (failure, says) in share.examples {
             all.examples.entry(failure).or_insert(says);
         }
+        for (of_step, mut own) in of_steps.iter_mut().zip(share.steps) {
+            of_step.samples.append(&mut own.samples);
+            for (failure, says) in own.examples {
+                of_step.examples.entry(failure).or_insert(says);
+            }
+        }
     }
-    all
+    Sent {
+        finished: all,
+        steps: of_steps,
+        starts,
+    }
 }

@@ -9,6 +9,7 @@ use super::message::{Done, Failed, Ping, Pong, StepOrder};
 use super::samples;
 use crate::pacer::Observed;
 use crate::schedule::Schedule;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,9 +50,20 @@ impl WorkerError {
 /// What one process saw.
 pub(super) struct Share {
     pub(super) samples: Vec<Sample>,
+    /// Of journeys, what each of their steps left.
+    pub(super) steps: Vec<StepShare>,
     pub(super) observed: Observed,
     pub(super) late_us: u64,
     pub(super) examples: Vec<(Failure, String)>,
+}
+
+/// What one step of journeys left.
+#[derive(Debug, Default)]
+pub struct StepShare {
+    /// One for each journey that came to it, due when that was.
+    pub samples: Vec<Sample>,
+    /// Of failures, some in words.
+    pub examples: BTreeMap<Failure, String>,
 }
 
 /// What is known of a process's clock.
@@ -134,8 +146,14 @@ impl Worker {
         })
     }
 
-    pub(super) async fn finished(&mut self, schedule: Schedule, limit: Duration) -> Result<Share, WorkerError> {
-        let heard = match tokio::time::timeout(limit, self.hear_samples(&schedule, limit)).await {
+    /// Its share of a step, of journeys with so many steps.
+    pub(super) async fn finished(
+        &mut self,
+        schedule: Schedule,
+        steps: usize,
+        limit: Duration,
+    ) -> Result<Share, WorkerError> {
+        let heard = match tokio::time::timeout(limit, self.hear_samples(&schedule, steps, limit)).await {
             Ok(heard) => heard,
             Err(_) => Err(LinkError::Silent(limit)),
         };
@@ -145,7 +163,7 @@ impl Worker {
         Ok(share)
     }
 
-    async fn hear_samples(&mut self, schedule: &Schedule, limit: Duration) -> Result<Share, LinkError> {
+    async fn hear_samples(&mut self, schedule: &Schedule, steps: usize, limit: Duration) -> Result<Share, LinkError> {
         let done: Done = self.link.hear(limit).await?;
         let most = schedule.due_us.len();
         if done.samples != most {
@@ -154,12 +172,28 @@ impl Worker {
                 done.samples
             )));
         }
-        let mut all = Vec::with_capacity(most);
-        while all.len() < most {
-            let body = self.link.hear_bytes(Kind::Samples, limit).await?;
-            samples::decode(&body, most, &mut all)?;
+        // No journey comes twice to a step.
+        if done.steps.len() != steps || done.steps.iter().any(|step| step.samples > most) {
+            return Err(LinkError::Says(
+                "its journeys have other steps: its plan or its build is another".to_owned(),
+            ));
         }
+        let whole = most + done.steps.iter().map(|step| step.samples).sum::<usize>();
+        let mut all = Vec::with_capacity(whole);
+        while all.len() < whole {
+            let body = self.link.hear_bytes(Kind::Samples, limit).await?;
+            samples::decode(&body, whole, &mut all)?;
+        }
+        let mut rest = all.split_off(most);
+        let steps = done.steps.into_iter().map(|step| {
+            let later = rest.split_off(step.samples);
+            StepShare {
+                samples: std::mem::replace(&mut rest, later),
+                examples: step.example.into_iter().collect(),
+            }
+        });
         Ok(Share {
+            steps: steps.collect(),
             samples: all,
             observed: Observed {
                 limit_hit: done.limit_hit,
@@ -178,10 +212,15 @@ fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<()
     if due_us != schedule.due_us {
         return Err("its samples are of another schedule: its files or its build are others".to_owned());
     }
+    let of_steps = || share.steps.iter().flat_map(|step| &step.samples);
+    if of_steps().any(|sample| due_us.binary_search(&sample.due_us).is_err()) {
+        return Err("its samples are of journeys that the schedule does not have".to_owned());
+    }
     let last_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
     if share
         .samples
         .iter()
+        .chain(of_steps())
         .any(|sample| sample.done_us.max(sample.sent_us) > last_us)
     {
         return Err("its samples say of requests that they ended after the step".to_owned());

@@ -62,6 +62,18 @@ pub struct Travelled {
 /// # Errors
 /// See [`DriverError`]; a server that does not answer is none, its requests fail one by one.
 pub async fn run(step: Journey, interrupt: &Interrupt) -> Result<Option<Travelled>, DriverError> {
+    run_from(step, async { Ok(Instant::now() + LEAD) }, interrupt).await
+}
+
+/// Runs journeys whose clock starts when `start`, asked once every user is up, says; `None` when it was interrupted.
+///
+/// # Errors
+/// See [`DriverError`]; also that of `start`.
+pub async fn run_from<E: From<DriverError>>(
+    step: Journey,
+    start: impl Future<Output = Result<Instant, E>>,
+    interrupt: &Interrupt,
+) -> Result<Option<Travelled>, E> {
     let shared = Arc::new(Shared::new(step)?);
     // However this ends, pacer and users end with it.
     let _stop = Stop(&shared.tickets);
@@ -72,7 +84,14 @@ pub async fn run(step: Journey, interrupt: &Interrupt) -> Result<Option<Travelle
     // Dropped, not awaited, once every user has delivered: goose looks for finished users twice a second only.
     let mut attack = Box::pin(scenario_of(&shared)?.execute());
     let users = shared.step.users;
-    let conducted = beside(conduct(&shared), &mut attack, users, &shared.delivered, interrupt).await?;
+    let conducted = beside(
+        conduct(&shared, start),
+        &mut attack,
+        users,
+        &shared.delivered,
+        interrupt,
+    )
+    .await?;
     Ok(conducted.map(|(travelled, _)| travelled))
 }
 
@@ -85,13 +104,16 @@ impl Drop for Stop<'_> {
 }
 
 /// Waits for the users, starts the pacer, and collects what the users deliver.
-async fn conduct(shared: &Shared) -> Result<Travelled, DriverError> {
+async fn conduct<E: From<DriverError>>(
+    shared: &Shared,
+    start: impl Future<Output = Result<Instant, E>>,
+) -> Result<Travelled, E> {
     let users = shared.step.users;
     wait_for_all(&shared.ready, users, START_LIMIT, "did not start").await?;
-    let start = Instant::now() + LEAD;
+    let start = start.await?;
     let clock = *shared.clock.get_or_init(|| Clock::starting_at(start));
     let warmup = Duration::from_micros(shared.step.schedule.window_start_us);
-    let window_began = SystemTime::now() + LEAD + warmup;
+    let window_began = SystemTime::now() + start.saturating_duration_since(Instant::now()) + warmup;
     shared.step.watch.starts(&shared.tickets, clock);
     let pacer = pacer::start(Arc::clone(&shared.tickets), clock).map_err(DriverError::Pacer)?;
     let limit = clock.at(shared.drain_end_us).saturating_duration_since(Instant::now()) + DELIVERY_LIMIT;

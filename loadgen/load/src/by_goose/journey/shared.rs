@@ -59,6 +59,39 @@ pub struct Whole {
     pub goose_us: Option<u64>,
 }
 
+impl Journey {
+    /// The part that one of `of` load processes begins: every `of`-th journey, from the `number`-th on, with as many of the users.
+    #[must_use]
+    pub fn share(self, number: usize, of: usize) -> Self {
+        let journeys = self.schedule.due_us.len();
+        let own = (number..journeys).step_by(of);
+        let entities = match self.entities.len() {
+            0 => Vec::new(),
+            all => own.map(|journey| self.entities[journey % all]).collect(),
+        };
+        Self {
+            entities: Arc::new(entities),
+            schedule: Arc::new(self.schedule.share(number, of)),
+            users: self.users.div_ceil(of),
+            ..self
+        }
+    }
+}
+
+impl StepSample {
+    /// Moved to where its journey was due, its times kept.
+    #[must_use]
+    pub fn where_due(&self) -> Sample {
+        let later = self.sample.due_us.saturating_sub(self.journey_due_us);
+        Sample {
+            due_us: self.journey_due_us,
+            sent_us: self.sample.sent_us - later,
+            done_us: self.sample.done_us - later,
+            ..self.sample
+        }
+    }
+}
+
 /// What the users of a step share.
 pub(super) struct Shared {
     pub(super) step: Journey,
@@ -132,5 +165,28 @@ impl Whole {
             (Some(step), Outcome::Failed(failure)) => Some((step, failure)),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_keeps_its_times_where_its_journey_was_due() {
+        let step = StepSample {
+            sample: Sample {
+                due_us: 1_500,
+                sent_us: 1_600,
+                done_us: 2_500,
+                outcome: Outcome::Ok,
+                timings: None,
+            },
+            journey_due_us: 1_000,
+        };
+        let moved = step.where_due();
+        assert_eq!((moved.due_us, moved.sent_us, moved.done_us), (1_000, 1_100, 2_000));
+        assert_eq!(moved.latency_us(), step.sample.latency_us());
+        assert_eq!(moved.lag_us(), step.sample.lag_us());
     }
 }

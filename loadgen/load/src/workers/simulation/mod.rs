@@ -95,6 +95,7 @@ impl Lengths {
                 target,
                 load,
                 seed: u64::MAX,
+                journey: None,
             })?,
             ready: length(&Ready {})?,
             ping: length(&Ping {})?,
@@ -106,6 +107,7 @@ impl Lengths {
                 late_us: 123,
                 samples: 12_345,
                 examples: Vec::new(),
+                steps: Vec::new(),
             })?,
             sample: sample_length()?,
         })
