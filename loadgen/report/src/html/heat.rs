@@ -137,7 +137,8 @@ fn opacity(share: f64) -> f64 {
     (0.12 + 0.88 * share.sqrt()).min(1.0)
 }
 
-/// Round numbers between `from` and `to` for a logarithmic axis: decades, with 2 and 5 where few decades are shown.
+/// Round numbers between `from` and `to` for a logarithmic axis: decades, with 2 and 5 where few decades are shown, and equal
+/// steps where not even those are.
 fn log_ticks(from: f64, to: f64) -> Vec<f64> {
     let steps: &[f64] = match (to / from).log10() {
         decades if decades <= 1.2 => &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0],
@@ -146,9 +147,28 @@ fn log_ticks(from: f64, to: f64) -> Vec<f64> {
         _ => &[1.0],
     };
     let first = from.log10().floor() as i32;
-    (first..=to.log10().ceil() as i32)
+    let ticks: Vec<f64> = (first..=to.log10().ceil() as i32)
         .flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)))
         .filter(|tick| *tick >= from * 0.999 && *tick <= to * 1.001)
+        .collect();
+    if ticks.len() > 2 || to >= 10.0 * from {
+        ticks
+    } else {
+        even_ticks(from, to)
+    }
+}
+
+/// Two to six of them.
+fn even_ticks(from: f64, to: f64) -> Vec<f64> {
+    let least = (to - from) / 5.0;
+    let power = 10_f64.powf(least.log10().floor());
+    let step = [1.0, 2.0, 5.0]
+        .into_iter()
+        .map(|times| times * power)
+        .find(|step| *step >= least)
+        .unwrap_or(10.0 * power);
+    ((from / step).ceil() as u64..=(to / step).floor() as u64)
+        .map(|at| at as f64 * step)
         .collect()
 }
 
@@ -194,7 +214,8 @@ mod tests {
             [100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0]
         );
         for (from, to) in [(1.0, 1.3), (100.0, 1e4), (1.0, 1e7), (333.0, 444.0)] {
-            assert!(log_ticks(from, to).len() <= 9, "{from}..{to}");
+            let ticks = log_ticks(from, to);
+            assert!((2..=9).contains(&ticks.len()), "{from}..{to}: {ticks:?}");
         }
     }
 }

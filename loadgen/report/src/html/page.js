@@ -44,15 +44,23 @@
   };
   const NINES = [0, -Math.log10(0.5), 1, 2, 3, 4];
 
-  // Round numbers of a logarithmic axis, as many as there is room for.
+  // Round numbers of a logarithmic axis, as many as there is room for; of equal steps where it is too short for those of a decade.
   const logTicks = (from, to, room) => {
     for (const steps of [[1, 1.5, 2, 3, 5, 7], [1, 2, 5], [1, 3], [1]]) {
       const ticks = [];
       for (let decade = Math.floor(Math.log10(from)); decade <= Math.ceil(Math.log10(to)); decade++) {
         ticks.push(...steps.map((step) => Number((step * 10 ** decade).toPrecision(6))).filter((tick) => tick >= from && tick <= to));
       }
-      if (ticks.length <= room || steps.length === 1) return ticks;
+      if (ticks.length <= room || steps.length === 1) return ticks.length > 2 || to >= 10 * from ? ticks : evenTicks(from, to, room);
     }
+  };
+  const evenTicks = (from, to, room) => {
+    const least = (to - from) / Math.max(2, Math.min(5, room));
+    const power = 10 ** Math.floor(Math.log10(least));
+    const step = power * [1, 2, 5, 10].find((times) => times * power >= least);
+    const ticks = [];
+    for (let at = Math.ceil(from / step); at * step <= to; at++) ticks.push(Number((at * step).toPrecision(6)));
+    return ticks;
   };
 
   const axis = (told, side, size, only) => ({
@@ -309,7 +317,8 @@
       });
       legend.append(button);
     });
-    for (const one of own) new ResizeObserver(one.fit).observe(one.u.root.parentElement);
+    // In the next frame: a chart that changes its size while sizes are told is one more change, of which browsers complain.
+    for (const one of own) new ResizeObserver(() => requestAnimationFrame(one.fit)).observe(one.u.root.parentElement);
   }
 
   // Colours are read when a chart is drawn: a change of them draws all anew. Print has the light ones, and its own width.

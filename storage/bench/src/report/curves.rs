@@ -59,10 +59,10 @@ fn series(point: &Point) -> String {
     } else {
         String::new()
     };
-    let threads = if point.threads > 0 {
-        format!(", {} threads", point.threads)
-    } else {
-        String::new()
+    let threads = match point.threads {
+        0 => String::new(),
+        1 => ", 1 thread".to_owned(),
+        count => format!(", {count} threads"),
     };
     format!("{}{cache}{threads}", word(&point.way))
 }
