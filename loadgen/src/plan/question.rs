@@ -186,6 +186,8 @@ impl Reasked {
             before.utilisation,
         )?;
         within("question.utilisation", utilisation, 0.05, 1.0)?;
+        let least_instances = self.least_instances.unwrap_or(before.least_instances);
+        within("question.least_instances", f64::from(least_instances), 1.0, 10_000.0)?;
         let confidence = self.confidence.unwrap_or(before.confidence);
         within("question.confidence", confidence, 0.5, 0.9999)?;
         Ok(Question {
@@ -196,7 +198,7 @@ impl Reasked {
             tie,
             utilisation,
             confidence,
-            least_instances: self.least_instances.unwrap_or(before.least_instances).max(1),
+            least_instances,
             ..before.clone()
         })
     }

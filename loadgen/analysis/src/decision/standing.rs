@@ -82,6 +82,7 @@ impl<'a> Lab<'a> {
         let gathered: Vec<Vec<Place>> = candidates
             .iter()
             .map(|candidate| gather(question, &candidate.steps, &rates, chooses))
+            .map(|places| within_reach(places, &rates, &grid))
             .collect();
         let curves = all_curves(question, &grid, &gathered);
         let logs: Vec<Vec<f64>> = candidates
@@ -339,6 +340,16 @@ pub struct Confirmation {
     pub in_vain: u32,
     /// Whether they say otherwise than those that chose.
     pub contradicted: bool,
+}
+
+/// What was measured far above every rate that matters, by a plan's own loads or for another question, lies where no curve of the grid
+/// goes. What holds there holds at the highest that matters; what does not hold there says nothing, as it stands.
+fn within_reach(mut places: Vec<Place>, rates: &[f64], grid: &Grid) -> Vec<Place> {
+    let (highest, top) = (rates[rates.len() - 1], grid.rates[grid.rates.len() - 1]);
+    for place in places.iter_mut().filter(|place| place.rps > top && place.looks_met()) {
+        place.rps = highest;
+    }
+    places
 }
 
 /// By all objectives, and by failures where a candidate has too many of them.

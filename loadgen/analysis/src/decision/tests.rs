@@ -280,6 +280,53 @@ proptest! {
 }
 
 #[test]
+fn what_holds_far_above_the_rates_that_matter_holds_at_them() {
+    for (average_rps, peak_rps) in [(5.0, 10.0), (0.0005, 0.001)] {
+        let little = Question {
+            demand: Some(Demand { average_rps, peak_rps }),
+            least_instances: 1,
+            ..question()
+        };
+        let all = [
+            candidate("a", 1.0, &[(100.0, 0.0, 2), (300.0, 0.0, 5), (500.0, 0.0, 20)]),
+            candidate("b", 1.0, &[(500.0, 0.9, 6)]),
+        ];
+        let lab = Lab::new(&little, &all);
+        let outcomes = [0, 1].map(|index| lab.standings[index].outcome);
+        assert_eq!(outcomes, [MeetsObjective::Met, MeetsObjective::Unknown], "{peak_rps}");
+        let needed = peak_rps / 0.7;
+        assert!(
+            (lab.standings[0].lo - needed).abs() < 1e-6 * needed,
+            "{:?}",
+            lab.standings[0].lo
+        );
+        assert!(lab.standings[0].hi.is_infinite() && lab.leader() == Some(0));
+    }
+}
+
+#[test]
+fn what_does_not_meet_the_objective_is_never_the_best() {
+    let mut seen = 0;
+    for count in 1..10 {
+        for times in [1, 3, 7, 30] {
+            let all: Vec<Candidate> = (0..count)
+                .map(|_| candidate("a", 1.0, &[(37.0, 1.0, times), (100.0, 1.0, times)]))
+                .collect();
+            let question = question();
+            let lab = Lab::new(&question, &all);
+            let verdict = super::verdict::Verdict::of(&lab);
+            let is_out = |index: usize| lab.standings[index].outcome == MeetsObjective::NotMet;
+            assert!(!verdict.best.is_some_and(is_out), "{count} {times}");
+            if verdict.outcome == crate::record::AnswerOutcome::Undecided && (0..count).all(is_out) {
+                seen += 1;
+                assert!(!super::why::open(&lab, &verdict, 1.0).is_empty());
+            }
+        }
+    }
+    assert!(seen > 0, "no such case was tried");
+}
+
+#[test]
 fn a_slowed_step_counts_where_it_speaks_for_an_objective() {
     let question = question();
     let slowed = |slow_share: f64| StepEvidence {

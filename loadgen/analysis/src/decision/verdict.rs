@@ -2,7 +2,7 @@
 
 use super::next::CONFIRM;
 use super::standing::Lab;
-use crate::record::AnswerOutcome;
+use crate::record::{AnswerOutcome, MeetsObjective};
 
 /// What the steps together say.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,7 +25,10 @@ impl Verdict {
     pub(super) fn of(lab: &Lab<'_>) -> Self {
         let undecided = Self {
             outcome: AnswerOutcome::Undecided,
-            best: lab.leader(),
+            // What does not meet the objective is no answer, however little is known of the others.
+            best: lab
+                .leader()
+                .filter(|&best| lab.standings[best].outcome != MeetsObjective::NotMet),
             confirmed: false,
             contradicted: false,
             missing: 0,

@@ -75,9 +75,17 @@ pub(super) fn open(lab: &Lab<'_>, verdict: &Verdict, step_s: f64) -> Vec<OpenQue
             more_s: None,
         });
     let Some(best) = verdict.best else {
-        let unknown =
-            (0..lab.candidates.len()).filter(|&index| lab.standings[index].outcome == MeetsObjective::Unknown);
+        let is_unknown = |index: &usize| lab.standings[*index].outcome == MeetsObjective::Unknown;
+        let mut unknown: Vec<usize> = (0..lab.candidates.len()).filter(is_unknown).collect();
+        if unknown.is_empty() {
+            // Each is unlikely to, and that none does is not likely enough.
+            let share = (1.0 - lab.enough()) / lab.candidates.len().max(1) as f64;
+            unknown = (0..lab.candidates.len())
+                .filter(|&index| meets(lab, index) > share)
+                .collect();
+        }
         return unknown
+            .into_iter()
             .map(|index| OpenQuestion {
                 variants: vec![name(index)],
                 what: "whether it meets the objective".into(),
