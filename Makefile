@@ -3,7 +3,9 @@
 CARGO ?= cargo
 BIN := target/release
 # What tests, lints and checks build: less optimised, since most of it is the tests' own code. What is measured is built as `release`.
-TESTS := --profile tests
+# The programs that tests run have the tests' clock too: without it, everything above tokio would be built twice.
+TESTS_FEATURES := --features tierlab-server/stopped-clock
+TESTS := --profile tests $(TESTS_FEATURES)
 TESTS_BIN := target/tests
 # Benchmarks build in the whole workspace too: alone, a member has other features, and half of the dependencies would be
 # compiled again.
@@ -13,7 +15,7 @@ BENCH_OUT ?= results/bench-storage
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 # Most of a test is waiting, for a window to end or a server to start: twice as many as there are cores keep the cores busy.
 ifeq ($(NEXTEST),yes)
-RUN_TESTS := $(CARGO) nextest run --cargo-profile tests --workspace --no-fail-fast --test-threads $$((2 * $$(nproc)))
+RUN_TESTS := $(CARGO) nextest run --cargo-profile tests $(TESTS_FEATURES) --workspace --no-fail-fast --test-threads $$((2 * $$(nproc)))
 else
 RUN_TESTS := $(CARGO) test $(TESTS) --workspace --no-fail-fast --lib --bins --tests
 endif
@@ -100,7 +102,7 @@ check-dashboards: ## every query of dashboards, rules and alerts on a real Prome
 	$(CARGO) build $(TESTS) --workspace --bins --locked
 	scripts/check-dashboards --bin $(TESTS_BIN)
 
-check-page: ## the server's own page in a real Chromium: figures, tokens, screens, keyboard; a minute
+check-page: ## the server's own page and a report in a real Chromium: figures, tokens, screens, keyboard; a minute
 	scripts/setup onnxruntime chromium
 	$(CARGO) build $(TESTS) --workspace --bins --locked
 	scripts/check-page --bin $(TESTS_BIN)

@@ -321,8 +321,14 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::sync::watch;
 
-    /// Long enough for the machine to be busy with something else, short enough to wait for.
+    /// Long enough for the machine to be busy with something else, short enough to wait for where the clock cannot be stopped.
     const TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// From now on timers end at once, in their order, and only when nothing else is to be done.
+    fn stop_clock() {
+        #[cfg(feature = "stopped-clock")]
+        tokio::time::pause();
+    }
 
     /// A stream in memory, and whether a RST has come on it.
     struct Line(DuplexStream, watch::Receiver<bool>);
@@ -398,6 +404,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_does_not_speak_is_cut_off_and_one_that_spoke_is_not() {
+        stop_clock();
         for said in [&b""[..], &PREFACE[..23]] {
             let mut silent = both(100);
             silent.client.write_all(said).await.unwrap();
@@ -414,6 +421,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_does_not_read_is_cut_off_and_a_slow_one_is_not() {
+        stop_clock();
         let mut deaf = both(100);
         let error = deaf.server.write_all(&[0; 200]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -433,6 +441,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_byte_now_and_then_is_not_enough() {
+        stop_clock();
         let Both {
             mut server, mut client, ..
         } = both(100);
@@ -449,6 +458,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_sends_no_more_gets_the_reply_whole_and_the_end_is_heard_of_after_it() {
+        stop_clock();
         for piece in [1, 3, 100] {
             let mut both = both(100);
             both.client.write_all(b"GET").await.unwrap();
@@ -477,6 +487,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_gone_is_noticed_while_the_reply_is_made_and_a_cut_body_at_once() {
+        stop_clock();
         let mut gone = both(100);
         gone.client.write_all(b"GET").await.unwrap();
         gone.server.protocol(TIMEOUT).await.unwrap();
@@ -494,6 +505,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_sent_ahead_of_a_reply_that_has_begun() {
+        stop_clock();
         let mut both = both(100);
         both.client.write_all(b"GET").await.unwrap();
         both.server.protocol(TIMEOUT).await.unwrap();
