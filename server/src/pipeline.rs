@@ -16,7 +16,7 @@ pub(crate) mod stopwatch;
 use crate::models::serving::accept::{Accepted, SelectedOutput};
 use crate::models::serving::model::Model;
 use crate::models::serving::submit::{RunRequest, Urgency};
-use crate::pipeline::admission::{Account, AccountRoom, Admission};
+use crate::pipeline::admission::{Account, AccountRoom, Admission, Writing};
 use crate::pipeline::batch::job::Part;
 use crate::pipeline::offload::offload_large;
 use crate::pipeline::refusal::{Reason, Refusal};
@@ -173,7 +173,8 @@ impl Pipeline {
         // What was sent is gone, and the outputs are counted where they were read.
         account.set(0);
         let (reply, flags) = reply_of(model, id, &selected, outputs);
-        let room = account.room(Some(deadline));
+        let output_bytes = reply.outputs.iter().map(|output| output.data.len()).sum();
+        let room = account.reply_room(Writing { deadline, output_bytes });
         let outgoing = E::encode(reply, &flags, reply_format, &room);
         watch.mark(Stage::Encode);
         outgoing.ok_or_else(|| {

@@ -226,10 +226,19 @@ impl Account {
         }
     }
 
-    /// The account as the room of a reader or writer that has to be done at `deadline`.
-    pub(crate) fn room(&mut self, deadline: Option<Instant>) -> AccountRoom<'_> {
+    /// The account as the room of a reader.
+    pub(crate) fn room(&mut self) -> AccountRoom<'_> {
+        self.room_for(None)
+    }
+
+    /// The account as the room of a writer.
+    pub(crate) fn reply_room(&mut self, writing: Writing) -> AccountRoom<'_> {
+        self.room_for(Some(writing))
+    }
+
+    fn room_for(&mut self, writing: Option<Writing>) -> AccountRoom<'_> {
         AccountRoom {
-            deadline,
+            writing,
             state: RefCell::new(RoomState {
                 account: self,
                 refusal: None,
@@ -253,9 +262,32 @@ fn full(alone: usize, limit: usize) -> Refusal {
     Refusal::new(Reason::Full, what)
 }
 
+/// Why there is no room for a reply of which `written` bytes are known: one that would not fit beside its own outputs if it
+/// were alone will not fit later.
+fn reply_refusal(refused: Refusal, written: usize, writing: Writing, limit: usize) -> Refusal {
+    let alone = written.saturating_add(writing.output_bytes);
+    if alone <= limit {
+        return refused;
+    }
+    let what = format!(
+        "the reply takes at least {alone} bytes of memory to be written, with the outputs that it is made of, and \
+         `admission.max_buffered_bytes` is {limit} bytes for all: ask for fewer rows or for binary data, or raise it"
+    );
+    Refusal::new(Reason::ReplyTooLarge, what)
+}
+
+/// A reply that is being written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writing {
+    /// When it has to be done.
+    pub(crate) deadline: Instant,
+    /// Bytes of the outputs that it is made of, which are counted where they were read.
+    pub(crate) output_bytes: usize,
+}
+
 /// Where the reader or writer of one request asks for memory.
 pub(crate) struct AccountRoom<'a> {
-    deadline: Option<Instant>,
+    writing: Option<Writing>,
     state: RefCell<RoomState<'a>>,
 }
 
@@ -278,12 +310,16 @@ impl MemoryBudget for AccountRoom<'_> {
         if refusal.is_some() {
             return false;
         }
-        if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+        if self.writing.is_some_and(|writing| writing.deadline <= Instant::now()) {
             let what = "the request's time was over while its reply was written";
             *refusal = Some(Refusal::new(Reason::Deadline, what));
             return false;
         }
-        *refusal = account.add(bytes).err();
+        let written = account.bytes.saturating_add(bytes);
+        *refusal = account.add(bytes).err().map(|refused| match self.writing {
+            Some(writing) => reply_refusal(refused, written, writing, account.admission.limits.max_buffered_bytes),
+            None => refused,
+        });
         refusal.is_none()
     }
 }
@@ -432,6 +468,29 @@ mod tests {
         drop(second);
         assert_eq!(admission.buffered.load(Relaxed), 0);
         admission.open_account().add(100).unwrap();
+    }
+
+    #[test]
+    fn a_reply_that_does_not_fit_beside_its_outputs_is_not_to_be_tried_again() {
+        let admission = admission(1);
+        let refused = |other: usize, outputs: usize, reply: usize| {
+            let (mut others, mut held, mut account) = (
+                admission.open_account(),
+                admission.open_account(),
+                admission.open_account(),
+            );
+            others.add(other).unwrap();
+            held.add(outputs).unwrap();
+            let room = account.reply_room(Writing {
+                deadline: Instant::now() + Duration::from_secs(60),
+                output_bytes: outputs,
+            });
+            let _ = (0..reply).all(|_| room.take(1));
+            room.into_refusal().map(|refusal| refusal.reason)
+        };
+        assert_eq!(refused(0, 40, 60), None);
+        assert_eq!(refused(0, 40, 61), Some(Reason::ReplyTooLarge));
+        assert_eq!(refused(30, 40, 60), Some(Reason::Full));
     }
 
     #[test]

@@ -195,7 +195,7 @@ async fn answer(
             timings: None,
         }
     };
-    let room = account.room(None);
+    let room = account.room();
     let received = offload_large(bytes, || ReceivedRequest::decode_within(&message, &room));
     let no_room = room.into_refusal();
     let mut received = match received {

@@ -53,7 +53,7 @@ impl Exchange for Incoming {
     }
 
     fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal> {
-        let room = account.room(None);
+        let room = account.room();
         let decoded = InferRequest::decode_within(&self.body, self.json_len, &room);
         if let Some(refusal) = room.into_refusal() {
             return Err(refusal);
