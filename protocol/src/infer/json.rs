@@ -152,7 +152,7 @@ fn once<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
     once_with(map, slot, key, PhantomData)
 }
 
-/// The same of what servers write as null where they have nothing to say.
+/// The same of what servers and clients write as null where they have nothing to say: MLServer's, out of pydantic.
 fn once_or_null<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
     map: &mut A,
     slot: &mut Option<T>,
@@ -259,10 +259,10 @@ impl<'de> Visitor<'de> for Request<'_> {
         let mut outputs: Option<Wanted> = None;
         while let Some(key) = map.next_key()? {
             match key {
-                Key::Id => once(&mut map, &mut id, "id")?,
-                Key::Parameters => once(&mut map, &mut parameters, "parameters")?,
+                Key::Id => once_or_null(&mut map, &mut id, "id")?,
+                Key::Parameters => once_or_null(&mut map, &mut parameters, "parameters")?,
                 Key::Inputs => once_with(&mut map, &mut inputs, "inputs", Tensors::<false>(self.0))?,
-                Key::Outputs => once(&mut map, &mut outputs, "outputs")?,
+                Key::Outputs => once_or_null(&mut map, &mut outputs, "outputs")?,
                 _ => skip(&mut map)?,
             }
         }
@@ -398,8 +398,7 @@ impl<'de, const REPLY: bool> Visitor<'de> for TensorSeed<'_, REPLY> {
                 Key::Name => once(&mut map, &mut name, "name"),
                 Key::Datatype => once(&mut map, &mut dtype, "datatype"),
                 Key::Shape => once(&mut map, &mut shape, "shape"),
-                Key::Parameters if REPLY => once_or_null(&mut map, &mut parameters, "parameters"),
-                Key::Parameters => once(&mut map, &mut parameters, "parameters"),
+                Key::Parameters => once_or_null(&mut map, &mut parameters, "parameters"),
                 Key::Data if data.is_some() || early.is_some() => Err(A::Error::custom("`data` is given twice")),
                 Key::Data => match (dtype, &shape) {
                     (Some(dtype), Some(Shape(shape))) => {
@@ -454,8 +453,7 @@ impl<'de> Deserialize<'de> for Wanted {
         #[derive(Deserialize)]
         struct Output {
             name: Name,
-            #[serde(default)]
-            parameters: Parameters,
+            parameters: Option<Parameters>,
         }
         struct List;
         impl<'de> Visitor<'de> for List {
@@ -470,6 +468,7 @@ impl<'de> Deserialize<'de> for Wanted {
                 while let Some(Output { name, parameters }) = seq.next_element()? {
                     let name = name.0;
                     let label = format!("output `{name}`");
+                    let parameters = parameters.unwrap_or_default();
                     parameters.refuse_unsupported(&label)?;
                     if wanted.iter().any(|other| other.name == name) {
                         return Err(A::Error::custom(format_args!("{label}: the name is given twice")));

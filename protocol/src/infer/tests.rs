@@ -649,6 +649,28 @@ proptest! {
 }
 
 #[test]
+fn what_a_client_writes_as_null_is_nothing() {
+    // As MLServer's `InferenceRequest.dict()` has it.
+    let tensor = r#""name":"x","shape":[1],"datatype":"INT8","parameters":null,"data":[7]"#;
+    for outputs in ["null", r#"[{"name":"y","parameters":null}]"#] {
+        let read = decode(&format!(
+            r#"{{"id":null,"parameters":null,"inputs":[{{{tensor}}}],"outputs":{outputs}}}"#
+        ));
+        let read = read.unwrap();
+        assert_eq!((read.id, read.outputs.len()), (None, usize::from(outputs != "null")));
+    }
+    let twice = refusal(&format!(r#"{{"id":"a","inputs":[{{{tensor}}}],"id":null}}"#));
+    assert!(twice.contains("`id` is given twice"), "{twice}");
+    for missing in [
+        r#"{"inputs":null}"#,
+        r#"{"inputs":[{"name":null}]}"#,
+        r#"{"inputs":[{"name":"x","data":null}]}"#,
+    ] {
+        assert!(decode(missing).is_err(), "{missing}");
+    }
+}
+
+#[test]
 fn what_a_server_writes_as_null_is_nothing() {
     let text = br#"{"model_name":"m","model_version":null,"id":null,"parameters":null,"outputs":[{"name":"y","shape":[1],"datatype":"FP32","parameters":null,"data":[0.5]}]}"#;
     let reply = InferReply::decode(&bytes::Bytes::from_static(text), None).unwrap();
