@@ -4,11 +4,11 @@
 use super::answer::{FailOn, exit_code};
 use crate::error::RunError;
 use crate::plan::Reasked;
-use crate::pricing;
+use crate::pricing::{self, PricingError};
 use crate::store::folder;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use tierlab_analysis::record::{Pricing, Run, Variant};
+use tierlab_analysis::record::{Factors, PricedVariants, Pricing, Run, Variant};
 
 /// What is asked in place of what the first run was asked; what is left out stays.
 #[derive(Debug, Args)]
@@ -43,6 +43,9 @@ pub struct Asked {
     /// The instance of the price list, for variants that name none of their own
     #[arg(long, value_name = "NAME", requires = "prices")]
     instance: Option<String>,
+    /// Price a feature table of this size, in GiB: latencies stay those of the table that was measured
+    #[arg(long, value_name = "GIB", requires = "prices")]
+    table_gib: Option<f64>,
 }
 
 /// Answers and says so; 3 where what was measured does not decide, 4 where no variant meets the objective.
@@ -59,7 +62,7 @@ pub fn run(folders: &[PathBuf], asked: &Asked, json: bool) -> Result<u8, RunErro
         return Err(RunError::Usage(format!("{}: the run was asked no question", run.name)));
     };
     if let Some(file) = &asked.prices {
-        run.pricing = Some(priced_by(&run, file, asked.instance.as_deref())?);
+        run.pricing = Some(priced_by(&run, file, asked)?);
     }
     let again = Reasked {
         slo: asked.slo.clone(),
@@ -101,9 +104,10 @@ fn join_priced(name: &str, first: &str, prices: &mut Pricing, others: &Pricing, 
     all.variants.extend(more.cloned());
 }
 
-/// What a run's variants cost by another price list.
-fn priced_by(run: &Run, file: &Path, instance: Option<&str>) -> Result<Pricing, RunError> {
+/// What a run's variants cost by another price list, and with a table of another size where one is asked for.
+fn priced_by(run: &Run, file: &Path, asked: &Asked) -> Result<Pricing, RunError> {
     let before = run.pricing.as_ref();
+    let instance = asked.instance.as_deref();
     let Some(instance) = instance.or_else(|| before.map(|pricing| pricing.instance.as_str())) else {
         return Err(RunError::Usage(format!(
             "{}: the run names no instance: say which one of {} it is, with `--instance`",
@@ -119,8 +123,42 @@ fn priced_by(run: &Run, file: &Path, instance: Option<&str>) -> Result<Pricing, 
         )));
     };
     let mut pricing = pricing::load(file, instance, &[])?;
-    pricing::add_variants(&mut pricing, file, &priced.variants, priced.stored)?;
+    let Some(gib) = asked.table_gib else {
+        pricing::add_variants(&mut pricing, file, &priced.variants, priced.stored)?;
+        return Ok(pricing);
+    };
+    let priced = with_table(priced, gib).map_err(RunError::Usage)?;
+    for variant in &priced.variants {
+        match pricing::add_variants(&mut pricing, file, std::slice::from_ref(variant), priced.stored) {
+            // The others can still be set side by side.
+            Err(error @ PricingError::DoesNotFit { .. }) => eprintln!("{error}"),
+            other => other?,
+        }
+    }
+    pricing.priced = Some(priced);
+    eprintln!(
+        "The table is priced at {gib} GiB; what an instance carries and what caches have is of the one that was measured"
+    );
     Ok(pricing)
+}
+
+/// The same variants with a table of another size, in every layout.
+fn with_table(priced: &PricedVariants, gib: f64) -> Result<PricedVariants, String> {
+    let measured = priced.stored.table_bytes;
+    if !(gib.is_finite() && gib > 0.0) {
+        return Err(format!("--table-gib {gib}: a size above 0"));
+    }
+    if measured == 0 {
+        return Err("--table-gib: the run had no feature table".to_owned());
+    }
+    let times = gib * f64::from(1 << 30) / measured as f64;
+    let scaled = |bytes: u64| (bytes as f64 * times) as u64;
+    let mut priced = priced.clone();
+    priced.stored.table_bytes = scaled(measured);
+    for variant in &mut priced.variants {
+        variant.laid_out_bytes = variant.laid_out_bytes.map(scaled);
+    }
+    Ok(priced)
 }
 
 /// One run of the variants of all: those of one name come from the first that has them.
@@ -141,6 +179,30 @@ fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
             return Err(RunError::Usage(format!(
                 "{name} and {first} ask about different kinds of requests"
             )));
+        }
+        if let Some((of, other)) = models(&run, &all) {
+            return Err(RunError::Usage(format!(
+                "{name} and {first} ask about different models, `{of}` and `{other}`"
+            )));
+        }
+        for (what, of, other) in [
+            ("protocols", &run.protocol, &all.protocol),
+            (
+                "arrivals",
+                &asked_as(&run, |factors| &factors.arrivals),
+                &asked_as(&all, |factors| &factors.arrivals),
+            ),
+            (
+                "keys",
+                &asked_as(&run, |factors| &factors.keys),
+                &asked_as(&all, |factors| &factors.keys),
+            ),
+        ] {
+            if of != other {
+                eprintln!(
+                    "{name} and {first} were measured with different {what}, {of} and {other}: what differs may be that"
+                );
+            }
         }
         if run.environment.cpu != all.environment.cpu || run.environment.cores != all.environment.cores {
             eprintln!("{name} and {first} were measured on different machines: what differs may be the machine");
@@ -164,4 +226,56 @@ fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
         all.variants.extend(more);
     }
     Ok(all)
+}
+
+/// The models of two runs, where they differ.
+fn models<'a>(a: &'a Run, b: &'a Run) -> Option<(&'a str, &'a str)> {
+    let (of_a, of_b) = (&a.points.first()?.factors.model, &b.points.first()?.factors.model);
+    (of_a != of_b).then_some((of_a, of_b))
+}
+
+/// How a run's requests were made, in words.
+fn asked_as(run: &Run, of: fn(&Factors) -> &String) -> String {
+    run.points
+        .first()
+        .map_or_else(String::new, |point| of(&point.factors).clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use tierlab_analysis::record::{Environment, Limits};
+
+    fn run(model: &str, name: &str) -> (String, Run) {
+        let point = json!({
+            "factors": {"tier": "t", "cache": "c", "cache_share": 0.0, "model": model, "mode": "realtime", "batch_size": 1,
+                "offered_rps": 1.0, "arrivals": "poisson", "keys": "uniform"},
+            "repeats": [], "summary": null
+        });
+        let mut run: Run = serde_json::from_value(json!({
+            "schema_version": 1, "name": name, "started_at": "", "finished_at": "", "interrupted": false, "plan_toml": "",
+            "protocol": "http", "config_sha256": {}, "environment": Environment::default(), "noise_floor": null, "selfcheck": [], "limits": Limits::default(),
+            "pricing": null, "points": [point]
+        }))
+        .unwrap();
+        run.question = Some(
+            serde_json::from_value(json!({
+                "objectives": [{"percentile": "p99", "limit_us": 1e4}], "error_share": 0.001, "demand": null,
+                "minimise": "p99", "mode": "realtime", "batch_size": 1, "budget_s": 60.0, "confidence": 0.95, "tie": 0.05,
+                "utilisation": 0.7, "least_instances": 1, "highest_rps": 1000.0
+            }))
+            .unwrap(),
+        );
+        (name.to_owned(), run)
+    }
+
+    #[test]
+    fn runs_of_different_models_do_not_answer_one_question() {
+        assert!(together(vec![run("a", "one"), run("a", "two")]).is_ok());
+        let error = together(vec![run("a", "one"), run("b", "two")])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("different models, `b` and `a`"), "{error}");
+    }
 }

@@ -97,6 +97,23 @@ pub enum PricingError {
         /// The instances there are.
         known: String,
     },
+    /// What a variant keeps on its instance's disk is more than that holds.
+    #[error("prices {}: variant `{variant}`: the {kept_gb:.1} GB that it keeps on the instance's disk do not fit into the {disk_gb} GB of \
+             {instance}; choose another `instance` for it: {known}", path.display())]
+    DoesNotFit {
+        /// The file.
+        path: PathBuf,
+        /// The variant.
+        variant: String,
+        /// Its table, models and copy, in gigabytes of 10^9 bytes.
+        kept_gb: f64,
+        /// What the disk holds, likewise.
+        disk_gb: f64,
+        /// Its instance.
+        instance: String,
+        /// The instances there are.
+        known: String,
+    },
     /// A variant is staged, its instance has no disk, and none has a price.
     #[error("prices {}: variant `{variant}` keeps a copy on a disk, which {instance} has not, and [staging] does not say what one \
              costs; add it with `usd_per_gb_month`, or choose an instance with `local_disk = true`", path.display())]

@@ -157,14 +157,12 @@ fn fits(file: &PriceFile, path: &Path, found: &Found<'_>, data: StoredBytes) -> 
     if disk_gb == 0.0 || kept as f64 <= disk_gb * 1e9 {
         return Ok(());
     }
-    Err(PricingError::Impossible {
+    Err(PricingError::DoesNotFit {
         path: path.to_owned(),
         variant: variant.name.clone(),
-        what: format!(
-            "the {:.1} GB that it keeps on the instance's disk do not fit into the {disk_gb} GB of {}",
-            kept as f64 / 1e9,
-            found.instance_name
-        ),
+        kept_gb: kept as f64 / 1e9,
+        disk_gb,
+        instance: found.instance_name.to_owned(),
         known: names(&file.instances),
     })
 }

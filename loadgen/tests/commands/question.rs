@@ -130,6 +130,42 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     let unknown = advise(&["--prices", dear.to_str().unwrap(), "--instance", "other"]);
     assert_eq!(unknown.code, Some(2));
     assert!(unknown.stderr.contains("it has box"), "{}", unknown.stderr);
+    // A disk of 50 GB holds the table that was measured, and not one of 100 GiB.
+    let disk = prices(1.0).replace("local_disk = true", "local_disk = true\nlocal_disk_gb = 50")
+        + "[needs]\nnvme = [\"local-disk\"]\n";
+    fs::write(&dear, disk).unwrap();
+    let sized = |gib: &str| {
+        advise(&[
+            "--minimise",
+            "usd_per_month",
+            "--json",
+            "--prices",
+            dear.to_str().unwrap(),
+            "--table-gib",
+            gib,
+        ])
+    };
+    let small = sized("1");
+    assert!(!small.stderr.contains("do not fit"), "{}", small.stderr);
+    let large = sized("100");
+    assert!(
+        large.stderr.contains("variant `fast`: the 107.4 GB") && large.stderr.contains("50 GB of box"),
+        "{}",
+        large.stderr
+    );
+    let answer: serde_json::Value = serde_json::from_str(&large.stdout).unwrap();
+    let fast = answer["ranking"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["variant"] == "fast")
+        .unwrap();
+    assert_eq!(
+        (&fast["usd_per_month"], &fast["why"]),
+        (&serde_json::Value::Null, &"has no price".into()),
+        "{answer}"
+    );
+    assert_eq!(sized("0").code, Some(2));
     let wrong = advise(&["--slo", "fast"]);
     assert_eq!(wrong.code, Some(2));
     assert!(wrong.stderr.contains("`fast` is no objective"), "{}", wrong.stderr);
