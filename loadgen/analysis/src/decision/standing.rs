@@ -235,16 +235,18 @@ impl<'a> Lab<'a> {
         1.0 - BY_CHANCE * (1.0 - self.question.confidence)
     }
 
-    /// The likeliest answer.
+    /// The likeliest answer; of those that are likely enough, all of which are as good as the best by the tie, the one with the least.
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
         (0..self.standings.len())
             .filter(|&index| self.is_placed(index))
             .max_by(|&a, &b| {
                 let score = |index: usize| self.standings[index].score;
-                self.chances[a]
-                    .total_cmp(&self.chances[b])
+                let chance = |index: usize| self.chances[index].min(self.enough());
+                chance(a)
+                    .total_cmp(&chance(b))
                     .then(score(b).total_cmp(&score(a)))
+                    .then(self.chances[a].total_cmp(&self.chances[b]))
             })
             .filter(|&index| self.chances[index] > 0.0)
     }

@@ -305,6 +305,23 @@ fn what_holds_far_above_the_rates_that_matter_holds_at_them() {
 }
 
 #[test]
+fn of_those_that_are_as_good_the_one_with_the_least_is_the_answer() {
+    // The dearer one, within the tie, is known a little better.
+    let all = [
+        candidate("dearer", 1.03, &[(500.0, 0.0, 40)]),
+        candidate("a", 1.0, &[(500.0, 0.0, 20)]),
+    ];
+    let question = question();
+    let lab = Lab::new(&question, &all);
+    assert!(
+        lab.chances.iter().all(|chance| *chance >= lab.enough()),
+        "{:?}",
+        lab.chances
+    );
+    assert_eq!(lab.decided(), Some(1));
+}
+
+#[test]
 fn what_does_not_meet_the_objective_is_never_the_best() {
     let mut seen = 0;
     for count in 1..10 {
