@@ -216,6 +216,10 @@ fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<()
     if of_steps().any(|sample| due_us.binary_search(&sample.due_us).is_err()) {
         return Err("its samples are of journeys that the schedule does not have".to_owned());
     }
+    let failed = share.samples.iter().filter(|sample| !sample.is_ok()).count();
+    if !share.steps.is_empty() && of_steps().filter(|sample| !sample.is_ok()).count() != failed {
+        return Err("its journeys failed at none of their steps, or at several".to_owned());
+    }
     let last_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
     if share
         .samples
@@ -241,5 +245,58 @@ async fn how_it_ended(process: &mut Child) -> String {
             (None, None) => "for an unknown reason".to_owned(),
         },
         _ => "its output, but it still runs".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_analysis::record::Outcome;
+
+    #[test]
+    fn journeys_of_a_share_are_due_when_it_says_and_fail_at_one_step() {
+        let sample = |due_us: u64, outcome| Sample {
+            due_us,
+            sent_us: due_us,
+            done_us: due_us + 100,
+            outcome,
+            timings: None,
+        };
+        let failed = Outcome::Failed(Failure::Timeout);
+        let schedule = Schedule {
+            due_us: vec![0, 1_000],
+            window_start_us: 0,
+            window_end_us: 2_000,
+            window_requests: 2,
+        };
+        let share = |first: Vec<Sample>, second: Vec<Sample>| {
+            let share = Share {
+                samples: vec![sample(1_000, failed), sample(0, Outcome::Ok)],
+                steps: [first, second]
+                    .map(|samples| StepShare {
+                        samples,
+                        ..StepShare::default()
+                    })
+                    .into(),
+                observed: Observed {
+                    limit_hit: false,
+                    mean_in_flight: 0.1,
+                },
+                late_us: 0,
+                examples: Vec::new(),
+            };
+            check_share(&share, &schedule, Duration::from_secs(1))
+        };
+        let begun = |second| vec![sample(0, Outcome::Ok), sample(1_000, second)];
+        let ended = vec![sample(0, Outcome::Ok)];
+        assert_eq!(share(begun(failed), ended.clone()), Ok(()));
+        for (first, second, says) in [
+            (begun(failed), vec![sample(5, Outcome::Ok)], "does not have"),
+            (begun(Outcome::Ok), ended.clone(), "none of their steps"),
+            (begun(failed), vec![sample(0, failed)], "or at several"),
+        ] {
+            let refused = share(first, second).unwrap_err();
+            assert!(refused.contains(says), "{refused}");
+        }
     }
 }
