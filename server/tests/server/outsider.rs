@@ -97,9 +97,9 @@ async fn outputs_of_text_are_counted_with_their_letters() {
         server.infer("texts", sent.clone()).await.inferred().outputs[0].data,
         sent[0].data
     );
-    // Five times what was sent until it has run, and then the output twice: together too much.
-    let refused = server.infer("texts", long(b'a', 2_000_000)).await;
-    assert_eq!(refused.status, 503, "{}", refused.text());
+    // Five times what was sent until it has run, and then the output twice: too much, however often it is tried.
+    let refused = server.infer("texts", long(b'a', 2_100_000)).await;
+    assert_eq!(refused.status, 500, "{}", refused.text());
     assert!(
         refused.error().contains("`admission.max_buffered_bytes`"),
         "{}",
@@ -224,6 +224,46 @@ async fn every_error_is_json_and_no_coding_is_passed_over() {
             said.starts_with("HTTP/1.1 400") && said.contains("`chunked` alone"),
             "{said}"
         );
+    }
+}
+
+#[tokio::test]
+async fn streams_whose_bodies_do_not_come_are_counted() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    let set = [
+        "admission.max_buffered_bytes=1000000",
+        "admission.max_body_bytes=100000",
+    ];
+    let server = Server::start(&on_tier(&data, "memory"), &set);
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/v2/models/mlp/infer"),
+        (":authority", "a"),
+    ];
+    let mut said = connections::preface(1 << 16);
+    (0..100).for_each(|n| said.extend(connections::head(connections::nth(n), &fields, false)));
+    let mut stream = connections::say(&server.address, &said).unwrap();
+    let refused = loop {
+        let frame = connections::Frame::read(&mut stream).unwrap();
+        if !frame.data().is_empty() {
+            break frame;
+        }
+    };
+    let text = String::from_utf8_lossy(&refused.payload).into_owned();
+    assert!(text.contains("`admission.max_buffered_bytes`"), "{text}");
+    assert!(refused.stream > connections::nth(20), "stream {}", refused.stream);
+    // A probe is answered beside them.
+    stream
+        .write_all(&connections::get(connections::nth(100), "/v2/health/live"))
+        .unwrap();
+    let frames = connections::until_end_of(&mut stream, connections::nth(100)).unwrap();
+    assert!(frames.iter().any(|frame| frame.data().starts_with(b"{\"live\":true}")));
+    drop(stream);
+    let began = Instant::now();
+    while server.infer("mlp", mlp_input(1)).await.status != 200 {
+        assert!(began.elapsed() < PATIENCE, "the bytes are not given back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -14,7 +14,7 @@ use crate::telemetry::labels::Front;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::observe::observe;
 use crate::telemetry::trace::otlp::Telemetry;
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::response::IntoResponse;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, Version};
@@ -29,6 +29,8 @@ pub(super) const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// Bytes of a head that are not counted: one of a usual client has fewer.
 const FREE_HEAD_BYTES: usize = 4 << 10;
+/// What a stream of HTTP/2 with a body takes while it is open, about: its task, its place, and what its frames were read into.
+const STREAM_BYTES: usize = 24 << 10;
 
 /// How long a connection that was asked to end may take to say so before it is cut; one with a request may finish it.
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
@@ -45,12 +47,19 @@ pub(super) struct Server<R> {
 }
 
 impl<R: Routes> Server<R> {
-    /// Counts a large head for as long as its request is under way: HTTP/2 has hundreds of them on a connection.
-    fn count_head(&self, request: &Request<Body>) -> Result<Option<Account>, Refusal> {
+    /// Counts a large head, and a stream with a body, for as long as the request is under way: HTTP/2 has hundreds of them
+    /// on a connection, and their clients may take their time.
+    fn count(&self, request: &Request<Body>) -> Result<Option<Account>, Refusal> {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         let headers = request.headers().iter();
-        let bytes = headers.fold(target, |bytes, (name, value)| bytes + name.as_str().len() + value.len());
+        let mut bytes = headers.fold(target, |bytes, (name, value)| bytes + name.as_str().len() + value.len());
         if bytes <= FREE_HEAD_BYTES {
+            bytes = 0;
+        }
+        if request.version() == Version::HTTP_2 && !request.body().is_end_stream() {
+            bytes += STREAM_BYTES;
+        }
+        if bytes == 0 {
             return Ok(None);
         }
         let mut account = self.admission.open_account();
@@ -101,7 +110,7 @@ pub(super) fn answer<R: Routes>(
     let probe = is_open(request.uri().path());
     let open = activity.open(probe);
     Box::pin(async move {
-        let counted = server.count_head(&request);
+        let counted = server.count(&request);
         let telemetry = server.telemetry.clone();
         let answered = observe(
             telemetry,
@@ -110,8 +119,9 @@ pub(super) fn answer<R: Routes>(
             async |request: Request<Body>| match server.refusal(&request, &activity, probe) {
                 Some(refusal) => server.refuse(refusal, request.version()),
                 None => match counted {
-                    Ok(_counted) => server.routes.answer(request).await,
-                    Err(refusal) => server.refuse(refusal, request.version()),
+                    // A probe is answered whatever is held.
+                    Err(refusal) if !probe => server.refuse(refusal, request.version()),
+                    _counted => server.routes.answer(request).await,
                 },
             },
         );
