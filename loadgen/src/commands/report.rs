@@ -38,7 +38,7 @@ pub fn rewrite(dirs: &[PathBuf], to: Destination<'_>) -> Result<(), RunError> {
         print!("{}", tierlab_report::table(&run));
         match view_folder(dir, to.out, dirs.len() > 1) {
             Some(folder) => {
-                let folder = apart(folder, &mut written, to.out.is_some());
+                let folder = apart(&folder, &mut written, to.out.is_some());
                 fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
                 folder::write_views(&run, &folder)?;
             }
@@ -71,16 +71,16 @@ fn view_folder(dir: &Path, out: Option<&Path>, is_one_of_many: bool) -> Option<P
 }
 
 /// Runs of one name in different folders each have a place of their own below --out: `run`, `run-2`, …
-fn apart(folder: PathBuf, written: &mut BTreeSet<PathBuf>, is_moved: bool) -> PathBuf {
+fn apart(folder: &Path, written: &mut BTreeSet<PathBuf>, is_moved: bool) -> PathBuf {
     let name = folder.file_name().unwrap_or_default().to_owned();
     let numbered = (2_u32..).map(|number| {
         let mut name = name.clone();
         name.push(format!("-{number}"));
         folder.with_file_name(name)
     });
-    let mut places = std::iter::once(folder.clone()).chain(numbered);
+    let mut places = std::iter::once(folder.to_owned()).chain(numbered);
     let place = places.find(|place| !is_moved || !written.contains(place));
-    let place = place.unwrap_or_else(|| folder.clone());
+    let place = place.unwrap_or_else(|| folder.to_owned());
     written.insert(place.clone());
     place
 }
@@ -111,9 +111,9 @@ mod tests {
     #[test]
     fn runs_of_one_name_do_not_share_a_folder() {
         let mut written = BTreeSet::new();
-        let places = ["o/run", "o/run", "o/other", "o/run"].map(|place| apart(place.into(), &mut written, true));
+        let places = ["o/run", "o/run", "o/other", "o/run"].map(|place| apart(Path::new(place), &mut written, true));
         assert_eq!(places, ["o/run", "o/run-2", "o/other", "o/run-3"].map(PathBuf::from));
         // In its own folder a run is written as often as it is named.
-        assert_eq!(apart("o/run".into(), &mut written, false), PathBuf::from("o/run"));
+        assert_eq!(apart(Path::new("o/run"), &mut written, false), PathBuf::from("o/run"));
     }
 }

@@ -58,7 +58,7 @@ impl Scrape {
                 text: line.chars().take(QUOTED).collect(),
             })?;
             // What is no number says nothing, and a result could not hold it.
-            if !LOOKED_AT.iter().any(|start| series.name.starts_with(start)) || !(series.value.abs() <= MOST_VALUE) {
+            if !LOOKED_AT.iter().any(|start| series.name.starts_with(start)) || !is_number(series.value) {
                 continue;
             }
             if kept.len() == MOST_SERIES {
@@ -141,6 +141,11 @@ impl Series {
         let carries = |(label, value): &(&str, &str)| self.labels.get(*label).is_some_and(|found| found == value);
         self.name == name && labels.iter().all(carries)
     }
+}
+
+/// What a result can hold, and sums of it as well.
+fn is_number(value: f64) -> bool {
+    value.abs() <= MOST_VALUE
 }
 
 /// `name{label="value",…} value [timestamp]`
