@@ -326,20 +326,22 @@ impl MemoryBudget for AccountRoom<'_> {
 
 impl Admission {
     /// An account for the outputs of a run, of `bytes` in all: they are in memory as ONNX Runtime made them, and are copied
-    /// from there. None where they are so few that they are not counted.
+    /// from there. None where they are so few that they are not counted. `beside` is what the run's only request holds at
+    /// least; 0 where it has several.
     ///
     /// # Errors
     /// There is no room for them.
-    pub(crate) fn hold_outputs(self: &Arc<Self>, bytes: usize) -> Result<Option<Account>, Refusal> {
+    pub(crate) fn hold_outputs(self: &Arc<Self>, bytes: usize, beside: usize) -> Result<Option<Account>, Refusal> {
         if bytes < HELD_BYTES {
             return Ok(None);
         }
         let mut account = self.open_account();
         let twice = bytes.saturating_mul(2);
         let added = account.add(twice);
+        let limit = self.limits.max_buffered_bytes;
+        let never = twice.saturating_add(beside) > limit;
         added.map(|()| Some(account)).map_err(|refusal| match refusal.reason {
-            Reason::TooLarge => {
-                let limit = self.limits.max_buffered_bytes;
+            Reason::TooLarge | Reason::Full if never => {
                 let what = format!(
                     "the outputs have {bytes} bytes and take {twice} while they are read, and `admission.max_buffered_bytes` is \
                      {limit} bytes for all: ask for fewer rows, or raise it"

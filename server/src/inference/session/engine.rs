@@ -198,9 +198,13 @@ impl Engine {
         let ended = Instant::now();
         let bytes = (0..signature.outputs.len()).map(|i| tensors::output_bytes(&values[i]));
         let bytes = bytes.fold(0, usize::saturating_add);
+        let beside = match requests {
+            [alone] => held_by(alone, signature),
+            _ => 0,
+        };
         let mut held = admission
             .as_ref()
-            .map_or(Ok(None), |admission| admission.hold_outputs(bytes))?;
+            .map_or(Ok(None), |admission| admission.hold_outputs(bytes, beside))?;
         let mut outputs: Vec<Vec<Tensor>> = requests
             .iter()
             .map(|_| Vec::with_capacity(signature.outputs.len()))
@@ -209,7 +213,7 @@ impl Engine {
             let (shape, data) = tensors::extract(&values[i])?;
             // How long texts are is known only now.
             let mut held_text = match admission.as_ref() {
-                Some(admission) if spec.dtype == DataType::Bytes => admission.hold_outputs(data.len())?,
+                Some(admission) if spec.dtype == DataType::Bytes => admission.hold_outputs(data.len(), beside)?,
                 _ => None,
             };
             let data = Data::from(match held_text.as_mut().or(held.as_mut()) {
@@ -246,6 +250,15 @@ impl Engine {
             ended,
         })
     }
+}
+
+/// Bytes that a request holds during its run, at least: its tensors, and the run's copy of them.
+fn held_by(parts: &[Part], signature: &Signature) -> usize {
+    let bytes = parts.iter().zip(&signature.inputs).map(|(part, spec)| {
+        let len = part.data.len();
+        len.saturating_add(tensors::run_bytes(spec.dtype, &part.shape, len))
+    });
+    bytes.fold(0, usize::saturating_add)
 }
 
 fn refuse(jobs: Vec<Job>, refusal: &Refusal) {
