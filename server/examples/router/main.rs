@@ -15,20 +15,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tower::Service;
 
-#[path = "../src/front/http/shortcut.rs"]
+mod models;
+#[path = "../../src/front/http/shortcut.rs"]
 mod shortcut;
-
-/// What the short way takes from the server.
-mod models {
-    pub(crate) mod calls {
-        /// What a client names.
-        #[derive(Debug, serde::Deserialize)]
-        pub(crate) struct Target {
-            pub(crate) model: String,
-            pub(crate) version: Option<String>,
-        }
-    }
-}
 
 /// The server's.
 #[global_allocator]
