@@ -1,6 +1,7 @@
 //! The `[lab]` part of a plan: tiers, cache states, data, and the folder that the lab works in.
 
 use super::check::{below, within};
+use super::driven::ClosedLoopPlan;
 use super::overlays::overlays;
 use super::raw::{RawColdStart, RawData, RawLab};
 use super::storage::{CacheState, Origin, RawFleet, TierPlan};
@@ -88,6 +89,7 @@ pub(super) struct Around<'a> {
     pub(super) protocol: Protocol,
     pub(super) keys: &'a KeyDistribution,
     pub(super) loads: &'a [Load],
+    pub(super) closed_loops: &'a [ClosedLoopPlan],
     pub(super) fleet: Option<&'a RawFleet>,
 }
 
@@ -123,7 +125,9 @@ pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, Stri
     }
     let server_set = overlays("lab.server", &raw.server)?;
     let asked = around.question.iter().map(|question| question.batch_size);
-    let batch_sizes: Vec<u32> = around.loads.iter().map(|load| load.batch_size).chain(asked).collect();
+    let of_users = around.closed_loops.iter().map(|closed| closed.batch_size);
+    let of_loads = around.loads.iter().map(|load| load.batch_size);
+    let batch_sizes: Vec<u32> = of_loads.chain(of_users).chain(asked).collect();
     let known = variant::Known {
         tiers: &tiers,
         caches: &caches,

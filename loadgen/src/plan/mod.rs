@@ -271,7 +271,10 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
     check_limits(&raw.limits)?;
     let asked = raw.question.take();
     let question = question(asked, &raw, base)?;
-    let DrivenPlan { closed_loops, journeys } = driven::validate(&mut raw)?;
+    let DrivenPlan {
+        mut closed_loops,
+        journeys,
+    } = driven::validate(&mut raw)?;
     let encoding = match (raw.protocol, raw.encoding) {
         (Protocol::Grpc, Some(Encoding::Json)) => {
             return Err(
@@ -316,7 +319,7 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         .map(|given| sweep_target(given, raw.lab.is_some(), &place))
         .transpose()?;
     if let Some(custom) = target.as_ref().and_then(|target| target.custom.as_ref()) {
-        target::loads_of(custom, &mut loads)?;
+        target::loads_of(custom, &mut loads, &mut closed_loops)?;
         if !mixes.is_empty() {
             return Err(
                 "`mix` and `target.kind` = \"http\" do not go together: a mix asks models of one server".into(),
@@ -353,6 +356,7 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         protocol: raw.protocol,
         keys: &keys,
         loads: &loads,
+        closed_loops: &closed_loops,
         fleet: raw.fleet.as_ref(),
     };
     if raw.fleet.is_some() {

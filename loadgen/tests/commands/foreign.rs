@@ -224,7 +224,7 @@ fn a_closed_loop_asks_any_http_endpoint_as_its_target_says() {
     let load = "mode = \"realtime\"\nrates = [200]\n";
     let plan = format!(
         "{}[target]\nkind = \"http\"\nmethod = \"PUT\"\npath = \"/score?k=1\"\ncontent_type = \"text/plain\"\n\
-         body = \"id {{entity_id}}\"\nentities = 100\nrows_per_request = 1\n\
+         body = \"id {{entity_id}}\"\nentities = 100\nrows_per_request = 3\n\
          [target.success]\nstatus = [200]\npointer = \"/score/0\"\n",
         ONE_LOAD.replace(load, "mode = \"concurrency\"\nusers = [2]\n")
     );
@@ -235,6 +235,15 @@ fn a_closed_loop_asks_any_http_endpoint_as_its_target_says() {
     assert!(repeat["closed_loop"].is_object(), "{repeat}");
     assert!(repeat["completed"].as_u64().unwrap() > 20, "{repeat}");
     assert!(repeat["errors"].as_object().unwrap().is_empty(), "{repeat}");
+    // What the plan says of a request's rows counts in a closed loop too, and no more different requests than were sent.
+    let summary = &place.run_json()["points"][0]["summary"];
+    let [rows, requests] = ["inferences_per_s", "achieved_rps"].map(|name| summary[name]["value"].as_f64().unwrap());
+    assert!((rows / requests - 3.0).abs() < 1e-9, "{summary}");
+    let distinct = repeat["sent"]["distinct"].as_u64().unwrap();
+    assert!(
+        distinct >= repeat["completed"].as_u64().unwrap() && distinct < 200_000,
+        "{distinct}"
+    );
 }
 
 /// A replica's counter, and when its process started.
