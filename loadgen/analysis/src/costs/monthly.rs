@@ -53,7 +53,8 @@ pub fn monthly(terms: &CostTerms, use_per_inference: Use, question: &Question, h
         inferences * use_per_inference.bytes * terms.usd_per_byte,
     ));
     parts.retain(|(_, usd)| *usd > 0.0);
-    let usd_per_month = parts.iter().map(|(_, usd)| usd).sum();
+    // From a plain zero on: an empty sum is -0.0.
+    let usd_per_month = parts.iter().fold(0.0, |sum, (_, usd)| sum + usd);
     Monthly {
         // Saturates far above any number of instances.
         instances: instances as u32,

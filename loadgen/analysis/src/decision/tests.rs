@@ -322,6 +322,27 @@ fn of_those_that_are_as_good_the_one_with_the_least_is_the_answer() {
 }
 
 #[test]
+fn what_costs_nothing_is_set_beside_others_in_words_and_not_by_a_factor() {
+    let steps = [(500.0, 0.0, 20)];
+    for (prices, says) in [
+        ([0.0, 0.0], "as much as a"),
+        ([0.0, 2.0], "more than a, which costs nothing"),
+    ] {
+        let all = [candidate("a", prices[0], &steps), candidate("b", prices[1], &steps)];
+        let question = question();
+        let lab = Lab::new(&question, &all);
+        let verdict = super::verdict::Verdict {
+            best: Some(0),
+            ..super::verdict::Verdict::of(&lab)
+        };
+        let why = super::why::why(&lab, &verdict, 1);
+        assert!(why.starts_with(says) && !why.contains("NaN"), "{why}");
+        assert!(lab.chances.iter().all(|chance| chance.is_finite()) && lab.decided().is_some());
+        assert!(lab.standings.iter().all(|standing| standing.score.is_sign_positive()));
+    }
+}
+
+#[test]
 fn what_does_not_meet_the_objective_is_never_the_best() {
     let mut seen = 0;
     for count in 1..10 {

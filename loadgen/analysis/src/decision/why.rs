@@ -48,10 +48,16 @@ pub(super) fn why(lab: &Lab<'_>, verdict: &Verdict, index: usize) -> String {
                 return kept;
             }
             if standing.lower >= upper {
-                let more = 100.0 * (standing.lower / upper - 1.0);
+                // What is free is as much as what is free.
+                let more = match standing.lower - upper {
+                    0.0 => 0.0,
+                    _ => 100.0 * (standing.lower / upper - 1.0),
+                };
                 // A few requests a month are a difference to nobody.
                 if more < 0.05 {
                     format!("as much as {name}, or more: {kept}")
+                } else if more.is_infinite() {
+                    format!("more than {name}, which costs nothing: {kept}")
                 } else {
                     format!("at least {} % more than {name}: {kept}", number(more))
                 }

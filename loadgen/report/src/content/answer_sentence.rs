@@ -146,7 +146,13 @@ fn printed(run: &Run, ranked: &Ranked) -> String {
 /// How another compares with the best in what was asked for: `costs 1.2×`.
 fn against(minimise: Minimise, best: &Ranked, other: &Ranked) -> Option<String> {
     let times = |of: fn(&Ranked) -> Option<f64>| {
-        let times = format!("{:.2}", of(other)? / of(best)?);
+        let (other, best) = (of(other)?, of(best)?);
+        // Of nothing there is no multiple: what is free is as much as what is free, and what is not has no factor.
+        let times = if other == best { 1.0 } else { other / best };
+        if !times.is_finite() {
+            return None;
+        }
+        let times = format!("{times:.2}");
         Some(times.trim_end_matches('0').trim_end_matches('.').to_owned())
     };
     let costs = |times: String| {
