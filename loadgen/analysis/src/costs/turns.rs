@@ -6,7 +6,7 @@
 
 use super::over_demand::in_steps;
 use super::over_size::over_size;
-use crate::record::{CostTerms, Question, Ranked};
+use crate::record::{BySize, CostTerms, Question, Ranked};
 
 /// How far from the question's demand a turn is looked for, as a factor on either side.
 const REACH: f64 = 100.0;
@@ -43,7 +43,7 @@ pub type Priced<'a> = (&'a Ranked, &'a CostTerms);
 /// hold; as multiples of it. `None` where the prices of one do not say what goes by size.
 #[must_use]
 pub fn turns_by_size(best: Priced<'_>, other: Priced<'_>) -> Option<Turns> {
-    let largest = [best, other].map(|(_, terms)| terms.by_size.as_ref().map(|by_size| by_size.largest()));
+    let largest = [best, other].map(|(_, terms)| terms.by_size.as_ref().map(BySize::largest));
     let [Some(of_best), Some(of_other)] = largest else {
         return None;
     };
