@@ -319,7 +319,8 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         .map(|given| sweep_target(given, raw.lab.is_some(), &place))
         .transpose()?;
     if let Some(custom) = target.as_ref().and_then(|target| target.custom.as_ref()) {
-        target::loads_of(custom, &mut loads, &mut closed_loops)?;
+        target::loads_of(custom, &mut loads)?;
+        driven::carry(custom, &mut closed_loops)?;
         if !mixes.is_empty() {
             return Err(
                 "`mix` and `target.kind` = \"http\" do not go together: a mix asks models of one server".into(),

@@ -468,6 +468,13 @@ fn nonsense_closed_loops_are_refused_by_key() {
             format!("{}[search]\nslo = \"p99 < 20 ms\"\n", closed("users = [2]")),
             "`[search]`",
         ),
+        (
+            format!(
+                "{}[target]\nkind = \"http\"\npath = \"/x\"\nbody = '1'\nrows_per_request = 3\n",
+                closed("users = [2]\nbatch_sizes = [1, 3]")
+            ),
+            "2 users stand twice",
+        ),
     ] {
         let refused = refusal(&text);
         assert!(refused.contains(named), "{refused}");

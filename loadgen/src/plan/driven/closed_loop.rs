@@ -3,8 +3,10 @@
 
 use crate::plan::check::within;
 use crate::plan::raw::{RawLoad, RawMode, RawThink};
+use crate::plan::target::loads_of;
 use tierlab_analysis::record::{Driven, Mode};
 use tierlab_load::by_goose::closed_loop::Think;
+use tierlab_load::custom::CustomSpec;
 use tierlab_load::load::Load;
 
 /// The most users: each has a connection.
@@ -109,6 +111,23 @@ pub(in crate::plan) fn validate(raw: &[RawLoad]) -> Result<Vec<ClosedLoopPlan>, 
         }
     }
     Ok(loops)
+}
+
+/// The closed loops of a plan with the rows that each request carries, as its loads have them.
+pub(in crate::plan) fn carry(spec: &CustomSpec, loops: &mut [ClosedLoopPlan]) -> Result<(), String> {
+    for place in 0..loops.len() {
+        let (before, later) = loops.split_at_mut(place);
+        let mut load = [later[0].load(0.0)];
+        loads_of(spec, &mut load)?;
+        later[0].batch_size = load[0].batch_size;
+        if before.contains(&later[0]) {
+            return Err(format!(
+                "`batch_sizes`: `target.rows_per_request` says that each request carries {} rows, so that {} users stand twice",
+                spec.rows_per_request, later[0].users
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn think(raw: Option<&RawThink>, key: &str) -> Result<Think, String> {

@@ -6,6 +6,7 @@ mod journey;
 mod path;
 
 pub use closed_loop::ClosedLoopPlan;
+pub(super) use closed_loop::carry;
 pub use journey::{Ask, Content, JourneyPlan, StepPlan};
 
 use super::raw;

@@ -3,7 +3,6 @@
 
 use super::raw::{Place, RawSuccess, RawTarget};
 use crate::plan::check::{below, within};
-use crate::plan::driven::ClosedLoopPlan;
 use std::path::PathBuf;
 use tierlab_analysis::record::Mode;
 use tierlab_load::custom::{BodySource, Custom, CustomSpec, Entities, Success};
@@ -172,43 +171,26 @@ fn success(raw: Option<&RawSuccess>, place: &Place<'_>) -> Result<Success, Strin
     })
 }
 
-/// The loads and closed loops of a plan with the rows that its requests carry, where these are said and not asked for.
-pub(in crate::plan) fn loads_of(
-    spec: &CustomSpec,
-    loads: &mut [Load],
-    closed_loops: &mut [ClosedLoopPlan],
-) -> Result<(), String> {
+/// The loads of a plan with the rows that its requests carry, where these are said and not asked for.
+pub(in crate::plan) fn loads_of(spec: &CustomSpec, loads: &mut [Load]) -> Result<(), String> {
     let read = Custom::open(spec)?;
     if read.wants_ids() {
         return Ok(());
     }
     for load in loads {
-        load.batch_size = carried(spec, load)?;
-    }
-    for place in 0..closed_loops.len() {
-        let (before, later) = closed_loops.split_at_mut(place);
-        later[0].batch_size = carried(spec, &later[0].load(0.0))?;
-        if before.contains(&later[0]) {
-            return Err(format!(
-                "`batch_sizes`: `target.rows_per_request` says that each request carries {} rows, so that {} users stand twice",
-                spec.rows_per_request, later[0].users
-            ));
+        match load.mode {
+            Mode::Realtime => load.batch_size = spec.rows_per_request,
+            Mode::Batch if load.batch_size == spec.rows_per_request => {}
+            Mode::Batch => {
+                return Err(format!(
+                    "`batch_sizes`: a request of {} rows is asked for, and `target.rows_per_request` says that each carries {}; \
+                     {{entity_ids}} in the body takes as many as the load says",
+                    load.batch_size, spec.rows_per_request
+                ));
+            }
         }
     }
     Ok(())
-}
-
-/// The rows of a load's requests: those that each carries, where nothing else is asked.
-fn carried(spec: &CustomSpec, load: &Load) -> Result<u32, String> {
-    match load.mode {
-        Mode::Realtime => Ok(spec.rows_per_request),
-        Mode::Batch if load.batch_size == spec.rows_per_request => Ok(load.batch_size),
-        Mode::Batch => Err(format!(
-            "`batch_sizes`: a request of {} rows is asked for, and `target.rows_per_request` says that each carries {}; \
-             {{entity_ids}} in the body takes as many as the load says",
-            load.batch_size, spec.rows_per_request
-        )),
-    }
 }
 
 /// Whether the requests of a server carry as many rows as every load asks for.
