@@ -174,6 +174,10 @@ fn a_sample_that_does_not_fit_is_kept_aside_and_a_cut_archive_is_named() {
     fs::write(at.join("a.tar"), &whole[..whole.len() - 2000]).unwrap();
     let refused = fail(at, &import);
     assert!(refused.contains("a.tar") && refused.contains("cut off"), "{refused}");
+    // Between two members, where a reader sees nothing wrong but that the end is missing.
+    fs::write(at.join("a.tar"), &whole[..whole.len() - 1024]).unwrap();
+    let refused = fail(at, &import);
+    assert!(refused.contains("blocks of zeros"), "{refused}");
     let twice = vec![("1.cls".to_owned(), b"1".to_vec()), ("1.cls".to_owned(), b"2".to_vec())];
     archive(&at.join("a.tar"), std::iter::once(twice));
     let refused = fail(at, &["a.tar", "--key", "__key__"]);
@@ -184,6 +188,20 @@ fn a_sample_that_does_not_fit_is_kept_aside_and_a_cut_archive_is_named() {
     );
     let refused = fail(at, &["a.tar", "--key", "__key__"]);
     assert!(refused.contains("KEY.EXTENSION"), "{refused}");
+}
+
+#[test]
+fn archives_that_were_put_behind_each_other_are_read_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    archive(&at.join("a.tar"), (0..50).map(sample));
+    let mut bytes = fs::read(at.join("a.tar")).unwrap();
+    archive(&at.join("b.tar"), (50..80).map(sample));
+    bytes.extend(fs::read(at.join("b.tar")).unwrap());
+    fs::write(at.join("a.tar"), bytes).unwrap();
+    succeed(at, &["a.tar", "--key", "__key__", "--columns", COLUMNS]);
+    assert_eq!(rows(at), 80);
+    assert_eq!(column(at, b"train/77", "cls"), 7_i64.to_le_bytes());
 }
 
 #[test]

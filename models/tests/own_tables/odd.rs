@@ -5,8 +5,8 @@ use super::tables::write_parquet;
 use super::{Read, fail, succeed};
 use arrow_array::builder::{FixedSizeListBuilder, Float32Builder};
 use arrow_array::{
-    ArrayRef, Float64Array, Int64Array, NullArray, RecordBatch, StringArray, TimestampMicrosecondArray,
-    TimestampMillisecondArray,
+    ArrayRef, DictionaryArray, Float64Array, Int8Array, Int64Array, NullArray, RecordBatch, StringArray,
+    TimestampMicrosecondArray, TimestampMillisecondArray,
 };
 use arrow_ipc::writer::StreamWriter;
 use parquet::arrow::ArrowWriter;
@@ -128,8 +128,25 @@ fn numbers_that_a_float_cannot_hold_are_no_infinities() {
     write_parquet(&at.join("a.parquet"), vec![("id", ids(0..3)), ("v", values)]);
     let read = import(at, &["a.parquet", "--key", "id", "--as", "v=FP16"]);
     assert_eq!(read.header.rows, 2);
+    fs::write(at.join("a.csv"), "id,v\n1,0.5\n2,1e400\n3,inf\n").unwrap();
+    assert_eq!(import(at, &["a.csv", "--key", "id"]).header.rows, 2);
+    let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
+    assert!(bad.contains("beyond the largest"), "{bad}");
+    import(at, &["a.parquet", "--key", "id", "--as", "v=FP16"]);
     let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
     assert!(bad.contains("70000 is no FP16"), "{bad}");
+}
+
+#[test]
+fn numbers_of_a_dictionary_are_the_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let keys = Int8Array::from(vec![Some(1), None, Some(0)]);
+    let values: ArrayRef = Arc::new(DictionaryArray::new(keys, ids(10..12)));
+    write_parquet(&at.join("a.parquet"), vec![("id", ids(0..3)), ("v", values)]);
+    let read = import(at, &["a.parquet", "--key", "id", "--nulls", "7"]);
+    let found: Vec<i64> = (0..3).map(|key| long(&read, key, "v")).collect();
+    assert_eq!(found, [11, 7, 10]);
 }
 
 #[test]

@@ -3,12 +3,13 @@
 
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_storage::conformance::content;
-use tierlab_storage::{Body, Object, ObjectPath, StorageError, Tier};
+use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// Objects written at a time.
 const AT_A_TIME: usize = 16;
@@ -21,6 +22,13 @@ const CHECKED: usize = 8;
 const TRIES: u32 = 8;
 /// The first pause between two of them.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// A name that no other run has, on this machine or another that measures the same tier: in containers, the numbers of processes repeat.
+pub(crate) fn name_of_run() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let chance = RandomState::new().hash_one(since) as u32;
+    format!("{}-{:x}-{chance:08x}", std::process::id(), since.as_secs())
+}
 
 /// Objects that are all as long as each other.
 #[derive(Debug, Clone)]
@@ -38,11 +46,20 @@ impl Data {
     pub(crate) async fn write(tier: &Arc<dyn Tier>, folder: &str, files: u32, size: u64, seed: u64) -> Result<Self> {
         let file_bytes = size / u64::from(files);
         let prefix = ObjectPath::new(folder)?;
-        let there = tier.list(Some(&prefix)).await.unwrap_or_default();
-        ensure!(
-            there.is_empty(),
-            "{folder} is not empty: nothing is written over what is there"
-        );
+        let is_empty = match patiently(async || tier.list(Some(&prefix)).await).await {
+            Ok(there) => there.is_empty(),
+            // A bucket that may not be listed: nobody else has the name of this run.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::Denied | ErrorKind::Unsupported
+                ) =>
+            {
+                true
+            }
+            Err(error) => return Err(error).context("cannot see whether its folder is empty"),
+        };
+        ensure!(is_empty, "{folder} is not empty: nothing is written over what is there");
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let scratch = scratch.path();
         let put = |number: u32| async move {
@@ -116,4 +133,32 @@ fn body(scratch: &Path, number: u32, seed: u64, bytes: u64) -> Result<Body> {
         at = end;
     }
     Ok(Body::File(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_one_process_number_have_names_of_their_own() {
+        let names: std::collections::BTreeSet<String> = (0..100).map(|_| name_of_run()).collect();
+        assert_eq!(names.len(), 100);
+        assert!(
+            names
+                .iter()
+                .all(|name| ObjectPath::new(&format!("storage-bench/{name}.bin")).is_ok())
+        );
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_over_what_is_there() {
+        let config = tierlab_storage::TierConfig::parse("memory", "kind = \"memory\"\n").unwrap();
+        let tier = tierlab_storage::open(&config).await.unwrap();
+        let users = ObjectPath::new("storage-bench/mine/000000.bin").unwrap();
+        tier.put(&users, Body::Bytes("kept".into())).await.unwrap();
+        let error = Data::write(&tier, "storage-bench/mine", 1, 4096, 1).await.unwrap_err();
+        assert!(error.to_string().contains("not empty"), "{error}");
+        let object = tier.stat(&users).await.unwrap();
+        assert_eq!(tier.read(&object, 0..object.size).await.unwrap().bytes, "kept");
+    }
 }

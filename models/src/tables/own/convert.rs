@@ -275,6 +275,13 @@ impl Target<'_> {
         let whole = |row: usize| (!array.is_null(row)).then_some(row);
         match array.data_type() {
             Arrow::Null => self.take_nulls(array.len(), rows),
+            Arrow::Dictionary(_, values) => {
+                let flat = arrow_cast::cast(array, values).map_err(|e| Stopped {
+                    row: 0,
+                    why: format!("column `{}`: {e}", self.column),
+                })?;
+                self.take(&flat, rows)
+            }
             Arrow::FixedSizeList(_, _) => {
                 let list = array.as_fixed_size_list();
                 let len = list.value_length() as usize;

@@ -175,11 +175,15 @@ impl CsvFile {
                         .parse()
                         .map_err(|_| bad("no integer, as the rows before it"))?,
                 ),
-                Arrow::Float64 => Value::Float(
-                    text.trim()
-                        .parse()
-                        .map_err(|_| bad("no number, as the rows before it"))?,
-                ),
+                Arrow::Float64 => {
+                    let number = text.trim().parse::<f64>();
+                    let number = number.map_err(|_| bad("no number, as the rows before it"))?;
+                    // `inf` is one to whoever wrote it; 1e400 is not.
+                    if number.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit()) {
+                        return Err(bad("beyond the largest number of 64 bits"));
+                    }
+                    Value::Float(number)
+                }
                 _ => Value::Text(text),
             });
         }

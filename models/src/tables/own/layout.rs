@@ -301,6 +301,7 @@ fn source(
 fn unit_of(arrow: &Arrow) -> Option<String> {
     match arrow {
         Arrow::FixedSizeList(item, _) | Arrow::List(item) | Arrow::LargeList(item) => unit_of(item.data_type()),
+        Arrow::Dictionary(_, values) => unit_of(values),
         Arrow::Timestamp(unit, _) => Some(format!("Timestamp({unit:?})")),
         Arrow::Date32 | Arrow::Date64 | Arrow::Duration(_) => Some(arrow.to_string()),
         _ => None,
@@ -322,6 +323,7 @@ pub(super) fn dtype_of(arrow: &Arrow) -> Option<DataType> {
         Arrow::Float16 => DataType::Fp16,
         Arrow::Float32 => DataType::Fp32,
         Arrow::Float64 => DataType::Fp64,
+        Arrow::Dictionary(_, values) => return dtype_of(values),
         _ => return None,
     })
 }

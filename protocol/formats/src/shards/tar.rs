@@ -89,6 +89,12 @@ impl Walk {
         Step::Block(self.at)
     }
 
+    /// Whether the blocks of zeros were seen that end a whole archive. One that was cut off between two members has none.
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     /// Takes the block that was asked for; fewer than [`BLOCK`] bytes mean that the file ends there.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Where points are measured: a tier opened on a runtime of its own, and its data. In: a plan. Out: repeats. Everything that
 //! it writes lies in a folder of the run, and is removed at the end.
 
-use crate::content::Data;
+use crate::content::{Data, name_of_run};
 use crate::drive::{Course, Driven, tasks, threads};
 use crate::machine::Watched;
 use crate::plan::{Access, CacheState, Operation, Point, Way};
@@ -71,7 +71,7 @@ impl Station {
         let mut station = Self {
             config,
             root,
-            folder: format!("storage-bench/{run}-{}", std::process::id()),
+            folder: format!("storage-bench/{run}-{}", name_of_run()),
             opened: BTreeMap::new(),
             data: BTreeMap::new(),
             watched,

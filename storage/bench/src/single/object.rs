@@ -1,6 +1,7 @@
 //! The object that is read: one that is there, or one written for the measurement and removed afterwards.
 
 use super::options::Options;
+use crate::content::name_of_run;
 use anyhow::{Context, Result, ensure};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -48,8 +49,9 @@ pub(crate) async fn prepare(tier: &Arc<dyn Tier>, options: &Options) -> Result<S
         ensure!(object.size > 0, "{path} is empty: there is nothing to measure");
         return Ok(Subject { object, own: false });
     }
-    let path = ObjectPath::new(&format!("storage-bench/{}.bin", std::process::id()))?;
-    let local = LocalFile(std::env::temp_dir().join(format!("tierlab-storage-bench-{}.bin", std::process::id())));
+    let name = name_of_run();
+    let path = ObjectPath::new(&format!("storage-bench/{name}.bin"))?;
+    let local = LocalFile(std::env::temp_dir().join(format!("tierlab-storage-bench-{name}.bin")));
     write_content(&local.0, options.size).with_context(|| format!("cannot write {}", local.0.display()))?;
     let object = tier
         .put(&path, Body::File(local.0.clone()))

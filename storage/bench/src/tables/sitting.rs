@@ -61,7 +61,7 @@ impl Sitting {
             tier: tier.with_context(|| format!("tier `{name}`"))?,
             runtime,
             root,
-            folder: format!("tierlab-storage-bench-{}", std::process::id()),
+            folder: format!("tierlab-storage-bench-{}", crate::content::name_of_run()),
         })
     }
 

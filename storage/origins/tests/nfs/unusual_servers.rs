@@ -142,3 +142,20 @@ async fn a_size_that_no_memory_has_is_an_error() {
         "{error}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_a_directory_without_names_or_an_end_hides_no_files() {
+    let root = tempfile::tempdir().unwrap();
+    let origin = Origin::start(root.path(), "127.0.0.1:0");
+    put(&open(&origin.url(), "").await, "o", 1, 1000).await;
+    let address = proxy(origin.address, |procedure| {
+        if procedure != NFS_PROGRAM::NFSPROC3_READDIRPLUS as u32 {
+            return Verdict::Pass;
+        }
+        // OK, no attributes, a verifier of two words, no entry, and not the end.
+        Verdict::Answer([nfsstat3::NFS3_OK as u32, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat())
+    })
+    .await;
+    let error = open(&url(address), "").await.list(None).await.unwrap_err();
+    assert!(error.to_string().contains("neither names nor an end"), "{error}");
+}

@@ -205,3 +205,88 @@ async fn a_redirect_elsewhere_takes_no_credentials_along() {
     );
     assert!(seen.lock().unwrap().is_empty(), "{:?}", seen.lock().unwrap());
 }
+
+/// Replies to a GET of a range that are not the range: each is an error, and never other bytes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_the_range_asked_for_is_never_taken_for_it() {
+    const WHOLE: &str = "0123456789abcdefghij";
+    let replies = [
+        ("the whole of it", "200 OK", "", WHOLE),
+        (
+            "another range",
+            "206 Partial Content",
+            "Content-Range: bytes 0-4/20\r\n",
+            "01234",
+        ),
+        (
+            "a longer range",
+            "206 Partial Content",
+            "Content-Range: bytes 5-19/20\r\n",
+            "56789abcdefghij",
+        ),
+        ("no word of which", "206 Partial Content", "", "56789"),
+        (
+            "a range of another length",
+            "206 Partial Content",
+            "Content-Range: bytes 5-9/20\r\n",
+            "56789abc",
+        ),
+        (
+            "less than it says",
+            "206 Partial Content",
+            "Content-Range: bytes 5-9/20\r\n",
+            "567",
+        ),
+        (
+            "a range of nowhere",
+            "206 Partial Content",
+            "Content-Range: bytes 9-5/20\r\n",
+            "56789",
+        ),
+        ("none", "416 Range Not Satisfiable", "Content-Range: bytes */20\r\n", ""),
+    ];
+    for (what, status, range, body) in replies {
+        let (endpoint, _) = server(move |head| {
+            if is_list(head) {
+                return reply("200 OK", EMPTY_LIST);
+            }
+            let about = "ETag: \"x\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nConnection: close\r\n\r\n";
+            Answer::Once(match head.starts_with("HEAD") {
+                true => format!("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n{about}"),
+                false => format!(
+                    "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{range}{about}{body}",
+                    body.len()
+                ),
+            })
+        })
+        .await;
+        let tier = connect(&endpoint, OPEN).await.unwrap();
+        let object = tier.stat(&path("features/t.rows")).await.unwrap();
+        match tier.read(&object, 5..10).await {
+            Err(_) => {}
+            Ok(read) => panic!("{what}: {:?} was taken", read.bytes),
+        }
+    }
+}
+
+/// Bytes that somebody packed before they were stored are the object's bytes: they are not unpacked on the way, or ranges would be of
+/// something else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_are_stored_packed_come_as_they_lie() {
+    let (endpoint, _) = server(|head| {
+        if is_list(head) {
+            return reply("200 OK", EMPTY_LIST);
+        }
+        let about = "Content-Encoding: gzip\r\nETag: \"x\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nConnection: close\r\n\r\n";
+        Answer::Once(match head.starts_with("HEAD") {
+            true => format!("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n{about}"),
+            false => format!(
+                "HTTP/1.1 206 Partial Content\r\nContent-Length: 5\r\nContent-Range: bytes 5-9/20\r\n{about}56789"
+            ),
+        })
+    })
+    .await;
+    let tier = connect(&endpoint, OPEN).await.unwrap();
+    let object = tier.stat(&path("o")).await.unwrap();
+    assert_eq!(tier.read(&object, 5..10).await.unwrap().bytes, "56789");
+}

@@ -312,14 +312,29 @@ impl Client<'_> {
             attributes: option(entry.name_attributes),
             handle: option(entry.name_handle),
         };
-        let next = last.filter(|_| !done.reply.eof).map(|cookie| PageStart {
-            cookie,
-            verifier: done.cookieverf,
-        });
+        let next = self.next_page(procedure, (last, done.reply.eof), done.cookieverf)?;
         Ok(DirectoryPage {
             entries: done.reply.entries.0.into_iter().map(entry).collect(),
             next,
         })
+    }
+
+    /// Where the next page starts, behind the last name of this one. A page without names that is not the last says nothing of what
+    /// follows: taken as an end, it would hide files.
+    fn next_page(
+        &self,
+        procedure: NFS_PROGRAM,
+        (last, is_end): (Option<u64>, bool),
+        verifier: cookieverf3,
+    ) -> Result<Option<PageStart>, Fault> {
+        match (last, is_end) {
+            (_, true) => Ok(None),
+            (Some(cookie), false) => Ok(Some(PageStart { cookie, verifier })),
+            (None, false) => {
+                let detail = format!("the reply to {procedure} has neither names nor an end");
+                Err(StorageError::new(ErrorKind::Unavailable, self.about, detail).into())
+            }
+        }
     }
 
     /// A page of a directory's names, for servers without READDIRPLUS.
@@ -340,10 +355,7 @@ impl Client<'_> {
             attributes: None,
             handle: None,
         };
-        let next = last.filter(|_| !done.reply.eof).map(|cookie| PageStart {
-            cookie,
-            verifier: done.cookieverf,
-        });
+        let next = self.next_page(procedure, (last, done.reply.eof), done.cookieverf)?;
         Ok(DirectoryPage {
             entries: done.reply.entries.0.into_iter().map(entry).collect(),
             next,

@@ -58,6 +58,10 @@ pub(super) fn each_sample<E: From<String>>(
                 }
                 walk.next()
             }
+            Step::End if !walk.has_ended() => {
+                let what = "it ends without the blocks of zeros that end an archive: it was cut off, or not finished; pack it anew";
+                return Err(format!("tar, offset {}: {what}", file.len()).into());
+            }
             Step::End => {
                 if let Some(whole) = making.take() {
                     each(whole.sample(), file.len())?;

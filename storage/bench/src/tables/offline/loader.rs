@@ -71,7 +71,7 @@ pub(super) fn pieces(ids: &Range<i64>, rows: u64, seed: u64) -> impl Iterator<It
         let end = ids.end;
         starts
             .into_iter()
-            .map(move |start| (start..end.min(start + step)).collect())
+            .map(move |start| (start..end.min(start.saturating_add(step))).collect())
     })
 }
 
