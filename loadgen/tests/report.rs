@@ -347,7 +347,11 @@ fn rates_under_different_objectives_are_not_compared_and_other_plans_are_named()
     tierlab_analysis::conclude(&mut other);
     let compared = comparison(run(), &other, WITHIN);
     assert!(compared.changes.iter().all(|change| change.what != "highest rate"));
-    for says in ["under different objectives", "over http, B over grpc", "the plans differ"] {
+    for says in [
+        "under different objectives",
+        "over http, B over grpc",
+        "the plans differ",
+    ] {
         assert!(compared.text().contains(says), "{says}: {}", compared.text());
     }
 }
@@ -362,10 +366,15 @@ fn an_emulated_variant_is_emulated_whatever_its_server_says() {
         "cache": factors.cache, "cache_share": factors.cache_share
     });
     run.variants = vec![serde_json::from_value(variant).unwrap()];
-    run.environment.origins.insert(name.clone(), "real; O_DIRECT".to_owned());
+    run.environment
+        .origins
+        .insert(name.clone(), "real; O_DIRECT".to_owned());
     let text = table(&run);
     let says = format!("{name} is emulated, s3-standard-2025, over real; O_DIRECT: latencies are drawn");
-    assert!(text.contains(&says) && !text.contains(&format!("{name} is real")), "{text}");
+    assert!(
+        text.contains(&says) && !text.contains(&format!("{name} is real")),
+        "{text}"
+    );
     let csv = String::from_utf8(tierlab_report::summary_csv(&run).unwrap()).unwrap();
     let row = csv.lines().nth(1).unwrap();
     assert!(row.starts_with(&format!("{name},emulated,")), "{row}");

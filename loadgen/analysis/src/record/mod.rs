@@ -45,8 +45,8 @@ pub use question::{
 pub use run::{HostShare, Resumption, Run, SCHEMA_VERSION};
 pub use sample::{Failure, Outcome, Sample};
 pub use sending::{
-    AgentStart, ClosedLoopFigures, Driven, GooseFigures, JourneyFigures, SentInput, SentRequests, ShapeShare, Spread, ValueCheck,
-    worst_start,
+    AgentStart, ClosedLoopFigures, Driven, GooseFigures, JourneyFigures, SentInput, SentRequests, ShapeShare, Spread,
+    ValueCheck, worst_start,
 };
 pub use server::{ServerDelta, ServerStages};
 pub use summary::{Fault, Gap, Limits, Summary, Verdict};
