@@ -39,6 +39,7 @@ pub mod percentile;
 pub mod places;
 pub mod rates;
 pub mod score;
+mod shown;
 pub mod standing;
 mod verdict;
 mod why;

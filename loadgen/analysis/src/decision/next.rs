@@ -5,6 +5,7 @@ use super::chance::{Scores, unbeaten};
 use super::evidence::{Candidate, Next, Phase, Probe, StopReason, Time};
 use super::places::{Place, TRIES};
 use super::rates::bracket;
+use super::shown::steps_for_p99;
 use super::standing::Lab;
 use crate::costs::monthly::instances;
 use crate::record::{MeetsObjective, Minimise, Purpose, Question};
@@ -13,7 +14,7 @@ use crate::record::{MeetsObjective, Minimise, Purpose, Question};
 pub const CONFIRM: u32 = 3;
 /// One step in so many is a control.
 const CONTROL_EVERY: usize = 10;
-/// Steps of each variant at the demand's rate, which give it a p99 there; at the rate that it is likely to carry, which show whether it
+/// Steps of each variant at the demand's rate, which give it a p99 there where requests hardly depend on each other; at the rate that it is likely to carry, which show whether it
 /// does; and at each rate of its curve.
 const AT_DEMAND: u32 = 16;
 /// See `AT_DEMAND`.
@@ -278,8 +279,8 @@ impl Plan<'_> {
         })
     }
 
-    /// Whether each variant carries what it is likely to, those that could not win among them; each at the demand's rate, and its curve up
-    /// to where it breaks.
+    /// Whether each variant carries what it is likely to, those that could not win among them; each at the demand's rate, its curve up
+    /// to where it breaks, and at last the p99 at the demand's rate of those whose requests depend on each other so that it takes more.
     fn pictures(&self) -> Option<Next> {
         let lab = self.lab;
         let open: Vec<usize> = (0..lab.candidates.len()).filter(|&index| self.is_open(index)).collect();
@@ -316,6 +317,13 @@ impl Plan<'_> {
                 let rps = rates.into_iter().find(|rps| missing(index, *rps, ON_CURVE));
                 probes.extend(rps.map(|rps| self.explore(index, rps)));
             }
+        }
+        if probes.is_empty() {
+            let for_p99 = |index: usize| {
+                let rps = at_rps(lab, index)?;
+                probe(index, rps, steps_for_p99(&lab.candidates[index].steps, rps))
+            };
+            probes = open.iter().filter_map(|&index| for_p99(index)).collect();
         }
         self.block(Phase::Pictures, probes, 0.0)
     }
