@@ -3,11 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders below `results/` that hold a run.
+/// Folders below `results/` that hold a run of the load generator; the storage bench keeps its own without a `summary.csv`.
 fn kept() -> Vec<PathBuf> {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../results");
     let entries = std::fs::read_dir(results).unwrap().map(|entry| entry.unwrap().path());
-    let mut runs: Vec<PathBuf> = entries.filter(|folder| folder.join("run.json").is_file()).collect();
+    let mut runs: Vec<PathBuf> = entries
+        .filter(|folder| {
+            ["run.json", "summary.csv"]
+                .iter()
+                .all(|file| folder.join(file).is_file())
+        })
+        .collect();
     runs.sort();
     runs
 }
