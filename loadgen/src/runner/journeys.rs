@@ -28,7 +28,6 @@ use tierlab_load::driver::Finished;
 use tierlab_load::live::Watch;
 use tierlab_load::pacer::Observed;
 use tierlab_load::schedule::{Schedule, split_mix};
-use tierlab_load::workers::WorkerError;
 
 /// Behind all closed loops.
 const PLACE: usize = 1 << 17;
@@ -210,36 +209,33 @@ impl Runner<'_> {
             let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());
             let around = Around::begin(&target.control, &models).await;
             let workers = self.senders.workers.as_mut();
-            match Box::pin(prepared.begin(&begun, workers, &self.interrupt)).await {
-                Ok(Some((travelled, agents))) => {
-                    let watched = machine.and_then(|machine| machine.end(travelled.window_began, plan.window));
-                    let requests = travelled.steps.iter().flatten();
-                    let answered = requests.filter(|step| step.sample.is_ok()).count() as u64;
-                    let (server, is_unread) = around.end(&target.control, &models, answered).await;
-                    return Ok(Measured {
-                        journey,
-                        travelled,
-                        schedule,
-                        server,
-                        watched,
-                        seed,
-                        agents,
-                        lost_before,
-                        answered,
-                        is_unread,
-                    });
-                }
-                Ok(None) => return Err(RunError::Interrupted(self.folder.clone())),
-                Err(RunError::Workers(WorkerError::Lost(what))) => {
-                    self.senders
-                        .regain(what, &mut lost_before, &self.interrupt, &self.folder)
-                        .await?;
-                    ledger.progress.more(1);
-                    // A cache has what the lost attempt asked for.
-                    seed = split_mix(seed);
-                }
-                Err(error) => return Err(error),
-            }
+            let sent = Box::pin(prepared.begin(&begun, workers, &self.interrupt)).await;
+            let kept = self
+                .senders
+                .kept(sent, &mut lost_before, &self.interrupt, &self.folder)
+                .await?;
+            let Some((travelled, agents)) = kept else {
+                ledger.progress.more(1);
+                // A cache has what the lost attempt asked for.
+                seed = split_mix(seed);
+                continue;
+            };
+            let watched = machine.and_then(|machine| machine.end(travelled.window_began, plan.window));
+            let requests = travelled.steps.iter().flatten();
+            let answered = requests.filter(|step| step.sample.is_ok()).count() as u64;
+            let (server, is_unread) = around.end(&target.control, &models, answered).await;
+            return Ok(Measured {
+                journey,
+                travelled,
+                schedule,
+                server,
+                watched,
+                seed,
+                agents,
+                lost_before,
+                answered,
+                is_unread,
+            });
         }
     }
 }

@@ -4,16 +4,39 @@ use super::send::Senders;
 use crate::error::RunError;
 use std::path::Path;
 use tierlab_load::interrupt::Interrupt;
+use tierlab_load::workers::WorkerError;
 
 /// How often one step is begun anew after an agent was lost.
 const BEGUN_ANEW: usize = 3;
 
 impl Senders {
-    /// Connects to all agents anew, after one was lost; notes it. The step that it was lost in is to be begun anew.
+    /// What a step brought; `None` where an agent was lost in it and is back, so that the step is to be begun anew.
+    ///
+    /// # Errors
+    /// The step's own, an interrupt, and those of an agent that does not come back, or is lost again and again.
+    pub(super) async fn kept<T>(
+        &mut self,
+        sent: Result<Option<T>, RunError>,
+        lost_before: &mut Vec<String>,
+        interrupt: &Interrupt,
+        folder: &Path,
+    ) -> Result<Option<T>, RunError> {
+        match sent {
+            Ok(Some(measured)) => Ok(Some(measured)),
+            Ok(None) => Err(RunError::Interrupted(folder.to_owned())),
+            Err(RunError::Workers(WorkerError::Lost(what))) => {
+                self.regain(what, lost_before, interrupt, folder).await?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Connects to all agents anew, after one was lost; notes it.
     ///
     /// # Errors
     /// An agent that does not come back, or that is lost again and again.
-    pub(super) async fn regain(
+    async fn regain(
         &mut self,
         lost: String,
         lost_before: &mut Vec<String>,

@@ -24,7 +24,6 @@ use tierlab_analysis::record::{Driven, Factors, Repeat, Run};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::load::Load;
 use tierlab_load::schedule::split_mix;
-use tierlab_load::workers::WorkerError;
 
 /// How often a server that did not answer is asked again.
 const ASKED_AGAIN: u32 = 3;
@@ -118,19 +117,16 @@ impl Runner<'_> {
                 &self.interrupt,
             );
             let sent = Box::pin(step).await;
-            match sent {
-                Ok(Some(measured)) => break (measured, machine),
-                Ok(None) => return Err(RunError::Interrupted(self.folder.clone())),
-                Err(RunError::Workers(WorkerError::Lost(what))) => {
-                    self.senders
-                        .regain(what, &mut lost_before, &self.interrupt, &self.folder)
-                        .await?;
-                    ledger.progress.more(1);
-                    // A cache has what the lost attempt asked for.
-                    seed = split_mix(seed);
-                }
-                Err(error) => return Err(error),
+            let kept = self
+                .senders
+                .kept(sent, &mut lost_before, &self.interrupt, &self.folder)
+                .await?;
+            if let Some(measured) = kept {
+                break (measured, machine);
             }
+            ledger.progress.more(1);
+            // A cache has what the lost attempt asked for.
+            seed = split_mix(seed);
         };
         let watched = machine.and_then(|machine| machine.end(measured.finished.window_began, self.plan.window));
         if measured.is_unread || measured.is_unanswered() {

@@ -6,7 +6,7 @@ use super::likelihood::{Counts, Likelihood};
 use crate::record::{Purpose, Question};
 
 /// Rates closer than this share are one: a schedule may round.
-const SAME: f64 = 0.002;
+pub(super) const SAME: f64 = 0.002;
 /// So often in a row a rate is tried in vain before it is given up.
 pub const TRIES: u32 = 3;
 /// Fewer failed requests than this may be chance at any limit.

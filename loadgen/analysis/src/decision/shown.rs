@@ -1,10 +1,9 @@
 //! How many steps of a variant its p99 at a rate takes. In: its steps. Out: a number of steps. Knows nothing of the rule.
 
 use super::evidence::StepEvidence;
+use super::places::SAME;
 use crate::statistics::percentile::{LEAST_TIME, samples_wanted};
 
-/// Rates closer than this share are one: a schedule may round.
-const SAME: f64 = 0.002;
 /// A tail that takes more steps is not known in the time of a lab, and not begun with.
 const MOST: u32 = 64;
 /// More than is asked for, since the steps to come may show a longer dependence.
@@ -15,7 +14,7 @@ const MARGIN: f64 = 1.15;
 #[must_use]
 pub(super) fn steps_for_p99(steps: &[StepEvidence], rps: f64) -> u32 {
     let usable: Vec<&StepEvidence> = steps.iter().filter(|step| step.usable.is_ok()).collect();
-    let is_here = |step: &StepEvidence| (step.rps / rps - 1.0).abs() < SAME;
+    let is_here = |step: &StepEvidence| (step.rps / rps - 1.0).abs() <= SAME;
     let here: Vec<&StepEvidence> = usable.iter().copied().filter(|step| is_here(step)).collect();
     if here.is_empty() {
         return 0;
