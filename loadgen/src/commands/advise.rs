@@ -43,8 +43,8 @@ pub struct Asked {
     /// The instance of the price list, for variants that name none of their own
     #[arg(long, value_name = "NAME", requires = "prices")]
     instance: Option<String>,
-    /// Price a feature table of this size, in GiB: latencies stay those of the table that was measured
-    #[arg(long, value_name = "GIB", requires = "prices")]
+    /// Price a feature table of this size, in GiB, and copies and caches that grow with it; latencies stay those that were measured
+    #[arg(long, value_name = "GIB", requires = "prices", allow_negative_numbers = true)]
     table_gib: Option<f64>,
 }
 
@@ -131,7 +131,7 @@ fn priced_by(run: &Run, file: &Path, asked: &Asked) -> Result<Pricing, RunError>
     for variant in &priced.variants {
         match pricing::add_variants(&mut pricing, file, std::slice::from_ref(variant), priced.stored) {
             // The others can still be set side by side.
-            Err(error @ PricingError::DoesNotFit { .. }) => eprintln!("{error}"),
+            Err(error @ (PricingError::DoesNotFit { .. } | PricingError::Impossible { .. })) => eprintln!("{error}"),
             other => other?,
         }
     }
@@ -142,7 +142,7 @@ fn priced_by(run: &Run, file: &Path, asked: &Asked) -> Result<Pricing, RunError>
     Ok(pricing)
 }
 
-/// The same variants with a table of another size, in every layout.
+/// The same variants with a table of another size, in every layout, and with copies and caches that keep their share of it.
 fn with_table(priced: &PricedVariants, gib: f64) -> Result<PricedVariants, String> {
     let measured = priced.stored.table_bytes;
     if !(gib.is_finite() && gib > 0.0) {
@@ -156,6 +156,9 @@ fn with_table(priced: &PricedVariants, gib: f64) -> Result<PricedVariants, Strin
     let mut priced = priced.clone();
     priced.stored.table_bytes = scaled(measured);
     for variant in &mut priced.variants {
+        let table_bytes = variant.laid_out_bytes.unwrap_or(measured) as f64;
+        variant.staged_bytes = pricing::grown(variant.staged_bytes, table_bytes, times) as u64;
+        variant.cache_bytes = scaled(variant.cache_bytes);
         variant.laid_out_bytes = variant.laid_out_bytes.map(scaled);
     }
     Ok(priced)

@@ -13,6 +13,7 @@ mod storage;
 mod variants;
 
 pub use error::PricingError;
+pub(crate) use variants::grown;
 pub use variants::{add_variants, terms};
 
 pub use file::INCLUDED;

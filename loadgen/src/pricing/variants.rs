@@ -171,14 +171,13 @@ fn table_bytes(variant: &PricedVariant, data: StoredBytes) -> u64 {
     variant.laid_out_bytes.unwrap_or(data.table_bytes)
 }
 
-/// What of the terms goes by the table's size; `None` without a table.
+/// What of the terms goes by the table's size; `None` without a table. A copy and a cache keep the share of it that they have.
 fn by_size(file: &PriceFile, found: &Found<'_>, data: StoredBytes) -> Option<BySize> {
     let Found { variant, instance, .. } = found;
     let table_bytes = table_bytes(variant, data);
     if table_bytes == 0 {
         return None;
     }
-    let disk = file.own_disk_bytes(&instance.price, &variant.tier, found.storage.is_some());
     let servers = f64::from(variant.servers.max(1));
     let price = found.storage.map(|(_, Priced { price, .. })| price);
     let per_instance = price.is_some_and(|price| price.per_instance);
@@ -191,9 +190,68 @@ fn by_size(file: &PriceFile, found: &Found<'_>, data: StoredBytes) -> Option<ByS
             .map(|(times, usd)| (times, times_paid * usd))
             .collect(),
         per_instance,
-        largest_times: disk
-            .map(|bytes| (bytes - (data.model_bytes + variant.staged_bytes) as f64) / table_bytes as f64),
+        copy_usd_per_month: copy_by_size(file, found, table_bytes as f64, servers),
+        largest_times: largest_times(file, found, data, &instance.price),
     })
+}
+
+/// The largest table that an instance holds, as a multiple of the measured one.
+fn largest_times(file: &PriceFile, found: &Found<'_>, data: StoredBytes, instance: &Instance) -> Option<f64> {
+    let Found { variant, .. } = found;
+    let table_bytes = table_bytes(variant, data) as f64;
+    let own_disk = file.own_disk_bytes(instance, &variant.tier, found.storage.is_some());
+    // The table, where it lies there, and as much of it as a copy has.
+    let mut on_disk = own_disk.map_or(0.0, |_| table_bytes);
+    if instance.local_disk {
+        on_disk += (variant.staged_bytes as f64).min(table_bytes);
+    }
+    let models = own_disk.map_or(0.0, |_| data.model_bytes as f64);
+    let by_disk = (instance.local_disk_gb * 1e9 - models) / on_disk;
+    let by_memory = instance.memory_gib * BYTES_PER_GB / variant.cache_bytes as f64;
+    // What is not known, or not used, bounds nothing.
+    [(instance.local_disk_gb, by_disk), (instance.memory_gib, by_memory)]
+        .into_iter()
+        .filter(|(size, times)| *size > 0.0 && times.is_finite())
+        .map(|(_, times)| times)
+        .reduce(f64::min)
+}
+
+/// What the disk of a copy costs each instance over the table's size, where the instance has none of its own: as large as it is, until
+/// the table is larger.
+fn copy_by_size(file: &PriceFile, found: &Found<'_>, table_bytes: f64, servers: f64) -> Vec<(f64, f64)> {
+    let Found { variant, instance, .. } = found;
+    let staging = file
+        .staging
+        .as_ref()
+        .filter(|_| variant.staged_bytes > 0 && !instance.price.local_disk);
+    let Some(staging) = staging else {
+        return Vec::new();
+    };
+    let usd = |times: f64| {
+        let bytes = grown(variant.staged_bytes, table_bytes, times);
+        (times, servers * bytes / BYTES_PER_GB * staging.price.usd_per_gb_month)
+    };
+    let bend = (variant.staged_bytes as f64 / table_bytes).max(1.0);
+    [0.0, 1.0, bend, 2.0 * bend]
+        .map(usd)
+        .into_iter()
+        .fold(Vec::new(), |mut curve, point| {
+            if curve.last().is_none_or(|(times, _)| *times < point.0) {
+                curve.push(point);
+            }
+            curve
+        })
+}
+
+/// Bytes of a copy that keeps its share of a table which is so many times as large; one that has room for more than the table grows
+/// when that room is used up.
+pub(crate) fn grown(staged_bytes: u64, table_bytes: f64, times: f64) -> f64 {
+    let staged = staged_bytes as f64;
+    if staged < table_bytes {
+        staged * times
+    } else {
+        staged.max(table_bytes * times)
+    }
 }
 
 fn terms_of(file: &PriceFile, path: &Path, found: &Found<'_>, data: StoredBytes) -> Result<CostTerms, PricingError> {
@@ -393,11 +451,45 @@ mod tests {
             (found.largest() - (1e12 - 10.0 * BYTES_PER_GB) / (90.0 * BYTES_PER_GB)).abs() < 1e-9,
             "{found:?}"
         );
-        assert_eq!(found.at(5.0), 0.0);
-        let found = on("small", "s3", GB).unwrap().by_size.unwrap();
+        assert_eq!(found.at(5.0, 1.0), 0.0);
+        let found = on("plain", "s3", 0).unwrap().by_size.unwrap();
         assert_eq!(found.largest_times, None);
-        // 90 GB of table at three times their size, and 10 GB of models.
-        assert!((found.at(3.0) - 280.0 * 0.02).abs() < 1e-9, "{found:?}");
+        // 90 GB of table at three times their size, and 10 GB of models, once for all instances.
+        assert!((found.at(3.0, 4.0) - 280.0 * 0.02).abs() < 1e-9, "{found:?}");
+    }
+
+    #[test]
+    fn copies_and_caches_grow_with_the_table() {
+        let disk = (
+            "instances.disk",
+            "usd_per_hour = 1.5\nmemory_gib = 8\nlocal_disk = true\nlocal_disk_gb = 1000",
+        );
+        let (_folder, path) = file(&[PLAIN, BLOBS, STAGING, disk]);
+        let sized = |instance: &str, staged_bytes, cache_bytes| {
+            let variant = PricedVariant {
+                instance: Some(instance.into()),
+                staged_bytes,
+                cache_bytes,
+                ..variant("s3")
+            };
+            terms_in(&path, variant).unwrap().by_size.unwrap()
+        };
+        // A ninth of the table is in the copy; one of 180 GB has room for twice the table.
+        let times = |bytes: u64| 1e12 / bytes as f64;
+        assert!((sized("disk", 10 * GB, 0).largest() - times(10 * GB)).abs() < 1e-9);
+        assert!((sized("disk", 180 * GB, 0).largest() - times(90 * GB)).abs() < 1e-9);
+        assert!(
+            (sized("disk", 10 * GB, 2 * GB).largest() - 4.0).abs() < 1e-9,
+            "8 GiB of memory"
+        );
+        // On a disk that is paid for, 0.1 dollars a GB for each of three instances; the rest is the service's capacity.
+        let copy = |of: &BySize, times: f64| (of.at(times, 3.0) - (90.0 * times + 10.0) * 0.02) / 0.3;
+        let part = sized("plain", 10 * GB, 0);
+        let whole = sized("plain", 180 * GB, 0);
+        for (times, of_part, of_whole) in [(1.0, 10.0, 180.0), (2.0, 20.0, 180.0), (5.0, 50.0, 450.0)] {
+            assert!((copy(&part, times) - of_part).abs() < 1e-9, "{part:?}");
+            assert!((copy(&whole, times) - of_whole).abs() < 1e-9, "{whole:?}");
+        }
     }
 
     #[test]

@@ -165,7 +165,9 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
         (&serde_json::Value::Null, &"has no price".into()),
         "{answer}"
     );
-    assert_eq!(sized("0").code, Some(2));
+    for none in ["0", "-5", "nan"] {
+        assert_eq!(sized(none).code, Some(2), "{none}");
+    }
     let wrong = advise(&["--slo", "fast"]);
     assert_eq!(wrong.code, Some(2));
     assert!(wrong.stderr.contains("`fast` is no objective"), "{}", wrong.stderr);

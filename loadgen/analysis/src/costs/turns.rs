@@ -219,6 +219,7 @@ mod tests {
                     (1_000.0, usd_at_none + 1_000.0 * (usd_now - usd_at_none)),
                 ],
                 per_instance: false,
+                copy_usd_per_month: Vec::new(),
                 largest_times: largest,
             }),
             ..terms(10.0, usd_now, 0.0)

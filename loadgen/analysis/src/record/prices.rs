@@ -129,7 +129,11 @@ pub struct BySize {
     pub usd_per_month: Vec<(f64, f64)>,
     /// Whether each instance pays this for itself.
     pub per_instance: bool,
-    /// The largest table that its place holds, as a multiple; absent where nothing bounds it.
+    /// What each instance pays for the disk of its copy, likewise; empty where that costs nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copy_usd_per_month: Vec<(f64, f64)>,
+    /// The largest table that the instance's disk and memory hold, as a multiple, with a copy and a cache that keep their share of it;
+    /// absent where nothing bounds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_times: Option<f64>,
 }
@@ -144,18 +148,25 @@ impl BySize {
         self.largest_times.unwrap_or(Self::REACH).min(Self::REACH)
     }
 
-    /// Dollars a month at a size.
+    /// Dollars a month at a size, of so many instances.
     #[must_use]
-    pub fn at(&self, times: f64) -> f64 {
-        let curve = &self.usd_per_month;
-        match curve.len() {
-            0 => 0.0,
-            1 => curve[0].1,
-            count => {
-                let next = curve.partition_point(|(at, _)| *at <= times).clamp(1, count - 1);
-                let ((from, usd_from), (to, usd_to)) = (curve[next - 1], curve[next]);
-                usd_from + (usd_to - usd_from) * (times - from) / (to - from)
-            }
+    pub fn at(&self, times: f64, instances: f64) -> f64 {
+        let paid = if self.per_instance { instances } else { 1.0 };
+        paid * along(&self.usd_per_month, times) + instances * along(&self.copy_usd_per_month, times)
+    }
+}
+
+/// A curve's height at a place: straight between two points, and behind the last as before it; 0 where there are none.
+fn along(curve: &[(f64, f64)], at: f64) -> f64 {
+    match curve {
+        [] => 0.0,
+        [(_, only)] => *only,
+        _ => {
+            let next = curve
+                .partition_point(|(place, _)| *place <= at)
+                .clamp(1, curve.len() - 1);
+            let ((from, low), (to, high)) = (curve[next - 1], curve[next]);
+            low + (high - low) * (at - from) / (to - from)
         }
     }
 }

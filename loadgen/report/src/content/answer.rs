@@ -178,7 +178,7 @@ fn other_sizes(run: &Run, answer: &Answer) -> Vec<String> {
     if let Some(largest) = by_size.largest_times {
         let (best, instance) = (&best.variant, &terms.instance);
         said.push(format!(
-            "{best} holds a table of at most {}: no more fits into the disk of {instance}",
+            "{best} is for tables of at most {}: {instance} has no disk or memory for more",
             size(by_size, largest)
         ));
     }
