@@ -137,7 +137,8 @@ fn priced_by(run: &Run, file: &Path, asked: &Asked) -> Result<Pricing, RunError>
     }
     pricing.priced = Some(priced);
     eprintln!(
-        "The table is priced at {gib} GiB; what an instance carries and what caches have is of the one that was measured"
+        "The table is priced at {gib} GiB, with copies and caches that keep their share of it; what an instance carries is of the one \
+         that was measured"
     );
     Ok(pricing)
 }

@@ -184,7 +184,7 @@ fn other_sizes(run: &Run, answer: &Answer) -> Vec<String> {
     }
     if !said.is_empty() {
         said.push(
-            "Taken as measured: what an instance carries and what the caches have. A larger table can change both"
+            "Copies and caches keep their share of the table; what an instance carries is taken as measured, and a larger table can change it"
                 .to_owned(),
         );
     }
