@@ -2,6 +2,7 @@
 
 use crate::segments;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 /// What a caller can act on.
@@ -70,6 +71,19 @@ impl ErrorKind {
             Self::Unavailable => "the tier failed or cannot be reached, retries included",
             Self::Timeout => "the tier did not answer in time",
             Self::Unsupported => "the tier cannot do this",
+        }
+    }
+
+    /// The kind of an error of the operating system.
+    #[must_use]
+    pub(crate) const fn of_io(kind: io::ErrorKind) -> Self {
+        match kind {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::NotFound,
+            io::ErrorKind::PermissionDenied => Self::Denied,
+            io::ErrorKind::TimedOut => Self::Timeout,
+            io::ErrorKind::UnexpectedEof => Self::Changed,
+            io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory => Self::Invalid,
+            _ => Self::Unavailable,
         }
     }
 
@@ -152,17 +166,8 @@ impl StorageError {
 
     /// An error of the operating system, its kind told from the errno.
     #[must_use]
-    pub fn from_io(object: impl Into<String>, error: &std::io::Error) -> Self {
-        use std::io::ErrorKind as Io;
-        let kind = match error.kind() {
-            Io::NotFound | Io::NotADirectory => ErrorKind::NotFound,
-            Io::PermissionDenied => ErrorKind::Denied,
-            Io::TimedOut => ErrorKind::Timeout,
-            Io::UnexpectedEof => ErrorKind::Changed,
-            Io::InvalidInput | Io::IsADirectory => ErrorKind::Invalid,
-            _ => ErrorKind::Unavailable,
-        };
-        Self::new(kind, object, error.to_string())
+    pub fn from_io(object: impl Into<String>, error: &io::Error) -> Self {
+        Self::new(ErrorKind::of_io(error.kind()), object, error.to_string())
     }
 
     /// What kind of error this is.

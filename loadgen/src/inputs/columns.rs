@@ -16,6 +16,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
+use tierlab_formats::arrow_stream;
 use tierlab_load::inputs::element;
 use tierlab_load::inputs::{Records, Shapes};
 use tierlab_protocol::tensor::DataType;
@@ -62,8 +63,11 @@ pub fn arrow(path: &Path, column: &str) -> Result<Records, String> {
         let reader = FileReader::try_new(file, None).map_err(|error| says(&error))?;
         collected(path, column, reader.map(text))
     } else {
-        let reader = StreamReader::try_new(file, None).map_err(|error| says(&error))?;
-        collected(path, column, reader.map(text))
+        let mut reader = StreamReader::try_new(file, None).map_err(|error| says(&error))?;
+        let records = collected(path, column, reader.by_ref().map(text))?;
+        let at = reader.get_mut().stream_position().map_err(|error| says(&error))?;
+        arrow_stream::ends_at(reader.get_mut().get_mut(), at).map_err(|what| says(&what))?;
+        Ok(records)
     }
 }
 
@@ -249,6 +253,28 @@ mod tests {
             let missing = reader(path, "ids").unwrap_err();
             assert!(missing.contains("no column `ids`; there are id, text"), "{missing}");
         }
+    }
+
+    #[test]
+    fn streams_that_were_cut_or_joined_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.arrows");
+        let batch = batch();
+        let mut writer = StreamWriter::try_new(Vec::new(), &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        let cut = writer.get_ref().clone();
+        writer.write(&batch).unwrap();
+        let whole = writer.into_inner().unwrap();
+        for (bytes, what) in [
+            (cut, "without the mark of an end"),
+            ([&whole[..], &whole].concat(), "bytes follow"),
+        ] {
+            std::fs::write(&path, bytes).unwrap();
+            let refused = arrow(&path, "id").unwrap_err();
+            assert!(refused.contains("x.arrows") && refused.contains(what), "{refused}");
+        }
+        std::fs::write(&path, whole).unwrap();
+        assert_eq!(arrow(&path, "id").unwrap().len(), 6);
     }
 
     #[test]

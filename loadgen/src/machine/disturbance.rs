@@ -6,7 +6,7 @@
 use tierlab_analysis::record::{Limits, MachineUse};
 
 /// The fewest looks that tell: the kernel counts CPU time in hundredths of a second, and a share of a few of them is chance. Of a second.
-const LEAST_LOOKS: u32 = 11;
+pub(super) const LEAST_LOOKS: u32 = 11;
 
 /// What foreign thing disturbed a step; `None` where nothing did, or where it was too short to tell. Where the server's own
 /// processes are not known (`server_is_known`), foreign CPU says nothing: it may be the server's.

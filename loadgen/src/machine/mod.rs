@@ -5,6 +5,7 @@
 //!
 //! - [`watch`]: the thread that looks; `look`: one look at the counters of the kernel; `processes`: whose CPU time is whose;
 //!   `listener`: the processes of a server that somebody else started here
+//! - [`quiet`]: waiting until nothing foreign disturbs it
 //! - `between`: what happened between two looks; [`mod@disturbance`]: whether that is too much
 
 mod between;
@@ -12,4 +13,5 @@ pub mod disturbance;
 mod listener;
 mod look;
 mod processes;
+pub mod quiet;
 pub mod watch;

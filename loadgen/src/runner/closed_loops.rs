@@ -117,6 +117,7 @@ impl Runner<'_> {
         if !wanted(ledger, &factors, attempt) {
             return Ok(());
         }
+        self.until_quiet(ledger, position.target).await;
         (self.alive)()?;
         (self.prepare)(&target)?;
         let watch = ledger.progress.begin(&name(&factors));
@@ -170,7 +171,7 @@ impl Runner<'_> {
         };
         ledger.journal.keep(&step)?;
         ledger.progress.finish(&line);
-        ledger.points.add(step);
+        ledger.add(step);
         Ok(())
     }
 

@@ -32,6 +32,7 @@ impl Runner<'_> {
             budget_s: (question.budget_s - self.loads_s()).max(0.0),
             ..question
         };
+        ledger.patience.ends = Some(clock.ends(question.budget_s));
         run.points = ledger.points.all().to_vec();
         let mut candidates = decision::candidates(run);
         let mut phase = None;
@@ -55,6 +56,7 @@ impl Runner<'_> {
                 self.write(run, &ledger.points)?;
             }
         }
+        ledger.patience.ends = None;
         self.write(run, &ledger.points)
     }
 
@@ -131,10 +133,21 @@ impl Clock {
         }
     }
 
+    /// When a budget of so many seconds is used up.
+    fn ends(&self, budget_s: f64) -> Instant {
+        let left = budget_s - f64::from(self.earlier_steps) * self.step_s;
+        self.began + Duration::from_secs_f64(left.max(0.0))
+    }
+
     fn now(&self, ledger: &Ledger) -> Time {
         let took = self.began.elapsed().as_secs_f64();
         let own = steps(ledger).saturating_sub(self.earlier_steps);
-        let step_s = if own > 0 { took / f64::from(own) } else { self.step_s };
+        let measuring = (took - ledger.patience.waited.as_secs_f64()).max(0.0);
+        let step_s = if own > 0 {
+            measuring / f64::from(own)
+        } else {
+            self.step_s
+        };
         Time {
             spent_s: took + f64::from(self.earlier_steps) * self.step_s,
             step_s,

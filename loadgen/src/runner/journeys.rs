@@ -151,6 +151,7 @@ impl Runner<'_> {
         let Some(last) = all.last().filter(|last| wanted(ledger, last, attempt)) else {
             return Ok(());
         };
+        self.until_quiet(ledger, position.target).await;
         let measured = self
             .carry(ledger, &target, (journey, rate), attempt.seed, &all[0])
             .await?;
@@ -173,7 +174,7 @@ impl Runner<'_> {
                 repeat,
             };
             ledger.journal.keep(&step)?;
-            ledger.points.add(step);
+            ledger.add(step);
         }
         ledger.progress.finish(&lines.join("\n    "));
         Ok(())

@@ -1,7 +1,8 @@
 //! The steps of a run under way: those that are finished, and which one is next.
 
+use crate::machine::quiet::Patience;
 use crate::progress::Progress;
-use crate::store::journal::{Journal, Points};
+use crate::store::journal::{FinishedStep, Journal, Points};
 use tierlab_analysis::record::Purpose;
 
 /// The steps of a run: those finished, and the journal that keeps them.
@@ -10,6 +11,15 @@ pub(super) struct Ledger {
     pub(super) points: Points,
     pub(super) progress: Progress,
     pub(super) unanswered: usize,
+    pub(super) patience: Patience,
+}
+
+impl Ledger {
+    /// Adds a step that the journal keeps.
+    pub(super) fn add(&mut self, step: FinishedStep) {
+        self.patience.saw(step.repeat.disturbed.as_deref());
+        self.points.add(step);
+    }
 }
 
 /// Which repeat of a point a step is, and which attempt at it.

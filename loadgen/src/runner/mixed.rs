@@ -131,6 +131,7 @@ impl Runner<'_> {
             ledger.progress.skip();
             return Ok(());
         }
+        self.until_quiet(ledger, position.target).await;
         (self.alive)()?;
         (self.prepare)(&target)?;
         let watch = ledger
@@ -212,7 +213,7 @@ impl Runner<'_> {
                 repeat,
             };
             ledger.journal.keep(&step)?;
-            ledger.points.add(step);
+            ledger.add(step);
         }
         ledger.progress.finish(&lines.join("\n    "));
         Ok(())

@@ -12,6 +12,7 @@ use super::mixed;
 use super::naming::{factors, name};
 use super::step::Runner;
 use crate::error::RunError;
+use crate::machine::quiet::Patience;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::store::folder;
@@ -56,6 +57,7 @@ impl Runner<'_> {
                 self.plan.search.is_some() || self.plan.question.is_some(),
             ),
             unanswered: 0,
+            patience: Patience::default(),
         };
         let ended = self.steps(&mut run, &mut ledger).await;
         ledger.progress.clear();

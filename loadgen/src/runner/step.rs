@@ -11,15 +11,17 @@ use super::recorder::{self, Label};
 use super::send::{self, Requests, Senders};
 use super::target::Target;
 use crate::error::RunError;
+use crate::machine::quiet;
 use crate::machine::watch::MachineWatch;
 use crate::plan::Plan;
+use crate::progress::readable;
 use crate::store::folder;
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Points, Position};
 use crate::store::resume::StoppedRun;
 use crate::store::time::rfc3339;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::{Driven, Factors, Repeat, Run};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::load::Load;
@@ -88,6 +90,7 @@ impl Runner<'_> {
             ledger.progress.skip();
             return Ok(());
         }
+        self.until_quiet(ledger, position.target).await;
         let mut seed = seed;
         let share = self.senders.host.map(|host| host.share);
         let mut lost_before = Vec::new();
@@ -160,8 +163,32 @@ impl Runner<'_> {
         ledger.journal.keep(&step)?;
         // Printed once it is kept: a printed line is a kept step.
         ledger.progress.finish(&line);
-        ledger.points.add(step);
+        ledger.add(step);
         Ok(())
+    }
+
+    /// Waits until the machine is quiet, where the last step was disturbed. Hosts that share a run keep their common time instead.
+    pub(super) async fn until_quiet(&self, ledger: &mut Ledger, target: usize) {
+        let step = self.plan.warmup + self.plan.window;
+        let Some((longest, by)) = ledger.patience.wants(step, Instant::now()) else {
+            return;
+        };
+        if self.senders.host.is_some() || longest.is_zero() {
+            return;
+        }
+        let told = format!("  waiting for a quiet machine, {} at most: {by}", readable(longest));
+        ledger.progress.say(&told);
+        let began = Instant::now();
+        let servers = self.targets[target].control.addresses();
+        let waiting = quiet::wait(longest, || quiet::is_disturbed(servers.clone(), &self.plan.limits));
+        let became = tokio::select! {
+            became = waiting => became,
+            () = self.interrupt.raised() => return,
+        };
+        ledger.patience.waited(began.elapsed(), became.is_some());
+        if became.is_none() {
+            ledger.progress.say("  it is not quiet yet: measuring all the same");
+        }
     }
 
     /// A server that is gone ends the run: the step that it left in the middle says nothing of the tier, and the steps

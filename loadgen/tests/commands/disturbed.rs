@@ -22,7 +22,7 @@ impl Drop for Stranger {
 }
 
 /// A window of more than a second, and any foreign CPU above the limit.
-fn measured(limit: &str) -> (Workdir, Value, String) {
+fn measured(limit: &str) -> (Workdir, Value, String, String) {
     let endpoint = NullEndpoint::start();
     let place = Workdir::new(&format!(
         "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 1.5\ndrain_s = 0.5\n\
@@ -32,13 +32,19 @@ fn measured(limit: &str) -> (Workdir, Value, String) {
     let ended = run(place.sweep(&endpoint.url));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let run = place.run_json();
-    (place, run, ended.stdout)
+    (place, run, ended.stdout, ended.stderr)
 }
 
 #[test]
 fn a_step_beside_a_stranger_is_made_again_and_then_invalid() {
     let _stranger = Stranger::start();
-    let (place, run, table) = measured("0.0");
+    let (place, run, table, said) = measured("0.0");
+    assert_eq!(
+        said.matches("waiting for a quiet machine").count(),
+        1,
+        "in vain once: {said}"
+    );
+    assert!(said.contains("it is not quiet yet"), "{said}");
     let point = &run["points"][0];
     let [repeat] = point["repeats"].as_array().unwrap().as_slice() else {
         panic!("{point}");
@@ -68,7 +74,8 @@ fn a_step_beside_a_stranger_is_made_again_and_then_invalid() {
 #[test]
 fn without_a_limit_a_stranger_is_seen_and_let_be() {
     let _stranger = Stranger::start();
-    let (_place, run, table) = measured("1");
+    let (_place, run, table, said) = measured("1");
+    assert!(!said.contains("quiet"), "{said}");
     let repeat = &run["points"][0]["repeats"][0];
     assert!(repeat["disturbed"].is_null() && repeat["attempt"].is_null(), "{repeat}");
     assert!(repeat["machine"]["foreign_cpu_share"].as_f64().unwrap() > 0.0);

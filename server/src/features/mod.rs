@@ -234,7 +234,7 @@ impl Join {
     }
 
     fn copy_failed(&self, error: DeviceError) -> Refusal {
-        let error = StorageError::new(error.kind, self.path.as_str(), error.detail);
+        let error = StorageError::of_device(self.path.as_str(), error);
         Refusal::tier(self.tier.kind, &error)
     }
 

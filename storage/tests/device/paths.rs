@@ -8,8 +8,8 @@ use std::sync::Arc;
 use tierlab_protocol::via::{Via, ViaSet};
 use tierlab_storage::conformance::Suite;
 use tierlab_storage::device::nvml::Nvml;
-use tierlab_storage::device::{Column, DevicePath, DevicePool, Gpu, Search, Stream, gather};
-use tierlab_storage::{ErrorKind, ObjectPath, Tier};
+use tierlab_storage::device::{Column, DeviceErrorKind, DevicePath, DevicePool, Gpu, Search, Stream, gather};
+use tierlab_storage::{ObjectPath, Tier};
 
 const SIZE: usize = 1_000_003;
 
@@ -193,9 +193,9 @@ async fn rows_gather_into_a_tensor_on_the_device() {
         len: 1 << 20,
     };
     let refused = gather(&landed.bytes, &landed.parts, too_wide, &mut tensor, 0, &stream).unwrap_err();
-    assert_eq!(refused.kind, ErrorKind::OutOfRange);
+    assert_eq!(refused.kind, DeviceErrorKind::OutOfRange);
     let refused = gather(&landed.bytes, &landed.parts, column, &mut tensor, 1, &stream).unwrap_err();
-    assert_eq!(refused.kind, ErrorKind::OutOfRange, "one byte too far");
+    assert_eq!(refused.kind, DeviceErrorKind::OutOfRange, "one byte too far");
     drop((stream, tensor, pool, landed, tier, gpu));
     harness.assert_balanced();
 }
@@ -210,7 +210,7 @@ async fn device_memory_is_bounded_and_comes_back() {
     let second = pool.take(1).unwrap();
     assert_eq!(
         pool.take(65_537).unwrap_err().kind,
-        ErrorKind::Unavailable,
+        DeviceErrorKind::Unavailable,
         "no room beside the two"
     );
     drop(first);

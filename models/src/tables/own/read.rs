@@ -14,18 +14,17 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, Parq
 use parquet::basic::Type as PhysicalType;
 use parquet::errors::ParquetError;
 use std::fs::File;
-use std::io::{BufReader, Read as _, Seek as _, SeekFrom};
+use std::io::{BufReader, Read as _, Seek as _};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use tierlab_formats::arrow_stream;
 use tierlab_formats::shards::tar::BLOCK;
 
 /// Rows of a batch of Parquet at most.
 const BATCH_ROWS: usize = 8192;
 /// Bytes of such a batch, about: rows that hold images or long vectors come a few at a time.
 const BATCH_BYTES: usize = 8 << 20;
-/// The end of a stream, as its writers mark it.
-const STREAM_END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 /// Where a tar header says that it is one, since POSIX.1-1988.
 const USTAR: Range<usize> = 257..262;
 /// Rows of one unit of work at least, where a file can be cut.
@@ -251,34 +250,10 @@ impl Opened {
                     StreamReader::try_new(BufReader::new(file()?), Some(wanted(schema))).map_err(|e| broken(&e))?;
                 per_batch_numbered(reader.by_ref().map(|batch| batch.map_err(|e| broken(&e))), 0, each)?;
                 let at = reader.get_mut().stream_position().map_err(|e| broken(&e))?;
-                ends_there(reader.get_mut().get_mut(), at).map_err(E::from)
+                arrow_stream::ends_at(reader.get_mut().get_mut(), at).map_err(E::from)
             }
         }
     }
-}
-
-/// Holds the end of a file against the place where its stream ended. A stream ends at its mark, and it also ends where a file does: so a file that
-/// was cut off between two batches, or to which another stream was appended, looks whole to a reader.
-fn ends_there(file: &mut File, at: u64) -> Result<(), String> {
-    let broken = |e: std::io::Error| format!("it cannot be read: {e}");
-    let len = file.metadata().map_err(broken)?.len();
-    if at < len {
-        return Err(format!(
-            "its stream ends at offset {at}, and {} bytes follow: write streams to files of their own",
-            len - at
-        ));
-    }
-    let mut end = [0; STREAM_END.len()];
-    let tail = len.saturating_sub(end.len() as u64);
-    file.seek(SeekFrom::Start(tail))
-        .and_then(|_| file.read_exact(&mut end))
-        .map_err(broken)?;
-    if end == STREAM_END {
-        return Ok(());
-    }
-    Err(format!(
-        "its stream ends at offset {at} without the mark of an end: its writer was cut off, or did not finish it"
-    ))
 }
 
 fn numbered<E: From<String>>(

@@ -5,10 +5,7 @@
 //! job owns its memory until it has ended, so that dropping its future is sound.
 
 use super::options::EngineOptions;
-use super::routes;
-use super::routes::route::{ALIGN, PhaseTimes, Piece, Route};
-use crate::device::counters::{Reads, WORDS};
-use crate::device::{DeviceBytes, DeviceError, DevicePath, DevicePool, Gpu, Landed};
+use crate::device::{DeviceError, DeviceErrorKind, DevicePath, DevicePool, Gpu, Landed};
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::{ReadCost, ReadMany};
 use crate::tiers::nvme::files::OpenFile;
@@ -21,6 +18,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tierlab_gds::routes::{ALIGN, Landing, PhaseTimes, Reader, Stretch};
+use tierlab_gds::{Counters, Reads};
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::sync::{mpsc, oneshot};
 
@@ -84,27 +83,24 @@ impl Engine {
         let (jobs, queue) = mpsc::channel::<ReadJob>(BACKLOG);
         let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
         let body = move || {
-            let opened = gpu
-                .make_current()
-                .and_then(|()| routes::open(&gpu, &options))
-                .map(|route| Worker {
-                    root,
-                    pool: DevicePool::new(&gpu, options.device_memory_bytes),
-                    gpu,
-                    route,
-                    path: options.path,
-                    chunk_bytes: options.chunk_bytes,
-                    metrics,
-                    words: Box::new([0; WORDS]),
-                    held: VecDeque::new(),
-                });
+            let opened = Reader::open(&gpu, &options.route).map(|reader| Worker {
+                root,
+                pool: DevicePool::new(&gpu, options.device_memory_bytes),
+                gpu,
+                reader,
+                path: options.route.path,
+                chunk_bytes: options.route.chunk_bytes,
+                metrics,
+                counters: Counters::default(),
+                held: VecDeque::new(),
+            });
             match opened {
                 Ok(worker) => {
                     let _ = ready.send(Ok(()));
                     worker.serve(queue);
                 }
                 Err(error) => {
-                    let _ = ready.send(Err(error.of("gds")));
+                    let _ = ready.send(Err(StorageError::of_device("gds", error)));
                 }
             }
         };
@@ -174,7 +170,9 @@ fn on_host(landed: Landed, path: &str) -> Result<ReadMany, StorageError> {
     let mut whole = Vec::with_capacity(parts.len());
     for part in parts {
         let mut copy = vec![0; part.len()];
-        bytes.to_host(part.start, &mut copy).map_err(|e| e.of(path))?;
+        bytes
+            .to_host(part.start, &mut copy)
+            .map_err(|e| StorageError::of_device(path, e))?;
         whole.push(Bytes::from(copy));
     }
     cost.copy += began.elapsed();
@@ -184,21 +182,21 @@ fn on_host(landed: Landed, path: &str) -> Result<ReadMany, StorageError> {
 /// A job that is being read.
 struct Reading {
     job: ReadJob,
-    memory: DeviceBytes,
+    landing: Landing,
     parts: Vec<Range<usize>>,
     queue: Duration,
 }
 
-/// The thread's state. The route comes first: what it has registered goes before the device does.
+/// The thread's state. The reader comes first: what it has registered goes before the device does.
 struct Worker {
-    route: Box<dyn Route>,
+    reader: Reader,
     pool: Arc<DevicePool>,
     root: Arc<Root>,
     gpu: Arc<Gpu>,
     path: DevicePath,
     chunk_bytes: usize,
     metrics: DeviceMetrics,
-    words: Box<[u64; WORDS]>,
+    counters: Counters,
     /// A job that found no memory beside others.
     held: VecDeque<ReadJob>,
 }
@@ -220,21 +218,23 @@ impl Worker {
     }
 
     fn read(&mut self, jobs: Vec<ReadJob>) {
-        let mut readings = Vec::with_capacity(jobs.len());
-        let mut pieces = Vec::new();
+        let mut readings: Vec<Reading> = Vec::with_capacity(jobs.len());
         for job in jobs {
-            match self.lay_out(readings.len(), &job, &mut pieces) {
-                Ok((memory, parts)) => readings.push(Reading {
+            match self.lay_out(&job) {
+                Ok((landing, parts)) => readings.push(Reading {
                     queue: job.started.elapsed(),
                     job,
-                    memory,
+                    landing,
                     parts,
                 }),
                 // There will be memory once the others have been answered.
-                Err(error) if error.kind == ErrorKind::Unavailable && !readings.is_empty() => self.held.push_back(job),
+                Err(error) if error.kind == DeviceErrorKind::Unavailable && !readings.is_empty() => {
+                    self.held.push_back(job);
+                }
                 Err(error) => {
                     let path = job.file.path.clone();
-                    job.reply.send(Err(error.of(path.as_str())), path.as_str());
+                    let error = StorageError::of_device(path.as_str(), error);
+                    job.reply.send(Err(error), path.as_str());
                 }
             }
         }
@@ -242,15 +242,17 @@ impl Worker {
             return;
         }
         let before = self.reads_so_far();
-        let times = self.route.run(&mut pieces);
+        let times = self.reader.run(readings.iter_mut().map(|reading| &mut reading.landing));
         let after = self.reads_so_far();
-        let direct = self.count(before, after, pieces.iter().map(|piece| piece.came as u64).sum());
-        for (index, reading) in readings.into_iter().enumerate() {
-            let own = pieces.iter().filter(|piece| piece.job == index);
-            let landed = self.settle(&reading, own, times, direct);
-            let Reading { job, memory, parts, .. } = reading;
+        let bytes = readings.iter().map(|reading| reading.landing.bytes_read()).sum();
+        let direct = self.count(before, after, bytes);
+        for reading in readings {
+            let landed = self.settle(&reading, times, direct);
+            let Reading {
+                job, landing, parts, ..
+            } = reading;
             let landed = landed.map(|cost| Landed {
-                bytes: memory,
+                bytes: landing.into_bytes(),
                 parts,
                 cost,
             });
@@ -258,13 +260,8 @@ impl Worker {
         }
     }
 
-    /// Takes memory for a job, and adds its pieces.
-    fn lay_out(
-        &self,
-        index: usize,
-        job: &ReadJob,
-        pieces: &mut Vec<Piece>,
-    ) -> Result<(DeviceBytes, Vec<Range<usize>>), DeviceError> {
+    /// Takes memory for a job, asks for what goes there, and tells where in it each range will lie.
+    fn lay_out(&self, job: &ReadJob) -> Result<(Landing, Vec<Range<usize>>), DeviceError> {
         let plan = Plan::new(&job.ranges, self.alignment(&job.file));
         let mut starts = Vec::with_capacity(plan.segments.len());
         let mut total = 0usize;
@@ -273,28 +270,22 @@ impl Worker {
             // Each begins where direct reads may: a multiple of the largest usual alignment.
             let end = total.checked_add((segment.end - segment.start) as usize);
             let aligned = end.and_then(|end| end.checked_next_multiple_of(ALIGN));
-            total = aligned.ok_or_else(|| DeviceError::new(ErrorKind::OutOfRange, "ranges past any memory"))?;
+            total = aligned.ok_or_else(|| DeviceError::new(DeviceErrorKind::OutOfRange, "ranges past any memory"))?;
         }
-        let memory = self.pool.take(total)?;
+        let mut landing = Landing::new(self.pool.take(total)?);
         for (segment, &start) in plan.segments.iter().zip(&starts) {
             let mut at = 0;
             let len = (segment.end - segment.start) as usize;
             let wanted = (segment.wanted_end - segment.start) as usize;
             while at < wanted {
                 let piece = self.chunk_bytes.min(len - at);
-                pieces.push(Piece {
-                    job: index,
-                    file: Arc::clone(&job.file),
+                let stretch = Stretch {
                     offset: segment.start + at as u64,
                     len: piece,
                     wanted: piece.min(wanted - at),
-                    base: memory.address(),
                     into: start + at,
-                    came: 0,
-                    requests: 0,
-                    retries: 0,
-                    error: None,
-                });
+                };
+                landing.ask(job.file.clone(), stretch)?;
                 at += piece;
             }
         }
@@ -305,7 +296,7 @@ impl Worker {
                 from..from + len
             }
         });
-        Ok((memory, parts.collect()))
+        Ok((landing, parts.collect()))
     }
 
     /// What reads of a file must be multiples of. cuFile takes anything, and reads what is no multiple of 4 KiB through a
@@ -319,7 +310,7 @@ impl Worker {
     }
 
     fn reads_so_far(&mut self) -> Option<Reads> {
-        self.gpu.cufile.as_ref()?.reads(&mut self.words)
+        self.gpu.reads_so_far(&mut self.counters)
     }
 
     /// Counts what cuFile counted, and tells whether that proves that `bytes` went to the device directly.
@@ -334,30 +325,20 @@ impl Worker {
         bytes > 0 && since.is_some_and(|since| since.prove_direct(bytes))
     }
 
-    /// What a job's pieces come to.
-    fn settle<'a>(
-        &self,
-        reading: &Reading,
-        pieces: impl Iterator<Item = &'a Piece>,
-        times: PhaseTimes,
-        direct: bool,
-    ) -> Result<ReadCost, StorageError> {
+    /// What a job's reads come to.
+    fn settle(&self, reading: &Reading, times: PhaseTimes, direct: bool) -> Result<ReadCost, StorageError> {
         let file = &reading.job.file;
         let path = file.path.as_str();
+        let came = reading.landing.came().map_err(|e| StorageError::of_device(path, e))?;
         let mut cost = ReadCost {
             queue: reading.queue,
             device: times.reading,
             copy: times.copying,
+            wire_bytes: came.bytes,
+            requests: came.requests,
+            retries: came.retries,
             ..ReadCost::default()
         };
-        for piece in pieces {
-            if let Some(error) = &piece.error {
-                return Err(error.clone().of(path));
-            }
-            cost.wire_bytes += piece.came as u64;
-            cost.requests += piece.requests;
-            cost.retries += piece.retries;
-        }
         if cost.requests > 0 {
             cost.via = ViaSet::of(self.via(file, direct));
         }

@@ -2,6 +2,8 @@
 //! the device for whoever can use them there. In: object paths below a root. Out: bytes, and the way that they took:
 //! `gds` only where cuFile's own counters prove it.
 //!
+//! Here is what makes it a tier: paths, versions, jobs and their costs. The device and the ways to it are `tierlab-gds`.
+//!
 //! **This tier has not run on hardware yet.** The tests run all of it against a stand-in for CUDA and cuFile, in which
 //! host memory plays the device; what that cannot show is said in the README. Without the feature `gds` only the
 //! configuration is built.
@@ -11,8 +13,6 @@ mod config;
 mod engine;
 #[cfg(feature = "gds")]
 mod options;
-#[cfg(feature = "gds")]
-mod routes;
 #[cfg(feature = "gds")]
 mod tier;
 

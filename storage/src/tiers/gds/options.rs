@@ -1,9 +1,9 @@
 //! How the engine reads. In: a tier's config. Out: options within their bounds, or an error that names the key.
 
 use super::config::GdsConfig;
-use crate::device::DevicePath;
 use crate::error::{ErrorKind, StorageError};
 use std::ops::RangeInclusive;
+use tierlab_gds::routes::RouteOptions;
 
 /// Bytes of one piece, and what they are multiples of: the largest alignment of a direct read.
 const CHUNK_UNIT: u32 = 64 << 10;
@@ -14,13 +14,7 @@ const THREADS: RangeInclusive<u32> = 1..=64;
 /// How to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EngineOptions {
-    pub(super) path: DevicePath,
-    /// Bytes of one piece: of one read, one pinned buffer, one copy.
-    pub(super) chunk_bytes: usize,
-    /// Pinned buffers.
-    pub(super) pinned_buffers: usize,
-    /// Threads that call cuFile for one job.
-    pub(super) threads: usize,
+    pub(super) route: RouteOptions,
     /// Device memory for reads at most.
     pub(super) device_memory_bytes: usize,
 }
@@ -50,10 +44,12 @@ impl EngineOptions {
             )
         };
         Ok(Self {
-            path: config.path,
-            chunk_bytes: chunk as usize,
-            pinned_buffers: config.pinned_buffers as usize,
-            threads: config.threads as usize,
+            route: RouteOptions {
+                path: config.path,
+                chunk_bytes: chunk as usize,
+                pinned_buffers: config.pinned_buffers as usize,
+                threads: config.threads as usize,
+            },
             device_memory_bytes: usize::try_from(config.device_memory_bytes).map_err(whole)?,
         })
     }

@@ -45,7 +45,8 @@ impl GdsTier {
         blocking("gds", move || {
             // First what cannot be created by a `mkdir`.
             let search = Search::in_folders(&config.libraries);
-            let gpu = Gpu::open_with(search, config.device, config.path.wants_cufile())?;
+            let gpu =
+                Gpu::open_for(search, config.device, config.path).map_err(|e| StorageError::of_device("gds", e))?;
             let root = Arc::new(Root::open(&config.root)?);
             let missing = missing_for_gds(gpu.counts_reads(), root.is_page_cache());
             let path = config.path;

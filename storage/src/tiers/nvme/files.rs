@@ -10,6 +10,8 @@ use crate::tier::Object;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
+#[cfg(feature = "gds")]
+use std::os::fd::BorrowedFd;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -128,6 +130,17 @@ impl OpenFile {
     fn changed(&self, object: &Object) -> StorageError {
         let detail = format!("was {} when looked up, is {} now", object.version, self.version);
         StorageError::new(ErrorKind::Changed, object.path.as_str(), detail)
+    }
+}
+
+#[cfg(feature = "gds")]
+impl tierlab_gds::routes::SourceFile for OpenFile {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn direct_align(&self) -> Option<u32> {
+        self.direct_align
     }
 }
 

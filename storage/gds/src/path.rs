@@ -44,7 +44,7 @@ impl DevicePath {
         }
     }
 
-    #[cfg(feature = "gds")]
+    #[cfg(feature = "cuda")]
     pub(crate) const fn wants_cufile(self) -> WantsCuFile {
         match self {
             Self::Gds => WantsCuFile::Yes,
@@ -53,14 +53,14 @@ impl DevicePath {
         }
     }
 
-    #[cfg(feature = "gds")]
     /// Whether files are opened for direct reads, where the file system has them.
-    pub(crate) const fn opens_direct(self) -> bool {
+    #[must_use]
+    pub const fn opens_direct(self) -> bool {
         matches!(self, Self::Gds | Self::Compat | Self::BounceDirect)
     }
 }
 
-#[cfg(feature = "gds")]
+#[cfg(feature = "cuda")]
 /// What is wanted of cuFile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WantsCuFile {

@@ -1,10 +1,9 @@
-//! Device memory in a build without the feature `gds`: the same types, of which there are no values. Opening a device is
+//! Device memory in a build without the feature `cuda`: the same types, of which there are no values. Opening a device is
 //! an error that names the feature.
 
 use super::column::Column;
-use super::error::DeviceError;
+use super::error::{DeviceError, DeviceErrorKind};
 use super::find::Search;
-use crate::error::{ErrorKind, StorageError};
 use std::convert::Infallible;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -18,14 +17,12 @@ impl Gpu {
     /// Opens no device.
     ///
     /// # Errors
-    /// Always: the build has no feature `gds`.
-    pub fn open(_search: Search, ordinal: u32) -> Result<Arc<Self>, StorageError> {
-        let detail = "this build reads nothing into device memory: build it with `--features gds`";
-        Err(StorageError::new(
-            ErrorKind::Unsupported,
-            format!("CUDA device {ordinal}"),
-            detail,
-        ))
+    /// Always: the build has no feature `cuda`.
+    pub fn open(_search: Search, ordinal: u32) -> Result<Arc<Self>, DeviceError> {
+        let detail = format!(
+            "CUDA device {ordinal}: this build reads nothing into device memory: build it with `--features gds`"
+        );
+        Err(DeviceError::new(DeviceErrorKind::Unsupported, detail))
     }
 
     /// The number of the device.

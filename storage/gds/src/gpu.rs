@@ -1,12 +1,12 @@
 //! One device: the libraries, the primary context, and cuFile where it is wanted. In: a device's number. Out: a handle
 //! that threads make current before they call. Dropping the last handle gives everything back.
 
+use super::counters::{Counters, Reads};
 use super::cufile::CuFile;
 use super::driver::CudaDriver;
 use super::error::DeviceError;
 use super::find::{CUDA, CUFILE, Search};
-use super::path::WantsCuFile;
-use crate::error::StorageError;
+use super::path::{DevicePath, WantsCuFile};
 use cudarc::driver::sys::{CUcontext, CUdevice};
 use std::ffi::{CStr, c_int};
 use std::fmt;
@@ -41,11 +41,19 @@ impl Gpu {
     ///
     /// # Errors
     /// What is missing, with everything that was looked for.
-    pub fn open(search: Search, ordinal: u32) -> Result<Arc<Self>, StorageError> {
+    pub fn open(search: Search, ordinal: u32) -> Result<Arc<Self>, DeviceError> {
         Self::open_with(search, ordinal, WantsCuFile::No)
     }
 
-    pub(crate) fn open_with(mut search: Search, ordinal: u32, wants: WantsCuFile) -> Result<Arc<Self>, StorageError> {
+    /// As [`open`](Self::open), with cuFile where that way to read wants it.
+    ///
+    /// # Errors
+    /// As there; cuFile is missing, or does not open.
+    pub fn open_for(search: Search, ordinal: u32, path: DevicePath) -> Result<Arc<Self>, DeviceError> {
+        Self::open_with(search, ordinal, path.wants_cufile())
+    }
+
+    fn open_with(mut search: Search, ordinal: u32, wants: WantsCuFile) -> Result<Arc<Self>, DeviceError> {
         let cuda = search.load(&CUDA);
         let cufile = match wants {
             WantsCuFile::No => None,
@@ -108,7 +116,10 @@ impl Gpu {
     }
 
     /// Makes the device the calling thread's.
-    pub(crate) fn make_current(&self) -> Result<(), DeviceError> {
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn make_current(&self) -> Result<(), DeviceError> {
         // SAFETY: the context is retained for as long as this lives.
         self.driver
             .check("cuCtxSetCurrent", unsafe { (self.driver.context_set)(self.context) })
@@ -127,8 +138,15 @@ impl Gpu {
     }
 
     /// Whether cuFile says by which way each read went.
-    pub(crate) fn counts_reads(&self) -> bool {
+    #[must_use]
+    pub fn counts_reads(&self) -> bool {
         self.cufile.as_ref().is_some_and(CuFile::counts)
+    }
+
+    /// The reads that cuFile has counted so far, of everybody in this process; `None` where it does not count, or not in
+    /// a layout that is known.
+    pub fn reads_so_far(&self, counters: &mut Counters) -> Option<Reads> {
+        self.cufile.as_ref()?.reads(counters.words())
     }
 }
 

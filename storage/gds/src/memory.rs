@@ -2,9 +2,8 @@
 //! has made the device current on its thread; dropping does so by itself.
 
 use super::driver::{EVENT_BLOCKING_UNTIMED, STREAM_NON_BLOCKING};
-use super::error::DeviceError;
+use super::error::{DeviceError, DeviceErrorKind};
 use super::gpu::Gpu;
-use crate::error::ErrorKind;
 use cudarc::driver::sys::{CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUevent, CUstream};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -130,7 +129,12 @@ impl Pinned {
     /// # Errors
     /// No memory, or none that may be locked.
     pub fn new(gpu: &Arc<Gpu>, len: usize) -> Result<Self, DeviceError> {
-        let none = || DeviceError::new(ErrorKind::Unavailable, format!("no host memory for {len} pinned bytes"));
+        let none = || {
+            DeviceError::new(
+                DeviceErrorKind::Unavailable,
+                format!("no host memory for {len} pinned bytes"),
+            )
+        };
         let size = len.max(1).checked_next_multiple_of(PINNED_ALIGN).ok_or_else(none)?;
         let layout = Layout::from_size_align(size, PINNED_ALIGN).map_err(|_| none())?;
         gpu.make_current()?;

@@ -1,19 +1,19 @@
 //! Finding NVIDIA's libraries. In: names, and folders to look in first. Out: a loaded library, and a line for everything
 //! that was looked for.
 
-#[cfg(feature = "gds")]
-use crate::error::{ErrorKind, StorageError};
+#[cfg(feature = "cuda")]
+use super::error::{DeviceError, DeviceErrorKind};
 use libloading::Library;
 use std::error::Error;
-#[cfg(feature = "gds")]
+#[cfg(feature = "cuda")]
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Names of the CUDA driver.
-#[cfg(feature = "gds")]
+#[cfg(feature = "cuda")]
 pub(super) const CUDA: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 /// Names and usual places of cuFile.
-#[cfg(feature = "gds")]
+#[cfg(feature = "cuda")]
 pub(super) const CUFILE: [&str; 4] = [
     "libcufile.so.0",
     "libcufile.so",
@@ -78,8 +78,8 @@ impl Search {
     }
 
     /// The one error: what is missing, everything that was looked for, and what to do.
-    #[cfg(feature = "gds")]
-    pub(super) fn missing(&self, device: u32, what: &str) -> StorageError {
+    #[cfg(feature = "cuda")]
+    pub(super) fn missing(&self, device: u32, what: &str) -> DeviceError {
         let mut text = format!("device memory cannot be used: {what}. Looked for:");
         for line in self.looked_for.iter().cloned().chain(device_nodes(device)) {
             let _ = write!(text, "\n  {line}");
@@ -90,7 +90,7 @@ impl Search {
              or on LD_LIBRARY_PATH, and see that the process may open the /dev/nvidia* nodes; /dev/nvidia-fs0 is only \
              there with the nvidia-fs module. Without a GPU, choose another tier: `--tier nvme` reads the same files.",
         );
-        StorageError::new(ErrorKind::Unsupported, "gds", text)
+        DeviceError::new(DeviceErrorKind::Unsupported, text)
     }
 }
 

@@ -3,9 +3,8 @@
 //! Taking memory from the driver and registering it with cuFile both cost more than a small read, so blocks are kept:
 //! powers of two from 64 KiB, which is what the GPU's window on the bus is divided into.
 
-use super::error::DeviceError;
+use super::error::{DeviceError, DeviceErrorKind};
 use super::gpu::Gpu;
-use crate::error::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The smallest block.
@@ -97,7 +96,7 @@ impl DevicePool {
                  smaller ranges",
                 self.limit_bytes
             );
-            DeviceError::new(ErrorKind::Unavailable, detail)
+            DeviceError::new(DeviceErrorKind::Unavailable, detail)
         };
         let size = rounded(len)
             .filter(|&size| size <= self.limit_bytes)
@@ -226,7 +225,7 @@ impl DeviceBytes {
             return Ok(());
         }
         let detail = format!("bytes {at}..{} of {} on the device", at.saturating_add(len), self.len);
-        Err(DeviceError::new(ErrorKind::OutOfRange, detail))
+        Err(DeviceError::new(DeviceErrorKind::OutOfRange, detail))
     }
 }
 

@@ -1,8 +1,7 @@
 //! The functions of the CUDA driver that are used here, bound by name. In: a loaded library. Out: a table of functions,
 //! and a driver's code in words. What they take is cudarc's; a code that comes back stays a number.
 
-use super::error::DeviceError;
-use crate::error::ErrorKind;
+use super::error::{DeviceError, DeviceErrorKind};
 use cudarc::driver::sys::{
     self, CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags,
 };
@@ -82,8 +81,8 @@ impl CudaDriver {
             return Ok(());
         }
         let kind = match code {
-            NO_DEVICE | INVALID_DEVICE => ErrorKind::Unsupported,
-            _ => ErrorKind::Unavailable,
+            NO_DEVICE | INVALID_DEVICE => DeviceErrorKind::Unsupported,
+            _ => DeviceErrorKind::Unavailable,
         };
         let hint = if code == OUT_OF_MEMORY {
             ": lower `device_memory_bytes`, or read in smaller ranges"

@@ -2,8 +2,7 @@
 //! errors. What they take is cudarc's; a code that comes back stays a number.
 
 use super::counters::{Reads, WORDS};
-use super::error::DeviceError;
-use crate::error::{ErrorKind, StorageError};
+use super::error::{DeviceError, DeviceErrorKind};
 use cudarc::cufile::sys::{
     self, CUFileBoolConfigParameter_t, CUfileDescr_t, CUfileDescr_t__bindgen_ty_1, CUfileError_t, CUfileFileHandleType,
     CUfileHandle_t, CUfileOpError, CUfileStatsLevel3_t, off_t,
@@ -85,9 +84,9 @@ pub(crate) struct CuFile {
 }
 
 /// cuFile's name of a code, and what a caller can act on. Codes that are not here are a failure of the device.
-const MEANINGS: &[(CUfileOpError, &str, ErrorKind)] = {
+const MEANINGS: &[(CUfileOpError, &str, DeviceErrorKind)] = {
     use CUfileOpError as E;
-    use ErrorKind::{Denied, Invalid, Unavailable, Unsupported};
+    use DeviceErrorKind::{Denied, Invalid, Unavailable, Unsupported};
     &[
         (E::CU_FILE_DRIVER_NOT_INITIALIZED, "driver not initialised", Unavailable),
         (
@@ -167,9 +166,12 @@ const MEANINGS: &[(CUfileOpError, &str, ErrorKind)] = {
     ]
 };
 
-fn meaning(code: c_int) -> (&'static str, ErrorKind) {
+fn meaning(code: c_int) -> (&'static str, DeviceErrorKind) {
     MEANINGS.iter().find(|(known, ..)| *known as c_int == code).map_or(
-        ("an error that this build has no words for", ErrorKind::Unavailable),
+        (
+            "an error that this build has no words for",
+            DeviceErrorKind::Unavailable,
+        ),
         |&(_, name, kind)| (name, kind),
     )
 }
@@ -251,7 +253,7 @@ impl CuFile {
             }),
             None if std::env::var("CUFILE_FORCE_COMPAT_MODE").is_ok_and(|value| value == "true") => Ok(()),
             None => Err(DeviceError::new(
-                ErrorKind::Unsupported,
+                DeviceErrorKind::Unsupported,
                 "this cuFile is older than 1.14 and cannot be told its mode: set CUFILE_FORCE_COMPAT_MODE=true in the \
                  environment",
             )),
@@ -319,18 +321,12 @@ impl CuFile {
         len: usize,
         offset: u64,
     ) -> Result<usize, DeviceError> {
-        let far = |_| DeviceError::new(ErrorKind::OutOfRange, "an offset past what files have");
+        let far = |_| DeviceError::new(DeviceErrorKind::OutOfRange, "an offset past what files have");
         let offset = off_t::try_from(offset).map_err(far)?;
         let into = off_t::try_from(target.into).map_err(far)?;
         // SAFETY: the caller's promise.
         match unsafe { (self.read)(handle.0, target.base as *mut c_void, len, offset, into) } {
-            -1 => {
-                let error = StorageError::from_io("cuFileRead", &std::io::Error::last_os_error());
-                Err(DeviceError::new(
-                    error.kind(),
-                    format!("cuFileRead failed: {}", error.detail()),
-                ))
-            }
+            -1 => Err(DeviceError::of_io("cuFileRead", &std::io::Error::last_os_error())),
             came => {
                 usize::try_from(came).map_err(|_| failed("cuFileRead", c_int::try_from(-came).unwrap_or(c_int::MAX), 0))
             }
@@ -359,11 +355,11 @@ mod tests {
     #[test]
     fn every_code_is_an_error_with_its_number() {
         for (code, kind) in [
-            (5025, ErrorKind::Denied),
-            (5018, ErrorKind::Unsupported),
-            (5022, ErrorKind::Invalid),
-            (5044, ErrorKind::Unavailable),
-            (5999, ErrorKind::Unavailable),
+            (5025, DeviceErrorKind::Denied),
+            (5018, DeviceErrorKind::Unsupported),
+            (5022, DeviceErrorKind::Invalid),
+            (5044, DeviceErrorKind::Unavailable),
+            (5999, DeviceErrorKind::Unavailable),
         ] {
             let error = failed("cuFileRead", code, 700);
             assert_eq!(error.kind, kind, "{code}");

@@ -2,10 +2,11 @@
 //! buffers, each copied to the device as soon as it is there.
 
 use super::bounce::{Slot, begin_copy, finish, slots};
-use super::route::{ALIGN, PhaseTimes, Piece, Route};
-use crate::device::memory::Stream;
-use crate::device::{DeviceError, Gpu};
-use crate::error::ErrorKind;
+use super::landing::Piece;
+use super::route::{ALIGN, PhaseTimes, Route};
+use crate::error::{DeviceError, DeviceErrorKind};
+use crate::gpu::Gpu;
+use crate::memory::Stream;
 use io_uring::{IoUring, opcode, types};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,8 +25,12 @@ pub(super) struct Ring {
 
 impl Ring {
     pub(super) fn new(gpu: &Arc<Gpu>, count: usize, bytes: usize) -> Result<Self, DeviceError> {
-        let refused =
-            |e: std::io::Error| DeviceError::new(ErrorKind::Unsupported, format!("the kernel refuses io_uring: {e}"));
+        let refused = |e: std::io::Error| {
+            DeviceError::new(
+                DeviceErrorKind::Unsupported,
+                format!("the kernel refuses io_uring: {e}"),
+            )
+        };
         let entries = u32::try_from(count).unwrap_or(u32::MAX).next_power_of_two();
         let ring = IoUring::new(entries).map_err(refused)?;
         let stream = Stream::new(gpu)?;
@@ -53,6 +58,7 @@ impl Ring {
 
     /// Queues the next read of a piece into its slot.
     fn push(&mut self, at: usize, piece: &mut Piece) -> Result<(), DeviceError> {
+        assert!(piece.len <= self.slots[at].memory.as_slice().len());
         // What came before it began at a multiple of the alignment.
         let buffer = self.slots[at].memory.as_mut_ptr().wrapping_add(piece.came);
         let len = u32::try_from(piece.len - piece.came).unwrap_or(u32::MAX);
@@ -65,7 +71,7 @@ impl Ring {
         piece.requests += 1;
         // SAFETY: the slot is that long, written by nobody else until the completion, and the piece holds the file open.
         unsafe { self.ring.submission().push(&entry.user_data(at as u64)) }
-            .map_err(|_| DeviceError::new(ErrorKind::Unavailable, "the ring is full"))
+            .map_err(|_| DeviceError::new(DeviceErrorKind::Unavailable, "the ring is full"))
     }
 
     /// Takes a read's result. True where the rest has to be asked for.
@@ -75,7 +81,7 @@ impl Ring {
             Ok(came) if piece.came + came >= piece.wanted => piece.came += came,
             Ok(came) => {
                 // A short read: what is left must begin at a multiple of the alignment again.
-                let align = piece.file.direct_align.map_or(1, |align| align as usize).max(1);
+                let align = piece.file.direct_align().map_or(1, |align| align as usize).max(1);
                 let whole = (piece.came + came) / align * align;
                 if whole > piece.came {
                     piece.came = whole;
@@ -93,7 +99,7 @@ impl Ring {
         false
     }
 
-    fn read_all(&mut self, pieces: &mut [Piece], times: &mut PhaseTimes) -> Result<(), DeviceError> {
+    fn read_all(&mut self, pieces: &mut [&mut Piece], times: &mut PhaseTimes) -> Result<(), DeviceError> {
         let mut free: VecDeque<usize> = (0..self.slots.len()).collect();
         let mut reading: Vec<Option<usize>> = vec![None; self.slots.len()];
         let (mut next, mut under_way) = (0, 0);
@@ -103,7 +109,7 @@ impl Ring {
                 let began = Instant::now();
                 self.slots[slot].copied.wait()?;
                 times.copying += began.elapsed();
-                self.push(slot, &mut pieces[next])?;
+                self.push(slot, pieces[next])?;
                 reading[slot] = Some(next);
                 (next, under_way) = (next + 1, under_way + 1);
             }
@@ -111,7 +117,7 @@ impl Ring {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
                 Err(e) if e.raw_os_error() == Some(libc::EINTR) => continue,
-                Err(e) => return Err(DeviceError::new(ErrorKind::Unavailable, format!("io_uring: {e}"))),
+                Err(e) => return Err(DeviceError::new(DeviceErrorKind::Unavailable, format!("io_uring: {e}"))),
             }
             times.reading += began.elapsed();
             let done: Vec<(usize, i32)> = self
@@ -123,7 +129,7 @@ impl Ring {
                 let Some(index) = reading.get(slot).copied().flatten() else {
                     continue;
                 };
-                let piece = &mut pieces[index];
+                let piece = &mut *pieces[index];
                 if Self::take(piece, result) {
                     self.push(slot, piece)?;
                     continue;
@@ -141,7 +147,7 @@ impl Ring {
 }
 
 impl Route for Ring {
-    fn run(&mut self, pieces: &mut [Piece]) -> PhaseTimes {
+    fn run(&mut self, pieces: &mut [&mut Piece]) -> PhaseTimes {
         debug_assert!(
             self.slots
                 .iter()

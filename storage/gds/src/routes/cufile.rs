@@ -1,11 +1,11 @@
 //! cuFile: from the file to device memory by whatever way the driver has. Files are registered once and kept so; the
 //! pieces of large jobs are read by several threads, as each call of cuFile waits for its own read.
 
-use super::route::{PhaseTimes, Piece, Route};
-use crate::device::cufile::{CuFile, Handle, Target};
-use crate::device::{DeviceError, Gpu};
-use crate::error::ErrorKind;
-use crate::tiers::nvme::files::OpenFile;
+use super::landing::{Piece, SourceFile};
+use super::route::{PhaseTimes, Route};
+use crate::cufile::{CuFile, Handle, Target};
+use crate::error::{DeviceError, DeviceErrorKind};
+use crate::gpu::Gpu;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ pub(super) struct CuFileRoute {
     gpu: Arc<Gpu>,
     threads: usize,
     /// The least recently used one first.
-    files: VecDeque<(Arc<OpenFile>, Handle)>,
+    files: VecDeque<(Arc<dyn SourceFile>, Handle)>,
 }
 
 impl CuFileRoute {
@@ -33,7 +33,7 @@ impl CuFileRoute {
     }
 
     /// The file's registration.
-    fn handle(&mut self, cufile: &CuFile, file: &Arc<OpenFile>) -> Result<Handle, DeviceError> {
+    fn handle(&mut self, cufile: &CuFile, file: &Arc<dyn SourceFile>) -> Result<Handle, DeviceError> {
         if let Some(at) = self.files.iter().position(|(known, _)| Arc::ptr_eq(known, file))
             && let Some(entry) = self.files.remove(at)
         {
@@ -41,7 +41,7 @@ impl CuFileRoute {
             self.files.push_back(entry);
             return Ok(handle);
         }
-        let handle = cufile.register(std::os::fd::AsRawFd::as_raw_fd(&file.fd))?;
+        let handle = cufile.register(std::os::fd::AsRawFd::as_raw_fd(&file.fd()))?;
         self.files.push_back((Arc::clone(file), handle));
         Ok(handle)
     }
@@ -76,11 +76,11 @@ fn read(cufile: &CuFile, handle: Handle, piece: &mut Piece) {
 }
 
 impl Route for CuFileRoute {
-    fn run(&mut self, pieces: &mut [Piece]) -> PhaseTimes {
+    fn run(&mut self, pieces: &mut [&mut Piece]) -> PhaseTimes {
         let gpu = Arc::clone(&self.gpu);
         let began = Instant::now();
         let Some(cufile) = &gpu.cufile else {
-            let absent = DeviceError::new(ErrorKind::Unsupported, "cuFile is not open");
+            let absent = DeviceError::new(DeviceErrorKind::Unsupported, "cuFile is not open");
             pieces.iter_mut().for_each(|piece| piece.fail(absent.clone()));
             return PhaseTimes::default();
         };

@@ -8,7 +8,7 @@ use cudarc::cufile::sys::{CUfilePerGpuStats_t as PerGpu, CUfileStatsLevel3_t as 
 use std::mem::offset_of;
 
 /// Words handed to cuFile: more than three times what the known layout takes.
-pub(crate) const WORDS: usize = 2048;
+pub(super) const WORDS: usize = 2048;
 const GPUS_AT: usize = words_in(offset_of!(Level3, num_gpus));
 const FIRST_GPU_AT: usize = words_in(offset_of!(Level3, per_gpu_stats));
 const GPU_WORDS: usize = words_in(size_of::<PerGpu>());
@@ -28,12 +28,33 @@ const fn words_in(bytes: usize) -> usize {
 
 /// Reads that cuFile counted, over all GPUs: since its counters were started, or between two looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reads {
-    pub(crate) bytes: u64,
-    pub(crate) total: u64,
-    pub(crate) peer_to_peer: u64,
-    pub(crate) nvidia_fs: u64,
-    pub(crate) posix: u64,
+pub struct Reads {
+    /// Bytes of all.
+    pub bytes: u64,
+    /// All.
+    pub total: u64,
+    /// From the device over the bus, by the kernel's peer-to-peer.
+    pub peer_to_peer: u64,
+    /// The same by the nvidia-fs module.
+    pub nvidia_fs: u64,
+    /// Through the host's memory.
+    pub posix: u64,
+}
+
+/// Room for one look at cuFile's counters.
+#[derive(Debug)]
+pub struct Counters(Box<[u64; WORDS]>);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self(Box::new([0; WORDS]))
+    }
+}
+
+impl Counters {
+    pub(super) fn words(&mut self) -> &mut [u64; WORDS] {
+        &mut self.0
+    }
 }
 
 impl Reads {
@@ -60,7 +81,8 @@ impl Reads {
     }
 
     /// What was counted since an earlier look; `None` where the counters went down.
-    pub(crate) fn since(&self, before: &Self) -> Option<Self> {
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Option<Self> {
         Some(Self {
             bytes: self.bytes.checked_sub(before.bytes)?,
             total: self.total.checked_sub(before.total)?,
@@ -72,7 +94,8 @@ impl Reads {
 
     /// Whether these counts prove that exactly these `bytes` took no other way than the direct one. Anything else, such
     /// as somebody else reading at the same time, proves nothing.
-    pub(crate) fn prove_direct(&self, bytes: u64) -> bool {
+    #[must_use]
+    pub fn prove_direct(&self, bytes: u64) -> bool {
         let direct = self.peer_to_peer.checked_add(self.nvidia_fs);
         self.total > 0 && self.bytes == bytes && direct == Some(self.total) && self.posix == 0
     }

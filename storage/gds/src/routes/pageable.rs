@@ -1,7 +1,8 @@
 //! The plain way: a buffered read into ordinary memory, then a copy that waits. What the others are measured against.
 
-use super::route::{PhaseTimes, Piece, Route, read_whole};
-use crate::device::Gpu;
+use super::landing::Piece;
+use super::route::{PhaseTimes, Route, read_whole};
+use crate::gpu::Gpu;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,10 +22,10 @@ impl Pageable {
 }
 
 impl Route for Pageable {
-    fn run(&mut self, pieces: &mut [Piece]) -> PhaseTimes {
+    fn run(&mut self, pieces: &mut [&mut Piece]) -> PhaseTimes {
         let mut times = PhaseTimes::default();
         let driver = &self.gpu.driver;
-        for piece in pieces {
+        for piece in pieces.iter_mut() {
             let began = Instant::now();
             read_whole(piece, &mut self.buffer);
             let read = Instant::now();

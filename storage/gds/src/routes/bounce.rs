@@ -1,9 +1,11 @@
 //! Through pinned buffers, in turn: while one is copied to the device, the next one is read into. A buffer is read into
 //! again only after its copy has ended.
 
-use super::route::{PhaseTimes, Piece, Route, read_whole};
-use crate::device::memory::{Event, Pinned, Stream};
-use crate::device::{DeviceError, Gpu};
+use super::landing::Piece;
+use super::route::{PhaseTimes, Route, read_whole};
+use crate::error::DeviceError;
+use crate::gpu::Gpu;
+use crate::memory::{Event, Pinned, Stream};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -54,7 +56,7 @@ impl Bounce {
 }
 
 impl Route for Bounce {
-    fn run(&mut self, pieces: &mut [Piece]) -> PhaseTimes {
+    fn run(&mut self, pieces: &mut [&mut Piece]) -> PhaseTimes {
         let mut times = PhaseTimes::default();
         for piece in pieces.iter_mut() {
             let turn = self.next;
@@ -79,7 +81,7 @@ impl Route for Bounce {
 }
 
 /// Waits for all copies; what went wrong with any of them is every piece's.
-pub(super) fn finish(stream: &Stream, pieces: &mut [Piece]) -> std::time::Duration {
+pub(super) fn finish(stream: &Stream, pieces: &mut [&mut Piece]) -> std::time::Duration {
     let began = Instant::now();
     if let Err(error) = stream.wait() {
         pieces.iter_mut().for_each(|piece| piece.fail(error.clone()));

@@ -1,16 +1,17 @@
-//! Reading into device memory, as a tier offers it.
+//! Reading into device memory, as a tier offers it. What a device is and how bytes get there lies in `tierlab-gds`, which
+//! knows nothing of objects and versions; its types are named here, because [`DeviceReads`] hands them out.
 
-#[cfg(not(feature = "gds"))]
-use super::absent::DeviceBytes;
-use super::error::DeviceError;
-#[cfg(feature = "gds")]
-use super::pool::DeviceBytes;
 use crate::cost::ReadCost;
-use crate::error::StorageError;
+use crate::error::{ErrorKind, StorageError};
 use crate::object::Object;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::ops::Range;
+
+pub use tierlab_gds::{
+    Column, DeviceBytes, DeviceError, DeviceErrorKind, DevicePath, DevicePool, Gpu, Pinned, Search, Stream,
+    device_nodes, gather, missing_for_gds, nvml, shortfall,
+};
 
 /// Ranges of an object in device memory.
 #[derive(Debug)]
@@ -46,4 +47,21 @@ pub trait DeviceReads: Send + Sync {
     /// Reads many ranges into device memory: all of them, or an error. The future may be dropped at any moment: the read
     /// owns its memory until it has ended.
     async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError>;
+}
+
+impl StorageError {
+    /// A device's error about `object`.
+    #[must_use]
+    pub fn of_device(object: impl Into<String>, error: DeviceError) -> Self {
+        let kind = match error.kind {
+            DeviceErrorKind::Unsupported => ErrorKind::Unsupported,
+            DeviceErrorKind::Unavailable => ErrorKind::Unavailable,
+            DeviceErrorKind::Denied => ErrorKind::Denied,
+            DeviceErrorKind::Invalid => ErrorKind::Invalid,
+            DeviceErrorKind::OutOfRange => ErrorKind::OutOfRange,
+            DeviceErrorKind::Changed => ErrorKind::Changed,
+            DeviceErrorKind::Io(kind) => ErrorKind::of_io(kind),
+        };
+        Self::new(kind, object, error.detail)
+    }
 }

@@ -1,0 +1,155 @@
+//! Waiting until nothing foreign disturbs the machine any more.
+//!
+//! In: what disturbed the last step; the server's addresses and the plan's limits. Out: how long the next step may wait, and whether the machine
+//! became quiet in that time. Knows nothing of how a step is made.
+
+use super::disturbance::{LEAST_LOOKS, disturbance};
+use super::watch::MachineWatch;
+use std::time::{Duration, Instant, SystemTime};
+use tierlab_analysis::record::Limits;
+
+/// How long the machine is looked at: enough looks that CPU time in hundredths of a second says something.
+const LOOK: Duration = Duration::from_millis(1_300);
+
+/// Whether something foreign disturbs the machine now, by the limits that steps are held to. Takes 1.3 s. A machine that cannot
+/// be looked at is taken to be quiet, as its steps are.
+pub async fn is_disturbed(servers: Vec<String>, limits: &Limits) -> bool {
+    let Some(watch) = MachineWatch::begin(servers, LOOK) else {
+        return false;
+    };
+    let began = SystemTime::now();
+    tokio::time::sleep(LOOK).await;
+    let Some(watched) = watch.end(began, LOOK) else {
+        return false;
+    };
+    // With fewer looks than were due the watch itself had to wait for a CPU.
+    watched.machine.samples < LEAST_LOOKS || disturbance(&watched.machine, limits, watched.server_is_known).is_some()
+}
+
+/// Asks again until the answer is no; `None` where it was yes for as long as this.
+pub async fn wait<F: Future<Output = bool>>(
+    longest: Duration,
+    mut is_disturbed: impl FnMut() -> F,
+) -> Option<Duration> {
+    let began = tokio::time::Instant::now();
+    let asking = async {
+        while is_disturbed().await {}
+        began.elapsed()
+    };
+    tokio::time::timeout(longest, asking).await.ok()
+}
+
+/// A step of a plan's own loads waits for so many times its own length at most, and no longer than a minute.
+const STEPS: u32 = 10;
+const LONGEST: Duration = Duration::from_mins(1);
+
+/// What a run knows of the quiet of its machine.
+#[derive(Debug, Default)]
+pub struct Patience {
+    /// What disturbed the last step.
+    by: Option<String>,
+    /// Whether it was waited for in vain, with no quiet step since: what disturbs for so long is no accident.
+    in_vain: bool,
+    /// When the time that a question has is over.
+    pub ends: Option<Instant>,
+    /// All the time that was waited.
+    pub waited: Duration,
+}
+
+impl Patience {
+    /// Takes note of what disturbed a step.
+    pub fn saw(&mut self, disturbed: Option<&str>) {
+        self.by = disturbed.map(str::to_owned);
+        self.in_vain &= self.by.is_some();
+    }
+
+    /// How long the next step may wait, and for what to end. A question, which has a budget, waits for half of what is left of it each time.
+    #[must_use]
+    pub fn wants(&self, step: Duration, now: Instant) -> Option<(Duration, &str)> {
+        let by = self.by.as_deref()?;
+        let longest = match self.ends {
+            Some(ends) => ends.saturating_duration_since(now) / 2,
+            None if self.in_vain => return None,
+            None => (step * STEPS).min(LONGEST),
+        };
+        Some((longest, by))
+    }
+
+    /// Takes note of a wait, and whether the machine became quiet.
+    pub fn waited(&mut self, long: Duration, is_quiet: bool) {
+        self.waited += long;
+        self.in_vain = !is_quiet;
+        if is_quiet {
+            self.by = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_with_the_disturbance_or_with_its_time() {
+        let asked = AtomicU32::new(0);
+        let disturbed_until = |last: u32| {
+            let asked = &asked;
+            move || async move {
+                tokio::time::sleep(LOOK).await;
+                asked.fetch_add(1, Ordering::Relaxed) + 1 < last
+            }
+        };
+        let minute = Duration::from_secs(60);
+        assert_eq!(wait(minute, disturbed_until(4)).await, Some(LOOK * 4));
+        assert_eq!(asked.swap(0, Ordering::Relaxed), 4);
+        assert_eq!(wait(minute, disturbed_until(1_000)).await, None);
+        assert!((40..50).contains(&asked.load(Ordering::Relaxed)), "{asked:?}");
+    }
+
+    #[tokio::test]
+    async fn what_has_no_limit_disturbs_nobody() {
+        let limits = Limits {
+            foreign_cpu_share: 1.0,
+            steal_share: 1.0,
+            ..Limits::default()
+        };
+        // Beside other tests the watch may get too few looks, now and then.
+        let mut seen = Vec::new();
+        for _ in 0..5 {
+            seen.push(is_disturbed(vec!["http://192.0.2.1:1".into()], &limits).await);
+        }
+        assert!(seen.contains(&false), "{seen:?}");
+    }
+
+    #[test]
+    fn a_disturbed_step_is_followed_by_a_wait_of_its_own_measure() {
+        let (now, step) = (Instant::now(), Duration::from_secs(2));
+        let mut patience = Patience::default();
+        patience.saw(None);
+        assert_eq!(patience.wants(step, now), None);
+        patience.saw(Some("a compiler"));
+        assert_eq!(patience.wants(step, now), Some((Duration::from_secs(20), "a compiler")));
+        assert_eq!(patience.wants(step * 30, now).unwrap().0, LONGEST);
+        patience.waited(LONGEST, false);
+        patience.saw(Some("a compiler"));
+        assert_eq!(patience.wants(step, now), None, "it was waited for in vain");
+        patience.saw(None);
+        patience.saw(Some("a compiler"));
+        assert!(patience.wants(step, now).is_some(), "there was a quiet step since");
+    }
+
+    #[test]
+    fn a_question_waits_for_half_of_what_is_left_each_time() {
+        let (now, step) = (Instant::now(), Duration::from_secs(2));
+        let mut patience = Patience {
+            ends: Some(now + Duration::from_secs(100)),
+            in_vain: true,
+            ..Patience::default()
+        };
+        patience.saw(Some("a compiler"));
+        assert_eq!(patience.wants(step, now).unwrap().0, Duration::from_secs(50));
+        let later = now + Duration::from_secs(200);
+        assert_eq!(patience.wants(step, later).unwrap().0, Duration::ZERO);
+    }
+}

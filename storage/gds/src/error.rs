@@ -1,0 +1,51 @@
+//! A call of a device library that failed.
+
+use std::io;
+
+/// What a caller can act on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceErrorKind {
+    /// This machine, this build or this file cannot do it.
+    Unsupported,
+    /// The device failed, or has no memory left.
+    Unavailable,
+    /// Access is refused.
+    Denied,
+    /// A value that the library does not take.
+    Invalid,
+    /// Bytes that the memory or the file does not have.
+    OutOfRange,
+    /// The file is shorter than it was.
+    Changed,
+    /// The operating system refused a read.
+    Io(io::ErrorKind),
+}
+
+/// A call of a device library that failed: what to act on, and a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{detail}")]
+pub struct DeviceError {
+    /// What a caller can act on.
+    pub kind: DeviceErrorKind,
+    /// The call, the code and its name.
+    pub detail: String,
+}
+
+impl DeviceError {
+    /// An error in these words.
+    #[must_use]
+    pub fn new(kind: DeviceErrorKind, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self { kind, detail }
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn of_io(call: &str, error: &io::Error) -> Self {
+        let detail = if call.is_empty() {
+            error.to_string()
+        } else {
+            format!("{call} failed: {error}")
+        };
+        Self::new(DeviceErrorKind::Io(error.kind()), detail)
+    }
+}

@@ -1,0 +1,162 @@
+//! Device memory that stretches of files are read into. In: memory, stretches, and where in it each goes. Out: pieces for a
+//! route, which lie inside that memory and go no earlier than it, and what came of them.
+
+use crate::error::{DeviceError, DeviceErrorKind};
+use crate::pool::DeviceBytes;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+
+/// A file that is open for reading, and stays so as long as this is held.
+pub trait SourceFile: fmt::Debug + Send + Sync {
+    /// The file.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// What direct reads of it must be multiples of, in bytes; `None` where it is not open for direct reads.
+    fn direct_align(&self) -> Option<u32>;
+}
+
+/// A stretch of a file, and its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stretch {
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// Bytes to read: aligned where the file is read directly, maybe past its end.
+    pub len: usize,
+    /// Bytes that must come.
+    pub wanted: usize,
+    /// Where in the memory it goes.
+    pub into: usize,
+}
+
+/// What came of the stretches of a [`Landing`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Came {
+    /// Bytes, over-read included.
+    pub bytes: u64,
+    /// Reads that were made for them.
+    pub requests: u32,
+    /// Of these, repeats.
+    pub retries: u32,
+}
+
+/// A stretch that is being read.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) file: Arc<dyn SourceFile>,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+    pub(super) wanted: usize,
+    /// Start of the block of device memory.
+    pub(super) base: u64,
+    pub(super) into: usize,
+    /// Bytes that came.
+    pub(super) came: usize,
+    pub(super) requests: u32,
+    pub(super) retries: u32,
+    pub(super) error: Option<DeviceError>,
+}
+
+impl Piece {
+    pub(super) fn to(&self) -> u64 {
+        self.base + self.into as u64
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.file.fd().as_raw_fd()
+    }
+
+    pub(super) fn fail(&mut self, error: DeviceError) {
+        self.error.get_or_insert(error);
+    }
+
+    /// The file ended before the bytes that were looked up.
+    pub(super) fn cut_short(&mut self) {
+        let what = format!(
+            "ends at byte {}, before what was looked up",
+            self.offset + self.came as u64
+        );
+        self.fail(DeviceError::new(DeviceErrorKind::Changed, what));
+    }
+
+    pub(super) fn fail_io(&mut self, error: &io::Error) {
+        self.fail(DeviceError::of_io("", error));
+    }
+}
+
+/// Device memory, and the stretches that it is to hold. It owns both, so that no read outlives its memory.
+#[derive(Debug)]
+pub struct Landing {
+    bytes: DeviceBytes,
+    pieces: Vec<Piece>,
+}
+
+impl Landing {
+    /// Memory without a stretch yet.
+    #[must_use]
+    pub fn new(bytes: DeviceBytes) -> Self {
+        let pieces = Vec::new();
+        Self { bytes, pieces }
+    }
+
+    /// Asks for a stretch of a file.
+    ///
+    /// # Errors
+    /// [`DeviceErrorKind::OutOfRange`] for one that the memory has no room for.
+    pub fn ask(&mut self, file: Arc<dyn SourceFile>, stretch: Stretch) -> Result<(), DeviceError> {
+        let Stretch {
+            offset,
+            len,
+            wanted,
+            into,
+        } = stretch;
+        self.bytes.check(into, len)?;
+        self.pieces.push(Piece {
+            file,
+            offset,
+            len,
+            wanted: wanted.min(len),
+            base: self.bytes.address(),
+            into,
+            came: 0,
+            requests: 0,
+            retries: 0,
+            error: None,
+        });
+        Ok(())
+    }
+
+    pub(super) fn pieces(&mut self) -> &mut [Piece] {
+        &mut self.pieces
+    }
+
+    /// Bytes that came so far, of stretches that failed as well.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.came as u64).sum()
+    }
+
+    /// What came, or the first failure.
+    ///
+    /// # Errors
+    /// That of the first stretch that failed.
+    pub fn came(&self) -> Result<Came, DeviceError> {
+        let mut came = Came::default();
+        for piece in &self.pieces {
+            if let Some(error) = &piece.error {
+                return Err(error.clone());
+            }
+            came.bytes += piece.came as u64;
+            came.requests += piece.requests;
+            came.retries += piece.retries;
+        }
+        Ok(came)
+    }
+
+    /// The memory.
+    #[must_use]
+    pub fn into_bytes(self) -> DeviceBytes {
+        self.bytes
+    }
+}

@@ -1,0 +1,65 @@
+//! The ways that bytes take from a file to device memory. In: memory, and the stretches of files that it is to hold. Out:
+//! what came of each, and the time that went where.
+
+mod bounce;
+mod cufile;
+mod landing;
+mod pageable;
+mod ring;
+mod route;
+
+pub use landing::{Came, Landing, SourceFile, Stretch};
+pub use route::{ALIGN, PhaseTimes};
+
+use crate::error::DeviceError;
+use crate::gpu::Gpu;
+use crate::path::DevicePath;
+use landing::Piece;
+use route::Route;
+use std::fmt;
+use std::sync::Arc;
+
+/// How to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteOptions {
+    /// The way.
+    pub path: DevicePath,
+    /// Bytes of one read, one pinned buffer, one copy: a multiple of [`ALIGN`].
+    pub chunk_bytes: usize,
+    /// Pinned buffers.
+    pub pinned_buffers: usize,
+    /// Threads that call cuFile for one run.
+    pub threads: usize,
+}
+
+/// One way, opened: for one thread, on which the device is current.
+pub struct Reader(Box<dyn Route>);
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reader")
+    }
+}
+
+impl Reader {
+    /// Opens the way that the options name.
+    ///
+    /// # Errors
+    /// No pinned memory, no ring, or the driver's.
+    pub fn open(gpu: &Arc<Gpu>, options: &RouteOptions) -> Result<Self, DeviceError> {
+        gpu.make_current()?;
+        Ok(Self(match options.path {
+            DevicePath::Gds | DevicePath::Compat => Box::new(cufile::CuFileRoute::new(gpu, options.threads)),
+            DevicePath::Bounce => Box::new(bounce::Bounce::new(gpu, options.pinned_buffers, options.chunk_bytes)?),
+            DevicePath::BounceDirect => Box::new(ring::Ring::new(gpu, options.pinned_buffers, options.chunk_bytes)?),
+            DevicePath::Pageable => Box::new(pageable::Pageable::new(gpu, options.chunk_bytes)),
+        }))
+    }
+
+    /// Reads everything that was asked of these. When it has returned nothing is under way any more; what came, and what
+    /// failed, is told by each.
+    pub fn run<'a>(&mut self, landings: impl Iterator<Item = &'a mut Landing>) -> PhaseTimes {
+        let mut pieces: Vec<&mut Piece> = landings.flat_map(Landing::pieces).collect();
+        self.0.run(&mut pieces)
+    }
+}
