@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::ops::Range;
 use std::sync::Arc;
+use tierlab_gds::routes::{Landing, Reader, RouteOptions, SourceFile, Stretch};
 use tierlab_protocol::via::{Via, ViaSet};
 use tierlab_storage::conformance::Suite;
 use tierlab_storage::device::nvml::Nvml;
@@ -251,4 +252,66 @@ fn the_gpu_is_seen_from_outside() {
     assert_eq!(harness.count("nvml"), 0);
     harness.set("devices", 0);
     assert!(Nvml::open(search()).unwrap_err().contains("Driver Not Loaded"));
+}
+
+/// A file of the folder, open for plain reads.
+#[derive(Debug)]
+struct Plain(std::fs::File);
+
+impl SourceFile for Plain {
+    fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.0)
+    }
+
+    fn direct_align(&self) -> Option<u32> {
+        None
+    }
+}
+
+#[test]
+fn a_stretch_without_room_is_refused_before_anything_is_read() {
+    let harness = Harness::new();
+    let name = harness.root.path().join("x");
+    std::fs::write(&name, content(256 << 10)).unwrap();
+    let file: Arc<dyn SourceFile> = Arc::new(Plain(std::fs::File::open(&name).unwrap()));
+    for path in DevicePath::ALL {
+        let search = Search::in_folders(&[harness.standin().folder()]);
+        let gpu = Gpu::open_for(search, 0, path).unwrap();
+        let options = RouteOptions {
+            path,
+            chunk_bytes: 64 << 10,
+            pinned_buffers: 2,
+            threads: 1,
+        };
+        let mut reader = Reader::open(&gpu, &options).unwrap();
+        let pool = DevicePool::new(&gpu, 1 << 20);
+        let stretch = |len| Stretch {
+            offset: 0,
+            len,
+            wanted: len,
+            into: 0,
+        };
+        let mut long = Landing::new(pool.take(128 << 10).unwrap());
+        let beyond = long.ask(file.clone(), stretch((128 << 10) + 1)).unwrap_err();
+        assert_eq!(
+            beyond.kind,
+            DeviceErrorKind::OutOfRange,
+            "{path:?}: the memory ends before"
+        );
+        long.ask(file.clone(), stretch(128 << 10)).unwrap();
+        let mut short = Landing::new(pool.take(64 << 10).unwrap());
+        short.ask(file.clone(), stretch(64 << 10)).unwrap();
+        reader.run([&mut long, &mut short].into_iter());
+        let refused = long.came().unwrap_err();
+        assert_eq!(refused.kind, DeviceErrorKind::OutOfRange, "{path:?}: {refused}");
+        assert_eq!(
+            (long.bytes_read(), short.came().unwrap().bytes),
+            (0, 64 << 10),
+            "{path:?}"
+        );
+        let mut host = vec![0; 64 << 10];
+        short.into_bytes().to_host(0, &mut host).unwrap();
+        assert!(host == content(64 << 10), "{path:?}");
+    }
+    harness.assert_balanced();
 }

@@ -11,7 +11,7 @@ mod route;
 pub use landing::{Came, Landing, SourceFile, Stretch};
 pub use route::{ALIGN, PhaseTimes};
 
-use crate::error::DeviceError;
+use crate::error::{DeviceError, DeviceErrorKind};
 use crate::gpu::Gpu;
 use crate::path::DevicePath;
 use landing::Piece;
@@ -33,7 +33,10 @@ pub struct RouteOptions {
 }
 
 /// One way, opened: for one thread, on which the device is current.
-pub struct Reader(Box<dyn Route>);
+pub struct Reader {
+    route: Box<dyn Route>,
+    chunk_bytes: usize,
+}
 
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,18 +51,29 @@ impl Reader {
     /// No pinned memory, no ring, or the driver's.
     pub fn open(gpu: &Arc<Gpu>, options: &RouteOptions) -> Result<Self, DeviceError> {
         gpu.make_current()?;
-        Ok(Self(match options.path {
+        let chunk_bytes = options.chunk_bytes;
+        let route: Box<dyn Route> = match options.path {
             DevicePath::Gds | DevicePath::Compat => Box::new(cufile::CuFileRoute::new(gpu, options.threads)),
-            DevicePath::Bounce => Box::new(bounce::Bounce::new(gpu, options.pinned_buffers, options.chunk_bytes)?),
-            DevicePath::BounceDirect => Box::new(ring::Ring::new(gpu, options.pinned_buffers, options.chunk_bytes)?),
-            DevicePath::Pageable => Box::new(pageable::Pageable::new(gpu, options.chunk_bytes)),
-        }))
+            DevicePath::Bounce => Box::new(bounce::Bounce::new(gpu, options.pinned_buffers, chunk_bytes)?),
+            DevicePath::BounceDirect => Box::new(ring::Ring::new(gpu, options.pinned_buffers, chunk_bytes)?),
+            DevicePath::Pageable => Box::new(pageable::Pageable::new(gpu, chunk_bytes)),
+        };
+        Ok(Self { route, chunk_bytes })
     }
 
     /// Reads everything that was asked of these. When it has returned nothing is under way any more; what came, and what
-    /// failed, is told by each.
+    /// failed, is told by each. A stretch longer than `chunk_bytes` fails, and nothing of it is read.
     pub fn run<'a>(&mut self, landings: impl Iterator<Item = &'a mut Landing>) -> PhaseTimes {
         let mut pieces: Vec<&mut Piece> = landings.flat_map(Landing::pieces).collect();
-        self.0.run(&mut pieces)
+        // Before anything is under way: buffers have no room for more.
+        pieces.retain_mut(|piece| {
+            let fits = piece.len <= self.chunk_bytes;
+            if !fits {
+                let what = format!("{} bytes in one read, of {} at most", piece.len, self.chunk_bytes);
+                piece.fail(DeviceError::new(DeviceErrorKind::OutOfRange, what));
+            }
+            fits
+        });
+        self.route.run(&mut pieces)
     }
 }

@@ -58,7 +58,7 @@ impl Ring {
 
     /// Queues the next read of a piece into its slot.
     fn push(&mut self, at: usize, piece: &mut Piece) -> Result<(), DeviceError> {
-        assert!(piece.len <= self.slots[at].memory.as_slice().len());
+        debug_assert!(piece.len <= self.slots[at].memory.as_slice().len());
         // What came before it began at a multiple of the alignment.
         let buffer = self.slots[at].memory.as_mut_ptr().wrapping_add(piece.came);
         let len = u32::try_from(piece.len - piece.came).unwrap_or(u32::MAX);
