@@ -76,7 +76,7 @@ impl Patience {
     }
 
     /// Takes note of a wait, and whether the machine became quiet.
-    pub fn waited(&mut self, long: Duration, is_quiet: bool) {
+    pub fn note_wait(&mut self, long: Duration, is_quiet: bool) {
         self.waited += long;
         self.in_vain = !is_quiet;
         if is_quiet {
@@ -131,7 +131,7 @@ mod tests {
         patience.saw(Some("a compiler"));
         assert_eq!(patience.wants(step, now), Some((Duration::from_secs(20), "a compiler")));
         assert_eq!(patience.wants(step * 30, now).unwrap().0, LONGEST);
-        patience.waited(LONGEST, false);
+        patience.note_wait(LONGEST, false);
         patience.saw(Some("a compiler"));
         assert_eq!(patience.wants(step, now), None, "it was waited for in vain");
         patience.saw(None);

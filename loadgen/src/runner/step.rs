@@ -185,7 +185,7 @@ impl Runner<'_> {
             became = waiting => became,
             () = self.interrupt.raised() => return,
         };
-        ledger.patience.waited(began.elapsed(), became.is_some());
+        ledger.patience.note_wait(began.elapsed(), became.is_some());
         if became.is_none() {
             ledger.progress.say("  it is not quiet yet: measuring all the same");
         }

@@ -21,13 +21,12 @@ pub fn ends_at(file: &mut (impl Read + Seek), at: u64) -> Result<(), String> {
             len - at
         ));
     }
-    let mut end = [0; END.len()];
-    let tail = len.saturating_sub(end.len() as u64);
-    let read = file
-        .seek(SeekFrom::Start(tail))
-        .and_then(|_| file.read(&mut end))
+    let mut end = Vec::new();
+    let tail = len.saturating_sub(END.len() as u64);
+    file.seek(SeekFrom::Start(tail))
+        .and_then(|_| file.take(END.len() as u64).read_to_end(&mut end))
         .map_err(broken)?;
-    if end[..read] == END {
+    if end == END {
         return Ok(());
     }
     Err(format!(
