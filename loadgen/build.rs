@@ -1,5 +1,6 @@
 //! Writes down which commit a program is built from: `TIERLAB_COMMIT`, with `-dirty` where what it is built from has changes,
-//! and `unknown` outside a checkout of its own. Run again when the commit or the sources change, and only then.
+//! and `unknown` outside a checkout of its own. Run again when the commit or the sources change, and only then. `TIERLAB_COMMIT_OF` is
+//! the folder that it is of: where two checkouts share a target folder, one is built with what was written down for the other.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,8 +9,9 @@ use std::process::{Command, Stdio};
 const SOURCES: [&str; 4] = ["loadgen", "protocol", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = own.parent().unwrap_or(own);
+    let own = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
+    let root = Path::new(&own).parent().unwrap_or(Path::new(&own));
+    println!("cargo::rustc-env=TIERLAB_COMMIT_OF={own}");
     for path in [
         "loadgen/src",
         "loadgen/analysis",

@@ -125,8 +125,27 @@ fn gpus(root: &Path) -> Vec<String> {
 }
 
 /// The commit that this program was built from, with `-dirty` where its sources had changes; `unknown` where they lay in no
-/// checkout.
-pub(crate) const BUILD_COMMIT: &str = env!("TIERLAB_COMMIT");
+/// checkout, or where what is known of them is of another one that has the same target folder.
+pub(crate) const BUILD_COMMIT: &str = commit_here(
+    env!("TIERLAB_COMMIT"),
+    env!("TIERLAB_COMMIT_OF"),
+    env!("CARGO_MANIFEST_DIR"),
+);
+
+const fn commit_here(commit: &'static str, of: &str, here: &str) -> &'static str {
+    let (of, here) = (of.as_bytes(), here.as_bytes());
+    if of.len() != here.len() {
+        return "unknown";
+    }
+    let mut at = 0;
+    while at < of.len() {
+        if of[at] != here[at] {
+            return "unknown";
+        }
+        at += 1;
+    }
+    commit
+}
 
 #[cfg(test)]
 mod tests {
@@ -143,6 +162,13 @@ mod tests {
             filesystem(Path::new("/no/such"), mounts),
             "ext4 on /dev/a (rw,relatime)"
         );
+    }
+
+    #[test]
+    fn the_commit_of_another_checkout_is_not_taken_for_this_one() {
+        assert_eq!(commit_here("c0ffee", "/a/loadgen", "/a/loadgen"), "c0ffee");
+        assert_eq!(commit_here("c0ffee", "/b/loadgen", "/a/loadgen"), "unknown");
+        assert_eq!(commit_here("c0ffee", "/a/loadgen2", "/a/loadgen"), "unknown");
     }
 
     #[test]
