@@ -25,7 +25,12 @@ fuzz_target!(|data: &[u8]| {
     }
     for kind in [KeyKind::Int64, KeyKind::String, KeyKind::Uuid] {
         let (offset, width) = (rows as u32 % 64, (rows >> 32) as u32 % 64);
-        let column = KeyColumn { name: "k".into(), kind, offset, width };
+        let column = KeyColumn {
+            name: "k".into(),
+            kind,
+            offset,
+            width,
+        };
         if let Some(key) = column.get(bytes) {
             assert!(key.len() <= width as usize);
             let _ = kind.for_message(key);
@@ -39,6 +44,8 @@ fuzz_target!(|data: &[u8]| {
 /// CRC-32C, bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0_u32, |crc, &byte| {
-        (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| {
+            (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg())
+        })
     })
 }

@@ -4,8 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use tierlab_formats::shards::index::ShardIndex;
-use tierlab_formats::shards::tar::{self, BLOCK};
 use tierlab_formats::shards::key_and_extension;
+use tierlab_formats::shards::tar::{self, BLOCK};
 
 /// Where the checksum lies in a header.
 const SUM: std::ops::Range<usize> = 148..156;
@@ -65,6 +65,8 @@ fn seal(block: &mut [u8]) {
 /// CRC-32C, bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0_u32, |crc, &byte| {
-        (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| {
+            (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg())
+        })
     })
 }

@@ -23,7 +23,11 @@ fuzz_target!(|data: &[u8]| {
     tfrecord::push(bytes, &mut framed);
     assert_eq!(tfrecord::record(&framed, offset), Ok((bytes, framed.len())));
     assert!(tfrecord::record(&framed[..framed.len() - 1], offset).is_err());
-    let columns: &[(&str, DataType, &[i64])] = &[("a", DataType::Fp32, &[2]), ("b", DataType::Int64, &[]), ("c", DataType::Uint8, &[3])];
+    let columns: &[(&str, DataType, &[i64])] = &[
+        ("a", DataType::Fp32, &[2]),
+        ("b", DataType::Int64, &[]),
+        ("c", DataType::Uint8, &[3]),
+    ];
     let schema = TableSchema::lay_out("t", columns).expect("a schema");
     let stride = schema.stride().expect("a stride") as usize;
     let mut row = vec![0; stride];

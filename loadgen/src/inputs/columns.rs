@@ -13,38 +13,40 @@ use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::DataType as Arrow;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use std::fmt::Display;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use tierlab_formats::arrow_stream;
+use tierlab_formats::arrow;
+use tierlab_formats::arrow::walk::MAGIC;
 use tierlab_load::inputs::element;
 use tierlab_load::inputs::{Records, Shapes};
 use tierlab_protocol::tensor::DataType;
 
-/// How an Arrow file begins; a stream begins otherwise.
-const ARROW_MAGIC: &[u8; 6] = b"ARROW1";
 /// The most rows.
 const ROWS: usize = 16_000_000;
 
 /// A column of a Parquet file.
 ///
 /// # Errors
-/// No such file or column, a type that the protocol does not have, a null.
+/// No such file or column, a type that the protocol does not have, a null, damage.
 pub fn parquet(path: &Path, column: &str) -> Result<Records, String> {
-    let says = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
-    let file = File::open(path).map_err(|error| says(&error))?;
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| says(&error))?;
-    let schema = builder.schema().clone();
-    let Ok(index) = schema.index_of(column) else {
-        return Err(says(&missing(
-            column,
-            schema.fields().iter().map(|field| field.name().as_str()),
-        )));
-    };
-    let mask = ProjectionMask::roots(builder.parquet_schema(), [index]);
-    let reader = builder.with_projection(mask).build().map_err(|error| says(&error))?;
-    let batches = reader.map(|batch| batch.map_err(|error| error.to_string()));
-    collected(path, column, batches)
+    read(path, |says| {
+        let file = File::open(path).map_err(|error| says(&error))?;
+        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| says(&error))?;
+        let schema = builder.schema().clone();
+        let Ok(index) = schema.index_of(column) else {
+            return Err(says(&missing(
+                column,
+                schema.fields().iter().map(|field| field.name().as_str()),
+            )));
+        };
+        let mask = ProjectionMask::roots(builder.parquet_schema(), [index]);
+        let reader = builder.with_projection(mask).build().map_err(|error| says(&error))?;
+        let batches = reader.map(|batch| batch.map_err(|error| error.to_string()));
+        collected(path, column, batches)
+    })
 }
 
 /// A column of an Arrow IPC file or stream.
@@ -52,23 +54,32 @@ pub fn parquet(path: &Path, column: &str) -> Result<Records, String> {
 /// # Errors
 /// As [`parquet()`].
 pub fn arrow(path: &Path, column: &str) -> Result<Records, String> {
-    let says = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
-    let mut file = File::open(path).map_err(|error| says(&error))?;
-    let mut magic = [0; 6];
-    let is_file = file.read_exact(&mut magic).is_ok() && magic == *ARROW_MAGIC;
-    file.seek(SeekFrom::Start(0)).map_err(|error| says(&error))?;
-    let file = BufReader::new(file);
-    let text = |batch: Result<RecordBatch, arrow_schema::ArrowError>| batch.map_err(|error| error.to_string());
-    if is_file {
-        let reader = FileReader::try_new(file, None).map_err(|error| says(&error))?;
-        collected(path, column, reader.map(text))
-    } else {
-        let mut reader = StreamReader::try_new(file, None).map_err(|error| says(&error))?;
-        let records = collected(path, column, reader.by_ref().map(text))?;
-        let at = reader.get_mut().stream_position().map_err(|error| says(&error))?;
-        arrow_stream::ends_at(reader.get_mut().get_mut(), at).map_err(|what| says(&what))?;
-        Ok(records)
-    }
+    read(path, |says| {
+        let mut file = BufReader::new(File::open(path).map_err(|error| says(&error))?);
+        arrow::walk::check(&mut file, arrow::MAX_BATCH_BYTES).map_err(|what| says(&what))?;
+        file.rewind().map_err(|error| says(&error))?;
+        let mut magic = [0; MAGIC.len()];
+        let is_file = file.read_exact(&mut magic).is_ok() && magic == *MAGIC;
+        file.rewind().map_err(|error| says(&error))?;
+        let text = |batch: Result<RecordBatch, arrow_schema::ArrowError>| batch.map_err(|error| error.to_string());
+        if is_file {
+            let reader = FileReader::try_new(file, None).map_err(|error| says(&error))?;
+            collected(path, column, reader.map(text))
+        } else {
+            let reader = StreamReader::try_new(file, None).map_err(|error| says(&error))?;
+            collected(path, column, reader.map(text))
+        }
+    })
+}
+
+/// Reads a file by a library, which may panic on damage; what goes wrong is said with the name of the file.
+fn read(
+    path: &Path,
+    with: impl FnOnce(&dyn Fn(&dyn Display) -> String) -> Result<Records, String>,
+) -> Result<Records, String> {
+    let says = |what: &dyn Display| format!("{}: {what}", path.display());
+    let read = catch_unwind(AssertUnwindSafe(|| with(&says)));
+    read.unwrap_or_else(|_| Err(says(&"its reader gave up: the file is damaged")))
 }
 
 fn missing<'a>(column: &str, known: impl Iterator<Item = &'a str>) -> String {
@@ -266,6 +277,7 @@ mod tests {
         writer.write(&batch).unwrap();
         let whole = writer.into_inner().unwrap();
         for (bytes, what) in [
+            (cut[..cut.len() - 8].to_vec(), "are left: it was cut off"),
             (cut, "without the mark of an end"),
             ([&whole[..], &whole].concat(), "bytes follow"),
         ] {
@@ -275,6 +287,30 @@ mod tests {
         }
         std::fs::write(&path, whole).unwrap();
         assert_eq!(arrow(&path, "id").unwrap().len(), 6);
+    }
+
+    #[test]
+    fn what_claims_more_than_any_memory_is_refused_by_its_offset() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.arrow");
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![7; 5000]));
+        let batch = RecordBatch::try_from_iter([("id", numbers)]).unwrap();
+        let options = IpcWriteOptions::default();
+        let options = options.try_with_compression(Some(CompressionType::LZ4_FRAME)).unwrap();
+        let mut writer = FileWriter::try_new_with_options(Vec::new(), &batch.schema(), options).unwrap();
+        writer.write(&batch).unwrap();
+        let mut bytes = writer.into_inner().unwrap();
+        let at = bytes
+            .windows(8)
+            .position(|window| window == 40_000_i64.to_le_bytes())
+            .unwrap();
+        bytes[at..at + 8].copy_from_slice(&(1_i64 << 45).to_le_bytes());
+        std::fs::write(&path, bytes).unwrap();
+        let refused = arrow(&path, "id").unwrap_err();
+        assert!(
+            refused.contains("x.arrow: offset") && refused.contains("it claims 35184372088832"),
+            "{refused}"
+        );
     }
 
     #[test]
@@ -301,7 +337,7 @@ mod tests {
         #[test]
         fn any_file_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), magic: bool) {
             let file = tempfile::NamedTempFile::new().unwrap();
-            for head in [&b"PAR1"[..], ARROW_MAGIC] {
+            for head in [&b"PAR1"[..], MAGIC] {
                 let head = if magic { head } else { b"" };
                 std::fs::write(file.path(), [head, &bytes[..], head].concat()).unwrap();
                 prop_assert!(parquet(file.path(), "x").is_err());

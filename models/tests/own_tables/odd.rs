@@ -8,7 +8,8 @@ use arrow_array::{
     ArrayRef, DictionaryArray, Float64Array, Int8Array, Int64Array, NullArray, RecordBatch, StringArray,
     TimestampMicrosecondArray, TimestampMillisecondArray,
 };
-use arrow_ipc::writer::StreamWriter;
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Repetition, Type as PhysicalType};
 use parquet::data_type::{Int64Type, Int96, Int96Type};
@@ -228,6 +229,33 @@ fn a_footer_that_says_more_rows_than_there_are_is_refused() {
         fs::write(at.join("b.parquet"), out).unwrap();
         let error = refused(at, &["b.parquet", "--key", "id"]);
         assert!(error.contains("b.parquet"), "{rows}: {error}");
+    }
+}
+
+#[test]
+fn a_buffer_that_claims_more_than_any_memory_is_refused_by_its_offset() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let batch = RecordBatch::try_from_iter([("id", ids(0..1000))]).unwrap();
+    for codec in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
+        let options = IpcWriteOptions::default().try_with_compression(Some(codec)).unwrap();
+        let mut file = FileWriter::try_new_with_options(Vec::new(), &batch.schema(), options.clone()).unwrap();
+        file.write(&batch).unwrap();
+        let mut stream = StreamWriter::try_new_with_options(Vec::new(), &batch.schema(), options).unwrap();
+        stream.write(&batch).unwrap();
+        for mut bytes in [file.into_inner().unwrap(), stream.into_inner().unwrap()] {
+            fs::write(at.join("a.arrow"), &bytes).unwrap();
+            assert_eq!(import(at, &["a.arrow", "--key", "id"]).header.rows, 1000);
+            let length = 8000_i64.to_le_bytes();
+            let place = bytes.windows(8).position(|window| window == length).unwrap();
+            bytes[place..place + 8].copy_from_slice(&(1_i64 << 45).to_le_bytes());
+            fs::write(at.join("a.arrow"), &bytes).unwrap();
+            let error = refused(at, &["a.arrow", "--key", "id"]);
+            assert!(
+                error.contains("a.arrow") && error.contains("offset") && error.contains("35184372088832"),
+                "{error}"
+            );
+        }
     }
 }
 

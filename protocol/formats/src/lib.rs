@@ -3,7 +3,7 @@
 //! In: bytes and text. Out: typed values, or an error that names the field or the offset. Data types and shapes are those
 //! of [`tierlab_protocol`]. This crate does no I/O, has no async code and knows nothing of tiers, sessions or load.
 //!
-//! - [`arrow_stream`]: where a stream of Arrow IPC ends
+//! - `arrow`, a feature: Arrow IPC before its reader sees it
 //! - [`model`]: a model's `config.toml` and its manifest
 //! - [`npy`]: arrays as NumPy saves them
 //! - [`onnx`]: the messages of a model's graph
@@ -11,7 +11,8 @@
 //! - [`shards`]: tar archives and TFRecord files of samples, and their index
 //! - [`table`]: the feature-table file format
 
-pub mod arrow_stream;
+#[cfg(feature = "arrow")]
+pub mod arrow;
 pub mod model;
 pub mod npy;
 pub mod onnx;

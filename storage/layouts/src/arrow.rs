@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tierlab_formats::arrow::message;
 use tierlab_formats::table::TableHeader;
 use tierlab_storage::{Object, ReadCost, StorageError, Tier};
 
@@ -204,7 +205,7 @@ fn rows_of<'a>(
         if crc32c::crc32c(&bytes) != batch.crc {
             return Err(bad("its checksum does not fit: it is damaged".to_owned()));
         }
-        let decoded = columns::guarded(|| decode(footer, batch, bytes), |what| what).map_err(bad)?;
+        let decoded = columns::guarded(|| decode((footer, header), batch, bytes), |what| what).map_err(bad)?;
         for run in rows.chunk_by(|a, b| a.0 + 1 == b.0) {
             let (start, ids) = (run[0].0, run.iter().map(|row| row.1).collect::<Vec<i64>>());
             if start + ids.len() > decoded.num_rows() {
@@ -216,7 +217,10 @@ fn rows_of<'a>(
     Ok(out)
 }
 
-fn decode(footer: &Footer, batch: &Batch, bytes: Bytes) -> Result<RecordBatch, String> {
+fn decode((footer, header): (&Footer, &TableHeader), batch: &Batch, bytes: Bytes) -> Result<RecordBatch, String> {
+    let at = usize::try_from(batch.block.metaDataLength()).unwrap_or(usize::MAX);
+    let (metadata, body) = bytes.split_at_checked(at).ok_or("it is shorter than its metadata")?;
+    message::check(metadata, body, columns::most_bytes(header, BATCH_ROWS))?;
     let decoder = FileDecoder::new(Arc::clone(&footer.schema), footer.version);
     let decoded = decoder.read_record_batch(&batch.block, &Buffer::from(bytes));
     decoded

@@ -62,6 +62,14 @@ pub(crate) fn sealed(header: &TableHeader, batch: &RecordBatch, ids: &[i64]) -> 
     Ok(rows)
 }
 
+/// What so many rows take as columns at most, in bytes: offsets, nulls and padding come to them, and never several times their size.
+pub(crate) fn most_bytes(header: &TableHeader, rows: usize) -> u64 {
+    // Those of the table, the id and the checksum.
+    let columns = header.schema.columns.len() as u64 + 2;
+    let row = u64::from(header.stride) + 16 * columns;
+    4 * row * rows as u64 + 1024 * columns
+}
+
 /// A step of a library that reads other people's format, and may panic on damage.
 pub(crate) fn guarded<T, E>(step: impl FnOnce() -> Result<T, E>, error: impl FnOnce(String) -> E) -> Result<T, E> {
     let gave_up = |_| Err(error("its reader gave up: the file is damaged".to_owned()));

@@ -24,6 +24,7 @@ pub mod laid_out;
 pub mod layout;
 pub mod manifest;
 mod offload;
+mod page;
 mod parquet;
 pub mod prune;
 mod rows;

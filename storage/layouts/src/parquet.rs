@@ -6,6 +6,7 @@
 use crate::columns::{self, Columns, sealed};
 use crate::layout::Codec;
 use crate::offload;
+use crate::page;
 use crate::rows::corrupt;
 use crate::touching;
 use bytes::Bytes;
@@ -14,8 +15,9 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection};
 use parquet::arrow::push_decoder::ParquetPushDecoderBuilder;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaDataPushDecoder};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataPushDecoder};
 use parquet::file::properties::WriterProperties;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_formats::table::TableHeader;
@@ -29,6 +31,20 @@ const GROUP_ROWS: usize = 16_384;
 const TAIL_BYTES: u64 = 64 << 10;
 /// The largest footer with its page index that is accepted, in bytes.
 const MAX_METADATA_BYTES: u64 = 256 << 20;
+
+/// What a footer says.
+pub(crate) struct Footer {
+    metadata: ArrowReaderMetadata,
+    /// Where pages begin, ascending.
+    pages: Vec<u64>,
+}
+
+impl Footer {
+    /// Bytes that it takes in memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.metadata.metadata().memory_size() + size_of_val(self.pages.as_slice())
+    }
+}
 
 /// The file of these rows.
 pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -> Result<Vec<u8>, String> {
@@ -52,11 +68,8 @@ pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -
     Ok(out)
 }
 
-/// Where the rows of a file lie.
-pub(crate) async fn metadata(
-    tier: &dyn Tier,
-    object: &Object,
-) -> Result<(ArrowReaderMetadata, ReadCost, Duration), StorageError> {
+/// Reads what says where the rows of a file lie.
+pub(crate) async fn footer(tier: &dyn Tier, object: &Object) -> Result<(Footer, ReadCost, Duration), StorageError> {
     let bad = |e: ParquetError| corrupt(&object.path, e);
     let mut cost = ReadCost::default();
     let mut decoding = Duration::ZERO;
@@ -87,24 +100,57 @@ pub(crate) async fn metadata(
             DecodeResult::NeedsData(ranges) => wanted = ranges,
             DecodeResult::Finished => return Err(corrupt(&object.path, "it has no footer")),
             DecodeResult::Data(metadata) => {
+                let Some(pages) = pages_of(&metadata) else {
+                    let what = "it has no page index: it was not laid out by this program";
+                    return Err(corrupt(&object.path, what));
+                };
                 let made = guarded(|| ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new()));
                 decoding += began.elapsed();
-                return Ok((made.map_err(bad)?, cost, decoding));
+                let metadata = made.map_err(bad)?;
+                return Ok((Footer { metadata, pages }, cost, decoding));
             }
         }
         decoding += began.elapsed();
     }
 }
 
+/// Where the pages of all columns begin, ascending; `None` where it is not known of one.
+fn pages_of(metadata: &ParquetMetaData) -> Option<Vec<u64>> {
+    let mut pages = Vec::new();
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        let index = metadata.page_index_for_row_group(number);
+        for (at, column) in group.columns().iter().enumerate() {
+            // A dictionary lies before the pages that the index knows.
+            pages.push(column.byte_range().0);
+            let locations = index.offset_index(at)?.page_locations().iter();
+            pages.extend(locations.filter_map(|page| u64::try_from(page.offset).ok()));
+        }
+    }
+    pages.sort_unstable();
+    pages.dedup();
+    Some(pages)
+}
+
+/// Looks at the pages that begin in a range, before they are unpacked.
+fn check_pages((footer, header): (&Footer, &TableHeader), range: &Range<u64>, bytes: &[u8]) -> Result<(), String> {
+    let most = columns::most_bytes(header, PAGE_ROWS);
+    let after = &footer.pages[footer.pages.partition_point(|&page| page < range.start)..];
+    for page in after.iter().take_while(|&&page| page < range.end) {
+        let from_page = usize::try_from(page - range.start).ok().and_then(|at| bytes.get(at..));
+        page::check(from_page.unwrap_or_default(), most).map_err(|what| format!("page, offset {page}: {what}"))?;
+    }
+    Ok(())
+}
+
 /// Rows of a file by their numbers in it, ascending and each once, whose ids are `ids`; one after another, sealed.
 pub(crate) async fn read(
     (tier, object): (&dyn Tier, &Object),
-    (metadata, header): (&ArrowReaderMetadata, &TableHeader),
+    (footer, header): (&Footer, &TableHeader),
     numbers: &[usize],
     ids: &[i64],
 ) -> Result<(Vec<u8>, ReadCost, Duration), StorageError> {
     let bad = |e: ParquetError| corrupt(&object.path, e);
-    let rows = usize::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
+    let rows = usize::try_from(footer.metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
     if numbers.last().is_some_and(|&last| last >= rows) {
         return Err(corrupt(
             &object.path,
@@ -116,7 +162,7 @@ pub(crate) async fn read(
     let mut began = Instant::now();
     let mut decoder = guarded(|| {
         let selection = RowSelection::from_consecutive_ranges(numbers.iter().map(|&at| at..at + 1), rows);
-        ParquetPushDecoderBuilder::new_with_metadata(metadata.clone())
+        ParquetPushDecoderBuilder::new_with_metadata(footer.metadata.clone())
             .with_row_selection(selection)
             .with_batch_size(ids.len())
             .build()
@@ -132,6 +178,9 @@ pub(crate) async fn read(
                 cost.merge(&took);
                 began = Instant::now();
                 size = parts.iter().map(Bytes::len).sum();
+                for (range, part) in ranges.iter().zip(&parts) {
+                    check_pages((footer, header), range, part).map_err(|what| corrupt(&object.path, what))?;
+                }
                 guarded(|| decoder.push_ranges(ranges, parts)).map_err(bad)?;
             }
             DecodeResult::Data(batch) => {

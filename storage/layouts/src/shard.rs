@@ -2,7 +2,7 @@
 
 use crate::arrow;
 use crate::layout::Framing;
-use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use crate::parquet;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tierlab_formats::shards::index::ShardIndex;
@@ -27,7 +27,7 @@ pub(crate) enum Places {
     Stride,
     Index(Framing, ShardIndex),
     /// The footer of a Parquet file, with its page index.
-    Pages(ArrowReaderMetadata),
+    Pages(parquet::Footer),
     /// The footer of an Arrow IPC file.
     Batches(arrow::Footer),
 }
@@ -40,7 +40,7 @@ impl Places {
                 let samples = index.samples();
                 size_of_val(samples) + samples.len() * KEY_BYTES
             }
-            Self::Pages(metadata) => metadata.metadata().memory_size(),
+            Self::Pages(footer) => footer.memory_bytes(),
             Self::Batches(footer) => footer.memory_bytes(),
         }
     }

@@ -215,7 +215,7 @@ impl Table {
         let (from, header) = ((&*self.tier, &shard.object), &self.header);
         let (bytes, read, decode) = match &shard.places {
             Places::Batches(footer) => arrow::read(from, (footer, header), &numbers, &once).await?,
-            Places::Pages(metadata) => parquet::read(from, (metadata, header), &numbers, &once).await?,
+            Places::Pages(footer) => parquet::read(from, (footer, header), &numbers, &once).await?,
             Places::Stride | Places::Index(..) => Default::default(),
         };
         let rows: Vec<&[u8]> = bytes.chunks_exact(self.header.stride as usize).collect();
@@ -297,8 +297,8 @@ impl Table {
                 (Places::Index(framing, index), cost)
             }
             Coding::Parquet(_) => {
-                let (metadata, read, decode) = parquet::metadata(&*self.tier, &object).await?;
-                (Places::Pages(metadata), Cost { read, decode })
+                let (footer, read, decode) = parquet::footer(&*self.tier, &object).await?;
+                (Places::Pages(footer), Cost { read, decode })
             }
             Coding::Arrow(_) => {
                 let (footer, read, decode) = arrow::footer((&*self.tier, &object), &self.header).await?;

@@ -343,6 +343,77 @@ async fn damage_bytes(place: &Place, layout: Layout) {
     assert!(refused > 100, "{layout}: {refused} of 500");
 }
 
+/// A table of one wide column, so that the size of a page takes three bytes of its header.
+fn wide_table() -> (TableHeader, Vec<u8>) {
+    let schema = TableSchema::lay_out("t", &[("vector", DataType::Fp32, &[200])]).unwrap();
+    let mut header = TableHeader::new(schema, ROWS, FIRST, 1).unwrap();
+    let stride = header.stride as usize;
+    let mut rows = vec![0_u8; stride * ROWS as usize];
+    for (id, row) in (FIRST..).zip(rows.chunks_exact_mut(stride)) {
+        header.seal_row(id, row);
+    }
+    let block = stride * header.rows_per_block as usize;
+    header.block_crcs = rows.chunks(block).map(crc32c::crc32c).collect();
+    let mut file = header.encode();
+    file.extend_from_slice(&rows);
+    (header, file)
+}
+
+/// Each with its checksums right: only what it claims is wrong.
+#[tokio::test]
+async fn what_claims_to_unpack_to_more_than_its_rows_is_refused_before_memory_is_set_aside() {
+    let place = Place::of(wide_table()).await;
+    for layout in [Layout::ParquetSnappy, Layout::ArrowLz4, Layout::ArrowZstd] {
+        let table = place.laid_out(layout).await;
+        let shard = place.shard(&table);
+        let mut bytes = std::fs::read(&shard).unwrap();
+        if layout == Layout::ParquetSnappy {
+            // A page begins with three fields of 32 bits, of which the second is its size unpacked: three bytes, of a page this wide.
+            let wide = |head: &[u8]| {
+                let [0x15, 0, 0x15, low, middle, high, 0x15] = *head else {
+                    return false;
+                };
+                low & middle & 0x80 != 0 && high < 0x80
+            };
+            let at = bytes.windows(7).position(wide).unwrap() + 3;
+            bytes[at..at + 3].copy_from_slice(&[0xfe, 0xff, 0x7f]);
+        } else {
+            let claim = (64 * 200 * 4_i64).to_le_bytes();
+            let at = bytes.windows(8).position(|window| window == claim).unwrap();
+            let reader = arrow_ipc::reader::FileReader::try_new(std::io::Cursor::new(&bytes), None).unwrap();
+            let before = reader.custom_metadata()["batch_crc32c"].clone();
+            drop(reader);
+            bytes[at..at + 8].copy_from_slice(&(1_i64 << 44).to_le_bytes());
+            let footer = u32::from_le_bytes(*bytes[bytes.len() - 10..].first_chunk().unwrap()) as usize;
+            let start = bytes.len() - 10 - footer;
+            let block = *arrow_ipc::root_as_footer(&bytes[start..bytes.len() - 10])
+                .unwrap()
+                .recordBatches()
+                .unwrap()
+                .get(0);
+            let range = block.offset() as usize
+                ..block.offset() as usize + block.metaDataLength() as usize + block.bodyLength() as usize;
+            let crc = format!("{:08x}", crc32c::crc32c(&bytes[range]));
+            let at = bytes
+                .windows(before.len())
+                .position(|window| window == before.as_bytes());
+            let at = at.unwrap();
+            bytes[at..at + 8].copy_from_slice(crc.as_bytes());
+        }
+        std::fs::write(&shard, &bytes).unwrap();
+        let table = Table::open(Arc::clone(&place.tier), path(layout.as_str()))
+            .await
+            .unwrap();
+        let error = table.look_up(&[FIRST]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        let error = error.to_string();
+        assert!(
+            error.contains("offset") && (error.contains("at most") || error.contains("cannot grow")),
+            "{layout}: {error}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn damage_and_cuts_are_told_with_object_and_offset() {
     let place = Place::new().await;

@@ -18,7 +18,7 @@ use std::io::{BufReader, Read as _, Seek as _};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use tierlab_formats::arrow_stream;
+use tierlab_formats::arrow;
 use tierlab_formats::shards::tar::BLOCK;
 
 /// Rows of a batch of Parquet at most.
@@ -79,10 +79,10 @@ fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<O
     match &head[..] {
         [b'P', b'A', b'R', b'1', ..] => parquet_metadata(&file).map(Opened::Parquet).map_err(|e| broken(&e)),
         [b'P', b'A', b'R', b'E', ..] => Err("it is encrypted Parquet, which is not read".to_owned()),
-        [b'A', b'R', b'R', b'O', b'W', b'1', ..] => FileReader::try_new(BufReader::new(file), None)
+        [b'A', b'R', b'R', b'O', b'W', b'1', ..] => FileReader::try_new(checked(file)?, None)
             .map(|reader| Opened::IpcFile(reader.schema()))
             .map_err(|e| broken(&e)),
-        [0xff, 0xff, 0xff, 0xff, ..] => StreamReader::try_new(BufReader::new(file), None)
+        [0xff, 0xff, 0xff, 0xff, ..] => StreamReader::try_new(checked(file)?, None)
             .map(|reader| Opened::IpcStream(reader.schema()))
             .map_err(|e| broken(&e)),
         [0x1f, 0x8b, ..] => Err("it is gzip: unpack it first".to_owned()),
@@ -100,6 +100,14 @@ fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<O
         }
         _ => Err("it is no Parquet, Arrow IPC, tar, TFRecord, or text named .csv, .tsv or .txt".to_owned()),
     }
+}
+
+/// A file of Arrow IPC whose messages were all looked at.
+fn checked(file: File) -> Result<BufReader<File>, String> {
+    let mut file = BufReader::new(file);
+    arrow::walk::check(&mut file, arrow::MAX_BATCH_BYTES)?;
+    file.rewind().map_err(|e| format!("cannot read it: {e}"))?;
+    Ok(file)
 }
 
 /// The footer of a Parquet file. Times of 96 bits are read as microseconds, as the writers of such files count: as nanoseconds, the years
@@ -246,11 +254,9 @@ impl Opened {
                 per_batch_numbered(reader.map(|batch| batch.map_err(|e| broken(&e))), per_batch, each)
             }
             Self::IpcStream(schema) => {
-                let mut reader =
+                let reader =
                     StreamReader::try_new(BufReader::new(file()?), Some(wanted(schema))).map_err(|e| broken(&e))?;
-                per_batch_numbered(reader.by_ref().map(|batch| batch.map_err(|e| broken(&e))), 0, each)?;
-                let at = reader.get_mut().stream_position().map_err(|e| broken(&e))?;
-                arrow_stream::ends_at(reader.get_mut().get_mut(), at).map_err(E::from)
+                per_batch_numbered(reader.map(|batch| batch.map_err(|e| broken(&e))), 0, each)
             }
         }
     }

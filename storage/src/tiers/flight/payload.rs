@@ -8,9 +8,12 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
+use tierlab_formats::arrow;
 
 /// Bytes of one message at most, but for a single row that is larger. gRPC's usual limit is 4 MiB.
 pub const MESSAGE_BYTES: u64 = 1 << 20;
+/// What the buffers of one message may grow to, in bytes: far more than any message of rows or of a stretch of an object.
+const MAX_UNPACKED_BYTES: u64 = 256 << 20;
 /// Begins the metadata of a message that has a checksum: CRC-32C of its header and body, in hexadecimal.
 const SUM: &str = "crc32c=";
 
@@ -86,11 +89,21 @@ pub fn seal(mut message: FlightData) -> FlightData {
     message
 }
 
-/// Checks a message's checksum, where it has one.
+/// Checks a message's checksum, where it has one, and what its buffers claim to hold, before any memory is set aside for them.
 ///
 /// # Errors
-/// A message that was damaged on the way.
+/// A message that was damaged on the way, or holds what no server means to send.
 pub fn check(message: &FlightData) -> Result<(), String> {
+    check_sum(message)?;
+    // A message may hold metadata of its application alone.
+    if message.data_header.is_empty() {
+        return Ok(());
+    }
+    arrow::message::check(&message.data_header, &message.data_body, MAX_UNPACKED_BYTES)
+        .map_err(|what| format!("a message of Arrow: {what}"))
+}
+
+fn check_sum(message: &FlightData) -> Result<(), String> {
     let Some(told) = message.app_metadata.strip_prefix(SUM.as_bytes()) else {
         return Ok(());
     };
@@ -111,7 +124,42 @@ fn sum(message: &FlightData) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arrow_ipc::CompressionType;
+    use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
     use proptest::prelude::*;
+
+    /// The message of a batch of zeros, with this codec, and these eight bytes instead of the length of its values.
+    fn packed(codec: CompressionType, claim: i64) -> FlightData {
+        const LENGTH: i64 = 100_000;
+        let schema = schema("bytes", None, HashMap::new());
+        let batch = batch(&schema, &[Bytes::from(vec![0; LENGTH as usize])]).unwrap();
+        let options = IpcWriteOptions::default().try_with_compression(Some(codec)).unwrap();
+        let (mut seen, mut context) = (DictionaryTracker::new(false), IpcWriteContext::default());
+        let encoded = IpcDataGenerator::default().encode(&batch, &mut seen, &options, &mut context);
+        let message = FlightData::from(encoded.unwrap().1);
+        let mut body = message.data_body.to_vec();
+        let at = body
+            .windows(8)
+            .rposition(|window| window == LENGTH.to_le_bytes())
+            .unwrap();
+        body[at..at + 8].copy_from_slice(&claim.to_le_bytes());
+        FlightData {
+            data_body: body.into(),
+            ..message
+        }
+    }
+
+    #[test]
+    fn what_claims_more_than_any_memory_is_refused_before_any_is_set_aside() {
+        for codec in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
+            assert_eq!(check(&packed(codec, 100_000)), Ok(()));
+            let refused = check(&packed(codec, 1 << 45)).unwrap_err();
+            assert!(
+                refused.contains("buffer") && refused.contains("35184372088832"),
+                "{refused}"
+            );
+        }
+    }
 
     proptest! {
         #[test]
@@ -137,13 +185,13 @@ mod tests {
             flip in 1_u8..=255,
         ) {
             let sealed = seal(FlightData { data_header: header.into(), data_body: body.into(), ..FlightData::default() });
-            prop_assert!(check(&sealed).is_ok());
+            prop_assert!(check_sum(&sealed).is_ok());
             let mut damaged = sealed.clone();
             let mut body = sealed.data_body.to_vec();
             let at = at.index(body.len());
             body[at] ^= flip;
             damaged.data_body = body.into();
-            prop_assert!(check(&damaged).is_err());
+            prop_assert!(check_sum(&damaged).is_err());
         }
     }
 }

@@ -12,7 +12,7 @@ const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 ///
 /// # Errors
 /// Bytes that follow; no mark of an end; a file that cannot be read. The offset is named.
-pub fn ends_at(file: &mut (impl Read + Seek), at: u64) -> Result<(), String> {
+pub(super) fn ends_at(file: &mut (impl Read + Seek), at: u64) -> Result<(), String> {
     let broken = |e: std::io::Error| format!("it cannot be read: {e}");
     let len = file.seek(SeekFrom::End(0)).map_err(broken)?;
     if at < len {
