@@ -7,11 +7,27 @@
 use super::ShardError;
 use crate::table::{Column, KeyColumn, KeyKind, TableSchema};
 use prost::Message;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tierlab_protocol::tensor::DataType;
 
 /// The feature that holds the sample's key.
 pub const KEY_FEATURE: &str = "__key__";
+
+/// Behind the name of a column that would be [`KEY_FEATURE`]: tables made of samples are keyed by such a one.
+const COLUMN: &str = ".column";
+
+/// The feature of a column.
+fn feature_name(column: &str) -> Cow<'_, str> {
+    let rest = column.strip_prefix(KEY_FEATURE);
+    // So that no two columns meet.
+    let is_taken = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(COLUMN));
+    if is_taken {
+        Cow::Owned(format!("{column}{COLUMN}"))
+    } else {
+        Cow::Borrowed(column)
+    }
+}
 
 /// One record.
 #[derive(Clone, PartialEq, Message)]
@@ -75,7 +91,8 @@ pub struct Int64List {
     pub value: Vec<i64>,
 }
 
-/// The record of a row: a feature for each column, its key if it has one, and the sample's key.
+/// The record of a row: a feature for each column, its key if it has one, and the sample's key. A column that is called as the sample's key
+/// is the feature `__key__.column`.
 #[must_use]
 pub fn of_row(schema: &TableSchema, key: &str, row: &[u8]) -> Vec<u8> {
     let mut feature = BTreeMap::new();
@@ -86,11 +103,11 @@ pub fn of_row(schema: &TableSchema, key: &str, row: &[u8]) -> Vec<u8> {
     for column in &schema.columns {
         let bytes = column.of_row(row).unwrap_or_default();
         let kind = Some(elements(column.dtype, bytes));
-        feature.insert(column.name.clone(), Feature { kind });
+        feature.insert(feature_name(&column.name).into_owned(), Feature { kind });
     }
     if let Some(column) = &schema.key {
         let kind = Some(key_of_row(column, row));
-        feature.insert(column.name.clone(), Feature { kind });
+        feature.insert(feature_name(&column.name).into_owned(), Feature { kind });
     }
     let features = Some(Features { feature });
     Example { features }.encode_to_vec()
@@ -138,7 +155,9 @@ pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row
         )));
     }
     for column in &schema.columns {
-        let feature = features.get(&column.name).and_then(|feature| feature.kind.as_ref());
+        let feature = features
+            .get(&*feature_name(&column.name))
+            .and_then(|feature| feature.kind.as_ref());
         let feature = feature.ok_or_else(|| fail(format!("no feature `{}`", column.name)))?;
         put(column, feature, row).ok_or_else(|| {
             let (name, dtype, shape) = (&column.name, column.dtype, &column.shape);
@@ -146,7 +165,9 @@ pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row
         })?;
     }
     if let Some(column) = &schema.key {
-        let feature = features.get(&column.name).and_then(|feature| feature.kind.as_ref());
+        let feature = features
+            .get(&*feature_name(&column.name))
+            .and_then(|feature| feature.kind.as_ref());
         let is_put = feature.is_some_and(|feature| put_key(column, feature, row));
         let what = || {
             format!(
@@ -200,4 +221,28 @@ fn fill<T: Copy, const N: usize>(to: &mut [u8], values: &[T], bytes: impl Fn(T) 
         *slot = bytes(value);
     }
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_that_are_called_as_the_key_of_a_sample_come_back() {
+        let names = [KEY_FEATURE, "__key__.column", "__key__.column.column", "__key__.x"];
+        let columns = names.map(|name| (name, DataType::Fp32, &[1_i64][..]));
+        let schema = TableSchema::lay_out("t", &columns).unwrap();
+        let mut row = vec![0; schema.stride().unwrap() as usize];
+        for (column, value) in schema.columns.iter().zip([1.0_f32, 2.0, 3.0, 4.0]) {
+            column
+                .of_row_mut(&mut row)
+                .unwrap()
+                .copy_from_slice(&value.to_le_bytes());
+        }
+        let record = of_row(&schema, "7", &row);
+        let mut back = vec![0; row.len()];
+        into_row(&schema, "7", &record, 0, &mut back).unwrap();
+        assert_eq!(row, back);
+        assert!(into_row(&schema, "8", &record, 0, &mut back).is_err());
+    }
 }
