@@ -84,6 +84,7 @@ lint: ## structure, formatting and clippy
 	python3 -m unittest discover -q -s scripts/tests
 	scripts/check-structure
 	$(CARGO) fmt --all --check
+	$(CARGO) tree --manifest-path fuzz/Cargo.toml --locked --depth 0 >/dev/null
 	$(CARGO) clippy $(TESTS) --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy $(TESTS) --no-default-features $(LAB_PROGRAMS) --locked -- -D warnings
 

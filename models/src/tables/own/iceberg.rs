@@ -1,21 +1,37 @@
-//! Tables of Iceberg: whether every file below `data/` is in the newest snapshot. In: the names below a table's folder, the files chosen of them,
-//! and the newest metadata. Out: what is said of it, or why the table is refused. Source: the Iceberg table specification, "Table Metadata" and
-//! the totals of a snapshot's summary.
+//! Tables of Iceberg: which files are in the newest snapshot. In: the names below a table's folder, and its metadata. Out: the files of the
+//! snapshot. Source: the Iceberg table specification, "Table Metadata", "Snapshots" and "Manifests".
 //!
-//! A snapshot names its files in lists that are not read here. Its totals are: where `data/` holds as many files with as many bytes, and
-//! nothing is deleted, all of them are the snapshot's. Otherwise files that were replaced or deleted lie there still, and their rows would come back.
+//! The newest metadata names a snapshot, the snapshot a list of manifests, and each manifest files, with what became of them. All of them are
+//! named by whole addresses; what lies below the table's own address lies below its folder, wherever that was moved.
 
-use super::listing::Listing;
+use super::listing::{Chosen, Listing};
 use crate::error::ModelsError;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::{Array as _, RecordBatch, StringArray, StructArray};
+use arrow_avro::reader::ReaderBuilder;
+use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::io::{Cursor, Read as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const METADATA: &str = "metadata/";
 const ENDING: &str = ".metadata.json";
+/// What a manifest lists: files of rows, or files that say which rows are deleted.
+const DELETES: i32 = 1;
+/// What became of a file of a manifest: it is there, it was added, or it is gone.
+const GONE: i32 = 2;
+
+/// How metadata begins that was packed.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// The most metadata that is unpacked, in bytes.
+const MAX_METADATA_BYTES: u64 = 256 << 20;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Metadata {
+    location: String,
     current_snapshot_id: Option<i64>,
     #[serde(default)]
     snapshots: Vec<Snapshot>,
@@ -25,8 +41,10 @@ struct Metadata {
 #[serde(rename_all = "kebab-case")]
 struct Snapshot {
     snapshot_id: i64,
+    /// A file of manifests; in the first version of the format they may stand here themselves.
+    manifest_list: Option<String>,
     #[serde(default)]
-    summary: BTreeMap<String, String>,
+    manifests: Vec<String>,
 }
 
 /// Whether a folder is a table of Iceberg.
@@ -49,133 +67,268 @@ fn version_of(name: &str) -> Option<u64> {
     digits[..end].parse().ok()
 }
 
-/// Holds the files chosen against the newest snapshot; answers what people are told.
-pub(super) fn check(
+/// Follows the newest metadata to the files of its snapshot.
+pub(super) fn choose(
     folder: &Listing,
-    chosen: &[String],
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
-) -> Result<String, ModelsError> {
+) -> Result<Chosen, ModelsError> {
     let bad = |what: &str| ModelsError::bad(&folder.name, &format!("a table of Iceberg: {what}"));
+    let (version, newest) = newest(folder).map_err(|what| bad(&what))?;
+    let metadata = metadata_of(&read(newest)?).map_err(|what| bad(&format!("{newest}: no metadata: {what}")))?;
+    let current = metadata.current_snapshot_id.unwrap_or(-1);
+    let mut snapshots = metadata.snapshots.iter();
+    let snapshot = snapshots.find(|snapshot| snapshot.snapshot_id == current);
+    let snapshot = snapshot.ok_or_else(|| bad(&format!("{newest} has no current snapshot, so no rows")))?;
+
+    // A file of the table by its address.
+    let named = |address: &str| {
+        let name = below(&metadata.location, address).map(str::to_owned);
+        name.ok_or_else(|| bad(&format!("{address} lies outside of {}{ANEW}", metadata.location)))
+    };
+    let records = |address: &str| {
+        let name = named(address)?;
+        let found = records_of(&read(&name)?).map_err(|what| bad(&format!("{name}: {what}")));
+        Ok::<_, ModelsError>((name, found?))
+    };
+    let manifests = match &snapshot.manifest_list {
+        Some(list) => {
+            let (name, batches) = records(list)?;
+            manifests_of(&batches).map_err(|what| bad(&format!("{name}: {what}")))?
+        }
+        None => snapshot.manifests.iter().map(|address| (address.clone(), 0)).collect(),
+    };
+    let mut live: BTreeMap<String, u64> = BTreeMap::new();
+    for (address, holds) in &manifests {
+        let (name, batches) = records(address)?;
+        let files = files_of(&batches).map_err(|what| bad(&format!("{name}: {what}")))?;
+        if let (DELETES, Some(first)) = (*holds, files.first()) {
+            return Err(bad(&format!(
+                "{} says which rows are deleted, which is not read{ANEW}",
+                first.address
+            )));
+        }
+        for file in files {
+            if !file.format.eq_ignore_ascii_case("parquet") {
+                return Err(bad(&format!(
+                    "{} is {}, which is not read{ANEW}",
+                    file.address, file.format
+                )));
+            }
+            live.insert(named(&file.address)?, file.bytes);
+        }
+    }
+    check_files(folder, &live).map_err(|what| bad(&what))?;
+    let is_left = |name: &&String| !name.starts_with(METADATA) && !live.contains_key(*name);
+    let left = folder.names.iter().filter(is_left).count();
+    Ok(Chosen {
+        names: live.into_keys().collect(),
+        left_out: vec![format!(
+            "{}: a table of Iceberg at version {version}: {left} files beside its metadata are not in its newest snapshot",
+            folder.name
+        )],
+    })
+}
+
+/// The newest file of metadata, and its version.
+fn newest(folder: &Listing) -> Result<(u64, &String), String> {
     let versions = folder.names.iter().filter_map(|name| Some((version_of(name)?, name)));
     let mut versions: Vec<(u64, &String)> = versions.collect();
     versions.sort();
     let (version, newest) = match &versions[..] {
         [.., (before, other), (last, name)] if before == last => {
-            return Err(bad(&format!(
+            return Err(format!(
                 "{other} and {name} are both of version {last}: which of them counts, its catalog knows"
-            )));
+            ));
         }
         [.., last] => *last,
-        [] => return Err(bad("it has no metadata")),
+        [] => return Err("it has no metadata".to_owned()),
     };
-    if !newest.ends_with(ENDING) || newest.ends_with(".gz.metadata.json") {
-        return Err(bad(&format!(
-            "{newest} is gzip, which is not read: write it anew without"
-        )));
-    }
-    let metadata: Metadata =
-        serde_json::from_slice(&read(newest)?).map_err(|e| bad(&format!("{newest}: no metadata: {e}")))?;
-    let current = metadata.current_snapshot_id.unwrap_or(-1);
-    let snapshot = metadata
-        .snapshots
-        .iter()
-        .find(|snapshot| snapshot.snapshot_id == current);
-    let snapshot = snapshot.ok_or_else(|| bad(&format!("{newest} has no current snapshot, so no rows")))?;
-    let total = |name: &str| -> Result<u64, ModelsError> {
-        let text = snapshot.summary.get(name);
-        let number = text.and_then(|text| text.parse().ok());
-        number.ok_or_else(|| bad(&format!("{newest}: its newest snapshot does not tell `{name}`{ANEW}")))
+    Ok((version, newest))
+}
+
+fn metadata_of(bytes: &[u8]) -> Result<Metadata, String> {
+    let mut unpacked = Vec::new();
+    let bytes = if bytes.starts_with(&GZIP) {
+        let read = MultiGzDecoder::new(bytes)
+            .take(MAX_METADATA_BYTES)
+            .read_to_end(&mut unpacked);
+        read.map_err(|e| e.to_string())?;
+        &unpacked
+    } else {
+        bytes
     };
-    let deletes = total("total-delete-files")?;
-    if deletes > 0 {
-        return Err(bad(&format!("{deletes} files of deletes, which are not read{ANEW}")));
+    serde_json::from_slice(bytes).map_err(|e| e.to_string())
+}
+
+/// Whether the files of a snapshot are there as they were written.
+fn check_files(folder: &Listing, live: &BTreeMap<String, u64>) -> Result<(), String> {
+    for (name, &bytes) in live {
+        let at = folder.names.binary_search(name).ok();
+        match at.and_then(|at| folder.bytes.get(at)) {
+            None => return Err(format!("its newest snapshot names {name}, which is not there")),
+            Some(&found) if found != bytes => {
+                return Err(format!(
+                    "{name} has {found} bytes, and {bytes} when it was added: it was damaged or written over"
+                ));
+            }
+            Some(_) => {}
+        }
     }
-    let bytes_of = |name: &String| {
-        folder
-            .names
-            .binary_search(name)
-            .ok()
-            .and_then(|at| folder.bytes.get(at))
-    };
-    let found = (chosen.len() as u64, chosen.iter().filter_map(bytes_of).sum::<u64>());
-    let wanted = (total("total-data-files")?, total("total-files-size")?);
-    if found != wanted {
-        return Err(bad(&format!(
-            "its newest snapshot has {} files of {} bytes, and data/ holds {} of {}: what was replaced or deleted lies there still, or \
-             files are elsewhere{ANEW}",
-            wanted.0, wanted.1, found.0, found.1
-        )));
+    Ok(())
+}
+
+/// The name of an address below another. Hadoop writes one address with more or fewer slashes, and `s3` as `s3a`.
+fn below<'a>(location: &str, address: &'a str) -> Option<&'a str> {
+    let rest = path(address).strip_prefix(path(location).trim_end_matches('/'))?;
+    rest.strip_prefix('/')
+}
+
+/// An address without its scheme and the slashes behind it.
+fn path(address: &str) -> &str {
+    let is_scheme = |before: &str| before.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let scheme = address.split_once(':').filter(|(before, _)| is_scheme(before));
+    scheme.map_or(address, |(_, rest)| rest).trim_start_matches('/')
+}
+
+/// The records of a file of Avro. Its reader may panic on damage.
+fn records_of(bytes: &[u8]) -> Result<Vec<RecordBatch>, String> {
+    let read = catch_unwind(AssertUnwindSafe(|| {
+        let reader = ReaderBuilder::new()
+            .build(Cursor::new(bytes))
+            .map_err(|e| e.to_string())?;
+        reader.map(|batch| batch.map_err(|e| e.to_string())).collect()
+    }));
+    let read = read.unwrap_or_else(|_| Err("its reader gave up".to_owned()));
+    read.map_err(|what| format!("it is damaged, or no Avro: {what}"))
+}
+
+/// The manifests of a list, each with what it holds.
+fn manifests_of(batches: &[RecordBatch]) -> Result<Vec<(String, i32)>, String> {
+    let mut manifests = Vec::new();
+    for batch in batches {
+        let batch = StructArray::from(batch.clone());
+        let paths = texts(&batch, "manifest_path")?;
+        for row in 0..batch.len() {
+            manifests.push((paths.value(row).to_owned(), small(&batch, "content", row)));
+        }
     }
-    Ok(format!(
-        "a table of Iceberg at version {version}: every file in data/ is in its newest snapshot"
-    ))
+    Ok(manifests)
+}
+
+/// A file of a manifest that is there.
+struct File {
+    address: String,
+    format: String,
+    bytes: u64,
+}
+
+fn files_of(batches: &[RecordBatch]) -> Result<Vec<File>, String> {
+    let mut files = Vec::new();
+    for batch in batches {
+        let batch = StructArray::from(batch.clone());
+        let file = batch
+            .column_by_name("data_file")
+            .and_then(|column| column.as_struct_opt());
+        let file = file.ok_or("no records of `data_file`: it is no manifest")?;
+        let (paths, formats) = (texts(file, "file_path")?, texts(file, "file_format")?);
+        let sizes = file.column_by_name("file_size_in_bytes");
+        let sizes = sizes.and_then(|column| column.as_primitive_opt::<Int64Type>());
+        let sizes = sizes.ok_or("no `file_size_in_bytes`: it is no manifest")?;
+        for row in 0..batch.len() {
+            if small(&batch, "status", row) != GONE {
+                files.push(File {
+                    address: paths.value(row).to_owned(),
+                    format: formats.value(row).to_owned(),
+                    bytes: u64::try_from(sizes.value(row)).unwrap_or(0),
+                });
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn texts<'a>(records: &'a StructArray, name: &str) -> Result<&'a StringArray, String> {
+    let column = records
+        .column_by_name(name)
+        .and_then(|column| column.as_string_opt::<i32>());
+    let column = column.filter(|column| column.null_count() == 0);
+    column.ok_or_else(|| format!("no texts `{name}`"))
+}
+
+/// A small number; 0 where it is not there, as in the first version of the format.
+fn small(records: &StructArray, name: &str, row: usize) -> i32 {
+    let column = records.column_by_name(name);
+    let column = column.and_then(|column| column.as_primitive_opt::<Int32Type>());
+    column
+        .filter(|column| column.is_valid(row))
+        .map_or(0, |column| column.value(row))
 }
 
 /// What a person can do.
-const ANEW: &str = "; write the table anew (rewrite_data_files, expire_snapshots, remove_orphan_files), or name its Parquet files one by one";
+const ANEW: &str = "; write the table anew (rewrite_data_files), or name its Parquet files one by one";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn checked(names: &[(&str, u64)], metadata: &str) -> Result<String, String> {
-        let mut names = names.to_vec();
-        names.sort_unstable();
-        let folder = Listing {
-            name: "t".into(),
-            names: names.iter().map(|(name, _)| (*name).to_owned()).collect(),
-            bytes: names.iter().map(|(_, bytes)| *bytes).collect(),
-        };
+    fn chosen(names: &[&str], metadata: &str) -> String {
+        let mut names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        names.sort();
+        let bytes = vec![1; names.len()];
+        let name = "t".into();
+        let folder = Listing { name, names, bytes };
         assert!(is_one(&folder));
-        let chosen: Vec<String> = folder
-            .names
-            .iter()
-            .filter(|name| name.starts_with("data/"))
-            .cloned()
-            .collect();
-        check(&folder, &chosen, &|name| {
-            Ok(format!("{name}{metadata}").split_once("json").unwrap().1.into())
-        })
-        .map_err(|e| e.to_string())
-    }
-
-    fn metadata(summary: &str) -> String {
-        format!(
-            r#"{{"format-version":2,"current-snapshot-id":7,"snapshots":[{{"snapshot-id":7,"summary":{{"operation":"append"{summary}}}}}]}}"#
-        )
+        let read = |_: &str| Ok(metadata.as_bytes().to_vec());
+        choose(&folder, &read).unwrap_err().to_string()
     }
 
     #[test]
-    fn files_that_are_not_in_the_newest_snapshot_are_never_read() {
-        let names = [
-            ("data/a.parquet", 10),
-            ("data/b.parquet", 20),
-            ("metadata/v2.metadata.json", 1),
-            ("metadata/v1.metadata.json", 1),
-        ];
-        let totals = |files: u64, bytes: u64, deletes: u64| {
-            metadata(&format!(
-                r#","total-data-files":"{files}","total-files-size":"{bytes}","total-delete-files":"{deletes}""#
+    fn metadata_that_cannot_be_followed_is_refused() {
+        let table = |rest: &str| format!(r#"{{"location":"file:///wh/t"{rest}}}"#);
+        let snapshot = |rest: &str| {
+            table(&format!(
+                r#","current-snapshot-id":7,"snapshots":[{{"snapshot-id":7{rest}}}]"#
             ))
         };
-        assert!(checked(&names, &totals(2, 30, 0)).unwrap().contains("version 2"));
-        for (text, word) in [
-            (totals(1, 20, 0), "1 files of 20 bytes, and data/ holds 2 of 30"),
-            (totals(2, 31, 0), "2 files of 31 bytes"),
-            (totals(2, 30, 1), "1 files of deletes"),
-            (metadata(""), "total-delete-files"),
-            (r#"{"current-snapshot-id":-1}"#.to_owned(), "no rows"),
-            ("{".to_owned(), "no metadata"),
+        let one = [
+            "data/a.parquet",
+            "metadata/v2.metadata.json",
+            "metadata/v1.metadata.json",
+        ];
+        for (metadata, word) in [
+            (table(r#","current-snapshot-id":-1"#), "no rows"),
+            ("{".to_owned(), "v2.metadata.json: no metadata"),
+            (
+                snapshot(r#","manifest-list":"file:///elsewhere/s.avro""#),
+                "file:///elsewhere/s.avro lies outside",
+            ),
+            (
+                snapshot(r#","manifest-list":"file:///wh/t/metadata/s.avro""#),
+                "metadata/s.avro: it is damaged, or no Avro",
+            ),
+            (
+                snapshot(r#","manifests":["file:///wh/t/metadata/m.avro"]"#),
+                "metadata/m.avro: it is damaged, or no Avro",
+            ),
         ] {
-            let error = checked(&names, &text).unwrap_err();
+            let error = chosen(&one, &metadata);
             assert!(error.contains(word), "{error}");
         }
-        let twice = [
-            ("metadata/00002-a.metadata.json", 1),
-            ("metadata/00002-b.metadata.json", 1),
-        ];
-        assert!(checked(&twice, "{}").unwrap_err().contains("both of version 2"));
-        let packed = [("metadata/00002-a.gz.metadata.json", 1)];
-        assert!(checked(&packed, "{}").unwrap_err().contains("gzip"));
+        let twice = ["metadata/00002-a.metadata.json", "metadata/00002-b.metadata.json"];
+        assert!(chosen(&twice, "{}").contains("both of version 2"));
+    }
+
+    #[test]
+    fn an_address_is_followed_however_it_is_written() {
+        for (location, address, name) in [
+            ("file:///wh/t", "file:///wh/t/data/a", Some("data/a")),
+            ("file:/wh/t/", "file:///wh/t/data/a", Some("data/a")),
+            ("s3://b/t", "s3a://b/t/data/x=1/a", Some("data/x=1/a")),
+            ("/wh/t", "/wh/t/data/a:b", Some("data/a:b")),
+            ("/wh/t", "/wh/t/data/a", Some("data/a")),
+            ("s3://b/t", "s3://b/t2/data/a", None),
+        ] {
+            assert_eq!(below(location, address), name, "{address}");
+        }
     }
 }

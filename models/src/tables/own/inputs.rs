@@ -198,24 +198,23 @@ fn list(root: &Path, folder: &Path, depth: usize, names: &mut Vec<(String, u64)>
 /// Chooses what of a folder is read.
 ///
 /// # Errors
-/// A log of Delta that cannot be followed; a folder without rows.
+/// A log of Delta or metadata of Iceberg that cannot be followed; a folder without rows.
 pub(super) fn choose(
     folder: &Listing,
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
 ) -> Result<Chosen, ModelsError> {
     refuse_inner_tables(folder)?;
+    let is_iceberg = iceberg::is_one(folder);
     let mut chosen = if delta::is_one(folder) {
         delta::choose(folder, read)?
+    } else if is_iceberg {
+        iceberg::choose(folder, read)?
     } else {
-        let is_iceberg = iceberg::is_one(folder);
-        let mut chosen = by_name(folder, is_iceberg);
-        if is_iceberg {
-            let said = iceberg::check(folder, &chosen.names, read)?;
-            chosen.left_out.push(format!("{}: {said}", folder.name));
-        }
-        chosen
+        by_name(folder)
     };
-    if let Some(partitioned) = chosen.names.iter().find_map(|name| partition_column(name)) {
+    // Files of Iceberg hold such columns too.
+    let mut partitioned = chosen.names.iter().filter_map(|name| partition_column(name));
+    if let Some(partitioned) = partitioned.next().filter(|_| !is_iceberg) {
         chosen.left_out.push(format!(
             "{}: `{partitioned}` stands in names of folders, and is no column of the rows",
             folder.name
@@ -249,11 +248,11 @@ fn refuse_inner_tables(folder: &Listing) -> Result<(), ModelsError> {
 }
 
 /// Files of rows by their names, and what is left out.
-fn by_name(folder: &Listing, is_iceberg: bool) -> Chosen {
+fn by_name(folder: &Listing) -> Chosen {
     let mut chosen = Chosen::default();
     let mut reasons: Vec<(&str, Vec<&String>)> = Vec::new();
     for name in &folder.names {
-        match reason_against(name, is_iceberg) {
+        match reason_against(name) {
             None => chosen.names.push(name.clone()),
             Some(reason) => match reasons.iter_mut().find(|(known, _)| *known == reason) {
                 Some((_, names)) => names.push(name),
@@ -274,11 +273,7 @@ fn by_name(folder: &Listing, is_iceberg: bool) -> Chosen {
     chosen
 }
 
-fn reason_against(name: &str, is_iceberg: bool) -> Option<&'static str> {
-    let mut steps = name.split('/');
-    if is_iceberg && steps.next() != Some("data") {
-        return Some("not below data/");
-    }
+fn reason_against(name: &str) -> Option<&'static str> {
     if name.split('/').any(|step| step.starts_with(['_', '.'])) {
         return Some("a name that begins with _ or . holds no rows, as Spark has it");
     }
