@@ -30,11 +30,11 @@ pub(crate) fn push(
     Ok(())
 }
 
-/// The row of a sample, which lies at `offset` of its object: as the rows format has it, checksum included.
+/// The row of the sample of an entity and its key, which lies at `offset` of its object: as the rows format has it, checksum included.
 pub(crate) fn row(
     framing: Framing,
     header: &TableHeader,
-    id: i64,
+    (id, key): (i64, &str),
     bytes: &[u8],
     offset: u64,
 ) -> Result<Vec<u8>, ShardError> {
@@ -42,14 +42,33 @@ pub(crate) fn row(
     match framing {
         Framing::Tfrecord => {
             let (record, _) = tfrecord::record(bytes, offset)?;
-            example::into_row(&header.schema, &key(id), record, offset, &mut row)?;
+            example::into_row(&header.schema, key, record, offset, &mut row)?;
         }
-        Framing::Tar => from_tar(header, &key(id), bytes, offset, &mut row)?,
+        Framing::Tar => match from_expected(header, key, bytes, &mut row) {
+            Some(()) => {}
+            None => from_tar(header, key, bytes, offset, &mut row)?,
+        },
     }
     header.seal_row(id, &mut row);
     Ok(row)
 }
 
+/// Of a sample as [`push`] writes it. `None` of any other: its members may come in another order, or under other headers.
+fn from_expected(header: &TableHeader, key: &str, mut bytes: &[u8], row: &mut [u8]) -> Option<()> {
+    for column in &header.schema.columns {
+        let (body, behind) = tar::split_expected(bytes, key, &column.name)?;
+        let to = column.of_row_mut(row).filter(|to| to.len() == body.len())?;
+        to.copy_from_slice(body);
+        bytes = behind;
+    }
+    let Some(column) = &header.schema.key else {
+        return Some(());
+    };
+    let (text, _) = tar::split_expected(bytes, key, &column.name)?;
+    column.put_text(row, text).then_some(())
+}
+
+/// Of any sample that holds a member for each column.
 fn from_tar(header: &TableHeader, key: &str, bytes: &[u8], offset: u64, row: &mut [u8]) -> Result<(), ShardError> {
     let members = tar::members(bytes, offset)?;
     let body = |name: &str| {

@@ -257,22 +257,30 @@ impl Table {
         ids: &[i64],
     ) -> Result<Rows, StorageError> {
         let path = &object.path;
-        let sample = |&id: &i64| {
-            let found = index.find(&key(id));
-            found.ok_or_else(|| corrupt(path, format!("its index has no sample of entity {id}")))
-        };
-        let samples: Vec<_> = ids.iter().map(sample).collect::<Result<_, _>>()?;
-        let ranges: Vec<_> = samples.iter().map(|sample| sample.range.clone()).collect();
+        let mut samples = Vec::with_capacity(ids.len());
+        let mut next = 0;
+        for &id in ids {
+            let key = key(id);
+            let found = index.position(&key, next);
+            let at = found.ok_or_else(|| corrupt(path, format!("its index has no sample of entity {id}")))?;
+            samples.push((key, &index.samples()[at]));
+            next = at + 1;
+        }
+        let ranges: Vec<_> = samples.iter().map(|(_, sample)| sample.range.clone()).collect();
         let (parts, read) = touching::read(&*self.tier, object, &ranges).await?;
         let began = Instant::now();
-        let rows = ids.iter().zip(samples).zip(&parts).map(|((&id, sample), bytes)| {
-            let offset = sample.range.start;
-            if crc32c::crc32c(bytes) != sample.crc {
-                let what = format!("sample of entity {id}, offset {offset}: its checksum does not fit its index's");
-                return Err(corrupt(path, what));
-            }
-            sample::row(framing, &self.header, id, bytes, offset).map_err(|e| corrupt(path, e))
-        });
+        let rows = ids
+            .iter()
+            .zip(&samples)
+            .zip(&parts)
+            .map(|((&id, (key, sample)), bytes)| {
+                let offset = sample.range.start;
+                if crc32c::crc32c(bytes) != sample.crc {
+                    let what = format!("sample of entity {id}, offset {offset}: its checksum does not fit its index's");
+                    return Err(corrupt(path, what));
+                }
+                sample::row(framing, &self.header, (id, key), bytes, offset).map_err(|e| corrupt(path, e))
+            });
         let rows = rows.collect::<Result<_, _>>()?;
         let cost = Cost {
             read,

@@ -200,7 +200,7 @@ fn push(
     let start = bytes.len();
     sample::push(framing, &source.header, id, row, bytes).map_err(|e| unfit(&e))?;
     let written = &bytes[start..];
-    let back = sample::row(framing, &source.header, id, written, start as u64).map_err(|e| unfit(&e))?;
+    let back = sample::row(framing, &source.header, (id, &key(id)), written, start as u64).map_err(|e| unfit(&e))?;
     if back != row {
         let what = "it holds bytes between its columns, which the layout cannot keep: write the table again";
         return Err(corrupt(&ObjectPath::new(&format!("entity/{id}"))?, what));

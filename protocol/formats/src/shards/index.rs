@@ -70,8 +70,17 @@ impl ShardIndex {
     /// Where a key's sample lies; `None` where the shard has none.
     #[must_use]
     pub fn find(&self, key: &str) -> Option<&Sample> {
+        self.position(key, 0).map(|at| &self.samples[at])
+    }
+
+    /// The number of a key's sample among [`samples`](Self::samples). It is looked for at `expected` first: scans go from one to the next.
+    #[must_use]
+    pub fn position(&self, key: &str, expected: usize) -> Option<usize> {
+        if self.samples.get(expected).is_some_and(|sample| sample.key == key) {
+            return Some(expected);
+        }
         let at = self.samples.binary_search_by(|sample| sample.key.as_str().cmp(key));
-        at.ok().map(|at| &self.samples[at])
+        at.ok()
     }
 
     fn check(&self) -> Result<(), ShardError> {

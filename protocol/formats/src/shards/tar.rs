@@ -299,6 +299,28 @@ pub fn members(bytes: &[u8], base: u64) -> Result<Vec<Member>, ShardError> {
     }
 }
 
+/// Cuts the file `key.extension` off the front of an archive whose header is as [`push`] writes it: its bytes, and what follows them.
+/// `None` where another header is there, of which [`members`] makes sense, or says what is wrong with it.
+///
+/// Nothing is allocated: whoever reads rows again and again knows which files come, and in which order.
+#[must_use]
+pub fn split_expected<'a>(bytes: &'a [u8], key: &str, extension: &str) -> Option<(&'a [u8], &'a [u8])> {
+    let (block, rest) = bytes.split_first_chunk::<BLOCK>()?;
+    let after_key = block[..MAX_NAME_BYTES].strip_prefix(key.as_bytes())?;
+    let behind = after_key.strip_prefix(b".")?.strip_prefix(extension.as_bytes())?;
+    let is_whole = behind.first().is_none_or(|&byte| byte == 0);
+    let is_plain = block[156] == b'0' && block[345] == 0;
+    if !is_whole || !is_plain || check_sum(block).is_err() {
+        return None;
+    }
+    let size = number(&block[124..136]).filter(|&size| size <= MAX_SAMPLE_BYTES)?;
+    let size = usize::try_from(size).ok()?;
+    let body = rest.get(..size)?;
+    // The last one of a piece may end with its bytes.
+    let behind = rest.get(size.next_multiple_of(BLOCK)..).unwrap_or_default();
+    Some((body, behind))
+}
+
 /// Appends a file: header, bytes, and zeros up to a whole block. Time, owner and group are zero, so that equal tables make equal
 /// archives.
 ///
@@ -334,13 +356,9 @@ pub fn finish(out: &mut Vec<u8>) {
 
 fn check_sum(block: &[u8; BLOCK]) -> Result<(), String> {
     let wanted = number(&block[SUM]);
-    let outside: u64 = block[..SUM.start]
-        .iter()
-        .chain(&block[SUM.end..])
-        .copied()
-        .map(u64::from)
-        .sum();
-    let sum = outside + 8 * u64::from(b' ');
+    // In 32 bits, which are added many at a time.
+    let add = |bytes: &[u8]| bytes.iter().map(|&byte| u32::from(byte)).sum::<u32>();
+    let sum = u64::from(add(block) - add(&block[SUM]) + 8 * u32::from(b' '));
     if wanted == Some(sum) {
         return Ok(());
     }
@@ -387,6 +405,26 @@ fn until_zero(bytes: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_is_expected_is_cut_off_and_anything_else_is_left_to_the_walk() {
+        let mut bytes = Vec::new();
+        push("7.a", b"first", &mut bytes).unwrap();
+        push("7.b.c", &[1; 512], &mut bytes).unwrap();
+        let (first, rest) = split_expected(&bytes, "7", "a").unwrap();
+        let (second, end) = split_expected(rest, "7", "b.c").unwrap();
+        assert_eq!((first, second, end), (&b"first"[..], &[1; 512][..], &[][..]));
+        for (key, extension) in [("7", "b"), ("", "a"), ("7.", "a"), ("77", "a"), ("7", ""), ("7", "a.b")] {
+            assert_eq!(split_expected(&bytes, key, extension), None, "{key} {extension}");
+        }
+        // Another kind of member, a prefix, a sum that does not fit, a body that is cut off.
+        for at in [156, 345, 0, 124, 148] {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            assert_eq!(split_expected(&other, "7", "a"), None, "{at}");
+        }
+        assert_eq!(split_expected(&bytes[..BLOCK + 4], "7", "a"), None);
+    }
 
     fn archive() -> Vec<u8> {
         let mut bytes = Vec::new();

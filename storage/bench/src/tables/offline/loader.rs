@@ -6,6 +6,7 @@
 //! ```
 
 use super::asked::Loader;
+use super::ready::Ready;
 use super::shuffle::Shuffle;
 use super::workload::{Batch, Workload};
 use crate::chance::Random;
@@ -15,7 +16,6 @@ use serde::Serialize;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 use tierlab_layouts::{Rows, Table};
 use tierlab_storage::StorageError;
@@ -38,7 +38,7 @@ pub(super) struct Loaded {
     pub(super) starved_s: f64,
     /// shuffled and put batches together,
     pub(super) batching_s: f64,
-    /// or waited until somebody took one.
+    /// or waited until there was room for one.
     pub(super) blocked_s: f64,
 }
 
@@ -107,7 +107,7 @@ impl Source {
         receive
     }
 
-    /// Makes batches until nobody takes them, or it is to stop.
+    /// Makes batches until it is to stop.
     ///
     /// # Errors
     /// What the tier says; a damaged table.
@@ -115,7 +115,7 @@ impl Source {
         &self,
         runtime: &Runtime,
         loader: Loader,
-        out: &SyncSender<Batch>,
+        out: &Ready<Batch>,
         stop: &Arc<AtomicBool>,
     ) -> Result<Loaded> {
         let mut pieces = self.read_ahead(runtime, loader, stop);
@@ -144,7 +144,8 @@ impl Source {
                 let full = std::mem::replace(&mut batch, self.workload.batch());
                 loaded.batching_s += working.elapsed().as_secs_f64();
                 let blocked = Instant::now();
-                taken = out.send(full).is_ok() && !stop.load(Ordering::Acquire);
+                out.put(full);
+                taken = !stop.load(Ordering::Acquire);
                 loaded.blocked_s += blocked.elapsed().as_secs_f64();
                 working = Instant::now();
             }

@@ -2,15 +2,15 @@
 
 use super::asked::Asked;
 use super::loader::{Loaded, Source, pieces};
+use super::ready::Ready;
 use super::workload::Batch;
 use crate::machine::{MachineUse, Watched};
 use crate::stop::Stop;
 use anyhow::{Context, Result, bail};
 use ort::session::Session;
 use serde::Serialize;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -128,26 +128,27 @@ fn streamed(
     interrupt: &Stop,
 ) -> Result<Figures> {
     let stop = Arc::new(AtomicBool::new(false));
-    let (send, receive) = sync_channel(source.workload.batches_in(asked.loader.ready_bytes.0));
-    let receive = Mutex::new(receive);
+    let ready = Ready::new(source.workload.batches_in(asked.loader.ready_bytes.0));
     let ended = AtomicUsize::new(0);
-    let next = |receive: &Mutex<Receiver<Batch>>| receive.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
     std::thread::scope(|scope| {
         let takers: Vec<_> = consumers
             .into_iter()
             .map(|mut consumer| {
-                let (receive, ended) = (&receive, &ended);
+                let (ready, ended) = (&ready, &ended);
                 scope.spawn(move || {
-                    let done = take(|| next(receive), &mut consumer, ended);
+                    let done = take(|| ready.take(), &mut consumer, ended);
                     // A session that failed: the loader must not wait for it.
-                    while done.is_err() && next(receive).is_some() {}
+                    while done.is_err() && ready.take().is_some() {}
                     done
                 })
             })
             .collect();
         let loading = {
-            let stop = Arc::clone(&stop);
-            scope.spawn(move || source.load(runtime, asked.loader, &send, &stop))
+            let (ready, stop) = (&ready, Arc::clone(&stop));
+            scope.spawn(move || {
+                let _ends = ready.ends_with();
+                source.load(runtime, asked.loader, ready, &stop)
+            })
         };
         let window = wait(asked, interrupt, &ended, || loading.is_finished());
         stop.store(true, Ordering::Release);

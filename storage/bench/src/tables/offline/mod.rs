@@ -10,6 +10,7 @@ mod measure;
 mod options;
 mod page;
 mod price;
+mod ready;
 mod shuffle;
 mod statements;
 mod workload;
