@@ -236,7 +236,7 @@ fn a_footer_that_says_more_rows_than_there_are_is_refused() {
 fn a_buffer_that_claims_more_than_any_memory_is_refused_by_its_offset() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    let batch = RecordBatch::try_from_iter([("id", ids(0..1000))]).unwrap();
+    let batch = RecordBatch::try_from_iter([("id", ids(0..1000)), ("v", ids(0..1000))]).unwrap();
     for codec in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
         let options = IpcWriteOptions::default().try_with_compression(Some(codec)).unwrap();
         let mut file = FileWriter::try_new_with_options(Vec::new(), &batch.schema(), options.clone()).unwrap();
