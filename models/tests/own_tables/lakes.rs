@@ -132,9 +132,13 @@ fn a_log_that_is_damaged_is_refused_by_the_name_of_its_file() {
     let error = refused(at, ICEBERG);
     assert!(error.contains("which is not there"), "{error}");
 
-    let checkpoint = at.join("delta/_delta_log/00000000000000000003.checkpoint.parquet");
+    let log = at.join("delta/_delta_log");
+    let checkpoint = log.join("00000000000000000003.checkpoint.parquet");
     let whole = fs::read(&checkpoint).unwrap();
     fs::write(&checkpoint, &whole[..whole.len() / 2]).unwrap();
+    // The whole log needs none.
+    check(at, "delta");
+    fs::remove_file(log.join(format!("{:020}.json", 0))).unwrap();
     let error = refused(at, "delta");
     assert!(error.contains("checkpoint.parquet: no checkpoint"), "{error}");
 }

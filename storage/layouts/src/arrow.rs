@@ -220,7 +220,7 @@ fn rows_of<'a>(
 fn decode((footer, header): (&Footer, &TableHeader), batch: &Batch, bytes: Bytes) -> Result<RecordBatch, String> {
     let at = usize::try_from(batch.block.metaDataLength()).unwrap_or(usize::MAX);
     let (metadata, body) = bytes.split_at_checked(at).ok_or("it is shorter than its metadata")?;
-    message::check(metadata, body, columns::most_bytes(header, BATCH_ROWS))?;
+    message::check(message::bare(metadata)?, body, columns::most_bytes(header, BATCH_ROWS))?;
     let decoder = FileDecoder::new(Arc::clone(&footer.schema), footer.version);
     let decoded = decoder.read_record_batch(&batch.block, &Buffer::from(bytes));
     decoded

@@ -100,35 +100,35 @@ pub(crate) async fn footer(tier: &dyn Tier, object: &Object) -> Result<(Footer, 
             DecodeResult::NeedsData(ranges) => wanted = ranges,
             DecodeResult::Finished => return Err(corrupt(&object.path, "it has no footer")),
             DecodeResult::Data(metadata) => {
-                let Some(pages) = pages_of(&metadata) else {
-                    let what = "it has no page index: it was not laid out by this program";
-                    return Err(corrupt(&object.path, what));
-                };
-                let made = guarded(|| ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new()));
+                let made = guarded(|| {
+                    let pages = pages_of(&metadata)?;
+                    let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())?;
+                    Ok(Footer { metadata, pages })
+                });
                 decoding += began.elapsed();
-                let metadata = made.map_err(bad)?;
-                return Ok((Footer { metadata, pages }, cost, decoding));
+                return Ok((made.map_err(bad)?, cost, decoding));
             }
         }
         decoding += began.elapsed();
     }
 }
 
-/// Where the pages of all columns begin, ascending; `None` where it is not known of one.
-fn pages_of(metadata: &ParquetMetaData) -> Option<Vec<u64>> {
+/// Where the pages of all columns begin, ascending. The library panics on columns that begin before their file.
+fn pages_of(metadata: &ParquetMetaData) -> Result<Vec<u64>, ParquetError> {
+    let missing = || ParquetError::General("it has no page index: it was not laid out by this program".to_owned());
     let mut pages = Vec::new();
     for (number, group) in metadata.row_groups().iter().enumerate() {
         let index = metadata.page_index_for_row_group(number);
         for (at, column) in group.columns().iter().enumerate() {
             // A dictionary lies before the pages that the index knows.
             pages.push(column.byte_range().0);
-            let locations = index.offset_index(at)?.page_locations().iter();
+            let locations = index.offset_index(at).ok_or_else(missing)?.page_locations().iter();
             pages.extend(locations.filter_map(|page| u64::try_from(page.offset).ok()));
         }
     }
     pages.sort_unstable();
     pages.dedup();
-    Some(pages)
+    Ok(pages)
 }
 
 /// Looks at the pages that begin in a range, before they are unpacked.

@@ -3,11 +3,12 @@
 
 mod laid_out;
 
+use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
-use tierlab_formats::table::{BucketIndex, IndexWriter, KeyHash, KeyKind, TableHeader, TableSchema};
+use tierlab_formats::table::{BucketIndex, Column, IndexWriter, KeyHash, KeyKind, TableHeader, TableSchema};
 use tierlab_layouts::{Layout, Options, Table, lay_out};
 use tierlab_protocol::tensor::DataType;
 use tierlab_storage::{ErrorKind, ObjectPath, Tier, TierConfig, open};
@@ -32,20 +33,31 @@ fn table_with(seed: u64, most_of_booleans: u8) -> (TableHeader, Vec<u8>) {
         ("half", DataType::Fp16, &[5]),
         ("flag", DataType::Bool, &[1]),
     ];
-    let schema = TableSchema::lay_out("t", &columns).unwrap();
+    let mut state = seed | 1;
+    table_of(&columns, seed, |column, value| {
+        for byte in value {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *byte = (state >> 56) as u8;
+            if column.dtype == DataType::Bool {
+                *byte &= most_of_booleans;
+            }
+        }
+    })
+}
+
+/// Each value is written by `fill` over zeros.
+fn table_of(
+    columns: &[(&str, DataType, &[i64])],
+    seed: u64,
+    mut fill: impl FnMut(&Column, &mut [u8]),
+) -> (TableHeader, Vec<u8>) {
+    let schema = TableSchema::lay_out("t", columns).unwrap();
     let mut header = TableHeader::new(schema, ROWS, FIRST, seed).unwrap();
     let stride = header.stride as usize;
     let mut rows = vec![0_u8; stride * ROWS as usize];
-    let mut state = seed | 1;
     for (id, row) in (FIRST..).zip(rows.chunks_exact_mut(stride)) {
         for column in &header.schema.columns {
-            for byte in column.of_row_mut(row).unwrap() {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                *byte = (state >> 56) as u8;
-                if column.dtype == DataType::Bool {
-                    *byte &= most_of_booleans;
-                }
-            }
+            fill(column, column.of_row_mut(row).unwrap());
         }
         header.seal_row(id, row);
     }
@@ -345,18 +357,7 @@ async fn damage_bytes(place: &Place, layout: Layout) {
 
 /// A table of one wide column, so that the size of a page takes three bytes of its header.
 fn wide_table() -> (TableHeader, Vec<u8>) {
-    let schema = TableSchema::lay_out("t", &[("vector", DataType::Fp32, &[200])]).unwrap();
-    let mut header = TableHeader::new(schema, ROWS, FIRST, 1).unwrap();
-    let stride = header.stride as usize;
-    let mut rows = vec![0_u8; stride * ROWS as usize];
-    for (id, row) in (FIRST..).zip(rows.chunks_exact_mut(stride)) {
-        header.seal_row(id, row);
-    }
-    let block = stride * header.rows_per_block as usize;
-    header.block_crcs = rows.chunks(block).map(crc32c::crc32c).collect();
-    let mut file = header.encode();
-    file.extend_from_slice(&rows);
-    (header, file)
+    table_of(&[("vector", DataType::Fp32, &[200])], 1, |_, _| ())
 }
 
 /// Each with its checksums right: only what it claims is wrong.
@@ -412,6 +413,34 @@ async fn what_claims_to_unpack_to_more_than_its_rows_is_refused_before_memory_is
             "{layout}: {error}"
         );
     }
+}
+
+/// The library that reads footers panics on it.
+#[tokio::test]
+async fn a_column_that_begins_before_its_file_is_an_error() {
+    let place = Place::new().await;
+    let table = place.laid_out(Layout::Parquet).await;
+    let shard = place.shard(&table);
+    let mut bytes = std::fs::read(&shard).unwrap();
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&bytes::Bytes::from(bytes.clone()));
+    let mut builder = metadata.unwrap().into_builder();
+    let mut groups = builder.take_row_groups();
+    let mut group = groups.remove(0).into_builder();
+    let mut columns = group.take_columns();
+    let first = columns
+        .remove(0)
+        .into_builder()
+        .set_data_page_offset(-4)
+        .build()
+        .unwrap();
+    columns.insert(0, first);
+    groups.insert(0, group.set_column_metadata(columns).build().unwrap());
+    let lying = builder.set_row_groups(groups).build();
+    ParquetMetaDataWriter::new(&mut bytes, &lying).finish().unwrap();
+    std::fs::write(&shard, bytes).unwrap();
+    let table = Table::open(Arc::clone(&place.tier), path("parquet")).await.unwrap();
+    let error = table.look_up(&[FIRST]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
 
 #[tokio::test]

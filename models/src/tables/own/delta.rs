@@ -58,15 +58,18 @@ pub(super) fn is_one(folder: &Listing) -> bool {
     folder.names.iter().any(|name| name.starts_with(LOG))
 }
 
-/// Follows the log from its beginning, or from its newest checkpoint.
+/// Follows the log from its beginning, or from its newest checkpoint where that is gone.
 pub(super) fn choose(
     folder: &Listing,
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
 ) -> Result<Chosen, ModelsError> {
     let bad = |what: &str| ModelsError::bad(&folder.name, &format!("a table of Delta: {what}"));
+    let logs = logs(folder);
     let mut at = Version::default();
     let mut next = 0;
-    if let Some((version, parts)) = newest_checkpoint(folder) {
+    // Where the log is whole, no checkpoint is needed: neither one that is damaged, nor one of a kind that is not read.
+    let is_whole = (0..).zip(&logs).all(|(wanted, (version, _))| *version == wanted) && !logs.is_empty();
+    if let Some((version, parts)) = newest_checkpoint(folder).filter(|_| !is_whole) {
         for name in parts {
             let bytes = read(name)?;
             at.add_checkpoint(bytes)
@@ -75,7 +78,7 @@ pub(super) fn choose(
         next = version + 1;
     }
     let first = next;
-    for (version, name) in logs(folder).into_iter().filter(|&(version, _)| version >= first) {
+    for (version, name) in logs.into_iter().filter(|&(version, _)| version >= first) {
         if version != next {
             return Err(bad(&format!(
                 "version {next} is not in its log, and there is no checkpoint behind it that is read (those with sidecars are not): write it \

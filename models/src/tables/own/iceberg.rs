@@ -12,7 +12,7 @@ use arrow_array::{Array as _, RecordBatch, StringArray, StructArray};
 use arrow_avro::reader::ReaderBuilder;
 use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::{Cursor, Read as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -82,12 +82,16 @@ pub(super) fn choose(
 
     // A file of the table by its address.
     let named = |address: &str| {
-        let name = below(&metadata.location, address).map(str::to_owned);
-        name.ok_or_else(|| bad(&format!("{address} lies outside of {}{ANEW}", metadata.location)))
+        let name = below(&metadata.location, address)
+            .ok_or_else(|| bad(&format!("{address} lies outside of {}{ANEW}", metadata.location)))?;
+        // Steps upwards are no names of the folder either.
+        let at = folder.names.binary_search_by(|known| known.as_str().cmp(name)).ok();
+        let at = at.ok_or_else(|| bad(&format!("its newest snapshot names {name}, which is not there")))?;
+        Ok::<_, ModelsError>((&folder.names[at], folder.bytes.get(at).copied()))
     };
     let records = |address: &str| {
-        let name = named(address)?;
-        let found = records_of(&read(&name)?).map_err(|what| bad(&format!("{name}: {what}")));
+        let (name, _) = named(address)?;
+        let found = records_of(&read(name)?).map_err(|what| bad(&format!("{name}: {what}")));
         Ok::<_, ModelsError>((name, found?))
     };
     let manifests = match &snapshot.manifest_list {
@@ -97,7 +101,7 @@ pub(super) fn choose(
         }
         None => snapshot.manifests.iter().map(|address| (address.clone(), 0)).collect(),
     };
-    let mut live: BTreeMap<String, u64> = BTreeMap::new();
+    let mut live: BTreeSet<&String> = BTreeSet::new();
     for (address, holds) in &manifests {
         let (name, batches) = records(address)?;
         let files = files_of(&batches).map_err(|what| bad(&format!("{name}: {what}")))?;
@@ -114,14 +118,20 @@ pub(super) fn choose(
                     file.address, file.format
                 )));
             }
-            live.insert(named(&file.address)?, file.bytes);
+            let (name, found) = named(&file.address)?;
+            if found != Some(file.bytes) {
+                return Err(bad(&format!(
+                    "{name} has another length than the {} bytes that it had when it was added: it was damaged or written over",
+                    file.bytes
+                )));
+            }
+            live.insert(name);
         }
     }
-    check_files(folder, &live).map_err(|what| bad(&what))?;
-    let is_left = |name: &&String| !name.starts_with(METADATA) && !live.contains_key(*name);
+    let is_left = |name: &&String| !name.starts_with(METADATA) && !live.contains(name);
     let left = folder.names.iter().filter(is_left).count();
     Ok(Chosen {
-        names: live.into_keys().collect(),
+        names: live.into_iter().cloned().collect(),
         left_out: vec![format!(
             "{}: a table of Iceberg at version {version}: {left} files beside its metadata are not in its newest snapshot",
             folder.name
@@ -158,23 +168,6 @@ fn metadata_of(bytes: &[u8]) -> Result<Metadata, String> {
         bytes
     };
     serde_json::from_slice(bytes).map_err(|e| e.to_string())
-}
-
-/// Whether the files of a snapshot are there as they were written.
-fn check_files(folder: &Listing, live: &BTreeMap<String, u64>) -> Result<(), String> {
-    for (name, &bytes) in live {
-        let at = folder.names.binary_search(name).ok();
-        match at.and_then(|at| folder.bytes.get(at)) {
-            None => return Err(format!("its newest snapshot names {name}, which is not there")),
-            Some(&found) if found != bytes => {
-                return Err(format!(
-                    "{name} has {found} bytes, and {bytes} when it was added: it was damaged or written over"
-                ));
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(())
 }
 
 /// The name of an address below another. Hadoop writes one address with more or fewer slashes, and `s3` as `s3a`.
@@ -294,6 +287,8 @@ mod tests {
             "data/a.parquet",
             "metadata/v2.metadata.json",
             "metadata/v1.metadata.json",
+            "metadata/s.avro",
+            "metadata/m.avro",
         ];
         for (metadata, word) in [
             (table(r#","current-snapshot-id":-1"#), "no rows"),
@@ -301,6 +296,10 @@ mod tests {
             (
                 snapshot(r#","manifest-list":"file:///elsewhere/s.avro""#),
                 "file:///elsewhere/s.avro lies outside",
+            ),
+            (
+                snapshot(r#","manifest-list":"file:///wh/t/../elsewhere/s.avro""#),
+                "../elsewhere/s.avro, which is not there",
             ),
             (
                 snapshot(r#","manifest-list":"file:///wh/t/metadata/s.avro""#),

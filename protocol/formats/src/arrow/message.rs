@@ -8,33 +8,30 @@ const PREFIX_BYTES: u64 = 8;
 const NOT_COMPRESSED: i64 = -1;
 /// Bytes that one of LZ4 grows to at most: each byte of a match's length stands for 255 (LZ4 block format, "Match length").
 const LZ4_MOST: u64 = 255;
-/// Metadata behind a mark and a length, or, before version 0.15 of the format, a length alone.
-const MARK: [u8; 4] = [0xff; 4];
+/// Begins what stands before metadata since version 0.15 of the format: it, and a length. Before there was a length alone.
+pub(super) const MARK: [u8; 4] = [0xff; 4];
 
-/// Holds a message against its body.
-///
-/// `encapsulated` is its metadata, with the mark and the length before it or without them, and `limit` the bytes that its buffers may grow to
-/// in all.
+/// Holds a message against its body. `metadata` is bare, and `limit` the bytes that its buffers may grow to in all.
 ///
 /// # Errors
 /// Metadata that is none; a buffer outside of the body, or one that claims what it cannot grow to; more than `limit`.
-pub fn check(encapsulated: &[u8], body: &[u8], limit: u64) -> Result<(), String> {
-    let message = parse(metadata(encapsulated))?;
-    buffers(&message, body.len() as u64, limit, &mut |at| {
+pub fn check(metadata: &[u8], body: &[u8], limit: u64) -> Result<(), String> {
+    buffers(&parse(metadata)?, body.len() as u64, limit, &mut |at| {
         let at = usize::try_from(at).ok();
         let prefix = at.and_then(|at| body.get(at..)).and_then(<[u8]>::first_chunk);
         prefix.copied().ok_or_else(|| "it lies outside of the body".to_owned())
     })
 }
 
-/// The metadata of a message, without what stands before it.
-fn metadata(encapsulated: &[u8]) -> &[u8] {
-    match encapsulated {
-        [a, b, c, d, _, _, _, _, rest @ ..] if [*a, *b, *c, *d] == MARK => rest,
-        // A table's own offset is small and positive, as a length is, but it cannot be that of all the bytes behind it.
-        [a, b, c, d, rest @ ..] if u32::from_le_bytes([*a, *b, *c, *d]) as usize == rest.len() => rest,
-        whole => whole,
-    }
+/// The metadata of a message of a file, without what stands before it: exactly what a reader skips, or it would read another message than
+/// was looked at.
+///
+/// # Errors
+/// Fewer bytes than that.
+pub fn bare(encapsulated: &[u8]) -> Result<&[u8], String> {
+    let skipped = if encapsulated.starts_with(&MARK) { 8 } else { 4 };
+    let bare = encapsulated.get(skipped..);
+    bare.ok_or_else(|| format!("metadata of {} bytes: too few", encapsulated.len()))
 }
 
 pub(super) fn parse(metadata: &[u8]) -> Result<Message<'_>, String> {

@@ -1,7 +1,7 @@
 //! Every message of a file or stream, held against what lies there. In: what it is read from. Out: nothing, or the first offset that is wrong.
 
 use super::end::ends_at;
-use super::message;
+use super::message::{self, MARK};
 use arrow_ipc::{Block, root_as_footer};
 use std::io::{Error, ErrorKind, Read, Seek, SeekFrom};
 
@@ -9,8 +9,6 @@ use std::io::{Error, ErrorKind, Read, Seek, SeekFrom};
 pub const MAGIC: &[u8; 6] = b"ARROW1";
 /// What a file ends with: the length of its footer, and the magic.
 const TRAILER_BYTES: u64 = 10;
-/// Before metadata, since version 0.15 of the format.
-const MARK: [u8; 4] = [0xff; 4];
 
 /// Looks at every message; a batch may grow to `limit` bytes. What it reads from stands anywhere afterwards.
 ///
@@ -75,10 +73,7 @@ impl<R: Read + Seek> Walk<'_, R> {
                 at(end, &what)
             })?;
         let bytes = self.bytes(start, metadata)?;
-        let skipped = if bytes.starts_with(&MARK) { 8 } else { 4 };
-        let Some(bytes) = bytes.get(skipped..) else {
-            return Err(at(start, &format!("metadata of {metadata} bytes: too few")));
-        };
+        let bytes = message::bare(&bytes).map_err(|what| at(start, &what))?;
         self.message(start, bytes, start + metadata, body)
     }
 
