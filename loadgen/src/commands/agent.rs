@@ -2,6 +2,7 @@
 
 use super::agents_options::token;
 use crate::error::RunError;
+use crate::runner::allowed::Allowed;
 use crate::runner::load_process;
 use clap::Args;
 use serde_json::json;
@@ -14,6 +15,7 @@ use tierlab_load::endpoint::Identity;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::workers::clock::WallClock;
 use tierlab_load::workers::listen::{self, Door, Served};
+use tierlab_load::workers::message::printable;
 use tierlab_load::workers::secure;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -39,6 +41,12 @@ pub struct Options {
     /// The CA of the certificates that runs must have, a PEM file
     #[arg(long, value_name = "FILE", requires = "cert")]
     client_ca: Option<PathBuf>,
+    /// Variable that runs may use as a server's token; may be given several times
+    #[arg(long, value_name = "NAME")]
+    allow_env: Vec<String>,
+    /// Folder of the tokens, certificates and keys that runs may use
+    #[arg(long, value_name = "FOLDER")]
+    secrets_dir: Option<PathBuf>,
     /// Sets the agent's clock off by so many milliseconds: for tests
     #[arg(long, hide = true, default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-86_400_000..=86_400_000))]
     clock_offset_ms: i64,
@@ -53,7 +61,7 @@ impl Options {
             tls: tls.transpose().map_err(RunError::Usage)?,
             wants_certificate: self.client_ca.is_some(),
         };
-        door.check(self.listen).map_err(RunError::Usage)?;
+        door.check().map_err(RunError::Usage)?;
         Ok(door)
     }
 }
@@ -64,6 +72,10 @@ impl Options {
 /// An address that is taken or must not be open, a token or a certificate that cannot be read.
 pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError> {
     let door = options.door()?;
+    let allowed = Allowed {
+        variables: options.allow_env.clone(),
+        folder: options.secrets_dir.clone(),
+    };
     let at = PathBuf::from(format!("--listen {}", options.listen));
     let listener = TcpListener::bind(options.listen).await.map_err(RunError::io(&at))?;
     // Accepted connections have it from here: a run whose host is gone without a word ends its session.
@@ -89,11 +101,11 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         let name = link.name.clone();
         eprintln!("{name}: begins");
         tokio::select! {
-            ended = Box::pin(load_process::serve(link, &clock, load_process::Files::Sent)) => {
+            ended = Box::pin(load_process::serve(link, &clock, load_process::Files::Sent(&allowed))) => {
                 served.set(None);
                 match ended {
                     Ok(()) => eprintln!("{name}: ended"),
-                    Err(error) => eprintln!("{name}: ended: {error}"),
+                    Err(error) => eprintln!("{name}: ended: {}", printable(&error.to_string())),
                 }
             }
             // The same run, which has lost this connection.

@@ -1,10 +1,10 @@
 //! How requests are spread over time, as a plan says it. In: `arrivals`, `[arrival]` and `[shape]`. Out: a process and a
 //! profile, validated, traces read. Draws nothing; [`tierlab_load::schedule`] does.
 
-use super::check::{below, within};
+use super::check::{Base, within};
 use super::columns::{self, Column};
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use tierlab_load::arrivals::{Arrivals, Process, Shape, Trace};
 
@@ -55,7 +55,7 @@ pub(super) fn validate(
     process: RawProcess,
     arrival: RawArrival,
     shape: Option<RawShape>,
-    base: &Path,
+    base: Base<'_>,
 ) -> Result<Arrivals, String> {
     let foreign = |key: &str, owner: &str| Err(format!("`arrival.{key}` belongs to `arrivals = \"{owner}\"`"));
     if process != RawProcess::Gamma && arrival.cv.is_some() {
@@ -123,7 +123,7 @@ fn profile(shape: RawShape) -> Result<Shape, String> {
     }
 }
 
-fn trace(arrival: RawArrival, base: &Path) -> Result<Trace, String> {
+fn trace(arrival: RawArrival, base: Base<'_>) -> Result<Trace, String> {
     let Some(file) = arrival.file else {
         return Err("`arrival.file` is missing: a trace is replayed from a CSV file".into());
     };
@@ -137,7 +137,7 @@ fn trace(arrival: RawArrival, base: &Path) -> Result<Trace, String> {
         RawUnit::Us => 1e6,
         RawUnit::Ns => 1e9,
     };
-    let path = below(base, &file);
+    let path = base.path(&file);
     let mut at: Vec<f64> = columns::numbers(&path, &column)?;
     at.sort_by(f64::total_cmp);
     let (Some(&first), Some(&last)) = (at.first(), at.last()) else {

@@ -1,7 +1,7 @@
 //! `[inputs]`: what the inputs of requests are. In: TOML, and the files that it names. Out: validated rules. Which of them a model
 //! needs, and of which type, is found out when one is asked ([`tierlab_load::inputs`]).
 
-use super::check::{below, within};
+use super::check::{Base, within};
 use crate::inputs::{columns, lines, npy, npz, perf_data, read, short, whole};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -149,13 +149,13 @@ pub(super) struct InputsPlan {
 
 /// Where files lie, and which were named.
 struct Files<'a> {
-    base: &'a Path,
+    base: Base<'a>,
     named: Vec<PathBuf>,
 }
 
 impl Files<'_> {
     fn at(&mut self, path: &Path) -> PathBuf {
-        let path = below(self.base, path);
+        let path = self.base.path(path);
         if !self.named.contains(&path) {
             self.named.push(path.clone());
         }
@@ -164,7 +164,7 @@ impl Files<'_> {
 }
 
 /// Validates them; `others` are the models that may have inputs of their own.
-pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: &Path) -> Result<InputsPlan, String> {
+pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: Base<'_>) -> Result<InputsPlan, String> {
     let mut files = Files {
         base,
         named: Vec::new(),
@@ -506,12 +506,13 @@ mod tests {
 
     fn parse(text: &str) -> Result<InputRules, String> {
         let raw = toml::from_str(text).map_err(|error| error.to_string())?;
-        validate(raw, &[], Path::new("")).map(|plan| plan.rules)
+        validate(raw, &[], Base::here(Path::new(""))).map(|plan| plan.rules)
     }
 
     #[test]
     fn another_model_of_a_mix_has_inputs_of_its_own() {
-        let of = |text: &str, others: &[&str]| validate(toml::from_str(text).unwrap(), others, Path::new(""));
+        let of =
+            |text: &str, others: &[&str]| validate(toml::from_str(text).unwrap(), others, Base::here(Path::new("")));
         let text =
             "[tensor.x]\nshape = [1]\n[model.\"ctr.2\".tensor.y]\nshape = [2]\n[model.b]\norder = \"shuffled\"\n";
         let plan = of(text, &["ctr.2", "b"]).unwrap();

@@ -1,12 +1,11 @@
 //! `[keys]`: which entities are asked for. In: TOML, and the file that keys come from. Out: a validated distribution.
 //! Knows nothing of how keys are drawn; [`tierlab_load::keys`] does.
 
-use super::check::{below, within};
+use super::check::{Base, within};
 use super::{columns, raw};
-use std::path::Path;
 use tierlab_load::keys::KeyDistribution;
 
-pub(super) fn validate(raw: raw::RawKeys, base: &Path) -> Result<KeyDistribution, String> {
+pub(super) fn validate(raw: raw::RawKeys, base: Base<'_>) -> Result<KeyDistribution, String> {
     use raw::RawDistribution as Raw;
     let foreign = |key: &str, owner: &str| Err(format!("`keys.{key}` belongs to `keys.distribution = \"{owner}\"`"));
     if raw.distribution != Raw::Zipf && raw.exponent.is_some() {
@@ -39,7 +38,7 @@ pub(super) fn validate(raw: raw::RawKeys, base: &Path) -> Result<KeyDistribution
                 key: "keys.file",
                 name: raw.column.unwrap_or_else(|| "entity_id".into()),
             };
-            let path = below(base, &file);
+            let path = base.path(&file);
             let (ids, texts) = if raw.text {
                 columns::texts(&path, &column)?
             } else {

@@ -1,6 +1,6 @@
 //! The `[lab]` part of a plan: tiers, cache states, data, and the folder that the lab works in.
 
-use super::check::{below, within};
+use super::check::{Base, within};
 use super::driven::ClosedLoopPlan;
 use super::overlays::overlays;
 use super::raw::{RawColdStart, RawData, RawLab};
@@ -81,7 +81,7 @@ impl LabPlan {
 /// What stands around a `[lab]` in its plan.
 #[derive(Debug)]
 pub(super) struct Around<'a> {
-    pub(super) base: &'a Path,
+    pub(super) base: Base<'a>,
     pub(super) variants: &'a [RawVariant],
     pub(super) has_prices: bool,
     /// The plan's question, whose answer calls every variant by its name.
@@ -102,7 +102,7 @@ pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, Stri
     within("lab.ready_timeout_s", raw.ready_timeout_s as f64, 1.0, 3_600.0)?;
     let starts_servers = around.variants.is_empty() || around.variants.iter().any(|variant| !variant.is_running());
     let server_config = match &raw.server_config {
-        Some(file) => below(base, file),
+        Some(file) => base.path(file),
         None if starts_servers => {
             return Err("`lab.server_config` is missing: the config of the servers that the lab starts".into());
         }
@@ -177,7 +177,7 @@ pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, Stri
         } else {
             data(raw.data, base)?
         },
-        work: below(base, &raw.work),
+        work: base.path(&raw.work),
         server_config,
         ready_timeout: Duration::from_secs(raw.ready_timeout_s),
         server_set,
@@ -386,7 +386,7 @@ fn caches(raw: &RawLab, are_needed: bool) -> Result<Vec<CacheState>, String> {
     Ok(states)
 }
 
-fn data(raw: RawData, base: &Path) -> Result<Data, String> {
+fn data(raw: RawData, base: Base<'_>) -> Result<Data, String> {
     match (raw.repository, raw.features) {
         (Some(repository), Some(features)) => {
             if raw.rows.is_some() || raw.model_size.is_some() {
@@ -396,8 +396,8 @@ fn data(raw: RawData, base: &Path) -> Result<Data, String> {
                 );
             }
             Ok(Data::Given {
-                repository: below(base, &repository),
-                features: below(base, &features),
+                repository: base.path(&repository),
+                features: base.path(&features),
             })
         }
         (None, None) => {

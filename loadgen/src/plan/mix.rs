@@ -1,7 +1,7 @@
 //! `[[mix]]`: several modes, batch sizes and models at the same time. In: TOML, and the trace that batch sizes come from.
 //! Out: validated mixes. Knows nothing of how they are sent.
 
-use super::check::{MAX_RATE, MAX_REQUESTS_PER_STEP, below, within};
+use super::check::{Base, MAX_RATE, MAX_REQUESTS_PER_STEP, within};
 use super::columns::{self, Column};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -95,7 +95,7 @@ struct RawPart {
 pub(super) struct Frame<'a> {
     pub(super) warmup_s: f64,
     pub(super) step_s: f64,
-    pub(super) base: &'a Path,
+    pub(super) base: Base<'a>,
 }
 
 pub(super) fn validate(raw: Vec<RawMix>, frame: Frame<'_>) -> Result<Vec<Mix>, String> {
@@ -108,7 +108,7 @@ pub(super) fn validate(raw: Vec<RawMix>, frame: Frame<'_>) -> Result<Vec<Mix>, S
 fn mix(raw: RawMix, at: &str, frame: Frame<'_>) -> Result<Mix, String> {
     let parts = match (raw.trace, raw.part.is_empty()) {
         (Some(_), false) => return Err(format!("`{at}.trace` makes the parts itself; leave out `[[mix.part]]`")),
-        (Some(file), true) => from_trace(&below(frame.base, &file), raw.column, at)?,
+        (Some(file), true) => from_trace(&frame.base.path(&file), raw.column, at)?,
         (None, _) if raw.column.is_some() => return Err(format!("`{at}.column` belongs to `{at}.trace`")),
         (None, _) => raw
             .part

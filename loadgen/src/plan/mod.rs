@@ -31,7 +31,7 @@ pub use storage::{CacheState, Origin, TierPlan};
 pub use target::TargetPlan;
 pub use variant::{NO_TIER, Stage, VariantPlan};
 
-use check::{below, within};
+use check::{Base, within};
 use driven::DrivenPlan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -146,12 +146,38 @@ impl Plan {
     /// # Errors
     /// As [`Plan::load`].
     pub fn parse(file: &Path, text: &str) -> Result<Self, PlanError> {
+        let folder = file.parent().unwrap_or_else(|| Path::new(""));
+        Self::parse_from(Base::here(folder), file, text)
+    }
+
+    /// Validates a plan that another host sent. Its files lie below `root`, and so does every path that it names.
+    ///
+    /// # Errors
+    /// As [`Plan::load`].
+    pub fn parse_sent(root: &Path, file: &Path, text: &str) -> Result<Self, PlanError> {
+        let folder = file.parent().unwrap_or(root);
+        Self::parse_from(Base::sent(folder, root), file, text)
+    }
+
+    fn parse_from(base: Base<'_>, file: &Path, text: &str) -> Result<Self, PlanError> {
         let raw: raw::RawPlan = toml::from_str(text).map_err(|error| PlanError {
             file: file.to_owned(),
             line: None,
             what: error.to_string().trim_end().to_owned(),
         })?;
-        validate(raw, file, text).map_err(|what| refusal(file, text, what))
+        validate(raw, base, file, text).map_err(|what| refusal(file, text, what))
+    }
+
+    /// Checks a load that another process asks for, as those of the plan are checked.
+    ///
+    /// # Errors
+    /// Names the value that is out of bounds.
+    pub fn check_load(&self, load: &Load) -> Result<(), String> {
+        let (warmup_s, window_s) = (self.warmup.as_secs_f64(), self.window.as_secs_f64());
+        // A part of a mix may send less than one request a step.
+        let least = 1.0 / window_s;
+        let rate = if load.rate < least { least } else { load.rate };
+        loads::check("order", &Load { rate, ..*load }, warmup_s, window_s)
     }
 
     /// The same plan, its searches limited to so many seconds where any are given.
@@ -250,8 +276,7 @@ fn refusal(file: &Path, text: &str, what: String) -> PlanError {
     }
 }
 
-fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> {
-    let base = file.parent().unwrap_or_else(|| Path::new(""));
+fn validate(mut raw: raw::RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Plan, String> {
     for (key, name) in [("name", &raw.name), ("model", &raw.model)] {
         if !is_plain_name(name) {
             return Err(format!(
@@ -287,7 +312,7 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
     let arrivals = arrivals::validate(raw.arrivals, raw.arrival, raw.shape, base)?;
     let prices = match (raw.prices, raw.instance) {
         (None, None) => None,
-        (Some(prices), Some(instance)) => Some((below(base, &prices), instance)),
+        (Some(prices), Some(instance)) => Some((base.path(&prices), instance)),
         (Some(_), None) => return Err("`instance` is missing: which instance of `prices` is it?".into()),
         (None, Some(_)) => return Err("`prices` is missing: where is `instance` priced?".into()),
     };
@@ -421,7 +446,7 @@ fn sweep_target(given: target::RawTarget, has_lab: bool, place: &target::Place<'
 fn question(
     asked: Option<question::RawQuestion>,
     plan: &raw::RawPlan,
-    base: &Path,
+    base: Base<'_>,
 ) -> Result<Option<Question>, String> {
     if !plan.variant.is_empty() && plan.lab.is_none() {
         return Err("`variant` is part of a lab, and the plan has no `[lab]`".into());

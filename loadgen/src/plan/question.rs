@@ -1,7 +1,7 @@
 //! `[question]`: what a lab is asked. In: TOML. Out: a validated [`Question`], in which every default is written out. Knows
 //! nothing of how an answer is found.
 
-use super::check::{MAX_RATE, MAX_REQUESTS_PER_STEP, below, within};
+use super::check::{Base, MAX_RATE, MAX_REQUESTS_PER_STEP, within};
 use super::columns::{self, Column};
 use super::text::words::{self, RawShare};
 use serde::Deserialize;
@@ -75,7 +75,7 @@ struct RawTrace {
 /// What a question has to agree with.
 #[derive(Debug)]
 pub(super) struct Around<'a> {
-    pub(super) base: &'a Path,
+    pub(super) base: Base<'a>,
     pub(super) step_s: f64,
     pub(super) warmup_s: f64,
     pub(super) limits: &'a Limits,
@@ -170,7 +170,10 @@ impl Reasked {
         };
         let demand = match self.demand_rps {
             None => before.demand,
-            Some((average, peak)) => Some(demand(&RawDemand::Peaks(RawPeaks { average, peak }), Path::new(""))?),
+            Some((average, peak)) => Some(demand(
+                &RawDemand::Peaks(RawPeaks { average, peak }),
+                Base::here(Path::new("")),
+            )?),
         };
         let text = |text: &Option<String>| text.clone().map(RawShare::Text);
         let asked = match &self.minimise {
@@ -239,7 +242,7 @@ fn objectives(slo: &[String], limits: &Limits) -> Result<(Vec<Objective>, f64), 
     Ok((objectives, error_share.unwrap_or(limits.error_share)))
 }
 
-fn demand(raw: &RawDemand, base: &Path) -> Result<Demand, String> {
+fn demand(raw: &RawDemand, base: Base<'_>) -> Result<Demand, String> {
     let demand = match raw {
         RawDemand::Steady(rps) => Demand {
             average_rps: *rps,
@@ -254,7 +257,7 @@ fn demand(raw: &RawDemand, base: &Path) -> Result<Demand, String> {
                 key: "question.demand_rps.trace",
                 name: column.clone().unwrap_or_else(|| "timestamp".into()),
             };
-            let times = columns::numbers(&below(base, trace), &column)?;
+            let times = columns::numbers(&base.path(trace), &column)?;
             of_trace(times).ok_or("`question.demand_rps.trace`: fewer than two arrivals, or all at one time")?
         }
     };
@@ -319,7 +322,7 @@ mod tests {
         validate(
             &raw,
             &Around {
-                base: Path::new(""),
+                base: Base::here(Path::new("")),
                 step_s: 1.5,
                 warmup_s: 0.2,
                 limits: &Limits::default(),

@@ -180,7 +180,7 @@ fn a_lab_names_origins_caches_and_data() {
 
 #[test]
 fn paths_are_relative_to_the_plan_and_short() {
-    let at = |base: &str, path: &str| below(Path::new(base), Path::new(path)).display().to_string();
+    let at = |base: &str, path: &str| Base::here(Path::new(base)).path(Path::new(path)).display().to_string();
     assert_eq!(at("configs/labs", "../prices.toml"), "configs/prices.toml");
     assert_eq!(at("configs/labs", "../../data/./quick"), "data/quick");
     assert_eq!(at("labs", "../../data"), "../data");

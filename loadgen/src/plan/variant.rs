@@ -1,7 +1,7 @@
 //! `[[variant]]`: one way to keep models and features. In: TOML, whose factors may be lists that are crossed. Out: variants,
 //! each with a name of its own. Knows nothing of servers.
 
-use super::check::within;
+use super::check::{Base, within};
 use super::overlays::overlays;
 use super::storage::{CacheState, Origin, RawFleet, TierPlan};
 use super::target::{self, RawTarget, TargetPlan};
@@ -214,7 +214,7 @@ pub(super) struct Known<'a> {
     pub(super) caches: &'a [CacheState],
     pub(super) has_prices: bool,
     /// The plan's folder.
-    pub(super) base: &'a Path,
+    pub(super) base: Base<'a>,
     /// What the plan sends over.
     pub(super) protocol: Protocol,
     /// Which entities it asks for.
@@ -385,9 +385,9 @@ fn fleet_sizes(is_running: bool, known: &Known<'_>) -> Result<Vec<Level<u32>>, S
 }
 
 /// A profile's name as it is; the file of a recorded one from the plan's folder.
-fn profile(base: &Path, name: &str) -> String {
+fn profile(base: Base<'_>, name: &str) -> String {
     if name.ends_with(".toml") {
-        base.join(name).display().to_string()
+        base.path(Path::new(name)).display().to_string()
     } else {
         name.to_owned()
     }
@@ -594,7 +594,7 @@ mod tests {
                 ],
                 caches: &[warm],
                 has_prices: true,
-                base: Path::new(""),
+                base: Base::here(Path::new("")),
                 protocol: Protocol::Http,
                 keys: &KeyDistribution::Uniform,
                 batch_sizes: &[1],
@@ -661,12 +661,15 @@ mod tests {
 
     #[test]
     fn a_recorded_profile_lies_beside_the_plan() {
-        assert_eq!(profile(Path::new("plans"), "s3-express"), "s3-express");
+        assert_eq!(profile(Base::here(Path::new("plans")), "s3-express"), "s3-express");
         assert_eq!(
-            profile(Path::new("plans"), "mine/bucket.toml"),
+            profile(Base::here(Path::new("plans")), "mine/bucket.toml"),
             "plans/mine/bucket.toml"
         );
-        assert_eq!(profile(Path::new("plans"), "/data/bucket.toml"), "/data/bucket.toml");
+        assert_eq!(
+            profile(Base::here(Path::new("plans")), "/data/bucket.toml"),
+            "/data/bucket.toml"
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A load process: takes orders over a link, sends its share, and hands its samples over. Ends when the link does, and so with the run
 //! at the other end, however that ended.
 
+use super::allowed::Allowed;
 use super::check_reply::check_reply;
 use super::journey_requests::Prepared;
 use super::send::Requests;
@@ -37,13 +38,16 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 /// How much of an error's text goes to the run: far less than a message may have.
 const MOST_WORDS: usize = 4_000;
 
+/// Maximum wait of prepared users for the start of their step: the run's own limit for preparing, and a minute.
+const START_LIMIT: Duration = Duration::from_secs(180);
+
 /// Where the plan's files are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Files {
+#[derive(Debug, Clone, Copy)]
+pub enum Files<'a> {
     /// Where the plan says: the run is on this host.
     Here,
-    /// They are sent, and kept in a folder of this process until the run ends.
-    Sent,
+    /// In a folder of this process until the run ends. Of this host's own, the run may use what is allowed.
+    Sent(&'a Allowed),
 }
 
 /// Serves the run on this host that has started this process.
@@ -66,7 +70,7 @@ pub async fn serve_here() -> Result<(), RunError> {
 ///
 /// # Errors
 /// What is said makes no sense, the server does not answer, or a step cannot be driven.
-pub async fn serve(link: Link, clock: &WallClock, files: Files) -> Result<(), RunError> {
+pub async fn serve(link: Link, clock: &WallClock, files: Files<'_>) -> Result<(), RunError> {
     let (reader, mut mouth) = link.halves();
     let (orders_in, mut orders) = link::orders();
     let worked = tokio::select! {
@@ -84,7 +88,7 @@ pub async fn serve(link: Link, clock: &WallClock, files: Files) -> Result<(), Ru
     what.truncate(what.floor_char_boundary(MOST_WORDS));
     match mouth.say(&Failed { what }).await {
         // The run says it.
-        Ok(()) if files == Files::Here => Ok(()),
+        Ok(()) if matches!(files, Files::Here) => Ok(()),
         _ => Err(error),
     }
 }
@@ -119,20 +123,27 @@ fn gone(error: impl Into<LinkError>) -> Stopped {
     Stopped::Link(error.into())
 }
 
-async fn work(orders: &mut Orders, mouth: &mut Mouth, clock: &WallClock, files: Files) -> Result<Never, Stopped> {
+async fn work(orders: &mut Orders, mouth: &mut Mouth, clock: &WallClock, files: Files<'_>) -> Result<Never, Stopped> {
     let setup: Setup = message::parse(&orders.expect(Kind::Setup).await.map_err(gone)?).map_err(gone)?;
     // As many processes on each of as many hosts.
     if setup.of > workers::MOST * workers::MOST || setup.share >= setup.of {
         let what = format!("share {} of {} is none", setup.share, setup.of);
         return Err(RunError::Usage(what).into());
     }
-    let (plan, _folder) = plan_of(orders, &setup, files).await?;
+    let (plan, folder) = plan_of(orders, &setup, files).await?;
     let mut known: Option<(TargetSpec, Target)> = None;
     loop {
         let order: StepOrder = message::parse(&orders.expect(Kind::Order).await.map_err(gone)?).map_err(gone)?;
+        plan.check_load(&order.load).map_err(RunError::Usage)?;
         let target = match known.take() {
             Some((spec, target)) if spec == order.target => target,
-            _ => ask(&plan, &relocated(&order.target, &plan, files)).await?,
+            _ => {
+                let spec = relocated(&order.target, &plan, files);
+                if let (Files::Sent(allowed), Some(folder)) = (files, &folder) {
+                    allowed.check(&spec, folder.path()).map_err(RunError::Usage)?;
+                }
+                ask(&plan, &spec).await?
+            }
         };
         let mut late = Duration::ZERO;
         let interrupt = Interrupt::never();
@@ -197,8 +208,8 @@ async fn journeys(plan: &Plan, target: &Target, order: &StepOrder, wanted: &Jour
 }
 
 /// The plan, with the folder that holds its files for as long as it is needed.
-async fn plan_of(orders: &mut Orders, setup: &Setup, files: Files) -> Result<(Plan, Option<TempDir>), Stopped> {
-    if files == Files::Here {
+async fn plan_of(orders: &mut Orders, setup: &Setup, files: Files<'_>) -> Result<(Plan, Option<TempDir>), Stopped> {
+    if let Files::Here = files {
         return Ok((Plan::parse(&setup.file, &setup.plan)?, None));
     }
     let folder = sent_files::receive(orders, setup).await.map_err(|error| match error {
@@ -206,15 +217,15 @@ async fn plan_of(orders: &mut Orders, setup: &Setup, files: Files) -> Result<(Pl
         sent_files::Error::Run(error) => Stopped::Run(error),
     })?;
     let file = sent_files::place(folder.path(), &setup.file).map_err(RunError::Usage)?;
-    let plan = Plan::parse(&file, &setup.plan)?;
+    let plan = Plan::parse_sent(folder.path(), &file, &setup.plan)?;
     Ok((plan, Some(folder)))
 }
 
 /// Bodies that a plan's `[target]` makes of a file are made of the file that was sent.
-fn relocated(spec: &TargetSpec, plan: &Plan, files: Files) -> TargetSpec {
+fn relocated(spec: &TargetSpec, plan: &Plan, files: Files<'_>) -> TargetSpec {
     let mut spec = spec.clone();
     let own = plan.target.as_ref().and_then(|target| target.custom.as_ref());
-    if let (Files::Sent, Some(custom), Some(own)) = (files, &mut spec.custom, own) {
+    if let (Files::Sent(_), Some(custom), Some(own)) = (files, &mut spec.custom, own) {
         custom.body = own.body.clone();
     }
     spec
@@ -223,7 +234,8 @@ fn relocated(spec: &TargetSpec, plan: &Plan, files: Files) -> TargetSpec {
 /// Says the time as often as it is asked, until it is told when to start.
 async fn started(orders: &mut Orders, mouth: &mut Mouth, clock: &WallClock) -> Result<Instant, Stopped> {
     loop {
-        let (kind, body) = orders.hear().await.map_err(gone)?;
+        let heard = tokio::time::timeout(START_LIMIT, orders.hear()).await;
+        let (kind, body) = heard.map_err(|_| gone(LinkError::Silent(START_LIMIT)))?.map_err(gone)?;
         match kind {
             Kind::Ping => {
                 let clock_ns = clock.now_ns();

@@ -214,15 +214,82 @@ fn a_wrong_token_is_refused_and_an_open_agent_does_not_start() {
     }
     let said = agent.end();
     assert!(said.contains("not let in") && !said.contains(TOKEN), "{said}");
-    let mut open = Command::new(BINARY);
-    open.args(["agent", "--listen", "0.0.0.0:0"]);
-    let ended = run(open);
-    assert_eq!(ended.code, Some(2));
-    assert!(
-        ended.stderr.contains("--token-env") && ended.stderr.contains("--client-ca"),
-        "{}",
-        ended.stderr
-    );
+    for listen in ["0.0.0.0:0", "127.0.0.1:0"] {
+        let mut open = Command::new(BINARY);
+        open.args(["agent", "--listen", listen]);
+        let ended = run(open);
+        assert_eq!(ended.code, Some(2), "{listen}: {}", ended.stderr);
+        assert!(
+            ended.stderr.contains("--token-env") && ended.stderr.contains("--client-ca"),
+            "{}",
+            ended.stderr
+        );
+    }
+}
+
+#[test]
+fn silent_connections_do_not_lock_out_a_run() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(PLAN);
+    let agent = Agent::start(&[]);
+    let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(&agent.address).unwrap()).collect();
+    let ended = run(sweep(&place, &endpoint.url, "r", &[&agent.address]));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    drop(silent);
+}
+
+/// Passes the agent's challenge and the run's answer on, then resets both connections.
+fn breaks_off_after_hello(to: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let to = to.to_owned();
+    thread::spawn(move || {
+        let (mut run, _) = listener.accept().unwrap();
+        let mut agent = TcpStream::connect(&to).unwrap();
+        let mut bytes = vec![0; 1 << 16];
+        let challenge = agent.read(&mut bytes).unwrap();
+        run.write_all(&bytes[..challenge]).unwrap();
+        let hello = run.read(&mut bytes).unwrap();
+        for stream in [&agent, &run] {
+            socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+        }
+        agent.write_all(&bytes[..hello]).unwrap();
+    });
+    address
+}
+
+#[test]
+fn a_run_that_is_reset_after_its_hello_frees_the_agent() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(PLAN);
+    let agent = Agent::start(&[]);
+    for attempt in 0..5 {
+        let broken = breaks_off_after_hello(&agent.address);
+        let ended = run(sweep(&place, &endpoint.url, &format!("broken-{attempt}"), &[&broken]));
+        assert_ne!(ended.code, Some(0));
+        let mut command = sweep(&place, &endpoint.url, &format!("r-{attempt}"), &[&agent.address]);
+        command.args(["--agents-start-wait-s", "5"]);
+        let ended = run(command);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_variable_of_the_agents_host_is_used_only_where_its_owner_allows_it() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(PLAN);
+    let (closed, open) = (Agent::start(&[]), Agent::start(&["--allow-env", "AGENTS_TOKEN"]));
+    for (agent, code, name) in [(&closed, 1, "closed"), (&open, 0, "open")] {
+        let mut command = sweep(&place, &endpoint.url, name, &[&agent.address]);
+        command.args(["--token-env", "AGENTS_TOKEN"]);
+        let ended = run(command);
+        assert_eq!(ended.code, Some(code), "{name}: {}", ended.stderr);
+        assert!(
+            code == 0 || ended.stderr.contains("--allow-env AGENTS_TOKEN"),
+            "{}",
+            ended.stderr
+        );
+    }
 }
 
 fn kill_agent(agent: &mut Agent) {

@@ -34,6 +34,11 @@ pub enum LinkError {
 }
 
 impl LinkError {
+    /// The peer's own words, safe to show.
+    fn says(words: &str) -> Self {
+        Self::Says(message::printable(words))
+    }
+
     /// Whether the other side is gone, rather than wrong.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
@@ -140,8 +145,8 @@ impl Link {
         let read = timeout(limit, frame::read(&mut self.reader, &taken)).await;
         let (found, body) = read.map_err(|_| LinkError::Silent(limit))??;
         match found {
-            Kind::Failed if kind != Kind::Failed => Err(LinkError::Says(message::parse::<Failed>(&body)?.what)),
-            Kind::Refused if kind != Kind::Refused => Err(LinkError::Says(message::parse::<Refused>(&body)?.why)),
+            Kind::Failed if kind != Kind::Failed => Err(LinkError::says(&message::parse::<Failed>(&body)?.what)),
+            Kind::Refused if kind != Kind::Refused => Err(LinkError::says(&message::parse::<Refused>(&body)?.why)),
             _ => Ok(body),
         }
     }

@@ -2,13 +2,16 @@
 
 use super::handshake::{self, Token};
 use super::link::{Link, LinkError};
-use std::net::SocketAddr;
+use super::message::printable;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// Connections that have not proven anything yet, at most; more are closed at once.
+/// Maximum connections that have not proven anything yet. One more replaces the oldest of the address that has most.
 const STRANGERS: usize = 16;
 
 /// What a caller has to show.
@@ -31,71 +34,139 @@ impl std::fmt::Debug for Door {
 }
 
 impl Door {
-    /// Whether it may stand open to other hosts.
+    /// Refuses a door that anybody can open. Loopback is no exception: every user of the host reaches it.
     ///
     /// # Errors
-    /// Anybody who reaches the address could have requests sent to any server: says what to do.
-    pub fn check(&self, listen: SocketAddr) -> Result<(), String> {
-        if listen.ip().is_loopback() || self.token.is_some() || self.wants_certificate {
+    /// There is neither a token nor mutual TLS.
+    pub fn check(&self) -> Result<(), String> {
+        if self.token.is_some() || self.wants_certificate {
             return Ok(());
         }
-        Err(format!(
-            "--listen {listen} can be reached from other hosts, and whoever reaches an agent has it send requests to any server: \
-             add a token (--token-env NAME or --token-file FILE; `openssl rand -hex 32` makes one), or mutual TLS (--cert, --key and \
-             --client-ca); or listen on 127.0.0.1"
-        ))
+        Err(
+            "an agent sends requests to any server for whoever may give it orders: add a token (--token-env NAME or --token-file \
+             FILE; `openssl rand -hex 32` makes one), or mutual TLS (--cert, --key and --client-ca)"
+                .to_owned(),
+        )
     }
 }
 
 /// The run that an agent serves.
 #[derive(Debug, Clone, Default)]
-pub struct Served(Arc<Mutex<Option<String>>>);
+pub struct Served(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Free,
+    /// Let in, but not yet welcomed.
+    Reserved(String),
+    Serving(String),
+}
 
 impl Served {
-    /// Lets in a run where there is none, or the same again after its connection was lost.
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets in a run if the agent is free, or the same run after it lost its connection.
     fn admit(&self, run: &str) -> Result<(), String> {
-        let mut served = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*served {
-            Some(other) if other != run => {
-                Err("it serves another run: wait for that, or take another agent".to_owned())
+        let mut state = self.state();
+        match &*state {
+            State::Reserved(other) | State::Serving(other) if other != run => {
+                Err("the agent serves another run: wait until it ends, or use another agent".to_owned())
             }
-            _ => {
-                *served = Some(run.to_owned());
+            State::Free => {
+                *state = State::Reserved(run.to_owned());
                 Ok(())
             }
+            _ => Ok(()),
         }
     }
 
-    /// It serves this run now; `None` where that has ended.
+    /// Frees an agent whose run was let in and broke off before it was welcomed.
+    fn release(&self) {
+        let mut state = self.state();
+        if matches!(*state, State::Reserved(_)) {
+            *state = State::Free;
+        }
+    }
+
+    /// Sets the run that is served; `None` if there is none.
     pub fn set(&self, run: Option<&str>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = run.map(str::to_owned);
+        *self.state() = run.map_or(State::Free, |run| State::Serving(run.to_owned()));
+    }
+}
+
+/// Frees the agent when dropped, unless its run came through.
+struct Reservation<'a> {
+    served: &'a Served,
+    is_open: bool,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.served.release();
+        }
+    }
+}
+
+/// Connections that have not proven anything yet, oldest first.
+#[derive(Default)]
+struct Strangers(Vec<Stranger>);
+
+struct Stranger {
+    address: IpAddr,
+    /// True once it has proven who it is.
+    is_known: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+impl Strangers {
+    /// Makes room for one more: the address that holds most gives up its oldest.
+    fn make_room(&mut self) {
+        self.0
+            .retain(|one| !one.task.is_finished() && !one.is_known.load(Ordering::Acquire));
+        if self.0.len() < STRANGERS {
+            return;
+        }
+        let share = |address: IpAddr| self.0.iter().filter(|one| one.address == address).count();
+        let most = self.0.iter().map(|one| share(one.address)).max();
+        if let Some(oldest) = self.0.iter().position(|one| Some(share(one.address)) == most) {
+            self.0.remove(oldest).task.abort();
+        }
     }
 }
 
 /// Takes connections for good; those that have proven themselves come out of `runs`.
 pub async fn listen(listener: TcpListener, door: Door, served: Served, runs: mpsc::Sender<(String, Link)>) {
-    let strangers = Arc::new(Semaphore::new(STRANGERS));
+    let mut strangers = Strangers::default();
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
             // Out of files, mostly: others may be closed by then.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             continue;
         };
-        let Ok(permit) = Arc::clone(&strangers).try_acquire_owned() else {
-            continue;
-        };
+        strangers.make_room();
         let (door, served, runs) = (door.clone(), served.clone(), runs.clone());
-        tokio::spawn(async move {
+        let is_known = Arc::new(AtomicBool::new(false));
+        let known = Arc::clone(&is_known);
+        let task = tokio::spawn(async move {
             let greeted = tokio::time::timeout(2 * handshake::LIMIT, greet(stream, peer, &door, &served)).await;
-            drop(permit);
+            known.store(matches!(greeted, Ok(Ok(_))), Ordering::Release);
             match greeted {
                 Ok(Ok(run)) => {
                     // Where nobody takes it the agent is about to end.
                     let _ = runs.send(run).await;
                 }
-                Ok(Err(error)) => eprintln!("{peer}: not let in: {error}"),
+                Ok(Err(error)) => eprintln!("{peer}: not let in: {}", printable(&error.to_string())),
                 Err(_) => eprintln!("{peer}: not let in: it took too long to say who it is"),
             }
+        });
+        strangers.0.push(Stranger {
+            address: peer.ip(),
+            is_known,
+            task: task.abort_handle(),
         });
     }
 }
@@ -115,7 +186,14 @@ async fn greet(stream: TcpStream, peer: SocketAddr, door: &Door, served: &Served
             Link::new(name, true, Box::new(reader), Box::new(writer))
         }
     };
-    let run = handshake::receive(&mut link, door.token.as_ref(), |run| served.admit(run)).await?;
+    let mut reservation = Reservation { served, is_open: false };
+    let admit = |run: &str| {
+        served.admit(run)?;
+        reservation.is_open = true;
+        Ok(())
+    };
+    let run = handshake::receive(&mut link, door.token.as_ref(), admit).await?;
+    reservation.is_open = false;
     Ok((run, link))
 }
 
@@ -124,22 +202,54 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_guarded_agent_is_open_to_other_hosts() {
-        let open = Door::default();
-        open.check("127.0.0.1:7000".parse().unwrap()).unwrap();
-        open.check("[::1]:7000".parse().unwrap()).unwrap();
-        for listen in ["0.0.0.0:7000", "10.0.0.1:7000", "[::]:7000"] {
-            let refused = open.check(listen.parse().unwrap()).unwrap_err();
-            assert!(
-                refused.contains("--token-env") && refused.contains("--client-ca"),
-                "{refused}"
-            );
-            let guarded = Door {
-                token: Some(Token::new("0123456789abcdef").unwrap()),
-                ..Door::default()
-            };
-            guarded.check(listen.parse().unwrap()).unwrap();
+    fn an_agent_needs_a_token_or_mutual_tls() {
+        let refused = Door::default().check().unwrap_err();
+        assert!(
+            refused.contains("--token-env") && refused.contains("--client-ca"),
+            "{refused}"
+        );
+        let guarded = Door {
+            token: Some(Token::new("0123456789abcdef").unwrap()),
+            ..Door::default()
+        };
+        guarded.check().unwrap();
+    }
+
+    #[test]
+    fn a_run_that_breaks_off_before_its_welcome_frees_the_agent() {
+        let served = Served::default();
+        served.admit("a").unwrap();
+        served.release();
+        served.admit("b").unwrap();
+        served.set(Some("b"));
+        // A second connection of the run that is served breaks off.
+        served.admit("b").unwrap();
+        served.release();
+        assert!(served.admit("a").unwrap_err().contains("another run"));
+    }
+
+    #[tokio::test]
+    async fn the_address_with_most_strangers_gives_up_its_oldest() {
+        let wait = || tokio::spawn(std::future::pending::<()>()).abort_handle();
+        let mut strangers = Strangers::default();
+        for number in 0..STRANGERS {
+            let address = if number == 0 { [10, 0, 0, 1] } else { [10, 0, 0, 2] };
+            strangers.0.push(Stranger {
+                address: address.into(),
+                is_known: Arc::default(),
+                task: wait(),
+            });
         }
+        let second = strangers.0[1].task.clone();
+        strangers.make_room();
+        assert_eq!(strangers.0.len(), STRANGERS - 1);
+        assert_eq!(strangers.0[0].address, IpAddr::from([10, 0, 0, 1]));
+        tokio::task::yield_now().await;
+        assert!(second.is_finished());
+        // A proven connection does not count.
+        strangers.0[0].is_known.store(true, Ordering::Release);
+        strangers.make_room();
+        assert_eq!(strangers.0.len(), STRANGERS - 2);
     }
 
     #[test]

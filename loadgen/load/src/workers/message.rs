@@ -11,6 +11,19 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use tierlab_analysis::record::Failure;
 
+/// Replaces control characters by their escapes: what a peer says is shown in terminals.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let escaped = |c: char| {
+        if c.is_control() && c != '\n' {
+            c.escape_default().to_string()
+        } else {
+            c.to_string()
+        }
+    };
+    text.chars().map(escaped).collect()
+}
+
 /// Changes with every change to these messages: the two sides must be of one build.
 pub const PROTOCOL: u32 = 3;
 

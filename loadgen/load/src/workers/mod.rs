@@ -193,10 +193,11 @@ impl Workers {
             let said = worker.link.say(order).await;
             worker.check(said).await?;
         }
-        for worker in &mut self.workers {
+        let ready = self.workers.iter_mut().map(async |worker| {
             let ready = worker.link.hear::<Ready>(PREPARE_LIMIT).await;
-            worker.check(ready).await?;
-        }
+            worker.check(ready).await
+        });
+        futures::future::try_join_all(ready).await?;
         let clock = self.clock;
         let known = self.workers.iter_mut().map(|worker| worker.ask_the_time(&clock));
         let known: Vec<Known> = futures::stream::iter(known)

@@ -5,7 +5,7 @@ use super::beginning::TRIPS;
 use super::clock::{self, Offset, Trip, WallClock};
 use super::frame::Kind;
 use super::link::{Link, LinkError};
-use super::message::{Done, Failed, Ping, Pong, StepOrder};
+use super::message::{Done, Failed, Ping, Pong, StepOrder, printable};
 use super::samples;
 use crate::pacer::Observed;
 use crate::schedule::Schedule;
@@ -93,7 +93,8 @@ impl Worker {
         if error.is_gone()
             && let Ok(failed) = self.link.hear::<Failed>(LAST_WORDS).await
         {
-            return Err(WorkerError::Failed(format!("{}: {}", self.link.name, failed.what)));
+            let what = printable(&failed.what);
+            return Err(WorkerError::Failed(format!("{}: {what}", self.link.name)));
         }
         let name = &self.link.name;
         Err(match &mut self.process {
@@ -189,7 +190,7 @@ impl Worker {
             let later = rest.split_off(step.samples);
             StepShare {
                 samples: std::mem::replace(&mut rest, later),
-                examples: step.example.into_iter().collect(),
+                examples: step.example.into_iter().map(shown).collect(),
             }
         });
         Ok(Share {
@@ -200,9 +201,14 @@ impl Worker {
                 mean_in_flight: done.mean_in_flight,
             },
             late_us: done.late_us,
-            examples: done.examples,
+            examples: done.examples.into_iter().map(shown).collect(),
         })
     }
+}
+
+/// An example of a failure, safe to show.
+fn shown((failure, says): (Failure, String)) -> (Failure, String) {
+    (failure, printable(&says))
 }
 
 /// Whether samples are those of a share: due when it says, and over before anybody stopped waiting.

@@ -2,7 +2,7 @@
 //! see that they can be.
 
 use super::raw::{Place, RawSuccess, RawTarget};
-use crate::plan::check::{below, within};
+use crate::plan::check::within;
 use std::path::PathBuf;
 use tierlab_analysis::record::Mode;
 use tierlab_load::custom::{BodySource, Custom, CustomSpec, Entities, Success};
@@ -90,7 +90,7 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec,
 }
 
 fn body(raw: &RawTarget, place: &Place<'_>) -> Result<BodySource, String> {
-    let file = |path: &PathBuf| below(place.base, path);
+    let file = |path: &PathBuf| place.base.path(path);
     let at = |key: &str| format!("`{}.{key}`", place.at);
     match (&raw.body, &raw.body_file, &raw.bodies, &raw.rows_file) {
         (None, None, None, None) => Ok(BodySource::Empty),

@@ -7,7 +7,6 @@ mod raw;
 pub(super) use custom::{carries, loads_of};
 pub(super) use raw::{Place, RawTarget};
 
-use super::check::below;
 use raw::RawKind;
 use std::path::PathBuf;
 use tierlab_formats::model::is_plain_name;
@@ -144,7 +143,7 @@ pub(super) fn validate(raw: RawTarget, place: &Place<'_>) -> Result<TargetPlan, 
 
 fn access(raw: &RawTarget, place: &Place<'_>) -> Result<AccessSpec, String> {
     let at = |key: &str| format!("{}.{key}", place.at);
-    let file = |path: &Option<PathBuf>| path.as_deref().map(|path| below(place.base, path));
+    let file = |path: &Option<PathBuf>| path.as_deref().map(|path| place.base.path(path));
     let token = match (&raw.token_env, file(&raw.token_file)) {
         (Some(_), Some(_)) => {
             return Err(format!("`{}` and `{}`: one of them", at("token_env"), at("token_file")));
@@ -194,7 +193,7 @@ mod tests {
             raw,
             &Place {
                 at: "target",
-                base: Path::new("plans"),
+                base: crate::plan::check::Base::here(Path::new("plans")),
                 protocol: Protocol::Http,
                 keys: &KeyDistribution::Uniform,
             },

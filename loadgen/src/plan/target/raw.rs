@@ -1,8 +1,9 @@
 //! `[target]` as it stands in its file. Nothing here is checked for sense.
 
+use crate::plan::check::Base;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::wire::Protocol;
 
@@ -124,7 +125,7 @@ pub(in crate::plan) struct Place<'a> {
     /// What its keys begin with: `target`, `variant[2].target`.
     pub(in crate::plan) at: &'a str,
     /// The plan's folder.
-    pub(in crate::plan) base: &'a Path,
+    pub(in crate::plan) base: Base<'a>,
     /// What the plan sends over.
     pub(in crate::plan) protocol: Protocol,
     /// Which entities it asks for.
