@@ -1,7 +1,7 @@
 //! What of a plan's files an agent on another host is sent. In: a plan. Out: paths, absolute and without `..`.
 //!
-//! That is whatever the plan makes requests of: `[inputs]`, `[keys]`, `[arrival]`, and the bodies of `[target]`. Certificates, tokens
-//! and whatever the plan names by an absolute path an agent must have itself.
+//! That is whatever the plan makes requests of: `[inputs]`, `[keys]`, `[arrival]`, and the bodies of `[target]`. An agent has its
+//! own certificates and tokens.
 
 use super::check::below;
 use super::{Plan, TargetPlan};
