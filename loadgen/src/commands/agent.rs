@@ -2,8 +2,8 @@
 
 use super::agents_options::token;
 use crate::error::RunError;
-use crate::runner::allowed::Allowed;
 use crate::runner::load_process;
+use crate::runner::load_process::allowed::Allowed;
 use clap::Args;
 use serde_json::json;
 use socket2::{SockRef, TcpKeepalive};

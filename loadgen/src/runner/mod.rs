@@ -4,10 +4,9 @@
 //! - `step`, `ledger`: a run under way and one step of it; `disturbed`, `lost`: what was disturbed or lost an agent, and is made again; `run`: the order of the steps; `mixed`, `search`: mixes, and the highest
 //!   rate under an objective, carried out; `closed_loops`, `journeys`, `journey_requests`: the same of closed loops and journeys
 //! - `send`: the requests of a step, sent by this process or several; [`load_process`]: one of the several,
-//!   with `sent_files` and [`allowed`] where it is on another host; [`recorder`]: samples to one
+//!   which may be on another host; [`recorder`]: samples to one
 //!   repeat of a point; `naming`: steps by name
 
-pub mod allowed;
 pub mod check_reply;
 mod closed_loops;
 mod decide;
@@ -24,7 +23,6 @@ pub mod recorder;
 mod run;
 mod search;
 mod send;
-mod sent_files;
 mod step;
 pub mod target;
 

@@ -1,11 +1,12 @@
 //! A load process: takes orders over a link, sends its share, and hands its samples over. Ends when the link does, and so with the run
-//! at the other end, however that ended.
+//! at the other end, however that ended. `sent_files`: the plan's files, of a run on another host; [`allowed`]: what such a run may use here.
 
-use super::allowed::Allowed;
+pub mod allowed;
+mod sent_files;
+
 use super::check_reply::check_reply;
 use super::journey_requests::Prepared;
 use super::send::Requests;
-use super::sent_files;
 use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::{Plan, PlanError};
