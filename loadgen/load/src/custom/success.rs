@@ -1,4 +1,5 @@
-//! When a reply is a success. In: a status and a body. Out: nothing, or what is wrong with it in words.
+//! When a reply is a success. In: a status and a body, which may be a stream of server-sent events. Out: nothing, or what is wrong
+//! with it in words.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +15,9 @@ pub struct Success {
     pub pointer: Option<String>,
     /// What must be there.
     pub equals: Option<serde_json::Value>,
+    /// Data of the event that a stream must end with, such as `[DONE]`.
+    #[serde(default)]
+    pub last_event: Option<String>,
 }
 
 impl Default for Success {
@@ -22,6 +26,7 @@ impl Default for Success {
             status: vec![200],
             pointer: None,
             equals: None,
+            last_event: None,
         }
     }
 }
@@ -32,6 +37,13 @@ impl Success {
     /// # Errors
     /// What is not as it should be.
     pub fn check_body(&self, body: &[u8]) -> Result<(), String> {
+        match events(body) {
+            Some(events) => return self.check_stream(&events?),
+            None if self.last_event.is_some() => {
+                return Err(format!("the reply is no stream of events: `{}`", start(body)));
+            }
+            None => {}
+        }
         let Some(pointer) = &self.pointer else { return Ok(()) };
         let document: serde_json::Value = serde_json::from_slice(body)
             .map_err(|_| format!("the reply is no JSON, and should have `{pointer}`: `{}`", start(body)))?;
@@ -48,11 +60,93 @@ impl Success {
         }
     }
 
+    /// Checks a stream: no error among its events, the last one as stated, the pointer in one of them.
+    fn check_stream(&self, events: &[Event]) -> Result<(), String> {
+        if let Some(error) = events.iter().find(|event| event.is_error()) {
+            return Err(format!("the stream has an error: `{}`", start(error.data.as_bytes())));
+        }
+        let last = events.last().map_or("", |event| event.data.as_str());
+        if let Some(wanted) = self.last_event.as_ref().filter(|wanted| *wanted != last) {
+            return Err(format!(
+                "the stream ends with `{}` before `{wanted}`",
+                start(last.as_bytes())
+            ));
+        }
+        let Some(pointer) = &self.pointer else { return Ok(()) };
+        let found = |event: &Event| {
+            let document: serde_json::Value = serde_json::from_str(&event.data).ok()?;
+            let found = document.pointer(pointer)?;
+            Some(self.equals.as_ref().is_none_or(|wanted| is_equal(found, wanted)))
+        };
+        if events.iter().any(|event| found(event) == Some(true)) {
+            return Ok(());
+        }
+        Err(format!("no event of the stream has `{pointer}` as it should be"))
+    }
+
     /// Whether a status is one of success.
     #[must_use]
     pub fn has_status(&self, status: u16) -> bool {
         self.status.contains(&status)
     }
+}
+
+/// A server-sent event.
+#[derive(Debug, Default, PartialEq)]
+struct Event {
+    name: String,
+    data: String,
+}
+
+impl Event {
+    fn is_error(&self) -> bool {
+        let says_so = || {
+            let document: serde_json::Value = serde_json::from_str(&self.data).ok()?;
+            Some(!document.get("error")?.is_null())
+        };
+        self.name == "error" || says_so() == Some(true)
+    }
+}
+
+/// Events of a body in the format `text/event-stream` (WHATWG HTML, section 9.2); `None` for any other body.
+///
+/// # Errors
+/// The last event is cut off.
+fn events(body: &[u8]) -> Option<Result<Vec<Event>, String>> {
+    let text = std::str::from_utf8(body).ok()?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let first = text.lines().find(|line| !line.is_empty())?;
+    let is_field = ["data:", "event:", "id:", "retry:", ":"]
+        .iter()
+        .any(|field| first.starts_with(field));
+    if !is_field {
+        return None;
+    }
+    let (mut events, mut event, mut lines) = (Vec::new(), Event::default(), 0);
+    for line in text.lines() {
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "" if line.is_empty() && lines > 0 => {
+                events.push(std::mem::take(&mut event));
+                lines = 0;
+            }
+            "data" => {
+                if lines > 0 {
+                    event.data.push('\n');
+                }
+                event.data.push_str(value);
+                lines += 1;
+            }
+            "event" => value.clone_into(&mut event.name),
+            _ => {}
+        }
+    }
+    if lines > 0 {
+        let cut = start(event.data.as_bytes());
+        return Some(Err(format!("the stream ends within an event: `{cut}`")));
+    }
+    Some(Ok(events))
 }
 
 /// Numbers are equal by their value: `1` and `1.0` are.
@@ -106,6 +200,41 @@ mod tests {
             let error = rule.check_body(body).unwrap_err();
             assert!(error.contains(says), "{error}");
         }
+    }
+
+    #[test]
+    fn a_stream_with_an_error_or_without_its_last_event_is_no_success() {
+        let done = Success {
+            last_event: Some("[DONE]".into()),
+            pointer: Some("/choices/0".into()),
+            ..Success::default()
+        };
+        let whole = b": hello\n\ndata: {\"choices\":[1]}\r\n\r\ndata: [DONE]\n\n";
+        assert_eq!(done.check_body(whole), Ok(()));
+        assert_eq!(Success::default().check_body(whole), Ok(()));
+        for (rule, body, says) in [
+            (&done, &b"data: {\"choices\":[1]}\n\n"[..], "before `[DONE]`"),
+            (&done, b"data: {\"choices\":[]}\n\ndata: [DONE]\n\n", "`/choices/0`"),
+            (&done, b"{\"choices\":[1]}", "no stream of events"),
+            (
+                &Success::default(),
+                b"data: {\"error\": {\"code\": 5}}\n\ndata: [DONE]\n\n",
+                "has an error",
+            ),
+            (&Success::default(), b"event: error\ndata: full\n\n", "has an error"),
+            (&Success::default(), b"data: a\n\ndata: {\"choi", "ends within an event"),
+        ] {
+            let error = rule.check_body(body).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+        assert_eq!(Success::default().check_body(b"data: {\"error\": null}\n\n"), Ok(()));
+        assert_eq!(
+            events(b"event: x\ndata: a\ndata: b\n\n").unwrap().unwrap(),
+            [Event {
+                name: "x".into(),
+                data: "a\nb".into()
+            }]
+        );
     }
 
     proptest! {

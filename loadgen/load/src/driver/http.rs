@@ -533,6 +533,7 @@ mod tests {
                 status: vec![200, 202],
                 pointer: Some("/predictions/0".into()),
                 equals: None,
+                ..Success::default()
             };
             let reply = HttpReply {
                 success: Some(Arc::new(success)),

@@ -168,6 +168,7 @@ fn success(raw: Option<&RawSuccess>, place: &Place<'_>) -> Result<Success, Strin
         status,
         pointer: raw.pointer.clone(),
         equals: equals.transpose()?,
+        last_event: raw.last_event.clone(),
     })
 }
 

@@ -117,6 +117,9 @@ pub(super) struct RawSuccess {
     /// What must be there: any value.
     #[serde(default)]
     pub(super) equals: Option<toml::Value>,
+    /// Data of the event that a stream of server-sent events must end with: `"[DONE]"`.
+    #[serde(default)]
+    pub(super) last_event: Option<String>,
 }
 
 /// Where a `[target]` stands.
