@@ -20,6 +20,7 @@
 
 mod arrow;
 mod columns;
+mod decoding;
 pub mod laid_out;
 pub mod layout;
 pub mod manifest;
@@ -34,6 +35,7 @@ pub mod table;
 mod touching;
 pub mod write;
 
+pub use decoding::stuck_decodes;
 pub use laid_out::LaidOut;
 pub use layout::Layout;
 pub use manifest::Manifest;

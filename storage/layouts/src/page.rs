@@ -3,22 +3,54 @@
 //! A page says how many bytes it grows to, and readers set them aside and fill them with zeros before they unpack any: two GiB of a page that
 //! lies, and as much again of each that is read beside it. Source: the Parquet format, `PageHeader`, in the compact protocol of Thrift.
 
+/// A field of 64 bits whose number is one above that of the field before.
+const NEXT_I64: u8 = 0x16;
+/// A structure whose number is two above that of the field before: what a data page says of itself, behind its sizes.
+const DATA_PAGE: u8 = 0x2c;
+/// A list as the first field of a structure.
+const FIRST_LIST: u8 = 0x19;
+/// The type of a list's elements: structures.
+const STRUCTS: u8 = 0x0c;
+/// The end of a structure.
+const STOP: u8 = 0;
+/// Values one after another, and levels in runs: the encodings that pages are written in.
+const PLAIN: i32 = 0;
+const RUNS: i32 = 3;
 /// A field of 32 bits whose number is one above that of the field before: its number's step, and its type.
 const NEXT_I32: u8 = 0x15;
 /// Bytes of a varint of 32 bits at most.
 const VARINT_BYTES: usize = 5;
+/// Bytes of a varint of 64 bits at most.
+const LONG_VARINT_BYTES: usize = 10;
 
-/// Looks at the header that a page begins with: its type, its size unpacked, and its size in the file.
+/// Looks at the header that a page begins with, and at the repetition levels behind it. `level_bits` are those of a level;
+/// 0 where the page has none, or is compressed.
 ///
 /// # Errors
-/// A header that is none, or that claims more than `most` bytes or than are there.
-pub(crate) fn check(page: &[u8], most: u64) -> Result<(), String> {
+/// A header that is none, or that claims more than `most` bytes or than are there; fewer levels than values, of which the
+/// reader does not come to an end where it skips rows.
+pub(crate) fn check(page: &[u8], most: u64, level_bits: u8) -> Result<(), String> {
     let mut rest = page;
-    let [_, unpacked, packed] = [field(&mut rest)?, field(&mut rest)?, field(&mut rest)?];
+    let [kind, unpacked, packed] = [field(&mut rest)?, field(&mut rest)?, field(&mut rest)?];
     if u64::try_from(unpacked).is_ok_and(|bytes| bytes > most) || unpacked < 0 {
         return Err(format!(
             "it claims to hold {unpacked} bytes, and its rows take {most} at most: it is damaged"
         ));
+    }
+    let other = || "its header is not one that this program writes: it is damaged".to_owned();
+    rest = rest
+        .strip_prefix(&[DATA_PAGE])
+        .filter(|_| kind == 0)
+        .ok_or_else(other)?;
+    let [values, encodings @ ..] = [
+        field(&mut rest)?,
+        field(&mut rest)?,
+        field(&mut rest)?,
+        field(&mut rest)?,
+    ];
+    rest = rest.strip_prefix(&[STOP, STOP]).ok_or_else(other)?;
+    if encodings != [PLAIN, RUNS, RUNS] {
+        return Err(other());
     }
     if usize::try_from(packed).map_or(true, |bytes| bytes > rest.len()) {
         return Err(format!(
@@ -26,21 +58,83 @@ pub(crate) fn check(page: &[u8], most: u64) -> Result<(), String> {
             rest.len()
         ));
     }
-    Ok(())
+    let has_levels = level_bits == 0 || has_levels(rest, u64::try_from(values).unwrap_or(u64::MAX), level_bits);
+    let few = || format!("it has fewer levels than its {values} values: it is damaged");
+    has_levels.then_some(()).ok_or_else(few)
+}
+
+/// True if a page's repetition levels are at least as many as its values. Source: the Parquet format, "RLE / Bit-Packing Hybrid".
+fn has_levels(page: &[u8], values: u64, level_bits: u8) -> bool {
+    let runs = page
+        .split_first_chunk()
+        .and_then(|(len, rest)| rest.get(..u32::from_le_bytes(*len) as usize));
+    let Some(mut runs) = runs else { return false };
+    let mut levels = 0;
+    while levels < values {
+        // Each turn takes a byte at least.
+        let Some(header) = varint(&mut runs, VARINT_BYTES) else {
+            return false;
+        };
+        let (count, bytes) = match header & 1 {
+            0 => (header >> 1, u64::from(level_bits.div_ceil(8))),
+            _ => ((header >> 1) * 8, (header >> 1) * u64::from(level_bits)),
+        };
+        let Some(rest) = runs.get(usize::try_from(bytes).unwrap_or(usize::MAX)..) else {
+            return false;
+        };
+        if count == 0 {
+            return false;
+        }
+        (levels, runs) = (levels + count, rest);
+    }
+    true
+}
+
+/// Looks at the list of page locations that a column's index is, before its reader sets memory aside for them.
+///
+/// # Errors
+/// A list of anything else, or one with bytes missing or left over.
+pub(crate) fn check_locations(index: &[u8]) -> Result<(), String> {
+    let bad = || "it is no list of pages: it is damaged".to_owned();
+    let [FIRST_LIST, header, rest @ ..] = index else {
+        return Err(bad());
+    };
+    let mut rest = rest;
+    let pages = match header >> 4 {
+        15 => varint(&mut rest, VARINT_BYTES).ok_or_else(bad)?,
+        few => u64::from(few),
+    };
+    if header & 0xf != STRUCTS {
+        return Err(bad());
+    }
+    for _ in 0..pages {
+        // Offset, size, and number of the first row. Ends with the bytes, whatever the list says.
+        for field in [NEXT_I64, NEXT_I32, NEXT_I64] {
+            rest = rest.strip_prefix(&[field]).ok_or_else(bad)?;
+            varint(&mut rest, LONG_VARINT_BYTES).ok_or_else(bad)?;
+        }
+        rest = rest.strip_prefix(&[STOP]).ok_or_else(bad)?;
+    }
+    // Behind the pages of texts comes the length of each, a list whose size the reader checks by itself.
+    (rest == [STOP] || rest.starts_with(&[FIRST_LIST]))
+        .then_some(())
+        .ok_or_else(bad)
+}
+
+/// The next number of at most `most` bytes, seven bits in each.
+fn varint(rest: &mut &[u8], most: usize) -> Option<u64> {
+    let len = rest.iter().take(most).position(|byte| byte & 0x80 == 0)? + 1;
+    let (varint, left) = rest.split_at(len);
+    *rest = left;
+    let add = |number: u64, byte: &u8| number << 7 | u64::from(byte & 0x7f);
+    Some(varint.iter().rev().fold(0, add))
 }
 
 /// The next field, which has 32 bits.
 fn field(rest: &mut &[u8]) -> Result<i32, String> {
     let number = rest.strip_prefix(&[NEXT_I32]).and_then(|bytes| {
-        let len = bytes.iter().take(VARINT_BYTES).position(|byte| byte & 0x80 == 0)? + 1;
-        let (varint, left) = bytes.split_at(len);
-        *rest = left;
-        Some(
-            varint
-                .iter()
-                .rev()
-                .fold(0_u64, |number, byte| number << 7 | u64::from(byte & 0x7f)),
-        )
+        *rest = bytes;
+        varint(rest, VARINT_BYTES)
     });
     // Numbers alternate between those from 0 up and those from -1 down.
     let zigzag = number.and_then(|number| u32::try_from(number).ok());
@@ -56,22 +150,32 @@ mod tests {
     fn page(unpacked: i32, packed: i32, bytes: usize) -> Vec<u8> {
         let mut out = Vec::new();
         for number in [0, unpacked, packed] {
-            out.push(NEXT_I32);
-            let mut zigzag = ((number << 1) ^ (number >> 31)).cast_unsigned();
-            while zigzag > 0x7f {
-                out.push((zigzag & 0x7f) as u8 | 0x80);
-                zigzag >>= 7;
-            }
-            out.push(zigzag as u8);
+            push(&mut out, number);
         }
+        out.push(DATA_PAGE);
+        for number in [7, PLAIN, RUNS, RUNS] {
+            push(&mut out, number);
+        }
+        out.extend([STOP; 2]);
+        // The sizes leave the header out.
         out.resize(out.len() + bytes, 0);
         out
+    }
+
+    fn push(out: &mut Vec<u8>, number: i32) {
+        out.push(NEXT_I32);
+        let mut zigzag = ((number << 1) ^ (number >> 31)).cast_unsigned();
+        while zigzag > 0x7f {
+            out.push((zigzag & 0x7f) as u8 | 0x80);
+            zigzag >>= 7;
+        }
+        out.push(zigzag as u8);
     }
 
     #[test]
     fn only_what_the_rows_can_take_is_unpacked() {
         for bytes in [0, 1, 63, 64, 8191, 8192, 70_000] {
-            assert_eq!(check(&page(bytes, 5, 5), 70_000), Ok(()), "{bytes}");
+            assert_eq!(check(&page(bytes, 5, 5), 70_000, 0), Ok(()), "{bytes}");
         }
         for (bytes, what) in [
             (
@@ -90,8 +194,59 @@ mod tests {
             ),
             (b"PAR1PAR1".to_vec(), "does not begin as a page does"),
         ] {
-            let refused = check(&bytes, 70_000).unwrap_err();
+            let refused = check(&bytes, 70_000, 0).unwrap_err();
             assert!(refused.contains(what), "{refused}");
+        }
+    }
+
+    /// A page of seven values, whose levels are these runs.
+    fn levels(runs: &[u8]) -> Result<(), String> {
+        let mut bytes = page(0, 0, 0);
+        bytes.extend((runs.len() as u32).to_le_bytes());
+        bytes.extend(runs);
+        check(&bytes, 70_000, 1)
+    }
+
+    #[test]
+    fn pages_with_fewer_levels_than_values_are_refused() {
+        // One packed group of eight; a run of seven; two runs.
+        for runs in [&[3, 0x55][..], &[14, 0], &[8, 0, 6, 1]] {
+            assert_eq!(levels(runs), Ok(()), "{runs:?}");
+        }
+        for runs in [
+            &[][..],
+            &[0, 0, 0, 0],
+            &[12, 0],
+            &[14],
+            &[3],
+            &[8, 0, 0, 0],
+            &[0x80, 0x80],
+        ] {
+            let refused = levels(runs).unwrap_err();
+            assert!(
+                refused.contains("fewer levels than its 7 values"),
+                "{runs:?}: {refused}"
+            );
+        }
+        assert!(check(&page(0, 0, 0), 70_000, 1).is_err());
+    }
+
+    #[test]
+    fn lists_of_pages_that_claim_more_than_there_is_are_refused() {
+        let one = [NEXT_I64, 8, NEXT_I32, 9, NEXT_I64, 0, STOP];
+        let list = |head: &[u8], pages: usize| [&[FIRST_LIST], head, &one.repeat(pages), &[STOP]].concat();
+        for good in [list(&[0x0c], 0), list(&[0x2c], 2), list(&[0xfc, 20], 20)] {
+            assert_eq!(check_locations(&good), Ok(()));
+            assert!(check_locations(&good[..good.len() - 1]).is_err());
+        }
+        for bad in [
+            list(&[0xfc, 0xff, 0xff, 0xff, 0xff, 7], 2),
+            list(&[0x2c], 1),
+            list(&[0x25], 2),
+            list(&[0x1c], 2),
+            vec![],
+        ] {
+            assert!(check_locations(&bad).unwrap_err().contains("damaged"), "{bad:?}");
         }
     }
 }

@@ -4,16 +4,19 @@
 //! those that are written for scans. Each row's own checksum is a column of its own: pages are not checked by themselves.
 
 use crate::columns::{self, Columns, sealed};
+use crate::decoding::Decodes;
 use crate::layout::Codec;
 use crate::offload;
 use crate::page;
 use crate::rows::corrupt;
 use crate::touching;
+use arrow_array::RecordBatch;
 use bytes::Bytes;
 use parquet::DecodeResult;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection};
-use parquet::arrow::push_decoder::ParquetPushDecoderBuilder;
+use parquet::arrow::push_decoder::{ParquetPushDecoder, ParquetPushDecoderBuilder};
+use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataPushDecoder};
 use parquet::file::properties::WriterProperties;
@@ -35,8 +38,9 @@ const MAX_METADATA_BYTES: u64 = 256 << 20;
 /// What a footer says.
 pub(crate) struct Footer {
     metadata: ArrowReaderMetadata,
-    /// Where pages begin, ascending.
-    pages: Vec<u64>,
+    /// Where pages begin, ascending, each with the bits of its repetition levels; 0 where it has none or is compressed.
+    pages: Vec<(u64, u8)>,
+    decodes: Decodes,
 }
 
 impl Footer {
@@ -68,62 +72,162 @@ pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -
     Ok(out)
 }
 
-/// Reads what says where the rows of a file lie.
+/// Reads what says where the rows of a file lie: the footer, then the locations of its pages.
 pub(crate) async fn footer(tier: &dyn Tier, object: &Object) -> Result<(Footer, ReadCost, Duration), StorageError> {
     let bad = |e: ParquetError| corrupt(&object.path, e);
-    let mut cost = ReadCost::default();
-    let mut decoding = Duration::ZERO;
+    let mut reading = Reading {
+        tier,
+        object,
+        decodes: Decodes::default(),
+        cost: ReadCost::default(),
+        decoding: Duration::ZERO,
+    };
     let decoder = ParquetMetaDataPushDecoder::try_new(object.size).map_err(bad)?;
-    let mut decoder = decoder.with_page_index_policy(PageIndexPolicy::Optional);
+    let decoder = decoder.with_page_index_policy(PageIndexPolicy::Skip);
     let tail = object.size.saturating_sub(TAIL_BYTES)..object.size;
-    let mut wanted = Vec::from_iter([tail]);
-    loop {
-        if wanted
-            .iter()
-            .map(|range| range.end.saturating_sub(range.start))
-            .sum::<u64>()
-            > MAX_METADATA_BYTES
-        {
-            return Err(corrupt(
-                &object.path,
-                "its footer is larger than any: damaged, or no Parquet",
-            ));
+    let last = tier.read(object, tail.clone()).await?;
+    reading.cost.merge(&last.cost);
+    let metadata = reading
+        .run(decoder, Vec::from_iter([tail.clone()]), vec![last.bytes.clone()])
+        .await?;
+    let indexes = index_ranges(&metadata).map_err(bad)?;
+    let parts = if indexes
+        .iter()
+        .all(|index| index.start >= tail.start && index.end <= tail.end)
+    {
+        let part = |index: &Range<u64>| {
+            last.bytes
+                .slice((index.start - tail.start) as usize..(index.end - tail.start) as usize)
+        };
+        indexes.iter().map(part).collect()
+    } else {
+        reading.ranges(&indexes).await?
+    };
+    for (index, bytes) in indexes.iter().zip(&parts) {
+        let what = |what| corrupt(&object.path, format!("page index, offset {}: {what}", index.start));
+        page::check_locations(bytes).map_err(what)?;
+    }
+    let decoder = ParquetMetaDataPushDecoder::try_new_with_metadata(object.size, metadata).map_err(bad)?;
+    let decoder = decoder
+        .with_column_index_policy(PageIndexPolicy::Skip)
+        .with_offset_index_policy(PageIndexPolicy::Required);
+    let metadata = reading.run(decoder, indexes, parts).await?;
+    let Reading {
+        decodes,
+        cost,
+        mut decoding,
+        ..
+    } = reading;
+    let began = Instant::now();
+    let footer = guarded(|| {
+        let pages = pages_of(&metadata)?;
+        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())?;
+        Ok(Footer {
+            metadata,
+            pages,
+            decodes,
+        })
+    });
+    decoding += began.elapsed();
+    Ok((footer.map_err(bad)?, cost, decoding))
+}
+
+/// A footer that is being read.
+struct Reading<'a> {
+    tier: &'a dyn Tier,
+    object: &'a Object,
+    decodes: Decodes,
+    cost: ReadCost,
+    decoding: Duration,
+}
+
+impl Reading<'_> {
+    /// Reads ranges, which must not be larger together than any footer.
+    async fn ranges(&mut self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, StorageError> {
+        let bytes = ranges.iter().map(|range| range.end.saturating_sub(range.start));
+        if bytes.fold(0, u64::saturating_add) > MAX_METADATA_BYTES {
+            let what = "its footer is larger than any: damaged, or no Parquet";
+            return Err(corrupt(&self.object.path, what));
         }
-        let read = tier.read_many(object, &wanted).await?;
-        cost.merge(&read.cost);
-        let began = Instant::now();
-        let step = guarded(|| {
-            decoder.push_ranges(wanted, read.parts)?;
-            decoder.try_decode()
-        });
-        match step.map_err(bad)? {
-            DecodeResult::NeedsData(ranges) => wanted = ranges,
-            DecodeResult::Finished => return Err(corrupt(&object.path, "it has no footer")),
-            DecodeResult::Data(metadata) => {
-                let made = guarded(|| {
-                    let pages = pages_of(&metadata)?;
-                    let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())?;
-                    Ok(Footer { metadata, pages })
+        let (parts, cost) = touching::read(self.tier, self.object, ranges).await?;
+        self.cost.merge(&cost);
+        Ok(parts)
+    }
+
+    /// Decodes, beginning with the ranges given, until nothing is missing.
+    async fn run(
+        &mut self,
+        mut decoder: ParquetMetaDataPushDecoder,
+        mut ranges: Vec<Range<u64>>,
+        mut parts: Vec<Bytes>,
+    ) -> Result<ParquetMetaData, StorageError> {
+        loop {
+            let began = Instant::now();
+            let step = move || {
+                let step = guarded(|| {
+                    decoder.push_ranges(ranges, parts)?;
+                    decoder.try_decode()
                 });
-                decoding += began.elapsed();
-                return Ok((made.map_err(bad)?, cost, decoding));
+                (decoder, step)
+            };
+            let (back, step) = self.decodes.run(&self.object.path, step).await?;
+            self.decoding += began.elapsed();
+            match step.map_err(|e| corrupt(&self.object.path, e))? {
+                DecodeResult::NeedsData(wanted) => ranges = wanted,
+                DecodeResult::Finished => return Err(corrupt(&self.object.path, "it has no footer")),
+                DecodeResult::Data(metadata) => return Ok(metadata),
             }
+            parts = self.ranges(&ranges).await?;
+            decoder = back;
         }
-        decoding += began.elapsed();
     }
 }
 
-/// Where the pages of all columns begin, ascending. The library panics on columns that begin before their file.
-fn pages_of(metadata: &ParquetMetaData) -> Result<Vec<u64>, ParquetError> {
+/// Where the locations of all columns' pages lie.
+fn index_ranges(metadata: &ParquetMetaData) -> Result<Vec<Range<u64>>, ParquetError> {
     let missing = || ParquetError::General("it has no page index: it was not laid out by this program".to_owned());
+    let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
+    columns
+        .map(|column| column.offset_index_range().ok_or_else(missing))
+        .collect()
+}
+
+/// Where the pages of all columns begin, ascending, each with the bits of its repetition levels. The library panics on columns that begin before their file.
+///
+/// # Errors
+/// Pages that are not in order of their rows and offsets.
+fn pages_of(metadata: &ParquetMetaData) -> Result<Vec<(u64, u8)>, ParquetError> {
+    let bad = |what: &str| ParquetError::General(format!("its page index is damaged: {what}"));
     let mut pages = Vec::new();
     for (number, group) in metadata.row_groups().iter().enumerate() {
         let index = metadata.page_index_for_row_group(number);
         for (at, column) in group.columns().iter().enumerate() {
             // A dictionary lies before the pages that the index knows.
-            pages.push(column.byte_range().0);
-            let locations = index.offset_index(at).ok_or_else(missing)?.page_locations().iter();
-            pages.extend(locations.filter_map(|page| u64::try_from(page.offset).ok()));
+            let (start, _) = column.byte_range();
+            let level_bits = match column.compression() {
+                Compression::UNCOMPRESSED => 16 - column.column_descr().max_rep_level().leading_zeros(),
+                _ => 0,
+            } as u8;
+            pages.push((start, level_bits));
+            let locations = index
+                .offset_index(at)
+                .ok_or_else(|| bad("it lacks a column"))?
+                .page_locations();
+            let mut after = (None, start);
+            for page in locations {
+                let offset = u64::try_from(page.offset).ok().filter(|&offset| offset >= after.1);
+                let end = offset.zip(u64::try_from(page.compressed_page_size).ok());
+                let (offset, bytes) = end.ok_or_else(|| bad("pages overlap"))?;
+                if after
+                    .0
+                    .map_or(page.first_row_index != 0, |row| page.first_row_index <= row)
+                    || page.first_row_index > group.num_rows()
+                {
+                    return Err(bad("rows of pages are not in order"));
+                }
+                after = (Some(page.first_row_index), offset.saturating_add(bytes));
+                pages.push((offset, level_bits));
+            }
         }
     }
     pages.sort_unstable();
@@ -134,10 +238,11 @@ fn pages_of(metadata: &ParquetMetaData) -> Result<Vec<u64>, ParquetError> {
 /// Looks at the pages that begin in a range, before they are unpacked.
 fn check_pages((footer, header): (&Footer, &TableHeader), range: &Range<u64>, bytes: &[u8]) -> Result<(), String> {
     let most = columns::most_bytes(header, PAGE_ROWS);
-    let after = &footer.pages[footer.pages.partition_point(|&page| page < range.start)..];
-    for page in after.iter().take_while(|&&page| page < range.end) {
+    let after = &footer.pages[footer.pages.partition_point(|page| page.0 < range.start)..];
+    for &(page, level_bits) in after.iter().take_while(|page| page.0 < range.end) {
         let from_page = usize::try_from(page - range.start).ok().and_then(|at| bytes.get(at..));
-        page::check(from_page.unwrap_or_default(), most).map_err(|what| format!("page, offset {page}: {what}"))?;
+        page::check(from_page.unwrap_or_default(), most, level_bits)
+            .map_err(|what| format!("page, offset {page}: {what}"))?;
     }
     Ok(())
 }
@@ -168,29 +273,34 @@ pub(crate) async fn read(
             .build()
     })
     .map_err(bad)?;
-    let (mut done, mut size) = (0, 0);
+    let mut done = 0;
+    // Without bytes of pages there is nothing to come to an end of.
+    let (mut batches, mut wanted) = guarded(|| drain(&mut decoder)).map_err(bad)?;
     loop {
-        let step = offload::decode(size, || guarded(|| decoder.try_decode())).map_err(bad)?;
-        match step {
-            DecodeResult::NeedsData(ranges) => {
-                decoding += began.elapsed();
-                let (parts, took) = touching::read(tier, object, &ranges).await?;
-                cost.merge(&took);
-                began = Instant::now();
-                size = parts.iter().map(Bytes::len).sum();
-                for (range, part) in ranges.iter().zip(&parts) {
-                    check_pages((footer, header), range, part).map_err(|what| corrupt(&object.path, what))?;
-                }
-                guarded(|| decoder.push_ranges(ranges, parts)).map_err(bad)?;
-            }
-            DecodeResult::Data(batch) => {
-                let of = ids.get(done..done + batch.num_rows()).unwrap_or_default();
-                let rows = offload::decode(of.len() * header.stride as usize, || sealed(header, &batch, of));
-                out.extend(rows.map_err(|what| corrupt(&object.path, what))?);
-                done += batch.num_rows();
-            }
-            DecodeResult::Finished => break,
+        for batch in batches {
+            let of = ids.get(done..done + batch.num_rows()).unwrap_or_default();
+            let rows = offload::decode(of.len() * header.stride as usize, || sealed(header, &batch, of));
+            out.extend(rows.map_err(|what| corrupt(&object.path, what))?);
+            done += batch.num_rows();
         }
+        let Some(ranges) = wanted else { break };
+        decoding += began.elapsed();
+        let (parts, took) = touching::read(tier, object, &ranges).await?;
+        cost.merge(&took);
+        began = Instant::now();
+        for (range, part) in ranges.iter().zip(&parts) {
+            check_pages((footer, header), range, part).map_err(|what| corrupt(&object.path, what))?;
+        }
+        let step = move || {
+            let step = guarded(|| {
+                decoder.push_ranges(ranges, parts)?;
+                drain(&mut decoder)
+            });
+            (decoder, step)
+        };
+        let (back, step) = footer.decodes.run(&object.path, step).await?;
+        decoder = back;
+        (batches, wanted) = step.map_err(bad)?;
     }
     decoding += began.elapsed();
     if done != ids.len() {
@@ -200,6 +310,18 @@ pub(crate) async fn read(
         ));
     }
     Ok((out, cost, decoding))
+}
+
+/// Decodes what has arrived. Returns the batches, and the ranges that are wanted next: none at the end.
+fn drain(decoder: &mut ParquetPushDecoder) -> Result<(Vec<RecordBatch>, Option<Vec<Range<u64>>>), ParquetError> {
+    let mut batches = Vec::new();
+    loop {
+        match decoder.try_decode()? {
+            DecodeResult::Data(batch) => batches.push(batch),
+            DecodeResult::NeedsData(ranges) => return Ok((batches, Some(ranges))),
+            DecodeResult::Finished => return Ok((batches, None)),
+        }
+    }
 }
 
 fn guarded<T>(step: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {

@@ -7,6 +7,7 @@ use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 use tierlab_formats::table::{BucketIndex, Column, IndexWriter, KeyHash, KeyKind, TableHeader, TableSchema};
 use tierlab_layouts::{Layout, Options, Table, lay_out};
@@ -413,6 +414,58 @@ async fn what_claims_to_unpack_to_more_than_its_rows_is_refused_before_memory_is
             "{layout}: {error}"
         );
     }
+}
+
+/// Levels that end before their page does: the library does not come to an end of them where it skips rows.
+#[tokio::test]
+async fn a_page_with_too_few_levels_is_an_error_and_its_reader_is_given_up() {
+    let place = Place::of(wide_table()).await;
+    for layout in [Layout::Parquet, Layout::ParquetSnappy] {
+        let table = place.laid_out(layout).await;
+        let shard = place.shard(&table);
+        let mut bytes = std::fs::read(&shard).unwrap();
+        // The levels of the first row: a packed group of eight, of which the first begins the row, and a run of 192.
+        let runs = [3, 0xfe, 0x80, 3, 1];
+        let at = bytes
+            .windows(5)
+            .position(|window| window == runs)
+            .expect("the first page's levels");
+        bytes[at..at + 5].fill(0);
+        std::fs::write(&shard, &bytes).unwrap();
+        let table = Table::open(Arc::clone(&place.tier), path(layout.as_str()))
+            .await
+            .unwrap();
+        let look_up = table.look_up(&[FIRST + 60]);
+        let ended = tokio::time::timeout(Duration::from_secs(120), look_up).await;
+        let error = ended.expect("the look-up does not end").unwrap_err();
+        let kind = match layout {
+            Layout::Parquet => ErrorKind::Corrupt,
+            _ => ErrorKind::Timeout,
+        };
+        assert_eq!(error.kind(), kind, "{layout}: {error}");
+        assert!(error.to_string().contains("damaged"), "{layout}: {error}");
+        let other = table.look_up(&[FIRST + 2000]).await.unwrap();
+        assert_eq!(other.rows[0], place.row(FIRST + 2000));
+    }
+}
+
+/// The library that reads footers sets memory aside for as many pages as an index claims.
+#[tokio::test]
+async fn an_index_of_more_pages_than_it_has_bytes_is_an_error() {
+    let place = Place::new().await;
+    let table = place.laid_out(Layout::Parquet).await;
+    let shard = place.shard(&table);
+    let mut bytes = std::fs::read(&shard).unwrap();
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&bytes::Bytes::from(bytes.clone()));
+    let index = metadata.unwrap().row_group(0).column(0).offset_index_range().unwrap();
+    let index = &mut bytes[index.start as usize..index.end as usize];
+    assert_eq!(index[..2], [0x19, 0xfc]);
+    index[2..7].copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 7]);
+    std::fs::write(&shard, &bytes).unwrap();
+    let table = Table::open(Arc::clone(&place.tier), path("parquet")).await.unwrap();
+    let error = table.look_up(&[FIRST]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("page index, offset"), "{error}");
 }
 
 /// The library that reads footers panics on it.

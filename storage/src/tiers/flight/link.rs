@@ -168,12 +168,18 @@ impl RetriedCall<'_> {
         self.within(self.limit, answer).await
     }
 
+    /// Waits for an answer within a limit and the time that is left of the call. A stream that always has another message
+    /// neither keeps the thread nor outlives the call.
     async fn within<T>(&self, limit: Duration, answer: impl Future<Output = T>) -> Result<T, StorageError> {
-        let limit = limit.min(self.retries.left());
-        tokio::time::timeout(limit, answer).await.map_err(|_| {
-            let detail = format!("no word for {} ms", limit.as_millis());
-            StorageError::new(ErrorKind::Timeout, self.object.as_str(), detail)
-        })
+        let late = |detail: String| StorageError::new(ErrorKind::Timeout, self.object.as_str(), detail);
+        let left = self.retries.left();
+        if left.is_zero() {
+            return Err(late(format!("not finished within {} ms", self.limit.as_millis())));
+        }
+        let limit = limit.min(left);
+        let answer = tokio::time::timeout(limit, answer).await;
+        tokio::task::consume_budget().await;
+        answer.map_err(|_| late(format!("no word for {} ms", limit.as_millis())))
     }
 
     /// After a failed attempt: waits and returns when there is to be another, or says why there is not.

@@ -184,6 +184,15 @@ mod tests {
     }
 
     fn submit(connection: &Connection, tag: u64, room: Option<usize>) -> oneshot::Receiver<Answer> {
+        submit_within(connection, tag, room, Duration::from_secs(10))
+    }
+
+    fn submit_within(
+        connection: &Connection,
+        tag: u64,
+        room: Option<usize>,
+        limit: Duration,
+    ) -> oneshot::Receiver<Answer> {
         let call = Call {
             program: 1,
             version: 1,
@@ -193,7 +202,7 @@ mod tests {
         };
         let head = Head::new(&opaque_auth::default());
         let now = Instant::now();
-        let outgoing = Outgoing::new(&call, &head, now + Duration::from_secs(10));
+        let outgoing = Outgoing::new(&call, &head, now + limit);
         let landing = room.map(|room| Landing {
             find,
             room,
@@ -306,7 +315,21 @@ mod tests {
         let too_much_bulk = |xid| record(xid, &bulky(&[1; 100_000]));
         let less_than_said = |xid| record(xid, &[0, 0, 0, 8, 1]);
         let nothing = |_| Vec::new();
-        let answers: [Answerer; 7] = [cut, huge, a_call, too_much, too_much_bulk, less_than_said, nothing];
+        let empty_fragments = |_| mark(0, false).repeat(1 << 20);
+        let empty_records = |_| mark(0, true).repeat(1 << 20);
+        let nobodys = |xid: u32| record(xid.wrapping_sub(1), b"").repeat(100_000);
+        let answers: [Answerer; 10] = [
+            cut,
+            huge,
+            a_call,
+            too_much,
+            too_much_bulk,
+            less_than_said,
+            nothing,
+            empty_fragments,
+            empty_records,
+            nobodys,
+        ];
         for answer in answers {
             let (connection, server) = serve(1, move |xids| answer(xids[0])).await;
             let ended = tokio::time::timeout(Duration::from_secs(10), submit(&connection, 1, Some(8))).await;
@@ -321,5 +344,67 @@ mod tests {
             drop(connection);
             server.await.unwrap();
         }
+    }
+
+    /// A server that sends the same bytes for ever, in one piece after another. The runtime has one thread, which the
+    /// receiver shares with this test.
+    async fn serve_without_end(bytes: Vec<u8>, limit: Duration) -> (Connection, tokio::task::JoinHandle<()>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::task::spawn_blocking(move || {
+            use std::io::Write as _;
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.write_all(&bytes).is_ok() {}
+        });
+        let stream = TcpStream::connect(address).await.unwrap();
+        (Connection::start(stream, limit), server)
+    }
+
+    /// Endless data within the rules: one record of many fragments, and records that answer no call.
+    #[tokio::test]
+    async fn a_server_that_never_pauses_stops_neither_other_tasks_nor_deadlines() {
+        let fragment = [mark(1, false), vec![7]].concat().repeat(1 << 14);
+        let large = record(1, &bulky(&[1; 1 << 20]));
+        for bytes in [mark(0, false).repeat(1 << 16), fragment, large] {
+            let limit = Duration::from_millis(200);
+            let (connection, server) = serve_without_end(bytes, limit).await;
+            let answer = submit_within(&connection, 1, None, limit);
+            let other = tokio::spawn(async {
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+            });
+            let ended = tokio::time::timeout(Duration::from_secs(60), async {
+                other.await.unwrap();
+                answer.await.unwrap().unwrap_err()
+            });
+            ended.await.unwrap();
+            drop(connection);
+            server.await.unwrap();
+        }
+    }
+
+    /// A record that arrives byte by byte is never silent, and ends the connection at the time limit of a call.
+    #[tokio::test]
+    async fn a_record_that_does_not_end_ends_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(&mark(10_000, true)).await.unwrap();
+            while stream.write_all(&[0]).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        let stream = TcpStream::connect(address).await.unwrap();
+        let connection = Connection::start(stream, Duration::from_millis(200));
+        let broken = tokio::time::timeout(Duration::from_secs(30), async {
+            while !connection.is_broken() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        broken.await.unwrap();
+        drop(connection);
+        server.await.unwrap();
     }
 }

@@ -3,6 +3,10 @@
 //! In: bytes of the stream. Out: replies, handed to their callers by transaction id. Small records are taken together
 //! out of one buffer; the bulk data of a large one goes from the socket to where its caller wants it. Records that
 //! nobody waits for are read to their end and dropped, so that the next one is found.
+//!
+//! Bounds on what a server sends: a record has a maximum size and a time limit, fragments before the last hold data, and
+//! only so many records in a row may belong to no call. Each read of the socket uses the task's budget and compares the
+//! clock with the deadlines, so a server that never pauses stops neither other tasks nor timeouts.
 
 use super::call::{Bulk, Reply, SMALL_RECORD_BYTES, Waiter};
 use super::moderation::{AT_ONCE, Moderation};
@@ -28,6 +32,8 @@ const MANY_BYTES: usize = 128 << 10;
 const FEW_BYTES: usize = HEAD_BYTES;
 /// The wait for a low-water mark to be reached, at the coarseness of the runtime's timer.
 const MARK_WAIT: Duration = Duration::from_millis(1);
+/// Maximum number of consecutive records that belong to no call: replies that came after their calls were given up.
+const MAX_UNCLAIMED_RECORDS: u32 = 4096;
 /// How often deadlines are looked at: this share of the limit, within bounds.
 const CHECKS_PER_LIMIT: u32 = 8;
 
@@ -41,7 +47,12 @@ pub(in crate::tiers::nfs) struct Receiver<'a> {
     read_bytes: usize,
     /// When the server last sent something.
     heard: Instant,
+    /// Arrival of the record that is not complete yet.
+    record_began: Option<Instant>,
+    /// Records since the last one that a call waited for.
+    unclaimed: u32,
     check: Pin<Box<Sleep>>,
+    next_check: Instant,
     moderation: Moderation,
     /// Ends the wait for a low-water mark.
     mark_wait: Pin<Box<Sleep>>,
@@ -51,15 +62,19 @@ pub(in crate::tiers::nfs) struct Receiver<'a> {
 
 impl<'a> Receiver<'a> {
     pub(in crate::tiers::nfs) fn new(stream: &'a TcpStream, waiting: &'a Waiting, limit: Duration) -> Self {
+        let now = Instant::now();
         Self {
             stream,
             waiting,
             limit,
             buffer: BytesMut::new(),
             read_bytes: MANY_BYTES,
-            heard: Instant::now(),
+            heard: now,
+            record_began: None,
+            unclaimed: 0,
             check: Box::pin(tokio::time::sleep(check_period(limit))),
-            moderation: Moderation::new(Instant::now()),
+            next_check: now + check_period(limit),
+            moderation: Moderation::new(now),
             mark_wait: Box::pin(tokio::time::sleep(MARK_WAIT)),
             arriving: None,
         }
@@ -75,14 +90,16 @@ impl<'a> Receiver<'a> {
     }
 
     async fn record(&mut self) -> Result<(), CallError> {
+        self.record_began = None;
         let (mut len, last) = self.mark().await?;
+        self.record_began = Some(self.heard);
         if !last {
             return self.fragments(len).await;
         }
         if len > SMALL_RECORD_BYTES {
             self.read_bytes = FEW_BYTES;
             self.fill(len.min(HEAD_BYTES)).await?;
-            let Some(waiter) = xid_of(&self.buffer).and_then(|xid| self.waiting.take(xid)) else {
+            let Some(waiter) = self.claim(xid_of(&self.buffer))? else {
                 return self.skip(len).await;
             };
             let start = result_at(&self.buffer);
@@ -99,12 +116,26 @@ impl<'a> Receiver<'a> {
         }
         self.read_bytes = MANY_BYTES;
         self.fill(len).await?;
-        let record = &self.buffer[..len];
-        if let Some(waiter) = xid_of(record).and_then(|xid| self.waiting.take(xid)) {
-            settle(waiter, record)?;
+        if let Some(waiter) = self.claim(xid_of(&self.buffer[..len]))? {
+            settle(waiter, &self.buffer[..len])?;
         }
         self.buffer.advance(std::mem::take(&mut len));
         Ok(())
+    }
+
+    /// Returns the call that a record answers, if one still waits.
+    ///
+    /// # Errors
+    /// A record too short for a transaction id, or too many records that answer no call.
+    fn claim(&mut self, xid: Option<u32>) -> Result<Option<Waiter>, CallError> {
+        let xid = xid.ok_or_else(|| CallError::protocol("a record without a transaction id"))?;
+        let waiter = self.waiting.take(xid);
+        self.unclaimed = if waiter.is_some() { 0 } else { self.unclaimed + 1 };
+        if self.unclaimed > MAX_UNCLAIMED_RECORDS {
+            let what = format!("{} records in a row that answer no call", self.unclaimed);
+            return Err(CallError::protocol(what));
+        }
+        Ok(waiter)
     }
 
     /// The next record mark: the length of a fragment, and whether it is the record's last.
@@ -126,6 +157,9 @@ impl<'a> Receiver<'a> {
             if record.len() + len > MAX_RECORD_BYTES {
                 return Err(too_large());
             }
+            if len == 0 && !last {
+                return Err(CallError::protocol("an empty fragment before the end of a record"));
+            }
             self.fill(len).await?;
             record.extend_from_slice(&self.buffer[..len]);
             self.buffer.advance(len);
@@ -134,7 +168,7 @@ impl<'a> Receiver<'a> {
             }
             (len, last) = self.mark().await?;
         }
-        match xid_of(&record).and_then(|xid| self.waiting.take(xid)) {
+        match self.claim(xid_of(&record))? {
             Some(waiter) => settle(waiter, &record),
             None => Ok(()),
         }
@@ -225,6 +259,11 @@ impl<'a> Receiver<'a> {
                 Ok(bytes) => {
                     self.heard = Instant::now();
                     self.moderation.heard(self.heard, bytes);
+                    if self.heard >= self.next_check {
+                        self.check_deadlines()?;
+                    }
+                    // A socket that always has bytes never makes this task wait by itself.
+                    tokio::task::consume_budget().await;
                     return Ok(());
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -260,11 +299,16 @@ impl<'a> Receiver<'a> {
 
     fn check_deadlines(&mut self) -> Result<(), CallError> {
         let now = Instant::now();
-        self.check.as_mut().reset((now + check_period(self.limit)).into());
+        self.next_check = now + check_period(self.limit);
+        self.check.as_mut().reset(self.next_check.into());
         let oldest = self.waiting.expire(now).into_iter();
         let oldest = oldest.chain(self.arriving.as_ref().map(|waiter| waiter.sent)).min();
         if let Some(waiter) = self.arriving.take_if(|waiter| waiter.deadline <= now) {
             let _ = waiter.answer.send(Err(CallError::Late));
+        }
+        if self.record_began.is_some_and(|began| now - began > self.limit) {
+            let ms = self.limit.as_millis();
+            return Err(CallError::Broken(format!("a reply took longer than {ms} ms to arrive")));
         }
         match oldest.map(|oldest| now - oldest.max(self.heard)) {
             Some(silence) if silence > self.limit / 2 => {

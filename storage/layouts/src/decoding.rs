@@ -1,0 +1,195 @@
+//! Decoding by a reader that may not come to an end, on threads that can be given up.
+//!
+//! In: a piece of work on bytes of a shard. Out: its result, or an error after a time limit. A thread cannot be ended: work
+//! that goes on without a caller is counted in [`stuck_decodes`], keeps its place in the pool, and stops further decoding of
+//! its shard. A reader that spins costs a few threads, never the caller's.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+use tierlab_storage::{ErrorKind, ObjectPath, StorageError};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
+
+/// Time limit of one decode. Pages of the largest rows take some tens of milliseconds.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Age at which a decode without a caller counts as stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(1);
+/// Number of stuck decodes at which a shard is not decoded any more.
+const MAX_STUCK_PER_SHARD: usize = 2;
+/// Minimum number of threads; else there are two for each core.
+const MIN_THREADS: usize = 8;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads of their own: a runtime waits at its end for those that it lends.
+struct Pool {
+    jobs: Mutex<Sender<Job>>,
+    threads: usize,
+    /// One place for each thread.
+    places: Arc<Semaphore>,
+}
+
+static POOL: LazyLock<Pool> = LazyLock::new(|| {
+    let wanted = thread::available_parallelism().map_or(1, usize::from) * 2;
+    let (jobs, queue) = channel::<Job>();
+    let queue = Arc::new(Mutex::new(queue));
+    let start = |number: usize| {
+        let queue = Arc::clone(&queue);
+        let thread = thread::Builder::new().name(format!("decode-{number}"));
+        thread.spawn(move || work_off(&queue)).is_ok()
+    };
+    let threads = (0..wanted.max(MIN_THREADS)).filter(|&number| start(number)).count();
+    Pool {
+        jobs: Mutex::new(jobs),
+        threads,
+        places: Arc::new(Semaphore::new(threads)),
+    }
+});
+
+fn work_off(queue: &Mutex<Receiver<Job>>) {
+    loop {
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(job) = job else { return };
+        // Its caller hears of a panic by the end of its channel.
+        let _ = catch_unwind(AssertUnwindSafe(job));
+    }
+}
+
+static STUCK: AtomicUsize = AtomicUsize::new(0);
+
+/// Number of decodes in this process that were given up and still run.
+#[must_use]
+pub fn stuck_decodes() -> usize {
+    STUCK.load(Relaxed)
+}
+
+/// The decodes of one shard.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Decodes {
+    stuck: Arc<AtomicUsize>,
+}
+
+impl Decodes {
+    /// Does a piece of work on a thread of the pool.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`]: the work does not end, too much earlier work of the shard did not, or the pool has no place.
+    pub(crate) async fn run<R: Send + 'static>(
+        &self,
+        object: &ObjectPath,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R, StorageError> {
+        let refuse = |what: String| StorageError::new(ErrorKind::Timeout, object.as_str(), what);
+        let stuck = self.stuck.load(Relaxed);
+        if stuck >= MAX_STUCK_PER_SHARD {
+            return Err(refuse(format!(
+                "{stuck} threads do not come to an end of decoding it: it is damaged; lay the table out again"
+            )));
+        }
+        let Pool { threads, places, .. } = &*POOL;
+        let no_place = || {
+            let stuck = stuck_decodes();
+            refuse(format!(
+                "{stuck} of {threads} decoding threads are stuck in damaged files: restart the server"
+            ))
+        };
+        if stuck_decodes() >= *threads {
+            return Err(no_place());
+        }
+        let place = timeout(LIMIT, Arc::clone(places).acquire_owned()).await;
+        // The semaphore is never closed.
+        let place = place.map_err(|_| no_place())?.map_err(|_| no_place())?;
+        let (running, ended) = oneshot::channel();
+        let (give, result) = oneshot::channel();
+        let job = move || {
+            let _running: (oneshot::Sender<()>, _) = (running, place);
+            // Nobody listens where the caller went away.
+            let _ = give.send(work());
+        };
+        let mut watch = Watch {
+            ended: Some(ended),
+            shard: Arc::clone(&self.stuck),
+            object: object.clone(),
+        };
+        // The threads, which hold the other end, never leave their loop.
+        let _ = POOL
+            .jobs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .send(Box::new(job));
+        let done = timeout(LIMIT, result).await.map_err(|_| {
+            let ms = LIMIT.as_millis();
+            refuse(format!(
+                "not decoded within {ms} ms: it is damaged; lay the table out again"
+            ))
+        })?;
+        watch.ended = None;
+        let gave_up = |_| StorageError::new(ErrorKind::Corrupt, object.as_str(), "its reader gave up: it is damaged");
+        done.map_err(gave_up)
+    }
+}
+
+/// Counts a decode that its caller gives up, for as long as it runs.
+struct Watch {
+    ended: Option<oneshot::Receiver<()>>,
+    shard: Arc<AtomicUsize>,
+    object: ObjectPath,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let (Some(mut ended), Ok(runtime)) = (self.ended.take(), Handle::try_current()) else {
+            return;
+        };
+        let (shard, object) = (Arc::clone(&self.shard), self.object.clone());
+        runtime.spawn(async move {
+            if timeout(STUCK_AFTER, &mut ended).await.is_ok() {
+                return;
+            }
+            for count in [&STUCK, &*shard] {
+                count.fetch_add(1, Relaxed);
+            }
+            tracing::error!(%object, "a thread does not come to an end of decoding: the object is damaged");
+            let _ = ended.await;
+            for count in [&STUCK, &*shard] {
+                count.fetch_sub(1, Relaxed);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// Work that does not end keeps neither its callers nor the runtime, and other shards are decoded beside it.
+    #[tokio::test]
+    async fn work_that_does_not_end_is_given_up_counted_and_stops_its_shard_alone() {
+        let object = ObjectPath::new("a/000000.parquet").unwrap();
+        let (spinning, healthy) = (Decodes::default(), Decodes::default());
+        let mut releases = Vec::new();
+        for _ in 0..MAX_STUCK_PER_SHARD {
+            let (release, wait) = mpsc::channel::<()>();
+            releases.push(release);
+            let decode = spinning.run(&object, move || wait.recv().is_err());
+            assert!(timeout(Duration::from_millis(20), decode).await.is_err());
+        }
+        while stuck_decodes() < MAX_STUCK_PER_SHARD {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let refused = spinning.run(&object, || ()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Timeout, "{refused}");
+        assert_eq!(healthy.run(&object, || 7).await.unwrap(), 7);
+        drop(releases);
+        while stuck_decodes() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        spinning.run(&object, || ()).await.unwrap();
+    }
+}
