@@ -98,7 +98,10 @@ fn digits_behind_a_zero_do_not_become_another_rows_key() {
     }
     text.push_str("007,2\n00999999,3\n");
     fs::write(at.join("a.csv"), text).unwrap();
-    let read = import(at, &["a.csv", "--key", "id", "--duplicates", "last"]);
+    let read = import(
+        at,
+        &["a.csv", "--key", "id", "--duplicates", "last", "--allow-bad-rows", "2"],
+    );
     assert_eq!((read.header.rows, long(&read, 7, "v")), (12_000, 1));
     let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
     assert!(
@@ -127,13 +130,24 @@ fn numbers_that_a_float_cannot_hold_are_no_infinities() {
     let at = folder.path();
     let values: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 70_000.0, f64::INFINITY]));
     write_parquet(&at.join("a.parquet"), vec![("id", ids(0..3)), ("v", values)]);
-    let read = import(at, &["a.parquet", "--key", "id", "--as", "v=FP16"]);
+    let read = import(
+        at,
+        &["a.parquet", "--key", "id", "--as", "v=FP16", "--allow-bad-rows", "1"],
+    );
     assert_eq!(read.header.rows, 2);
     fs::write(at.join("a.csv"), "id,v\n1,0.5\n2,1e400\n3,inf\n").unwrap();
-    assert_eq!(import(at, &["a.csv", "--key", "id"]).header.rows, 2);
+    assert_eq!(
+        import(at, &["a.csv", "--key", "id", "--allow-bad-rows", "1"])
+            .header
+            .rows,
+        2
+    );
     let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
     assert!(bad.contains("beyond the largest"), "{bad}");
-    import(at, &["a.parquet", "--key", "id", "--as", "v=FP16"]);
+    import(
+        at,
+        &["a.parquet", "--key", "id", "--as", "v=FP16", "--allow-bad-rows", "1"],
+    );
     let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
     assert!(bad.contains("70000 is no FP16"), "{bad}");
 }

@@ -4,6 +4,7 @@
 use super::batch::{Batch, Numbers};
 use super::cifar::CifarFile;
 use super::csv_file::CsvFile;
+use super::lakes::columns::{FileColumns, View};
 use super::request::{CsvOptions, FileForm};
 use super::shards::{ShardFile, ShardFormat, begins_as_one};
 use arrow_array::RecordBatch;
@@ -51,13 +52,32 @@ pub(super) enum Opened {
     Csv(CsvFile),
     Cifar(CifarFile),
     Shard(ShardFile),
+    /// Another, whose columns its table defines.
+    Viewed(Box<Opened>, View),
 }
 
 /// Looks at a file. Where a schema is given, CSV and shards are read as it says.
 ///
 /// # Errors
 /// A file that is none of these, or is damaged.
-pub(super) fn open(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<Opened, String> {
+pub(super) fn open(
+    path: &Path,
+    csv: &CsvOptions,
+    known: Option<&Schema>,
+    columns: Option<&FileColumns>,
+) -> Result<Opened, String> {
+    let opened = by_form(path, csv, known)?;
+    match columns {
+        // A part that nothing was written into has no columns at all.
+        Some(columns) if !opened.is_void() => {
+            let view = columns.view(&opened.schema(), &opened.field_ids())?;
+            Ok(Opened::Viewed(Box::new(opened), view))
+        }
+        _ => Ok(opened),
+    }
+}
+
+fn by_form(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<Opened, String> {
     match csv.form {
         FileForm::ByContent => by_content(path, csv, known),
         FileForm::Text => CsvFile::open(path, csv, known).map(Opened::Csv),
@@ -144,6 +164,7 @@ impl Opened {
         match self {
             Self::Parquet(metadata) => metadata.metadata().file_metadata().num_rows() > 0,
             Self::Csv(file) => file.has_rows(),
+            Self::Viewed(opened, _) => opened.has_rows(),
             Self::IpcFile(_) | Self::IpcStream(_) | Self::Cifar(_) | Self::Shard(_) => true,
         }
     }
@@ -160,11 +181,25 @@ impl Opened {
             Self::Csv(file) => file.schema(),
             Self::Cifar(file) => file.schema(),
             Self::Shard(file) => file.schema(),
+            Self::Viewed(_, view) => view.schema(),
         }
+    }
+
+    /// Ids of the columns in the schema of a Parquet file.
+    fn field_ids(&self) -> Vec<Option<i32>> {
+        let Self::Parquet(metadata) = self else {
+            return Vec::new();
+        };
+        let fields = metadata.metadata().file_metadata().schema().get_fields().iter();
+        let infos = fields.map(|field| field.get_basic_info());
+        infos.map(|info| info.has_id().then(|| info.id())).collect()
     }
 
     /// The parts that can be read apart.
     pub(super) fn stretches(&self, file_bytes: u64) -> Vec<Stretch> {
+        if let Self::Viewed(opened, _) = self {
+            return opened.stretches(file_bytes);
+        }
         let Self::Parquet(parquet) = self else {
             let rows = match self {
                 Self::Cifar(file) => Some(file.rows()),
@@ -224,6 +259,14 @@ impl Opened {
             Self::Csv(csv) => csv.read(path, columns, each),
             Self::Cifar(cifar) => cifar.read(path, columns, each),
             Self::Shard(shard) => shard.read(path, columns, each),
+            Self::Viewed(opened, view) => {
+                let mut viewed = |batch: Batch| {
+                    let rows = view.batch(&batch.rows, columns);
+                    let rows = rows.map_err(|what| format!("rows from {} on: {what}", batch.numbers.of(0) + 1))?;
+                    each(Batch { rows, ..batch })
+                };
+                opened.read(path, (stretch, row_bytes), &view.in_file(columns), &mut viewed)
+            }
             Self::Parquet(metadata) => {
                 let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file()?, metadata.clone());
                 let mask = ProjectionMask::roots(builder.parquet_schema(), wanted(metadata.schema()));
