@@ -148,7 +148,8 @@ fn written() -> tempfile::TempDir {
     made_by(WRITE)
 }
 
-fn made_by(program: &str) -> tempfile::TempDir {
+/// A folder in which a program of Python has run.
+pub(super) fn made_by(program: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.runtime/venv/bin/python");
     assert!(

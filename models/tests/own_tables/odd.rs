@@ -333,3 +333,26 @@ fn a_key_column_of_texts_takes_no_numbers_that_look_alike() {
     let error = refused(at, &["p", "--key", "id"]);
     assert!(error.contains("1.parquet") && error.contains("Int64"), "{error}");
 }
+
+#[test]
+fn a_list_of_zeros_that_is_longer_than_a_row_is_refused_before_it_is_read() {
+    const WRITE: &str = r#"
+import numpy, pyarrow as pa, pyarrow.parquet as pq
+count = 40_000_000
+lists = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), pa.array(numpy.zeros(count, numpy.float32)))
+pq.write_table(pa.table({"id": pa.array([1], pa.int64()), "v": lists}), "a.parquet")
+"#;
+    let folder = super::lakes::made_by(WRITE);
+    let bounded = "ulimit -d 250000; exec \"$0\" \"$@\"";
+    let output = Command::new("bash")
+        .current_dir(folder.path())
+        .args(["-c", bounded, env!("CARGO_BIN_EXE_tierlab-models")])
+        .args(BASE)
+        .args(["a.parquet", "--key", "id", "--memory-mib", "64"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("lists of 40000000 values"), "{stderr}");
+}

@@ -21,6 +21,8 @@ use std::thread;
 
 /// Units of work between two lines of the journal.
 const UNITS_PER_NOTE: usize = 16;
+/// Threads that read at most.
+const MAX_WORKERS: usize = 16;
 /// Bytes of rows that are made of a batch at once, about, whatever a file's own batches are.
 const SLICE_BYTES: usize = 8 << 20;
 /// Rows that are looked at for the length of a list, and bytes of each as a guess.
@@ -156,10 +158,13 @@ impl Gathering<'_> {
         progress: &mut Progress,
         stop: &Stop,
     ) -> Result<(u64, usize), ModelsError> {
-        let workers = thread::available_parallelism()
-            .map_or(1, usize::from)
-            .min(units.len())
-            .min(16);
+        // Cores wait for a store: it is asked for many objects at once.
+        let is_remote = |unit: &Unit| matches!(self.inputs[unit.input].from, Origin::Store { .. });
+        let most = match units.iter().any(is_remote) {
+            true => MAX_WORKERS,
+            false => thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS),
+        };
+        let workers = most.min(units.len());
         let next = AtomicUsize::new(0);
         let first_error = Mutex::new(None);
         let (sender, receiver) = mpsc::channel::<u64>();

@@ -9,6 +9,7 @@ use super::remote::Remote;
 use super::request::CsvOptions;
 use super::spill::MAX_INPUTS;
 use crate::error::ModelsError;
+use crate::stop::Stop;
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -51,12 +52,12 @@ impl Inputs {
     ///
     /// # Errors
     /// An input that is not there or has no file of rows; a store that cannot be reached.
-    pub(super) fn find(named: &[String], csv: &CsvOptions) -> Result<Self, ModelsError> {
+    pub(super) fn find(named: &[String], csv: &CsvOptions, stop: &Stop) -> Result<Self, ModelsError> {
         let mut inputs = Self::default();
         for name in named {
             match name.split_once("://") {
                 Some(("file", _)) => inputs.add_path(&file_url(name)?, csv)?,
-                Some(_) => inputs.add_url(name, csv)?,
+                Some(_) => inputs.add_url(name, csv, stop)?,
                 None => inputs.add_path(Path::new(name), csv)?,
             }
         }
@@ -107,8 +108,8 @@ impl Inputs {
         Ok(())
     }
 
-    fn add_url(&mut self, url: &str, csv: &CsvOptions) -> Result<(), ModelsError> {
-        let store = Arc::new(Remote::open(url)?);
+    fn add_url(&mut self, url: &str, csv: &CsvOptions, stop: &Stop) -> Result<(), ModelsError> {
+        let store = Arc::new(Remote::open(url, stop)?);
         let objects = store.list()?;
         let whole = match &objects[..] {
             [one] if one.below.is_empty() => vec![String::new()],

@@ -106,7 +106,7 @@ pub fn import_table(request: &Request, stop: &Stop) -> Result<Imported, ModelsEr
     if request.restart && folder.exists() {
         fs::remove_dir_all(&folder).map_err(ModelsError::io("remove", &folder))?;
     }
-    let inputs = Inputs::find(&request.inputs, &request.csv.with_types_of(&request.columns))?;
+    let inputs = Inputs::find(&request.inputs, &request.csv.with_types_of(&request.columns), stop)?;
     if request.columns.key == request::ROW && inputs.files.len() > 1 {
         return Err(ModelsError::Usage(format!(
             "--key {}: rows are numbered within a file, and there are {} files; name a column that tells rows apart",

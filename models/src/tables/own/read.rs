@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tierlab_formats::arrow;
 use tierlab_formats::shards::tar::BLOCK;
+use tierlab_formats::table::MAX_STRIDE;
 
 /// Rows of a batch of Parquet at most.
 const BATCH_ROWS: usize = 8192;
@@ -268,6 +269,8 @@ impl Opened {
                 opened.read(path, (stretch, row_bytes), &view.in_file(columns), &mut viewed)
             }
             Self::Parquet(metadata) => {
+                let lists = list_bytes(metadata, stretch.groups, columns)?;
+                let row_bytes = row_bytes.max(lists);
                 let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file()?, metadata.clone());
                 let mask = ProjectionMask::roots(builder.parquet_schema(), wanted(metadata.schema()));
                 let reader = builder
@@ -303,6 +306,42 @@ impl Opened {
             }
         }
     }
+}
+
+/// Bytes of the lists of a row, on average over the row group with the longest ones. Zeros take none in the file.
+///
+/// # Errors
+/// Lists that are longer than a row can be.
+fn list_bytes(metadata: &ArrowReaderMetadata, groups: (usize, usize), columns: &[&str]) -> Result<usize, String> {
+    let mut most = 0;
+    for group in &metadata.metadata().row_groups()[groups.0..groups.1] {
+        let rows = usize::try_from(group.num_rows()).unwrap_or(0).max(1);
+        let mut bytes = 0_usize;
+        for column in group
+            .columns()
+            .iter()
+            .filter(|column| column.column_descr().max_rep_level() > 0)
+        {
+            let name = column.column_path().parts().first().map_or("", String::as_str);
+            if !columns.contains(&name) {
+                continue;
+            }
+            let size = match column.column_type() {
+                PhysicalType::BOOLEAN => 1,
+                PhysicalType::INT32 | PhysicalType::FLOAT => 4,
+                _ => 8,
+            };
+            let values = usize::try_from(column.num_values()).unwrap_or(0) / rows;
+            if values.saturating_mul(size) > MAX_STRIDE as usize {
+                return Err(format!(
+                    "column `{name}`: lists of {values} values, a row of a table has {MAX_STRIDE} bytes at most: leave the column out"
+                ));
+            }
+            bytes += values * size;
+        }
+        most = most.max(bytes);
+    }
+    Ok(most)
 }
 
 fn numbered<E: From<String>>(
