@@ -32,6 +32,9 @@ pub enum ModelsError {
     /// A model that the server would not serve.
     #[error("not imported: {0}")]
     Refused(String),
+    /// The work was done, and some of its input is missing from the result: exit code 3.
+    #[error("{0}")]
+    Incomplete(String),
     /// A tier failed.
     #[error("{object} on the {tier} tier at {location}: {source}")]
     Tier {
@@ -75,11 +78,12 @@ impl ModelsError {
         }
     }
 
-    /// The process's exit code: 2 for bad usage or config, 1 otherwise.
+    /// The process's exit code: 2 for bad usage or config, 3 for an incomplete result, 1 otherwise.
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
+            Self::Incomplete(_) => 3,
             _ => 1,
         }
     }

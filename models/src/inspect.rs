@@ -36,7 +36,7 @@ pub fn inspect(
         for artifact in artifacts_at(path)? {
             stop.check()?;
             let text = match &artifact {
-                Artifact::Model(folder) => describe_model(folder, options),
+                Artifact::Model(folder) => describe_model(folder, options, stop),
                 Artifact::Table(file) => describe_table(file, options, stop),
                 Artifact::Graph(file) => describe_graph(file),
             };
@@ -111,14 +111,14 @@ fn artifacts_at(path: &Path) -> Result<Vec<Artifact>, ModelsError> {
     Ok(artifacts)
 }
 
-fn describe_model(folder: &Path, options: InspectOptions) -> Result<String, ModelsError> {
+fn describe_model(folder: &Path, options: InspectOptions, stop: &Stop) -> Result<String, ModelsError> {
     let config = repository::read_config(folder)?.unwrap_or_default();
     let mut text = format!("model {}\n", folder.display());
     if let Some(manifest) = repository::read_manifest(folder)? {
         text.push_str(&describe_manifest(&manifest));
         for file in &manifest.files {
             if options.verify {
-                repository::check_file(folder, file)?;
+                repository::check_file(folder, file, stop)?;
             }
         }
         text.push_str(if options.verify {

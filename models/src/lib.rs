@@ -19,6 +19,7 @@ pub mod inspect;
 #[cfg(feature = "layouts")]
 pub mod lay_out;
 pub mod onnx;
+mod panics;
 pub mod progress;
 pub mod publish;
 pub mod repository;

@@ -37,7 +37,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     let (stopper, stop) = stop::pair();
-    runtime.block_on(async {
+    let code = runtime.block_on(async {
         let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
         let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
         tokio::spawn(stop_on_signal(interrupt, terminate, stopper));
@@ -48,7 +48,10 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
                 ExitCode::from(e.exit_code())
             }
         })
-    })
+    });
+    // After a stop, a thread may still wait for a disk.
+    runtime.shutdown_background();
+    code
 }
 
 /// Asks for a stop at the first signal and ends the process at the second.

@@ -49,7 +49,7 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
     stop.check()?;
     let folder = repository.join(request.kind.name());
     let generator = generator_line(request);
-    if let Some(manifest) = up_to_date(&folder, &generator) {
+    if let Some(manifest) = up_to_date(&folder, &generator, stop) {
         let config_kept = write_config(&folder, request)?;
         return Ok(Generated {
             outcome: Outcome::UpToDate,
@@ -99,9 +99,9 @@ pub fn generator_line(request: &Request) -> String {
 }
 
 /// The manifest that is there, when it answers the request and its files are undamaged.
-fn up_to_date(folder: &Path, generator: &str) -> Option<Manifest> {
+fn up_to_date(folder: &Path, generator: &str, stop: &Stop) -> Option<Manifest> {
     let manifest = read_manifest(folder).ok().flatten()?;
-    (manifest.generator == generator && check_files(folder, &manifest).is_ok()).then_some(manifest)
+    (manifest.generator == generator && check_files(folder, &manifest, stop).is_ok()).then_some(manifest)
 }
 
 /// Writes the default config unless its user has edited it; answers whether an edited one was kept.
@@ -201,18 +201,21 @@ fn read_if_there(path: &Path) -> Result<Option<String>, ModelsError> {
 /// Checks every file of a manifest: length and SHA-256.
 ///
 /// # Errors
-/// The first file that is missing or damaged.
-pub fn check_files(folder: &Path, manifest: &Manifest) -> Result<(), ModelsError> {
-    manifest.files.iter().try_for_each(|file| check_file(folder, file))
+/// The first file that is missing or damaged; a stop.
+pub fn check_files(folder: &Path, manifest: &Manifest, stop: &Stop) -> Result<(), ModelsError> {
+    manifest
+        .files
+        .iter()
+        .try_for_each(|file| check_file(folder, file, stop))
 }
 
 /// Checks one file against its manifest entry.
 ///
 /// # Errors
-/// A file that is missing or damaged.
-pub fn check_file(folder: &Path, expected: &ManifestFile) -> Result<(), ModelsError> {
+/// A file that is missing or damaged; a stop.
+pub fn check_file(folder: &Path, expected: &ManifestFile, stop: &Stop) -> Result<(), ModelsError> {
     let path = folder.join(&expected.path);
-    let (bytes, sha256) = sum_file(&path)?;
+    let (bytes, sha256) = sum_file(&path, stop)?;
     if bytes != expected.bytes {
         let what = format!(
             "{bytes} bytes, its manifest says {}: generate or import it again",
@@ -231,11 +234,12 @@ pub fn check_file(folder: &Path, expected: &ManifestFile) -> Result<(), ModelsEr
 }
 
 /// Length and SHA-256 of a file.
-pub(crate) fn sum_file(path: &Path) -> Result<(u64, String), ModelsError> {
+pub(crate) fn sum_file(path: &Path, stop: &Stop) -> Result<(u64, String), ModelsError> {
     let mut file = File::open(path).map_err(ModelsError::io("open", path))?;
     let mut sum = HashingWriter::new(io::sink());
     let mut buffer = vec![0; 1 << 20];
     loop {
+        stop.check()?;
         let got = file.read(&mut buffer).map_err(ModelsError::io("read", path))?;
         if got == 0 {
             return Ok(sum.finish());
@@ -287,6 +291,9 @@ fn folder_names(folder: &Path) -> Result<Vec<String>, ModelsError> {
 
 /// Every file in a model's folder, relative to it, in order, hidden ones left out: what there is to publish of a model
 /// without a manifest.
+///
+/// # Errors
+/// A folder that cannot be listed; a link that leaves the repository or contains itself; a pipe, socket or device.
 pub(crate) fn all_files(folder: &Path) -> Result<Vec<String>, ModelsError> {
     let mut files = Vec::new();
     let mut open: Vec<PathBuf> = vec![folder.to_owned()];
@@ -299,7 +306,15 @@ pub(crate) fn all_files(folder: &Path) -> Result<Vec<String>, ModelsError> {
             if hidden {
                 continue;
             }
-            if path.is_dir() {
+            let whole = check_inside(folder, &path)?;
+            if whole.is_dir() {
+                let here = fs::canonicalize(&at).map_err(ModelsError::io("look at", &at))?;
+                if here.starts_with(&whole) {
+                    return Err(ModelsError::bad(
+                        &path.display(),
+                        &"a link to a folder that contains it: remove it",
+                    ));
+                }
                 open.push(path);
             } else if let Some(relative) = path.strip_prefix(folder).ok().and_then(Path::to_str) {
                 files.push(relative.to_owned());
@@ -308,6 +323,29 @@ pub(crate) fn all_files(folder: &Path) -> Result<Vec<String>, ModelsError> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Checks that a path of a model is a file or folder of its repository, and returns it without links.
+///
+/// # Errors
+/// A link that leads elsewhere; a pipe, socket or device.
+pub(crate) fn check_inside(folder: &Path, path: &Path) -> Result<PathBuf, ModelsError> {
+    let whole = |path: &Path| fs::canonicalize(path).map_err(ModelsError::io("look at", path));
+    let repository = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let (root, found) = (whole(repository.unwrap_or(Path::new(".")))?, whole(path)?);
+    if !found.starts_with(&root) {
+        let what = format!(
+            "a link to {}, which is not in {}: copy the file",
+            found.display(),
+            root.display()
+        );
+        return Err(ModelsError::bad(&path.display(), &what));
+    }
+    if !found.is_file() && !found.is_dir() {
+        let what = "neither a file nor a folder: remove it";
+        return Err(ModelsError::bad(&path.display(), &what));
+    }
+    Ok(found)
 }
 
 /// Counts and sums what passes through to a writer.

@@ -353,3 +353,49 @@ async fn a_refusing_tier_is_named_with_the_object_and_gets_no_manifest() {
             .is_err()
     );
 }
+
+#[tokio::test]
+async fn links_out_of_the_repository_circles_and_pipes_are_refused_by_name() {
+    let local = Local::new();
+    let tier = nvme(&local).await;
+    let model = local.path("repository/mlp");
+    let secret = local.path("secret");
+    fs::write(&secret, "of somebody else").unwrap();
+    let inside = local.path("repository/ctr/1/model.onnx");
+    let refused = async |path: &Path, word: &str| {
+        let error = publish(&*tier, &local.selection, &Stop::never())
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(word) && error.contains(path.to_str().unwrap()),
+            "{error}"
+        );
+        fs::remove_file(path).unwrap();
+    };
+    let link = |to: &Path, name: &str| {
+        let path = model.join(name);
+        std::os::unix::fs::symlink(to, &path).unwrap();
+        path
+    };
+    refused(&link(&secret, "1/w.bin"), "which is not in").await;
+    refused(&link(local.folder.path(), "1/up"), "which is not in").await;
+    refused(&link(&model, "1/again"), "contains it").await;
+    refused(&link(Path::new("."), "1/here"), "contains it").await;
+    let pipe = model.join("1/pipe");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    refused(&pipe, "neither a file nor a folder").await;
+    assert!(!local.path("tier/models").exists());
+    link(&inside, "1/same.onnx");
+    put(&*tier, &local).await;
+    assert_eq!(
+        read_whole(&*tier, "models/mlp/1/same.onnx").await,
+        fs::read(inside).unwrap()
+    );
+}

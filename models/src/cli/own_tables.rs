@@ -75,12 +75,18 @@ pub struct ImportTableArgs {
     /// Rows kept aside in NAME.bad.jsonl before the import gives up
     #[arg(long, value_name = "ROWS", default_value_t = 1000)]
     max_bad_rows: u64,
+    /// Rows that may be missing from the table: with more bad rows the exit code is 3, and the table is written
+    #[arg(long, value_name = "ROWS", default_value_t = 0)]
+    allow_bad_rows: u64,
     /// Between two fields of CSV: one character, or `tab` [default: comma; tab in .tsv]
     #[arg(long, value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<u8>,
     /// Names of the columns, apart by commas, where CSV has no header line
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     header: Vec<String>,
+    /// Fields of CSV and names of folders that are null, apart by commas, as NULL,NA,\N; empty fields always are
+    #[arg(long, value_name = "TEXT,...", value_delimiter = ',', allow_hyphen_values = true)]
+    null_values: Vec<String>,
     /// Memory for rows on their way, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(32..=1 << 20))]
     memory_mib: u64,
@@ -209,11 +215,11 @@ pub(super) async fn run_import(mut args: ImportTableArgs, stop: &Stop) -> Result
             delimiter: args.delimiter,
             names: args.header,
             form,
-            texts: Vec::new(),
-            floats: Vec::new(),
+            null_values: args.null_values,
+            ..CsvOptions::default()
         },
         memory_bytes: args.memory_mib << 20,
-        max_bad_rows: args.max_bad_rows,
+        max_bad_rows: args.max_bad_rows.max(args.allow_bad_rows),
         part: args.part.unwrap_or(Part { number: 1, of: 1 }),
         step: match (args.part, args.finish) {
             (None, _) => ImportStep::Whole,
@@ -223,13 +229,23 @@ pub(super) async fn run_import(mut args: ImportTableArgs, stop: &Stop) -> Result
         restart: args.restart,
         replace: args.replace,
     };
-    let (part, stop) = (args.part, stop.clone());
+    let (part, allowed, stop) = (args.part, args.allow_bad_rows, stop.clone());
     let work = tokio::task::spawn_blocking(move || import_table(&request, &stop));
     let imported = work
         .await
         .map_err(|e| ModelsError::bad(&"import-table", &format!("it broke off: {e}")))??;
     print(&imported, part);
-    Ok(())
+    // Rows of one part are counted once more when all are written.
+    if imported.header.is_none() || imported.bad <= allowed {
+        return Ok(());
+    }
+    Err(ModelsError::Incomplete(format!(
+        "{}: {} bad rows are missing from the table, {allowed} may be: mend them, see {}, or pass --allow-bad-rows {}",
+        imported.path.display(),
+        imported.bad,
+        imported.bad_file.display(),
+        imported.bad
+    )))
 }
 
 fn print(imported: &Imported, part: Option<Part>) {

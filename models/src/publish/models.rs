@@ -18,6 +18,8 @@ use tierlab_storage::{Body, ObjectPath};
 pub(super) async fn plan(target: &Target<'_>, folder: &Path, plan: &mut Plan) -> Result<(), ModelsError> {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let at = |file: &str| object_path(MODELS_PREFIX, &format!("{name}/{file}"));
+    // Before any of them is opened: a pipe is waited for without end.
+    let found = repository::all_files(folder)?;
     repository::read_config(folder)?;
     let manifest = repository::read_manifest(folder)?;
     let remote = target.read_whole(&at(MANIFEST_FILE)?).await?;
@@ -36,7 +38,8 @@ pub(super) async fn plan(target: &Target<'_>, folder: &Path, plan: &mut Plan) ->
         if is_there(target, &object, file, &vouched).await? {
             plan.already_there += 1;
         } else {
-            repository::check_file(folder, file)?;
+            repository::check_inside(folder, &folder.join(&file.path))?;
+            repository::check_file(folder, file, target.stop)?;
             plan.put_file(object, folder.join(&file.path))?;
         }
     }
@@ -45,10 +48,7 @@ pub(super) async fn plan(target: &Target<'_>, folder: &Path, plan: &mut Plan) ->
         .map(|file| file.path.as_str())
         .chain([CONFIG_FILE, TRITON_CONFIG_FILE, MANIFEST_FILE])
         .collect();
-    for file in repository::all_files(folder)?
-        .iter()
-        .filter(|file| !known.contains(file.as_str()))
-    {
+    for file in found.iter().filter(|file| !known.contains(file.as_str())) {
         plan.put_file(at(file)?, folder.join(file))?;
     }
     for config in [CONFIG_FILE, TRITON_CONFIG_FILE] {

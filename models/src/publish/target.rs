@@ -9,7 +9,7 @@ use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 /// A tier with the stop that ends its calls.
 pub(super) struct Target<'a> {
     tier: &'a dyn Tier,
-    stop: &'a Stop,
+    pub(super) stop: &'a Stop,
 }
 
 impl<'a> Target<'a> {

@@ -2,6 +2,7 @@
 //! way they are read.
 
 mod datasets;
+mod declared;
 mod lakes;
 mod odd;
 mod tables;

@@ -98,7 +98,10 @@ fn digits_behind_a_zero_do_not_become_another_rows_key() {
     }
     text.push_str("007,2\n00999999,3\n");
     fs::write(at.join("a.csv"), text).unwrap();
-    let read = import(at, &["a.csv", "--key", "id", "--duplicates", "last"]);
+    let read = import(
+        at,
+        &["a.csv", "--key", "id", "--duplicates", "last", "--allow-bad-rows", "2"],
+    );
     assert_eq!((read.header.rows, long(&read, 7, "v")), (12_000, 1));
     let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
     assert!(
@@ -127,13 +130,24 @@ fn numbers_that_a_float_cannot_hold_are_no_infinities() {
     let at = folder.path();
     let values: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 70_000.0, f64::INFINITY]));
     write_parquet(&at.join("a.parquet"), vec![("id", ids(0..3)), ("v", values)]);
-    let read = import(at, &["a.parquet", "--key", "id", "--as", "v=FP16"]);
+    let read = import(
+        at,
+        &["a.parquet", "--key", "id", "--as", "v=FP16", "--allow-bad-rows", "1"],
+    );
     assert_eq!(read.header.rows, 2);
     fs::write(at.join("a.csv"), "id,v\n1,0.5\n2,1e400\n3,inf\n").unwrap();
-    assert_eq!(import(at, &["a.csv", "--key", "id"]).header.rows, 2);
+    assert_eq!(
+        import(at, &["a.csv", "--key", "id", "--allow-bad-rows", "1"])
+            .header
+            .rows,
+        2
+    );
     let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
     assert!(bad.contains("beyond the largest"), "{bad}");
-    import(at, &["a.parquet", "--key", "id", "--as", "v=FP16"]);
+    import(
+        at,
+        &["a.parquet", "--key", "id", "--as", "v=FP16", "--allow-bad-rows", "1"],
+    );
     let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
     assert!(bad.contains("70000 is no FP16"), "{bad}");
 }
@@ -318,4 +332,27 @@ fn a_key_column_of_texts_takes_no_numbers_that_look_alike() {
     write_parquet(&at.join("p/1.parquet"), vec![("id", ids(0..4)), ("v", ids(0..4))]);
     let error = refused(at, &["p", "--key", "id"]);
     assert!(error.contains("1.parquet") && error.contains("Int64"), "{error}");
+}
+
+#[test]
+fn a_list_of_zeros_that_is_longer_than_a_row_is_refused_before_it_is_read() {
+    const WRITE: &str = r#"
+import numpy, pyarrow as pa, pyarrow.parquet as pq
+count = 40_000_000
+lists = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), pa.array(numpy.zeros(count, numpy.float32)))
+pq.write_table(pa.table({"id": pa.array([1], pa.int64()), "v": lists}), "a.parquet")
+"#;
+    let folder = super::lakes::made_by(WRITE);
+    let bounded = "ulimit -d 250000; exec \"$0\" \"$@\"";
+    let output = Command::new("bash")
+        .current_dir(folder.path())
+        .args(["-c", bounded, env!("CARGO_BIN_EXE_tierlab-models")])
+        .args(BASE)
+        .args(["a.parquet", "--key", "id", "--memory-mib", "64"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("lists of 40000000 values"), "{stderr}");
 }

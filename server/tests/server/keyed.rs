@@ -10,7 +10,7 @@ use tierlab_models::generators::ModelKind;
 use tierlab_models::stop::Stop;
 use tierlab_models::tables::ctr::row_values;
 use tierlab_models::tables::own::{
-    ColumnRequest, CsvOptions, DuplicateRule, FileForm, ImportStep, NullRule, Request, import_table,
+    ColumnRequest, CsvOptions, DuplicateRule, ImportStep, NullRule, Request, import_table,
 };
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::DataType;
@@ -52,13 +52,7 @@ fn import(data: &Data, key: impl Fn(i64) -> String, kind: &str) {
             nulls: NullRule::Refuse,
             duplicates: DuplicateRule::Refuse,
         },
-        csv: CsvOptions {
-            form: FileForm::ByContent,
-            delimiter: None,
-            names: vec![],
-            texts: vec![],
-            floats: vec![],
-        },
+        csv: CsvOptions::default(),
         memory_bytes: 64 << 20,
         max_bad_rows: 0,
         part: "1/1".parse().unwrap(),

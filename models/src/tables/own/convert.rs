@@ -6,10 +6,11 @@ use super::numbers::Number;
 use super::request::NullRule;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{
-    ArrowPrimitiveType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
-    UInt16Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, Decimal128Type, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, ArrayRef, RecordBatch, make_array};
+use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::DataType as Arrow;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -362,8 +363,11 @@ impl Target<'_> {
             Arrow::Float16 => of!(Float16Type, DataType::Fp16),
             Arrow::Float32 => of!(Float32Type, DataType::Fp32),
             Arrow::Float64 => of!(Float64Type, DataType::Fp64),
-            Arrow::Date32 => self.take_values(&as_type(values, &Arrow::Int32)?, count, span, rows),
-            Arrow::Date64 | Arrow::Timestamp(..) | Arrow::Duration(_) => {
+            Arrow::Date32 | Arrow::Time32(_) => self.take_values(&as_type(values, &Arrow::Int32)?, count, span, rows),
+            Arrow::Decimal32(..) | Arrow::Decimal64(..) | Arrow::Decimal128(..) | Arrow::Decimal256(..) => {
+                self.take_decimals(values, count, span, rows)
+            }
+            Arrow::Date64 | Arrow::Time64(_) | Arrow::Timestamp(..) | Arrow::Duration(_) => {
                 self.take_values(&as_type(values, &Arrow::Int64)?, count, span, rows)
             }
             other => Err(Stopped {
@@ -374,6 +378,39 @@ impl Target<'_> {
                 ),
             }),
         }
+    }
+
+    /// Decimals without a fraction as integers, others as floats.
+    fn take_decimals(
+        &self,
+        values: &ArrayRef,
+        count: usize,
+        span: impl Fn(usize) -> Option<(usize, usize)>,
+        rows: &mut Rows,
+    ) -> Result<(), Stopped> {
+        let (digits, scale) = match values.data_type() {
+            Arrow::Decimal32(_, scale) | Arrow::Decimal64(_, scale) | Arrow::Decimal128(_, scale) => (38, *scale),
+            Arrow::Decimal256(_, scale) => (76, *scale),
+            _ => (0, 0),
+        };
+        let strict = CastOptions {
+            safe: false,
+            ..CastOptions::default()
+        };
+        let to = match (digits, scale) {
+            (38, ..=0) => Arrow::Decimal128(38, 0),
+            _ => Arrow::Float64,
+        };
+        let cast = cast_with_options(values, &to, &strict).map_err(|e| Stopped {
+            row: 0,
+            why: format!("column `{}`: {e}", self.column),
+        })?;
+        if to == Arrow::Float64 {
+            return self.take_values(&cast, count, span, rows);
+        }
+        let whole = cast.as_primitive::<Decimal128Type>();
+        let get = |at: usize| (!whole.is_null(at)).then(|| Number::Int(whole.value(at)));
+        self.take_each(get, count, span, rows)
     }
 
     fn take_numbers<T>(

@@ -3,9 +3,13 @@
 
 use super::batch::{Batch, Numbers};
 use super::request::CsvOptions;
-use arrow_array::builder::{Float64Builder, Int64Builder, StringBuilder};
+use super::text_types::{Guess, date, has_leading_zeros, integer, is_null, micros, truth};
+use arrow_array::builder::{
+    BooleanBuilder, Date32Builder, Float64Builder, Int64Builder, NullBuilder, StringBuilder,
+    TimestampMicrosecondBuilder, UInt64Builder,
+};
 use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
+use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef, TimeUnit};
 use csv::{ByteRecord, ReaderBuilder};
 use std::cell::Cell;
 use std::fs::File;
@@ -15,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Rows that types are taken from.
-const SAMPLED_ROWS: usize = 10_000;
+const SAMPLED_ROWS: u64 = 10_000;
 /// Rows of a batch, and bytes of their text, about.
 const BATCH_ROWS: usize = 4096;
 const BATCH_BYTES: usize = 8 << 20;
@@ -23,6 +27,8 @@ const BATCH_BYTES: usize = 8 << 20;
 const MAX_RECORD_BYTES: u64 = 16 << 20;
 /// Characters of a bad row that are kept.
 const KEPT_CHARS: usize = 2000;
+/// Key of a field's metadata: advice for a column that is text.
+pub(super) const ADVICE: &str = "advice";
 
 /// A CSV file: how it is written, and what its columns are.
 #[derive(Debug)]
@@ -31,6 +37,7 @@ pub(super) struct CsvFile {
     has_header: bool,
     schema: SchemaRef,
     has_rows: bool,
+    null_values: Vec<String>,
 }
 
 impl CsvFile {
@@ -52,37 +59,29 @@ impl CsvFile {
         if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
             return Err(format!("its header has the column `{}` twice", twice.1));
         }
-        let mut kinds = vec![None; names.len()];
+        let mut guesses = vec![Guess::default(); names.len()];
         let mut record = ByteRecord::new();
         let mut has_rows = known.is_some();
-        for _ in 0..SAMPLED_ROWS {
+        for row in 0..SAMPLED_ROWS {
             left.set(MAX_RECORD_BYTES);
             // What cannot be read is an error of the reading, which knows its row.
             if known.is_some() || !reader.read_byte_record(&mut record).unwrap_or(false) {
                 break;
             }
             has_rows = true;
-            for (kind, field) in kinds.iter_mut().zip(&record) {
-                *kind = wider(*kind, field);
+            for (guess, field) in guesses.iter_mut().zip(&record) {
+                guess.add(row, field, &options.null_values);
             }
         }
         let of_known = |name: &str| Some(known?.field_with_name(name).ok()?.data_type().clone());
         let fields: Vec<Field> = names
             .iter()
-            .zip(kinds)
-            .map(|(name, kind)| {
-                let told = |list: &[String]| list.contains(name);
-                let kind = match kind {
-                    _ if told(&options.texts) => Some(Kind::Text),
-                    Some(Kind::Int) if told(&options.floats) => Some(Kind::Float),
-                    kind => kind,
-                };
-                let arrow = of_known(name).unwrap_or(match kind {
-                    Some(Kind::Int) => Arrow::Int64,
-                    Some(Kind::Float) => Arrow::Float64,
-                    Some(Kind::Text) | None => Arrow::Utf8,
-                });
+            .zip(&guesses)
+            .map(|(name, guess)| {
+                let arrow = of_known(name).unwrap_or_else(|| guess.arrow(name, options));
+                let advice = guess.advice(name).map(|advice| (ADVICE.to_owned(), advice));
                 Field::new(name, arrow, true)
+                    .with_metadata(advice.into_iter().collect::<std::collections::HashMap<_, _>>())
             })
             .collect();
         Ok(Self {
@@ -90,6 +89,7 @@ impl CsvFile {
             has_header,
             schema: Arc::new(Schema::new(fields)),
             has_rows,
+            null_values: options.null_values.clone(),
         })
     }
 
@@ -162,30 +162,11 @@ impl CsvFile {
             let field = self.schema.field(at);
             let bad = |what: &str| format!("column `{}`: {what}", field.name());
             let text = std::str::from_utf8(&record[at]).map_err(|_| bad("no UTF-8"))?;
-            values.push(match field.data_type() {
-                _ if text.is_empty() => Value::Null,
-                // 007 in a column of integers is 7 to nobody but a parser, and may be a key.
-                Arrow::Int64 if has_leading_zeros(text.trim()) => {
-                    return Err(bad(
-                        "digits behind a zero are text, and the rows before it are integers",
-                    ));
-                }
-                Arrow::Int64 => Value::Int(
-                    text.trim()
-                        .parse()
-                        .map_err(|_| bad("no integer, as the rows before it"))?,
-                ),
-                Arrow::Float64 => {
-                    let number = text.trim().parse::<f64>();
-                    let number = number.map_err(|_| bad("no number, as the rows before it"))?;
-                    // `inf` is one to whoever wrote it; 1e400 is not.
-                    if number.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit()) {
-                        return Err(bad("beyond the largest number of 64 bits"));
-                    }
-                    Value::Float(number)
-                }
-                _ => Value::Text(text),
-            });
+            let value = match is_null(text, &self.null_values) {
+                true => Value::Null,
+                false => value_of(text, field.data_type()).map_err(|what| bad(&what))?,
+            };
+            values.push(value);
         }
         for (column, value) in making.0.iter_mut().zip(values) {
             column.push(value);
@@ -237,62 +218,91 @@ fn kept(record: &ByteRecord, delimiter: u8) -> String {
     text.chars().take(KEPT_CHARS).collect()
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    Int,
-    Float,
-    Text,
-}
-
-/// 00123 is no number, but a key whose zeros count.
-fn has_leading_zeros(text: &str) -> bool {
-    let digits = text.trim_start_matches(['-', '+']);
-    digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// The narrowest kind that holds what was there and this field; empty fields say nothing.
-fn wider(kind: Option<Kind>, field: &[u8]) -> Option<Kind> {
-    let text = std::str::from_utf8(field).unwrap_or("?").trim();
-    if text.is_empty() {
-        return kind;
-    }
-    let this = if has_leading_zeros(text) {
-        Kind::Text
-    } else if text.parse::<i64>().is_ok() {
-        Kind::Int
-    } else if text.parse::<f64>().is_ok() {
-        Kind::Float
-    } else {
-        Kind::Text
-    };
-    Some(kind.map_or(this, |kind| kind.max(this)))
-}
-
 enum Value<'a> {
     Null,
+    Bool(bool),
     Int(i64),
+    Uint(u64),
     Float(f64),
+    Days(i32),
     Text(&'a str),
+}
+
+/// A field as a value of its column's type.
+fn value_of<'a>(field: &'a str, arrow: &Arrow) -> Result<Value<'a>, String> {
+    let text = field.trim();
+    let no = |what: &str| {
+        format!(
+            "`{}` is no {what}, which the column is by --as or by its first rows",
+            kept_text(text)
+        )
+    };
+    match arrow {
+        Arrow::Utf8 => Ok(Value::Text(field)),
+        // 007 in a column of integers is 7 to nobody but a parser, and may be a key.
+        Arrow::Int64 | Arrow::UInt64 if has_leading_zeros(text) => {
+            Err("digits behind a zero are text, and the rows before it are integers".to_owned())
+        }
+        Arrow::Int64 => integer(text).map(Value::Int).ok_or_else(|| no("integer")),
+        Arrow::UInt64 => text.parse().map(Value::Uint).map_err(|_| no("integer from 0 on")),
+        Arrow::Float64 => {
+            let number = text.parse::<f64>().map_err(|_| no("number"))?;
+            // `inf` is one to whoever wrote it; 1e400 is not.
+            if number.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit()) {
+                return Err("beyond the largest number of 64 bits".to_owned());
+            }
+            Ok(Value::Float(number))
+        }
+        Arrow::Boolean => {
+            let truth = truth(text).or(match text {
+                "0" => Some(false),
+                "1" => Some(true),
+                _ => None,
+            });
+            truth.map(Value::Bool).ok_or_else(|| no("truth value"))
+        }
+        Arrow::Date32 => date(text).map(Value::Days).ok_or_else(|| no("date")),
+        Arrow::Timestamp(TimeUnit::Microsecond, _) => micros(text).map(Value::Int).ok_or_else(|| no("time")),
+        _ => Err("its first rows are all empty: say what it is with --as, or leave it out".to_owned()),
+    }
+}
+
+fn kept_text(text: &str) -> String {
+    text.chars().take(100).collect()
 }
 
 /// Columns being built.
 struct Making(Vec<Column>);
 
 enum Column {
+    Bool(BooleanBuilder),
     Int(Int64Builder),
+    Uint(UInt64Builder),
     Float(Float64Builder),
+    Date(Date32Builder),
+    Time(TimestampMicrosecondBuilder),
     Text(StringBuilder),
+    Null(NullBuilder),
 }
 
 impl Column {
     fn push(&mut self, value: Value<'_>) {
         match (self, value) {
+            (Self::Bool(column), Value::Bool(value)) => column.append_value(value),
+            (Self::Bool(column), _) => column.append_null(),
             (Self::Int(column), Value::Int(value)) => column.append_value(value),
             (Self::Int(column), _) => column.append_null(),
+            (Self::Uint(column), Value::Uint(value)) => column.append_value(value),
+            (Self::Uint(column), _) => column.append_null(),
             (Self::Float(column), Value::Float(value)) => column.append_value(value),
             (Self::Float(column), _) => column.append_null(),
+            (Self::Date(column), Value::Days(value)) => column.append_value(value),
+            (Self::Date(column), _) => column.append_null(),
+            (Self::Time(column), Value::Int(value)) => column.append_value(value),
+            (Self::Time(column), _) => column.append_null(),
             (Self::Text(column), Value::Text(value)) => column.append_value(value),
             (Self::Text(column), _) => column.append_null(),
+            (Self::Null(column), _) => column.append_null(),
         }
     }
 }
@@ -300,8 +310,13 @@ impl Column {
 impl Making {
     fn new(schema: &Schema) -> Self {
         let column = |field: &Arc<Field>| match field.data_type() {
+            Arrow::Boolean => Column::Bool(BooleanBuilder::new()),
             Arrow::Int64 => Column::Int(Int64Builder::new()),
+            Arrow::UInt64 => Column::Uint(UInt64Builder::new()),
             Arrow::Float64 => Column::Float(Float64Builder::new()),
+            Arrow::Date32 => Column::Date(Date32Builder::new()),
+            Arrow::Timestamp(..) => Column::Time(TimestampMicrosecondBuilder::new()),
+            Arrow::Null => Column::Null(NullBuilder::new()),
             _ => Column::Text(StringBuilder::new()),
         };
         Self(schema.fields().iter().map(column).collect())
@@ -309,9 +324,14 @@ impl Making {
 
     fn finish(self, schema: &SchemaRef) -> Result<RecordBatch, String> {
         let columns = self.0.into_iter().map(|column| match column {
-            Column::Int(mut column) => Arc::new(column.finish()) as ArrayRef,
+            Column::Bool(mut column) => Arc::new(column.finish()) as ArrayRef,
+            Column::Int(mut column) => Arc::new(column.finish()),
+            Column::Uint(mut column) => Arc::new(column.finish()),
             Column::Float(mut column) => Arc::new(column.finish()),
+            Column::Date(mut column) => Arc::new(column.finish()),
+            Column::Time(mut column) => Arc::new(column.finish()),
             Column::Text(mut column) => Arc::new(column.finish()),
+            Column::Null(mut column) => Arc::new(column.finish()),
         });
         RecordBatch::try_new(Arc::clone(schema), columns.collect()).map_err(|e| e.to_string())
     }

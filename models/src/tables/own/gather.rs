@@ -10,10 +10,10 @@ use super::read::{self, Opened, Stretch};
 use super::request::{CsvOptions, Part, ROW};
 use super::spill::{Spill, SpillBuffers};
 use crate::error::ModelsError;
+use crate::panics::unless_it_panics;
 use crate::progress::Progress;
 use crate::stop::Stop;
-use arrow_schema::{Schema, SchemaRef};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use arrow_schema::{DataType as Arrow, Schema, SchemaRef};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -21,6 +21,8 @@ use std::thread;
 
 /// Units of work between two lines of the journal.
 const UNITS_PER_NOTE: usize = 16;
+/// Threads that read at most.
+const MAX_WORKERS: usize = 16;
 /// Bytes of rows that are made of a batch at once, about, whatever a file's own batches are.
 const SLICE_BYTES: usize = 8 << 20;
 /// Rows that are looked at for the length of a list, and bytes of each as a guess.
@@ -78,7 +80,7 @@ pub(super) fn units(
                 bytes: input.about.bytes,
             }),
             Origin::Disk(path) => {
-                let opened = open(path, &input.about.name, csv, Some(schema))?;
+                let opened = open(path, input, csv, Some(schema))?;
                 units.extend(opened.stretches(input.about.bytes).into_iter().map(|stretch| Unit {
                     input: at,
                     stretch: Some(stretch),
@@ -91,10 +93,14 @@ pub(super) fn units(
 }
 
 /// Opens a file of rows; the readers of other people's formats may panic on damage.
-pub(super) fn open(path: &Path, name: &str, csv: &CsvOptions, known: Option<&Schema>) -> Result<Opened, ModelsError> {
-    let opened = catch_unwind(AssertUnwindSafe(|| read::open(path, csv, known)));
-    let opened = opened.unwrap_or_else(|_| Err("its reader gave up: the file is damaged".to_owned()));
-    opened.map_err(|what| ModelsError::bad(&name, &what))
+pub(super) fn open(
+    path: &Path,
+    input: &Input,
+    csv: &CsvOptions,
+    known: Option<&Schema>,
+) -> Result<Opened, ModelsError> {
+    let opened = unless_it_panics(|| read::open(path, csv, known, input.columns.as_ref()));
+    opened.map_err(|what| ModelsError::bad(&input.about.name, &what))
 }
 
 impl Gathering<'_> {
@@ -152,10 +158,13 @@ impl Gathering<'_> {
         progress: &mut Progress,
         stop: &Stop,
     ) -> Result<(u64, usize), ModelsError> {
-        let workers = thread::available_parallelism()
-            .map_or(1, usize::from)
-            .min(units.len())
-            .min(16);
+        // Cores wait for a store: it is asked for many objects at once.
+        let is_remote = |unit: &Unit| matches!(self.inputs[unit.input].from, Origin::Store { .. });
+        let most = match units.iter().any(is_remote) {
+            true => MAX_WORKERS,
+            false => thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS),
+        };
+        let workers = most.min(units.len());
         let next = AtomicUsize::new(0);
         let first_error = Mutex::new(None);
         let (sender, receiver) = mpsc::channel::<u64>();
@@ -221,7 +230,7 @@ impl Gathering<'_> {
             Origin::Disk(path) => path,
             Origin::Store { .. } => &fetched,
         };
-        let opened = open(path, name, &self.plan.csv, Some(self.schema))?;
+        let opened = open(path, input, &self.plan.csv, Some(self.schema))?;
         if opened.is_void() {
             return Ok(());
         }
@@ -241,8 +250,7 @@ impl Gathering<'_> {
                 Ok(())
             };
             let stretch = (stretch, self.payload_bytes);
-            let read = catch_unwind(AssertUnwindSafe(|| opened.read(path, stretch, &columns, &mut each)));
-            match read.unwrap_or_else(|_| Err(Halt::File("its reader gave up: the file is damaged".to_owned()))) {
+            match unless_it_panics(|| opened.read(path, stretch, &columns, &mut each)) {
                 Ok(()) => {}
                 Err(Halt::Other(e)) => return Err(e),
                 Err(Halt::File(what)) => return Err(ModelsError::bad(name, &what)),
@@ -308,18 +316,21 @@ pub(super) fn fetch(input: &Input, folder: &Path, number: usize) -> Result<PathB
     }
 }
 
+/// Columns of lists whose length the type does not say.
+pub(super) fn lists(schema: &Schema) -> Vec<&str> {
+    let fields = schema.fields().iter();
+    fields
+        .filter(|field| matches!(field.data_type(), Arrow::List(_) | Arrow::LargeList(_)))
+        .map(|field| field.name().as_str())
+        .collect()
+}
+
 /// The length of each column's lists, by the first that is not null. Reads a few batches.
 pub(super) fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<Vec<(String, usize)>, ModelsError> {
     use arrow_array::Array as _;
     use arrow_array::cast::AsArray as _;
-    use arrow_schema::DataType as Arrow;
     let schema: SchemaRef = opened.schema();
-    let lists: Vec<&str> = schema
-        .fields()
-        .iter()
-        .filter(|field| matches!(field.data_type(), Arrow::List(_) | Arrow::LargeList(_)))
-        .map(|field| field.name().as_str())
-        .collect();
+    let lists = lists(&schema);
     let mut lengths: Vec<(String, usize)> = Vec::new();
     if lists.is_empty() {
         return Ok(lengths);
@@ -350,8 +361,7 @@ pub(super) fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<V
     let first = opened.stretches(0).into_iter().next();
     let read = first.map(|first| {
         let first = (first, LIST_GUESS_BYTES);
-        catch_unwind(AssertUnwindSafe(|| opened.read(path, first, &lists, &mut look)))
-            .unwrap_or_else(|_| Err(Halt::File("its reader gave up: the file is damaged".to_owned())))
+        unless_it_panics(|| opened.read(path, first, &lists, &mut look))
     });
     match read {
         Some(Err(Halt::File(what))) => Err(ModelsError::bad(&name, &what)),

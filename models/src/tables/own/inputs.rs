@@ -1,13 +1,15 @@
 //! Which files are read: files, folders of parts as Spark, Delta and Iceberg write them, and URLs of object stores. In: words of
 //! the command line. Out: files in order, where each comes from, and what was left out and why. Reads no rows.
 
-use super::delta;
-use super::iceberg;
+use super::lakes::columns::FileColumns;
+use super::lakes::{delta, hive, iceberg};
 use super::listing::{Chosen, Listing};
 use super::plan::InputFile;
 use super::remote::Remote;
+use super::request::CsvOptions;
 use super::spill::MAX_INPUTS;
 use crate::error::ModelsError;
+use crate::stop::Stop;
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -34,6 +36,8 @@ pub(super) struct Inputs {
 pub(super) struct Input {
     pub(super) about: InputFile,
     pub(super) from: Origin,
+    /// Columns of the file, if it does not define its own.
+    pub(super) columns: Option<FileColumns>,
 }
 
 /// Where a file is.
@@ -48,13 +52,13 @@ impl Inputs {
     ///
     /// # Errors
     /// An input that is not there or has no file of rows; a store that cannot be reached.
-    pub(super) fn find(named: &[String]) -> Result<Self, ModelsError> {
+    pub(super) fn find(named: &[String], csv: &CsvOptions, stop: &Stop) -> Result<Self, ModelsError> {
         let mut inputs = Self::default();
         for name in named {
             match name.split_once("://") {
-                Some(("file", _)) => inputs.add_path(&file_url(name)?)?,
-                Some(_) => inputs.add_url(name)?,
-                None => inputs.add_path(Path::new(name))?,
+                Some(("file", _)) => inputs.add_path(&file_url(name)?, csv)?,
+                Some(_) => inputs.add_url(name, csv, stop)?,
+                None => inputs.add_path(Path::new(name), csv)?,
             }
         }
         if inputs.files.len() > MAX_INPUTS {
@@ -66,10 +70,10 @@ impl Inputs {
         Ok(inputs)
     }
 
-    fn add_path(&mut self, path: &Path) -> Result<(), ModelsError> {
+    fn add_path(&mut self, path: &Path, csv: &CsvOptions) -> Result<(), ModelsError> {
         let found = fs::metadata(path).map_err(ModelsError::io("look at", path))?;
         if found.is_file() {
-            return self.add_file(path);
+            return self.add_file(path, None);
         }
         let mut found = Vec::new();
         list(path, path, 0, &mut found)?;
@@ -81,57 +85,62 @@ impl Inputs {
             bytes,
         };
         let read = |name: &str| fs::read(path.join(name)).map_err(ModelsError::io("read", &path.join(name)));
-        let chosen = choose(&listing, &read)?;
+        let mut chosen = choose(&listing, csv, &read)?;
         self.left_out.extend(chosen.left_out);
         for name in chosen.names {
-            self.add_file(&path.join(name))?;
+            self.add_file(&path.join(&name), chosen.columns.remove(&name))?;
         }
         Ok(())
     }
 
-    fn add_file(&mut self, path: &Path) -> Result<(), ModelsError> {
+    fn add_file(&mut self, path: &Path, columns: Option<FileColumns>) -> Result<(), ModelsError> {
         let found = fs::metadata(path).map_err(ModelsError::io("look at", path))?;
         self.files.push(Input {
             about: InputFile {
                 name: path.display().to_string(),
                 bytes: found.len(),
                 version: version_of(&found),
+                columns: columns.as_ref().map(FileColumns::digest),
             },
             from: Origin::Disk(path.to_owned()),
+            columns,
         });
         Ok(())
     }
 
-    fn add_url(&mut self, url: &str) -> Result<(), ModelsError> {
-        let store = Arc::new(Remote::open(url)?);
+    fn add_url(&mut self, url: &str, csv: &CsvOptions, stop: &Stop) -> Result<(), ModelsError> {
+        let store = Arc::new(Remote::open(url, stop)?);
         let objects = store.list()?;
         let whole = match &objects[..] {
             [one] if one.below.is_empty() => vec![String::new()],
             _ => Vec::new(),
         };
-        let chosen = if whole.is_empty() {
+        let mut chosen = if whole.is_empty() {
             let listing = Listing {
                 name: url.to_owned(),
                 names: objects.iter().map(|object| object.below.clone()).collect(),
                 bytes: objects.iter().map(|object| object.bytes).collect(),
             };
-            choose(&listing, &|name| store.read(name))?
+            choose(&listing, csv, &|name| store.read(name))?
         } else {
             Chosen {
                 names: whole,
-                left_out: Vec::new(),
+                ..Chosen::default()
             }
         };
         self.left_out.extend(chosen.left_out);
         let wanted: HashSet<String> = chosen.names.into_iter().collect();
         for object in objects {
             if wanted.contains(&object.below) {
+                let columns = chosen.columns.remove(&object.below);
                 self.files.push(Input {
                     about: InputFile {
                         name: store.name_of(&object.below),
                         bytes: object.bytes,
                         version: object.version,
+                        columns: columns.as_ref().map(FileColumns::digest),
                     },
+                    columns,
                     from: Origin::Store {
                         store: Arc::clone(&store),
                         key: object.below,
@@ -201,25 +210,19 @@ fn list(root: &Path, folder: &Path, depth: usize, names: &mut Vec<(String, u64)>
 /// A log of Delta or metadata of Iceberg that cannot be followed; a folder without rows.
 pub(super) fn choose(
     folder: &Listing,
+    csv: &CsvOptions,
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
 ) -> Result<Chosen, ModelsError> {
     refuse_inner_tables(folder)?;
-    let is_iceberg = iceberg::is_one(folder);
-    let mut chosen = if delta::is_one(folder) {
+    let chosen = if delta::is_one(folder) {
         delta::choose(folder, read)?
-    } else if is_iceberg {
+    } else if iceberg::is_one(folder) {
         iceberg::choose(folder, read)?
     } else {
-        by_name(folder)
+        let mut chosen = by_name(folder);
+        chosen.columns = hive::columns(&chosen.names, csv);
+        chosen
     };
-    // Files of Iceberg hold such columns too.
-    let mut partitioned = chosen.names.iter().filter_map(|name| partition_column(name));
-    if let Some(partitioned) = partitioned.next().filter(|_| !is_iceberg) {
-        chosen.left_out.push(format!(
-            "{}: `{partitioned}` stands in names of folders, and is no column of the rows",
-            folder.name
-        ));
-    }
     if chosen.names.is_empty() {
         let what = format!("no file of rows in here (.{})", ENDINGS.join(", ."));
         return Err(ModelsError::bad(&folder.name, &what));
@@ -283,15 +286,6 @@ fn reason_against(name: &str) -> Option<&'static str> {
     (!is_one).then_some("no file of rows by its name")
 }
 
-/// The column of a folder `column=value`.
-fn partition_column(name: &str) -> Option<&str> {
-    let (folders, _) = name.rsplit_once('/')?;
-    folders
-        .split('/')
-        .find_map(|step| step.split_once('='))
-        .map(|(column, _)| column)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,7 +295,7 @@ mod tests {
         let names = names.iter().map(|&name| name.to_owned()).collect();
         let read = |_: &str| unreachable!();
         let name = "f".into();
-        choose(&Listing { name, names, bytes }, &read)
+        choose(&Listing { name, names, bytes }, &CsvOptions::default(), &read)
     }
 
     #[test]
@@ -316,7 +310,7 @@ mod tests {
         .unwrap();
         assert_eq!(chosen.names, ["a=1/part-0.snappy.parquet", "part-1.parquet"]);
         let said = chosen.left_out.join("\n");
-        for word in ["_SUCCESS and 1 more", "x.txt", "`a`"] {
+        for word in ["_SUCCESS and 1 more", "x.txt"] {
             assert!(said.contains(word), "{said}");
         }
         assert!(choose_of(&["_SUCCESS"]).unwrap_err().to_string().contains(".parquet"));

@@ -1,8 +1,9 @@
 //! From the columns of a file to those of a row. In: an Arrow schema, lists measured, and what is asked for. Out: where each value goes,
 //! or a sentence that names the column and what to do. Reads no row.
 
-use super::request::{ColumnRequest, ROW};
-use arrow_schema::{DataType as Arrow, Schema};
+use super::csv_file::ADVICE;
+use super::request::{ColumnRequest, ROW, declared};
+use arrow_schema::{DataType as Arrow, Field, Schema};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use tierlab_formats::table::{KeyKind, TableSchema};
@@ -39,6 +40,9 @@ pub(super) struct Source {
     pub(super) width: usize,
     /// Text becomes a number below this.
     pub(super) buckets: Option<u64>,
+    /// Its own element type, which must hold that of every file unless another one is asked for.
+    #[serde(default)]
+    pub(super) native: Option<DataType>,
     /// Of dates, times and spans: what their integers count. In another file it must be the same.
     #[serde(default)]
     pub(super) unit: Option<String>,
@@ -70,8 +74,8 @@ impl Layout {
         let mut columns = Vec::new();
         for vector in &request.vectors {
             let sources = vector.columns.iter().map(|name| {
-                let arrow = find(schema, name, "--vector")?;
-                source(name, arrow, request, measured).map_err(|what| format!("column `{name}`: {what}"))
+                let field = find(schema, name, "--vector")?;
+                source(field, &vector.name, request, measured).map_err(|what| format!("column `{name}`: {what}"))
             });
             let sources: Vec<(Source, DataType)> = sources.collect::<Result<_, String>>()?;
             let native = sources[0].1;
@@ -98,7 +102,7 @@ impl Layout {
             if name == &request.key || gathered(name) || !wanted {
                 continue;
             }
-            let (source, native) = source(name, field.data_type(), request, measured)
+            let (source, native) = source(field, name, request, measured)
                 .map_err(|what| format!("column `{name}`: {what}; or leave it out: --columns names those to take"))?;
             let shape = match field.data_type() {
                 arrow if is_list(arrow) => vec![source.width as i64],
@@ -154,11 +158,25 @@ impl Layout {
     /// Whether a file has the columns, so that its rows can be read; and no others, where all are taken.
     pub(super) fn fits(&self, schema: &Schema, request: &ColumnRequest) -> Result<(), String> {
         find_key(schema, &self.key)?;
-        for source in self.columns.iter().flat_map(|column| &column.sources) {
+        let sources = self
+            .columns
+            .iter()
+            .flat_map(|column| column.sources.iter().map(move |source| (column, source)));
+        for (column, source) in sources {
             let field = schema
                 .field_with_name(&source.column)
                 .map_err(|_| format!("no column `{}`, which the files before it have", source.column))?;
             let unit = unit_of(field.data_type());
+            let found = dtype_of(element_of(field.data_type()));
+            if let (None, None, Some(native), Some(found)) =
+                (request.dtype(&column.name), source.buckets, source.native, found)
+                && !holds(native, found)
+            {
+                return Err(format!(
+                    "column `{}` is {found} in this file, {native} before, which would round it: say what it becomes, as --as {}={found}",
+                    source.column, column.name
+                ));
+            }
             if unit != source.unit && *field.data_type() != Arrow::Null {
                 let shown = |unit: &Option<String>| unit.clone().unwrap_or_else(|| "no time".to_owned());
                 return Err(format!(
@@ -193,14 +211,13 @@ impl Layout {
 
 impl ColumnRequest {
     fn dtype(&self, column: &str) -> Option<DataType> {
-        let named = |name: &str| self.types.iter().find(|of| of.column == name);
-        named(column).or_else(|| named("*")).map(|of| of.dtype)
+        declared(&self.types, column)
     }
 }
 
-fn find<'a>(schema: &'a Schema, name: &str, flag: &str) -> Result<&'a Arrow, String> {
+fn find<'a>(schema: &'a Schema, name: &str, flag: &str) -> Result<&'a Field, String> {
     match schema.field_with_name(name) {
-        Ok(field) => Ok(field.data_type()),
+        Ok(field) => Ok(field),
         Err(_) => {
             let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
             Err(format!("{flag}: no column `{name}`; there is {}", names.join(", ")))
@@ -212,7 +229,7 @@ fn find<'a>(schema: &'a Schema, name: &str, flag: &str) -> Result<&'a Arrow, Str
 fn find_key<'a>(schema: &'a Schema, name: &str) -> Result<&'a Arrow, String> {
     match find(schema, name, "--key") {
         Err(_) if name == ROW => Ok(&Arrow::Int64),
-        found => found,
+        found => found.map(Field::data_type),
     }
 }
 
@@ -256,19 +273,21 @@ fn key_kind(name: &str, arrow: &Arrow, wanted: Option<KeyKind>) -> Result<KeyKin
     }
 }
 
-/// A column's part of a row, and its own element type.
+/// A column's part of a row, and its own element type. `to` is the table's column, whose type may be asked for.
 fn source(
-    name: &str,
-    arrow: &Arrow,
+    field: &Field,
+    to: &str,
     request: &ColumnRequest,
     measured: Measured<'_>,
 ) -> Result<(Source, DataType), String> {
-    let hashed = request.hashed.iter().find(|hashed| hashed.column == name);
+    let (name, arrow) = (field.name(), field.data_type());
+    let hashed = request.hashed.iter().find(|hashed| &hashed.column == name);
     let buckets = hashed.map(|hashed| hashed.buckets);
     if buckets.is_some() != is_text(arrow) {
-        return Err(match buckets {
-            Some(_) => format!("{arrow} is not hashed, text is"),
-            None => format!("{arrow} has no fixed size: --hash {name}=100000 makes a number of it"),
+        return Err(match (buckets, field.metadata().get(ADVICE)) {
+            (Some(_), _) => format!("{arrow} is not hashed, text is"),
+            (None, Some(advice)) => format!("it is text: {advice}"),
+            (None, None) => format!("it is text, which has no fixed size: --hash {name}=100000 makes a number of it"),
         });
     }
     let (element, width) = match arrow {
@@ -281,20 +300,45 @@ fn source(
         Arrow::FixedSizeBinary(count) => (&Arrow::UInt8, usize::try_from(*count).unwrap_or(0)),
         other => (other, 1),
     };
-    let native = match buckets {
-        Some(_) => DataType::Int64,
-        None => dtype_of(element).ok_or_else(|| format!("{arrow} has no place in a row of numbers"))?,
+    let native = match (buckets, element, request.dtype(to)) {
+        (Some(_), ..) => DataType::Int64,
+        (None, element, Some(wanted)) if element.is_decimal() || *element == Arrow::Null => wanted,
+        (None, element, None) if element.is_decimal() => {
+            return Err(format!("{arrow}: say what it becomes, as --as {to}=FP64"));
+        }
+        (None, Arrow::Null, None) => {
+            return Err(format!(
+                "no value in the first rows says what it is: say it, as --as {to}=FP32"
+            ));
+        }
+        (None, element, _) => dtype_of(element).ok_or_else(|| format!("{arrow} has no place in a row of numbers"))?,
     };
     if width == 0 {
         return Err("its lists are empty".to_owned());
     }
     let source = Source {
-        column: name.to_owned(),
+        column: name.clone(),
         width,
         buckets,
+        native: Some(native),
         unit: unit_of(arrow),
     };
     Ok((source, native))
+}
+
+/// True if the elements of a type are all held by another.
+fn holds(wide: DataType, narrow: DataType) -> bool {
+    use DataType::{Bf16, Bool, Fp16, Fp32, Fp64};
+    let is_float = |dtype: DataType| dtype.as_str().contains("FP") || dtype == Bf16;
+    match (wide, narrow) {
+        (Fp64, Fp32 | Fp16 | Bf16) | (Fp32, Fp16 | Bf16) => true,
+        (wide, narrow) if is_float(wide) && is_float(narrow) => wide == narrow,
+        // Integers of 32 bits and more have more digits than the float.
+        (Fp32 | Fp64, narrow) => narrow.size() < wide.size() || narrow == Bool,
+        (wide, narrow) if is_float(wide) => wide == narrow,
+        // An integer that does not fit is a bad row.
+        _ => true,
+    }
 }
 
 /// What the integers of a date, time or span count, lists included; of other types nothing. A zone does not change it.
@@ -303,8 +347,18 @@ fn unit_of(arrow: &Arrow) -> Option<String> {
         Arrow::FixedSizeList(item, _) | Arrow::List(item) | Arrow::LargeList(item) => unit_of(item.data_type()),
         Arrow::Dictionary(_, values) => unit_of(values),
         Arrow::Timestamp(unit, _) => Some(format!("Timestamp({unit:?})")),
-        Arrow::Date32 | Arrow::Date64 | Arrow::Duration(_) => Some(arrow.to_string()),
+        Arrow::Date32 | Arrow::Date64 | Arrow::Time32(_) | Arrow::Time64(_) | Arrow::Duration(_) => {
+            Some(arrow.to_string())
+        }
         _ => None,
+    }
+}
+
+/// The type of a list's elements, or of the value itself.
+fn element_of(arrow: &Arrow) -> &Arrow {
+    match arrow {
+        Arrow::FixedSizeList(item, _) | Arrow::List(item) | Arrow::LargeList(item) => item.data_type(),
+        other => other,
     }
 }
 
@@ -318,8 +372,8 @@ pub(super) fn dtype_of(arrow: &Arrow) -> Option<DataType> {
         Arrow::UInt64 => DataType::Uint64,
         Arrow::Int8 => DataType::Int8,
         Arrow::Int16 => DataType::Int16,
-        Arrow::Int32 | Arrow::Date32 => DataType::Int32,
-        Arrow::Int64 | Arrow::Date64 | Arrow::Timestamp(..) | Arrow::Duration(_) => DataType::Int64,
+        Arrow::Int32 | Arrow::Date32 | Arrow::Time32(_) => DataType::Int32,
+        Arrow::Int64 | Arrow::Date64 | Arrow::Time64(_) | Arrow::Timestamp(..) | Arrow::Duration(_) => DataType::Int64,
         Arrow::Float16 => DataType::Fp16,
         Arrow::Float32 => DataType::Fp32,
         Arrow::Float64 => DataType::Fp64,

@@ -9,11 +9,10 @@ mod batch;
 mod cifar;
 mod convert;
 mod csv_file;
-mod delta;
 mod finish;
 mod gather;
-mod iceberg;
 mod inputs;
+mod lakes;
 mod layout;
 mod listing;
 mod numbers;
@@ -23,6 +22,7 @@ mod remote;
 mod request;
 mod shards;
 mod spill;
+mod text_types;
 
 pub use request::{
     ColumnRequest, CsvOptions, DuplicateRule, FileForm, HashedColumn, ImportStep, NullRule, Part, Request, TypeOf,
@@ -106,7 +106,7 @@ pub fn import_table(request: &Request, stop: &Stop) -> Result<Imported, ModelsEr
     if request.restart && folder.exists() {
         fs::remove_dir_all(&folder).map_err(ModelsError::io("remove", &folder))?;
     }
-    let inputs = Inputs::find(&request.inputs)?;
+    let inputs = Inputs::find(&request.inputs, &request.csv.with_types_of(&request.columns), stop)?;
     if request.columns.key == request::ROW && inputs.files.len() > 1 {
         return Err(ModelsError::Usage(format!(
             "--key {}: rows are numbered within a file, and there are {} files; name a column that tells rows apart",
@@ -194,22 +194,34 @@ impl Sample {
         let csv = request.csv.with_types_of(&request.columns);
         let fetched = folder.join(format!("sample-{}", std::process::id()));
         // A part without rows, as a cluster writes them, tells less.
-        let mut first: Option<(&Input, PathBuf, Opened)> = None;
+        let mut first: Option<(&Input, Opened)> = None;
+        let mut lengths: Vec<(String, usize)> = Vec::new();
         for (number, input) in inputs.files.iter().take(SAMPLED_FILES).enumerate() {
             let path = gather::fetch(input, &fetched, number)?;
-            let opened = gather::open(&path, &input.about.name, &csv, None)?;
+            let opened = gather::open(&path, input, &csv, None)?;
             let has_rows = opened.has_rows();
-            if has_rows || first.is_none() {
-                first = Some((input, path, opened));
-            }
             if has_rows {
+                let own = gather::list_lengths(&opened, &path, &input.about.name)?;
+                lengths.extend(
+                    own.into_iter()
+                        .filter(|(name, _)| !lengths.iter().any(|(known, _)| known == name))
+                        .collect::<Vec<_>>(),
+                );
+            }
+            let is_better = first.as_ref().is_none_or(|(_, first)| has_rows && !first.has_rows());
+            if is_better {
+                first = Some((input, opened));
+            }
+            let lists = first
+                .as_ref()
+                .map_or(0, |(_, first)| gather::lists(&first.schema()).len());
+            if has_rows && lengths.len() >= lists {
                 break;
             }
         }
-        let (first, path, opened) =
+        let (first, opened) =
             first.ok_or_else(|| ModelsError::Usage("name a file, a folder or a URL of rows".to_owned()))?;
         let name = &first.about.name;
-        let lengths = gather::list_lengths(&opened, &path, name)?;
         let measured = |column: &str| Some(lengths.iter().find(|(name, _)| name == column)?.1);
         let layout =
             Layout::of(&opened.schema(), &request.columns, &measured).map_err(|what| ModelsError::bad(name, &what))?;

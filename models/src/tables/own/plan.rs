@@ -2,7 +2,7 @@
 //! Out: the same plan for every process, and where to go on.
 
 use super::layout::Layout;
-use super::request::{ColumnRequest, CsvOptions};
+use super::request::{ColumnRequest, CsvOptions, NullRule};
 use crate::error::ModelsError;
 use crate::staged;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,9 @@ pub(super) struct InputFile {
     pub(super) bytes: u64,
     /// When it was last written, or the store's tag of it.
     pub(super) version: String,
+    /// Digest of its columns, if the table or the file's folder defines them.
+    #[serde(default)]
+    pub(super) columns: Option<String>,
 }
 
 /// The folder of an import.
@@ -62,16 +65,17 @@ impl Plan {
                 Ok(()) => Ok(self),
             };
         };
-        let what = match () {
-            // How many buckets there are, the first process has decided.
-            () if found
-                == (Self {
-                    bucket_bits: found.bucket_bits,
-                    ..self.clone()
-                }) =>
-            {
-                return Ok(found);
+        let found = match found.goes_on_as(&self) {
+            // Rows that were read under a rule that refuses are the same under every other.
+            Some(renewed) if renewed != found => {
+                let text = serde_json::to_vec_pretty(&renewed).map_err(|e| ModelsError::bad(&path.display(), &e))?;
+                staged::write_whole(&path, &text)?;
+                return Ok(renewed);
             }
+            Some(found) => return Ok(found),
+            None => found,
+        };
+        let what = match () {
             () if found.inputs != self.inputs => "its inputs are other files, or were written since",
             () if found.parts != self.parts => "it is cut into another number of parts",
             () if found.columns != self.columns || found.csv != self.csv => "it has other columns or rules",
@@ -81,6 +85,22 @@ impl Plan {
             &path.display(),
             &format!("an import that was begun goes on only as it was: {what}; begin anew with --restart"),
         ))
+    }
+
+    /// This plan with the rules of another, if its rows are those that the other would have read.
+    fn goes_on_as(&self, other: &Self) -> Option<Self> {
+        let mut renewed = self.clone();
+        if self.columns.nulls == NullRule::Refuse {
+            renewed.columns.nulls = other.columns.nulls;
+        }
+        // Only the table's writing meets duplicates.
+        renewed.columns.duplicates = other.columns.duplicates;
+        let wanted = Self {
+            // The first process decides how many buckets there are.
+            bucket_bits: self.bucket_bits,
+            ..other.clone()
+        };
+        (renewed == wanted).then_some(renewed)
     }
 
     /// The plan in a folder, where there is one.

@@ -4,6 +4,7 @@
 use super::batch::{Batch, Numbers};
 use super::cifar::CifarFile;
 use super::csv_file::CsvFile;
+use super::lakes::columns::{FileColumns, View};
 use super::request::{CsvOptions, FileForm};
 use super::shards::{ShardFile, ShardFormat, begins_as_one};
 use arrow_array::RecordBatch;
@@ -20,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tierlab_formats::arrow;
 use tierlab_formats::shards::tar::BLOCK;
+use tierlab_formats::table::MAX_STRIDE;
 
 /// Rows of a batch of Parquet at most.
 const BATCH_ROWS: usize = 8192;
@@ -51,13 +53,32 @@ pub(super) enum Opened {
     Csv(CsvFile),
     Cifar(CifarFile),
     Shard(ShardFile),
+    /// Another, whose columns its table defines.
+    Viewed(Box<Opened>, View),
 }
 
 /// Looks at a file. Where a schema is given, CSV and shards are read as it says.
 ///
 /// # Errors
 /// A file that is none of these, or is damaged.
-pub(super) fn open(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<Opened, String> {
+pub(super) fn open(
+    path: &Path,
+    csv: &CsvOptions,
+    known: Option<&Schema>,
+    columns: Option<&FileColumns>,
+) -> Result<Opened, String> {
+    let opened = by_form(path, csv, known)?;
+    match columns {
+        // A part that nothing was written into has no columns at all.
+        Some(columns) if !opened.is_void() => {
+            let view = columns.view(&opened.schema(), &opened.field_ids())?;
+            Ok(Opened::Viewed(Box::new(opened), view))
+        }
+        _ => Ok(opened),
+    }
+}
+
+fn by_form(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<Opened, String> {
     match csv.form {
         FileForm::ByContent => by_content(path, csv, known),
         FileForm::Text => CsvFile::open(path, csv, known).map(Opened::Csv),
@@ -144,6 +165,7 @@ impl Opened {
         match self {
             Self::Parquet(metadata) => metadata.metadata().file_metadata().num_rows() > 0,
             Self::Csv(file) => file.has_rows(),
+            Self::Viewed(opened, _) => opened.has_rows(),
             Self::IpcFile(_) | Self::IpcStream(_) | Self::Cifar(_) | Self::Shard(_) => true,
         }
     }
@@ -160,11 +182,25 @@ impl Opened {
             Self::Csv(file) => file.schema(),
             Self::Cifar(file) => file.schema(),
             Self::Shard(file) => file.schema(),
+            Self::Viewed(_, view) => view.schema(),
         }
+    }
+
+    /// Ids of the columns in the schema of a Parquet file.
+    fn field_ids(&self) -> Vec<Option<i32>> {
+        let Self::Parquet(metadata) = self else {
+            return Vec::new();
+        };
+        let fields = metadata.metadata().file_metadata().schema().get_fields().iter();
+        let infos = fields.map(|field| field.get_basic_info());
+        infos.map(|info| info.has_id().then(|| info.id())).collect()
     }
 
     /// The parts that can be read apart.
     pub(super) fn stretches(&self, file_bytes: u64) -> Vec<Stretch> {
+        if let Self::Viewed(opened, _) = self {
+            return opened.stretches(file_bytes);
+        }
         let Self::Parquet(parquet) = self else {
             let rows = match self {
                 Self::Cifar(file) => Some(file.rows()),
@@ -224,7 +260,17 @@ impl Opened {
             Self::Csv(csv) => csv.read(path, columns, each),
             Self::Cifar(cifar) => cifar.read(path, columns, each),
             Self::Shard(shard) => shard.read(path, columns, each),
+            Self::Viewed(opened, view) => {
+                let mut viewed = |batch: Batch| {
+                    let rows = view.batch(&batch.rows, columns);
+                    let rows = rows.map_err(|what| format!("rows from {} on: {what}", batch.numbers.of(0) + 1))?;
+                    each(Batch { rows, ..batch })
+                };
+                opened.read(path, (stretch, row_bytes), &view.in_file(columns), &mut viewed)
+            }
             Self::Parquet(metadata) => {
+                let lists = list_bytes(metadata, stretch.groups, columns)?;
+                let row_bytes = row_bytes.max(lists);
                 let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file()?, metadata.clone());
                 let mask = ProjectionMask::roots(builder.parquet_schema(), wanted(metadata.schema()));
                 let reader = builder
@@ -260,6 +306,42 @@ impl Opened {
             }
         }
     }
+}
+
+/// Bytes of the lists of a row, on average over the row group with the longest ones. Zeros take none in the file.
+///
+/// # Errors
+/// Lists that are longer than a row can be.
+fn list_bytes(metadata: &ArrowReaderMetadata, groups: (usize, usize), columns: &[&str]) -> Result<usize, String> {
+    let mut most = 0;
+    for group in &metadata.metadata().row_groups()[groups.0..groups.1] {
+        let rows = usize::try_from(group.num_rows()).unwrap_or(0).max(1);
+        let mut bytes = 0_usize;
+        for column in group
+            .columns()
+            .iter()
+            .filter(|column| column.column_descr().max_rep_level() > 0)
+        {
+            let name = column.column_path().parts().first().map_or("", String::as_str);
+            if !columns.contains(&name) {
+                continue;
+            }
+            let size = match column.column_type() {
+                PhysicalType::BOOLEAN => 1,
+                PhysicalType::INT32 | PhysicalType::FLOAT => 4,
+                _ => 8,
+            };
+            let values = usize::try_from(column.num_values()).unwrap_or(0) / rows;
+            if values.saturating_mul(size) > MAX_STRIDE as usize {
+                return Err(format!(
+                    "column `{name}`: lists of {values} values, a row of a table has {MAX_STRIDE} bytes at most: leave the column out"
+                ));
+            }
+            bytes += values * size;
+        }
+        most = most.max(bytes);
+    }
+    Ok(most)
 }
 
 fn numbered<E: From<String>>(

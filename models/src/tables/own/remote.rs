@@ -3,15 +3,21 @@
 
 use super::plan::InputFile;
 use crate::error::ModelsError;
+use crate::stop::Stop;
 use futures::TryStreamExt as _;
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path as Key;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _};
+use object_store::{ClientConfigKey, ObjectMeta, ObjectStore, ObjectStoreExt as _};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
+use std::time::Duration;
 use tokio::runtime::Handle;
 
+/// Longest wait for the next bytes of a store.
+const STALL: Duration = Duration::from_secs(30);
+/// Objects below a URL at most.
+const MAX_OBJECTS: usize = 1 << 18;
 /// A small object read whole at most: a file of a log.
 const MAX_SMALL_BYTES: u64 = 64 << 20;
 
@@ -30,6 +36,8 @@ pub(super) struct Remote {
     store: Box<dyn ObjectStore>,
     prefix: Key,
     runtime: Handle,
+    stop: Stop,
+    stall: Duration,
 }
 
 /// An object below it.
@@ -46,7 +54,7 @@ impl Remote {
     ///
     /// # Errors
     /// A URL of a store that is not known here.
-    pub(super) fn open(url: &str) -> Result<Self, ModelsError> {
+    pub(super) fn open(url: &str, stop: &Stop) -> Result<Self, ModelsError> {
         let rest = url.strip_prefix("s3://").or_else(|| url.strip_prefix("s3a://"));
         let Some((bucket, prefix)) = rest.map(|rest| rest.split_once('/').unwrap_or((rest, ""))) else {
             let what = "tables are imported from disk, file:// and s3://; other stores are read through an S3-compatible endpoint";
@@ -55,6 +63,9 @@ impl Remote {
         // Keys, region, endpoint and `AWS_ALLOW_HTTP` are the environment's, as with an S3 tier without them.
         let store = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
+            // Large objects take long: what counts is the wait for the next bytes.
+            .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), "1 day")
+            .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::ReadTimeout), format!("{}s", STALL.as_secs()))
             .build()
             .map_err(|e| {
                 ModelsError::Usage(format!(
@@ -67,7 +78,26 @@ impl Remote {
             store: Box::new(store),
             prefix,
             runtime: Handle::current(),
+            stop: stop.clone(),
+            stall: STALL,
         })
+    }
+
+    /// Waits for an answer of the store, or for a stop.
+    async fn wait<T>(
+        &self,
+        name: &str,
+        doing: &str,
+        answer: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, ModelsError> {
+        let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&name, &format!("cannot be {doing}: {what}"));
+        let bounded = async {
+            match tokio::time::timeout(self.stall, answer).await {
+                Ok(answer) => answer.map_err(|e| bad(&e)),
+                Err(_) => Err(bad(&format!("no byte came for {:?}", self.stall))),
+            }
+        };
+        self.stop.or(bounded).await
     }
 
     /// As an object is named in messages.
@@ -87,29 +117,31 @@ impl Remote {
 
     /// All objects there, by name.
     pub(super) fn list(&self) -> Result<Vec<RemoteObject>, ModelsError> {
-        let bad = |e: object_store::Error| ModelsError::bad(&self.url, &format!("cannot be listed: {e}"));
-        let mut objects: Vec<RemoteObject> = self.runtime.block_on(async {
-            let below = self.store.list(Some(&self.prefix)).map_ok(|meta| RemoteObject {
-                below: meta
-                    .location
-                    .as_ref()
-                    .strip_prefix(self.prefix.as_ref())
-                    .unwrap_or_default()
-                    .trim_start_matches('/')
-                    .to_owned(),
-                bytes: meta.size,
-                version: version_of(&meta),
-            });
-            below.try_collect().await.map_err(bad)
+        let mut objects = Vec::new();
+        self.runtime.block_on(async {
+            let mut listed = self.store.list(Some(&self.prefix));
+            while let Some(meta) = self.wait(&self.url, "listed", listed.try_next()).await? {
+                if objects.len() == MAX_OBJECTS {
+                    let what = format!("more than {MAX_OBJECTS} objects: name a folder below it");
+                    return Err(ModelsError::bad(&self.url, &what));
+                }
+                let below = meta.location.as_ref().strip_prefix(self.prefix.as_ref());
+                objects.push(RemoteObject {
+                    below: below.unwrap_or_default().trim_start_matches('/').to_owned(),
+                    bytes: meta.size,
+                    version: version_of(&meta),
+                });
+            }
+            if objects.is_empty() {
+                let meta = self.wait(&self.url, "listed", self.store.head(&self.prefix)).await?;
+                objects.push(RemoteObject {
+                    below: String::new(),
+                    bytes: meta.size,
+                    version: version_of(&meta),
+                });
+            }
+            Ok(())
         })?;
-        if objects.is_empty() {
-            let meta = self.runtime.block_on(self.store.head(&self.prefix)).map_err(bad)?;
-            objects.push(RemoteObject {
-                below: String::new(),
-                bytes: meta.size,
-                version: version_of(&meta),
-            });
-        }
         objects.sort_by(|a, b| a.below.cmp(&b.below));
         Ok(objects)
     }
@@ -117,13 +149,12 @@ impl Remote {
     /// A small object whole.
     pub(super) fn read(&self, below: &str) -> Result<Vec<u8>, ModelsError> {
         let name = self.name_of(below);
-        let bad = |e: object_store::Error| ModelsError::bad(&name, &format!("cannot be read: {e}"));
         self.runtime.block_on(async {
-            let got = self.store.get(&self.key(below)).await.map_err(bad)?;
+            let got = self.wait(&name, "read", self.store.get(&self.key(below))).await?;
             if got.meta.size > MAX_SMALL_BYTES {
                 return Err(ModelsError::bad(&name, &"it is larger than 64 MiB"));
             }
-            Ok(got.bytes().await.map_err(bad)?.to_vec())
+            Ok(self.wait(&name, "read", got.bytes()).await?.to_vec())
         })
     }
 
@@ -133,19 +164,113 @@ impl Remote {
     /// An object that is not the one that was listed, whatever the store says, a full disk.
     pub(super) fn fetch(&self, below: &str, to: &Path, listed: &InputFile) -> Result<(), ModelsError> {
         let name = self.name_of(below);
-        let bad = |e: object_store::Error| ModelsError::bad(&name, &format!("cannot be read: {e}"));
         let mut file = File::create(to).map_err(ModelsError::io("create", to))?;
         self.runtime.block_on(async {
-            let got = self.store.get(&self.key(below)).await.map_err(bad)?;
+            let got = self.wait(&name, "read", self.store.get(&self.key(below))).await?;
             if (got.meta.size, version_of(&got.meta)) != (listed.bytes, listed.version.clone()) {
                 let what = "it was written since it was listed: begin anew with --restart once it is whole";
                 return Err(ModelsError::bad(&name, &what));
             }
             let mut pieces = got.into_stream();
-            while let Some(piece) = pieces.try_next().await.map_err(bad)? {
+            while let Some(piece) = self.wait(&name, "read", pieces.try_next()).await? {
                 file.write_all(&piece).map_err(ModelsError::io("write", to))?;
             }
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead as _, BufReader};
+    use std::net::{TcpListener, TcpStream};
+
+    /// A store that answers every request as told, by the number of the request.
+    fn store(answer: impl Fn(usize, TcpStream) + Send + 'static) -> Box<dyn ObjectStore> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                let stream = stream.unwrap();
+                let mut lines = BufReader::new(&stream).lines();
+                while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+                answer(number, stream);
+            }
+        });
+        let builder = AmazonS3Builder::new()
+            .with_bucket_name("b")
+            .with_endpoint(endpoint)
+            .with_skip_signature(true)
+            .with_allow_http(true);
+        Box::new(builder.build().unwrap())
+    }
+
+    fn remote(store: Box<dyn ObjectStore>, runtime: &tokio::runtime::Runtime, stop: Stop) -> Remote {
+        Remote {
+            url: "s3://b/p".to_owned(),
+            store,
+            prefix: Key::from("p"),
+            runtime: runtime.handle().clone(),
+            stop,
+            stall: Duration::from_millis(300),
+        }
+    }
+
+    #[test]
+    fn a_listing_without_end_is_refused() {
+        let page = |number: usize| {
+            let key = |at: usize| {
+                format!(
+                    "<Contents><Key>p/{number}-{at}</Key><LastModified>2024-01-01T00:00:00Z</LastModified><Size>1</Size></Contents>"
+                )
+            };
+            let keys: String = (0..20_000).map(key).collect();
+            format!(
+                "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>{number}</NextContinuationToken>{keys}</ListBucketResult>"
+            )
+        };
+        let store = store(move |number, mut stream| {
+            let page = page(number);
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                page.len()
+            );
+            let _ = stream
+                .write_all(head.as_bytes())
+                .and_then(|()| stream.write_all(page.as_bytes()));
+        });
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let mut remote = remote(store, &runtime, Stop::never());
+        remote.stall = STALL;
+        let error = remote.list().unwrap_err().to_string();
+        assert!(error.contains("more than 262144 objects"), "{error}");
+    }
+
+    #[test]
+    fn a_body_that_stalls_is_named_and_a_stop_ends_the_wait() {
+        let store = || {
+            store(|_, mut stream| {
+                let head =
+                    "HTTP/1.1 200 OK\r\ncontent-length: 9\r\nlast-modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n\r\nabc";
+                let _ = stream.write_all(head.as_bytes());
+                // It stays open.
+                std::mem::forget(stream);
+            })
+        };
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let error = remote(store(), &runtime, Stop::never())
+            .read("x")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("s3://b/p/x") && error.contains("no byte came for"),
+            "{error}"
+        );
+        let (stopper, stop) = crate::stop::pair();
+        stopper.stop();
+        let mut stopped = remote(store(), &runtime, stop);
+        stopped.stall = Duration::from_secs(3600);
+        assert!(matches!(stopped.read("x"), Err(ModelsError::Interrupted)));
     }
 }

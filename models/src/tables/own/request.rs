@@ -131,46 +131,63 @@ pub enum FileForm {
 }
 
 /// How CSV is written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CsvOptions {
     /// Between two fields; by the file's ending without: a tab for `.tsv`, else a comma.
     pub delimiter: Option<u8>,
     /// Names of the columns, where the files have no header line.
     pub names: Vec<String>,
-    /// What the files are.
+    /// Format of the files.
     #[serde(default)]
     pub form: FileForm,
+    /// Fields that are null, beside empty ones.
+    #[serde(default)]
+    pub null_values: Vec<String>,
     /// Columns that are text, whatever they look like.
     #[serde(default)]
     pub texts: Vec<String>,
-    /// Columns that are floats, whatever they look like.
+    /// Declared types of the input's columns; `*` is every other one but the key.
     #[serde(default)]
-    pub floats: Vec<String>,
+    pub types: Vec<TypeOf>,
+    /// Column of keys.
+    #[serde(default)]
+    pub key: Option<String>,
 }
 
 impl CsvOptions {
-    /// As these, with what the columns asked for tell of types.
+    /// Adds the types that the request declares.
     pub(super) fn with_types_of(&self, columns: &ColumnRequest) -> Self {
         let mut options = self.clone();
+        options.key = Some(columns.key.clone());
         if matches!(columns.key_kind, Some(KeyKind::String | KeyKind::Uuid)) {
             options.texts.push(columns.key.clone());
         }
         options
             .texts
             .extend(columns.hashed.iter().map(|hashed| hashed.column.clone()));
-        for of in columns
-            .types
-            .iter()
-            .filter(|of| of.dtype.as_str().contains("FP") || of.dtype == DataType::Bf16)
-        {
+        for of in &columns.types {
             let vector = columns.vectors.iter().find(|vector| vector.name == of.column);
-            match vector {
-                Some(vector) => options.floats.extend(vector.columns.iter().cloned()),
-                None => options.floats.push(of.column.clone()),
-            }
+            let named = match vector {
+                Some(vector) => &vector.columns[..],
+                None => std::slice::from_ref(&of.column),
+            };
+            options.types.extend(named.iter().map(|column| TypeOf {
+                column: column.clone(),
+                dtype: of.dtype,
+            }));
         }
         options
     }
+
+    pub(super) fn is_key(&self, column: &str) -> bool {
+        self.key.as_deref() == Some(column)
+    }
+}
+
+/// Type that is declared for a column, by its name or by `*`.
+pub(super) fn declared(types: &[TypeOf], column: &str) -> Option<DataType> {
+    let named = |name: &str| types.iter().find(|of| of.column == name);
+    named(column).or_else(|| named("*")).map(|of| of.dtype)
 }
 
 /// A share of the inputs.

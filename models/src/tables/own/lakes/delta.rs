@@ -1,22 +1,42 @@
-//! Tables of Delta: which files are in the newest version. In: the names below a table's folder, and the files of its log. Out: the
-//! files that were added and not removed. Source: the Delta Lake protocol, "Actions" and "Checkpoints".
+//! Tables of Delta: the files of the newest version, and its columns. In: the names below a table's folder, and the files of its log. Out:
+//! the files that were added and not removed. Source: the Delta Lake protocol, "Actions", "Checkpoints" and "Reader Requirements".
 //!
 //! A version is the log from version 0 on, or from a checkpoint, which says what was there at its own version: older logs are cleaned away.
 
-use super::listing::{Chosen, Listing};
+use super::super::listing::{Chosen, Listing, decoded};
+use super::columns::{FileColumns, TableColumn};
+use super::types::of_schema;
 use crate::error::ModelsError;
-use arrow_array::cast::AsArray;
-use arrow_array::{Array as _, MapArray, StringArray, StructArray};
+use crate::panics::unless_it_panics;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::Int32Type;
+use arrow_array::{Array as _, MapArray, StructArray};
 use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 const LOG: &str = "_delta_log/";
-/// Under which names columns lie in the files.
+/// Names or ids that columns have in the files.
 const MAPPING: &str = "delta.columnMapping.mode";
+const PHYSICAL_NAME: &str = "delta.columnMapping.physicalName";
+const FIELD_ID: &str = "delta.columnMapping.id";
+/// Reader features that are followed, or refused where a table makes use of them.
+const FEATURES: [&str; 7] = [
+    "columnMapping",
+    "deletionVectors",
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+];
+/// Newest reader version whose features are all in the list.
+const READER_VERSION: i32 = 3;
+
+type Values = BTreeMap<String, Option<String>>;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -24,12 +44,15 @@ struct Action {
     add: Option<Add>,
     remove: Option<Remove>,
     meta_data: Option<MetaData>,
+    protocol: Option<Protocol>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Add {
     path: String,
+    #[serde(default)]
+    partition_values: Values,
     #[serde(default)]
     deletion_vector: Option<serde_json::Value>,
 }
@@ -40,26 +63,58 @@ struct Remove {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct MetaData {
+    schema_string: String,
     #[serde(default)]
-    configuration: BTreeMap<String, Option<String>>,
+    configuration: Values,
 }
 
-/// What is there at a version.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Protocol {
+    #[serde(default)]
+    min_reader_version: i32,
+    #[serde(default)]
+    reader_features: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct Schema {
+    fields: Vec<Field>,
+}
+
+#[derive(Deserialize)]
+struct Field {
+    name: String,
+    #[serde(rename = "type")]
+    kind: serde_json::Value,
+    #[serde(default)]
+    metadata: BTreeMap<String, serde_json::Value>,
+}
+
+/// A file of a version.
+struct Live {
+    /// True if some of its rows are deleted.
+    has_deleted: bool,
+    partition_values: Values,
+}
+
+/// State of a table at a version.
 #[derive(Default)]
 struct Version {
-    /// Of each file, whether some of its rows are deleted.
-    live: BTreeMap<String, bool>,
-    mapping: Option<String>,
+    live: BTreeMap<String, Live>,
+    metadata: Option<MetaData>,
+    protocol: Option<Protocol>,
 }
 
-/// Whether a folder is a table of Delta.
-pub(super) fn is_one(folder: &Listing) -> bool {
+/// True if a folder is a table of Delta.
+pub(in super::super) fn is_one(folder: &Listing) -> bool {
     folder.names.iter().any(|name| name.starts_with(LOG))
 }
 
 /// Follows the log from its beginning, or from its newest checkpoint where that is gone.
-pub(super) fn choose(
+pub(in super::super) fn choose(
     folder: &Listing,
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
 ) -> Result<Chosen, ModelsError> {
@@ -93,10 +148,12 @@ pub(super) fn choose(
         return Err(bad("its log has no versions"));
     };
     at.check(folder).map_err(|what| bad(&what))?;
+    let columns = at.columns().map_err(|what| bad(&what))?;
     let is_left = |name: &&String| !name.starts_with(LOG) && !at.live.contains_key(*name);
     let left = folder.names.iter().filter(is_left).count();
     Ok(Chosen {
         names: at.live.into_keys().collect(),
+        columns,
         left_out: vec![format!(
             "{}: a table of Delta at version {newest}: {left} files beside its log are not in this version",
             folder.name
@@ -157,23 +214,25 @@ impl Version {
             if let Some(remove) = action.remove {
                 self.live.remove(&decoded(&remove.path));
             }
-            if let Some(mut metadata) = action.meta_data {
-                self.mapping = metadata.configuration.remove(MAPPING).flatten();
-            }
+            self.metadata = action.meta_data.or(self.metadata.take());
+            self.protocol = action.protocol.or(self.protocol.take());
             added.extend(action.add);
         }
         // A commit replaces a file by itself with other rows deleted: what it removes goes first, in whatever order it stands.
         for add in added {
             let has_deleted = add.deletion_vector.is_some_and(|vector| !vector.is_null());
-            self.live.insert(decoded(&add.path), has_deleted);
+            let live = Live {
+                has_deleted,
+                partition_values: add.partition_values,
+            };
+            self.live.insert(decoded(&add.path), live);
         }
         Ok(())
     }
 
     /// One file of a checkpoint. Its reader may panic on damage.
     fn add_checkpoint(&mut self, bytes: Vec<u8>) -> Result<(), String> {
-        let read = catch_unwind(AssertUnwindSafe(|| self.add_parquet(bytes)));
-        let read = read.unwrap_or_else(|_| Err("its reader gave up".to_owned()));
+        let read = unless_it_panics(|| self.add_parquet(bytes));
         read.map_err(|what| format!("no checkpoint: {what}"))
     }
 
@@ -181,8 +240,12 @@ impl Version {
         let builder = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(bytes)).map_err(|e| e.to_string())?;
         let wanted = [
             "add.path",
+            "add.partitionValues",
             "add.deletionVector",
+            "metaData.schemaString",
             "metaData.configuration",
+            "protocol.minReaderVersion",
+            "protocol.readerFeatures",
             "sidecar.path",
         ];
         let mask = ProjectionMask::columns(builder.parquet_schema(), wanted);
@@ -194,7 +257,10 @@ impl Version {
                 return Err("its files stand in sidecars, which are not read".to_owned());
             }
             if let Some(metadata) = of("metaData") {
-                self.mapping = mapping_of(metadata).or(self.mapping.take());
+                self.metadata = metadata_of(metadata).or(self.metadata.take());
+            }
+            if let Some(protocol) = of("protocol") {
+                self.protocol = protocol_of(protocol).or(self.protocol.take());
             }
             let adds = of("add").ok_or("no files that it adds")?;
             let paths = adds
@@ -202,22 +268,37 @@ impl Version {
                 .and_then(|column| column.as_string_opt::<i32>());
             let paths = paths.ok_or("no paths of files")?;
             let vectors = adds.column_by_name("deletionVector");
+            let values = adds
+                .column_by_name("partitionValues")
+                .and_then(|values| values.as_map_opt());
             for row in (0..adds.len()).filter(|&row| adds.is_valid(row) && paths.is_valid(row)) {
-                let has_deleted = vectors.is_some_and(|vectors| vectors.is_valid(row));
-                self.live.insert(decoded(paths.value(row)), has_deleted);
+                let live = Live {
+                    has_deleted: vectors.is_some_and(|vectors| vectors.is_valid(row)),
+                    partition_values: values.and_then(|values| map_of(values, row)).unwrap_or_default(),
+                };
+                self.live.insert(decoded(paths.value(row)), live);
             }
         }
         Ok(())
     }
 
-    /// Whether its files can be read as they are.
+    /// Checks that all that its reader must know is known here.
     fn check(&self, folder: &Listing) -> Result<(), String> {
-        if let Some(mode) = self.mapping.as_deref().filter(|&mode| mode != "none") {
+        let protocol = self.protocol.as_ref().ok_or("its log has no protocol")?;
+        let features = protocol.reader_features.iter().flatten();
+        let mut unknown = features.filter(|feature| !FEATURES.contains(&feature.as_str()));
+        if let Some(feature) = unknown.next() {
             return Err(format!(
-                "its columns have other names in its files (`{MAPPING}` is `{mode}`), which is not read: write it anew without"
+                "it needs the reader feature `{feature}`, which is not read: write it anew without"
             ));
         }
-        if let Some((name, _)) = self.live.iter().find(|(_, has_deleted)| **has_deleted) {
+        if protocol.min_reader_version > READER_VERSION {
+            let version = protocol.min_reader_version;
+            return Err(format!(
+                "it needs a reader of version {version}, this is {READER_VERSION}: write it anew"
+            ));
+        }
+        if let Some((name, _)) = self.live.iter().find(|(_, live)| live.has_deleted) {
             return Err(format!(
                 "{name} has a deletion vector, which is not read: write it anew with `REORG TABLE ... APPLY (PURGE)`"
             ));
@@ -228,41 +309,111 @@ impl Version {
             None => Ok(()),
         }
     }
-}
 
-/// The mode of the names, where one of these rows has a configuration.
-fn mapping_of(metadata: &StructArray) -> Option<String> {
-    let configuration: &MapArray = metadata.column_by_name("configuration")?.as_map_opt()?;
-    let keys: &StringArray = configuration.keys().as_string_opt::<i32>()?;
-    let values: &StringArray = configuration.values().as_string_opt::<i32>()?;
-    let at = (0..keys.len()).find(|&at| keys.is_valid(at) && keys.value(at) == MAPPING)?;
-    values.is_valid(at).then(|| values.value(at).to_owned())
-}
-
-/// A path of the log, whose odd characters are percent-encoded.
-fn decoded(path: &str) -> String {
-    let bytes = path.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) if bytes[at] == b'%' => {
-                out.push(byte);
-                at += 3;
-            }
-            _ => {
-                out.push(bytes[at]);
-                at += 1;
-            }
+    /// Columns of each file, by the newest schema.
+    fn columns(&self) -> Result<HashMap<String, FileColumns>, String> {
+        let metadata = self.metadata.as_ref().ok_or("its log has no schema")?;
+        let schema: Schema =
+            serde_json::from_str(&metadata.schema_string).map_err(|e| format!("its schema cannot be read: {e}"))?;
+        let mode = metadata
+            .configuration
+            .get(MAPPING)
+            .and_then(Option::as_deref)
+            .unwrap_or("none");
+        if !["none", "name", "id"].contains(&mode) {
+            return Err(format!("unknown `{MAPPING}` `{mode}`"));
         }
+        let mut table = Vec::new();
+        for field in schema.fields {
+            let bad = |what: &str| format!("column `{}`: {what}", field.name);
+            let physical = field.metadata.get(PHYSICAL_NAME).and_then(|name| name.as_str());
+            let id = field
+                .metadata
+                .get(FIELD_ID)
+                .and_then(|id| i32::try_from(id.as_i64()?).ok());
+            let name_in_files = match mode {
+                "none" => &field.name,
+                _ => physical.ok_or_else(|| bad("its schema has no name for it in the files"))?,
+            };
+            table.push(TableColumn {
+                arrow: of_schema(&field.kind).map_err(|what| bad(&what))?,
+                id: id.filter(|_| mode == "id"),
+                file_names: vec![name_in_files.to_owned()],
+                default: None,
+                name: field.name,
+            });
+        }
+        let table = Arc::new(table);
+        let of_file = |(name, live): (&String, &Live)| {
+            let values = table.iter().filter_map(|column| {
+                let value = live.partition_values.get(&column.file_names[0])?;
+                let value = value.clone().filter(|value| !value.is_empty());
+                Some((column.name.clone(), (column.arrow.clone(), value)))
+            });
+            let columns = FileColumns {
+                constants: values.collect(),
+                table: Some(Arc::clone(&table)),
+            };
+            (name.clone(), columns)
+        };
+        Ok(self.live.iter().map(of_file).collect())
     }
-    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Metadata in one of these rows.
+fn metadata_of(rows: &StructArray) -> Option<MetaData> {
+    let schemas = rows.column_by_name("schemaString")?.as_string_opt::<i32>()?;
+    let configurations = rows.column_by_name("configuration")?.as_map_opt()?;
+    let row = (0..rows.len()).find(|&row| rows.is_valid(row) && schemas.is_valid(row))?;
+    Some(MetaData {
+        schema_string: schemas.value(row).to_owned(),
+        configuration: map_of(configurations, row).unwrap_or_default(),
+    })
+}
+
+/// Protocol in one of these rows.
+fn protocol_of(rows: &StructArray) -> Option<Protocol> {
+    let versions = rows
+        .column_by_name("minReaderVersion")?
+        .as_primitive_opt::<Int32Type>()?;
+    let row = (0..rows.len()).find(|&row| rows.is_valid(row) && versions.is_valid(row))?;
+    let features = rows
+        .column_by_name("readerFeatures")
+        .and_then(|lists| lists.as_list_opt::<i32>());
+    let features = features
+        .filter(|lists| lists.is_valid(row))
+        .map(|lists| lists.value(row));
+    let features = features.as_ref().and_then(|list| list.as_string_opt::<i32>());
+    Some(Protocol {
+        min_reader_version: versions.value(row),
+        reader_features: features.map(|texts| texts.iter().flatten().map(str::to_owned).collect()),
+    })
+}
+
+/// Texts of a map.
+fn map_of(maps: &MapArray, row: usize) -> Option<Values> {
+    let entries = maps.is_valid(row).then(|| maps.value(row))?;
+    let (keys, values) = (
+        entries.column(0).as_string_opt::<i32>()?,
+        entries.column(1).as_string_opt::<i32>()?,
+    );
+    let pair = |at: usize| {
+        (
+            keys.value(at).to_owned(),
+            values.is_valid(at).then(|| values.value(at).to_owned()),
+        )
+    };
+    Some((0..entries.len()).map(pair).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Actions that every log begins with.
+    const BEGIN: &str = r#"{"protocol":{"minReaderVersion":1}}
+{"metaData":{"schemaString":"{\"fields\":[{\"name\":\"d\",\"type\":\"string\",\"metadata\":{}}]}"}}
+"#;
 
     fn follow(logs: &[&str]) -> Result<Chosen, String> {
         let name = |version: usize| format!("{LOG}{version:020}.json");
@@ -270,7 +421,7 @@ mod tests {
         names.extend(["a.parquet", "b.parquet", "d=x y/c.parquet"].map(str::to_owned));
         let read = |wanted: &str| {
             let at = (0..logs.len()).find(|&version| name(version) == wanted).unwrap();
-            Ok(logs[at].as_bytes().to_vec())
+            Ok(format!("{BEGIN}{}", logs[at]).into_bytes())
         };
         let listing = Listing {
             name: "t".into(),
@@ -283,7 +434,7 @@ mod tests {
     #[test]
     fn what_was_removed_is_not_read() {
         let chosen = follow(&[
-            "{\"protocol\":{}}\n{\"add\":{\"path\":\"a.parquet\"}}\n{\"add\":{\"path\":\"d=x%20y/c.parquet\"}}\n",
+            "{\"add\":{\"path\":\"a.parquet\"}}\n{\"add\":{\"path\":\"d=x%20y/c.parquet\"}}\n",
             "{\"remove\":{\"path\":\"a.parquet\"}}\n{\"add\":{\"path\":\"b.parquet\",\"deletionVector\":null}}",
         ]);
         let chosen = chosen.unwrap();
@@ -313,10 +464,19 @@ mod tests {
     fn what_cannot_be_followed_is_refused() {
         for (log, word) in [
             ("{\"add\":{\"path\":\"z.parquet\"}}", "z.parquet"),
-            ("no json", "line 1"),
+            ("no json", "line 3"),
             (
-                r#"{"metaData":{"configuration":{"delta.columnMapping.mode":"name"}}}"#,
-                "other names in its files",
+                r#"{"metaData":{"schemaString":"{\"fields\":[{\"name\":\"x\",\"type\":\"long\"}]}","configuration":{"delta.columnMapping.mode":"name"}}}"#,
+                "no name for it in the files",
+            ),
+            (
+                r#"{"protocol":{"minReaderVersion":3,"readerFeatures":["columnMapping","catalogManaged"]}}"#,
+                "`catalogManaged`",
+            ),
+            (r#"{"protocol":{"minReaderVersion":4}}"#, "version 4"),
+            (
+                r#"{"metaData":{"schemaString":"{\"fields\":[{\"name\":\"x\",\"type\":\"variant\"}]}"}}"#,
+                "`variant`",
             ),
             (
                 "{\"add\":{\"path\":\"a.parquet\",\"deletionVector\":{}}}",

@@ -1,27 +1,29 @@
-//! Tables of Iceberg: which files are in the newest snapshot. In: the names below a table's folder, and its metadata. Out: the files of the
-//! snapshot. Source: the Iceberg table specification, "Table Metadata", "Snapshots" and "Manifests".
+//! Tables of Iceberg: the files of the newest snapshot, and the columns of the current schema in them. In: the names below a table's folder,
+//! and its metadata. Out: the files of the snapshot. Source: the Iceberg table specification, "Table Metadata" and "Column Projection".
 //!
 //! The newest metadata names a snapshot, the snapshot a list of manifests, and each manifest files, with what became of them. All of them are
 //! named by whole addresses; what lies below the table's own address lies below its folder, wherever that was moved.
 
-use super::listing::{Chosen, Listing};
+use super::super::listing::{Chosen, Listing};
+use super::columns::{FileColumns, TableColumn};
+use super::manifests::{File, Manifest, files_of, manifests_of, records_of};
+use super::types::of_schema;
 use crate::error::ModelsError;
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Int32Type, Int64Type};
-use arrow_array::{Array as _, RecordBatch, StringArray, StructArray};
-use arrow_avro::reader::ReaderBuilder;
 use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
-use std::collections::BTreeSet;
-use std::io::{Cursor, Read as _};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::sync::Arc;
 
 const METADATA: &str = "metadata/";
 const ENDING: &str = ".metadata.json";
 /// What a manifest lists: files of rows, or files that say which rows are deleted.
 const DELETES: i32 = 1;
-/// What became of a file of a manifest: it is there, it was added, or it is gone.
-const GONE: i32 = 2;
+/// Newest version of the format.
+const FORMAT_VERSION: u32 = 3;
+/// Property with the names of columns in files without field ids.
+const NAME_MAPPING: &str = "schema.name-mapping.default";
 
 /// How metadata begins that was packed.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -35,6 +37,60 @@ struct Metadata {
     current_snapshot_id: Option<i64>,
     #[serde(default)]
     snapshots: Vec<Snapshot>,
+    format_version: u32,
+    /// The only schema, in the first version of the format.
+    schema: Option<Schema>,
+    #[serde(default)]
+    schemas: Vec<Schema>,
+    current_schema_id: Option<i32>,
+    #[serde(default)]
+    partition_spec: Vec<PartitionField>,
+    #[serde(default)]
+    partition_specs: Vec<PartitionSpec>,
+    #[serde(default)]
+    properties: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Schema {
+    #[serde(default)]
+    schema_id: i32,
+    fields: Vec<Field>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Field {
+    id: i32,
+    name: String,
+    #[serde(rename = "type")]
+    kind: Value,
+    #[serde(default)]
+    initial_default: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct PartitionSpec {
+    spec_id: i32,
+    fields: Vec<PartitionField>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct PartitionField {
+    source_id: Option<i32>,
+    name: String,
+    transform: String,
+}
+
+/// Names of a column in files without field ids.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct MappedField {
+    field_id: Option<i32>,
+    names: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -47,8 +103,8 @@ struct Snapshot {
     manifests: Vec<String>,
 }
 
-/// Whether a folder is a table of Iceberg.
-pub(super) fn is_one(folder: &Listing) -> bool {
+/// True if a folder is a table of Iceberg.
+pub(in super::super) fn is_one(folder: &Listing) -> bool {
     folder.names.iter().any(|name| version_of(name).is_some())
 }
 
@@ -68,13 +124,14 @@ fn version_of(name: &str) -> Option<u64> {
 }
 
 /// Follows the newest metadata to the files of its snapshot.
-pub(super) fn choose(
+pub(in super::super) fn choose(
     folder: &Listing,
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
 ) -> Result<Chosen, ModelsError> {
     let bad = |what: &str| ModelsError::bad(&folder.name, &format!("a table of Iceberg: {what}"));
     let (version, newest) = newest(folder).map_err(|what| bad(&what))?;
     let metadata = metadata_of(&read(newest)?).map_err(|what| bad(&format!("{newest}: no metadata: {what}")))?;
+    let table = metadata.columns().map_err(|what| bad(&format!("{newest}: {what}")))?;
     let current = metadata.current_snapshot_id.unwrap_or(-1);
     let mut snapshots = metadata.snapshots.iter();
     let snapshot = snapshots.find(|snapshot| snapshot.snapshot_id == current);
@@ -99,13 +156,22 @@ pub(super) fn choose(
             let (name, batches) = records(list)?;
             manifests_of(&batches).map_err(|what| bad(&format!("{name}: {what}")))?
         }
-        None => snapshot.manifests.iter().map(|address| (address.clone(), 0)).collect(),
+        None => {
+            let addresses = snapshot.manifests.iter().cloned();
+            addresses
+                .map(|address| Manifest {
+                    address,
+                    content: 0,
+                    spec: 0,
+                })
+                .collect()
+        }
     };
-    let mut live: BTreeSet<&String> = BTreeSet::new();
-    for (address, holds) in &manifests {
-        let (name, batches) = records(address)?;
+    let mut live: BTreeMap<&String, FileColumns> = BTreeMap::new();
+    for manifest in &manifests {
+        let (name, batches) = records(&manifest.address)?;
         let files = files_of(&batches).map_err(|what| bad(&format!("{name}: {what}")))?;
-        if let (DELETES, Some(first)) = (*holds, files.first()) {
+        if let (DELETES, Some(first)) = (manifest.content, files.first()) {
             return Err(bad(&format!(
                 "{} says which rows are deleted, which is not read{ANEW}",
                 first.address
@@ -125,18 +191,78 @@ pub(super) fn choose(
                     file.bytes
                 )));
             }
-            live.insert(name);
+            let columns = metadata.columns_of(&file, manifest.spec, &table);
+            live.insert(name, columns);
         }
     }
-    let is_left = |name: &&String| !name.starts_with(METADATA) && !live.contains(name);
+    let is_left = |name: &&String| !name.starts_with(METADATA) && !live.contains_key(*name);
     let left = folder.names.iter().filter(is_left).count();
     Ok(Chosen {
-        names: live.into_iter().cloned().collect(),
+        names: live.keys().map(|&name| name.clone()).collect(),
+        columns: live
+            .into_iter()
+            .map(|(name, columns)| (name.clone(), columns))
+            .collect(),
         left_out: vec![format!(
             "{}: a table of Iceberg at version {version}: {left} files beside its metadata are not in its newest snapshot",
             folder.name
         )],
     })
+}
+
+impl Metadata {
+    /// Columns of the current schema.
+    fn columns(&self) -> Result<Arc<Vec<TableColumn>>, String> {
+        if self.format_version > FORMAT_VERSION {
+            return Err(format!(
+                "its format has version {}, {FORMAT_VERSION} is the newest that is read: write the table anew",
+                self.format_version
+            ));
+        }
+        let mut schemas = self.schemas.iter();
+        let current = schemas.find(|schema| Some(schema.schema_id) == self.current_schema_id);
+        let schema = current.or(self.schema.as_ref().filter(|_| self.schemas.is_empty()));
+        let schema = schema.ok_or("no current schema")?;
+        let mapping = self.properties.get(NAME_MAPPING).map_or("[]", String::as_str);
+        let mapping: Vec<MappedField> =
+            serde_json::from_str(mapping).map_err(|e| format!("its `{NAME_MAPPING}` cannot be read: {e}"))?;
+        let column = |field: &Field| {
+            let names = mapping.iter().filter(|mapped| mapped.field_id == Some(field.id));
+            Ok(TableColumn {
+                name: field.name.clone(),
+                arrow: of_schema(&field.kind).map_err(|what| format!("column `{}`: {what}", field.name))?,
+                id: Some(field.id),
+                file_names: names.flat_map(|mapped| mapped.names.iter().cloned()).collect(),
+                default: match &field.initial_default {
+                    Value::Null => None,
+                    Value::String(text) => Some(text.clone()),
+                    other => Some(other.to_string()),
+                },
+            })
+        };
+        schema
+            .fields
+            .iter()
+            .map(column)
+            .collect::<Result<_, String>>()
+            .map(Arc::new)
+    }
+
+    /// Columns of a file. A column that the file has not may be the one that it is partitioned by.
+    fn columns_of(&self, file: &File, spec: i32, table: &Arc<Vec<TableColumn>>) -> FileColumns {
+        let specs = self.partition_specs.iter().find(|found| found.spec_id == spec);
+        let fields = specs.map_or(&self.partition_spec, |spec| &spec.fields);
+        let identity = fields.iter().filter(|field| field.transform == "identity");
+        let constants = identity.filter_map(|field| {
+            let column = table.iter().find(|column| column.id == field.source_id)?;
+            let value = file.partition.get(&field.name)?.clone();
+            Some((column.name.clone(), (column.arrow.clone(), value)))
+        });
+        FileColumns {
+            constants: constants.collect(),
+            table: Some(Arc::clone(table)),
+        }
+    }
 }
 
 /// The newest file of metadata, and its version.
@@ -183,80 +309,6 @@ fn path(address: &str) -> &str {
     scheme.map_or(address, |(_, rest)| rest).trim_start_matches('/')
 }
 
-/// The records of a file of Avro. Its reader may panic on damage.
-fn records_of(bytes: &[u8]) -> Result<Vec<RecordBatch>, String> {
-    let read = catch_unwind(AssertUnwindSafe(|| {
-        let reader = ReaderBuilder::new()
-            .build(Cursor::new(bytes))
-            .map_err(|e| e.to_string())?;
-        reader.map(|batch| batch.map_err(|e| e.to_string())).collect()
-    }));
-    let read = read.unwrap_or_else(|_| Err("its reader gave up".to_owned()));
-    read.map_err(|what| format!("it is damaged, or no Avro: {what}"))
-}
-
-/// The manifests of a list, each with what it holds.
-fn manifests_of(batches: &[RecordBatch]) -> Result<Vec<(String, i32)>, String> {
-    let mut manifests = Vec::new();
-    for batch in batches {
-        let batch = StructArray::from(batch.clone());
-        let paths = texts(&batch, "manifest_path")?;
-        for row in 0..batch.len() {
-            manifests.push((paths.value(row).to_owned(), small(&batch, "content", row)));
-        }
-    }
-    Ok(manifests)
-}
-
-/// A file of a manifest that is there.
-struct File {
-    address: String,
-    format: String,
-    bytes: u64,
-}
-
-fn files_of(batches: &[RecordBatch]) -> Result<Vec<File>, String> {
-    let mut files = Vec::new();
-    for batch in batches {
-        let batch = StructArray::from(batch.clone());
-        let file = batch
-            .column_by_name("data_file")
-            .and_then(|column| column.as_struct_opt());
-        let file = file.ok_or("no records of `data_file`: it is no manifest")?;
-        let (paths, formats) = (texts(file, "file_path")?, texts(file, "file_format")?);
-        let sizes = file.column_by_name("file_size_in_bytes");
-        let sizes = sizes.and_then(|column| column.as_primitive_opt::<Int64Type>());
-        let sizes = sizes.ok_or("no `file_size_in_bytes`: it is no manifest")?;
-        for row in 0..batch.len() {
-            if small(&batch, "status", row) != GONE {
-                files.push(File {
-                    address: paths.value(row).to_owned(),
-                    format: formats.value(row).to_owned(),
-                    bytes: u64::try_from(sizes.value(row)).unwrap_or(0),
-                });
-            }
-        }
-    }
-    Ok(files)
-}
-
-fn texts<'a>(records: &'a StructArray, name: &str) -> Result<&'a StringArray, String> {
-    let column = records
-        .column_by_name(name)
-        .and_then(|column| column.as_string_opt::<i32>());
-    let column = column.filter(|column| column.null_count() == 0);
-    column.ok_or_else(|| format!("no texts `{name}`"))
-}
-
-/// A small number; 0 where it is not there, as in the first version of the format.
-fn small(records: &StructArray, name: &str, row: usize) -> i32 {
-    let column = records.column_by_name(name);
-    let column = column.and_then(|column| column.as_primitive_opt::<Int32Type>());
-    column
-        .filter(|column| column.is_valid(row))
-        .map_or(0, |column| column.value(row))
-}
-
 /// What a person can do.
 const ANEW: &str = "; write the table anew (rewrite_data_files), or name its Parquet files one by one";
 
@@ -277,7 +329,8 @@ mod tests {
 
     #[test]
     fn metadata_that_cannot_be_followed_is_refused() {
-        let table = |rest: &str| format!(r#"{{"location":"file:///wh/t"{rest}}}"#);
+        let table =
+            |rest: &str| format!(r#"{{"location":"file:///wh/t","format-version":1,"schema":{{"fields":[]}}{rest}}}"#);
         let snapshot = |rest: &str| {
             table(&format!(
                 r#","current-snapshot-id":7,"snapshots":[{{"snapshot-id":7{rest}}}]"#
@@ -293,6 +346,13 @@ mod tests {
         for (metadata, word) in [
             (table(r#","current-snapshot-id":-1"#), "no rows"),
             ("{".to_owned(), "v2.metadata.json: no metadata"),
+            (r#"{"location":"t","format-version":4}"#.to_owned(), "version 4"),
+            (r#"{"location":"t","format-version":2}"#.to_owned(), "no current schema"),
+            (
+                r#"{"location":"t","format-version":3,"schema":{"fields":[{"id":1,"name":"x","type":"variant"}]}}"#
+                    .to_owned(),
+                "column `x`: unknown type `variant`",
+            ),
             (
                 snapshot(r#","manifest-list":"file:///elsewhere/s.avro""#),
                 "file:///elsewhere/s.avro lies outside",

@@ -1,0 +1,182 @@
+//! Columns of a file as its table defines them: found by field id or by name, read as the table's types, null where the file has none, and
+//! constant where the table's metadata or the file's folder has the value. In: a table's columns and a file's schema. Out: batches.
+
+use super::types::read_as;
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, new_null_array};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub(in super::super) struct TableColumn {
+    pub(super) name: String,
+    pub(super) arrow: Arrow,
+    /// Field id in the files that have such.
+    pub(super) id: Option<i32>,
+    /// Names in files without field ids.
+    pub(super) file_names: Vec<String>,
+    /// Value in files that were written before the column was added.
+    pub(super) default: Option<String>,
+}
+
+/// Columns of one file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(in super::super) struct FileColumns {
+    /// Columns of the table; `None` if the file's own are.
+    pub(super) table: Option<Arc<Vec<TableColumn>>>,
+    /// Values that hold for all rows of the file, as text, by name.
+    pub(super) constants: BTreeMap<String, (Arrow, Option<String>)>,
+}
+
+/// Source of a column.
+#[derive(Debug)]
+enum From {
+    /// A column of the file, by its name there.
+    File(String),
+    /// One value for all rows; `None` is null.
+    Constant(Option<String>),
+}
+
+/// Columns of a file, found.
+#[derive(Debug)]
+pub(in super::super) struct View {
+    schema: SchemaRef,
+    from: Vec<From>,
+    /// A column that is read if no other is.
+    first: Option<String>,
+}
+
+impl FileColumns {
+    /// Text that differs whenever the columns do.
+    pub(in super::super) fn digest(&self) -> String {
+        hex::encode(crc32c::crc32c(format!("{self:?}").as_bytes()).to_be_bytes())
+    }
+
+    /// Finds the columns in a file of this schema, whose fields have these ids.
+    ///
+    /// # Errors
+    /// A file without field ids in a table that names none of its columns, a column of a type that the table's does not hold.
+    pub(in super::super) fn view(&self, file: &Schema, ids: &[Option<i32>]) -> Result<View, String> {
+        let mut view = View {
+            schema: Arc::new(Schema::empty()),
+            from: Vec::new(),
+            first: file.fields().first().map(|field| field.name().clone()),
+        };
+        let mut fields = Vec::new();
+        let has_ids = ids.iter().any(Option::is_some);
+        for column in self.table.iter().flat_map(|table| table.iter()) {
+            let found = column.find(file, ids, has_ids)?;
+            let (from, arrow) = match (found, self.constants.get(&column.name)) {
+                (Some(field), _) => {
+                    let arrow = read_as(field.data_type(), &column.arrow).ok_or_else(|| {
+                        format!(
+                            "column `{}` is {} in this file and {} in the table, which does not hold it: write the file anew",
+                            column.name,
+                            field.data_type(),
+                            column.arrow
+                        )
+                    })?;
+                    (From::File(field.name().clone()), arrow)
+                }
+                (None, Some((_, value))) => (From::Constant(value.clone()), column.arrow.clone()),
+                (None, None) => (From::Constant(column.default.clone()), column.arrow.clone()),
+            };
+            view.from.push(from);
+            fields.push(Field::new(&column.name, arrow, true));
+        }
+        if self.table.is_none() {
+            view.from
+                .extend(file.fields().iter().map(|field| From::File(field.name().clone())));
+            fields.extend(file.fields().iter().map(|field| field.as_ref().clone()));
+            for (name, (arrow, value)) in &self.constants {
+                if file.field_with_name(name).is_err() {
+                    view.from.push(From::Constant(value.clone()));
+                    fields.push(Field::new(name, arrow.clone(), true));
+                }
+            }
+        }
+        view.schema = Arc::new(Schema::new(fields));
+        Ok(view)
+    }
+}
+
+impl TableColumn {
+    fn find<'a>(&self, file: &'a Schema, ids: &[Option<i32>], has_ids: bool) -> Result<Option<&'a Field>, String> {
+        let at = if let Some(id) = self.id
+            && has_ids
+        {
+            ids.iter().position(|found| *found == Some(id))
+        } else if self.file_names.is_empty() {
+            return Err(format!(
+                "it has no field ids, and the table does not say which of its columns is `{}`: write the file anew",
+                self.name
+            ));
+        } else {
+            let mut fields = file.fields().iter();
+            fields.position(|field| self.file_names.contains(field.name()))
+        };
+        Ok(at.map(|at| file.field(at)))
+    }
+}
+
+impl View {
+    pub(in super::super) fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn wanted<'a>(&'a self, columns: &'a [&str]) -> impl Iterator<Item = (&'a Field, &'a From)> {
+        let all = self.schema.fields().iter().zip(&self.from);
+        all.map(|(field, from)| (field.as_ref(), from))
+            .filter(|(field, _)| columns.contains(&field.name().as_str()))
+    }
+
+    /// Columns of the file that these columns are made of, at least one.
+    pub(in super::super) fn in_file<'a>(&'a self, columns: &'a [&str]) -> Vec<&'a str> {
+        let names = self.wanted(columns).filter_map(|(_, from)| match from {
+            From::File(name) => Some(name.as_str()),
+            From::Constant(_) => None,
+        });
+        let names: Vec<&str> = names.collect();
+        match (names.is_empty(), &self.first) {
+            (true, Some(first)) => vec![first],
+            _ => names,
+        }
+    }
+
+    /// Makes the columns of a batch of the file.
+    ///
+    /// # Errors
+    /// A value that the column's type does not hold.
+    pub(in super::super) fn batch(&self, rows: &RecordBatch, columns: &[&str]) -> Result<RecordBatch, String> {
+        let strict = CastOptions {
+            safe: false,
+            ..CastOptions::default()
+        };
+        let mut fields = Vec::new();
+        let mut arrays: Vec<ArrayRef> = Vec::new();
+        for (field, from) in self.wanted(columns) {
+            let bad = |what: &dyn std::fmt::Display| format!("column `{}`: {what}", field.name());
+            let count = rows.num_rows();
+            let cast = |array: &ArrayRef| cast_with_options(array, field.data_type(), &strict).map_err(|e| bad(&e));
+            arrays.push(match from {
+                From::File(name) => {
+                    let array = rows.column_by_name(name).ok_or_else(|| bad(&"it was not read"))?;
+                    match array.data_type() == field.data_type() {
+                        true => Arc::clone(array),
+                        false => cast(array)?,
+                    }
+                }
+                From::Constant(None) => new_null_array(field.data_type(), count),
+                From::Constant(Some(value)) => {
+                    let texts: ArrayRef = Arc::new(StringArray::from_iter_values(std::iter::repeat_n(value, count)));
+                    cast(&texts)?
+                }
+            });
+            fields.push(field.clone());
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options).map_err(|e| e.to_string())
+    }
+}
