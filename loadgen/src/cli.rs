@@ -167,6 +167,9 @@ enum Command {
         /// The result's own folder there [default: the plan's name and the time]
         #[arg(long)]
         name: Option<String>,
+        /// Folder to work in: data, stages, logs [default: the plan's `lab.work`, or below $XDG_STATE_HOME if that cannot be written]
+        #[arg(long, value_name = "FOLDER")]
+        work: Option<PathBuf>,
         /// Goes on with a run that stopped: its folder, with the same plan and files; takes no --out or --name
         #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
         resume: Option<PathBuf>,
@@ -440,6 +443,7 @@ impl Command {
                 plan,
                 out,
                 name,
+                work,
                 resume,
                 bin_dir,
                 search_limit_s,
@@ -454,6 +458,7 @@ impl Command {
                     plan,
                     out,
                     name,
+                    work,
                     resume,
                     bin_dir,
                     search_limit_s,

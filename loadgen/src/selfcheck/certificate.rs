@@ -17,6 +17,12 @@ use tierlab_analysis::record::{CarriedCertificate, Certificate, Check, Machine, 
 /// Below the user's state folder.
 const FILE: &str = "tierlab/certificate.json";
 
+/// The user's state folder (XDG Base Directory Specification: relative values do not count). `variable` reads the environment.
+pub(crate) fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let folder = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))
+}
+
 /// Where the certificate of this machine is kept.
 #[derive(Debug, Clone)]
 pub struct CertificateStore {
@@ -24,13 +30,10 @@ pub struct CertificateStore {
 }
 
 impl CertificateStore {
-    /// The file that was chosen, or else the one in the user's state folder (XDG Base Directory Specification: relative
-    /// values do not count). `variable` reads the environment.
+    /// The file that was chosen, or else the one in the user's state folder. `variable` reads the environment.
     pub fn new(chosen: Option<PathBuf>, variable: impl Fn(&str) -> Option<OsString>) -> Self {
-        let folder = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let state = || folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
         Self {
-            file: chosen.or_else(|| Some(state()?.join(FILE))),
+            file: chosen.or_else(|| Some(state_folder(variable)?.join(FILE))),
         }
     }
 

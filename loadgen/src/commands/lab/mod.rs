@@ -16,6 +16,7 @@ mod prices;
 mod running;
 mod servers;
 mod stage;
+mod work;
 
 use crate::commands::agents_options::AgentsOptions;
 use crate::error::RunError;
@@ -45,6 +46,8 @@ pub struct Options {
     pub out: PathBuf,
     /// The result's folder there; made from plan and time when absent.
     pub name: Option<String>,
+    /// Folder to work in, in place of the plan's.
+    pub work: Option<PathBuf>,
     /// The folder of a run to resume, instead of both.
     pub resume: Option<PathBuf>,
     /// Where the project's other programs are; beside this one when absent.
@@ -68,13 +71,14 @@ pub struct Options {
 pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunError> {
     let mut plan = Plan::load(&options.plan)?.with_search_limit(options.search_limit_s);
     plan.selfcheck |= options.selfcheck;
-    let Some(lab) = plan.lab.clone() else {
+    let Some(mut lab) = plan.lab.clone() else {
         return Err(RunError::Usage(format!(
             "{} has no `[lab]`; run it with `tierlab-loadgen sweep --url`, or add one",
             plan.file.display()
         )));
     };
     let agents = options.agents.open()?;
+    lab.work = work::folder(options.work.as_deref(), &lab.work, &plan.name, |name| std::env::var_os(name))?;
     let resumed = options.resume.as_deref().map(claim).transpose()?;
     let earlier = options
         .resume
