@@ -20,7 +20,7 @@ use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
 use tierlab_load::load::Load;
 use tierlab_load::payload::Body;
-use tierlab_load::reply::Limit;
+use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::schedule::Schedule;
 use tierlab_load::wire::Protocol;
 use tierlab_load::workers::message::StepOrder;
@@ -168,7 +168,7 @@ impl Requests<'_> {
         let expected = target.expected(model, load.batch_size);
         let prepared = self.prepare(schedule.due_us.len())?;
         let step = Step {
-            limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
+            limit: limit(plan, &expected, &prepared.bodies),
             expected: Arc::new(expected),
             routes: routes(plan, target, model)?,
             bodies: Arc::new(self.versioned(prepared.bodies)),
@@ -207,8 +207,8 @@ impl Requests<'_> {
         let prepared = self.prepare(bodies)?;
         let step = ClosedLoop {
             route: route(plan, target, model)?,
+            limit: limit(plan, &expected, &prepared.bodies),
             bodies: Arc::new(self.versioned(prepared.bodies)),
-            limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
             expected: Arc::new(expected),
             users: users as usize,
             think,
@@ -441,6 +441,14 @@ pub(super) async fn measure_part(
         is_unread: false,
         agents: Vec::new(),
     }))
+}
+
+/// Limit of the largest reply that any of the requests expects.
+fn limit(plan: &Plan, expected: &Expected, bodies: &[Body]) -> Limit {
+    let wanted = bodies.iter().filter_map(|body| body.wanted.as_ref());
+    let all = wanted.map(|wanted| wanted.at(0).as_ref()).chain([expected]);
+    let largest = all.max_by_key(|expected| expected.elements().unwrap_or(u64::MAX));
+    Limit::of_replies(plan.reply_limit_bytes, largest.unwrap_or(expected))
 }
 
 /// The ways to a target's servers.
