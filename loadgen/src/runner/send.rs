@@ -7,7 +7,7 @@ use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::server::control::Control;
-use crate::server::delta::Between;
+use crate::server::delta::{self, Between};
 use crate::server::reading::Reading;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -323,9 +323,13 @@ impl Around {
         }
     }
 
-    /// Asks after the step, in which so many requests were answered well. The second part is whether the server should have
-    /// answered, and did not.
-    pub(super) async fn end(self, control: &Control, models: &[&str], answered: u64) -> (Option<ServerDelta>, bool) {
+    /// Asks after the step, which sent so many requests. The second part is true if the server should have answered, and did not.
+    pub(super) async fn end(
+        self,
+        control: &Control,
+        models: &[&str],
+        requests: delta::Requests,
+    ) -> (Option<ServerDelta>, bool) {
         let after = control.read(models).await.ok();
         let (Some(before), Some(after)) = (&self.before, &after) else {
             return (None, control.tells());
@@ -334,7 +338,7 @@ impl Around {
             before,
             after,
             models,
-            answered,
+            requests,
         };
         (between.delta(), false)
     }
@@ -401,8 +405,8 @@ pub(super) async fn measure_with(
     let Some((finished, agents)) = sent_by else {
         return Ok(None);
     };
-    let answered = finished.samples.iter().filter(|sample| sample.is_ok()).count();
-    let (server, is_unread) = around.end(&target.control, &models, answered as u64).await;
+    let counted = delta::Requests::of(finished.samples.iter()).of_hosts(requests.host);
+    let (server, is_unread) = around.end(&target.control, &models, counted).await;
     Ok(Some(Measured {
         finished,
         schedule,
