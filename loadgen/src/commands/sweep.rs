@@ -91,9 +91,9 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     let (table_bytes, scrape) = (found.table_bytes, found.scrape);
     let target = named(found.target, &server, &scrape, table_bytes);
     let target = with_others(&plan, target).await?;
-    check_reply(&plan, &target, &plan.model).await?;
+    foreign::say(&check_reply(&plan, &target, &plan.model).await?);
     for other in plan.other_models() {
-        check_reply(&plan, &target, other).await?;
+        foreign::say(&check_reply(&plan, &target, other).await?);
     }
     let pricing = match &plan.prices {
         Some((file, instance)) => Some(prices(file, instance, &server, &target)?),

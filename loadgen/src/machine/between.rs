@@ -3,6 +3,7 @@
 //! In: looks, and the window of a step. Out: [`MachineUse`]. Pure: shares and rates of differences of counters.
 
 use super::look::{Look, More};
+use super::processes::Moved;
 use std::ops::Range;
 use std::time::Instant;
 use tierlab_analysis::record::MachineUse;
@@ -41,8 +42,11 @@ pub(super) fn machine_use(looks: &[Look], window: &Range<Instant>) -> Option<Mac
         Some(after.saturating_sub(before) as f64 / 1e6 / slow_seconds)
     });
     let mhz: Vec<f64> = thorough.iter().filter_map(|one| one.more.cpu_mhz).collect();
-    let rate = |of: fn(&More) -> u64| of(ended.more).saturating_sub(of(began.more)) as f64 / slow_seconds;
-    Some(MachineUse {
+    let rate =
+        |of: fn(&More) -> Option<u64>| Some(of(ended.more)?.saturating_sub(of(began.more)?) as f64 / slow_seconds);
+    let foreign_disk = foreign_disk(began.more, ended.more);
+    let has_own_network = thorough.iter().any(|one| one.more.has_own_network);
+    let mut machine = MachineUse {
         samples: u32::try_from(around.len()).unwrap_or(u32::MAX),
         foreign_cpu_share,
         foreign_cpu_share_max: of_periods.fold(foreign_cpu_share, f64::max),
@@ -53,9 +57,49 @@ pub(super) fn machine_use(looks: &[Look], window: &Range<Instant>) -> Option<Mac
         io_pressure,
         context_switches_per_s: ticks(first, last, |look| look.context_switches) / seconds,
         cpu_mhz: (!mhz.is_empty()).then(|| mhz.iter().sum::<f64>() / mhz.len() as f64),
-        disk_bytes_per_s: rate(|more| more.disk_bytes),
-        network_bytes_per_s: rate(|more| more.network_bytes),
-    })
+        disk_bytes_per_s: rate(|more| more.disk.map(|disk| disk.read + disk.written)).unwrap_or_default(),
+        network_bytes_per_s: rate(|more| more.network_bytes).unwrap_or_default(),
+        foreign_disk_bytes_per_s: foreign_disk.map(|foreign| foreign.bytes as f64 / slow_seconds),
+        foreign_network_bytes_per_s: rate(|more| more.network_bytes).filter(|_| !has_own_network),
+        foreign_io_pressure: io_pressure.zip(foreign_disk).map(|(all, foreign)| all * foreign.share),
+        foreign_memory_pressure: memory_pressure.map(|all| all * (1.0 - ended.more.own_memory_share)),
+        unseen: Vec::new(),
+    };
+    machine.unseen = unseen(&machine);
+    Some(machine)
+}
+
+/// Foreign load that cannot be told from the lab's own, or that the kernel does not show.
+fn unseen(machine: &MachineUse) -> Vec<String> {
+    let kinds = [
+        ("disk traffic", machine.foreign_disk_bytes_per_s),
+        ("network traffic", machine.foreign_network_bytes_per_s),
+        ("I/O pressure", machine.foreign_io_pressure),
+        ("memory pressure", machine.foreign_memory_pressure),
+    ];
+    let unseen = kinds.into_iter().filter(|(_, found)| found.is_none());
+    unseen.map(|(kind, _)| kind.to_owned()).collect()
+}
+
+/// Disk traffic of others.
+#[derive(Clone, Copy)]
+struct ForeignDisk {
+    bytes: u64,
+    /// Of all storage traffic; 1 where there was none.
+    share: f64,
+}
+
+fn foreign_disk(began: &More, ended: &More) -> Option<ForeignDisk> {
+    let read = |of: fn(&More) -> Option<Moved>| Some(of(ended)?.read.saturating_sub(of(began)?.read));
+    let written = |of: fn(&More) -> Option<Moved>| Some(of(ended)?.written.saturating_sub(of(began)?.written));
+    let own_read = read(|more| more.own_moved)?;
+    let own_written = written(|more| more.own_moved)?;
+    // The kernel may write now what was written to it at any time before.
+    let owed = ended.own_moved?.written;
+    let bytes = read(|more| more.disk)?.saturating_sub(own_read) + written(|more| more.disk)?.saturating_sub(owed);
+    let all = bytes + own_read + own_written;
+    let share = if all == 0 { 1.0 } else { bytes as f64 / all as f64 };
+    Some(ForeignDisk { bytes, share })
 }
 
 /// From the last one at the window's beginning or before to the first one at its end or after; at least two.
@@ -110,10 +154,19 @@ mod tests {
                     context_switches: 50 * number,
                     more: (number % 10 == 0).then(|| More {
                         kernel: number,
-                        waited_us: [Some(10_000 * number), Some(0), None],
+                        waited_us: [Some(10_000 * number), Some(4_000 * number), Some(50_000 * number)],
                         cpu_mhz: Some(2_000.0 + number as f64),
-                        disk_bytes: 1_000 * number,
-                        network_bytes: 2_000 * number,
+                        disk: Some(Moved {
+                            read: 1_000 * number,
+                            written: 3_000 * number,
+                        }),
+                        own_moved: Some(Moved {
+                            read: 800 * number,
+                            written: 1_000 * number,
+                        }),
+                        network_bytes: Some(2_000 * number),
+                        has_own_network: false,
+                        own_memory_share: 0.25,
                     }),
                 };
                 own_sum += own(number);
@@ -147,10 +200,41 @@ mod tests {
             "{machine:?}"
         );
         assert!(near(machine.cpu_pressure.unwrap(), 0.1), "{machine:?}");
-        assert_eq!((machine.memory_pressure, machine.io_pressure), (Some(0.0), None));
+        assert!(near(machine.memory_pressure.unwrap(), 0.04) && near(machine.io_pressure.unwrap(), 0.5));
+        assert!(near(machine.foreign_memory_pressure.unwrap(), 0.03), "{machine:?}");
         assert!(near(machine.context_switches_per_s, 500.0));
         assert_eq!(machine.cpu_mhz, Some(2_025.0));
-        assert!(near(machine.disk_bytes_per_s, 10_000.0) && near(machine.network_bytes_per_s, 20_000.0));
+        assert!(near(machine.disk_bytes_per_s, 40_000.0) && near(machine.network_bytes_per_s, 20_000.0));
+        assert!(
+            near(machine.foreign_network_bytes_per_s.unwrap(), 20_000.0),
+            "{machine:?}"
+        );
+        // 6,000 bytes read by others; 90,000 written, of which at most 40,000 since the first look are the lab's own.
+        let foreign = 56_000.0 / 3.0;
+        assert!(near(machine.foreign_disk_bytes_per_s.unwrap(), foreign), "{machine:?}");
+        let share = 56_000.0 / (56_000.0 + 24_000.0 + 30_000.0);
+        assert!(near(machine.foreign_io_pressure.unwrap(), 0.5 * share), "{machine:?}");
+    }
+
+    #[test]
+    fn without_counters_of_the_own_processes_nothing_is_foreign() {
+        let began = Instant::now();
+        let mut looks = looks(began, 21, |_| 4, |_| 0);
+        for more in looks.iter_mut().filter_map(|look| look.more.as_mut()) {
+            (more.own_moved, more.has_own_network, more.waited_us) = (None, true, [None; 3]);
+        }
+        let machine = machine_use(&looks, &window(began, 0, 2_000)).unwrap();
+        assert_eq!(
+            (machine.foreign_disk_bytes_per_s, machine.foreign_network_bytes_per_s),
+            (None, None)
+        );
+        assert_eq!(
+            (machine.foreign_io_pressure, machine.foreign_memory_pressure),
+            (None, None)
+        );
+        assert!(machine.disk_bytes_per_s > 0.0);
+        let kinds = ["disk traffic", "network traffic", "I/O pressure", "memory pressure"];
+        assert_eq!(machine.unseen, kinds);
     }
 
     #[test]

@@ -8,14 +8,16 @@ use tierlab_analysis::record::{Limits, MachineUse};
 /// The fewest looks that tell: the kernel counts CPU time in hundredths of a second, and a share of a few of them is chance. Of a second.
 pub(super) const LEAST_LOOKS: u32 = 11;
 
-/// What foreign thing disturbed a step; `None` where nothing did, or where it was too short to tell. Where the server's own
-/// processes are not known (`server_is_known`), foreign CPU says nothing: it may be the server's.
+/// Foreign load that disturbed a step; `None` where nothing did, or where it was too short to tell. Where the server's own
+/// processes are not known (`server_is_known`), foreign load says nothing: it may be the server's. What the kernel does not count
+/// disturbs nothing.
 #[must_use]
 pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool) -> Option<String> {
     if machine.samples < LEAST_LOOKS {
         return None;
     }
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let mb_per_s = |bytes: f64| format!("{:.0} MB/s", bytes / 1e6);
     let is_over = |share: f64, limit: f64| limit < 1.0 && share > limit;
     let mut found = Vec::new();
     if server_is_known && is_over(machine.foreign_cpu_share, limits.foreign_cpu_share) {
@@ -31,6 +33,26 @@ pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool)
             percent(machine.steal_share),
             percent(limits.steal_share)
         ));
+    }
+    let (disk, network) = (machine.foreign_disk_bytes_per_s, machine.foreign_network_bytes_per_s);
+    let (io, memory) = (machine.foreign_io_pressure, machine.foreign_memory_pressure);
+    for (what, value, limit) in [
+        ("disk traffic", disk, limits.foreign_disk_bytes_per_s),
+        ("network traffic", network, limits.foreign_network_bytes_per_s),
+        ("I/O pressure", io, limits.foreign_io_pressure),
+        ("memory pressure", memory, limits.foreign_memory_pressure),
+    ] {
+        let Some(value) = value.filter(|value| server_is_known && *value > limit) else {
+            continue;
+        };
+        let words = |value| {
+            if what.ends_with("traffic") {
+                mb_per_s(value)
+            } else {
+                percent(value)
+            }
+        };
+        found.push(format!("foreign {what} was {} (limit {})", words(value), words(limit)));
     }
     (!found.is_empty()).then(|| found.join(", "))
 }
@@ -63,6 +85,28 @@ mod tests {
             both.contains("foreign processes")
                 && both.contains("hypervisor gave 7 % of the CPUs' time to others (limit 5 %)")
         );
+    }
+
+    #[test]
+    fn traffic_and_pressure_of_others_disturb_and_what_is_not_counted_does_not() {
+        let limits = Limits::default();
+        let busy = |machine: &mut MachineUse| {
+            machine.foreign_disk_bytes_per_s = Some(484e6);
+            machine.foreign_network_bytes_per_s = Some(112e6);
+            machine.foreign_io_pressure = Some(0.34);
+            machine.foreign_memory_pressure = Some(0.12);
+        };
+        assert_eq!(
+            found(busy, &limits, true).unwrap(),
+            "foreign disk traffic was 484 MB/s (limit 50 MB/s), foreign network traffic was 112 MB/s (limit 50 MB/s), \
+             foreign I/O pressure was 34 % (limit 20 %), foreign memory pressure was 12 % (limit 10 %)"
+        );
+        assert_eq!(found(busy, &limits, false), None, "it may be the server");
+        let idle = |machine: &mut MachineUse| {
+            machine.foreign_disk_bytes_per_s = Some(5e6);
+            machine.foreign_io_pressure = Some(0.08);
+        };
+        assert_eq!(found(idle, &limits, true), None);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! In: `/proc`. Out: numbers as they stand. Knows nothing of what they mean.
 
-use super::processes::Processes;
-use procfs::{CpuInfo, CpuPressure, Current, CurrentSI, IoPressure, KernelStats, MemoryPressure};
+use super::processes::{Moved, Processes};
+use super::sockets::reach_other_machines;
+use procfs::{CpuInfo, CpuPressure, Current, CurrentSI, IoPressure, KernelStats, Meminfo, MemoryPressure};
 use std::path::Path;
 use std::time::Instant;
 
@@ -41,8 +42,16 @@ pub(super) struct More {
     /// Microseconds in which some task waited for a CPU, for memory, for storage.
     pub(super) waited_us: [Option<u64>; 3],
     pub(super) cpu_mhz: Option<f64>,
-    pub(super) disk_bytes: u64,
-    pub(super) network_bytes: u64,
+    /// Traffic of the machine's disks; `None` where the kernel shows none.
+    pub(super) disk: Option<Moved>,
+    /// Traffic of the lab's own processes to and from storage; `None` where it cannot be read.
+    pub(super) own_moved: Option<Moved>,
+    /// Traffic of the network interfaces, in bytes; `None` where the kernel does not show them.
+    pub(super) network_bytes: Option<u64>,
+    /// If true, some of the network traffic is the lab's own.
+    pub(super) has_own_network: bool,
+    /// Share of the used memory that is the lab's own.
+    pub(super) own_memory_share: f64,
 }
 
 impl Look {
@@ -80,8 +89,11 @@ impl Look {
                     IoPressure::current().ok().map(|pressure| pressure.some.total),
                 ],
                 cpu_mhz: cpu_mhz(),
-                disk_bytes: disk_bytes(),
+                disk: disk(),
+                own_moved: processes.own_moved(),
                 network_bytes: network_bytes(),
+                has_own_network: reach_other_machines(processes),
+                own_memory_share: own_memory_share(processes.own_resident_bytes()),
             }),
             ..quick
         })
@@ -98,20 +110,33 @@ fn cpu_mhz() -> Option<f64> {
 }
 
 /// Of the machine's disks: what partitions and mapped devices do is done by them.
-fn disk_bytes() -> u64 {
-    let all = procfs::diskstats().unwrap_or_default();
+fn disk() -> Option<Moved> {
+    let all = procfs::diskstats().ok()?;
     let of_hardware = all
         .iter()
         .filter(|disk| Path::new("/sys/block").join(&disk.name).join("device").exists());
-    of_hardware
-        .map(|disk| SECTOR_BYTES * (disk.sectors_read + disk.sectors_written))
-        .sum()
+    of_hardware.fold(None, |sum: Option<Moved>, disk| {
+        let sum = sum.unwrap_or_default();
+        Some(Moved {
+            read: sum.read + SECTOR_BYTES * disk.sectors_read,
+            written: sum.written + SECTOR_BYTES * disk.sectors_written,
+        })
+    })
 }
 
-fn network_bytes() -> u64 {
-    let all = procfs::net::dev_status().unwrap_or_default();
-    all.values()
-        .filter(|device| device.name != "lo")
-        .map(|device| device.recv_bytes + device.sent_bytes)
-        .sum()
+/// Of the machine's network cards, since bridges repeat their bytes; in a container, which has none, of all interfaces but loopback.
+fn network_bytes() -> Option<u64> {
+    let all = procfs::net::dev_status().ok()?;
+    let is_card = |name: &str| Path::new("/sys/class/net").join(name).join("device").exists();
+    let has_cards = all.keys().any(|name| is_card(name));
+    let counted = all
+        .values()
+        .filter(|device| device.name != "lo" && (!has_cards || is_card(&device.name)));
+    Some(counted.map(|device| device.recv_bytes + device.sent_bytes).sum())
+}
+
+fn own_memory_share(own: u64) -> f64 {
+    let memory = Meminfo::current().ok();
+    let used = memory.and_then(|memory| Some(memory.mem_total.saturating_sub(memory.mem_available?)));
+    used.map_or(0.0, |used| (own as f64 / used.max(1) as f64).min(1.0))
 }

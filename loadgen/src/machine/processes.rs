@@ -1,10 +1,11 @@
-//! Whose CPU time is whose: the lab's own processes, kernel threads, everybody else.
+//! Whose CPU time and storage traffic is whose: the lab's own processes, kernel threads, everybody else.
 //!
-//! In: `/proc`, and the processes that the lab's own descend from. Out: sums of CPU time in ticks. A process that is once
+//! In: `/proc`, and the processes that the lab's own descend from. Out: sums of CPU time in ticks, and of bytes. A process that is once
 //! known as the lab's own stays so, its parent dead or not. Kernel threads are nobody's: most of what they do they do for
 //! the lab's own reads and sends.
 
-use procfs::process::{Process, StatFlags};
+use procfs::process::{FDTarget, Process, StatFlags};
+use procfs::{Current, Meminfo, ProcError};
 use std::collections::{HashMap, HashSet};
 
 /// The processes of this machine, as far as they are known.
@@ -18,6 +19,16 @@ pub(super) struct Processes {
     scanned: bool,
     own_ticks: u64,
     kernel_ticks: u64,
+    moved: Moved,
+    resident_bytes: u64,
+    is_hidden: bool,
+}
+
+/// Bytes read from and written to storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Moved {
+    pub(super) read: u64,
+    pub(super) written: u64,
 }
 
 /// One of the lab's own. Its handle means this process for ever, whoever is given its number later.
@@ -25,6 +36,7 @@ pub(super) struct Processes {
 struct Own {
     process: Process,
     ticks: u64,
+    moved: Moved,
 }
 
 /// A process that was not known before.
@@ -47,6 +59,9 @@ impl Processes {
             scanned: false,
             own_ticks: 0,
             kernel_ticks: 0,
+            moved: Moved::default(),
+            resident_bytes: 0,
+            is_hidden: false,
         }
     }
 
@@ -58,6 +73,33 @@ impl Processes {
     /// CPU of kernel threads from the first scan to the last.
     pub(super) const fn kernel_ticks(&self) -> u64 {
         self.kernel_ticks
+    }
+
+    /// Storage traffic of the lab's own from the first scan to the last, with what they wrote before and the kernel had not yet
+    /// written to a disk. `None` where this user may not read the counters of one.
+    pub(super) fn own_moved(&self) -> Option<Moved> {
+        (!self.is_hidden).then_some(self.moved)
+    }
+
+    /// Memory of the lab's own at the last scan, in bytes.
+    pub(super) const fn own_resident_bytes(&self) -> u64 {
+        self.resident_bytes
+    }
+
+    /// Inodes of the sockets of the lab's own; `None` where this user may not see those of one.
+    pub(super) fn own_sockets(&self) -> Option<HashSet<u64>> {
+        let mut inodes = HashSet::new();
+        for own in self.own.values() {
+            match own.process.fd() {
+                Ok(files) => inodes.extend(files.flatten().filter_map(|file| match file.target {
+                    FDTarget::Socket(inode) => Some(inode),
+                    _ => None,
+                })),
+                Err(ProcError::PermissionDenied(_)) => return None,
+                Err(_) => {}
+            }
+        }
+        Some(inodes)
     }
 
     /// Counts the lab's own that are known.
@@ -100,10 +142,40 @@ impl Processes {
             } else if let Ok(process) = Process::new(seen.pid) {
                 self.own_ticks += since_birth;
                 let ticks = seen.ticks;
-                self.own.insert(seen.pid, Own { process, ticks });
+                let moved = Moved::default();
+                self.own.insert(seen.pid, Own { process, ticks, moved });
             }
         }
+        self.count_bytes();
         self.scanned = true;
+    }
+
+    fn count_bytes(&mut self) {
+        self.resident_bytes = 0;
+        for own in self.own.values_mut() {
+            let resident = own.process.stat().map_or(0, |stat| stat.rss * procfs::page_size());
+            self.resident_bytes += resident;
+            match own.process.io() {
+                Ok(io) => {
+                    self.moved.read += io.read_bytes.saturating_sub(own.moved.read);
+                    self.moved.written += io.write_bytes.saturating_sub(own.moved.written);
+                    own.moved = Moved {
+                        read: io.read_bytes,
+                        written: io.write_bytes,
+                    };
+                }
+                Err(ProcError::PermissionDenied(_)) => self.is_hidden = true,
+                Err(_) => {}
+            }
+        }
+        if !self.scanned {
+            // The kernel counts bytes as written before they are on a disk.
+            let unwritten = Meminfo::current().map_or(0, |memory| memory.dirty + memory.writeback);
+            self.moved = Moved {
+                read: 0,
+                written: self.moved.written.min(unwritten),
+            };
+        }
     }
 
     fn is_known(&self, pid: i32) -> bool {
@@ -229,6 +301,24 @@ mod tests {
         processes.scan();
         assert!(processes.own.contains_key(&later.pid));
         assert!(processes.own_ticks() >= counted + 5);
+    }
+
+    #[test]
+    fn what_a_child_writes_is_the_labs_own() {
+        let folder = tempfile::tempdir_in(".").unwrap();
+        let file = folder.path().join("written");
+        let mut processes = Processes::below(vec![me()]);
+        processes.scan();
+        let before = processes.own_moved().unwrap();
+        let child = Busy::start(&format!(
+            "echo $$; dd if=/dev/zero of={} bs=1M count=8 2>&-; exec >&-; while :; do :; done",
+            file.display()
+        ));
+        processes.scan();
+        let after = processes.own_moved().unwrap();
+        assert!(after.written >= before.written + (8 << 20), "{before:?} {after:?}");
+        assert!(processes.own_resident_bytes() > 0);
+        drop(child);
     }
 
     #[test]

@@ -486,6 +486,16 @@ fn check_limits(limits: &Limits) -> Result<(), String> {
     within("limits.lag_share_of_p99", limits.lag_share_of_p99, 0.0, 1.0)?;
     within("limits.error_share", limits.error_share, 0.0, 1.0)?;
     within("limits.foreign_cpu_share", limits.foreign_cpu_share, 0.0, 1.0)?;
+    within("limits.foreign_io_pressure", limits.foreign_io_pressure, 0.0, 1.0)?;
+    within(
+        "limits.foreign_memory_pressure",
+        limits.foreign_memory_pressure,
+        0.0,
+        1.0,
+    )?;
+    let (disk, network) = (limits.foreign_disk_bytes_per_s, limits.foreign_network_bytes_per_s);
+    within("limits.foreign_disk_bytes_per_s", disk, 0.0, 1e12)?;
+    within("limits.foreign_network_bytes_per_s", network, 0.0, 1e12)?;
     within("limits.steal_share", limits.steal_share, 0.0, 1.0)
 }
 

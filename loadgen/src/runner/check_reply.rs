@@ -5,27 +5,36 @@ use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::server::control::{self, ControlError};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 use tierlab_load::custom::Custom;
 use tierlab_load::driver::Route;
 use tierlab_load::grpc;
 use tierlab_load::inputs::{Entities, Inputs, RowsBy, Wish};
 use tierlab_load::keys::Population;
 use tierlab_load::payload::Body;
-use tierlab_load::reply::{Expected, Limit};
+use tierlab_load::reply::{Expected, Limit, ShapeFit};
 use tierlab_load::wire::Protocol;
 use tierlab_protocol::infer::InferReply;
 
-/// Rows of the second request, where nobody says which dimension they are.
-const ROWS_TO_TELL: u32 = 2;
+/// Different requests of one row that are asked where the server does not say which dimension the rows are.
+const PROBED_REQUESTS: usize = 3;
+/// Rows of one more request, where a request can have them.
+const PROBED_ROWS: u32 = 2;
+/// Maximum replies to one request. One reply of the expected shape is enough: a server that answers half of its requests
+/// wrongly passes for one with outputs of another shape once in 2^8 runs.
+const REPLIES: u32 = 8;
+/// Time after which a request is not repeated.
+const REPEATED_FOR: Duration = Duration::from_secs(5);
 
-/// Sends one request and looks at every part of the reply, which steps have no time for: at its values too, where it is known
-/// what they should be. Where nobody says which dimension the rows are, a second one with two rows tells which outputs have a row
-/// for each; of the others the steps leave the first dimension alone.
+/// Sends requests and looks at every part of the replies, which steps have no time for: at the values too, where it is known
+/// what they should be. Returns notes on outputs that come in other shapes than the model declares. Where the server does not say
+/// which dimension the rows are, further requests show which outputs have a row for each; steps leave the first dimension of the
+/// others free.
 ///
 /// # Errors
 /// No server, an error reply, requests that cannot be made, or outputs without a row for the row asked for.
-pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<(), RunError> {
+pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<Vec<String>, RunError> {
     match target.content_of(model) {
         Content::Joined(population) => {
             known_ids(plan, population, model)?;
@@ -33,9 +42,13 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<()
             // Its rows are checked below, where the error says what they should be.
             let expected = Expected::new(model, target.outputs.get(model).map_or(&[], Vec::as_slice), None);
             let reply = ask(plan, target, model, &body, &expected).await?;
-            one_row(plan, target, model, &reply)
+            one_row(plan, target, model, &reply)?;
+            Ok(Vec::new())
         }
-        Content::Custom { custom, ids } => check_custom(target, custom, ids.as_ref(), plan).await,
+        Content::Custom { custom, ids } => {
+            check_custom(target, custom, ids.as_ref(), plan).await?;
+            Ok(Vec::new())
+        }
         Content::Inline(inputs) if inputs.is_empty() => Err(RunError::Usage(format!(
             "{}: the server does not say which inputs `{model}` takes, so that no request can be made of it; ask it by the plan's own \
              bodies: `[target] kind = \"http\"` with `path` = \"/v2/models/{model}/infer\" and `body`",
@@ -72,73 +85,131 @@ async fn check_inline(
     model: &str,
     inputs: &Inputs,
     population: Option<&Population>,
-) -> Result<(), RunError> {
-    let body = body(plan, model, inputs, population, 1)?;
-    let expected = expected_of(&body, inputs, 1);
-    let reply = ask(plan, target, model, &body, &expected).await?;
+) -> Result<Vec<String>, RunError> {
+    let is_told = inputs.rows_by() == RowsBy::Server;
+    let requests = if is_told { 1 } else { PROBED_REQUESTS };
+    let mut probes = bodies(plan, model, inputs, population, (1, requests))?;
     // Else the first step of such a load would end the run.
     let most = plan.loads.iter().map(|load| load.batch_size).max().unwrap_or(1);
     if model == plan.model && most > 1 {
-        self::body(plan, model, inputs, population, most)?;
+        bodies(plan, model, inputs, population, (most, 1))?;
     }
-    match inputs.rows_by() {
-        RowsBy::Nothing => Ok(()),
-        // Recorded requests bring their own; the structure has been looked at.
-        RowsBy::Server if !inputs.takes_rows() => Ok(()),
-        RowsBy::Server => one_row(plan, target, model, &reply),
-        RowsBy::Plan | RowsBy::Assumed => {
-            let mut loose = without_rows(&reply, 1);
-            if inputs.takes_rows() {
-                let body = self::body(plan, model, inputs, population, ROWS_TO_TELL)?;
-                match ask(plan, target, model, &body, &inputs.expected(ROWS_TO_TELL)).await {
-                    Ok(reply) => loose.extend(without_rows(&reply, ROWS_TO_TELL)),
-                    // It takes one at a time.
-                    Err(RunError::Control(error)) if error.is_refused => {
-                        loose.extend(reply.outputs.iter().map(|output| output.name.clone()));
-                    }
-                    // A reply that is wrong, too large or none says nothing of rows: the steps find and count it.
-                    Err(_) => {}
-                }
+    if !is_told && inputs.takes_rows() {
+        // Requests that do not go into one are measured one by one.
+        probes.extend(bodies(plan, model, inputs, population, (PROBED_ROWS, 1)).unwrap_or_default());
+    }
+    let mut loose = Unfit::new();
+    let mut of_first = None;
+    for body in &probes {
+        let (reply, unfit) = match probe(plan, target, model, body, &expected_of(body, inputs)).await {
+            Ok(probed) => probed,
+            Err(error) if of_first.is_none() => return Err(error),
+            // Some take one row at a time. Whatever else is wrong, the steps find and count it.
+            Err(_) => continue,
+        };
+        if is_told && inputs.takes_rows() {
+            one_row(plan, target, model, &reply)?;
+        } else if is_told && let Some((name, _)) = unfit.iter().find(|(_, (fit, _))| *fit == ShapeFit::Declared) {
+            let what = format!("output `{name}` has another number of rows than the request");
+            return Err(refusal(plan, target, model, what));
+        }
+        of_first.get_or_insert_with(|| unfit.clone());
+        for (name, found) in unfit {
+            let known = loose.entry(name).or_insert_with(|| found.clone());
+            if found.0 > known.0 {
+                *known = found;
             }
-            inputs.loosen(loose);
-            Ok(())
+        }
+    }
+    if let (Some(first), Some(unfit), false) = (probes.first(), of_first, loose.is_empty()) {
+        let expected = expected_of(first, inputs);
+        let again = ask(plan, target, model, first, &expected.clone().with_any_shape(|_| true)).await;
+        // A server that answers one request in two ways is wrong in one of them: its steps are held to what is declared.
+        let contradicted = again.into_iter().flat_map(|reply| reply.outputs).filter(|output| {
+            !unfit.contains_key(&output.name) && expected.fit(&output.name, &output.shape) != ShapeFit::Rows
+        });
+        for output in contradicted {
+            loose.remove(&output.name);
+        }
+    }
+    let notes = notes(target, model, &loose);
+    inputs.loosen(loose.into_iter().map(|(name, (fit, _))| (name, fit)).collect());
+    Ok(notes)
+}
+
+/// Outputs by name that no reply to a request had in the expected shape, with the nearest that one had.
+type Unfit = BTreeMap<String, (ShapeFit, Vec<i64>)>;
+
+/// Outputs that come in another shape than declared, in words.
+fn notes(target: &Target, model: &str, loose: &Unfit) -> Vec<String> {
+    let declared = target.outputs.get(model).map_or(&[][..], Vec::as_slice);
+    let others = loose.iter().filter(|(_, (fit, _))| *fit == ShapeFit::Other);
+    let notes = others.map(|(name, (_, shape))| {
+        let declared = declared.iter().find(|spec| spec.name == *name);
+        format!(
+            "output `{name}` of model `{model}` comes with shape {shape:?} where the model declares {:?}: replies are not held to it",
+            declared.map_or(&[][..], |spec| &spec.shape)
+        )
+    });
+    notes.collect()
+}
+
+/// Asks one request until each output has come in the expected shape, or for long enough that it never does. Returns the last reply.
+async fn probe(
+    plan: &Plan,
+    target: &Target,
+    model: &str,
+    body: &Body,
+    expected: &Expected,
+) -> Result<(InferReply, Unfit), RunError> {
+    let any_shape = expected.clone().with_any_shape(|_| true);
+    let began = Instant::now();
+    let mut fits = Unfit::new();
+    let mut asked = 0;
+    loop {
+        let reply = ask(plan, target, model, body, &any_shape).await?;
+        asked += 1;
+        for output in &reply.outputs {
+            let found = (expected.fit(&output.name, &output.shape), output.shape.clone());
+            let known = fits.entry(output.name.clone()).or_insert_with(|| found.clone());
+            if found.0 < known.0 {
+                *known = found;
+            }
+        }
+        let is_met = fits.values().all(|(fit, _)| *fit == ShapeFit::Rows);
+        if is_met || asked == REPLIES || began.elapsed() > REPEATED_FOR {
+            fits.retain(|_, (fit, _)| *fit != ShapeFit::Rows);
+            return Ok((reply, fits));
         }
     }
 }
 
-/// A request of the plan's own kind.
-fn body(
+/// Requests of the plan's own kind: rows of each, and how many.
+fn bodies(
     plan: &Plan,
     model: &str,
     inputs: &Inputs,
     population: Option<&Population>,
-    rows: u32,
-) -> Result<Body, RunError> {
-    let ids: Vec<i64> = population.map_or_else(Vec::new, |population| vec![population.by_rank(0); rows as usize]);
+    (rows, requests): (u32, usize),
+) -> Result<Vec<Body>, RunError> {
+    let count = rows as usize * requests;
+    let ids: Vec<i64> = population.map_or_else(Vec::new, |population| vec![population.by_rank(0); count]);
     let wish = Wish {
         form: plan.form(model),
         rows,
-        requests: 1,
+        requests,
         seed: plan.seed,
         entities: population.map(|population| Entities { population, ids: &ids }),
     };
     let prepared = inputs.prepare(&wish);
     let mut prepared = prepared.map_err(|what| RunError::Usage(plan.wrong_inputs(model, &what)))?;
-    Ok(prepared.bodies.swap_remove(0))
+    prepared.bodies.truncate(requests);
+    Ok(prepared.bodies)
 }
 
-fn expected_of(body: &Body, inputs: &Inputs, rows: u32) -> Expected {
+fn expected_of(body: &Body, inputs: &Inputs) -> Expected {
     let wanted = body.wanted.as_ref().map(|wanted| wanted.at(0).as_ref().clone());
-    wanted.unwrap_or_else(|| inputs.expected(rows))
-}
-
-/// Outputs whose first dimension is not the rows that were asked for.
-fn without_rows(reply: &InferReply, rows: u32) -> BTreeSet<String> {
-    let others = reply
-        .outputs
-        .iter()
-        .filter(|output| output.shape.first() != Some(&i64::from(rows)));
-    others.map(|output| output.name.clone()).collect()
+    wanted.unwrap_or_else(|| inputs.expected(1))
 }
 
 async fn ask(
@@ -193,12 +264,7 @@ fn refusal(plan: &Plan, target: &Target, model: &str, what: String) -> RunError 
             Err(error) => return error.into(),
         },
     };
-    ControlError {
-        url,
-        what,
-        is_refused: false,
-    }
-    .into()
+    ControlError { url, what }.into()
 }
 
 /// One request of the plan's own, held against the plan's rule.

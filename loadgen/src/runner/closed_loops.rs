@@ -13,6 +13,7 @@ use super::target::Target;
 use crate::error::RunError;
 use crate::machine::watch::MachineWatch;
 use crate::plan::{ClosedLoopPlan, Plan};
+use crate::server::delta;
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Points, Position};
 use tierlab_analysis::curves::same_but_rate;
@@ -137,9 +138,9 @@ impl Runner<'_> {
             return Err(RunError::Interrupted(self.folder.clone()));
         };
         let watched = machine.and_then(|machine| machine.end(ran.finished.window_began, plan.window));
-        let answered = ran.finished.samples.iter().filter(|sample| sample.is_ok()).count() as u64;
-        let (server, is_unread) = around.end(&target.control, &[&plan.model], answered).await;
-        if is_unread || answered == 0 {
+        let requests = delta::Requests::of(ran.finished.samples.iter());
+        let (server, is_unread) = around.end(&target.control, &[&plan.model], requests).await;
+        if is_unread || requests.answered == 0 {
             self.still_there(position, attempt.index, &factors).await?;
             ledger.unanswered += usize::from(is_unread);
         }

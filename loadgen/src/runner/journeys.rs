@@ -15,6 +15,7 @@ use super::target::Target;
 use crate::error::RunError;
 use crate::machine::watch::{MachineWatch, Watched};
 use crate::plan::{Ask, JourneyPlan, Plan, StepPlan};
+use crate::server::delta;
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Position};
 use std::collections::BTreeMap;
@@ -222,9 +223,13 @@ impl Runner<'_> {
                 continue;
             };
             let watched = machine.and_then(|machine| machine.end(travelled.window_began, plan.window));
-            let requests = travelled.steps.iter().flatten();
-            let answered = requests.filter(|step| step.sample.is_ok()).count() as u64;
-            let (server, is_unread) = around.end(&target.control, &models, answered).await;
+            let answered = travelled.steps.iter().flatten();
+            let answered = answered.filter(|step| step.sample.is_ok()).count() as u64;
+            // Steps that ask no model are none of the server's requests.
+            let of_models = journey.steps.iter().zip(&travelled.steps);
+            let of_models = of_models.filter(|(step, _)| matches!(step.ask, Ask::Model { .. }));
+            let requests = delta::Requests::of(of_models.flat_map(|(_, samples)| samples).map(|step| &step.sample));
+            let (server, is_unread) = around.end(&target.control, &models, requests).await;
             return Ok(Measured {
                 journey,
                 travelled,

@@ -16,6 +16,7 @@ use super::target::Target;
 use crate::error::RunError;
 use crate::machine::watch::MachineWatch;
 use crate::plan::{Mix, Plan};
+use crate::server::delta;
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Position};
 use std::time::Duration;
@@ -171,9 +172,9 @@ impl Runner<'_> {
             .zip(began)
             .and_then(|(machine, began)| machine.end(began, plan.window));
         let samples = || measured.iter().flat_map(|part| &part.finished.samples);
-        let answered = samples().filter(|sample| sample.is_ok()).count() as u64;
-        let (server, is_unread) = around.end(&target.control, &models, answered).await;
-        if is_unread || answered == 0 {
+        let requests = delta::Requests::of(samples()).of_hosts(host);
+        let (server, is_unread) = around.end(&target.control, &models, requests).await;
+        if is_unread || requests.answered == 0 {
             self.still_there(position, index, &parts[0].factors).await?;
             ledger.unanswered += usize::from(is_unread);
         }

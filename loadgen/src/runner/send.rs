@@ -7,7 +7,7 @@ use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::server::control::Control;
-use crate::server::delta::Between;
+use crate::server::delta::{self, Between};
 use crate::server::reading::Reading;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
 use tierlab_load::load::Load;
 use tierlab_load::payload::Body;
-use tierlab_load::reply::Limit;
+use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::schedule::Schedule;
 use tierlab_load::wire::Protocol;
 use tierlab_load::workers::message::StepOrder;
@@ -168,7 +168,7 @@ impl Requests<'_> {
         let expected = target.expected(model, load.batch_size);
         let prepared = self.prepare(schedule.due_us.len())?;
         let step = Step {
-            limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
+            limit: limit(plan, &expected, &prepared.bodies),
             expected: Arc::new(expected),
             routes: routes(plan, target, model)?,
             bodies: Arc::new(self.versioned(prepared.bodies)),
@@ -207,8 +207,8 @@ impl Requests<'_> {
         let prepared = self.prepare(bodies)?;
         let step = ClosedLoop {
             route: route(plan, target, model)?,
+            limit: limit(plan, &expected, &prepared.bodies),
             bodies: Arc::new(self.versioned(prepared.bodies)),
-            limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
             expected: Arc::new(expected),
             users: users as usize,
             think,
@@ -323,9 +323,13 @@ impl Around {
         }
     }
 
-    /// Asks after the step, in which so many requests were answered well. The second part is whether the server should have
-    /// answered, and did not.
-    pub(super) async fn end(self, control: &Control, models: &[&str], answered: u64) -> (Option<ServerDelta>, bool) {
+    /// Asks after the step, which sent so many requests. The second part is true if the server should have answered, and did not.
+    pub(super) async fn end(
+        self,
+        control: &Control,
+        models: &[&str],
+        requests: delta::Requests,
+    ) -> (Option<ServerDelta>, bool) {
         let after = control.read(models).await.ok();
         let (Some(before), Some(after)) = (&self.before, &after) else {
             return (None, control.tells());
@@ -334,7 +338,7 @@ impl Around {
             before,
             after,
             models,
-            answered,
+            requests,
         };
         (between.delta(), false)
     }
@@ -401,8 +405,8 @@ pub(super) async fn measure_with(
     let Some((finished, agents)) = sent_by else {
         return Ok(None);
     };
-    let answered = finished.samples.iter().filter(|sample| sample.is_ok()).count();
-    let (server, is_unread) = around.end(&target.control, &models, answered as u64).await;
+    let counted = delta::Requests::of(finished.samples.iter()).of_hosts(requests.host);
+    let (server, is_unread) = around.end(&target.control, &models, counted).await;
     Ok(Some(Measured {
         finished,
         schedule,
@@ -441,6 +445,14 @@ pub(super) async fn measure_part(
         is_unread: false,
         agents: Vec::new(),
     }))
+}
+
+/// Limit of the largest reply that any of the requests expects.
+fn limit(plan: &Plan, expected: &Expected, bodies: &[Body]) -> Limit {
+    let wanted = bodies.iter().filter_map(|body| body.wanted.as_ref());
+    let all = wanted.map(|wanted| wanted.at(0).as_ref()).chain([expected]);
+    let largest = all.max_by_key(|expected| expected.elements().unwrap_or(u64::MAX));
+    Limit::of_replies(plan.reply_limit_bytes, largest.unwrap_or(expected))
 }
 
 /// The ways to a target's servers.

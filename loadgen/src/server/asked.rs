@@ -19,17 +19,6 @@ pub struct ControlError {
     pub url: String,
     /// What happened, and what to do.
     pub what: String,
-    /// Whether the server itself answered that it does not do what was asked.
-    pub is_refused: bool,
-}
-
-impl ControlError {
-    pub(super) fn refused_by_the_server(self) -> Self {
-        Self {
-            is_refused: true,
-            ..self
-        }
-    }
 }
 
 pub(super) async fn scrape(endpoint: &Endpoint) -> Result<Scrape, ControlError> {
@@ -73,7 +62,7 @@ pub(super) async fn fetched(
     if answer.status.is_success() {
         return Ok(answer);
     }
-    Err(refusal(url, &answered(url, &answer)).refused_by_the_server())
+    Err(refusal(url, &answered(url, &answer)))
 }
 
 /// A reply that is no success, with what to do where that is known.
@@ -102,6 +91,5 @@ pub(super) fn refusal(url: &str, what: &str) -> ControlError {
     ControlError {
         url: url.to_owned(),
         what: what.to_owned(),
-        is_refused: false,
     }
 }

@@ -486,11 +486,7 @@ pub async fn infer_over_grpc(
         (Outcome::Ok, Some(message)) => message,
         (Outcome::Failed(failure), _) => {
             let says = judged.says.unwrap_or_else(|| reply.said());
-            let error = refuse(format!("answered {failure}: {says}"));
-            return Err(match failure {
-                Failure::Status(_) | Failure::Rpc(_) => error.refused_by_the_server(),
-                _ => error,
-            });
+            return Err(refuse(format!("answered {failure}: {says}")));
         }
         (Outcome::Ok, None) => return Err(refuse("answered without a message".into())),
     };

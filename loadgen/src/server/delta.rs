@@ -8,18 +8,24 @@ use super::reading::Reading;
 use super::scrape::Scrape;
 use super::statistics::Statistics;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tierlab_analysis::record::{ServerDelta, ServerStages};
+use tierlab_analysis::record::{HostShare, Sample, ServerDelta, ServerStages};
 use tierlab_protocol::metrics;
 
 /// How far the clocks of two machines may be apart: a start so long before the first reading is no restart after it.
 const CLOCKS_APART_S: f64 = 5.0;
 /// Start times of one process as it tells them.
 const SAME_START_S: f64 = 1.0;
-/// Statistics of one step count its requests; of so many times more or fewer they count something else.
-const MOST_TIMES: f64 = 2.0;
+/// Minimum count of a server's requests, as a share of those that were answered here.
+const LEAST_COUNTED: f64 = 0.95;
+/// Maximum count, as a share of those that were sent here: a server may end requests of the step before, whose clients went away.
+const MOST_COUNTED: f64 = 1.2;
+/// Requests that the counts may differ by in any case.
+const MISCOUNTED: f64 = 10.0;
 /// Fewer requests than this tell nothing of what is counted.
 const FEWEST_REQUESTS: u64 = 20;
 
+/// Label of requests that were answered well, in the project's own counter of them.
+const ANSWERED: &str = "200";
 /// Triton's counters of a model's requests: how many, and microseconds of all of them by part.
 const TRITON_REQUESTS: &str = "nv_inference_request_success";
 const TRITON_INFERENCES: &str = "nv_inference_count";
@@ -39,8 +45,58 @@ pub struct Between<'a> {
     pub after: &'a Reading,
     /// Models that were asked, each once.
     pub models: &'a [&'a str],
-    /// Requests that were answered well in between.
+    /// Requests in between.
+    pub requests: Requests,
+}
+
+/// Requests of a step, as the load generator counts them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// All that were sent.
+    pub sent: u64,
+    /// Those that were answered well.
     pub answered: u64,
+}
+
+impl Requests {
+    /// Counts samples.
+    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
+        samples.fold(Self::default(), |counted, sample| Self {
+            sent: counted.sent + 1,
+            answered: counted.answered + u64::from(sample.is_ok()),
+        })
+    }
+
+    /// The same with those of all hosts that share a run, of which this one sends its part.
+    #[must_use]
+    pub fn of_hosts(self, host: Option<HostShare>) -> Self {
+        Self {
+            sent: self.sent * host.map_or(1, |host| u64::from(host.of)),
+            ..self
+        }
+    }
+
+    /// In words, how far a server's count of them is off; `None` where it agrees.
+    fn miscounted(self, counted: f64, has_restarted: bool) -> Option<String> {
+        let Self { sent, answered } = self;
+        let least = (LEAST_COUNTED * answered as f64).min(answered as f64 - MISCOUNTED);
+        let most = (MOST_COUNTED * sent as f64).max(sent as f64 + MISCOUNTED);
+        if answered < FEWEST_REQUESTS {
+            None
+        } else if counted < least && !has_restarted {
+            Some(format!(
+                "it counted {counted:.0} requests where {answered} were answered here: several servers answer at one address, and \
+                 these are the counters of some of them; name each replica's metrics by --metrics-url (`target.metrics`)"
+            ))
+        } else if counted > most {
+            Some(format!(
+                "it counted {counted:.0} requests where {sent} were sent here: others use it too, or several servers answer at one \
+                 address; name each replica's metrics by --metrics-url (`target.metrics`)"
+            ))
+        } else {
+            None
+        }
+    }
 }
 
 impl Between<'_> {
@@ -71,14 +127,17 @@ impl Between<'_> {
                 continue;
             };
             match now.since(then) {
-                Some(grown) => sum.told.add(&grown),
+                Some(grown) => {
+                    sum.told.add(&grown);
+                    sum.counts_requests = true;
+                }
                 None => return Some(doubtful(FELL.to_owned())),
             }
         }
         if !sum.is_sound() {
             return Some(doubtful(FELL.to_owned()));
         }
-        Some(sum.whole(self.answered))
+        Some(sum.whole(self.requests))
     }
 }
 
@@ -147,6 +206,10 @@ struct Sum {
     runs: f64,
     rows: f64,
     told: Statistics,
+    /// Requests answered well, by the project's own counters.
+    own_requests: f64,
+    /// If true, some counter is of requests.
+    counts_requests: bool,
 }
 
 impl Sum {
@@ -158,6 +221,11 @@ impl Sum {
                 .map(|model| between(name, &[("model", model)]))
                 .sum::<f64>()
         };
+        let answered = models
+            .iter()
+            .map(|model| between(metrics::REQUESTS, &[("model", model), ("code", ANSWERED)]));
+        self.own_requests += answered.sum::<f64>();
+        self.counts_requests |= after.has(metrics::REQUESTS) || after.has(TRITON_REQUESTS);
         let of_features: &[(&str, &str)] = &[("role", "feature")];
         let delta = &mut self.delta;
         self.runs += of_models(&format!("{}_count", metrics::BATCH_ROWS));
@@ -199,31 +267,30 @@ impl Sum {
             self.runs,
             self.rows,
             self.told.requests,
+            self.own_requests,
         ];
         let told = self.told.parts_ns.iter().chain(delta.session_seconds.values());
         counted.iter().chain(told).all(|grown| *grown >= 0.0)
     }
 
-    fn whole(self, answered: u64) -> ServerDelta {
+    fn whole(self, requests: Requests) -> ServerDelta {
+        let counted = self.told.requests + self.own_requests;
+        let miscounted = requests.miscounted(counted, self.delta.restarts > 0);
+        if let Some(why) = miscounted.filter(|_| self.counts_requests) {
+            return doubtful(why);
+        }
         let Self {
             mut delta,
             runs,
             rows,
             told,
+            ..
         } = self;
         if runs > 0.0 {
             delta.mean_batch_rows = rows / runs;
         }
         if told.requests <= 0.0 {
             return delta;
-        }
-        let times = told.requests / answered.max(1) as f64;
-        if answered >= FEWEST_REQUESTS && !(1.0 / MOST_TIMES..=MOST_TIMES).contains(&times) {
-            return doubtful(format!(
-                "it counted {:.0} requests where {answered} were answered here: others use it too, or several servers answer at one \
-                 address; name each replica's metrics by --metrics-url (`target.metrics`)",
-                told.requests
-            ));
         }
         let mean_us = |at: usize| told.parts_ns[at] / 1e3 / told.requests;
         delta.stages = Some(ServerStages {
@@ -264,7 +331,10 @@ mod tests {
             before: &reading(before),
             after: &reading(after),
             models: &["ctr"],
-            answered,
+            requests: Requests {
+                sent: answered,
+                answered,
+            },
         };
         between.delta().unwrap()
     }
@@ -368,6 +438,37 @@ mod tests {
     }
 
     #[test]
+    fn own_counters_that_are_not_of_the_requests_sent_count_nothing() {
+        let text = |requests: u32| {
+            format!(
+                "tierlab_build_info{{feature_tier=\"s3\"}} 1\nprocess_start_time_seconds 10\n\
+                 tierlab_inferences_total{{model=\"ctr\"}} {requests}\n\
+                 tierlab_requests_total{{model=\"ctr\",code=\"200\"}} {requests}\n\
+                 tierlab_requests_total{{model=\"ctr\",code=\"503\"}} {}\n\
+                 tierlab_requests_total{{model=\"mlp\",code=\"200\"}} {}\n",
+                requests * 3,
+                requests * 7
+            )
+        };
+        for counted in [85, 125, 235, 501, 310] {
+            let doubt = delta(&[&text(100)], &[&text(100 + counted)], 250).doubt.unwrap();
+            assert!(
+                doubt.contains(&format!("counted {counted} requests where 250")),
+                "{doubt}"
+            );
+        }
+        for counted in [240, 250, 290] {
+            let grown = delta(&[&text(100)], &[&text(100 + counted)], 250);
+            assert_eq!((grown.doubt, grown.inferences), (None, f64::from(counted)));
+        }
+        // A replica that was never asked.
+        let unasked = &text(0);
+        let doubt = delta(&[unasked], &[unasked], 250).doubt.unwrap();
+        assert!(doubt.contains("counted 0 requests"), "{doubt}");
+        assert_eq!(delta(&[unasked], &[unasked], 10).doubt, None);
+    }
+
+    #[test]
     fn tritons_metrics_say_the_mean_way_of_a_request() {
         let text = |requests: u32| {
             format!(
@@ -387,6 +488,12 @@ mod tests {
             (stages.requests, stages.queue_us, stages.infer_us),
             (100.0, 50.0, 900.0)
         );
+        // Replies that the load generator finds wrong are answered well to the server.
+        let requests = Requests {
+            sent: 100,
+            answered: 30,
+        };
+        assert_eq!(requests.miscounted(100.0, false), None);
         // A jump to another server's counters.
         assert!(delta(&[&text(10)], &[&text(9_000)], 100).doubt.is_some());
     }

@@ -9,7 +9,10 @@ struct Stranger(Child);
 
 impl Stranger {
     fn start() -> Self {
-        let script = "while :; do :; done";
+        Self::doing("while :; do :; done")
+    }
+
+    fn doing(script: &str) -> Self {
         Self(Command::new("sh").args(["-c", script]).spawn().unwrap())
     }
 }
@@ -21,13 +24,19 @@ impl Drop for Stranger {
     }
 }
 
-/// A window of more than a second, and any foreign CPU above the limit.
+/// No limit but that of the CPU.
 fn measured(limit: &str) -> (Workdir, Value, String, String) {
+    measured_with(&format!("foreign_cpu_share = {limit}\nforeign_disk_bytes_per_s = 1e12"))
+}
+
+/// A window of more than a second.
+fn measured_with(limits: &str) -> (Workdir, Value, String, String) {
     let endpoint = NullEndpoint::start();
     let place = Workdir::new(&format!(
         "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 1.5\ndrain_s = 0.5\n\
-         max_in_flight = 16\n[limits]\nforeign_cpu_share = {limit}\nsteal_share = 1\n[[load]]\nmode = \"realtime\"\n\
-         rates = [100]\n"
+         max_in_flight = 16\n[limits]\n{limits}\nsteal_share = 1\n\
+         foreign_network_bytes_per_s = 1e12\nforeign_io_pressure = 1\nforeign_memory_pressure = 1\n\
+         [[load]]\nmode = \"realtime\"\nrates = [100]\n"
     ));
     let ended = run(place.sweep(&endpoint.url));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -80,4 +89,34 @@ fn without_a_limit_a_stranger_is_seen_and_let_be() {
     assert!(repeat["disturbed"].is_null() && repeat["attempt"].is_null(), "{repeat}");
     assert!(repeat["machine"]["foreign_cpu_share"].as_f64().unwrap() > 0.0);
     assert!(!table.contains("Something foreign"), "{table}");
+}
+
+#[test]
+fn a_step_beside_foreign_disk_traffic_is_disturbed() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let written = folder.path().join("written");
+    let script = format!(
+        "while :; do dd if=/dev/zero of={} bs=1M count=64 oflag=direct 2>&-; done",
+        written.display()
+    );
+    let _stranger = Stranger::doing(&script);
+    let (_place, run, table, _) = measured_with("foreign_cpu_share = 1\nforeign_disk_bytes_per_s = 1e6");
+    let repeat = &run["points"][0]["repeats"][0];
+    let machine = &repeat["machine"];
+    let unseen = machine["unseen"].to_string();
+    if unseen.contains("disk traffic") {
+        assert!(
+            table.contains("disk traffic") && repeat["disturbed"].is_null(),
+            "{table}"
+        );
+        return;
+    }
+    let by = repeat["disturbed"].as_str().unwrap();
+    assert!(
+        by.starts_with("foreign disk traffic was") && by.ends_with("(limit 1 MB/s)"),
+        "{by}"
+    );
+    let [foreign, all] = ["foreign_disk_bytes_per_s", "disk_bytes_per_s"].map(|key| machine[key].as_f64().unwrap());
+    assert!(foreign > 1e6 && foreign <= all, "{machine}");
+    assert!(table.contains("`foreign_disk_bytes_per_s`"), "{table}");
 }

@@ -23,7 +23,8 @@ use tierlab_protocol::grpc::messages::{ModelInferRequest, ModelInferResponse};
 use tierlab_protocol::infer::{InferReply, InferRequest};
 
 const HEAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nwarmup_s = 0.2\ndrain_s = 2.0\nmax_in_flight = 64\n\
-    limits = { foreign_cpu_share = 1.0, steal_share = 1.0 }\n";
+    limits = { foreign_cpu_share = 1.0, steal_share = 1.0, foreign_disk_bytes_per_s = 1e12, foreign_network_bytes_per_s = 1e12, \
+    foreign_io_pressure = 1, foreign_memory_pressure = 1 }\n";
 /// What every request takes, unless the server stalls.
 const SERVICE: Duration = Duration::from_millis(5);
 /// At the start of every period the server answers nothing for so long.

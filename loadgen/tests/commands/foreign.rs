@@ -341,6 +341,33 @@ fn counters_of_replicas_are_added_and_one_that_restarted_counts_from_zero() {
 }
 
 #[test]
+fn counters_of_one_replica_of_three_behind_one_address_count_nothing() {
+    let asked_in_all = AtomicU64::new(0);
+    let port = site(move |asked| {
+        if asked.path == "/metrics" {
+            let count = asked_in_all.load(Ordering::Relaxed) / 3;
+            let text = format!(
+                "tierlab_build_info{{feature_tier=\"s3\"}} 1\ntierlab_inferences_total{{model=\"m\"}} {count}\n\
+                 tierlab_requests_total{{model=\"m\",code=\"200\"}} {count}\nprocess_start_time_seconds 1000\n"
+            );
+            return (200, text);
+        }
+        asked_in_all.fetch_add(u64::from(is_infer(asked)), Ordering::Relaxed);
+        v2(asked, "").unwrap_or_else(not_found)
+    });
+    let place = Workdir::new(ONE_LOAD);
+    let ended = run(place.sweep(&format!("http://127.0.0.1:{port}")));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let server = only_repeat(&place)["server"].clone();
+    let doubt = server["doubt"].as_str().unwrap();
+    assert!(
+        doubt.contains("it counted 40 requests where 120 were answered here"),
+        "{doubt}"
+    );
+    assert!(report(&place).contains("--metrics-url"), "{}", report(&place));
+}
+
+#[test]
 fn one_address_whose_counters_fall_is_no_restart_and_has_no_price_by_requests() {
     let inferred = Arc::new(AtomicU64::new(0));
     let port = site(move |asked| match asked.path.as_str() {

@@ -15,6 +15,7 @@ use tierlab_loadgen::store::time::{parse_rfc3339, rfc3339_ms};
 // Other tests run beside it.
 const PLAN: &str = "name = \"many\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.2\nstep_s = 1.0\n\
     drain_s = 0.5\nmax_in_flight = 64\n[limits]\nforeign_cpu_share = 1\nsteal_share = 1\n\
+    foreign_disk_bytes_per_s = 1e12\nforeign_network_bytes_per_s = 1e12\nforeign_io_pressure = 1\nforeign_memory_pressure = 1\n\
     [[load]]\nmode = \"realtime\"\nrates = [300]\n";
 
 fn sweep(place: &Workdir, url: &str, name: &str, more: &[&str]) -> Command {

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 /// One step of a second and a half; other tests run beside it.
 const PLAN: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 1.4\n\
     drain_s = 0.5\nmax_in_flight = 16\n[limits]\nforeign_cpu_share = 1\nsteal_share = 1\n\
+    foreign_disk_bytes_per_s = 1e12\nforeign_network_bytes_per_s = 1e12\nforeign_io_pressure = 1\nforeign_memory_pressure = 1\n\
     [[load]]\nmode = \"realtime\"\nrates = [100]\n";
 
 /// Runs a command to its end with stderr on a terminal of 80 columns; what it wrote there, without escapes.

@@ -2,12 +2,14 @@
 //! names that are none; and where a run's folder is another's, or takes nothing.
 
 use crate::program::{BINARY, NullEndpoint, PLAN, Workdir, run};
-use serde_json::Value;
+use crate::site::site;
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 const METADATA: &str = r#"{"name":"m","versions":["1"],"platform":"x","inputs":[{"name":"x","datatype":"FP32","shape":[-1,1]}],"outputs":[{"name":"y","datatype":"FP32","shape":[-1,1]}]}"#;
@@ -191,4 +193,139 @@ fn what_cannot_be_written_is_printed_all_the_same() {
         "{}",
         ended.stderr
     );
+}
+
+/// A server without metrics of a model `m` with one input `x` and one output `y`; `reply` has the number of the request, from 0, and
+/// the shape and data of `x`, and returns those of `y`.
+fn model(
+    x: &'static [i64],
+    y: &'static [i64],
+    reply: impl Fn(usize, &Value, &Value) -> (Value, Value) + Send + Sync + 'static,
+) -> String {
+    let asked_before = AtomicUsize::new(0);
+    let port = site(move |asked| match asked.path.as_str() {
+        "/v2/models/m" => {
+            let tensor = |name: &str, shape| json!({"name": name, "datatype": "FP32", "shape": shape});
+            let metadata = json!({"name": "m", "versions": ["1"], "platform": "x",
+                "inputs": [tensor("x", x)], "outputs": [tensor("y", y)]});
+            (200, metadata.to_string())
+        }
+        path if path.ends_with("/infer") => {
+            let request: Value = serde_json::from_str(&asked.body).unwrap();
+            let input = &request["inputs"][0];
+            let number = asked_before.fetch_add(1, Ordering::Relaxed);
+            let (shape, data) = reply(number, &input["shape"], &input["data"]);
+            let y = json!({"name": "y", "datatype": "FP32", "shape": shape, "data": data});
+            (200, json!({"model_name": "m", "outputs": [y]}).to_string())
+        }
+        _ => (404, "{}".to_owned()),
+    });
+    format!("http://127.0.0.1:{port}")
+}
+
+fn sweep(plan: &str, url: &str, files: &[(&str, &str)]) -> (Value, String) {
+    let place = Workdir::new(plan);
+    for (name, text) in files {
+        fs::write(place.path(name), text).unwrap();
+    }
+    let mut sweep = place.sweep(url);
+    sweep.arg("--no-metrics");
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    (only_repeat(&place), ended.stderr)
+}
+
+#[test]
+fn replies_with_rows_too_many_or_without_numbers_are_counted_as_wrong() {
+    let two_rows = |number: usize, _: &Value, _: &Value| match number % 2 {
+        0 => (json!([1, 1]), json!([0.5])),
+        _ => (json!([2, 1]), json!([0.5, 0.5])),
+    };
+    let nulls = |number: usize, shape: &Value, _: &Value| {
+        let rows = shape[0].as_u64().unwrap() as usize;
+        let value = if number > 20 && number.is_multiple_of(2) {
+            Value::Null
+        } else {
+            json!(0.5)
+        };
+        (json!([rows, 1]), json!(vec![value; rows]))
+    };
+    let fixed_shape = format!("{ONE_LOAD}[inputs.tensor.x]\nshape = [1, 1]\n");
+    for (url, plan, says) in [
+        (
+            model(&[-1, 1], &[-1, 1], two_rows),
+            ONE_LOAD,
+            "output `y` has shape [2, 1], not [1, 1]",
+        ),
+        (
+            model(&[-1, 1], &[-1, 1], two_rows),
+            &fixed_shape,
+            "output `y` has shape [2, 1], not [1, 1]",
+        ),
+        (
+            model(&[-1, 1], &[-1, 1], nulls),
+            ONE_LOAD,
+            "output `y` holds null, which is no FP32",
+        ),
+    ] {
+        let (repeat, _) = sweep(plan, &url, &[]);
+        let wrong = repeat["errors"]["wrong-reply"].as_u64().unwrap_or(0);
+        assert!((40..=60).contains(&wrong), "{repeat}");
+        assert_eq!(repeat["examples"]["wrong-reply"], says);
+    }
+}
+
+#[test]
+fn requests_of_several_shapes_are_measured_one_by_one() {
+    let echo = |_: usize, shape: &Value, data: &Value| (shape.clone(), data.clone());
+    let recorded = (
+        "requests.json",
+        r#"{"data":[{"x":{"content":[1,2,3],"shape":[1,3]}},{"x":{"content":[1],"shape":[1,1]}}]}"#,
+    );
+    for (inputs, file) in [
+        ("[inputs]\ndata = \"requests.json\"\n", recorded),
+        (
+            "[inputs.tensor.x]\nvalues = { file = \"lines.txt\" }\n",
+            ("lines.txt", "1 2 3\n4\n5 6\n"),
+        ),
+    ] {
+        let url = model(&[-1, -1], &[-1, -1], echo);
+        let (repeat, _) = sweep(&format!("{ONE_LOAD}{inputs}"), &url, &[file]);
+        assert_eq!(repeat["completed"], 100, "{repeat}");
+        // Requests of a batch do have to go into one.
+        let batch = ONE_LOAD.replace("\"realtime\"", "\"batch\"\nbatch_sizes = [2]");
+        let place = Workdir::new(&format!("{batch}{inputs}"));
+        fs::write(place.path(file.0), file.1).unwrap();
+        let ended = run(place.sweep(&url));
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains("measure mode \"realtime\""), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn outputs_of_another_rank_than_declared_are_measured_and_named() {
+    let cube = |_: usize, _: &Value, _: &Value| (json!([2, 1, 3]), json!([0, 1, 2, 3, 4, 5]));
+    let url = model(&[-1, 1], &[1, -1], cube);
+    let (repeat, said) = sweep(ONE_LOAD, &url, &[]);
+    assert_eq!(repeat["completed"], 100, "{repeat}");
+    assert!(
+        said.contains("output `y` of model `m` comes with shape [2, 1, 3] where the model declares [1, -1]"),
+        "{said}"
+    );
+}
+
+#[test]
+fn recorded_requests_of_many_rows_have_replies_as_long() {
+    // The reply is longer than one of a single row may be.
+    let rows = 8_000;
+    let echo = |_: usize, shape: &Value, data: &Value| (shape.clone(), data.clone());
+    let url = model(&[-1, 1], &[-1, 1], echo);
+    let data = vec![json!(0.123_456_7); rows];
+    let request = json!({"inputs": [{"name": "x", "datatype": "FP32", "shape": [rows, 1], "data": data}]});
+    let plan = format!(
+        "{}[inputs]\nrequests = \"r.jsonl\"\n",
+        ONE_LOAD.replace("rates = [200]", "rates = [20]")
+    );
+    let (repeat, _) = sweep(&plan, &url, &[("r.jsonl", &request.to_string())]);
+    assert_eq!(repeat["completed"], 10, "{repeat}");
 }

@@ -30,6 +30,10 @@ instance = "box"
 [limits]
 foreign_cpu_share = 1.0
 steal_share = 1.0
+foreign_disk_bytes_per_s = 1e12
+foreign_network_bytes_per_s = 1e12
+foreign_io_pressure = 1
+foreign_memory_pressure = 1
 lag_us = 400000
 [question]
 slo = ["p95 < 500 ms", "errors < 50 %"]

@@ -171,6 +171,14 @@ pub struct Limits {
     pub foreign_cpu_share: f64,
     /// A hypervisor that gives more than this share of all cores' time to others does so too. 1 is no limit.
     pub steal_share: f64,
+    /// Foreign disk traffic above this many bytes per second disturbs a step. 1e12 is no limit.
+    pub foreign_disk_bytes_per_s: f64,
+    /// Foreign network traffic above this many bytes per second disturbs a step. 1e12 is no limit.
+    pub foreign_network_bytes_per_s: f64,
+    /// Foreign I/O pressure above this share of the time disturbs a step. 1 is no limit.
+    pub foreign_io_pressure: f64,
+    /// Foreign memory pressure above this share of the time disturbs a step. 1 is no limit.
+    pub foreign_memory_pressure: f64,
     /// Agents that may have begun a step further than this many microseconds from the common start make it invalid: the
     /// uncertainty of an agent's clock and what it says of its own lateness together.
     pub start_skew_us: u64,
@@ -194,6 +202,14 @@ impl Default for Limits {
             // Half of that: stolen time is always taken from a core that has something to run, what foreign processes use
             // may be of one that has not.
             steal_share: 0.05,
+            // A tenth of a SATA SSD. Logs and journals of an idle machine write 1 to 5 MB/s.
+            foreign_disk_bytes_per_s: 50e6,
+            // 0.4 of a gigabit link.
+            foreign_network_bytes_per_s: 50e6,
+            // An idle machine that syncs its journal now and then has 1 to 8 %.
+            foreign_io_pressure: 0.20,
+            // An idle machine has none.
+            foreign_memory_pressure: 0.10,
             // Within it the shares of two agents interleave as they should at 500 requests per second.
             start_skew_us: 2_000,
             objective_us: None,

@@ -9,7 +9,7 @@ use super::rule::{Dim, Order, Values};
 use super::sent::{Fact, described};
 use crate::keys::Population;
 use crate::payload::{Body, Form};
-use crate::reply::{Expected, OutputValues, ReplyValues, WantedReply};
+use crate::reply::{Expected, OutputValues, ReplyValues, ShapeFit, WantedReply};
 use crate::wire::Encoding;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -79,7 +79,7 @@ impl Inputs {
         }
         let distinct = self.distinct(wish);
         let mut rng = ChaCha8Rng::seed_from_u64(wish.seed);
-        let mut known: BTreeMap<u32, Arc<Expected>> = BTreeMap::new();
+        let mut known: BTreeMap<Option<u32>, Arc<Expected>> = BTreeMap::new();
         let (mut bodies, mut facts, mut bytes) = (Vec::new(), Vec::new(), 0);
         while bodies.len() < distinct && (bodies.is_empty() || bytes < BODIES_BYTES) {
             let (body, fact) = self.one(wish, bodies.len(), &mut rng, &mut known)?;
@@ -94,15 +94,17 @@ impl Inputs {
         })
     }
 
-    /// What a reply to so many rows must look like.
+    /// Expected reply to a request of a load with so many rows.
     #[must_use]
     pub fn expected(&self, rows: u32) -> Expected {
-        let of = |name: &str| match (self.rows_by, self.loose.get()) {
-            (RowsBy::Server, _) => Some(rows),
-            (RowsBy::Plan | RowsBy::Assumed, Some(loose)) if !loose.contains(name) => Some(rows),
-            _ => None,
-        };
-        Expected::of_rows(&self.model, &self.outputs, of)
+        self.expected_rows(Some(rows).filter(|_| self.rows_by != RowsBy::Nothing))
+    }
+
+    /// Expected reply with so many rows; `None` leaves first dimensions free.
+    fn expected_rows(&self, rows: Option<u32>) -> Expected {
+        let fit = |name: &str| self.loose.get().and_then(|loose| loose.get(name));
+        Expected::of_rows(&self.model, &self.outputs, |name| rows.filter(|_| fit(name).is_none()))
+            .with_any_shape(|name| fit(name) == Some(&ShapeFit::Other))
     }
 
     /// Types that have no form in JSON.
@@ -173,7 +175,7 @@ impl Inputs {
         wish: &Wish<'_>,
         index: usize,
         rng: &mut ChaCha8Rng,
-        known: &mut BTreeMap<u32, Arc<Expected>>,
+        known: &mut BTreeMap<Option<u32>, Arc<Expected>>,
     ) -> Result<(Body, Fact), String> {
         let ready = self.recorded.as_deref().map(|ready| &ready[index % ready.len()]);
         if let Some(whole) = ready.and_then(|ready| ready.whole.as_ref()) {
@@ -185,6 +187,10 @@ impl Inputs {
             self.rows_of(&tensors, wish.rows)
         } else {
             wish.rows
+        };
+        let reply_rows = match wish.entities {
+            None => self.reply_rows(&tensors, rows),
+            Some(_) => Some(rows),
         };
         if let Some(Entities { population, ids }) = wish.entities {
             let begin = index * wish.rows as usize;
@@ -213,7 +219,9 @@ impl Inputs {
         };
         let mut body = Body::encode(request, wish.form);
         fact.bytes = body.bytes.len() as u64;
-        let structure = known.entry(rows).or_insert_with(|| Arc::new(self.expected(rows)));
+        let structure = known
+            .entry(reply_rows)
+            .or_insert_with(|| Arc::new(self.expected_rows(reply_rows)));
         let values = self.values(index, wish.rows);
         fact.has_values = !values.is_empty();
         body.wanted = self.wanted(Arc::clone(structure), values, wish.seed);
@@ -225,7 +233,8 @@ impl Inputs {
         let request = InferRequest::decode(&whole.clone().into(), None).map_err(|error| error.to_string())?;
         let rows = self.rows_of(&request.inputs, wish.rows);
         let names: Vec<String> = request.outputs.iter().map(|output| output.name.clone()).collect();
-        let structure = Arc::new(self.expected(rows).only(&names));
+        let reply_rows = self.reply_rows(&request.inputs, rows);
+        let structure = Arc::new(self.expected_rows(reply_rows).only(&names));
         let tensors = request.inputs.iter().map(described).collect();
         let mut body = match wish.form {
             Form::Http(Encoding::Json) => Body::new(whole.clone()),
@@ -302,6 +311,24 @@ impl Inputs {
             RowsBy::Plan if recorded => first().and_then(|rows| u32::try_from(*rows).ok()).unwrap_or(of_load),
             RowsBy::Plan => of_load,
         }
+    }
+
+    /// Rows of the reply to a request: its own rows, or the size that the free first dimensions of its inputs share.
+    fn reply_rows(&self, tensors: &[Tensor], rows: u32) -> Option<u32> {
+        if matches!(self.rows_by, RowsBy::Server | RowsBy::Plan) {
+            return Some(rows);
+        }
+        let is_free = |name: &str| {
+            let mut specs = self.wanted.iter().map(|want| &want.spec);
+            specs.any(|spec| spec.name == name && spec.shape.first().is_some_and(|dim| *dim < 0))
+        };
+        let mut firsts = tensors
+            .iter()
+            .filter(|tensor| is_free(&tensor.name))
+            .filter_map(|tensor| tensor.shape.first());
+        let first = firsts.next()?;
+        let is_shared = firsts.all(|other| other == first);
+        u32::try_from(*first).ok().filter(|_| is_shared)
     }
 
     /// The bodies as they are sent; a body is shared, not copied.

@@ -3,8 +3,8 @@
 
 use super::records::Records;
 use super::rule::{Dim, Order, Values};
-use crate::reply::OutputValues;
-use std::collections::BTreeSet;
+use crate::reply::{OutputValues, ShapeFit};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::TensorSpec;
@@ -48,8 +48,8 @@ pub struct Inputs {
     pub(super) check: Option<ValuesRule>,
     /// Whether the plan says anything of inputs.
     pub(super) is_planned: bool,
-    /// Outputs whose first dimension is no row for each row asked for, found out by asking.
-    pub(super) loose: Arc<OnceLock<BTreeSet<String>>>,
+    /// Outputs by name whose shapes differ from the expected one, found out by asking.
+    pub(super) loose: Arc<OnceLock<BTreeMap<String, ShapeFit>>>,
 }
 
 /// One input, and what it is made of.
@@ -120,8 +120,8 @@ impl Inputs {
         !whole && self.wanted.iter().any(of_load)
     }
 
-    /// Says which outputs have no row for each row asked for; what was said first stands.
-    pub fn loosen(&self, outputs: BTreeSet<String>) {
+    /// Sets how far outputs, by name, differ from the expected shape. Later calls change nothing.
+    pub fn loosen(&self, outputs: BTreeMap<String, ShapeFit>) {
         let _ = self.loose.set(outputs);
     }
 }

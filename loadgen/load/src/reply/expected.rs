@@ -18,8 +18,43 @@ pub struct Expected {
 struct Output {
     name: String,
     dtype: DataType,
-    /// `None` where it is free.
-    dims: Vec<Option<u64>>,
+    /// As declared, `None` for a free dimension. `None` for outputs of any shape.
+    dims: Option<Vec<Option<u64>>>,
+    /// Size of a free first dimension; `None` leaves it free.
+    rows: Option<u64>,
+}
+
+/// Agreement of an output's shape with the declared one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ShapeFit {
+    /// As declared, with a row for each row of the request.
+    Rows,
+    /// As declared, but for the rows.
+    Declared,
+    /// Another rank or another fixed dimension.
+    Other,
+}
+
+impl Output {
+    fn fit(&self, found: &[u64]) -> ShapeFit {
+        let Some(dims) = &self.dims else { return ShapeFit::Rows };
+        let is_as_declared = |(dim, declared): (&u64, &Option<u64>)| declared.is_none_or(|declared| declared == *dim);
+        if found.len() != dims.len() || !found.iter().zip(dims).all(is_as_declared) {
+            return ShapeFit::Other;
+        }
+        match self.rows {
+            Some(rows) if found.first().is_some_and(|first| *first != rows) => ShapeFit::Declared,
+            _ => ShapeFit::Rows,
+        }
+    }
+
+    /// Dimensions for a message.
+    fn shown(&self) -> String {
+        let dims = self.dims.iter().flatten().enumerate();
+        let dims = dims.map(|(axis, dim)| dim.or(self.rows.filter(|_| axis == 0)));
+        let dims = dims.map(|dim| dim.map_or_else(|| "free".to_owned(), |dim| dim.to_string()));
+        dims.collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl Expected {
@@ -33,14 +68,6 @@ impl Expected {
     /// The same where each output, by its name, has rows of its own, or a first dimension that is as free as the others.
     #[must_use]
     pub fn of_rows(model: &str, outputs: &[TensorSpec], rows: impl Fn(&str) -> Option<u32>) -> Self {
-        let dims = |shape: &[i64], rows: Option<u32>| {
-            let dim = |(axis, &dim): (usize, &i64)| match (axis, u64::try_from(dim)) {
-                (_, Ok(dim)) => Some(dim),
-                (0, Err(_)) => rows.map(u64::from),
-                (_, Err(_)) => None,
-            };
-            shape.iter().enumerate().map(dim).collect()
-        };
         Self {
             model: model.to_owned(),
             outputs: outputs
@@ -48,7 +75,10 @@ impl Expected {
                 .map(|spec| Output {
                     name: spec.name.clone(),
                     dtype: spec.dtype,
-                    dims: dims(&spec.shape, rows(&spec.name)),
+                    dims: Some(spec.shape.iter().map(|dim| u64::try_from(*dim).ok()).collect()),
+                    rows: rows(&spec.name)
+                        .filter(|_| spec.shape.first().is_some_and(|dim| *dim < 0))
+                        .map(u64::from),
                 })
                 .collect(),
             values: None,
@@ -62,6 +92,26 @@ impl Expected {
             self.outputs.retain(|output| names.contains(&output.name));
         }
         self
+    }
+
+    /// The same with the chosen outputs, by name, in any shape.
+    #[must_use]
+    pub fn with_any_shape(mut self, is_chosen: impl Fn(&str) -> bool) -> Self {
+        for output in self.outputs.iter_mut().filter(|output| is_chosen(&output.name)) {
+            output.dims = None;
+        }
+        self
+    }
+
+    /// Agreement of a declared output's shape; [`ShapeFit::Rows`] where none of that name is declared.
+    #[must_use]
+    pub fn fit(&self, name: &str, shape: &[i64]) -> ShapeFit {
+        let declared = self.outputs.iter().find(|output| output.name == name);
+        let shape: Vec<u64> = shape
+            .iter()
+            .map(|dim| u64::try_from(*dim).unwrap_or(u64::MAX))
+            .collect();
+        declared.map_or(ShapeFit::Rows, |output| output.fit(&shape))
     }
 
     /// The same, and what the outputs must hold.
@@ -82,7 +132,9 @@ impl Expected {
     pub fn elements(&self) -> Option<u64> {
         let of = |output: &Output| {
             output.dtype.size()?;
-            output.dims.iter().try_fold(1_u64, |all, dim| all.checked_mul((*dim)?))
+            let mut dims = output.dims.as_ref()?.iter().enumerate();
+            let size = |axis: usize, dim: &Option<u64>| dim.or(output.rows.filter(|_| axis == 0));
+            dims.try_fold(1_u64, |all, (axis, dim)| all.checked_mul(size(axis, dim)?))
         };
         let all = self
             .outputs
@@ -132,16 +184,11 @@ impl Expected {
             )));
         }
         let dims = found.shape.dims();
-        let fits = |(dim, declared): (&u64, &Option<u64>)| declared.is_none_or(|declared| declared == *dim);
-        if dims.len() != output.dims.len() || !dims.iter().zip(&output.dims).all(fits) {
-            let declared = output
-                .dims
-                .iter()
-                .map(|dim| dim.map_or_else(|| "free".to_owned(), |dim| dim.to_string()));
-            let declared = declared.collect::<Vec<_>>().join(", ");
+        if output.fit(dims) != ShapeFit::Rows {
             return Err(wrong(format_args!(
-                "output `{}` has shape {dims:?}, not [{declared}]",
-                name()
+                "output `{}` has shape {dims:?}, not [{}]",
+                name(),
+                output.shown()
             )));
         }
         Ok((dtype, elements))

@@ -1,5 +1,5 @@
 //! A reply in JSON, with or without binary tensors behind it. Format: the Open Inference Protocol v2, and Triton's
-//! binary tensor data extension. Numbers may be `NaN`, `Infinity` and `-Infinity` as Triton writes them, or `null`.
+//! binary tensor data extension. Numbers may be `NaN`, `Infinity` and `-Infinity` as Triton writes them.
 
 use super::expected::{Expected, Seen};
 use super::found::{Found, Shape, Wrong, check_raw, quoted, wrong};
@@ -56,14 +56,25 @@ struct Keys<'a> {
 /// The elements of an array, however nested.
 #[derive(Debug, Clone, Copy, Default)]
 struct Leaves {
-    numbers: u64,
+    whole: u64,
+    fractions: u64,
     strings: u64,
     bools: u64,
+    nulls: u64,
+}
+
+/// Kind of a JSON number, or `null` in place of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Number {
+    Whole,
+    /// With a fraction or an exponent, or one of the names of no finite number.
+    Fraction,
+    Null,
 }
 
 impl Leaves {
     const fn all(self) -> u64 {
-        self.numbers + self.strings + self.bools
+        self.whole + self.fractions + self.strings + self.bools + self.nulls
     }
 }
 
@@ -148,14 +159,17 @@ impl<'a> Reply<'a> {
 fn leaves_fit(name: &[u8], dtype: DataType, elements: u64, leaves: Leaves) -> Result<(), Wrong> {
     let of_type = match dtype {
         DataType::Bytes => leaves.strings,
-        DataType::Bool => leaves.bools + leaves.numbers,
-        _ => leaves.numbers,
+        DataType::Bool => leaves.bools + leaves.whole,
+        DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64 => leaves.whole + leaves.fractions,
+        _ => leaves.whole,
     };
     if of_type == elements && leaves.all() == elements {
         return Ok(());
     }
     let name = quoted(name);
-    Err(if leaves.all() == elements {
+    Err(if leaves.nulls > 0 {
+        wrong(format_args!("output `{name}` holds null, which is no {dtype}"))
+    } else if leaves.all() == elements {
         wrong(format_args!("output `{name}` holds what is no {dtype}"))
     } else {
         wrong(format_args!(
@@ -275,13 +289,18 @@ impl<'a> Text<'a> {
     }
 
     /// Passes a number, `null` or a name of an infinity.
-    fn number(&mut self) -> Result<(), Wrong> {
+    fn number(&mut self) -> Result<Number, Wrong> {
         for name in [&b"null"[..], b"NaN", b"Infinity", b"-Infinity"] {
             if self.json[self.at..].starts_with(name) {
                 self.at += name.len();
-                return Ok(());
+                return Ok(if name == b"null" {
+                    Number::Null
+                } else {
+                    Number::Fraction
+                });
             }
         }
+        let mut kind = Number::Whole;
         let start = self.at;
         self.at += usize::from(self.byte() == Some(b'-'));
         let whole = self.at;
@@ -292,14 +311,20 @@ impl<'a> Text<'a> {
         }
         if self.byte() == Some(b'.') {
             self.at += 1;
+            let fraction = self.at;
             self.digits()?;
+            // Decoders take 1.0 for an integer.
+            if self.json[fraction..self.at].iter().any(|digit| *digit != b'0') {
+                kind = Number::Fraction;
+            }
         }
         if matches!(self.byte(), Some(b'e' | b'E')) {
             self.at += 1;
             self.at += usize::from(matches!(self.byte(), Some(b'+' | b'-')));
             self.digits()?;
+            kind = Number::Fraction;
         }
-        Ok(())
+        Ok(kind)
     }
 
     fn byte(&self) -> Option<u8> {
@@ -360,7 +385,7 @@ impl<'a> Text<'a> {
             Some(b'"') => self.string().map(|_| ()),
             Some(b't') => self.word(b"true"),
             Some(b'f') => self.word(b"false"),
-            Some(_) => self.number(),
+            Some(_) => self.number().map(|_| ()),
             None => Err(self.unexpected()),
         }
     }
@@ -385,10 +410,11 @@ impl<'a> Text<'a> {
                     self.word(b"false")?;
                     leaves.bools += 1;
                 }
-                Some(_) => {
-                    self.number()?;
-                    leaves.numbers += 1;
-                }
+                Some(_) => match self.number()? {
+                    Number::Whole => leaves.whole += 1,
+                    Number::Fraction => leaves.fractions += 1,
+                    Number::Null => leaves.nulls += 1,
+                },
                 None => return Err(self.unexpected()),
             }
         }

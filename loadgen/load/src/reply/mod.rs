@@ -15,7 +15,7 @@ mod stages;
 mod values;
 mod wanted;
 
-pub use expected::Expected;
+pub use expected::{Expected, ShapeFit};
 pub use found::Wrong;
 pub(crate) use found::quoted;
 pub use judged::{CheckedReply, NoReply};

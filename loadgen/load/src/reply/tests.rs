@@ -26,7 +26,7 @@ fn expected() -> Expected {
     Expected::new("m", &outputs, Some(2))
 }
 
-const Y: &str = r#"{"name":"y","datatype":"FP32","shape":[2,2],"data":[0.5,-1e-3,null,NaN]}"#;
+const Y: &str = r#"{"name":"y","datatype":"FP32","shape":[2,2],"data":[0.5,-1e-3,7,NaN]}"#;
 const LABEL: &str = r#"{"name":"label","datatype":"BYTES","shape":[2],"data":["a\"b","\u00e9"]}"#;
 
 fn document(outputs: &[&str]) -> String {
@@ -48,7 +48,7 @@ fn says(checked: Result<(), Wrong>, what: &str) {
 
 #[test]
 fn good_replies_pass_in_any_order_and_with_white_space() {
-    let nested = Y.replace("[0.5,-1e-3,null,NaN]", "[ [0.5, -Infinity],\n[1, 2E+5] ]");
+    let nested = Y.replace("[0.5,-1e-3,7,NaN]", "[ [0.5, -Infinity],\n[1, 2E+5] ]");
     for text in [
         document(&[Y, LABEL]),
         document(&[LABEL, Y]),
@@ -91,10 +91,18 @@ fn what_is_no_reply_is_told_apart() {
             &good.replace("[2,2]", "[1,2]"),
             "output `y` has shape [1, 2], not [2, 2]",
         ),
-        (&good.replace("null,NaN", "0"), "output `y` has 3 values for 4 elements"),
-        (&good.replace("null", "\"0\""), "output `y` holds what is no FP32"),
+        (&good.replace("7,NaN", "0"), "output `y` has 3 values for 4 elements"),
+        (&good.replace("7,NaN", "\"0\",NaN"), "output `y` holds what is no FP32"),
         (
-            &good.replace(r#","data":[0.5,-1e-3,null,NaN]"#, ""),
+            &good.replace("7,NaN", "null,NaN"),
+            "output `y` holds null, which is no FP32",
+        ),
+        (
+            &good.replace(r#""\u00e9""#, "null"),
+            "output `label` holds null, which is no BYTES",
+        ),
+        (
+            &good.replace(r#","data":[0.5,-1e-3,7,NaN]"#, ""),
             "output `y` has no data",
         ),
         (&good[..good.len() - 1], "cut off"),
@@ -118,9 +126,46 @@ fn what_is_no_reply_is_told_apart() {
     let bare = Expected::new("m", &[], None);
     assert_eq!(bare.check_http(good.as_bytes(), None), Ok(()));
     says(
-        bare.check_http(good.replace("null,NaN", "0").as_bytes(), None),
+        bare.check_http(good.replace("7,NaN", "0").as_bytes(), None),
         "3 values for 4",
     );
+}
+
+#[test]
+fn integers_have_no_fraction() {
+    let expected = Expected::new("m", &[spec("n", DataType::Int64, &[-1])], Some(1));
+    let check = |data: &str| {
+        let output = format!(r#"{{"name":"n","datatype":"INT64","shape":[1],"data":[{data}]}}"#);
+        expected.check_http(document(&[&output]).as_bytes(), None)
+    };
+    for data in ["-7", "7.0", "0"] {
+        assert_eq!(check(data), Ok(()), "{data}");
+    }
+    for data in ["0.5", "NaN", "-Infinity", "true"] {
+        says(check(data), "output `n` holds what is no INT64");
+    }
+    says(check("null"), "output `n` holds null, which is no INT64");
+}
+
+#[test]
+fn a_shape_fits_its_rows_its_declaration_or_neither() {
+    let expected = expected();
+    for (shape, fit) in [
+        (&[2, 2][..], ShapeFit::Rows),
+        (&[3, 2], ShapeFit::Declared),
+        (&[2, 3], ShapeFit::Other),
+        (&[2, 1, 2], ShapeFit::Other),
+    ] {
+        assert_eq!(expected.fit("y", shape), fit, "{shape:?}");
+    }
+    let any = expected.with_any_shape(|name| name == "y");
+    let cube = document(&[&Y.replace("[2,2]", "[2,1,2]"), LABEL]);
+    assert_eq!(any.check_http(cube.as_bytes(), None), Ok(()));
+    says(
+        any.check_http(cube.replace("7,NaN", "0").as_bytes(), None),
+        "3 values for 4",
+    );
+    assert_eq!(any.elements(), None);
 }
 
 fn tensors() -> Vec<Tensor> {

@@ -9,13 +9,15 @@ use super::instrument::Instrument;
 use super::percentiles;
 use super::words::{is_emulated, name, origin, origin_text, tiers};
 use crate::units::{digits3, latency};
+use std::collections::BTreeSet;
 use tierlab_analysis::record::{DriftHow, Driven, Environment, Point, Repeat, Run, Verdict};
 use tierlab_analysis::validity::closed_loop;
 use tierlab_analysis::validity::disturbance::counted;
 use tierlab_analysis::validity::littles_law;
 
 /// The keys of a plan's `[limits]` that say what disturbs.
-const DISTURBANCE_KEYS: &str = "`foreign_cpu_share`, `steal_share`";
+const DISTURBANCE_KEYS: &str = "`foreign_cpu_share`, `steal_share`, `foreign_disk_bytes_per_s`, `foreign_network_bytes_per_s`, \
+                                `foreign_io_pressure`, `foreign_memory_pressure`";
 
 /// What a reader has to know before using the numbers: verdicts with their reasons first, then what is odd.
 pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
@@ -62,6 +64,7 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
     cautions.extend(agents::sentences(&run.points, &run.limits));
     cautions.extend(machine(&run.environment));
     cautions.extend(disturbed(&run.points));
+    cautions.extend(unseen(&run.points));
     cautions.extend(percentiles::missing_p99(run).map(|missing| missing + "."));
     cautions.extend(percentiles::wide(run).map(|wide| wide + "."));
     for point in &run.points {
@@ -109,6 +112,19 @@ fn disturbed(points: &[Point]) -> Option<String> {
         steps.len(),
         became.join(", ")
     ))
+}
+
+/// Foreign load that was not seen beside a step.
+fn unseen(points: &[Point]) -> Option<String> {
+    let machines = points.iter().flat_map(|point| &point.repeats);
+    let machines = machines.filter_map(|repeat| repeat.machine.as_ref());
+    let kinds: BTreeSet<&str> = machines
+        .flat_map(|machine| &machine.unseen)
+        .map(String::as_str)
+        .collect();
+    let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
+    (!kinds.is_empty())
+        .then(|| format!("Foreign {kinds} cannot be told from the run's own here: no step counts as disturbed by it."))
 }
 
 fn point_cautions(run: &Run, point: &Point) -> Vec<String> {

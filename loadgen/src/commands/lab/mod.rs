@@ -19,6 +19,7 @@ mod stage;
 mod work;
 
 use crate::commands::agents_options::AgentsOptions;
+use crate::commands::foreign;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, PlanError, VariantPlan};
 use crate::runner::check_reply::check_reply;
@@ -139,7 +140,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
         let mut staged = None;
         let servers = running.start(&context, &prepared, variant).await?;
         for target in &servers {
-            check_reply(&plan, target, &plan.model).await?;
+            foreign::say(&check_reply(&plan, target, &plan.model).await?);
             staged = stage::prepare(&context, &prepared, variant, target).await?;
             if variant.cache.prefill {
                 prefill::fill(&plan, target, &interrupt).await?;

@@ -27,7 +27,7 @@ pub(super) async fn target(plan: &Plan, variant: &VariantPlan, server: &TargetPl
         cache_share: 0.0,
         ..found.target
     };
-    check_reply(plan, &target, &plan.model).await?;
+    foreign::say(&check_reply(plan, &target, &plan.model).await?);
     Ok(Found {
         target,
         scrape: found.scrape,

@@ -30,4 +30,20 @@ pub struct MachineUse {
     pub disk_bytes_per_s: f64,
     /// Bytes per second over network interfaces but loopback.
     pub network_bytes_per_s: f64,
+    /// Bytes per second from and to disks, less those of the lab's own processes. `None` where the kernel does not say.
+    #[serde(default)]
+    pub foreign_disk_bytes_per_s: Option<f64>,
+    /// Bytes per second over network interfaces. `None` where the lab's own processes reach other machines too, or the kernel does
+    /// not say.
+    #[serde(default)]
+    pub foreign_network_bytes_per_s: Option<f64>,
+    /// `io_pressure` times the share of the storage traffic that is not the lab's own.
+    #[serde(default)]
+    pub foreign_io_pressure: Option<f64>,
+    /// `memory_pressure` times the share of the used memory that is not the lab's own.
+    #[serde(default)]
+    pub foreign_memory_pressure: Option<f64>,
+    /// Foreign load that cannot be told from the lab's own, or that the kernel does not show; in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<String>,
 }
