@@ -30,7 +30,7 @@ const HEADER: [&str; 11] = [
 ];
 
 const LEGEND: &str = "Latency runs from the scheduled send to the last byte of the reply; [lo–hi] and ± are 95 % intervals; \
-                      n/a: too few independent samples.\nsaturated: the server could not keep up at this rate; invalid: the \
+                      ~: rough, without an upper bound; n/a: too few requests.\nsaturated: the server could not keep up at this rate; invalid: the \
                       measurement broke one of its own rules (reasons below).";
 
 /// The answer of a run, as its table opens with it; `None` where nothing was asked.

@@ -4,10 +4,9 @@
 //! they say together. Knows nothing of how rates are chosen; [`crate::curves::search`] does.
 
 use super::curve::Curve;
-use crate::record::{
-    Fault, Interval, NotMet, Percentile, Point, Repeat, Slo, SloFinding, SloOutcome, Summary, Verdict,
-};
-use crate::statistics::percentile::{BlockTable, samples_needed};
+use crate::latency::objective::measured_us;
+use crate::record::{Fault, Interval, NotMet, Objective, Point, Repeat, Slo, SloFinding, SloOutcome, Summary, Verdict};
+use crate::statistics::percentile::BlockTable;
 use crate::validity::disturbance::counted;
 use hdrhistogram::Histogram;
 
@@ -53,13 +52,11 @@ pub fn evidence(point: &Point, slo: &Slo) -> Option<Evidence> {
     let summary = point.summary.as_ref()?;
     let estimate_us = estimate_us(point, slo, |repeat| &repeat.histograms.latency);
     let answer = answer(point, summary, estimate_us, slo);
-    let interval = interval(summary, slo.objective.percentile);
-    let limit_us = slo.objective.limit_us;
-    let certain = match (answer, interval) {
+    let certain = match (answer, interval(summary, slo.objective).zip(slo.objective.limit_us())) {
         (Answer::Unknown, _) => false,
         (Answer::NotMet, _) if is_refused(summary, slo) => true,
-        (Answer::Met, Some(interval)) => interval.hi < limit_us,
-        (Answer::NotMet, Some(interval)) => interval.lo >= limit_us,
+        (Answer::Met, Some((interval, limit_us))) => interval.hi < limit_us,
+        (Answer::NotMet, Some((interval, limit_us))) => interval.lo >= limit_us,
         (_, None) => false,
     };
     Some(Evidence {
@@ -81,10 +78,9 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
     if is_refused(summary, slo) {
         return Answer::NotMet;
     }
-    let Some(estimate_us) = estimate_us else {
+    let (Some(estimate_us), Some(limit_us)) = (estimate_us, slo.objective.limit_us()) else {
         return Answer::Unknown;
     };
-    let limit_us = slo.objective.limit_us;
     let has = |faults: &[Fault]| summary.faults.iter().any(|fault| faults.contains(fault));
     if summary.verdict == Verdict::Valid {
         return if estimate_us < limit_us {
@@ -129,23 +125,19 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
     }
 }
 
-/// The percentile as it is, whether or not there is an interval to it: close to saturation requests depend on each other
-/// so much that there is none, and still a rate must be judged.
+/// Limited figure of a point, in microseconds; `None` with too few samples.
 fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> Option<f64> {
-    let quantile = slo.objective.percentile.quantile();
     let repeats = counted(&point.repeats);
     let table = BlockTable::new(repeats.iter().map(|repeat| of(repeat).as_slice()));
-    (table.samples() >= samples_needed(quantile))
-        .then(|| table.pooled_quantile(quantile))
+    (table.samples() >= slo.objective.samples_needed())
+        .then(|| measured_us(slo.objective, &table))
         .flatten()
-        .map(|us| us as f64)
 }
 
-const fn interval(summary: &Summary, percentile: Percentile) -> Option<Interval> {
-    match percentile {
-        Percentile::P50 => summary.p50_us,
-        Percentile::P95 => summary.p95_us,
-        Percentile::P99 => summary.p99_us,
+const fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {
+    match objective {
+        Objective::Percentile { percentile, .. } => summary.percentile(percentile),
+        Objective::Mean { .. } => summary.mean_us,
     }
 }
 
@@ -247,7 +239,7 @@ pub fn why_not(point: &Point, slo: &Slo) -> String {
         return summary.verdict.to_string();
     }
     let Some(us) = estimate_us(point, slo, |repeat| &repeat.histograms.latency) else {
-        return format!("too few samples for a {}", slo.objective.percentile);
+        return format!("too few samples for a {}", slo.objective.figure());
     };
     if summary.error_share > slo.error_share {
         return format!(
@@ -256,7 +248,7 @@ pub fn why_not(point: &Point, slo: &Slo) -> String {
             100.0 * slo.error_share
         );
     }
-    format!("{} {}", slo.objective.percentile, milliseconds(us))
+    format!("{} {}", slo.objective.figure(), milliseconds(us))
 }
 
 fn milliseconds(us: f64) -> String {
@@ -271,7 +263,7 @@ fn milliseconds(us: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Factors, Histograms, Limits, Mode, Objective};
+    use crate::record::{Factors, Histograms, Limits, Mode, Percentile};
     use crate::statistics::histogram::histogram;
     use crate::summarise;
     use proptest::prelude::*;
@@ -329,7 +321,7 @@ mod tests {
     }
 
     const SLO: Slo = Slo {
-        objective: Objective {
+        objective: Objective::Percentile {
             percentile: Percentile::P99,
             limit_us: 46_000.0,
         },
@@ -360,7 +352,7 @@ mod tests {
         assert_eq!(answered(&other), Answer::Unknown);
         // Too few for a p95, and enough for the p50 that is asked for.
         let p50 = Slo {
-            objective: Objective {
+            objective: Objective::Percentile {
                 percentile: Percentile::P50,
                 limit_us: 500.0,
             },

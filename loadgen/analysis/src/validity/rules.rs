@@ -1,8 +1,8 @@
 //! One rule, one function: why what was counted cannot be believed, in words; nothing where it can. In: evidence and limits. Pure.
 
 use super::evidence::Evidence;
+use crate::record::Percentile;
 use crate::record::{ClosedLoopFigures, Limits};
-use crate::statistics::percentile::samples_needed;
 
 /// How many standard deviations chance may explain: about one healthy point in 16,000 lies outside.
 const CHANCE: f64 = 4.0;
@@ -175,6 +175,6 @@ pub(super) fn drifting(evidence: &Evidence, saturated: bool) -> Option<String> {
 
 /// Without a p95 a point says nothing of its tail. (A missing p99 shows as `n/a` instead.)
 pub(super) fn too_few_samples(evidence: &Evidence) -> Option<String> {
-    let needed = samples_needed(0.95);
+    let needed = Percentile::P90.samples_needed();
     (evidence.samples < needed).then(|| format!("too few samples: {} of {needed}", evidence.samples))
 }
