@@ -11,6 +11,7 @@ use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::{Plan, PlanError};
 use crate::server::control::Control;
+use allowed::Allowed;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd as _;
