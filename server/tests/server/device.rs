@@ -11,6 +11,7 @@ use tierlab_protocol::via::{Via, ViaSet};
 
 const PLAN: &str = "name = \"gate\"\nmodel = \"ctr\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 1.0\n\
     drain_s = 2.0\nmax_in_flight = 16\n[limits]\nforeign_cpu_share = 1\nsteal_share = 1\n\
+    foreign_disk_bytes_per_s = 1e12\nforeign_network_bytes_per_s = 1e12\nforeign_io_pressure = 1\nforeign_memory_pressure = 1\n\
     [[load]]\nmode = \"realtime\"\nrates = [40]\n";
 
 /// A server that reads its rows by GPUDirect Storage, as the stand-in pretends.
