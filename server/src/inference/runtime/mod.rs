@@ -7,6 +7,7 @@ pub(crate) mod cores;
 pub(crate) mod leave;
 mod log;
 pub(crate) mod mapped;
+pub(crate) mod memory;
 pub(crate) mod optimized;
 pub(crate) mod provider;
 mod version;
