@@ -24,6 +24,8 @@ pub const IN_FLIGHT_LIMIT: &str = "tierlab_in_flight_limit_requests";
 pub const QUEUE_DEPTH: &str = "tierlab_batch_queue_requests";
 /// Sessions whose run was ended and goes on all the same, by `model`.
 pub const STUCK_SESSIONS: &str = "tierlab_stuck_sessions";
+/// Threads that do not come to an end of decoding a damaged shard of a table.
+pub const STUCK_DECODES: &str = "tierlab_stuck_decodes";
 /// Runs of a session that were ended early, by `model`.
 pub const INTERRUPTED_RUNS: &str = "tierlab_interrupted_runs_total";
 /// Rows of each run of a session, histogram, by `model`.

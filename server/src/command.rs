@@ -3,6 +3,7 @@
 use crate::config::{Config, ConfigError, Sources};
 use crate::error::ServerError;
 use crate::front::connections::listen as listen_on;
+use crate::inference::runtime::leave::leave;
 use crate::server::{Addresses, Listeners, run};
 use crate::telemetry::log::{self, LogFormat};
 use anyhow::{Context, Result};
@@ -94,18 +95,15 @@ pub fn main() -> ExitCode {
         }
         Err(error) => error.exit(),
     };
-    match start(args, &mut format) {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match start(args, &mut format) {
+        Ok(()) => 0,
         Err(error) => {
             format.report_exit(&format!("{error:#}"));
             let of_the_config = matches!(error.downcast_ref(), Some(ServerError::Config(_)));
-            ExitCode::from(if of_the_config || error.is::<ConfigError>() {
-                2
-            } else {
-                1
-            })
+            if of_the_config || error.is::<ConfigError>() { 2 } else { 1 }
         }
-    }
+    };
+    leave(code)
 }
 
 /// Runs the server; `format` becomes that of its log.
@@ -173,7 +171,7 @@ fn exit_after(limit: Duration) {
     let exit = move || {
         std::thread::sleep(limit);
         tracing::error!("the process did not end by itself and is stopped");
-        std::process::exit(1);
+        leave(1);
     };
     if let Err(error) = std::thread::Builder::new().name("exit".to_owned()).spawn(exit) {
         tracing::warn!(%error, "no thread to stop the process if it does not end by itself");

@@ -14,6 +14,7 @@ use crate::front::grpc;
 use crate::front::http;
 use crate::inference::runtime::Runtime;
 use crate::inference::runtime::mapped::MappedWeights;
+use crate::inference::runtime::memory;
 use crate::inference::runtime::optimized::{OptimizedCache, OptimizedCacheConfig};
 use crate::models::loading::fitting::Fitting;
 use crate::models::loading::load::Loader;
@@ -116,6 +117,10 @@ pub async fn run(
         .set(i64::try_from(config.limits.max_in_flight).unwrap_or(i64::MAX));
     let _gpus = GpuWatch::start(&registry, config.telemetry.gpu_interval).map_err(on_registry)?;
     let telemetry = Telemetry::start(&config.telemetry, metrics.for_spans())?;
+    memory::note_limits();
+    let (memory, set_by) = memory::of_this_process();
+    let buffered = config.limits.max_buffered_bytes;
+    tracing::info!(memory, set_by, buffered, "memory, and what requests may hold of it, in bytes");
     let admission = Admission::new(config.limits, metrics.in_flight.clone());
     let pipeline = Pipeline { admission, metrics };
     let manager = ModelManager::new(config.management.clone());

@@ -3,7 +3,7 @@
 //! In: a server's addresses. Out: how often each attacked and what it was told. The attacks themselves are those of the tests.
 
 use crate::attacks::{connections, graphs, messages};
-use crate::served::{ENDLESS, MODEL, SLOW, Served};
+use crate::served::{CONSTANT, ENDLESS, MODEL, NESTED, SLOW, Served};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -124,6 +124,13 @@ impl Attacker {
             "an operator that takes long",
             posts(&http, &slow, "", SLOW_REQUEST.as_bytes()),
         );
+        for (name, model) in [
+            ("a session without an end", NESTED),
+            ("a constant of gigabytes", CONSTANT),
+        ] {
+            let load = format!("/v2/repository/models/{model}/load");
+            add(name, posts(&http, &load, "", b"{}"));
+        }
         let unload = format!("/v2/repository/models/{MODEL}/unload");
         let page = "origin: http://elsewhere.example\r\ncontent-type: text/plain\r\n";
         add("a web page that unloads", posts(&http, &unload, page, b"{}"));

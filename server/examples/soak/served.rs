@@ -17,6 +17,11 @@ pub(crate) const MODEL: &str = "mlp";
 pub(crate) const ENDLESS: &str = "endless";
 /// A model whose one operator takes long and cannot be interrupted.
 pub(crate) const SLOW: &str = "slow";
+/// Models that are not loaded at the start: one whose session takes without an end to build, one that takes much memory.
+pub(crate) const NESTED: &str = "nested";
+pub(crate) const CONSTANT: &str = "constant";
+/// Memory that a load may take, in bytes; the constant takes more.
+const LOAD_BYTES: u64 = 128 << 20;
 /// The server is ready, and ends, within this time.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -64,7 +69,9 @@ impl Served {
             format!("connections.header_timeout_ms={timeout_ms}"),
             format!("connections.write_timeout_ms={timeout_ms}"),
             "repository.control=explicit".to_owned(),
-            "models=[\"*\"]".to_owned(),
+            format!("models=[\"{MODEL}\", \"{ENDLESS}\", \"{SLOW}\"]"),
+            format!("runtime.load_timeout_ms={timeout_ms}"),
+            format!("runtime.max_load_bytes={LOAD_BYTES}"),
             "admin.enabled=true".to_owned(),
         ] {
             command.args(["--set", &set]);
@@ -138,7 +145,12 @@ fn write_models(repository: &Path) -> anyhow::Result<()> {
     if config.exists() {
         fs::remove_file(config)?;
     }
-    for (name, graph) in [(ENDLESS, graphs::turns(0.0)), (SLOW, graphs::compares())] {
+    for (name, graph) in [
+        (ENDLESS, graphs::turns(0.0)),
+        (SLOW, graphs::compares()),
+        (NESTED, graphs::nested(30)),
+        (CONSTANT, graphs::constant(8 << 30)),
+    ] {
         let folder = repository.join(name).join("1");
         fs::create_dir_all(&folder)?;
         tierlab_models::onnx::write_model(&graph, &mut File::create(folder.join("model.onnx"))?)?;

@@ -18,6 +18,7 @@ use crate::features::destination::RowDestination;
 use crate::features::layout::TableLayout;
 use crate::front::connections::ListenerConfig;
 use crate::inference::runtime::LibrarySearch;
+use crate::inference::runtime::memory;
 use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use crate::inference::runtime::optimized::OptimizedCacheConfig;
 use crate::inference::runtime::provider::Providers;
@@ -47,6 +48,10 @@ const MAX_WORKER_THREADS: usize = 1024;
 const MAX_CONNECTIONS: usize = 1 << 20;
 /// Requests in flight at most.
 const MAX_IN_FLIGHT: usize = 1 << 20;
+/// Bytes that requests hold together at most, where the configuration does not say.
+const MAX_FITTED_BYTES: usize = 1 << 30;
+/// The part of the process's memory that they may be: models, runs and allocators need the rest.
+const BUFFERED_SHARE: u64 = 8;
 /// The prefix of environment variables that set keys.
 const ENV_PREFIX: &str = "TIERLAB_";
 
@@ -228,7 +233,6 @@ impl Config {
         for (key, value) in [
             ("admission.max_in_flight", raw.admission.max_in_flight as u64),
             ("admission.max_body_bytes", raw.admission.max_body_bytes as u64),
-            ("admission.max_buffered_bytes", raw.admission.max_buffered_bytes as u64),
             ("repository.max_file_bytes", raw.repository.max_file_bytes),
             ("admission.timeout_ms", raw.admission.timeout_ms),
             ("connections.max", raw.connections.max as u64),
@@ -274,7 +278,10 @@ impl Config {
             limits: Limits {
                 max_in_flight: raw.admission.max_in_flight,
                 max_body_bytes: raw.admission.max_body_bytes,
-                max_buffered_bytes: raw.admission.max_buffered_bytes,
+                max_buffered_bytes: match raw.admission.max_buffered_bytes {
+                    0 => fitted_buffers(),
+                    bytes => bytes,
+                },
                 timeout: Duration::from_millis(raw.admission.timeout_ms),
             },
             backlog: raw.connections.backlog,
@@ -302,6 +309,7 @@ impl Config {
             load_limits: LoadLimits {
                 load: Duration::from_millis(raw.runtime.load_timeout_ms),
                 warmup: Duration::from_millis(raw.runtime.warmup_timeout_ms),
+                memory: raw.runtime.max_load_bytes,
             },
             fit: fit_of(&raw.runtime.instances, sources)?,
             worker_threads: raw.runtime.worker_threads,
@@ -466,6 +474,12 @@ fn mapped_of(raw: RawWeights, sources: &Sources) -> Result<MappedConfig, ConfigE
         folder: raw.folder.unwrap_or_else(temporary),
         max_bytes: raw.max_bytes,
     })
+}
+
+/// Bytes that requests may hold together where the configuration does not say: a share of the memory that there is.
+fn fitted_buffers() -> usize {
+    let share = memory::of_this_process().0 / BUFFERED_SHARE;
+    MAX_FITTED_BYTES.min(usize::try_from(share).unwrap_or(MAX_FITTED_BYTES))
 }
 
 fn fit_of(raw: &RawInstances, sources: &Sources) -> Result<FitConfig, ConfigError> {

@@ -101,7 +101,7 @@ impl Default for RawAdmission {
         Self {
             max_in_flight: 1024,
             max_body_bytes: 64 << 20,
-            max_buffered_bytes: 1 << 30,
+            max_buffered_bytes: 0,
             timeout_ms: 10_000,
         }
     }
@@ -159,6 +159,7 @@ pub(super) struct RawRuntime {
     pub(super) optimized_cache_max_bytes: u64,
     pub(super) load_timeout_ms: u64,
     pub(super) warmup_timeout_ms: u64,
+    pub(super) max_load_bytes: u64,
     pub(super) weights: RawWeights,
     pub(super) instances: RawInstances,
 }
@@ -255,6 +256,7 @@ impl Default for RawRuntime {
             optimized_cache_max_bytes: 8 << 30,
             load_timeout_ms: 1_800_000,
             warmup_timeout_ms: 120_000,
+            max_load_bytes: 0,
             weights: RawWeights::default(),
             instances: RawInstances::default(),
         }

@@ -202,6 +202,14 @@ impl Buffer {
         );
     }
 
+    /// Makes room for elements of so many bytes more; false where there is no memory.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> bool {
+        fn room<E>(elements: &mut Vec<E>, bytes: usize) -> bool {
+            elements.try_reserve(bytes / size_of::<E>()).is_ok()
+        }
+        with_elements!(self, elements => room(elements, bytes), strings => room(strings, bytes))
+    }
+
     /// Appends raw little-endian data, already checked to be whole elements.
     ///
     /// # Errors
@@ -277,7 +285,9 @@ pub(crate) fn output_bytes(value: &DynValue) -> usize {
 pub(crate) fn extract(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
     fn elements<T: Element>(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
         let (shape, elements) = value.try_extract_tensor::<T>().map_err(|e| e.to_string())?;
-        let mut data = Vec::with_capacity(size_of_val(elements));
+        let mut data = Vec::new();
+        let room = data.try_reserve_exact(size_of_val(elements));
+        room.map_err(|_| format!("no memory for an output of {} bytes", size_of_val(elements)))?;
         T::write(elements, &mut data);
         Ok((shape.to_vec(), data.into()))
     }

@@ -7,6 +7,7 @@
 //! shared switch buffers (Choudhury and Hahne, 1998). Alone, a model gets eight ninths of the bound; a second one always
 //! finds room, and two hot ones end with the same share, without a list of models or weights.
 
+use crate::inference::runtime::memory::has_room;
 use crate::pipeline::refusal::{Reason, Refusal};
 use bytes::Bytes;
 use prometheus::IntGauge;
@@ -22,6 +23,9 @@ const FREE_SHARE: usize = 8;
 
 /// Outputs of a run that have fewer bytes are not counted.
 const HELD_BYTES: usize = 64 << 10;
+
+/// Bytes of a request after which each so many are asked of the allocator before they are taken.
+const LARGE_BYTES: usize = 1 << 20;
 
 /// The bounds.
 #[derive(Debug, Clone, Copy)]
@@ -185,6 +189,12 @@ impl Account {
     /// that do not fit together only one is refused.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Refusal> {
         let limit = self.admission.limits.max_buffered_bytes;
+        let grown = self.bytes.saturating_add(bytes);
+        if grown / LARGE_BYTES > self.bytes / LARGE_BYTES && !has_room(bytes) {
+            self.set(0);
+            let what = format!("no memory for {bytes} bytes more of a request: lower `admission.max_buffered_bytes`");
+            return Err(Refusal::new(Reason::Full, what));
+        }
         let room = limit.saturating_sub(self.admission.replies.load(Relaxed));
         let fits = |now: usize| now.checked_add(bytes).filter(|&sum| sum <= room);
         let step = |now: usize| Some(fits(now).unwrap_or(now - self.bytes));

@@ -1,8 +1,10 @@
 //! Graphs whose runs take as long as a client says.
 
 use tierlab_models::onnx::graph::int;
-use tierlab_models::onnx::messages::{AttributeProto, AttributeType, ElementType};
-use tierlab_models::onnx::{GraphBuilder, ModelProto};
+use tierlab_models::onnx::messages::{
+    AttributeProto, AttributeType, ElementType, FunctionProto, NodeProto, OperatorSetIdProto,
+};
+use tierlab_models::onnx::{GraphBuilder, ModelProto, OPSET};
 
 /// Turns of a loop that nobody sees the end of.
 pub(crate) const ENDLESS: f32 = 1e15;
@@ -66,4 +68,62 @@ pub(crate) fn compares() -> ModelProto {
     let y = graph.node("y", "Shape", &[&kept], &[]);
     graph.output(&y, ElementType::Int64, &[2]);
     graph.finish("compares boxes")
+}
+
+/// `x` FP32 [1]: a function that calls another twice, `depth` levels deep. Building a session of it takes the time and the
+/// memory of two to the power of `depth` operators.
+pub(crate) fn nested(depth: usize) -> ModelProto {
+    const DOMAIN: &str = "nested";
+    let node = |op: &str, domain: &str, inputs: &[&str], output: &str| NodeProto {
+        input: inputs.iter().map(|&input| input.to_owned()).collect(),
+        output: vec![output.to_owned()],
+        op_type: op.to_owned(),
+        domain: domain.to_owned(),
+        ..NodeProto::default()
+    };
+    let opset = |domain: &str, version| OperatorSetIdProto {
+        domain: domain.to_owned(),
+        version,
+    };
+    let function = |level: usize| {
+        let (op, domain) = match level {
+            0 => ("Neg".to_owned(), ""),
+            _ => (format!("f{}", level - 1), DOMAIN),
+        };
+        FunctionProto {
+            name: format!("f{level}"),
+            domain: DOMAIN.to_owned(),
+            input: vec!["x".to_owned()],
+            output: vec!["y".to_owned()],
+            node: vec![
+                node(&op, domain, &["x"], "a"),
+                node(&op, domain, &["x"], "b"),
+                node("Add", "", &["a", "b"], "y"),
+            ],
+            opset_import: vec![opset("", OPSET), opset(DOMAIN, 1)],
+            ..FunctionProto::default()
+        }
+    };
+    let mut graph = GraphBuilder::new("nested");
+    graph.input("x", ElementType::Float, &[1]);
+    graph.output("y", ElementType::Float, &[1]);
+    let mut model = graph.finish("calls functions");
+    if let Some(graph) = &mut model.graph {
+        graph.node.push(node(&format!("f{}", depth - 1), DOMAIN, &["x"], "y"));
+    }
+    model.functions = (0..depth).map(function).collect();
+    model.opset_import.push(opset(DOMAIN, 1));
+    model
+}
+
+/// `x` FP32 [1]: adds as many zeros as `bytes` hold, a constant that ONNX Runtime computes while it builds the session.
+pub(crate) fn constant(bytes: i64) -> ModelProto {
+    let mut graph = GraphBuilder::new("constant");
+    let x = graph.input("x", ElementType::Float, &[1]);
+    let shape = graph.ints("shape", &[1], &[bytes / 4]);
+    let zeros = graph.node("zeros", "ConstantOfShape", &[&shape], &[]);
+    let sum = graph.node("sum", "Add", &[&x, &zeros], &[]);
+    let y = graph.node("y", "ReduceMax", &[&sum], &[]);
+    graph.output(&y, ElementType::Float, &[1]);
+    graph.finish("a large constant")
 }

@@ -326,3 +326,25 @@ async fn a_client_that_goes_away_is_counted_where_it_was() {
     assert_eq!(server.infer("ctr", entity_ids(&[3])).await.status, 200);
     assert_eq!(server.metric("tierlab_in_flight_requests").await, 0.0);
 }
+
+/// The bytes that requests may hold fit the memory that there is, and what there is none of is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_requests_under_a_limit_of_memory_are_answered_or_refused() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    // Without its config each request runs by itself, however many rows it has.
+    std::fs::remove_file(data.path("models/mlp/config.toml")).unwrap();
+    let mut server = Server::start_under(&["prlimit", "--as=1073741824"], &on_tier(&data, "memory"), &[]);
+    server.logged(&["memory, and what requests may hold of it", "ulimit -v"]);
+    let request = server.infer_request("mlp", mlp_input(93_750));
+    for _ in 0..2 {
+        let requests = (0..24).map(|_| request.try_clone().unwrap().send());
+        for reply in futures::future::join_all(requests).await {
+            // One that is refused before its body was read may be cut off.
+            let status = reply.map_or(503, |reply| reply.status().as_u16());
+            assert!(matches!(status, 200 | 500 | 503 | 504), "{status}: {}", server.log());
+        }
+    }
+    assert_eq!(server.infer("mlp", mlp_input(1)).await.status, 200);
+    server.terminate();
+    assert_eq!(server.wait().await.code(), Some(0), "{}", server.log());
+}

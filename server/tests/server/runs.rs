@@ -1,6 +1,6 @@
 //! Runs that take too long: ended for those who wait behind them, at the load, and at the end of the process.
 
-use crate::attacks::graphs::{ENDLESS, compares, turns};
+use crate::attacks::graphs::{ENDLESS, compares, constant, nested, turns};
 use crate::harness::{Data, PATIENCE, Reply, Server, json_request, mlp_input, on_tier, refused, tensor};
 use serde_json::Value;
 use std::io::Write;
@@ -217,6 +217,39 @@ async fn warm_ups_without_an_end_hold_up_no_other_load_and_are_refused_when_they
     let names = threads.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default());
     let names: Vec<String> = names.collect();
     assert!(names.iter().all(|name| !name.starts_with("second")), "{names:?}");
+}
+
+/// ONNX Runtime is not torn down under a session that is being built.
+#[tokio::test]
+async fn a_process_ends_with_its_code_while_a_session_is_being_built() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    data.add_model("nested", &nested(30));
+    for _ in 0..6 {
+        let set = [&EXPLICIT[..], &["runtime.load_timeout_ms=300"]].concat();
+        let mut server = Server::start(&on_tier(&data, "memory"), &set);
+        let late = server.post("/v2/repository/models/nested/load", "").await;
+        assert_ne!(late.status, 200, "{}", late.text());
+        assert!(late.error().contains("runtime.load_timeout_ms"), "{}", late.text());
+        server.terminate();
+        let status = server.wait().await;
+        assert_eq!(status.code(), Some(0), "{status}: {}", server.log());
+    }
+}
+
+/// A model that takes more memory than a load may is refused, and others are served beside it.
+#[tokio::test]
+async fn a_load_that_takes_too_much_memory_is_refused_and_the_server_goes_on() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    data.add_model("constant", &constant(3 << 30));
+    let set = [&EXPLICIT[..], &["runtime.max_load_bytes=1073741824"]].concat();
+    let server = Server::start(&on_tier(&data, "memory"), &set);
+    for _ in 0..2 {
+        let refused = server.post("/v2/repository/models/constant/load", "").await;
+        assert_eq!(refused.status, 422, "{}", refused.text());
+        assert!(refused.error().contains("runtime.max_load_bytes"), "{}", refused.text());
+        assert_eq!(server.post("/v2/repository/models/mlp/load", "").await.status, 200);
+        assert_eq!(server.infer("mlp", mlp_input(1)).await.status, 200);
+    }
 }
 
 /// `x` INT64 [1] picks one of three numbers; `y` says that it has three elements, and has as many as `z` has that are not 0.

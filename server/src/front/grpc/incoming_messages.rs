@@ -17,6 +17,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use tierlab_protocol::infer::Data;
+use tokio::task::coop::poll_proceed;
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
@@ -128,13 +129,26 @@ impl IncomingMessages {
 
     /// The next message, or the end of the body.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Data>, Status>> {
+        // Compared with the clock before each turn: a client that never pauses does not escape its time limit.
+        if self.late.is_some()
+            && let Poll::Ready(refusal) = self.poll_late(cx)
+        {
+            return Poll::Ready(Err(self.refuse(refusal)));
+        }
         loop {
             let framed = self.cutter.next_message().map_err(|refusal| self.refuse(refusal))?;
             if let Some(framed) = framed {
                 self.late = None;
                 return Poll::Ready(self.unpack(framed).map(Some).map_err(|refusal| self.refuse(refusal)));
             }
-            match Pin::new(&mut self.body).poll_frame(cx) {
+            let frame = match poll_proceed(cx) {
+                Poll::Ready(turn) => Pin::new(&mut self.body).poll_frame(cx).map(|frame| {
+                    turn.made_progress();
+                    frame
+                }),
+                Poll::Pending => Poll::Pending,
+            };
+            match frame {
                 Poll::Ready(Some(Ok(frame))) => {
                     let Ok(chunk) = frame.into_data() else { continue };
                     let counted = self.received_bytes.account().add(chunk.len());

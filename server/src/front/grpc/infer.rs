@@ -17,6 +17,7 @@ use crate::pipeline::{Exchange, Outcome};
 use crate::telemetry::trace::context::RequestScope;
 use axum::extract::{Request, State as Shared};
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::stream::{self, BoxStream, StreamExt};
 use http::HeaderMap;
 use prost::Message;
@@ -281,11 +282,13 @@ fn replies(
     let scope = RequestScope::current();
     let reply = move |message: Result<Data, Status>| {
         let (state, account) = (Arc::clone(&state), received_bytes.take(&state));
-        scope.clone().run_async(async move {
+        let answered = scope.clone().run_async(async move {
             Ok(streamed(
                 answer(&state, message?, account, None, CallKind::Stream).await,
             ))
-        })
+        });
+        // Its memory is given back when it is answered, also while the client takes none of the replies before it.
+        answered.boxed()
     };
     requests.map(reply).buffered(STREAM_WINDOW).boxed()
 }

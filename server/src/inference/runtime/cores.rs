@@ -77,11 +77,17 @@ fn affinity() -> u32 {
 
 /// The least quota among the control groups of this process, in cores; `root` is `/` but in tests.
 fn quota(root: &Path) -> Option<f64> {
+    least(root, "cpu", Version::quota)
+}
+
+/// The least number that `read` finds in the folders of this process's control groups and those above them; `root` is `/`
+/// but in tests.
+pub(super) fn least(root: &Path, controller: &str, read: impl Fn(Version, &Path) -> Option<f64>) -> Option<f64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
     let mut least: Option<f64> = None;
-    for Mount { place, shown, version } in mounts.lines().filter_map(Mount::parse) {
-        let Some(group) = groups.lines().find_map(|line| version.group(line)) else {
+    for Mount { place, shown, version } in mounts.lines().filter_map(|line| Mount::parse(line, controller)) {
+        let Some(group) = groups.lines().find_map(|line| version.group(line, controller)) else {
             continue;
         };
         let mounted = root.join(place.trim_start_matches('/'));
@@ -98,8 +104,7 @@ fn quota(root: &Path) -> Option<f64> {
         };
         let levels = folder.ancestors().take_while(|level| level.starts_with(&mounted));
         for level in levels.take(MAX_LEVELS) {
-            let cores = version.quota(level);
-            least = [least, cores].into_iter().flatten().reduce(f64::min);
+            least = [least, read(version, level)].into_iter().flatten().reduce(f64::min);
         }
     }
     least
@@ -107,12 +112,12 @@ fn quota(root: &Path) -> Option<f64> {
 
 /// The two designs of control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
+pub(super) enum Version {
     V1,
     V2,
 }
 
-/// A hierarchy that says something of CPU time.
+/// A hierarchy that has the controller.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount<'a> {
     place: &'a str,
@@ -123,14 +128,14 @@ struct Mount<'a> {
 
 impl<'a> Mount<'a> {
     /// A line of `mountinfo`, as proc_pid_mountinfo(5) has it: `36 35 98:0 ROOT PLACE OPTIONS [TAGS] - TYPE SOURCE SUPER`.
-    fn parse(line: &'a str) -> Option<Self> {
+    fn parse(line: &'a str, controller: &str) -> Option<Self> {
         let (mount, file_system) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(3);
         let (shown, place) = (mount.next()?, mount.next()?);
         let mut file_system = file_system.split(' ');
         let version = match file_system.next()? {
             "cgroup2" => Version::V2,
-            "cgroup" if file_system.nth(1)?.split(',').any(|option| option == "cpu") => Version::V1,
+            "cgroup" if file_system.nth(1)?.split(',').any(|option| option == controller) => Version::V1,
             _ => return None,
         };
         Some(Self { place, shown, version })
@@ -139,12 +144,12 @@ impl<'a> Mount<'a> {
 
 impl Version {
     /// The group that a line of `/proc/self/cgroup` puts the process into: `0::GROUP`, or `4:cpu,cpuacct:GROUP`.
-    fn group(self, line: &str) -> Option<&str> {
+    fn group<'a>(self, line: &'a str, controller: &str) -> Option<&'a str> {
         let mut fields = line.splitn(3, ':');
-        let (number, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
+        let (number, joined, group) = (fields.next()?, fields.next()?, fields.next()?);
         let this = match self {
-            Self::V2 => number == "0" && controllers.is_empty(),
-            Self::V1 => controllers.split(',').any(|controller| controller == "cpu"),
+            Self::V2 => number == "0" && joined.is_empty(),
+            Self::V1 => joined.split(',').any(|name| name == controller),
         };
         this.then_some(group)
     }

@@ -185,6 +185,10 @@ impl Engine {
                     let Some(data) = request[i].data.host() else {
                         return Err("rows in device memory, and a session that has none".to_owned().into());
                     };
+                    if !buffer.reserve(data.len()) {
+                        let what = format!("no memory for the run's copy of an input of {} bytes", data.len());
+                        return Err(RunError::new(Fault::NoMemory(Reason::Full), what));
+                    }
                     buffer.push(data).map_err(RunError::misfit)?;
                 }
             }

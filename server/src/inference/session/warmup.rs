@@ -7,6 +7,7 @@
 
 use super::engine::Engine;
 use super::error::{Fault, RunError};
+use crate::inference::runtime::memory::is_for_memory;
 use crate::pipeline::batch::job::Part;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -69,14 +70,14 @@ fn part(input: WarmupTensor) -> Part {
 /// Runs so many rows of zeros.
 ///
 /// # Errors
-/// Outputs that have another number of rows; a stop. That it does not run at all is only noted.
+/// Outputs that have another number of rows; a stop; no memory. That it does not run at all is only noted.
 fn on_zeros(engine: &mut Engine, rows: u32) -> Result<(), String> {
     let run = zero_inputs(&engine.signature, rows)
         .map(|inputs| inputs.into_iter().map(part).collect::<Vec<_>>())
         .map_err(RunError::from)
         .and_then(|parts| run_once(engine, &parts, rows as usize));
     match run {
-        Err(error) if error.fault == Fault::Rows => Err(error.message),
+        Err(error) if error.fault == Fault::Rows || is_for_memory(&error.message) => Err(error.message),
         Err(error) => {
             if let Some(why) = engine.control.active.stopped() {
                 return Err(why.message);

@@ -5,7 +5,8 @@
 //! built, so that a warm-up that does not end delays nobody.
 
 use crate::error::LoadError;
-use crate::inference::runtime::Threads;
+use crate::inference::runtime::memory::LimitedLoad;
+use crate::inference::runtime::{Runtime, Threads};
 use crate::inference::session::cpus;
 use crate::inference::session::layout::SessionGroup;
 use crate::inference::session::open::{SessionReport, SessionSpec, open};
@@ -25,6 +26,8 @@ pub(crate) struct LoadLimits {
     pub(crate) load: Duration,
     /// The warm-up of a session.
     pub(crate) warmup: Duration,
+    /// Memory that building and warming up a session may take, in bytes; 0 for what is available.
+    pub(crate) memory: u64,
 }
 
 /// A load under way.
@@ -119,11 +122,15 @@ impl<'a> Opener<'a> {
                 // One of them writes the optimised graph down.
                 spec.source = self.spec.source.clone();
             }
-            let spec = Arc::new(spec);
+            let (spec, memory) = (Arc::new(spec), self.limits.memory);
             sessions.push(spawn(self.model, self.opened, move |opening| {
                 // Before the session: ONNX Runtime's own threads inherit the CPUs of this one.
                 cpus::pin(&cpus)?;
-                open(spec, opening)
+                if !Runtime::is_cpu(spec.provider) {
+                    return open(spec, opening);
+                }
+                let load = LimitedLoad::begin(memory);
+                open(spec, opening).map_err(|error| load.explain(error))
             })?);
             self.opened += 1;
         }

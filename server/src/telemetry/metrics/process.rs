@@ -3,6 +3,7 @@
 //! In: nothing. Out: the metrics that every Prometheus client exports of its process, with their usual names, and tokio's
 //! threads and tasks. What cannot be read is left out of the scrape.
 
+use crate::features::layout::stuck_decodes;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeValLike;
 use prometheus::core::{Collector, Desc};
@@ -28,6 +29,7 @@ pub(super) struct ProcessCollector {
     runtime_workers: IntGauge,
     runtime_tasks: IntGauge,
     runtime_busy_seconds: Counter,
+    stuck_decodes: IntGauge,
     started: Instant,
 }
 
@@ -56,6 +58,10 @@ impl ProcessCollector {
             runtime_busy_seconds: Counter::new(
                 names::RUNTIME_BUSY_SECONDS,
                 "Time in which threads of the async runtime were not parked, summed over them.",
+            )?,
+            stuck_decodes: IntGauge::new(
+                names::STUCK_DECODES,
+                "Threads that do not come to an end of decoding a damaged shard of a table.",
             )?,
             started: Instant::now(),
         })
@@ -87,6 +93,8 @@ impl ProcessCollector {
     }
 
     fn read_runtime(&self) {
+        self.stuck_decodes
+            .set(i64::try_from(stuck_decodes()).unwrap_or(i64::MAX));
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
@@ -101,7 +109,7 @@ impl ProcessCollector {
         raise(&self.runtime_busy_seconds, busy.as_secs_f64());
     }
 
-    fn every(&self) -> [&dyn Collector; 11] {
+    fn every(&self) -> [&dyn Collector; 12] {
         [
             &self.cpu_seconds,
             &self.resident_bytes,
@@ -114,6 +122,7 @@ impl ProcessCollector {
             &self.runtime_workers,
             &self.runtime_tasks,
             &self.runtime_busy_seconds,
+            &self.stuck_decodes,
         ]
     }
 }
