@@ -111,6 +111,10 @@ fn a_step_beside_foreign_disk_traffic_is_disturbed() {
         );
         return;
     }
+    // On a machine so busy that the watch itself waits for a CPU, a step is too short to judge.
+    if machine["samples"].as_u64().unwrap() < 11 {
+        return;
+    }
     let by = repeat["disturbed"].as_str().unwrap();
     assert!(
         by.starts_with("foreign disk traffic was") && by.ends_with("(limit 1 MB/s)"),
