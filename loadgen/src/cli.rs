@@ -20,12 +20,12 @@ use tierlab_analysis::curves::comparison;
 use tierlab_analysis::record::Run;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::workers;
-use tierlab_report::Outcome;
+use tierlab_report::{Comparison, Outcome};
 
 /// Measures what a storage tier does to latency and cost.
 ///
 /// Latency runs from the scheduled send time to the last byte of the reply (open loop, no coordinated omission).
-/// Exit codes: 0 success, 1 failure or regression, 2 bad usage or plan, 3 undecided (compare; lab with --fail-on undecided), 4 no
+/// Exit codes: 0 success, 1 failure or regression, 2 bad usage or plan, 3 undecided (compare; lab with --baseline or --fail-on undecided), 4 no
 /// variant meets the objective (lab with --fail-on unmet), 5 an agent was lost and
 /// did not come back, 130 interrupted (with both, what was finished is written).
 #[derive(Debug, Parser)]
@@ -69,8 +69,8 @@ struct JudgedAnswer {
     /// Also writes the answer as JUnit XML, a case for each variant, to this file
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// A run of the same question to hold the answer against: a variant whose p99, highest rate or $/month is certainly worse ends
-    /// with 1
+    /// A run of the same question to compare the answer with: ends with 1 if the p99, highest rate or $/month of a variant is
+    /// certainly worse, with 3 if anything cannot be compared
     #[arg(long, value_name = "RUN_FOLDER")]
     baseline: Option<PathBuf>,
 }
@@ -92,12 +92,15 @@ impl JudgedAnswer {
         if let Some(file) = &self.junit {
             answer::write_junit(run, file)?;
         }
-        if let Some(baseline) = &self.baseline
-            && answer::is_worse(&answer::baseline(baseline)?, run)
-        {
-            return Ok(1);
-        }
-        Ok(answer::exit_code(run, &self.fail_on))
+        let compared = match &self.baseline {
+            Some(baseline) => answer::against(&answer::baseline(baseline)?, run),
+            None => 0,
+        };
+        Ok(match (compared, answer::exit_code(run, &self.fail_on)) {
+            (1, _) => 1,
+            (compared, 0) => compared,
+            (_, answered) => answered,
+        })
     }
 }
 
@@ -222,15 +225,18 @@ enum Command {
         #[arg(long)]
         combined: Option<PathBuf>,
     },
-    /// Says of every figure whether it got worse, better, is equivalent, or cannot be told
+    /// Compares two runs: every figure is worse, better, equivalent or undecided
     ///
-    /// Exits with 1 where something is certainly worse, with 3 where nothing is but something cannot be told, and with 0
-    /// where everything is certainly equivalent or better.
-    #[command(after_help = "Example:\n  tierlab-loadgen compare results/before results/after --markdown")]
+    /// Exits with 0 if everything is certainly equivalent or better, with 1 if anything is certainly worse, with 2 if a run is
+    /// missing or cannot be read, and with 3 if nothing is worse and anything is undecided or cannot be compared.
+    #[command(
+        after_help = "Examples:\n  tierlab-loadgen compare results/before results/after --markdown\n  \
+        tierlab-loadgen compare results/before results/after --json"
+    )]
     Compare {
-        /// The run to compare with
+        /// Folder of the run to compare with
         a: PathBuf,
-        /// The run that may have got worse
+        /// Folder of the run that may have got worse
         b: PathBuf,
         /// The share by which two figures may differ and be equivalent
         #[arg(long, value_name = "SHARE", default_value_t = comparison::WITHIN, value_parser = share)]
@@ -238,6 +244,9 @@ enum Command {
         /// Prints a Markdown table
         #[arg(long)]
         markdown: bool,
+        /// Prints JSON: every figure with its values, interval and decision
+        #[arg(long, conflicts_with = "markdown")]
+        json: bool,
     },
     /// Asks runs of labs another question: another objective, demand or price list, without measuring
     ///
@@ -481,11 +490,24 @@ impl Command {
                 report::rewrite(&runs, to)?;
                 Ok(0)
             }
-            Self::Compare { a, b, within, markdown } => match report::compare(&a, &b, within, markdown)? {
-                Outcome::NoRegression => Ok(0),
-                Outcome::Regression => Ok(1),
-                Outcome::Undecided | Outcome::NothingInCommon => Ok(3),
-            },
+            Self::Compare {
+                a,
+                b,
+                within,
+                markdown,
+                json,
+            } => {
+                let form = match (markdown, json) {
+                    (_, true) => Comparison::json,
+                    (true, _) => Comparison::markdown,
+                    _ => Comparison::text,
+                };
+                match report::compare(&a, &b, within, form)? {
+                    Outcome::NoRegression => Ok(0),
+                    Outcome::Regression => Ok(1),
+                    Outcome::Undecided | Outcome::NothingInCommon => Ok(3),
+                }
+            }
             Self::Advise { runs, asked, json } => advise::run(&runs, &asked, json),
             Self::Selfcheck { json, certificate } => {
                 selfcheck::run(json.as_deref(), &certificate.store(), &interrupt()?).await

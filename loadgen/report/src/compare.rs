@@ -1,24 +1,29 @@
-//! What changed between two runs, what did not, and what these runs cannot tell.
+//! Differences between two runs: worse, better, equivalent, and undecided.
 //!
-//! In: two runs with their histograms. Out: a [`Comparison`], as text or Markdown, and its outcome. How figures are
-//! compared, `tierlab_analysis::curves::comparison` says. Knows nothing of files or exit codes.
+//! In: two runs with their histograms. Out: a [`Comparison`], as text, Markdown or JSON, and its outcome. The figures and the
+//! decisions on them are those of `tierlab_analysis::curves::comparison`. Knows nothing of files or exit codes.
 //!
-//! Points are matched by all their factors. Of points that are valid in both runs every percentile, the rate of good
-//! replies and the cost are compared; failed shares of all points; and of every curve the highest rate. A point that was
-//! valid in A and that the server of B does not hold any more is worse; one that B could not measure is undecided.
+//! Points are matched by all their factors. If both are valid every figure is compared, if the server held the load in neither,
+//! throughput and failures; and of every curve the highest rate. A load that is held in A and not in B is worse. Everything else
+//! that cannot be compared is undecided: a point of one run only, and one that the instrument or the machine spoiled.
 
 use crate::content::best::{Best, best};
 use crate::content::words;
 use crate::units::{NONE, dollars, latency, percent, rate};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use tierlab_analysis::curves::comparison::{self, Decided, Decision, Figure, Scale};
-use tierlab_analysis::curves::{curves, is_valid, same_but_rate};
-use tierlab_analysis::record::{Environment, Interval, Objective, Point, Run, Verdict};
+use serde::Serialize;
+use tierlab_analysis::curves::comparison::{self, Decided, Decision, Figure, Scale, SlowShare};
+use tierlab_analysis::curves::{Curve, curves, per_repeat, same_but_rate};
+use tierlab_analysis::record::{Environment, Fault, Interval, Objective, Point, Run, SloOutcome, Verdict};
 use tierlab_analysis::statistics::sections::Pairing;
 
-/// The bottom line of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Version of the JSON document.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Outcome of a whole comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Everything is certainly equivalent or better: the process exits with 0.
     NoRegression,
@@ -26,43 +31,55 @@ pub enum Outcome {
     Regression,
     /// Nothing is certainly worse, but not everything is certainly equivalent: the process exits with 3.
     Undecided,
-    /// The runs have no valid point in common, so that nothing can be said: the process exits with 3.
+    /// The runs have no point in common that can be compared: the process exits with 3.
     NothingInCommon,
 }
 
 /// One figure of one point or curve in both runs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
     /// The point's or the curve's name.
     pub point: String,
-    /// `p50`, `p95`, `p99`, `errors`, `good/s`, `$/10k`, `highest rate`.
+    /// `p50`, `p95`, `p99`, `mean`, `errors`, `good/s`, `$/10k`, `highest rate`.
+    #[serde(rename = "figure")]
     pub what: &'static str,
-    /// In A and in B, as shown.
-    pub shown: [String; 2],
-    /// B over A, as shown, with the interval that decided.
-    pub ratio: String,
-    /// The smallest change that these runs could have found, as shown.
-    pub smallest: String,
-    /// What became of it.
+    /// `us`, `share`, `per_second` or `usd`.
+    pub unit: &'static str,
+    /// Value in A and in B; absent if either has none.
+    pub values: Option<(f64, f64)>,
+    /// B over A, of shares B less A, with the interval that decided; absent if the repeats cannot tell.
+    pub difference: Option<Interval>,
+    /// The smallest change that nine of ten such comparisons find: as a share of A, or of all requests.
+    pub could_find: Option<f64>,
+    /// Threshold in microseconds, and the shares of the requests of A and of B that are slower; of percentiles only.
+    pub slower_than: Option<(f64, f64, f64)>,
+    /// Decision on the figure.
     pub decision: Decision,
+    /// Value in A and in B, as shown.
+    #[serde(skip)]
+    pub shown: [String; 2],
 }
 
 /// Two runs side by side.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// Names of A and B.
+    #[serde(rename = "runs")]
     pub names: (String, String),
-    /// Every figure of every point that is valid in both, and the highest rates.
-    pub changes: Vec<Change>,
-    /// Points valid in A that the server of B does not hold, with B's verdict.
-    pub lost: Vec<String>,
-    /// Points valid in A that B could not measure, with B's verdict.
-    pub unmeasured: Vec<String>,
-    /// What else is to be known: points of one run only, other machines, how repeats were paired.
-    pub notes: Vec<String>,
     /// The share by which figures may differ and be equivalent.
     pub within: f64,
-    /// Whether any point is valid in both.
+    /// Every figure of every point that both runs can be compared by, and the highest rates.
+    #[serde(rename = "figures")]
+    pub changes: Vec<Change>,
+    /// Points whose load the server held in A and not in B, with B's verdict.
+    #[serde(rename = "no_longer_held")]
+    pub lost: Vec<String>,
+    /// Everything that cannot be compared, with the reason.
+    pub not_compared: Vec<String>,
+    /// Remarks: other machines, other plans, the pairing of repeats.
+    pub notes: Vec<String>,
+    /// True if any point can be compared.
+    #[serde(skip)]
     common: bool,
 }
 
@@ -71,54 +88,47 @@ pub struct Comparison {
 pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
     let mut comparison = Comparison {
         names: (a.name.clone(), b.name.clone()),
+        within,
         changes: Vec::new(),
         lost: Vec::new(),
-        unmeasured: Vec::new(),
+        not_compared: Vec::new(),
         notes: machine_notes(&a.environment, &b.environment),
-        within,
         common: false,
     };
     comparison.notes.extend(plan_notes(a, b));
     let pairs = comparison.matched(a, b);
-    comparison.common = !pairs.is_empty();
-    let paired = pairs
-        .iter()
-        .filter(|pair| comparison::pairing(pair.a, pair.b) == Pairing::ByRepeat);
-    let paired = paired.count();
-    if !pairs.is_empty() {
+    let (common, paired) =
+        pairs
+            .iter()
+            .filter(|pair| pair.compared != Compared::Errors)
+            .fold((0, 0), |(common, paired), pair| {
+                let is_paired = per_repeat::pairing(pair.a, pair.b) == Pairing::ByRepeat;
+                (common + 1, paired + u32::from(is_paired))
+            });
+    comparison.common = common > 0;
+    if comparison.common {
         comparison.notes.push(format!(
-            "repeats with the same seeds were paired at {paired} of {} points; the others were compared as independent runs",
-            pairs.len()
+            "repeats with the same seeds were paired at {paired} of {common} points; the others were compared as independent runs"
         ));
     }
-    let prices = a.pricing.as_ref().zip(b.pricing.as_ref());
-    let mut figures: Vec<(String, Figure)> = Vec::new();
-    for pair in &pairs {
-        let of_pair = comparison::figures(pair.a, pair.b, prices).into_iter();
-        figures.extend(of_pair.map(|figure| (pair.name.clone(), figure)));
-    }
-    // A run that fails more says so even where its points are not valid for it.
-    for Pair { name, a, b } in failing(a, b) {
-        figures.push((name, comparison::errors(a, b)));
-    }
-    // Percentiles that neither run has samples for are no figures of theirs.
-    let missing = figures.len();
-    figures.retain(|(_, figure)| figure.values.is_some() || figure.estimate.is_some());
-    if figures.len() < missing {
-        comparison.notes.push(format!(
-            "{} percentiles are not compared: one of the runs, or both, have too few samples for them",
-            missing - figures.len()
-        ));
-    }
-    let all: Vec<Figure> = figures.iter().map(|(_, figure)| figure.clone()).collect();
-    let error_share = a.limits.error_share.max(b.limits.error_share);
-    let decided = comparison::decide(&all, within, error_share);
-    comparison.changes = figures
+    let prices = [a.pricing.as_ref(), b.pricing.as_ref()];
+    let figures: Vec<Vec<Figure>> = pairs
         .iter()
-        .zip(decided)
-        .map(|((name, figure), decided)| change(name, figure, &decided))
+        .map(|Pair { a, b, compared, .. }| match compared {
+            Compared::All => per_repeat::figures(a, b, prices),
+            Compared::Throughput => per_repeat::throughput(a, b),
+            Compared::Errors => vec![per_repeat::errors(a, b)],
+        })
         .collect();
-    comparison.changes.extend(highest_rates(a, b, within));
+    let error_share = a.limits.error_share.max(b.limits.error_share);
+    let decided = comparison::decide(&figures, within, error_share);
+    for ((pair, figures), decided) in pairs.iter().zip(&figures).zip(decided) {
+        let changes = figures.iter().zip(decided);
+        comparison
+            .changes
+            .extend(changes.map(|(figure, decided)| change(&pair.name, figure, &decided)));
+    }
+    comparison.highest_rates(a, b);
     comparison
 }
 
@@ -127,68 +137,73 @@ struct Pair<'a> {
     name: String,
     a: &'a Point,
     b: &'a Point,
+    compared: Compared,
 }
 
-/// Points of both runs of which B's is not valid, and of which either failed at all.
-fn failing<'a>(a: &'a Run, b: &'a Run) -> Vec<Pair<'a>> {
-    let failed = |point: &Point| point.repeats.iter().any(|repeat| !repeat.errors.is_empty());
-    let other = |point: &Point| b.points.iter().find(|other| other.factors == point.factors);
-    a.points
-        .iter()
-        .filter(|point| is_valid(point))
-        .filter_map(|point| {
-            Some(Pair {
-                name: words::name(a, &point.factors),
-                a: point,
-                b: other(point)?,
-            })
-        })
-        .filter(|pair| !is_valid(pair.b) && (failed(pair.a) || failed(pair.b)))
-        .collect()
+/// Figures that a pair of points is compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compared {
+    /// Every figure: both are valid.
+    All,
+    /// Throughput and failures: the server held the load in neither.
+    Throughput,
+    /// Failures alone: a run that fails more says so even if its points are not valid for it.
+    Errors,
 }
 
-/// The highest rate of every curve that both runs have.
-fn highest_rates(a: &Run, b: &Run, within: f64) -> Vec<Change> {
-    if objective(a) != objective(b) {
-        return Vec::new();
+/// Finding of a point about the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Load {
+    /// The server held the load.
+    Held,
+    /// The server did not keep up, or failed more requests than the plan allows.
+    NotHeld,
+    /// The instrument or the machine failed.
+    Unknown,
+}
+
+impl Load {
+    fn of(point: &Point) -> Self {
+        let Some(summary) = &point.summary else {
+            return Self::Unknown;
+        };
+        let of_failures = |fault: &Fault| matches!(fault, Fault::Errors | Fault::Replies);
+        match summary.verdict {
+            Verdict::Valid => Self::Held,
+            Verdict::Saturated(_) => Self::NotHeld,
+            // Failed requests are the server's, and with them the replies that are missing.
+            _ if summary.faults.contains(&Fault::Errors) && summary.faults.iter().all(of_failures) => Self::NotHeld,
+            _ => Self::Unknown,
+        }
     }
-    let of_b = curves(&b.points);
-    curves(&a.points)
+}
+
+fn verdict(point: &Point) -> String {
+    let summary = point.summary.as_ref();
+    summary.map_or_else(|| "not summarised".to_owned(), |summary| summary.verdict.to_string())
+}
+
+/// True if the run's search found that no rate of the curve meets the objective.
+fn never_met(run: &Run, curve: &Curve<'_>) -> bool {
+    let of_curve = run
+        .findings
         .iter()
-        .filter_map(|curve| {
-            let other = of_b
-                .iter()
-                .find(|other| same_but_rate(other.factors(), curve.factors()))?;
-            let (best_a, best_b) = (best(a, curve)?, best(b, other)?);
-            let decision = match (best_a.at_least, best_b.at_least) {
-                // At the measured rates there is no difference.
-                _ if best_a.rps() == best_b.rps() => Decision::Equivalent,
-                (_, true) if best_b.rps() < reach(&best_a, curve.points.as_slice()).hi => Decision::Undecided,
-                (true, _) if best_b.rps() > best_a.rps() => Decision::Undecided,
-                _ => comparison::highest_rates(
-                    reach(&best_a, curve.points.as_slice()),
-                    reach(&best_b, other.points.as_slice()),
-                    within,
-                ),
-            };
-            let factors = curve.factors();
-            Some(Change {
-                point: format!(
-                    "{} {} {} {} ×{}",
-                    words::tier(a, factors.label()),
-                    words::cache(factors),
-                    factors.mode,
-                    factors.model,
-                    factors.batch_size
-                ),
-                what: "highest rate",
-                shown: [best_a.text(), best_b.text()],
-                ratio: format!("{:.2}", best_b.rps() / best_a.rps()),
-                smallest: NONE.to_owned(),
-                decision,
-            })
-        })
-        .collect()
+        .find(|finding| same_but_rate(&finding.factors, curve.factors()));
+    of_curve
+        .and_then(|finding| finding.slo.as_ref())
+        .is_some_and(|slo| matches!(slo.outcome, SloOutcome::NeverMet))
+}
+
+/// Decision on two highest rates.
+fn judge_highest(a: (&Best<'_>, &Curve<'_>), b: (&Best<'_>, &Curve<'_>), within: f64) -> Decision {
+    let (reach_a, reach_b) = (reach(a.0, &a.1.points), reach(b.0, &b.1.points));
+    match (a.0.at_least, b.0.at_least) {
+        // At the measured rates there is no difference.
+        _ if a.0.rps() == b.0.rps() => Decision::Equivalent,
+        (_, true) if b.0.rps() < reach_a.hi => Decision::Undecided,
+        (true, _) if b.0.rps() > a.0.rps() => Decision::Undecided,
+        _ => comparison::highest_rates(reach_a, reach_b, within),
+    }
 }
 
 /// Where the boundary lies: as a search found it, or from the rate that was held to just below the next that was asked.
@@ -210,34 +225,46 @@ fn reach(best: &Best<'_>, points: &[&Point]) -> Interval {
 }
 
 fn change(name: &str, figure: &Figure, decided: &Decided) -> Change {
-    let show = |value: f64| match (figure.scale, figure.what) {
-        (Scale::Share, _) => percent(value),
-        (Scale::LessIsWorse, _) => rate(value),
-        (_, "$/10k") => dollars(value),
-        _ => latency(value),
+    let (unit, show): (_, fn(f64) -> String) = match (figure.scale, figure.what) {
+        (Scale::Share, _) => ("share", percent),
+        (Scale::LessIsWorse, _) => ("per_second", rate),
+        (_, "$/10k") => ("usd", dollars),
+        _ => ("us", latency),
     };
     let shown = figure
         .values
         .map_or_else(|| [NONE.to_owned(), NONE.to_owned()], |(a, b)| [show(a), show(b)]);
-    let ratio = decided.interval.map_or_else(
-        || NONE.to_owned(),
-        |of| match figure.scale {
-            Scale::Share => format!(
-                "{:+.2} % [{:+.2} to {:+.2}]",
-                100.0 * of.value,
-                100.0 * of.lo,
-                100.0 * of.hi
-            ),
-            _ => format!("{:.2} [{:.2}–{:.2}]", of.value, of.lo, of.hi),
-        },
-    );
+    let slower_than = |slow: SlowShare| (slow.beyond_us, slow.shares.0, slow.shares.1);
     Change {
         point: name.to_owned(),
         what: figure.what,
-        shown,
-        ratio,
-        smallest: decided.smallest.map_or_else(|| NONE.to_owned(), percent_above),
+        unit,
+        values: figure.values,
+        difference: decided.interval,
+        could_find: decided.smallest,
+        slower_than: figure.slow.map(slower_than),
         decision: decided.decision,
+        shown,
+    }
+}
+
+impl Change {
+    /// B over A, or of shares B less A, as shown. A percentile decided by its slow requests shows those too.
+    fn difference_text(&self) -> String {
+        let Some(of) = self.difference else {
+            return NONE.to_owned();
+        };
+        if self.unit == "share" {
+            let [value, lo, hi] = [of.value, of.lo, of.hi].map(|share| 100.0 * share);
+            return format!("{value:+.2} % [{lo:+.2} to {hi:+.2}]");
+        }
+        let ratio = format!("{:.2} [{:.2}–{:.2}]", of.value, of.lo, of.hi);
+        match self.slower_than {
+            Some((us, a, b)) if self.decision == Decision::Worse && of.lo <= 1.0 => {
+                format!("{ratio}; {} and {} above {}", percent(a), percent(b), latency(us))
+            }
+            _ => ratio,
+        }
     }
 }
 
@@ -248,13 +275,6 @@ fn percent_above(share: f64) -> String {
     } else {
         format!("{:.0} %", 100.0 * share)
     }
-}
-
-fn verdict_of(point: &Point) -> String {
-    point
-        .summary
-        .as_ref()
-        .map_or_else(|| "not summarised".to_owned(), |summary| summary.verdict.to_string())
 }
 
 fn machine_notes(a: &Environment, b: &Environment) -> Vec<String> {
@@ -283,18 +303,6 @@ fn plan_notes(a: &Run, b: &Run) -> Vec<String> {
     if a.protocol != b.protocol {
         notes.push(format!("A was measured over {}, B over {}", a.protocol, b.protocol));
     }
-    if objective(a) != objective(b) {
-        let text = |run: &Run| {
-            run.slo
-                .as_ref()
-                .map_or_else(|| "none".to_owned(), |slo| slo.objective.to_string())
-        };
-        notes.push(format!(
-            "highest rates are not compared: they are under different objectives, {} and {}",
-            text(a),
-            text(b)
-        ));
-    }
     let mut lines = a.plan_toml.lines().zip(b.plan_toml.lines());
     if let Some((in_a, in_b)) = lines.find(|(in_a, in_b)| in_a != in_b) {
         notes.push(format!("the plans differ, first in `{in_a}` and `{in_b}`"));
@@ -305,60 +313,132 @@ fn plan_notes(a: &Run, b: &Run) -> Vec<String> {
 }
 
 impl Comparison {
-    /// The points that are valid in both runs; what became of the others is noted.
+    /// Points that both runs have, with the figures that they are compared by. What cannot be compared is listed.
     fn matched<'a>(&mut self, a: &'a Run, b: &'a Run) -> Vec<Pair<'a>> {
         let mut pairs = Vec::new();
         for point in &a.points {
             let name = words::name(a, &point.factors);
             match b.points.iter().find(|other| other.factors == point.factors) {
-                // What was to come is neither equivalent nor better.
-                None if b.interrupted && is_valid(point) => {
-                    self.unmeasured.push(format!("{name}: the run was stopped before it"));
-                }
-                None => self.notes.push(format!("only in A: {name}")),
-                Some(_) if !is_valid(point) => self.notes.push(format!("not compared, not valid in A: {name}")),
-                Some(other) if is_valid(other) => pairs.push(Pair {
-                    name,
-                    a: point,
-                    b: other,
-                }),
+                None if b.interrupted => self.not_compared.push(format!("{name}: the run was stopped before it")),
+                None => self.not_compared.push(format!("{name}: only in A")),
                 Some(other) => {
-                    let told = format!("{name}: {}", verdict_of(other));
-                    let saturated = other
-                        .summary
-                        .as_ref()
-                        .is_some_and(|summary| matches!(summary.verdict, Verdict::Saturated(_)));
-                    if saturated {
-                        self.lost.push(told);
-                    } else {
-                        self.unmeasured.push(told);
+                    let compared = self.matched_point(&name, point, other);
+                    let failed = |point: &Point| point.repeats.iter().any(|repeat| !repeat.errors.is_empty());
+                    if compared != Compared::Errors || failed(point) || failed(other) {
+                        pairs.push(Pair {
+                            name,
+                            a: point,
+                            b: other,
+                            compared,
+                        });
                     }
                 }
             }
         }
-        for point in &b.points {
-            if !a.points.iter().any(|other| other.factors == point.factors) {
-                self.notes
-                    .push(format!("only in B: {}", words::name(b, &point.factors)));
-            }
-        }
+        let only_in_b = b
+            .points
+            .iter()
+            .filter(|point| !a.points.iter().any(|other| other.factors == point.factors));
+        self.not_compared
+            .extend(only_in_b.map(|point| format!("{}: only in B", words::name(b, &point.factors))));
         pairs
     }
 
-    /// How many figures were decided so.
+    fn matched_point(&mut self, name: &str, a: &Point, b: &Point) -> Compared {
+        match (Load::of(a), Load::of(b)) {
+            (Load::Held, Load::Held) => return Compared::All,
+            (Load::NotHeld, Load::NotHeld) => {
+                self.notes.push(format!(
+                    "{name}: not held in either run, so only throughput and failures are compared"
+                ));
+                return Compared::Throughput;
+            }
+            (Load::Held, Load::NotHeld) => self.lost.push(format!("{name}: {}", verdict(b))),
+            (Load::NotHeld, Load::Held) => self.notes.push(format!("{name}: held in B and not in A")),
+            (of_a, of_b) => {
+                let unknown = [("A", a, of_a), ("B", b, of_b)]
+                    .into_iter()
+                    .filter(|(.., load)| *load == Load::Unknown);
+                let reasons = unknown.map(|(run, point, _)| format!("{name}: in {run} {}", verdict(point)));
+                self.not_compared.extend(reasons);
+            }
+        }
+        Compared::Errors
+    }
+
+    /// The highest rate of every curve that both runs have.
+    fn highest_rates(&mut self, a: &Run, b: &Run) {
+        if objective(a) != objective(b) {
+            let text = |run: &Run| {
+                run.slo
+                    .as_ref()
+                    .map_or_else(|| "none".to_owned(), |slo| slo.objective.to_string())
+            };
+            let (a, b) = (text(a), text(b));
+            self.not_compared.push(format!(
+                "highest rates: they are under different objectives, {a} and {b}"
+            ));
+            return;
+        }
+        let of_b = curves(&b.points);
+        for curve in curves(&a.points) {
+            let Some(other) = of_b
+                .iter()
+                .find(|other| same_but_rate(other.factors(), curve.factors()))
+            else {
+                continue;
+            };
+            let (best_a, best_b) = (best(a, &curve), best(b, other));
+            let decision = match (&best_a, &best_b) {
+                (Some(best_a), Some(best_b)) => judge_highest((best_a, &curve), (best_b, other), self.within),
+                (Some(_), None) if never_met(b, other) => Decision::Worse,
+                (None, Some(_)) if never_met(a, &curve) => Decision::Better,
+                // Neither run has one; the points that could have been are compared by themselves.
+                (None, None) if never_met(a, &curve) == never_met(b, other) => continue,
+                _ => Decision::Undecided,
+            };
+            let factors = curve.factors();
+            let values = best_a.as_ref().zip(best_b.as_ref()).map(|(a, b)| (a.rps(), b.rps()));
+            let ratio = |(a, b): (f64, f64)| Interval {
+                value: b / a,
+                lo: b / a,
+                hi: b / a,
+            };
+            self.changes.push(Change {
+                point: format!(
+                    "{} {} {} {} ×{}",
+                    words::tier(a, factors.label()),
+                    words::cache(factors),
+                    factors.mode,
+                    factors.model,
+                    factors.batch_size
+                ),
+                what: "highest rate",
+                unit: "per_second",
+                values,
+                difference: values.map(ratio),
+                could_find: None,
+                slower_than: None,
+                decision,
+                shown: [best_a, best_b].map(|best| best.map_or_else(|| NONE.to_owned(), |best| best.text())),
+            });
+        }
+    }
+
+    /// Number of figures with a decision.
     #[must_use]
     pub fn count(&self, decision: Decision) -> usize {
         self.changes.iter().filter(|change| change.decision == decision).count()
     }
 
-    /// The bottom line.
+    /// Outcome of the whole comparison.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         if !self.lost.is_empty() || self.count(Decision::Worse) > 0 {
             Outcome::Regression
         } else if !self.common {
             Outcome::NothingInCommon
-        } else if self.count(Decision::Undecided) > 0 || !self.unmeasured.is_empty() {
+        } else if self.count(Decision::Undecided) > 0 || !self.not_compared.is_empty() {
             Outcome::Undecided
         } else {
             Outcome::NoRegression
@@ -371,6 +451,24 @@ impl Comparison {
         let mut table = self.table();
         table.load_style(crate::text_style::STYLE);
         crate::text_style::shown(&self.around(&table, "  "))
+    }
+
+    /// For programs.
+    #[must_use]
+    pub fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            schema_version: u32,
+            outcome: Outcome,
+            #[serde(flatten)]
+            comparison: &'a Comparison,
+        }
+        let document = Document {
+            schema_version: SCHEMA_VERSION,
+            outcome: self.outcome(),
+            comparison: self,
+        };
+        serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"
     }
 
     /// For a pull request.
@@ -401,13 +499,14 @@ impl Comparison {
                 Decision::Undecided => "undecided",
             };
             let [a, b] = &change.shown;
+            let could_find = change.could_find.map_or_else(|| NONE.to_owned(), percent_above);
             table.add_row([
                 change.point.as_str(),
                 change.what,
                 a,
                 b,
-                &change.ratio,
-                &change.smallest,
+                &change.difference_text(),
+                &could_find,
                 decision,
             ]);
         }
@@ -422,22 +521,24 @@ impl Comparison {
     fn around(&self, table: &Table, bullet: &str) -> String {
         let mut text = format!("A: {}\nB: {}\n\n{table}\n\n", self.names.0, self.names.1);
         text += &match self.outcome() {
-            Outcome::NothingInCommon => "Nothing to compare: no point is valid in both runs.".to_owned(),
+            Outcome::NothingInCommon => {
+                "Nothing to compare: the runs have no point in common that says something of both servers.".to_owned()
+            }
             _ => format!(
-                "{} worse, {} better, {} equivalent (within {}), {} undecided; {} no longer held, {} not measured.\n{EXPLAINED}",
+                "{} worse, {} better, {} equivalent (within {}), {} undecided; {} no longer held, {} not compared.\n{EXPLAINED}",
                 self.count(Decision::Worse),
                 self.count(Decision::Better),
                 self.count(Decision::Equivalent),
                 percent(self.within),
                 self.count(Decision::Undecided),
                 self.lost.len(),
-                self.unmeasured.len()
+                self.not_compared.len()
             ),
         };
         text.push('\n');
         let lost = self.lost.iter().map(|lost| format!("no longer held: {lost}"));
-        let unmeasured = self.unmeasured.iter().map(|told| format!("not measured in B: {told}"));
-        for line in lost.chain(unmeasured).chain(self.notes.iter().cloned()) {
+        let not_compared = self.not_compared.iter().map(|reason| format!("not compared: {reason}"));
+        for line in lost.chain(not_compared).chain(self.notes.iter().cloned()) {
             text += &format!("{bullet}{line}\n");
         }
         text
@@ -446,4 +547,5 @@ impl Comparison {
 
 /// Below every table.
 const EXPLAINED: &str = "Undecided: these runs cannot tell; more repeats narrow the interval. Could find: the smallest change that nine of ten \
-                         such comparisons find. Over all figures together each side is wrongly called in at most 5 % (Holm).";
+                         such comparisons find. Over all figures together each side is wrongly called in at most 5 % (Hommel within a \
+                         point, Holm over the points).";

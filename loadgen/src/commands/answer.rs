@@ -80,9 +80,9 @@ pub fn can_write(file: &Path) -> Result<(), RunError> {
 /// The answer of a run to hold another against.
 ///
 /// # Errors
-/// A folder that is no run, or one without an answer.
+/// A folder that is no run, or one without an answer: bad usage, since 1 means that a variant is worse.
 pub fn baseline(dir: &Path) -> Result<Answer, RunError> {
-    let mut run = folder::load(dir)?;
+    let mut run = folder::load(dir).map_err(|error| RunError::Usage(error.to_string()))?;
     tierlab_analysis::conclude(&mut run);
     run.answer.ok_or_else(|| {
         RunError::Usage(format!(
@@ -92,15 +92,20 @@ pub fn baseline(dir: &Path) -> Result<Answer, RunError> {
     })
 }
 
-/// Whether any variant is certainly worse than in the answer before. Says which on stderr, and what cannot be held against each other.
+/// Exit code of a run beside the answer before: 1 if a variant is certainly worse, 3 if anything cannot be compared, else 0. Says
+/// which on stderr.
 #[must_use]
-pub fn is_worse(before: &Answer, run: &Run) -> bool {
-    let Some(now) = &run.answer else { return false };
+pub fn against(before: &Answer, run: &Run) -> u8 {
+    let Some(now) = &run.answer else { return UNDECIDED };
     let Held { worse, notes } = held(before, now);
     for line in notes.iter().chain(&worse) {
         eprintln!("{line}");
     }
-    !worse.is_empty()
+    match (worse.is_empty(), notes.is_empty()) {
+        (false, _) => 1,
+        (true, false) => UNDECIDED,
+        (true, true) => 0,
+    }
 }
 
 /// Two answers held against each other, in words.
@@ -132,16 +137,26 @@ fn held(before: &Answer, now: &Answer) -> Held {
             held.notes.push(note);
             continue;
         };
-        if has_objective && (old.outcome, new.outcome) == (MeetsObjective::Met, MeetsObjective::NotMet) {
-            held.worse.push(format!(
+        match (old.outcome, new.outcome) {
+            (MeetsObjective::Met, MeetsObjective::NotMet) if has_objective => held.worse.push(format!(
                 "{}: it met the objective and does not any more ({}): worse than the baseline",
                 new.variant, new.why
-            ));
+            )),
+            (MeetsObjective::Met, MeetsObjective::Unknown) if has_objective => {
+                let note = format!("{}: it met the objective, and now that is unknown", new.variant);
+                held.notes.push(note);
+            }
+            _ => {}
         }
         let [p99, highest, month] = pairs(old, new);
         let comparable = [(p99, true), (highest, has_objective), (month, has_month)];
         for (pair, _) in comparable.into_iter().filter(|(_, is_comparable)| *is_comparable) {
             held.worse.extend(worse(&new.variant, pair, now.question.tie));
+            let (what, then, now, _) = pair;
+            if then.is_some() != now.is_some() {
+                let note = format!("{}: {what} is known in one of the two answers alone", new.variant);
+                held.notes.push(note);
+            }
         }
     }
     held
@@ -254,6 +269,11 @@ mod tests {
             ],
             [1, 0, 0, 0]
         );
+        assert!(held(&met, &unknown).notes[0].contains("now that is unknown"));
+        assert_eq!(held(&met, &met), Held::default());
+        let mut silent = met.clone();
+        silent.ranking[0].usd_per_month = None;
+        assert!(held(&met, &silent).notes[0].contains("$ a month is known in one of the two answers alone"));
         let gone = Answer {
             ranking: Vec::new(),
             ..not

@@ -7,7 +7,7 @@ use crate::store::tracked::is_tracked;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tierlab_report::Outcome;
+use tierlab_report::{Comparison, Outcome};
 
 /// Where a report goes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -85,22 +85,17 @@ fn apart(folder: &Path, written: &mut BTreeSet<PathBuf>, is_moved: bool) -> Path
     place
 }
 
-/// `compare A B`: prints how B differs from A and says whether anything got worse. `within`: the share by which two figures
-/// may differ and be equivalent.
+/// `compare A B`: prints how B differs from A, by the names of their folders. `within`: the share by which two figures may
+/// differ and be equivalent. `form`: text, Markdown or JSON.
 ///
 /// # Errors
-/// As [`folder::load`].
-pub fn compare(a: &Path, b: &Path, within: f64, markdown: bool) -> Result<Outcome, RunError> {
-    let (run_a, run_b) = (folder::load(a)?, folder::load(b)?);
-    let comparison = tierlab_report::comparison(&run_a, &run_b, within);
-    print!(
-        "{}",
-        if markdown {
-            comparison.markdown()
-        } else {
-            comparison.text()
-        }
-    );
+/// A folder that is missing or cannot be read: bad usage, since 1 means a regression.
+pub fn compare(a: &Path, b: &Path, within: f64, form: fn(&Comparison) -> String) -> Result<Outcome, RunError> {
+    let load = |dir: &Path| folder::load(dir).map_err(|error| RunError::Usage(error.to_string()));
+    let (run_a, run_b) = (load(a)?, load(b)?);
+    let mut comparison = tierlab_report::comparison(&run_a, &run_b, within);
+    comparison.names = (a.display().to_string(), b.display().to_string());
+    print!("{}", form(&comparison));
     Ok(comparison.outcome())
 }
 

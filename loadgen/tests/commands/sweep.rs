@@ -135,6 +135,34 @@ fn usage_is_complete() {
 }
 
 #[test]
+fn compare_names_runs_by_folder_and_ends_with_1_for_a_regression_alone() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(PLAN);
+    let ended = run(place.sweep(&endpoint.url));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let compare = |b: &str, more: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.current_dir(place.folder.path());
+        command.args(["compare", "results/r", b]).args(more);
+        run(command)
+    };
+    let same = compare("results/r", &["--json"]);
+    let json: Value = serde_json::from_str(&same.stdout).unwrap_or_else(|e| panic!("{e}: {}", same.stdout));
+    assert_eq!(json["runs"], serde_json::json!(["results/r", "results/r"]));
+    let code = if json["outcome"] == "no_regression" { 0 } else { 3 };
+    assert_eq!(same.code, Some(code), "{}", same.stdout);
+    assert!(compare("results/r", &[]).stdout.contains("B: results/r\n"));
+
+    let missing = compare("results/none", &[]);
+    assert_eq!(missing.code, Some(2), "{}", missing.stderr);
+    assert!(missing.stderr.contains("results/none"), "{}", missing.stderr);
+    std::fs::create_dir(place.path("results/broken")).unwrap();
+    std::fs::write(place.path("results/broken/run.json"), "{").unwrap();
+    assert_eq!(compare("results/broken", &[]).code, Some(2));
+    assert_eq!(compare("results/r", &["--json", "--markdown"]).code, Some(2));
+}
+
+#[test]
 fn a_server_that_dies_ends_the_run_which_can_be_gone_on_with() {
     let mut endpoint = NullEndpoint::start();
     let place = Workdir::new(PLAN);

@@ -1,32 +1,28 @@
-//! What two runs say of each other: worse, better, equivalent, or undecided.
+//! Decisions on the figures of two runs: worse, better, equivalent, or undecided.
 //!
-//! In: pairs of points that both are valid. Out: a decision for each of their figures. Pure. Knows nothing of how it is said.
+//! In: figures of pairs of points ([`super::per_repeat`]). Out: a decision for each. Pure. Knows nothing of how it is said.
 //!
-//! Figures are compared by their repeats. Where the repeats of two points have the same seeds they got the same arrivals and
-//! keys and are taken in pairs (Student's t of the differences); otherwise the runs are taken for independent (Welch). All
-//! figures of all points are one family: the one with the smallest p-value must pass at its `m`-th part of the level, the
-//! next at the `m - 1`-th and so on (S. Holm, Scand. J. Statist. 6, 1979), and the interval beside a decision is of just the
-//! level that it was decided at. Of runs that do not differ each side is wrongly called in at most 5 %: intervals leave
-//! out 10 %, which is also the level of the two one-sided tests of equivalence (D. J. Schuirmann, J. Pharmacokin. Biopharm.
-//! 15, 1987).
+//! All tests of all points are one family ([`super::multiplicity`]), and the interval beside a decision is of the level that it
+//! was decided at. A percentile has two tests: its ratio, and the share of requests slower than a threshold that both runs
+//! share. If runs do not differ each side is wrongly called in at most 5 %: intervals leave out 10 %, which is also the level of
+//! the two one-sided tests of equivalence (D. J. Schuirmann, J. Pharmacokin. Biopharm. 15, 1987).
 
-use super::curve::difference;
-use crate::costs::cost;
-use crate::record::{Interval, Point, Pricing, Repeat};
+use super::multiplicity;
+use crate::record::Interval;
 use crate::statistics::beta;
-use crate::statistics::sections::{Estimate, Pairing, of_means};
+use crate::statistics::sections::Estimate;
 use crate::statistics::student::t_two_sided;
-use crate::validity::disturbance::counted;
+use serde::Serialize;
 use std::ops::RangeInclusive;
 
-/// What intervals leave out, both sides together, before Holm.
+/// Share that intervals leave out, both sides together, of one figure alone.
 pub const OUTSIDE: f64 = 0.10;
-/// Two figures that differ by no more than this share are equivalent, unless said otherwise.
+/// Default share by which two figures may differ and be equivalent.
 pub const WITHIN: f64 = 0.05;
-/// What the smallest difference that could have been found would have been missed with.
+/// Probability of missing the smallest difference that could have been found.
 const MISSED: f64 = 0.10;
 
-/// How a figure is compared, and which way is worse.
+/// Scale on which a figure is compared, and the direction that is worse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// By its ratio; more is worse.
@@ -40,7 +36,7 @@ pub enum Scale {
 /// One figure of a point in both runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// `p50`, `good/s`, …
+    /// `p50`, `p95`, `p99`, `mean`, `errors`, `good/s` or `$/10k`.
     pub what: &'static str,
     /// How it is compared.
     pub scale: Scale,
@@ -48,10 +44,43 @@ pub struct Figure {
     pub values: Option<(f64, f64)>,
     /// The logarithm of B over A, or B less A for a share; `None` where the repeats cannot tell.
     pub estimate: Option<Estimate>,
+    /// Share of slow requests; percentiles alone have one.
+    pub slow: Option<SlowShare>,
 }
 
-/// What became of a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Share of the requests of each run that are slower than a threshold.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SlowShare {
+    /// Threshold in microseconds: the geometric mean of the percentile in A and in B.
+    pub beyond_us: f64,
+    /// In A and in B.
+    pub shares: (f64, f64),
+    /// B less A.
+    pub estimate: Estimate,
+}
+
+impl Figure {
+    /// A figure that at least one of the runs does not have.
+    pub(super) const fn unknown(what: &'static str, scale: Scale) -> Self {
+        Self {
+            what,
+            scale,
+            values: None,
+            estimate: None,
+            slow: None,
+        }
+    }
+
+    /// The estimates that are tested, in their order: a difference of nothing that does not vary needs no test.
+    fn tested(&self) -> [Option<Estimate>; 2] {
+        let can_differ = |estimate: &Estimate| estimate.error > 0.0 || estimate.value != 0.0;
+        [self.estimate, self.slow.map(|slow| slow.estimate)].map(|estimate| estimate.filter(can_differ))
+    }
+}
+
+/// Decision on a figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Decision {
     /// Certainly worse, and by more than what counts as equivalent.
     Worse,
@@ -74,185 +103,93 @@ pub struct Decided {
     pub decision: Decision,
 }
 
-/// Whether the repeats of two points were made on the same arrivals: those that both have by their index have the same
-/// seeds, and there are at least two.
+/// Decides the figures of all points together. `within`: the share by which two may differ and be equivalent; `error_share`:
+/// the same for failed shares.
 #[must_use]
-pub fn pairing(a: &Point, b: &Point) -> Pairing {
-    let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
-    let common = pairs(&counted_a, &counted_b);
-    if common.len() >= 2 && common.iter().all(|(a, b)| a.seed == b.seed) {
-        Pairing::ByRepeat
-    } else {
-        Pairing::Independent
-    }
-}
-
-fn pairs<'a>(a: &'a [Repeat], b: &'a [Repeat]) -> Vec<(&'a Repeat, &'a Repeat)> {
-    let of = |index: u32| b.iter().find(|repeat| repeat.index == index);
-    a.iter()
-        .filter_map(|repeat| Some((repeat, of(repeat.index)?)))
-        .collect()
-}
-
-/// The figures of two points that both are valid; costs where both runs have prices.
-#[must_use]
-pub fn figures(a: &Point, b: &Point, pricing: Option<(&Pricing, &Pricing)>) -> Vec<Figure> {
-    let pairing = pairing(a, b);
-    let mut figures: Vec<Figure> = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)]
-        .into_iter()
-        .map(|(what, quantile)| {
-            let found = difference(a, b, quantile, pairing);
-            Figure {
-                what,
-                scale: Scale::MoreIsWorse,
-                values: percentile(a, what).zip(percentile(b, what)),
-                estimate: found.map(|found| found.log_ratio),
-            }
-        })
+pub fn decide(points: &[Vec<Figure>], within: f64, error_share: f64) -> Vec<Vec<Decided>> {
+    let tests: Vec<Vec<f64>> = points
+        .iter()
+        .map(|figures| figures.iter().flat_map(Figure::tested).flatten().map(p_value).collect())
         .collect();
-    figures.push(errors(a, b));
-    let rates = |point: &Point| per_repeat(point, |repeat| Some(repeat.achieved_rps.max(1e-9).ln()));
-    figures.extend(means(
-        "good/s",
-        Scale::LessIsWorse,
-        pairing,
-        PerRepeatOfBoth {
-            a: rates(a),
-            b: rates(b),
-        },
-    ));
-    if let Some((prices_a, prices_b)) = pricing {
-        let usd = |point: &Point, pricing: &Pricing| {
-            per_repeat(point, |repeat| {
-                let usd: f64 = cost::parts(&point.factors, repeat, pricing)?.iter().sum();
-                (usd > 0.0).then(|| usd.ln())
-            })
-        };
-        let usd = PerRepeatOfBoth {
-            a: usd(a, prices_a),
-            b: usd(b, prices_b),
-        };
-        figures.extend(means("$/10k", Scale::MoreIsWorse, pairing, usd));
-    }
-    figures
-}
-
-fn percentile(point: &Point, what: &str) -> Option<f64> {
-    let summary = point.summary.as_ref()?;
-    let interval = match what {
-        "p50" => summary.p50_us,
-        "p95" => summary.p95_us,
-        _ => summary.p99_us,
-    };
-    interval.map(|interval| interval.value)
-}
-
-/// A figure of every repeat with its index; `None` where one has none.
-fn per_repeat(point: &Point, of: impl Fn(&Repeat) -> Option<f64>) -> Option<Vec<(u32, f64)>> {
-    counted(&point.repeats)
+    let family = tests.iter().filter(|tests| !tests.is_empty()).count();
+    points
         .iter()
-        .map(|repeat| Some((repeat.index, of(repeat)?)))
-        .collect()
-}
-
-type PerRepeat = Option<Vec<(u32, f64)>>;
-
-/// A figure of every repeat of two points.
-struct PerRepeatOfBoth {
-    a: PerRepeat,
-    b: PerRepeat,
-}
-
-/// A figure that every repeat has one of, by the logarithm.
-fn means(what: &'static str, scale: Scale, pairing: Pairing, of: PerRepeatOfBoth) -> Option<Figure> {
-    let (mut of_a, mut of_b) = (of.a?, of.b?);
-    if pairing == Pairing::ByRepeat {
-        let known = |all: &[(u32, f64)], index: u32| all.iter().any(|(other, _)| *other == index);
-        let (all_a, all_b) = (of_a.clone(), of_b.clone());
-        of_a.retain(|(index, _)| known(&all_b, *index));
-        of_b.retain(|(index, _)| known(&all_a, *index));
-    }
-    let sorted = |mut all: Vec<(u32, f64)>| {
-        all.sort_by_key(|(index, _)| *index);
-        all.into_iter().map(|(_, value)| value).collect::<Vec<f64>>()
-    };
-    let (of_a, of_b) = (sorted(of_a), sorted(of_b));
-    let mean = |values: &[f64]| values.iter().map(|value| value.exp()).sum::<f64>() / values.len().max(1) as f64;
-    Some(Figure {
-        what,
-        scale,
-        values: Some((mean(&of_a), mean(&of_b))),
-        estimate: of_means(&of_a, &of_b, pairing),
-    })
-}
-
-/// Failed shares of the requests. Of points of which none failed nothing has to be decided.
-#[must_use]
-pub fn errors(a: &Point, b: &Point) -> Figure {
-    let shares = |point: &Point| {
-        let share = |repeat: &Repeat| repeat.errors.values().sum::<u64>() as f64 / repeat.scheduled.max(1) as f64;
-        counted(&point.repeats).iter().map(share).collect::<Vec<f64>>()
-    };
-    let (of_a, of_b) = (shares(a), shares(b));
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
-    Figure {
-        what: "errors",
-        scale: Scale::Share,
-        values: Some((mean(&of_a), mean(&of_b))),
-        // What failed in one run has nothing to do with what failed in the other.
-        estimate: of_means(&of_a, &of_b, Pairing::Independent),
-    }
-}
-
-/// Decides figures together. `within`: the share by which two may differ and be equivalent; `error_share`: the same for
-/// failed shares.
-#[must_use]
-pub fn decide(figures: &[Figure], within: f64, error_share: f64) -> Vec<Decided> {
-    let levels = levels(figures);
-    let family = levels.iter().flatten().count().max(1) as f64;
-    figures
-        .iter()
-        .zip(levels)
-        .map(|(figure, level)| {
-            let Some((estimate, level)) = figure.estimate.zip(level) else {
-                return undecidable(figure);
+        .zip(multiplicity::levels(&tests, OUTSIDE))
+        .map(|(figures, levels)| {
+            let least = OUTSIDE / (family * levels.len()).max(1) as f64;
+            let mut levels = levels.into_iter();
+            let mut one = |figure: &Figure| {
+                let leveled = figure
+                    .tested()
+                    .map(|tested| tested.and_then(|estimate| Some((estimate, levels.next()?))));
+                decided(
+                    figure,
+                    leveled,
+                    least,
+                    if figure.scale == Scale::Share {
+                        error_share
+                    } else {
+                        within
+                    },
+                )
             };
-            let found = t_two_sided(OUTSIDE / family, estimate.freedom) + t_two_sided(2.0 * MISSED, estimate.freedom);
-            let found = found * estimate.error;
-            let interval = estimate.interval(level);
-            match figure.scale {
-                Scale::Share => Decided {
-                    interval: Some(interval),
-                    smallest: Some(found.max(error_share)),
-                    decision: judge(interval, &(-error_share..=error_share), false),
-                },
-                scale => Decided {
-                    interval: Some(super::curve::exponential(interval)),
-                    smallest: Some(found.exp_m1().max(within)),
-                    decision: judge(
-                        interval,
-                        &((1.0 - within).ln()..=(1.0 + within).ln()),
-                        scale == Scale::LessIsWorse,
-                    ),
-                },
-            }
+            figures.iter().map(&mut one).collect()
         })
         .collect()
 }
 
-/// A figure without an estimate: equivalent where there is nothing that could differ.
-fn undecidable(figure: &Figure) -> Decided {
-    let nothing = figure
-        .estimate
-        .is_some_and(|estimate| estimate.error == 0.0 && estimate.value == 0.0);
-    Decided {
-        interval: None,
-        smallest: None,
-        decision: if nothing {
-            Decision::Equivalent
+/// One figure by its estimates with their levels. `least`: the level at which a change must be found in the worst case.
+fn decided(figure: &Figure, [own, slow]: [Option<(Estimate, f64)>; 2], least: f64, within: f64) -> Decided {
+    let is_share = figure.scale == Scale::Share;
+    let equivalent = if is_share {
+        -within..=within
+    } else {
+        (1.0 - within).ln()..=(1.0 + within).ln()
+    };
+    let by_share = slow.map(|(estimate, level)| by_slow_share(figure, estimate.interval(level), &equivalent));
+    let shown = |interval: Interval| {
+        if is_share {
+            interval
         } else {
-            Decision::Undecided
+            super::curve::exponential(interval)
+        }
+    };
+    let Some((estimate, level)) = own else {
+        return Decided {
+            interval: figure.estimate.map(|estimate| shown(estimate.interval(OUTSIDE))),
+            smallest: None,
+            decision: match by_share {
+                Some(decision @ (Decision::Worse | Decision::Better)) => decision,
+                // Equal in every repeat.
+                _ if figure.estimate.is_some() => Decision::Equivalent,
+                _ => Decision::Undecided,
+            },
+        };
+    };
+    let interval = estimate.interval(level);
+    let found = t_two_sided(least, estimate.freedom) + t_two_sided(2.0 * MISSED, estimate.freedom);
+    let found = found * estimate.error;
+    let by_value = judge(interval, &equivalent, figure.scale == Scale::LessIsWorse);
+    Decided {
+        interval: Some(shown(interval)),
+        smallest: Some(if is_share { found } else { found.exp_m1() }.max(within)),
+        decision: match (by_value, by_share) {
+            (Decision::Worse, _) | (_, Some(Decision::Worse)) => Decision::Worse,
+            (Decision::Better, _) | (_, Some(Decision::Better)) => Decision::Better,
+            _ => by_value,
         },
+    }
+}
+
+/// A percentile by the share of slow requests, if the percentile itself moved by more than is equivalent.
+fn by_slow_share(figure: &Figure, slow: Interval, equivalent: &RangeInclusive<f64>) -> Decision {
+    let moved = figure.values.map_or(0.0, |(a, b)| (b / a).ln());
+    if slow.lo > 0.0 && moved > *equivalent.end() {
+        Decision::Worse
+    } else if slow.hi < 0.0 && moved < *equivalent.start() {
+        Decision::Better
+    } else {
+        Decision::Undecided
     }
 }
 
@@ -274,32 +211,7 @@ fn judge(interval: Interval, equivalent: &RangeInclusive<f64>, less_is_worse: bo
     }
 }
 
-/// What the interval of each figure leaves out, after Holm; `None` for those without an estimate and those that cannot
-/// differ.
-fn levels(figures: &[Figure]) -> Vec<Option<f64>> {
-    let mut tested: Vec<(usize, f64)> = figures
-        .iter()
-        .enumerate()
-        .filter_map(|(index, figure)| Some((index, figure.estimate?)))
-        .filter(|(_, estimate)| estimate.error > 0.0 || estimate.value != 0.0)
-        .map(|(index, estimate)| (index, p_value(estimate)))
-        .collect();
-    tested.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let mut levels = vec![None; figures.len()];
-    let mut level = None;
-    let mut stopped = false;
-    for (place, &(index, p)) in tested.iter().enumerate() {
-        if !stopped {
-            let own = OUTSIDE / (tested.len() - place) as f64;
-            level = Some(own);
-            stopped = p > own;
-        }
-        levels[index] = level;
-    }
-    levels
-}
-
-/// Of no difference, both sides.
+/// Two-sided p-value of no difference.
 fn p_value(estimate: Estimate) -> f64 {
     if estimate.error == 0.0 {
         return 0.0;
@@ -329,24 +241,27 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn figure(value: f64, error: f64) -> Figure {
-        Figure {
-            what: "p50",
-            scale: Scale::MoreIsWorse,
-            values: None,
-            estimate: Some(Estimate {
-                value,
-                error,
-                freedom: 9.0,
-            }),
+    const fn estimate(value: f64, error: f64) -> Estimate {
+        Estimate {
+            value,
+            error,
+            freedom: 9.0,
         }
     }
 
+    fn figure(value: f64, error: f64) -> Figure {
+        Figure {
+            estimate: Some(estimate(value, error)),
+            ..Figure::unknown("p50", Scale::MoreIsWorse)
+        }
+    }
+
+    fn alone(figures: &[Figure]) -> Vec<Decided> {
+        decide(&[figures.to_vec()], WITHIN, 0.001).remove(0)
+    }
+
     fn decisions(figures: &[Figure]) -> Vec<Decision> {
-        decide(figures, WITHIN, 0.001)
-            .iter()
-            .map(|decided| decided.decision)
-            .collect()
+        alone(figures).iter().map(|decided| decided.decision).collect()
     }
 
     #[test]
@@ -373,14 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn among_many_more_is_asked_and_the_interval_says_what_the_decision_does() {
-        let alone = figure(0.095, 0.04);
-        assert_eq!(decisions(std::slice::from_ref(&alone)), [Decision::Worse]);
-        let mut many = vec![alone];
-        many.extend((0..30).map(|_| figure(0.0, 0.04)));
+    fn among_many_points_more_is_asked_and_the_interval_says_what_the_decision_does() {
+        let one = figure(0.095, 0.04);
+        assert_eq!(decisions(std::slice::from_ref(&one)), [Decision::Worse]);
+        let mut many = vec![vec![one]];
+        many.extend((0..30).map(|_| vec![figure(0.0, 0.04)]));
         let decided = decide(&many, WITHIN, 0.001);
-        assert_eq!(decided[0].decision, Decision::Undecided);
-        assert!(decided[0].interval.unwrap().lo < 1.0 && decided[0].smallest.unwrap() > 0.15);
+        assert_eq!(decided[0][0].decision, Decision::Undecided);
+        assert!(decided[0][0].interval.unwrap().lo < 1.0 && decided[0][0].smallest.unwrap() > 0.15);
         // After the first has passed, the second is asked for less.
         let two = [figure(0.5, 0.01), figure(0.085, 0.04)];
         assert_eq!(decisions(&two), [Decision::Worse, Decision::Worse]);
@@ -388,16 +303,33 @@ mod tests {
 
     #[test]
     fn nothing_to_decide_is_equivalent_and_nothing_known_undecided() {
-        let unknown = Figure {
-            estimate: None,
-            ..figure(0.0, 0.0)
-        };
-        assert_eq!(
-            decisions(&[figure(0.0, 0.0), unknown]),
-            [Decision::Equivalent, Decision::Undecided]
-        );
+        let unknown = Figure::unknown("p99", Scale::MoreIsWorse);
+        let both = [figure(0.0, 0.0), unknown.clone()];
+        assert_eq!(decisions(&both), [Decision::Equivalent, Decision::Undecided]);
         // Neither takes part in the family.
-        assert_eq!(levels(&[figure(0.0, 0.0), figure(0.1, 0.1)]), [None, Some(OUTSIDE)]);
+        let beside = alone(&[figure(0.0, 0.0), unknown, figure(0.1, 0.1)]);
+        assert_eq!(beside[2], alone(&[figure(0.1, 0.1)])[0]);
+    }
+
+    #[test]
+    fn a_percentile_is_worse_by_its_slow_requests_where_its_repeats_scatter() {
+        let slow = |value, error, values| Figure {
+            values: Some(values),
+            slow: Some(SlowShare {
+                beyond_us: 100.0,
+                shares: (0.005, 0.005 + value),
+                estimate: estimate(value, error),
+            }),
+            ..figure(1.2, 0.9)
+        };
+        let jump = (33_000.0, 319_000.0);
+        assert_eq!(decisions(&[slow(0.01, 0.002, jump)]), [Decision::Worse]);
+        assert_eq!(decisions(&[slow(0.01, 0.01, jump)]), [Decision::Undecided]);
+        // A share that surely grew moves nothing while the percentile stays where it was.
+        assert_eq!(
+            decisions(&[slow(0.01, 0.002, (33_000.0, 34_000.0))]),
+            [Decision::Undecided]
+        );
     }
 
     #[test]
@@ -426,7 +358,7 @@ mod tests {
         #[test]
         fn decisions_and_intervals_agree(all in prop::collection::vec((-0.5_f64..0.5, 0.001_f64..0.3), 1..12)) {
             let figures: Vec<Figure> = all.iter().map(|&(value, error)| figure(value, error)).collect();
-            for decided in decide(&figures, WITHIN, 0.001) {
+            for decided in alone(&figures) {
                 let interval = decided.interval.unwrap();
                 match decided.decision {
                     Decision::Worse => prop_assert!(interval.lo > 1.0),

@@ -2,12 +2,14 @@
 //!
 //! - a [`Curve`]: the points of one configuration by rising rate; [`mod@knee`]: where it bends; [`slo`]: how far it goes under an
 //!   objective; [`search`]: which rates to measure to find that out
-//! - [`comparison`]: two runs against each other; [`findings`]: what a whole run says
+//! - [`per_repeat`] and [`comparison`]: figures of two runs and the decisions on them; [`findings`]: findings of a whole run
 
 pub mod comparison;
 mod curve;
 pub mod findings;
 pub mod knee;
+mod multiplicity;
+pub mod per_repeat;
 pub mod search;
 pub mod slo;
 

@@ -12,7 +12,7 @@ mod rows;
 mod simulated;
 mod table;
 
-pub use comparing::{CompareRow, CompareSetting, compare_row, compare_settings};
+pub use comparing::{CompareRow, CompareSetting, Service, Slower, compare_row, compare_settings};
 pub use drifting::{DriftRow, DriftSetting, Shape, drift_row, drift_settings};
 pub use highest_rate::{SearchRow, SearchSetting, Server, search_row, search_settings};
 pub use laws::Law;
@@ -314,9 +314,12 @@ fn told_drift(row: &DriftRow) -> String {
 
 fn told_comparison(row: &CompareRow) -> String {
     format!(
-        "compare: spread {} slower by {}: worse in {:.1} %",
+        "compare: {}, {} ms at {}/s, spread {}, slower: {}: worse in {:.1} %",
+        row.setting.service(),
+        row.setting.service_ms,
+        row.setting.rps,
         row.setting.spread,
-        row.setting.slower,
+        row.setting.slower(),
         100.0 * row.worse_share()
     )
 }

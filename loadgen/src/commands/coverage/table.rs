@@ -252,19 +252,26 @@ same, and is not judged.
 ";
 
 pub(super) fn compared_csv(rows: &[CompareRow]) -> String {
-    let mut text = String::from("spread,slower,trials,valid,worse,better,p50_equivalent,p50_smallest\n");
+    let mut text = String::from(
+        "service,service_ms,rps,in_flight,spread,slower,trials,valid,worse,better,p50_equivalent,p50_smallest\n",
+    );
     for row in rows {
+        let setting = row.setting;
         let _ = writeln!(
             text,
-            "{},{},{},{},{},{},{},{:.4}",
-            row.setting.spread,
-            row.setting.slower,
+            "{},{:.3},{},{:.2},{},{},{},{},{},{},{},{:.4}",
+            setting.service(),
+            setting.service_ms,
+            setting.rps,
+            row.in_flight / row.trials.max(1) as f64,
+            setting.spread,
+            setting.slower(),
             row.trials,
             row.valid,
             row.worse,
             row.better,
             row.equivalent,
-            row.smallest / row.trials.max(1) as f64
+            row.smallest / row.valid.max(1) as f64
         );
     }
     text
@@ -277,13 +284,18 @@ pub(super) fn compared_markdown(rows: &[CompareRow]) -> String {
         let worse = format!("{:.1} %", share(row.worse));
         let _ = writeln!(
             text,
-            "| {:.1} % | {:.0} % | {} | {:.1} % | {:.1} % | {:.0} % |",
+            "| {}, {:.1} ms at {}/s | {:.1} | {:.1} % | {} | {} | {:.1} % | {:.0} % | {:.1} % | {:.1} % |",
+            row.setting.service(),
+            row.setting.service_ms,
+            row.setting.rps,
+            row.in_flight / row.trials.max(1) as f64,
             100.0 * row.setting.spread,
-            100.0 * row.setting.slower,
+            row.setting.slower(),
             if row.holds() { worse } else { format!("**{worse}**") },
             share(row.better),
             share(row.equivalent),
-            100.0 * row.smallest / row.trials.max(1) as f64
+            100.0 * row.smallest / row.valid.max(1) as f64,
+            share(row.valid)
         );
     }
     text
@@ -291,13 +303,15 @@ pub(super) fn compared_markdown(rows: &[CompareRow]) -> String {
 
 const COMPARED: &str = "# Comparisons
 
-Pairs of points of ten repeats of 2.5 s at 400/s (lognormal, sigma 0.5), made one after the other, B slower by a share, by \
-how much repeats differ: 2 % on a quiet machine; in the run kept in `results/quick-2core`, two shared cores, medians differ \
-by 3.5 % at the steadiest points and by 7 % in the middle. Worse and better: pairs of which any of p50, p95, p99 and the rate \
-of good replies was called so. Equivalent: pairs whose p50 was called equivalent (within 5 %). Could find: the mean of the \
-smallest change of the p50 that the pairs say they could have found. In bold: more than 5 % called worse where nothing \
-changed, less than 90 % where 10 % did on a quiet machine.
+Pairs of points of ten repeats of 2 s with the same seeds, made one after the other, by the server, the requests in flight, how \
+much repeats differ, and how much slower B's services are: 2 % is a quiet machine; in the run kept in `results/quick-2core`, two \
+shared cores, medians differ by 3.5 % at the steadiest points and by 7 % in the middle. With \"p99 ten times\" 2 % of B's requests \
+take nearly ten times A's p99. Worse: pairs that end with exit code 1. Better: any figure is better and none worse. Equivalent: \
+the p50 is (within 5 %). Could find: the mean of the smallest change of the p50 that the pairs could have found. Valid: pairs of \
+which both points are; the others are undecided, or worse where B is saturated. In bold: more than 5 % called worse where nothing \
+changed; on a quiet machine less than 80 % where services take 10 % longer, 95 % where they take 20 %, all with the heavier tail \
+(two standard deviations of the simulation allowed).
 
-| spread | slower | worse | better | p50 equivalent | could find |
-|---|---|---|---|---|---|
+| server | in flight | spread | slower | worse | better | p50 equivalent | could find | valid |
+|---|---|---|---|---|---|---|---|---|
 ";

@@ -1,0 +1,185 @@
+//! Statistics of each repeat of two points, and how they differ.
+//!
+//! In: two points. Out: their [`Figure`]s. Pure. Every statistic is one number a repeat, and repeats are independent
+//! whatever happens inside them, so that no figure needs a count of independent requests. Knows nothing of decisions.
+
+use super::comparison::{Figure, Scale, SlowShare};
+use crate::costs::cost;
+use crate::record::{Point, Pricing, Repeat};
+use crate::statistics::percentile::BlockTable;
+use crate::statistics::sections::{Pairing, of_means};
+use crate::validity::disturbance::counted;
+use std::ops::Range;
+use std::slice::from_ref;
+
+/// Pairing of the repeats of two points: by repeat where at least two have the same index and all of these the same seed, and
+/// so the same arrivals and keys.
+#[must_use]
+pub fn pairing(a: &Point, b: &Point) -> Pairing {
+    Sides::new(&counted(&a.repeats), &counted(&b.repeats)).pairing
+}
+
+/// The figures of two points. A cost is a figure if either run has a price for it, and has no estimate if only one has.
+#[must_use]
+pub fn figures(a: &Point, b: &Point, pricing: [Option<&Pricing>; 2]) -> Vec<Figure> {
+    let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
+    let sides = Sides::new(&counted_a, &counted_b);
+    let mut figures = sides.percentiles();
+    figures.extend(sides.logarithms("mean", Scale::MoreIsWorse, |_, repeat| mean_latency(repeat)));
+    figures.extend(throughput(a, b));
+    let prices = [(a, pricing[0]), (b, pricing[1])];
+    figures.extend(sides.logarithms("$/10k", Scale::MoreIsWorse, |side, repeat| {
+        let (point, pricing) = prices[side];
+        let usd: f64 = cost::parts(&point.factors, repeat, pricing?)?.iter().sum();
+        (usd > 0.0).then_some(usd)
+    }));
+    figures
+}
+
+/// Failures and good replies per second: the figures that hold at saturation too.
+#[must_use]
+pub fn throughput(a: &Point, b: &Point) -> Vec<Figure> {
+    let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
+    let sides = Sides::new(&counted_a, &counted_b);
+    let rate = sides.logarithms("good/s", Scale::LessIsWorse, |_, repeat| Some(repeat.achieved_rps));
+    std::iter::once(errors(a, b)).chain(rate).collect()
+}
+
+/// Failed shares of the requests. If no request failed in either, nothing has to be decided.
+#[must_use]
+pub fn errors(a: &Point, b: &Point) -> Figure {
+    let share = |repeat: &Repeat| repeat.errors.values().sum::<u64>() as f64 / repeat.scheduled.max(1) as f64;
+    let [of_a, of_b] = [a, b].map(|point| counted(&point.repeats).iter().map(share).collect::<Vec<f64>>());
+    Figure {
+        what: "errors",
+        scale: Scale::Share,
+        values: Some((mean(&of_a), mean(&of_b))),
+        // Failures in one run do not depend on those in the other, whatever the seed.
+        estimate: of_means(&of_a, &of_b, Pairing::Independent),
+        slow: None,
+    }
+}
+
+/// Repeats of two points that are compared, in the order of their indices if they are paired.
+struct Sides<'a> {
+    repeats: [Vec<&'a Repeat>; 2],
+    pairing: Pairing,
+}
+
+impl<'a> Sides<'a> {
+    fn new(a: &'a [Repeat], b: &'a [Repeat]) -> Self {
+        let other = |index: u32| b.iter().find(|repeat| repeat.index == index);
+        let mut common: Vec<(&Repeat, &Repeat)> = a
+            .iter()
+            .filter_map(|repeat| Some((repeat, other(repeat.index)?)))
+            .collect();
+        if common.len() >= 2 && common.iter().all(|(a, b)| a.seed == b.seed) {
+            common.sort_by_key(|(repeat, _)| repeat.index);
+            let (a, b) = common.into_iter().unzip();
+            return Self {
+                repeats: [a, b],
+                pairing: Pairing::ByRepeat,
+            };
+        }
+        Self {
+            repeats: [a, b].map(|repeats| repeats.iter().collect()),
+            pairing: Pairing::Independent,
+        }
+    }
+
+    /// A positive statistic of every repeat, compared by its logarithm. `None` if neither side has it.
+    fn logarithms(
+        &self,
+        what: &'static str,
+        scale: Scale,
+        of: impl Fn(usize, &Repeat) -> Option<f64>,
+    ) -> Option<Figure> {
+        let [a, b] = [0, 1].map(|side| {
+            let values = self.repeats[side].iter().map(|repeat| of(side, repeat));
+            values.collect::<Option<Vec<f64>>>()
+        });
+        if a.is_none() && b.is_none() {
+            return None;
+        }
+        let both = a.zip(b);
+        Some(Figure {
+            what,
+            scale,
+            values: both.as_ref().map(|(a, b)| (mean(a), mean(b))),
+            estimate: both.and_then(|(a, b)| of_means(&logarithms(&a), &logarithms(&b), self.pairing)),
+            slow: None,
+        })
+    }
+
+    /// The p50, p95 and p99. Without estimates if a repeat has no latencies: its percentiles are unknown.
+    fn percentiles(&self) -> Vec<Figure> {
+        let all = self.repeats.iter().flatten();
+        let table = BlockTable::new(all.map(|repeat| repeat.histograms.latency.as_slice()));
+        let split = self.repeats[0].len();
+        let complete = table.repeats().len() == split + self.repeats[1].len();
+        let sides = complete.then(|| table.repeats().split_at(split));
+        let figure = |(what, quantile)| {
+            sides
+                .and_then(|sides| self.percentile(&table, sides, what, quantile))
+                .unwrap_or_else(|| Figure::unknown(what, Scale::MoreIsWorse))
+        };
+        [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)].map(figure).into()
+    }
+
+    /// A percentile of all requests of each side, how the percentiles of the repeats differ, and the share of slow requests.
+    fn percentile(
+        &self,
+        table: &BlockTable,
+        (a, b): (&[Range<usize>], &[Range<usize>]),
+        what: &'static str,
+        quantile: f64,
+    ) -> Option<Figure> {
+        let at = |ranges: &[Range<usize>]| {
+            let mut weights = vec![0; table.blocks()];
+            for range in ranges {
+                weights[range.clone()].fill(1);
+            }
+            table.quantile(&weights, quantile).map(|us| us.max(1) as f64)
+        };
+        let of_each = |ranges: &[Range<usize>]| {
+            let values = ranges.iter().map(|range| at(from_ref(range)));
+            values.collect::<Option<Vec<f64>>>()
+        };
+        let values = (at(a)?, at(b)?);
+        // Between the two percentiles, so that requests of either side may lie beyond it.
+        let beyond_us = (values.0 * values.1).sqrt();
+        let slow = |ranges: &[Range<usize>]| {
+            let share = |range: &Range<usize>| Some(1.0 - table.share_up_to(range.clone(), beyond_us as u64)?);
+            ranges.iter().map(share).collect::<Option<Vec<f64>>>()
+        };
+        let (slow_a, slow_b) = (slow(a)?, slow(b)?);
+        Some(Figure {
+            what,
+            scale: Scale::MoreIsWorse,
+            values: Some(values),
+            estimate: of_means(&logarithms(&of_each(a)?), &logarithms(&of_each(b)?), self.pairing),
+            slow: of_means(&slow_a, &slow_b, self.pairing).map(|estimate| SlowShare {
+                beyond_us,
+                shares: (mean(&slow_a), mean(&slow_b)),
+                estimate,
+            }),
+        })
+    }
+}
+
+/// Mean latency of a repeat in microseconds.
+fn mean_latency(repeat: &Repeat) -> Option<f64> {
+    let blocks = repeat.histograms.latency.iter().filter(|block| !block.is_empty());
+    let (sum, count) = blocks.fold((0.0, 0.0), |(sum, count), block| {
+        (sum + block.mean() * block.len() as f64, count + block.len() as f64)
+    });
+    (count > 0.0).then(|| sum / count)
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+fn logarithms(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|value| value.max(1e-9).ln()).collect()
+}
