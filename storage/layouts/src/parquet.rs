@@ -40,6 +40,8 @@ pub(crate) struct Footer {
     metadata: ArrowReaderMetadata,
     /// Where pages begin, ascending, each with the bits of its repetition levels; 0 where it has none or is compressed.
     pages: Vec<(u64, u8)>,
+    /// If true, a page is decoded where it can be given up: what its reader goes through is not known before.
+    is_compressed: bool,
     decodes: Decodes,
 }
 
@@ -121,10 +123,13 @@ pub(crate) async fn footer(tier: &dyn Tier, object: &Object) -> Result<(Footer, 
     let began = Instant::now();
     let footer = guarded(|| {
         let pages = pages_of(&metadata)?;
+        let mut columns = metadata.row_groups().iter().flat_map(|group| group.columns());
+        let is_compressed = columns.any(|column| column.compression() != Compression::UNCOMPRESSED);
         let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())?;
         Ok(Footer {
             metadata,
             pages,
+            is_compressed,
             decodes,
         })
     });
@@ -288,6 +293,7 @@ pub(crate) async fn read(
         let (parts, took) = touching::read(tier, object, &ranges).await?;
         cost.merge(&took);
         began = Instant::now();
+        let size = parts.iter().map(Bytes::len).sum();
         for (range, part) in ranges.iter().zip(&parts) {
             check_pages((footer, header), range, part).map_err(|what| corrupt(&object.path, what))?;
         }
@@ -298,7 +304,11 @@ pub(crate) async fn read(
             });
             (decoder, step)
         };
-        let (back, step) = footer.decodes.run(&object.path, step).await?;
+        let (back, step) = if footer.is_compressed {
+            footer.decodes.run(&object.path, step).await?
+        } else {
+            offload::decode(size, step)
+        };
         decoder = back;
         (batches, wanted) = step.map_err(bad)?;
     }
