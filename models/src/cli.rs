@@ -34,7 +34,7 @@ Examples:
   tierlab-models lay-out --layout parquet --to configs/tiers/nvme.toml
   tierlab-models inspect --verify
 
-Exit codes: 0 success, 2 bad usage or config, 1 anything else.";
+Exit codes: 0 success, 2 bad usage or config, 3 done with rows missing (import-table), 1 anything else.";
 
 /// Writes models and feature tables, checks them, and puts them on storage tiers.
 #[derive(Debug, Parser)]

@@ -6,8 +6,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tierlab_formats::model::{Manifest, ModelConfig};
 use tierlab_models::generators::{ModelKind, Request, Size};
-use tierlab_models::onnx::messages::{DATA_EXTERNAL, StringStringEntryProto};
-use tierlab_models::onnx::write_model;
+use tierlab_models::onnx::messages::{DATA_EXTERNAL, ElementType, StringStringEntryProto, type_proto};
+use tierlab_models::onnx::{Dim, GraphBuilder, ModelProto, write_model};
 
 fn command(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-models"));
@@ -185,7 +185,7 @@ fn a_users_model_is_imported_with_its_external_weights() {
     tensor.data_location = DATA_EXTERNAL;
     tensor.external_data = vec![StringStringEntryProto {
         key: "location".to_owned(),
-        value: "weights.bin".to_owned(),
+        value: "./weights.bin".to_owned(),
     }];
     write_model(&model, &mut fs::File::create(at.join("mine.onnx")).unwrap()).unwrap();
 
@@ -209,6 +209,44 @@ fn a_users_model_is_imported_with_its_external_weights() {
     assert!(fail(at, &["import", "text.onnx"], 1).contains("text.onnx: no ONNX model"));
     let left: Vec<_> = fs::read_dir(at.join("models/repository")).unwrap().collect();
     assert_eq!(left.len(), 1, "only the imported model is left");
+}
+
+/// A vector in the shape that a second input says.
+fn reshape(dimensions: Dim<'_>) -> ModelProto {
+    let mut graph = GraphBuilder::new("reshape");
+    let x = graph.input_of("x", ElementType::Float, &[Dim::Free("n")]);
+    let shape = graph.input_of("shape", ElementType::Int64, &[dimensions]);
+    graph.node("y", "Reshape", &[&x, &shape], &[]);
+    graph.output_of("y", ElementType::Float, &[]);
+    let mut model = graph.finish("");
+    let output = &mut model.graph.as_mut().unwrap().output[0];
+    if let Some(type_proto::Value::TensorType(tensor)) = output.r#type.as_mut().unwrap().value.as_mut() {
+        tensor.shape = None;
+    }
+    model
+}
+
+#[test]
+fn models_as_other_programs_export_them_are_imported_or_refused_with_advice() {
+    let here = tempfile::tempdir().unwrap();
+    let at = here.path();
+    let write =
+        |model: &ModelProto, name: &str| write_model(model, &mut fs::File::create(at.join(name)).unwrap()).unwrap();
+    // No shape says how many dimensions there are.
+    write(&reshape(Dim::Free("k")), "rank.onnx");
+    assert!(succeed(at, &["import", "rank.onnx"]).contains("imported"));
+    // Zeros are no shape of one number: that is said once, and not by ONNX Runtime.
+    write(&reshape(Dim::Fixed(2)), "zeros.onnx");
+    let output = run(at, &["import", "zeros.onnx"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.success() && !stderr.contains("[E:onnxruntime"),
+        "{stderr}"
+    );
+    let mut newer = reshape(Dim::Free("k"));
+    newer.ir_version = 99;
+    write(&newer, "newer.onnx");
+    assert!(fail(at, &["import", "newer.onnx"], 1).contains("`model.ir_version`"));
 }
 
 #[test]

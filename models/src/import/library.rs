@@ -2,6 +2,7 @@
 
 use crate::error::ModelsError;
 use ort::environment::Environment;
+use ort::logging::LogLevel;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tierlab_program::onnxruntime::{self, newest_in};
@@ -34,6 +35,8 @@ pub fn load(path: Option<&Path>) -> Result<Environment, ModelsError> {
     let builder = ort::init_from(&library).map_err(|e| refused(e.to_string()))?;
     let environment = builder.with_telemetry(false).build();
     let environment = environment.map_err(|e| refused(e.to_string()))?;
+    // Its errors are answers here, and are printed as such.
+    environment.set_log_level(LogLevel::Fatal);
     *loaded = Some((library.clone(), environment.clone()));
     Ok(environment)
 }

@@ -18,6 +18,7 @@ use crate::staged::sync_folder;
 use crate::stop::Stop;
 use independence::{TestOptions, Verdict, test_rows};
 use source::{GivenConfig, SourceGraph};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -89,7 +90,8 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
     let version = staging.0.join(VERSION);
     let beside = request.model.parent().unwrap_or(Path::new(""));
     let mut files = vec![copy_file(&request.model, &version, MODEL_FILE, stop)?];
-    for file in external.files.keys() {
+    let paths: BTreeSet<&str> = external.files.values().map(|file| file.path.as_str()).collect();
+    for file in paths {
         files.push(copy_file(&beside.join(file), &version, file, stop)?);
     }
     write_config(&staging.0, &config)?;

@@ -45,18 +45,18 @@ pub(super) fn read_graph(path: &Path) -> Result<SourceGraph, ModelsError> {
     let bad = |e| ModelsError::bad(&path.display(), &e);
     let model = decode(bytes.into()).map_err(bad)?;
     let external = external_files(&model).map_err(bad)?;
-    if external.files.contains_key(MODEL_FILE) {
+    if external.files.values().any(|file| file.path == MODEL_FILE) {
         let what = format!("its weights lie in a file named `{MODEL_FILE}`, which is the graph's own name here");
         return Err(ModelsError::bad(&path.display(), &what));
     }
     let beside = path.parent().unwrap_or(Path::new(""));
-    for (name, wanted) in &external.files {
-        check_weights(path, &beside.join(name), name, wanted)?;
+    for wanted in external.files.values() {
+        check_weights(path, &beside.join(&wanted.path), wanted)?;
     }
     Ok(SourceGraph { model, external })
 }
 
-fn check_weights(graph: &Path, path: &Path, name: &str, wanted: &ExternalFile) -> Result<(), ModelsError> {
+fn check_weights(graph: &Path, path: &Path, wanted: &ExternalFile) -> Result<(), ModelsError> {
     let file = File::open(path).map_err(ModelsError::io("open", path))?;
     let found = file.metadata().map_err(ModelsError::io("look at", path))?.len();
     let mut beginning = Vec::new();
@@ -73,7 +73,7 @@ fn check_weights(graph: &Path, path: &Path, name: &str, wanted: &ExternalFile) -
         return Err(ModelsError::bad(&path.display(), &what));
     }
     wanted
-        .check(name, found)
+        .check(&wanted.path, found)
         .map_err(|what| ModelsError::bad(&graph.display(), &what))
 }
 

@@ -77,6 +77,9 @@ fn open(environment: &Environment, candidate: &Candidate<'_>, graph: &Path) -> R
         let hint = if e.contains("Could not find an implementation") {
             ". Its CPU build has no kernel for that operator with these types: export the model with other ones, FP32 in the place \
              of BF16 or FP16 say, or another opset"
+        } else if e.contains("Unsupported model IR version") {
+            ". The model's format is newer than this ONNX Runtime: set `model.ir_version` to the largest one it takes and save \
+             the model again (`onnx.save`), or get a newer ONNX Runtime and name it with --onnxruntime"
         } else {
             ""
         };

@@ -67,8 +67,8 @@ impl Interface {
     }
 }
 
-/// Gives outputs that have no shape in the file the one that was inferred; one of no dimensions tells nothing, as it is what
-/// a runtime says of an output that it knows nothing of.
+/// Gives outputs that have no shape in the file the one that was inferred. A runtime says of an output of unknown rank that it has no
+/// dimensions, and its replies have the shape of what was computed.
 pub fn infer_shapes(model: &mut ModelProto, inferred: &[TensorSpec]) {
     let outputs = model.graph.as_mut().map(|graph| graph.output.iter_mut());
     for output in outputs.into_iter().flatten() {
@@ -76,9 +76,7 @@ pub fn infer_shapes(model: &mut ModelProto, inferred: &[TensorSpec]) {
         else {
             continue;
         };
-        let known = inferred
-            .iter()
-            .find(|spec| spec.name == output.name && !spec.shape.is_empty());
+        let known = inferred.iter().find(|spec| spec.name == output.name);
         if let (None, Some(known)) = (&tensor.shape, known) {
             let dim = |&size: &i64| Dimension {
                 value: (size >= 0).then_some(DimValue::DimValue(size)),
@@ -94,7 +92,7 @@ fn spec(role: &str, value: &ValueInfoProto) -> Result<TensorSpec, BadGraph> {
     let bad = |what: &str| BadGraph(format!("{role} `{}` {what}", value.name));
     let Some(type_proto::Value::TensorType(tensor)) = value.r#type.as_ref().and_then(|of| of.value.as_ref()) else {
         return Err(bad(
-            "is no tensor: sequences, maps and optionals cannot be served; export it without (skl2onnx: `zipmap=False`)",
+            "is no tensor: sequences, maps and optionals cannot be served; export it without (scikit-learn: `to_onnx(model, X, options={'zipmap': False})`)",
         ));
     };
     let dtype = dtype(tensor.elem_type).ok_or_else(|| {

@@ -6,6 +6,9 @@ use super::{Read, fail, run, succeed};
 use arrow_array::{
     ArrayRef, Decimal128Array, Float32Array, Float64Array, Int64Array, Time32MillisecondArray, Time64MicrosecondArray,
 };
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -146,6 +149,34 @@ fn decimals_become_the_float_that_is_declared_and_times_integers() {
     assert_eq!([0, 1].map(|key| double(&read, key, "price")), [19.99, -0.05]);
     assert_eq!(long(&read, 0, "whole"), 9_007_199_254_740_993);
     assert_eq!((int(&read, 1, "s"), long(&read, 1, "m")), (6, 1 << 40));
+}
+
+#[test]
+fn every_codec_of_parquet_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let batch = arrow_array::RecordBatch::try_from_iter([
+        ("id", Arc::new(Int64Array::from_iter_values(0..9)) as ArrayRef),
+        ("v", Arc::new(Float64Array::from(vec![0.5; 9]))),
+    ])
+    .unwrap();
+    let codecs = [
+        Compression::UNCOMPRESSED,
+        Compression::SNAPPY,
+        Compression::GZIP(Default::default()),
+        Compression::BROTLI(Default::default()),
+        Compression::LZ4,
+        Compression::LZ4_RAW,
+        Compression::ZSTD(Default::default()),
+    ];
+    for codec in codecs {
+        let file = fs::File::create(at.join("a.parquet")).unwrap();
+        let properties = WriterProperties::builder().set_compression(codec).build();
+        let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        assert_eq!(double(&import(at, &["id", "a.parquet"]), 8, "v"), 0.5, "{codec}");
+    }
 }
 
 #[test]

@@ -240,6 +240,24 @@ fn unbatched(name: &'static str, with_shape: bool) -> Brought {
     )
 }
 
+/// A vector in the shape that a second input says: no shape in the file, and nothing to infer it from.
+fn unranked() -> Brought {
+    let mut graph = GraphBuilder::new("unranked");
+    let x = graph.input_of("x", FLOAT, &[N]);
+    let shape = graph.input_of("shape", INT64, &[Dim::Free("K")]);
+    graph.node("y", "Reshape", &[&x, &shape], &[]);
+    graph.output_of("y", FLOAT, &[]);
+    let mut model = graph.finish("");
+    forget_shape(&mut model);
+    let values = [1.0, 2.0, 3.0, 4.0];
+    brought(
+        "unranked",
+        model,
+        vec![floats("x", &[4], &values), ints("shape", &[2], &[2, 2])],
+        vec![floats("y", &[2, 2], &values)],
+    )
+}
+
 fn forget_shape(model: &mut ModelProto) {
     use tierlab_models::onnx::messages::type_proto::Value;
     let output = &mut model.graph.as_mut().unwrap().output[0];
@@ -283,7 +301,7 @@ fn external(folder: &Path) -> Brought {
     std::fs::write(folder.join("weights/w.bin"), file).unwrap();
     weight.raw_data = bytes::Bytes::new();
     weight.data_location = DATA_EXTERNAL;
-    weight.external_data = [("location", "weights/w.bin"), ("offset", "4096"), ("length", "16")]
+    weight.external_data = [("location", "./weights/w.bin"), ("offset", "4096"), ("length", "16")]
         .map(|(key, value)| StringStringEntryProto {
             key: key.into(),
             value: value.into(),
@@ -303,6 +321,7 @@ fn every_kind(folder: &Path) -> Vec<Brought> {
         halves("bf16", ElementType::Bfloat16, DataType::Bf16, "Identity"),
         strings(),
         varying(),
+        unranked(),
         several(),
         unbatched("scalar", true),
         unbatched("shapeless", false),

@@ -2,7 +2,7 @@
 //! is bad. Knows no file.
 
 use super::layout::{Layout, is_text};
-use super::numbers::Number;
+use super::numbers::{Number, STRICT};
 use super::request::NullRule;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{
@@ -10,7 +10,7 @@ use arrow_array::types::{
     Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, ArrayRef, RecordBatch, make_array};
-use arrow_cast::{CastOptions, cast_with_options};
+use arrow_cast::cast_with_options;
 use arrow_schema::DataType as Arrow;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -364,9 +364,10 @@ impl Target<'_> {
             Arrow::Float32 => of!(Float32Type, DataType::Fp32),
             Arrow::Float64 => of!(Float64Type, DataType::Fp64),
             Arrow::Date32 | Arrow::Time32(_) => self.take_values(&as_type(values, &Arrow::Int32)?, count, span, rows),
-            Arrow::Decimal32(..) | Arrow::Decimal64(..) | Arrow::Decimal128(..) | Arrow::Decimal256(..) => {
-                self.take_decimals(values, count, span, rows)
-            }
+            Arrow::Decimal32(_, scale)
+            | Arrow::Decimal64(_, scale)
+            | Arrow::Decimal128(_, scale)
+            | Arrow::Decimal256(_, scale) => self.take_decimals(values, *scale, count, span, rows),
             Arrow::Date64 | Arrow::Time64(_) | Arrow::Timestamp(..) | Arrow::Duration(_) => {
                 self.take_values(&as_type(values, &Arrow::Int64)?, count, span, rows)
             }
@@ -384,28 +385,21 @@ impl Target<'_> {
     fn take_decimals(
         &self,
         values: &ArrayRef,
+        scale: i8,
         count: usize,
         span: impl Fn(usize) -> Option<(usize, usize)>,
         rows: &mut Rows,
     ) -> Result<(), Stopped> {
-        let (digits, scale) = match values.data_type() {
-            Arrow::Decimal32(_, scale) | Arrow::Decimal64(_, scale) | Arrow::Decimal128(_, scale) => (38, *scale),
-            Arrow::Decimal256(_, scale) => (76, *scale),
-            _ => (0, 0),
+        let to = if scale > 0 {
+            Arrow::Float64
+        } else {
+            Arrow::Decimal128(38, 0)
         };
-        let strict = CastOptions {
-            safe: false,
-            ..CastOptions::default()
-        };
-        let to = match (digits, scale) {
-            (38, ..=0) => Arrow::Decimal128(38, 0),
-            _ => Arrow::Float64,
-        };
-        let cast = cast_with_options(values, &to, &strict).map_err(|e| Stopped {
+        let cast = cast_with_options(values, &to, &STRICT).map_err(|e| Stopped {
             row: 0,
             why: format!("column `{}`: {e}", self.column),
         })?;
-        if to == Arrow::Float64 {
+        if scale > 0 {
             return self.take_values(&cast, count, span, rows);
         }
         let whole = cast.as_primitive::<Decimal128Type>();

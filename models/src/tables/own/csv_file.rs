@@ -4,12 +4,12 @@
 use super::batch::{Batch, Numbers};
 use super::request::CsvOptions;
 use super::text_types::{Guess, date, has_leading_zeros, integer, is_null, micros, truth};
+use arrow_array::RecordBatch;
 use arrow_array::builder::{
-    BooleanBuilder, Date32Builder, Float64Builder, Int64Builder, NullBuilder, StringBuilder,
-    TimestampMicrosecondBuilder, UInt64Builder,
+    ArrayBuilder, BooleanBuilder, Date32Builder, Float64Builder, Int64Builder, NullBuilder, StringBuilder,
+    TimestampMicrosecondBuilder, UInt64Builder, make_builder,
 };
-use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef, TimeUnit};
+use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use csv::{ByteRecord, ReaderBuilder};
 use std::cell::Cell;
 use std::fs::File;
@@ -162,14 +162,12 @@ impl CsvFile {
             let field = self.schema.field(at);
             let bad = |what: &str| format!("column `{}`: {what}", field.name());
             let text = std::str::from_utf8(&record[at]).map_err(|_| bad("no UTF-8"))?;
-            let value = match is_null(text, &self.null_values) {
-                true => Value::Null,
-                false => value_of(text, field.data_type()).map_err(|what| bad(&what))?,
-            };
+            let is_null = is_null(text, &self.null_values);
+            let value = value_of(text, field.data_type(), is_null).map_err(|what| bad(&what))?;
             values.push(value);
         }
         for (column, value) in making.0.iter_mut().zip(values) {
-            column.push(value);
+            Making::push(&mut **column, value);
         }
         Ok(())
     }
@@ -218,18 +216,23 @@ fn kept(record: &ByteRecord, delimiter: u8) -> String {
     text.chars().take(KEPT_CHARS).collect()
 }
 
+/// A field's value; `None` is null.
 enum Value<'a> {
     Null,
-    Bool(bool),
-    Int(i64),
-    Uint(u64),
-    Float(f64),
-    Days(i32),
-    Text(&'a str),
+    Bool(Option<bool>),
+    Int(Option<i64>),
+    Uint(Option<u64>),
+    Float(Option<f64>),
+    Days(Option<i32>),
+    Micros(Option<i64>),
+    Text(Option<&'a str>),
 }
 
 /// A field as a value of its column's type.
-fn value_of<'a>(field: &'a str, arrow: &Arrow) -> Result<Value<'a>, String> {
+fn value_of<'a>(field: &'a str, arrow: &Arrow, is_null: bool) -> Result<Value<'a>, String> {
+    fn some<T>(is_null: bool, read: impl FnOnce() -> Result<T, String>) -> Result<Option<T>, String> {
+        if is_null { Ok(None) } else { read().map(Some) }
+    }
     let text = field.trim();
     let no = |what: &str| {
         format!(
@@ -237,34 +240,32 @@ fn value_of<'a>(field: &'a str, arrow: &Arrow) -> Result<Value<'a>, String> {
             kept_text(text)
         )
     };
-    match arrow {
-        Arrow::Utf8 => Ok(Value::Text(field)),
-        // 007 in a column of integers is 7 to nobody but a parser, and may be a key.
-        Arrow::Int64 | Arrow::UInt64 if has_leading_zeros(text) => {
-            Err("digits behind a zero are text, and the rows before it are integers".to_owned())
-        }
-        Arrow::Int64 => integer(text).map(Value::Int).ok_or_else(|| no("integer")),
-        Arrow::UInt64 => text.parse().map(Value::Uint).map_err(|_| no("integer from 0 on")),
-        Arrow::Float64 => {
+    // 007 in a column of integers is 7 to nobody but a parser, and may be a key.
+    if !is_null && arrow.is_integer() && has_leading_zeros(text) {
+        return Err("digits behind a zero are text, and the rows before it are integers".to_owned());
+    }
+    Ok(match arrow {
+        Arrow::Utf8 => Value::Text((!is_null).then_some(field)),
+        Arrow::Int64 => Value::Int(some(is_null, || integer(text).ok_or_else(|| no("integer")))?),
+        Arrow::UInt64 => Value::Uint(some(is_null, || text.parse().map_err(|_| no("integer from 0 on")))?),
+        Arrow::Float64 => Value::Float(some(is_null, || {
             let number = text.parse::<f64>().map_err(|_| no("number"))?;
             // `inf` is one to whoever wrote it; 1e400 is not.
             if number.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit()) {
                 return Err("beyond the largest number of 64 bits".to_owned());
             }
-            Ok(Value::Float(number))
-        }
-        Arrow::Boolean => {
-            let truth = truth(text).or(match text {
-                "0" => Some(false),
-                "1" => Some(true),
-                _ => None,
-            });
-            truth.map(Value::Bool).ok_or_else(|| no("truth value"))
-        }
-        Arrow::Date32 => date(text).map(Value::Days).ok_or_else(|| no("date")),
-        Arrow::Timestamp(TimeUnit::Microsecond, _) => micros(text).map(Value::Int).ok_or_else(|| no("time")),
-        _ => Err("its first rows are all empty: say what it is with --as, or leave it out".to_owned()),
-    }
+            Ok(number)
+        })?),
+        Arrow::Boolean => Value::Bool(some(is_null, || match text {
+            "0" => Ok(false),
+            "1" => Ok(true),
+            _ => truth(text).ok_or_else(|| no("truth value")),
+        })?),
+        Arrow::Date32 => Value::Days(some(is_null, || date(text).ok_or_else(|| no("date")))?),
+        Arrow::Timestamp(..) => Value::Micros(some(is_null, || micros(text).ok_or_else(|| no("time")))?),
+        _ if is_null => Value::Null,
+        _ => return Err("its first rows are all empty: say what it is with --as, or leave it out".to_owned()),
+    })
 }
 
 fn kept_text(text: &str) -> String {
@@ -272,67 +273,40 @@ fn kept_text(text: &str) -> String {
 }
 
 /// Columns being built.
-struct Making(Vec<Column>);
-
-enum Column {
-    Bool(BooleanBuilder),
-    Int(Int64Builder),
-    Uint(UInt64Builder),
-    Float(Float64Builder),
-    Date(Date32Builder),
-    Time(TimestampMicrosecondBuilder),
-    Text(StringBuilder),
-    Null(NullBuilder),
-}
-
-impl Column {
-    fn push(&mut self, value: Value<'_>) {
-        match (self, value) {
-            (Self::Bool(column), Value::Bool(value)) => column.append_value(value),
-            (Self::Bool(column), _) => column.append_null(),
-            (Self::Int(column), Value::Int(value)) => column.append_value(value),
-            (Self::Int(column), _) => column.append_null(),
-            (Self::Uint(column), Value::Uint(value)) => column.append_value(value),
-            (Self::Uint(column), _) => column.append_null(),
-            (Self::Float(column), Value::Float(value)) => column.append_value(value),
-            (Self::Float(column), _) => column.append_null(),
-            (Self::Date(column), Value::Days(value)) => column.append_value(value),
-            (Self::Date(column), _) => column.append_null(),
-            (Self::Time(column), Value::Int(value)) => column.append_value(value),
-            (Self::Time(column), _) => column.append_null(),
-            (Self::Text(column), Value::Text(value)) => column.append_value(value),
-            (Self::Text(column), _) => column.append_null(),
-            (Self::Null(column), _) => column.append_null(),
-        }
-    }
-}
+struct Making(Vec<Box<dyn ArrayBuilder>>);
 
 impl Making {
     fn new(schema: &Schema) -> Self {
-        let column = |field: &Arc<Field>| match field.data_type() {
-            Arrow::Boolean => Column::Bool(BooleanBuilder::new()),
-            Arrow::Int64 => Column::Int(Int64Builder::new()),
-            Arrow::UInt64 => Column::Uint(UInt64Builder::new()),
-            Arrow::Float64 => Column::Float(Float64Builder::new()),
-            Arrow::Date32 => Column::Date(Date32Builder::new()),
-            Arrow::Timestamp(..) => Column::Time(TimestampMicrosecondBuilder::new()),
-            Arrow::Null => Column::Null(NullBuilder::new()),
-            _ => Column::Text(StringBuilder::new()),
-        };
-        Self(schema.fields().iter().map(column).collect())
+        let fields = schema.fields().iter();
+        Self(fields.map(|field| make_builder(field.data_type(), 0)).collect())
     }
 
-    fn finish(self, schema: &SchemaRef) -> Result<RecordBatch, String> {
-        let columns = self.0.into_iter().map(|column| match column {
-            Column::Bool(mut column) => Arc::new(column.finish()) as ArrayRef,
-            Column::Int(mut column) => Arc::new(column.finish()),
-            Column::Uint(mut column) => Arc::new(column.finish()),
-            Column::Float(mut column) => Arc::new(column.finish()),
-            Column::Date(mut column) => Arc::new(column.finish()),
-            Column::Time(mut column) => Arc::new(column.finish()),
-            Column::Text(mut column) => Arc::new(column.finish()),
-            Column::Null(mut column) => Arc::new(column.finish()),
-        });
+    fn push(column: &mut dyn ArrayBuilder, value: Value<'_>) {
+        macro_rules! append {
+            ($builder:ty, $value:expr) => {
+                if let Some(builder) = column.as_any_mut().downcast_mut::<$builder>() {
+                    builder.append_option($value);
+                }
+            };
+        }
+        match value {
+            Value::Null => {
+                if let Some(builder) = column.as_any_mut().downcast_mut::<NullBuilder>() {
+                    builder.append_null();
+                }
+            }
+            Value::Bool(value) => append!(BooleanBuilder, value),
+            Value::Int(value) => append!(Int64Builder, value),
+            Value::Uint(value) => append!(UInt64Builder, value),
+            Value::Float(value) => append!(Float64Builder, value),
+            Value::Days(value) => append!(Date32Builder, value),
+            Value::Micros(value) => append!(TimestampMicrosecondBuilder, value),
+            Value::Text(value) => append!(StringBuilder, value),
+        }
+    }
+
+    fn finish(mut self, schema: &SchemaRef) -> Result<RecordBatch, String> {
+        let columns = self.0.iter_mut().map(|column| column.finish());
         RecordBatch::try_new(Arc::clone(schema), columns.collect()).map_err(|e| e.to_string())
     }
 }

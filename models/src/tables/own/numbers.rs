@@ -1,8 +1,16 @@
 //! One number of one type as another. In: values of Arrow. Out: little-endian elements. A number that does not fit is refused, not bent;
 //! floats are rounded to the float asked for, and a number is never rounded to an infinity.
 
+use arrow_cast::CastOptions;
+use arrow_cast::display::FormatOptions;
 use half::{bf16, f16};
 use tierlab_protocol::tensor::DataType;
+
+/// Casts of Arrow that refuse a value that does not fit, in place of a null.
+pub(super) const STRICT: CastOptions<'static> = CastOptions {
+    safe: false,
+    format_options: FormatOptions::new(),
+};
 
 /// A number, whatever its type was.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -65,7 +65,10 @@ impl Remote {
             .with_bucket_name(bucket)
             // Large objects take long: what counts is the wait for the next bytes.
             .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), "1 day")
-            .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::ReadTimeout), format!("{}s", STALL.as_secs()))
+            .with_config(
+                AmazonS3ConfigKey::Client(ClientConfigKey::ReadTimeout),
+                format!("{}s", STALL.as_secs()),
+            )
             .build()
             .map_err(|e| {
                 ModelsError::Usage(format!(

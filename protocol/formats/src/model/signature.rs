@@ -232,8 +232,12 @@ fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
         ));
     }
     let untold = || {
+        let hint = match tensor.type_words.contains("Map") {
+            true => " (scikit-learn: `to_onnx(model, X, options={'zipmap': False})`)",
+            false => "",
+        };
         format!(
-            "`{}` is {}, which the Open Inference Protocol has no type for: export the model with tensors alone",
+            "`{}` is {}, which the Open Inference Protocol has no type for: export the model with tensors alone{hint}",
             tensor.name, tensor.type_words
         )
     };

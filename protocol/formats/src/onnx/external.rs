@@ -15,7 +15,7 @@ const LFS_POINTER_BYTES: usize = 1024;
 /// What a graph keeps in other files.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct External {
-    /// The files, relative to the graph's own folder, with what must be in them.
+    /// The files with what must be in them, by their location as the graph writes it.
     pub files: BTreeMap<String, ExternalFile>,
     /// Bytes of the largest tensor in them.
     pub largest_tensor: u64,
@@ -24,6 +24,8 @@ pub struct External {
 /// What must be in a file of weights.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ExternalFile {
+    /// Path relative to the graph's own folder: the location without steps that stay where they are.
+    pub path: String,
     /// Bytes that it has at least.
     pub bytes: u64,
     /// The tensor that ends there.
@@ -73,7 +75,10 @@ impl External {
                 _ => Ok(()),
             };
         };
-        if !is_path(location) {
+        // Exporters write `./w.bin` too.
+        let steps: Vec<&str> = location.split('/').filter(|&step| step != ".").collect();
+        let path = steps.join("/");
+        if !is_path(&path) {
             return Err(format!(
                 "the weights of `{}` lie in {location:?}, which is no path inside the version's folder",
                 tensor.name
@@ -84,6 +89,7 @@ impl External {
             .unwrap_or(0_u64);
         let end = offset.saturating_add(least_bytes(tensor));
         let file = self.files.entry(location.to_owned()).or_default();
+        file.path = path;
         if end > file.bytes {
             file.bytes = end;
             file.tensor.clone_from(&tensor.name);
@@ -231,6 +237,15 @@ mod tests {
         assert!(error.contains("the weights of `w` lie in \"../w.bin\""), "{error}");
         let error = read(&[tensor("w", &[])]).unwrap_err();
         assert!(error.contains("`w` keeps its data elsewhere"), "{error}");
+    }
+
+    #[test]
+    fn steps_that_stay_in_their_folder_are_left_out_of_a_path() {
+        let found = read(&[tensor("w", &[("location", "./a/./w.bin")])]).unwrap();
+        assert_eq!(found.files["./a/./w.bin"].path, "a/w.bin");
+        for bad in ["./../w.bin", ".", "./", "/./w.bin"] {
+            assert!(read(&[tensor("w", &[("location", bad)])]).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -44,11 +44,11 @@ mod tests {
 
     #[test]
     fn paths_that_leave_the_folder_are_refused() {
-        for bad in ["../1/model.onnx", "/etc/passwd", "a/../../b", "", "a\\b", "./a"] {
+        for bad in ["../1/model.onnx", "/etc/passwd", "a/../../b", "", "a\\b", "./../a"] {
             assert!(external(model(bad)).is_err(), "{bad}");
         }
         // ONNX Runtime's mark for addresses in memory is a path like any other: it is looked for, and missing.
-        for path in ["w.bin", "a/w.bin", "*/_ORT_MEM_ADDR_/*"] {
+        for path in ["w.bin", "./w.bin", "a/w.bin", "*/_ORT_MEM_ADDR_/*"] {
             assert!(external(model(path)).unwrap().files.contains_key(path), "{path}");
         }
         assert!(external(Bytes::from_static(b"not a model")).is_err());

@@ -220,7 +220,7 @@ impl ModelDescription {
         verified: bool,
     ) -> Result<Vec<WeightFile<'a>>, LoadError> {
         let find = |(name, file): (&String, &ExternalFile)| {
-            let path = format!("{version}/{name}");
+            let path = format!("{version}/{}", file.path);
             let missing = || {
                 let what = format!("its weights `{name}` are missing from the version's folder");
                 LoadError::at(&graph.path, what)
@@ -229,7 +229,7 @@ impl ModelDescription {
             let sum = self.sum_of(&path, verified)?;
             // What the manifest says of the file is checked as it is read, and tells more.
             if sum.is_none() {
-                file.check(name, object.size)
+                file.check(&file.path, object.size)
                     .map_err(|what| LoadError::at(&graph.path, what))?;
             }
             Ok(WeightFile {

@@ -1,9 +1,10 @@
 //! Columns of a file as its table defines them: found by field id or by name, read as the table's types, null where the file has none, and
 //! constant where the table's metadata or the file's folder has the value. In: a table's columns and a file's schema. Out: batches.
 
+use super::super::numbers::STRICT;
 use super::types::read_as;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, new_null_array};
-use arrow_cast::{CastOptions, cast_with_options};
+use arrow_cast::cast_with_options;
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -150,16 +151,12 @@ impl View {
     /// # Errors
     /// A value that the column's type does not hold.
     pub(in super::super) fn batch(&self, rows: &RecordBatch, columns: &[&str]) -> Result<RecordBatch, String> {
-        let strict = CastOptions {
-            safe: false,
-            ..CastOptions::default()
-        };
         let mut fields = Vec::new();
         let mut arrays: Vec<ArrayRef> = Vec::new();
         for (field, from) in self.wanted(columns) {
             let bad = |what: &dyn std::fmt::Display| format!("column `{}`: {what}", field.name());
             let count = rows.num_rows();
-            let cast = |array: &ArrayRef| cast_with_options(array, field.data_type(), &strict).map_err(|e| bad(&e));
+            let cast = |array: &ArrayRef| cast_with_options(array, field.data_type(), &STRICT).map_err(|e| bad(&e));
             arrays.push(match from {
                 From::File(name) => {
                     let array = rows.column_by_name(name).ok_or_else(|| bad(&"it was not read"))?;
