@@ -4,7 +4,7 @@
 use crate::costs::{cost, mix_shares};
 use crate::curves::exponential;
 use crate::gpu;
-use crate::latency::{availability, bands, tail};
+use crate::latency::{availability, bands, goodput, tail};
 use crate::record::{Driven, Gap, Interval, Limits, Percentile, Point, Pricing, Repeat, Summary};
 use crate::statistics::dependence::Dependence;
 use crate::statistics::percentile::{BlockTable, is_printable};
@@ -70,7 +70,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
     let [p50_us, p95_us, p99_us] = [0.5, 0.95, 0.99].map(|quantile| latency_interval(&latency, quantile));
     let [p95_bound_us, p99_bound_us] =
         [0.95, 0.99].map(|quantile| early_stopping::bound(&latency, quantile).map(|us| us as f64));
-    let achieved_rps = rate_interval(repeats);
+    let achieved_rps = rate_interval(repeats, |repeat| repeat.achieved_rps);
     let rows = repeats
         .iter()
         .map(|repeat| repeat.inferences_per_request(&point.factors));
@@ -115,6 +115,12 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         service_p99_us: service_p99_us.map(|us| us as f64),
         lag_p99_us: lag_p99_us.map(|us| us as f64),
         achieved_rps,
+        goodput_rps: limits
+            .objective_us
+            .map(|limit_us| rate_interval(repeats, |repeat| goodput::rate(repeat, limit_us))),
+        goodput_share: limits
+            .objective_us
+            .and_then(|limit_us| goodput::share(repeats, limit_us)),
         inferences_per_s,
         error_share: if scheduled == 0 {
             0.0
@@ -218,20 +224,20 @@ pub fn latency_interval(table: &BlockTable, quantile: f64) -> Option<Interval> {
     })
 }
 
-/// Good replies per second: the mean over the repeats with Student's interval, or for a single repeat the interval of
-/// a Poisson count (Wilson and Hilferty's approximation, within a percent of the exact one).
-fn rate_interval(repeats: &[Repeat]) -> Interval {
-    let rates: Vec<f64> = repeats.iter().map(|repeat| repeat.achieved_rps).collect();
+/// Rate per second: the mean over the repeats with Student's interval, or for a single repeat the interval of a Poisson
+/// count (Wilson and Hilferty's approximation, within a percent of the exact one).
+fn rate_interval(repeats: &[Repeat], rate: impl Fn(&Repeat) -> f64) -> Interval {
+    let rates: Vec<f64> = repeats.iter().map(rate).collect();
     if let Some(interval) = sections::mean_interval(&rates) {
         return Interval {
             lo: interval.lo.max(0.0),
             ..interval
         };
     }
-    let Some(repeat) = repeats.first().filter(|repeat| repeat.achieved_rps > 0.0) else {
+    let (Some(&rate), Some(repeat)) = (rates.first().filter(|rate| **rate > 0.0), repeats.first()) else {
         return Interval::default();
     };
-    let count = repeat.achieved_rps * repeat.window_s;
+    let count = rate * repeat.window_s;
     let end = |count: f64, side: f64| {
         count
             * (1.0 - 1.0 / (9.0 * count) + side * student::Z95 / (3.0 * count.sqrt()))
@@ -239,7 +245,7 @@ fn rate_interval(repeats: &[Repeat]) -> Interval {
                 .powi(3)
     };
     Interval {
-        value: repeat.achieved_rps,
+        value: rate,
         lo: end(count, -1.0) / repeat.window_s,
         hi: end(count + 1.0, 1.0) / repeat.window_s,
     }
@@ -268,6 +274,7 @@ mod tests {
                     latency: blocks(us),
                     service: blocks(us),
                     lag: blocks(1),
+                    failed: Vec::new(),
                 },
                 ..Repeat::empty()
             }

@@ -9,7 +9,7 @@ use crate::units::NONE;
 use tierlab_analysis::record::{Driven, Interval, Point, Run, Verdict};
 
 /// The columns, in order.
-pub(crate) const COLUMNS: [&str; 56] = [
+pub(crate) const COLUMNS: [&str; 60] = [
     "tier",
     "origin",
     "cache",
@@ -66,6 +66,10 @@ pub(crate) const COLUMNS: [&str; 56] = [
     "think_time",
     "journey",
     "step",
+    "goodput_rps",
+    "goodput_rps_lo",
+    "goodput_rps_hi",
+    "goodput_share",
 ];
 
 /// The text of `summary.csv`. Points without a summary are left out: there is nothing to say of them.
@@ -136,6 +140,8 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
     ]);
     row.extend(sent(point));
     row.extend(driven(factors.driven.as_ref()));
+    row.extend(interval(summary.goodput_rps.as_ref()));
+    row.push(optional(summary.goodput_share));
     Some(row)
 }
 

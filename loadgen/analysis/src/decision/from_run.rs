@@ -1,6 +1,7 @@
 //! From the record of a run to evidence. In: the run, with the histograms of its repeats. Out: candidates. Knows nothing of the rule.
 
 use super::evidence::{Candidate, StepEvidence};
+use crate::latency::goodput;
 use crate::record::{Fault, Limits, Mode, Point, Question, Repeat, Run, Verdict};
 use crate::statistics::percentile::BlockTable;
 use crate::validity::verdict;
@@ -60,13 +61,8 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     let latency = BlockTable::new([repeat.histograms.latency.as_slice()]);
     let failed = repeat.errors.values().sum::<u64>() as f64;
     let requests = repeat.scheduled as f64;
-    let slow = question.objectives.iter().map(|objective| {
-        // The limit is far below 2^63.
-        let kept = latency.share_up_to(0..latency.blocks(), objective.limit_us as u64);
-        let above = (1.0 - kept.unwrap_or(1.0)) * latency.samples() as f64;
-        // A failed request may have failed late, and is in both: counted once more rather than once less.
-        (above + failed).min(requests)
-    });
+    let slow = question.objectives.iter();
+    let slow = slow.map(|objective| goodput::missed(repeat, objective.limit_us) as f64);
     let quantiles = question.objectives.iter().filter_map(|objective| {
         let us = latency.pooled_quantile(objective.percentile.quantile())?;
         Some(us as f64)
@@ -141,7 +137,7 @@ fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, 
     if let Some(disturbed) = &repeat.disturbed {
         return Judged::slowed(disturbed.clone());
     }
-    if repeat.scheduled > 0 && latency.samples() == 0 {
+    if repeat.completed > 0 && latency.samples() == 0 {
         return Judged::of_nothing("no histogram".to_owned());
     }
     let lag = BlockTable::new([repeat.histograms.lag.as_slice()]);
@@ -166,7 +162,8 @@ fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, 
     };
     let (verdict, faults) = verdict::judge(&evidence, &limits);
     let has = |fault: Fault| faults.contains(&fault);
-    if let Verdict::Saturated(_) = verdict {
+    // Failures above the plan's limit are counted as misses, and are no queue that grows.
+    if matches!(verdict, Verdict::Saturated(_)) && (has(Fault::Backlog) || has(Fault::Replies)) {
         return Judged::usable(true);
     }
     // A late send is in the latency: an objective met in spite of it is met, one broken with it says nothing.

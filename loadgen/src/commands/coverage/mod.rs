@@ -5,7 +5,8 @@
 //! the table is therefore about this program, and not about a formula that it might have got wrong. It is judged over all
 //! trials, whether or not a report would print the interval: trials chosen by what they show cover what they happen to.
 //! Beside it stands what a two-level bootstrap (`bootstrap`) makes of the first of the same points. `drifting` counts how
-//! often a latency that drifts is found, and one that does not is said to; `comparing`, what `compare` finds.
+//! often a latency that drifts is found, and one that does not is said to; `comparing`, what `compare` finds; `verdicts`, what points near
+//! capacity are judged to be.
 
 mod bootstrap;
 mod comparing;
@@ -15,12 +16,14 @@ mod laws;
 mod rows;
 mod simulated;
 mod table;
+mod verdicts;
 
 pub use comparing::{CompareRow, CompareSetting, compare_row, compare_settings};
 pub use drifting::{DriftRow, DriftSetting, Shape, drift_row, drift_settings};
 pub use highest_rate::{SearchRow, SearchSetting, Server, search_row, search_settings};
 pub use laws::Law;
 pub use rows::{Row, Setting, Tally, WANTED};
+pub use verdicts::{VerdictRow, VerdictSetting, verdict_row, verdict_settings};
 
 use crate::error::RunError;
 use hdrhistogram::Histogram;
@@ -195,8 +198,8 @@ fn rows(setting: Setting, trials: usize, seed: u64) -> Vec<Row> {
     rows
 }
 
-/// Simulates, writes `coverage.csv`, `highest_rate.csv`, `drifts.csv`, `compare.csv` and `coverage.md` into a folder, and
-/// says which rows do not hold.
+/// Simulates, writes `coverage.csv`, `highest_rate.csv`, `drifts.csv`, `compare.csv`, `verdicts.csv` and `coverage.md` into a folder,
+/// and says which rows do not hold.
 ///
 /// # Errors
 /// A file cannot be written; a row does not hold.
@@ -208,6 +211,9 @@ pub fn run(folder: &Path, trials: usize, seed: u64) -> Result<(), RunError> {
     let compared = on_every_core(&compared, seed, &one, &said("compare", compared.len()));
     let one = |setting, seed| drift_row(setting, trials, seed);
     let drifting = on_every_core(&drifting, seed, &one, &said("drift", drifting.len()));
+    let judged = verdict_settings();
+    let one = |setting, seed| verdict_row(setting, trials, seed);
+    let judged = on_every_core(&judged, seed, &one, &said("verdicts", judged.len()));
     let searches = simulate_searches(&searched, trials, seed, &said("highest rate", searched.len()));
     let rows = simulate(&settings, trials, seed, &said("coverage", settings.len()));
     std::fs::create_dir_all(folder).map_err(RunError::io(folder))?;
@@ -215,12 +221,14 @@ pub fn run(folder: &Path, trials: usize, seed: u64) -> Result<(), RunError> {
     let markdown = table::markdown(&rows, &command)
         + &table::searches_markdown(&searches)
         + &table::drifts_markdown(&drifting)
-        + &table::compared_markdown(&compared);
+        + &table::compared_markdown(&compared)
+        + &verdicts::markdown(&judged);
     for (name, text) in [
         ("coverage.csv", table::csv(&rows)),
         ("highest_rate.csv", table::searches_csv(&searches)),
         ("drifts.csv", table::drifts_csv(&drifting)),
         ("compare.csv", table::compared_csv(&compared)),
+        ("verdicts.csv", verdicts::csv(&judged)),
         ("coverage.md", markdown),
     ] {
         let file = folder.join(name);
@@ -233,9 +241,15 @@ pub fn run(folder: &Path, trials: usize, seed: u64) -> Result<(), RunError> {
         .chain(searches.iter().filter(|row| !row.holds()).map(told_search))
         .chain(drifting.iter().filter(|row| !row.holds()).map(told_drift))
         .chain(compared.iter().filter(|row| !row.holds()).map(told_comparison))
+        .chain(
+            judged
+                .iter()
+                .filter(|row| !row.holds())
+                .map(|row| format!("verdicts: {row:?}")),
+        )
         .collect();
     failed.iter().for_each(|line| println!("{line}"));
-    let all = rows.len() + searches.len() + drifting.len() + compared.len();
+    let all = rows.len() + searches.len() + drifting.len() + compared.len() + judged.len();
     println!(
         "{} of {all} rows hold; the tables are in {}",
         all - failed.len(),
