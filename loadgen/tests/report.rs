@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use tierlab_analysis::curves::comparison::{Decision, WITHIN};
-use tierlab_analysis::record::{DeviceReads, GpuUse, Repeat, Resumption, Run, Verdict};
+use tierlab_analysis::record::{DeviceReads, GpuUse, Objective, Percentile, Repeat, Resumption, Run, Verdict};
 use tierlab_loadgen::commands::report;
 use tierlab_loadgen::store::error::StoreError;
 use tierlab_loadgen::store::folder;
@@ -78,26 +78,29 @@ fn the_csv_has_a_row_per_point_and_says_what_the_histograms_say() {
             merged.add(block).unwrap();
         }
         let number = |name: &str| row[column(name)].parse::<f64>();
-        let summary = point.summary.as_ref().unwrap();
-        let dependence = tierlab_analysis::statistics::dependence::Dependence {
-            body: summary.assumed_autocorrelation_time,
-            tail: summary.assumed_tail_autocorrelation_time,
-        };
-        for (name, quantile) in [("p50_us", 0.5), ("p95_us", 0.95), ("p99_us", 0.99)] {
-            let printable = tierlab_analysis::statistics::percentile::is_printable(
-                quantile,
-                merged.len(),
-                point.repeats.len(),
-                dependence.at(quantile),
+        for (name, percentile) in ["p50", "p90", "p95", "p99", "p999"].iter().zip(Percentile::ALL) {
+            let grade = &row[column(&format!("{name}_grade"))];
+            assert_eq!(
+                grade != "n/a",
+                merged.len() >= percentile.samples_needed(),
+                "{name} {row:?}"
             );
-            assert_eq!(number(name).is_ok(), printable, "{name} {row:?}");
-            let Ok(us) = number(name) else { continue };
-            assert!(
-                (us - merged.value_at_quantile(quantile) as f64).abs() <= 1e-5 * us,
+            let name = format!("{name}_us");
+            assert_eq!(number(&name).is_ok(), grade != "n/a", "{name} {row:?}");
+            let Ok(us) = number(&name) else { continue };
+            let expected = merged.value_at_quantile(percentile.quantile()) as f64;
+            assert!((us - expected).abs() <= 1e-5 * us, "{row:?}");
+            assert!(number(&format!("{name}_lo")).unwrap() <= us);
+            // A rough one has no upper end.
+            assert_eq!(
+                number(&format!("{name}_hi")).is_ok_and(|hi| us <= hi),
+                grade == "solid",
                 "{row:?}"
             );
-            assert!(number(&format!("{name}_lo")).unwrap() <= us && us <= number(&format!("{name}_hi")).unwrap());
         }
+        let mean = merged.mean();
+        assert!((number("mean_us").unwrap() / mean - 1.0).abs() < 1e-3, "{row:?}");
+        assert_eq!(number("max_us").unwrap().round(), merged.max() as f64);
         printed += usize::from(number("p99_us").is_ok());
         assert_eq!(number("samples").unwrap() as u64, merged.len());
     }
@@ -235,7 +238,7 @@ fn the_markdown_says_the_same_and_escapes_what_others_wrote() {
         "{text}"
     );
     for said in [
-        "| tier | cache | highest rate with p99 &lt; 20 ms | p50 at 400 rps |",
+        "| tier | cache | highest rate with p99 &lt; 20 ms | p99 at 400 rps |",
         "| s3 (emulated) | warm 10 % | none |",
         " tier wait |",
         "cost the same at a hit ratio of",
@@ -341,7 +344,10 @@ fn a_run_that_was_stopped_is_no_proof_that_nothing_got_worse() {
 fn rates_under_different_objectives_are_not_compared_and_other_plans_are_named() {
     let mut other = run().clone();
     let slo = other.slo.as_mut().unwrap();
-    slo.objective.limit_us *= 10.0;
+    slo.objective = Objective::Percentile {
+        percentile: Percentile::P99,
+        limit_us: 200_000.0,
+    };
     other.protocol = "grpc".to_owned();
     other.plan_toml = format!("more = 1\n{}", run().plan_toml);
     tierlab_analysis::conclude(&mut other);

@@ -11,9 +11,9 @@ use crate::content::group::Group;
 use crate::content::point_row::{PointRow, has_goodput};
 use crate::content::side_tables::SideTable;
 use crate::content::words;
-use crate::units::{NONE, dollars, dollars_interval, latency_interval, percent, rate, thousands};
+use crate::units::{NONE, dollars, dollars_interval, latency, latency_interval, percent, rate, thousands};
 use std::fmt::Write as _;
-use tierlab_analysis::record::Run;
+use tierlab_analysis::record::{Percentile, Run};
 
 /// The text.
 #[must_use]
@@ -31,8 +31,8 @@ pub fn markdown(run: &Run) -> String {
     out += &report.side_tables.iter().map(side_table).collect::<String>();
     let _ = write!(
         out,
-        "\nLatency runs from the scheduled send to the last byte of the reply; [lo–hi] are 95 % intervals; {NONE}: too few \
-         independent samples.\n\n## What to beware of\n\n"
+        "\nLatency runs from the scheduled send to the last byte of the reply; [lo–hi] are 95 % intervals; ~: rough, without \
+         an upper bound; {NONE}: too few requests.\n\n## What to beware of\n\n"
     );
     if report.cautions.is_empty() {
         out += "- Nothing: every point is valid.\n";
@@ -232,28 +232,31 @@ fn instrument(report: &Report<'_>) -> String {
 fn every_point(points: &[PointRow<'_>]) -> String {
     let has_goodput = has_goodput(points);
     let header = [
-        "point", "verdict", "p50", "p95", "p99", "good/s", "hits", "errors", "$/10k",
+        "point", "verdict", "p50", "p90", "p95", "p99", "p99.9", "mean", "max", "good/s", "hits", "errors", "$/10k",
     ];
     let mut out = format!(
         "\n<details><summary>Every point</summary>\n\n{}{}",
         row(&[&header[..], if has_goodput { &["goodput/s"] } else { &[] }].concat()),
-        row(&[
-            &["---", "---"],
-            &["--:"; 8][..header.len() - 2 + usize::from(has_goodput)]
-        ]
-        .concat())
+        row(&["---", "---"]
+            .into_iter()
+            .chain(std::iter::repeat_n("--:", 11 + usize::from(has_goodput)))
+            .collect::<Vec<_>>())
     );
     for point in points {
         let Some(figures) = &point.figures else { continue };
         let summary = figures.summary;
-        let [p50, p95, p99] =
-            [&summary.p50_us, &summary.p95_us, &summary.p99_us].map(|us| latency_interval(us.as_ref()));
+        let [p50, p90, p95, p99, p999] =
+            Percentile::ALL.map(|percentile| latency_interval(summary.percentile(percentile).as_ref()));
         let mut cells = vec![
             point.name.clone(),
             figures.verdict.to_owned(),
             p50,
+            p90,
             p95,
             p99,
+            p999,
+            latency_interval(summary.mean_us.as_ref()),
+            summary.max_us.map_or_else(|| NONE.to_owned(), latency),
             rate(summary.achieved_rps.value),
             summary.cache_hit_ratio.map_or_else(|| "–".to_owned(), percent),
             thousands(summary.errors),

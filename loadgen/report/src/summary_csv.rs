@@ -6,10 +6,10 @@
 use crate::content::{requests, words};
 use crate::csv_cell::text;
 use crate::units::NONE;
-use tierlab_analysis::record::{Driven, Interval, Point, Run, Verdict};
+use tierlab_analysis::record::{Driven, Grade, Interval, Percentile, Point, Run, Verdict};
 
 /// The columns, in order.
-pub(crate) const COLUMNS: [&str; 60] = [
+pub(crate) const COLUMNS: [&str; 75] = [
     "tier",
     "origin",
     "cache",
@@ -66,6 +66,21 @@ pub(crate) const COLUMNS: [&str; 60] = [
     "think_time",
     "journey",
     "step",
+    "p90_us",
+    "p90_us_lo",
+    "p90_us_hi",
+    "p999_us",
+    "p999_us_lo",
+    "p999_us_hi",
+    "mean_us",
+    "mean_us_lo",
+    "mean_us_hi",
+    "max_us",
+    "p50_grade",
+    "p90_grade",
+    "p95_grade",
+    "p99_grade",
+    "p999_grade",
     "goodput_rps",
     "goodput_rps_lo",
     "goodput_rps_hi",
@@ -140,6 +155,15 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
     ]);
     row.extend(sent(point));
     row.extend(driven(factors.driven.as_ref()));
+    for figure in [summary.p90_us, summary.p999_us, summary.mean_us] {
+        row.extend(interval(figure.as_ref()));
+    }
+    row.push(optional(summary.max_us));
+    row.extend(Percentile::ALL.map(|percentile| match summary.grade(percentile) {
+        Some(Grade::Solid) => "solid".to_owned(),
+        Some(Grade::Rough) => "rough".to_owned(),
+        None => NONE.to_owned(),
+    }));
     row.extend(interval(summary.goodput_rps.as_ref()));
     row.push(optional(summary.goodput_share));
     Some(row)

@@ -34,8 +34,8 @@ const HEADER: [&str; 12] = [
 const GOODPUT: usize = 7;
 
 const LEGEND: &str = "Latency runs from the scheduled send to the last byte of the reply; [lo–hi] and ± are 95 % intervals; \
-                      n/a: too few independent samples.\nsaturated: the server could not keep up at this rate or failed too many requests; \
-                      invalid: the instrument or the machine failed (reasons below).";
+                      ~: rough, without an upper bound; n/a: too few requests.\nsaturated: the server could not keep up at this rate or failed \
+                      too many requests; invalid: the instrument or the machine failed (reasons below).";
 
 /// The answer of a run, as its table opens with it; `None` where nothing was asked.
 #[must_use]

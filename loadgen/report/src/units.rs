@@ -45,14 +45,20 @@ pub(crate) fn latency(us: f64) -> String {
     format!("{} {name}", digits3(us / size))
 }
 
-/// A latency with its interval, all in the unit of the latency: `1.24 ms [1.20–1.31]`.
+/// A latency with its interval, all in the unit of the latency: `1.24 ms [1.20–1.31]`; `~1.24 ms [≥ 1.20]` for a rough one.
 pub(crate) fn latency_interval(interval: Option<&Interval>) -> String {
     interval.map_or_else(
         || NONE.to_owned(),
         |interval| {
             let (size, name) = unit(interval.value);
             let [value, lo, hi] = [interval.value, interval.lo, interval.hi].map(|us| digits3(us / size));
-            format!("{value} {name} [{lo}–{hi}]")
+            if interval.hi.is_finite() {
+                format!("{value} {name} [{lo}–{hi}]")
+            } else if interval.lo > 0.0 {
+                format!("~{value} {name} [≥ {lo}]")
+            } else {
+                format!("~{value} {name}")
+            }
         },
     )
 }
@@ -184,6 +190,13 @@ mod tests {
         };
         assert_eq!(latency_interval(Some(&interval)), "1.24 ms [0.999–13.1]");
         assert_eq!(latency_interval(None), "n/a");
+        let rough = |lo: f64| Interval {
+            lo,
+            hi: f64::INFINITY,
+            ..interval
+        };
+        assert_eq!(latency_interval(Some(&rough(999.0))), "~1.24 ms [≥ 0.999]");
+        assert_eq!(latency_interval(Some(&rough(0.0))), "~1.24 ms");
     }
 
     #[test]

@@ -449,10 +449,11 @@ fn question(
 
 /// The strictest latency limit that the run is judged by.
 fn objective_us(search: Option<&SearchPlan>, question: Option<&Question>) -> Option<f64> {
-    let searched = search.iter().map(|search| search.slo.objective.limit_us);
+    let searched = search.iter().map(|search| &search.slo.objective);
     let asked = question.iter().flat_map(|question| &question.objectives);
     searched
-        .chain(asked.map(|objective| objective.limit_us))
+        .chain(asked)
+        .filter_map(|objective| objective.limit_us())
         .min_by(f64::total_cmp)
 }
 

@@ -222,14 +222,14 @@ fn objectives(slo: &[String], limits: &Limits) -> Result<(Vec<Objective>, f64), 
                 return Err("`question.slo` limits `errors` twice".into());
             }
         } else if let Some(objective) = words::objective(text) {
-            if objectives.iter().any(|other| other.percentile == objective.percentile) {
-                return Err(format!("`question.slo` limits `{}` twice", objective.percentile));
+            if objectives.iter().any(|other| other.figure() == objective.figure()) {
+                return Err(format!("`question.slo` limits `{}` twice", objective.figure()));
             }
             objectives.push(objective);
         } else {
             return Err(format!(
-                "`question.slo`: `{text}` is no objective; they read like `p99 < 50 ms` (p50, p95 or p99; us, ms or s) and \
-                 `errors < 0.1 %`"
+                "`question.slo`: `{text}` is no objective; they read like `p99 < 50 ms` (p50, p90, p95, p99, p99.9 or mean; us, \
+                 ms or s) and `errors < 0.1 %`"
             ));
         }
     }
@@ -334,7 +334,7 @@ mod tests {
             "slo = [\"p99 < 50 ms\", \"errors < 0.1 %\"]\ndemand_rps = 300\nbudget = \"10m\"\ntie = \"5 %\"\nconfidence = 0.9",
         )
         .unwrap();
-        assert_eq!(asked.objectives[0].limit_us, 50_000.0);
+        assert_eq!(asked.objectives[0].limit_us(), Some(50_000.0));
         assert!((asked.error_share - 0.001).abs() < 1e-12);
         assert_eq!(asked.demand.unwrap().peak_rps, 300.0);
         assert_eq!(

@@ -5,8 +5,7 @@ use super::check::{MAX_RATE, MAX_REQUESTS_PER_STEP, within};
 use serde::Deserialize;
 use std::time::Duration;
 use tierlab_analysis::curves::search::lowest_rate;
-use tierlab_analysis::record::{Limits, Mode, Objective, Percentile, Slo};
-use tierlab_analysis::statistics::percentile::samples_needed;
+use tierlab_analysis::record::{Limits, Mode, Objective, Slo};
 use tierlab_load::load::Load;
 
 /// The highest rate asked where the plan names none, in requests per second.
@@ -69,7 +68,7 @@ pub(super) fn validate(raw: RawSearch, steps: &Steps<'_>) -> Result<SearchPlan, 
     within("search.resolution", resolution, 0.01, 1.0)?;
     let limit_s = raw.limit_s.unwrap_or(LIMIT_S);
     within("search.limit_s", limit_s, 1.0, MOST_LIMIT_S)?;
-    let (lowest_rps, highest_rps) = range(&raw, objective.percentile, steps)?;
+    let (lowest_rps, highest_rps) = range(&raw, objective, steps)?;
     Ok(SearchPlan {
         slo: Slo {
             objective,
@@ -85,8 +84,8 @@ pub(super) fn validate(raw: RawSearch, steps: &Steps<'_>) -> Result<SearchPlan, 
 }
 
 /// The range of rates: a step must have the samples that the percentile needs, and not more than a step may have.
-fn range(raw: &RawSearch, percentile: Percentile, steps: &Steps<'_>) -> Result<(f64, f64), String> {
-    let samples = samples_needed(percentile.quantile());
+fn range(raw: &RawSearch, objective: Objective, steps: &Steps<'_>) -> Result<(f64, f64), String> {
+    let (figure, samples) = (objective.figure(), objective.samples_needed());
     let fewest = lowest_rate(samples, steps.repeats, steps.step_s);
     let most = (MAX_REQUESTS_PER_STEP / (steps.warmup_s + steps.step_s)).min(MAX_RATE);
     let lowest = raw.min_rate.unwrap_or(fewest);
@@ -96,12 +95,12 @@ fn range(raw: &RawSearch, percentile: Percentile, steps: &Steps<'_>) -> Result<(
     let has = format!("{} repeats of `step_s` = {}", steps.repeats, steps.step_s);
     if lowest < fewest {
         return Err(format!(
-            "`search.min_rate` = {lowest}: a {percentile} needs {samples} samples, which {has} give from {fewest:.1} per second on"
+            "`search.min_rate` = {lowest}: a {figure} needs {samples} samples, which {has} give from {fewest:.1} per second on"
         ));
     }
     if lowest >= highest {
         return Err(format!(
-            "`search`: nothing lies between the lowest rate, {lowest:.1}, and the highest, {highest:.1} (a {percentile} needs \
+            "`search`: nothing lies between the lowest rate, {lowest:.1}, and the highest, {highest:.1} (a {figure} needs \
              {samples} samples, which {has} give from {fewest:.1} per second on); raise `search.max_rate`, `step_s` or `repeats`"
         ));
     }
@@ -125,7 +124,10 @@ fn modes(given: Option<Vec<Mode>>, loads: &[Load]) -> Result<Vec<Mode>, String> 
 /// `p99 < 20 ms`
 fn objective(text: &str) -> Result<Objective, String> {
     super::text::words::objective(text).ok_or_else(|| {
-        format!("`search.slo` = `{text}` is no objective; it reads like `p99 < 20 ms` (p50, p95 or p99; us, ms or s)")
+        format!(
+            "`search.slo` = `{text}` is no objective; it reads like `p99 < 20 ms` (p50, p90, p95, p99, p99.9 or mean; \
+             us, ms or s)"
+        )
     })
 }
 
@@ -142,7 +144,7 @@ mod tests {
             (" p95 < 300 µs ", 300.0),
         ] {
             let read = objective(text).unwrap();
-            assert_eq!(read.limit_us, us);
+            assert_eq!(read.limit_us(), Some(us));
             assert_eq!(objective(&read.to_string()).unwrap(), read);
         }
         for bad in [
@@ -167,7 +169,7 @@ mod tests {
         #[test]
         fn any_text_is_read_or_refused(text in ".{0,20}") {
             if let Ok(read) = objective(&text) {
-                prop_assert!(read.limit_us > 0.0);
+                prop_assert!(read.limit_us().unwrap() > 0.0);
             }
         }
     }

@@ -17,7 +17,6 @@ use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::curves::search::{MAX_PROBES, MAX_TRIES, Probe, Search};
 use tierlab_analysis::curves::slo::{self, Answer};
 use tierlab_analysis::record::{Factors, Point, Purpose, Run, SloOutcome};
-use tierlab_analysis::statistics::percentile::samples_needed;
 use tierlab_load::load::Load;
 use tierlab_load::schedule::split_mix;
 
@@ -135,7 +134,7 @@ impl Runner<'_> {
                         highest_rps: plan.slo.highest_rps,
                         resolution: plan.slo.resolution,
                         repeats: self.plan.repeats,
-                        samples: samples_needed(plan.slo.objective.percentile.quantile()),
+                        samples: plan.slo.objective.samples_needed(),
                         window_s,
                     },
                 });

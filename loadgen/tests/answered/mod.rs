@@ -46,7 +46,7 @@ fn question(outcome: AnswerOutcome) -> Question {
         20_000.0
     };
     Question {
-        objectives: vec![Objective {
+        objectives: vec![Objective::Percentile {
             percentile: Percentile::P99,
             limit_us,
         }],
@@ -114,6 +114,7 @@ fn ranked(variant: &str, tier: &str, why: &str) -> Ranked {
         p99_us: Some(1_830.0),
         p99_us_lo: Some(1_640.0),
         p99_us_hi: Some(2_090.0),
+        p99_grade: Some(tierlab_analysis::record::Grade::Solid),
         highest_rps: Some(812.0),
         highest_rps_lo: Some(780.0),
         highest_rps_hi: Some(850.0),
@@ -190,6 +191,7 @@ fn ranking() -> Vec<Ranked> {
             p99_us: Some(61_200.0),
             p99_us_lo: Some(57_800.0),
             p99_us_hi: Some(66_000.0),
+            p99_grade: Some(tierlab_analysis::record::Grade::Solid),
             highest_rps: None,
             highest_rps_lo: None,
             highest_rps_hi: None,

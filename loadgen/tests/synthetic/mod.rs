@@ -79,7 +79,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
     let limits = Limits::default();
     let pricing = pricing();
     let slo = Slo {
-        objective: Objective {
+        objective: Objective::Percentile {
             percentile: Percentile::P99,
             limit_us: 20_000.0,
         },

@@ -7,10 +7,10 @@ use crate::plan::Point;
 use crate::record::{Entry, Measured};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use tierlab_analysis::latency::availability::of_queue;
-use tierlab_analysis::record::{Drift, DriftHow, Interval, Repeat};
-use tierlab_analysis::statistics::percentile::{BlockTable, LEAST_TIME, is_printable};
-use tierlab_analysis::statistics::sections::{OUTSIDE, log_quantile, mean_interval};
+use tierlab_analysis::latency_interval;
+use tierlab_analysis::record::{Drift, DriftHow, Interval, Repeat, samples_needed};
+use tierlab_analysis::statistics::percentile::BlockTable;
+use tierlab_analysis::statistics::sections::mean_interval;
 use tierlab_analysis::validity::disturbance::counted;
 use tierlab_analysis::validity::stationarity::drifts;
 
@@ -43,7 +43,7 @@ pub(crate) struct Summary {
     pub(crate) calls: u64,
     pub(crate) iops: Interval,
     pub(crate) mb_per_s: Interval,
-    /// None: too few independent samples.
+    /// `None`: fewer than 10 calls beyond it.
     pub(crate) p50_us: Option<Interval>,
     pub(crate) p95_us: Option<Interval>,
     pub(crate) p99_us: Option<Interval>,
@@ -130,10 +130,9 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let asked = sum(|m| m.asked_bytes).max(1) as f64;
     let fetched: Option<u64> = kept.iter().map(|told| told.measured.machine.fetched_bytes).sum();
     let table = BlockTable::new(kept.iter().map(|told| told.repeat.histograms.latency.as_slice()));
-    let time = dependence(point, &kept);
     let percentile = |quantile: f64| {
-        let printable = is_printable(quantile, table.samples(), kept.len(), time);
-        printable.then(|| quantile_us(&table, quantile)).flatten()
+        let is_printed = table.samples() >= samples_needed(quantile);
+        is_printed.then(|| quantile_us(&table, quantile)).flatten()
     };
     let requests = sum(|m| m.requests);
     let calls = sum(|m| m.calls);
@@ -202,28 +201,16 @@ fn tell(entry: &Entry) -> Option<Told<'_>> {
     })
 }
 
-/// How much calls are taken to depend on each other, by the design: of a closed loop as of its callers, of an open one as of a
-/// queue with as many in flight as there were.
-fn dependence(point: &Point, kept: &[&Told<'_>]) -> f64 {
-    if point.rate == 0 {
-        return LEAST_TIME * f64::from(point.depth);
-    }
-    let latencies = kept.iter().flat_map(|told| &told.repeat.histograms.latency);
-    let means: Vec<f64> = latencies.map(|histogram| histogram.mean() / 1e9).collect();
-    let latency_s = means.iter().sum::<f64>() / means.len().max(1) as f64;
-    of_queue(f64::from(point.rate) * latency_s).tail
-}
-
+/// A percentile in microseconds, of latencies in nanoseconds; of a single repeat the value alone.
 fn quantile_us(table: &BlockTable, quantile: f64) -> Option<Interval> {
-    let pooled = table.pooled_quantile(quantile)? as f64 / 1e3;
-    let Some(estimate) = log_quantile(table, quantile) else {
-        return Some(point_only(pooled));
-    };
-    let log = estimate.interval(OUTSIDE);
+    let ns = latency_interval(table, quantile)?;
+    if ns.hi.is_infinite() {
+        return Some(point_only(ns.value / 1e3));
+    }
     Some(Interval {
-        value: pooled,
-        lo: log.lo.exp() / 1e3,
-        hi: log.hi.exp() / 1e3,
+        value: ns.value / 1e3,
+        lo: ns.lo / 1e3,
+        hi: ns.hi / 1e3,
     })
 }
 

@@ -117,6 +117,7 @@ mod tests {
             p99_us: None,
             p99_us_lo: None,
             p99_us_hi: None,
+            p99_grade: None,
             highest_rps: Some(500.0),
             highest_rps_lo: None,
             highest_rps_hi: None,

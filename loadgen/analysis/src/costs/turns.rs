@@ -152,6 +152,7 @@ mod tests {
             p99_us: None,
             p99_us_lo: None,
             p99_us_hi: None,
+            p99_grade: None,
             highest_rps: Some(highest_rps),
             highest_rps_lo: None,
             highest_rps_hi: None,

@@ -3,8 +3,8 @@
 //!
 //! In: summarised points. Out: groupings and comparisons of them. Knows nothing of how they are shown.
 
-use crate::record::{Driven, Factors, Interval, Point, Repeat, Verdict};
-use crate::statistics::percentile::{BlockTable, is_printable};
+use crate::record::{Driven, Factors, Interval, Point, Repeat, Verdict, samples_needed};
+use crate::statistics::percentile::BlockTable;
 use crate::statistics::sections::{self, OUTSIDE, Pairing};
 use crate::validity::disturbance::counted;
 
@@ -150,18 +150,7 @@ pub fn difference(a: &Point, b: &Point, quantile: f64, pairing: Pairing) -> Opti
         BlockTable::new(repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()))
     };
     let (table_a, table_b) = (table(&counted_a, &counted_b), table(&counted_b, &counted_a));
-    // What the points have samples enough for was decided over all their rates.
-    let printable = |table: &BlockTable, point: &Point| {
-        let assumed = point.summary.as_ref().map_or(1.0, |summary| {
-            if quantile < 0.9 {
-                summary.assumed_autocorrelation_time
-            } else {
-                summary.assumed_tail_autocorrelation_time
-            }
-        });
-        is_printable(quantile, table.samples(), table.repeats().len(), assumed)
-    };
-    if !printable(&table_a, a) || !printable(&table_b, b) {
+    if table_a.samples().min(table_b.samples()) < samples_needed(quantile) {
         return None;
     }
     // A repeat that lost all its samples cannot be matched by position any more: then there is no difference.

@@ -5,10 +5,9 @@
 
 use super::curve::Curve;
 use crate::latency::goodput;
-use crate::record::{
-    Fault, Interval, NotMet, Percentile, Point, Repeat, Slo, SloFinding, SloOutcome, Summary, Verdict,
-};
-use crate::statistics::percentile::{BlockTable, samples_needed};
+use crate::latency::objective::measured_us;
+use crate::record::{Fault, Interval, NotMet, Objective, Point, Repeat, Slo, SloFinding, SloOutcome, Summary, Verdict};
+use crate::statistics::percentile::BlockTable;
 use crate::statistics::sections::mean_interval;
 use crate::validity::disturbance::counted;
 use hdrhistogram::Histogram;
@@ -55,17 +54,16 @@ pub fn evidence(point: &Point, slo: &Slo) -> Option<Evidence> {
     let summary = point.summary.as_ref()?;
     let estimate_us = estimate_us(point, slo, |repeat| &repeat.histograms.latency);
     let answer = answer(point, summary, estimate_us, slo);
-    let interval = interval(summary, slo.objective.percentile);
+    let limited = interval(summary, slo.objective).zip(slo.objective.limit_us());
     let misses = misses(point, slo);
-    let allowed = 1.0 - slo.objective.percentile.quantile();
-    let limit_us = slo.objective.limit_us;
-    let certain = match (answer, interval) {
+    let allowed = slo.objective.slow_share();
+    let certain = match (answer, limited) {
         (Answer::Unknown, _) => false,
         (Answer::NotMet, _) if is_refused(summary, slo) => true,
         (Answer::Met, _) if summary.errors > 0 => misses.is_some_and(|share| share.hi < allowed),
         (Answer::NotMet, _) if summary.errors > 0 => misses.is_some_and(|share| share.lo > allowed),
-        (Answer::Met, Some(interval)) => interval.hi < limit_us,
-        (Answer::NotMet, Some(interval)) => interval.lo >= limit_us,
+        (Answer::Met, Some((interval, limit_us))) => interval.hi < limit_us,
+        (Answer::NotMet, Some((interval, limit_us))) => interval.lo >= limit_us,
         (_, None) => false,
     };
     Some(Evidence {
@@ -89,10 +87,9 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
     if is_refused(summary, slo) {
         return Answer::NotMet;
     }
-    let Some(estimate_us) = estimate_us else {
+    let (Some(estimate_us), Some(limit_us)) = (estimate_us, slo.objective.limit_us()) else {
         return Answer::Unknown;
     };
-    let limit_us = slo.objective.limit_us;
     let has = |faults: &[Fault]| summary.faults.iter().any(|fault| faults.contains(fault));
     if summary.verdict == Verdict::Valid {
         return if estimate_us < limit_us {
@@ -137,18 +134,19 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
     }
 }
 
-/// The percentile of all requests as it is, whether or not there is an interval to it: close to saturation requests depend on
-/// each other so much that there is none, and still a rate must be judged. A failed request counts as slower than any reply:
-/// infinite if failures alone miss the objective.
+/// Limited figure of a point, in microseconds; `None` with too few samples. A percentile is that of all requests, a failed one
+/// slower than any reply: infinite if failures alone miss the objective.
 fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> Option<f64> {
-    let quantile = slo.objective.percentile.quantile();
     let repeats = counted(&point.repeats);
     let table = BlockTable::new(repeats.iter().map(|repeat| of(repeat).as_slice()));
     let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
-    if scheduled.max(table.samples()) < samples_needed(quantile) {
+    if scheduled.max(table.samples()) < slo.objective.samples_needed() {
         return None;
     }
-    match goodput::among_good(&repeats, quantile) {
+    let Some(percentile) = slo.objective.percentile() else {
+        return measured_us(slo.objective, &table);
+    };
+    match goodput::among_good(&repeats, percentile.quantile()) {
         Some(among) => table.pooled_quantile(among).map(|us| us as f64),
         None => Some(f64::INFINITY),
     }
@@ -156,16 +154,14 @@ fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &Vec<Histogram<
 
 /// Interval of the share of requests that miss the objective, failed ones included, over the repeats.
 fn misses(point: &Point, slo: &Slo) -> Option<Interval> {
-    let share =
-        |repeat: &Repeat| goodput::missed(repeat, slo.objective.limit_us) as f64 / repeat.scheduled.max(1) as f64;
+    let share = |repeat: &Repeat| goodput::misses(repeat, slo.objective) / repeat.scheduled.max(1) as f64;
     mean_interval(&counted(&point.repeats).iter().map(share).collect::<Vec<f64>>())
 }
 
-const fn interval(summary: &Summary, percentile: Percentile) -> Option<Interval> {
-    match percentile {
-        Percentile::P50 => summary.p50_us,
-        Percentile::P95 => summary.p95_us,
-        Percentile::P99 => summary.p99_us,
+const fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {
+    match objective {
+        Objective::Percentile { percentile, .. } => summary.percentile(percentile),
+        Objective::Mean { .. } => summary.mean_us,
     }
 }
 
@@ -267,16 +263,16 @@ pub fn why_not(point: &Point, slo: &Slo) -> String {
         return summary.verdict.to_string();
     }
     let Some(us) = estimate_us(point, slo, |repeat| &repeat.histograms.latency) else {
-        return format!("too few samples for a {}", slo.objective.percentile);
+        return format!("too few samples for a {}", slo.objective.figure());
     };
     if summary.error_share > slo.error_share || us.is_infinite() {
         return format!(
             "{:.2} % of the requests failed (limit {:.2} %)",
             100.0 * summary.error_share,
-            100.0 * slo.error_share.min(1.0 - slo.objective.percentile.quantile())
+            100.0 * slo.error_share.min(slo.objective.slow_share())
         );
     }
-    format!("{} {}", slo.objective.percentile, milliseconds(us))
+    format!("{} {}", slo.objective.figure(), milliseconds(us))
 }
 
 fn milliseconds(us: f64) -> String {
@@ -291,7 +287,7 @@ fn milliseconds(us: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Factors, Histograms, Limits, Mode, Objective};
+    use crate::record::{Factors, Histograms, Limits, Mode, Percentile};
     use crate::statistics::histogram::histogram;
     use crate::summarise;
     use proptest::prelude::*;
@@ -350,7 +346,7 @@ mod tests {
     }
 
     const SLO: Slo = Slo {
-        objective: Objective {
+        objective: Objective::Percentile {
             percentile: Percentile::P99,
             limit_us: 46_000.0,
         },
@@ -381,7 +377,7 @@ mod tests {
         assert_eq!(answered(&other), Answer::Unknown);
         // Too few for a p95, and enough for the p50 that is asked for.
         let p50 = Slo {
-            objective: Objective {
+            objective: Objective::Percentile {
                 percentile: Percentile::P50,
                 limit_us: 500.0,
             },
@@ -459,7 +455,7 @@ mod tests {
             })
         };
         let p95 = Slo {
-            objective: Objective {
+            objective: Objective::Percentile {
                 percentile: Percentile::P95,
                 limit_us: 46_000.0,
             },

@@ -1,8 +1,8 @@
 //! From the record of a run to evidence. In: the run, with the histograms of its repeats. Out: candidates. Knows nothing of the rule.
 
 use super::evidence::{Candidate, StepEvidence};
-use crate::latency::goodput;
-use crate::record::{Fault, Limits, Mode, Point, Question, Repeat, Run, Verdict};
+use crate::latency::{goodput, objective};
+use crate::record::{Fault, Limits, Mode, Objective, Point, Question, Repeat, Run, Verdict};
 use crate::statistics::percentile::BlockTable;
 use crate::validity::verdict;
 
@@ -61,16 +61,12 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     let latency = BlockTable::new([repeat.histograms.latency.as_slice()]);
     let failed = repeat.errors.values().sum::<u64>() as f64;
     let requests = repeat.scheduled as f64;
-    let slow = question.objectives.iter();
-    let slow = slow.map(|objective| goodput::missed(repeat, objective.limit_us) as f64);
-    let quantiles = question.objectives.iter().filter_map(|objective| {
-        let us = latency.pooled_quantile(objective.percentile.quantile())?;
-        Some(us as f64)
-    });
-    let tail = question
-        .objectives
-        .iter()
-        .any(|objective| objective.percentile.quantile() >= TAIL_FROM);
+    let objectives = || question.objectives.iter().copied();
+    let slow = objectives().map(|objective| goodput::misses(repeat, objective));
+    let quantiles = objectives().filter_map(|objective| objective::measured_us(objective, &latency));
+    let tail = objectives()
+        .filter_map(Objective::percentile)
+        .any(|percentile| percentile.quantile() >= TAIL_FROM);
     let dependence = repeat
         .tail_autocorrelation_time
         .filter(|_| tail)
@@ -145,7 +141,7 @@ fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, 
     let limit_us = question
         .objectives
         .iter()
-        .map(|one| one.limit_us)
+        .filter_map(|one| one.limit_us())
         .fold(f64::INFINITY, f64::min);
     let limits = Limits {
         objective_us: Some(limit_us).filter(|us| us.is_finite()).or(limits.objective_us),
@@ -170,7 +166,7 @@ fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, 
     let broken = question
         .objectives
         .iter()
-        .any(|one| at(latency, one.percentile.quantile()) >= one.limit_us);
+        .any(|one| objective::measured_us(*one, latency) >= one.limit_us());
     let late = has(Fault::Late) && !has(Fault::InFlight) && broken;
     if has(Fault::Device) || has(Fault::Skew) || has(Fault::Schedule) || repeat.scheduled == 0 {
         return Judged::of_nothing(verdict.to_string());

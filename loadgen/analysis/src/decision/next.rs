@@ -162,11 +162,7 @@ impl Plan<'_> {
             .collect();
         let without = chance(f64::INFINITY);
         let chance = |highest: Option<usize>| highest.map_or(without, |highest| by_rate[highest]);
-        let objective = lab
-            .question
-            .objectives
-            .iter()
-            .map(|one| 1.0 - one.percentile.quantile());
+        let objective = lab.question.objectives.iter().map(|one| one.slow_share());
         let limit = objective.fold(f64::INFINITY, f64::min).min(0.5);
         let mut best: Option<(f64, f64)> = None;
         for rps in self.worth_asking(index) {

@@ -88,15 +88,12 @@ impl Place {
             saturated,
             slowed,
         };
-        let limits = question
-            .objectives
-            .iter()
-            .map(|objective| 1.0 - objective.percentile.quantile());
+        let limits = question.objectives.iter().map(|objective| objective.slow_share());
         for ((likelihood, limit), slow) in self.likelihoods.iter_mut().zip(limits).zip(&step.slow) {
             likelihood.add(counts(*slow, step.saturated), limit);
         }
         if slowed {
-            let limits = question.objectives.iter().map(|one| 1.0 - one.percentile.quantile());
+            let limits = question.objectives.iter().map(|one| one.slow_share());
             for ((excess, limit), slow) in self.excess.iter_mut().zip(limits).zip(&step.slow) {
                 *excess += slow - limit * step.requests;
             }

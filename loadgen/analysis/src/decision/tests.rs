@@ -15,7 +15,7 @@ const TIME: Time = Time {
 /// p99 below 40 ms at 700/s, instances filled to 70 %: 500, 333, 250, … are the rates that matter.
 fn question() -> Question {
     Question {
-        objectives: vec![Objective {
+        objectives: vec![Objective::Percentile {
             percentile: Percentile::P99,
             limit_us: 40_000.0,
         }],
@@ -141,37 +141,27 @@ fn it_decides_between_the_leader_and_its_rival_then_confirms_on_fresh_steps() {
 
 #[test]
 fn a_p99_is_measured_until_it_can_be_printed() {
-    let dependent = |rps: f64, time: f64, count: usize| {
+    let steps = |rps: f64, requests: f64, count: usize| {
         let step = StepEvidence {
-            requests: 450.0,
-            dependence: time,
+            requests,
             ..step(rps, 0.0)
         };
         vec![step; count]
     };
-    let at = |time: f64| {
-        [
-            dependent(214.0, time, 2),
-            dependent(300.0, 1.0, 16),
-            dependent(429.0, time, 7),
-        ]
-        .concat()
-    };
-    // 368 independent ones at the least time of 2, four times as many as that makes 1,472: 4 steps.
-    assert_eq!(steps_for_p99(&at(1.0), 300.0), 4);
-    // A time of 7 at 214/s is 9.4 at 300/s: 368 of these, four times.
-    let wanted: f64 = 368.0 * (1.0 + 6.0 * 300.0 / 214.0) * 4.0 * 1.15;
-    assert_eq!(steps_for_p99(&at(7.0), 300.0), (wanted / 450.0).ceil() as u32);
-    // Steps that end before a queue has filled never tell it.
-    assert_eq!(steps_for_p99(&at(500.0), 300.0), 0);
-    assert_eq!(steps_for_p99(&at(7.0), 100.0), 0);
+    let measured = [steps(214.0, 450.0, 2), steps(300.0, 450.0, 16), steps(429.0, 10.0, 7)].concat();
+    // 10 of 1,000 requests lie beyond it.
+    assert_eq!(steps_for_p99(&measured, 300.0), 3);
+    assert_eq!(steps_for_p99(&measured, 429.0), 0, "100 steps are too many");
+    assert_eq!(steps_for_p99(&measured, 100.0), 0);
     // What could not be used shows nothing.
-    let mut disturbed = at(1.0);
-    disturbed.extend(dependent(250.0, 90.0, 3).into_iter().map(|step| StepEvidence {
-        usable: Err("foreign load".into()),
-        ..step
-    }));
-    assert_eq!(steps_for_p99(&disturbed, 300.0), 4);
+    let disturbed: Vec<StepEvidence> = steps(250.0, 450.0, 3)
+        .into_iter()
+        .map(|step| StepEvidence {
+            usable: Err("foreign load".into()),
+            ..step
+        })
+        .collect();
+    assert_eq!(steps_for_p99(&disturbed, 250.0), 0);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 //! In: the repeats of a point, and a limit in microseconds. Out: counts, rates and shares. Pure. A failed request misses every
 //! limit, however fast it failed.
 
-use crate::record::Repeat;
+use super::objective::slow;
+use crate::record::{Objective, Repeat};
+use crate::statistics::percentile::BlockTable;
 
 /// Returns the number of requests that missed a limit: slower good replies, and failed requests.
 ///
@@ -19,6 +21,18 @@ pub fn missed(repeat: &Repeat, limit_us: f64) -> u64 {
         .map(|step| step.count_at_value())
         .sum();
     (slow + repeat.failed()).min(repeat.scheduled)
+}
+
+/// Returns the number of requests that count as missing an objective, failed ones included.
+#[must_use]
+pub fn misses(repeat: &Repeat, objective: Objective) -> f64 {
+    match objective {
+        Objective::Percentile { limit_us, .. } => missed(repeat, limit_us) as f64,
+        Objective::Mean { .. } => {
+            let table = BlockTable::new([repeat.histograms.latency.as_slice()]);
+            (slow(objective, &table) + repeat.failed() as f64).min(repeat.scheduled as f64)
+        }
+    }
 }
 
 /// Returns good replies within a limit per second of the window, by scheduled start.

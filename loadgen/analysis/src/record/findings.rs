@@ -23,23 +23,80 @@ pub struct Slo {
     pub resolution: f64,
 }
 
-/// A percentile of the latency and what it must stay below; shown as `p99 < 20 ms`.
+/// Service-level objective; shown as `p99 < 20 ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Objective {
-    /// Which.
-    pub percentile: Percentile,
-    /// In microseconds.
-    pub limit_us: f64,
+#[serde(untagged)]
+pub enum Objective {
+    /// Upper limit of a latency percentile.
+    Percentile {
+        /// Limited percentile.
+        percentile: Percentile,
+        /// Limit in microseconds.
+        limit_us: f64,
+    },
+    /// Upper limit of the mean latency.
+    Mean {
+        /// Limit in microseconds.
+        mean_limit_us: f64,
+    },
+}
+
+impl Objective {
+    /// Limited percentile; `None` for the mean.
+    #[must_use]
+    pub const fn percentile(self) -> Option<Percentile> {
+        match self {
+            Self::Percentile { percentile, .. } => Some(percentile),
+            Self::Mean { .. } => None,
+        }
+    }
+
+    /// Latency limit, in microseconds.
+    #[must_use]
+    pub const fn limit_us(self) -> Option<f64> {
+        match self {
+            Self::Percentile { limit_us, .. } => Some(limit_us),
+            Self::Mean { mean_limit_us } => Some(mean_limit_us),
+        }
+    }
+
+    /// Share of slow requests from which on the objective is missed.
+    #[must_use]
+    pub const fn slow_share(self) -> f64 {
+        match self {
+            Self::Percentile { percentile, .. } => 1.0 - percentile.quantile(),
+            Self::Mean { .. } => 0.5,
+        }
+    }
+
+    /// Fewest samples with which the limited figure is shown.
+    #[must_use]
+    pub fn samples_needed(self) -> u64 {
+        self.percentile().unwrap_or(Percentile::P50).samples_needed()
+    }
+
+    /// Name of the limited figure.
+    #[must_use]
+    pub const fn figure(self) -> &'static str {
+        match self {
+            Self::Percentile { percentile, .. } => percentile.name(),
+            Self::Mean { .. } => "mean",
+        }
+    }
 }
 
 impl fmt::Display for Objective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (limit, unit) = match self.limit_us {
+        let (Self::Percentile { limit_us, .. }
+        | Self::Mean {
+            mean_limit_us: limit_us,
+        }) = *self;
+        let (limit, unit) = match limit_us {
             us if us < 1e3 => (us, "us"),
             us if us < 1e6 => (us / 1e3, "ms"),
             us => (us / 1e6, "s"),
         };
-        write!(f, "{} < {limit} {unit}", self.percentile)
+        write!(f, "{} < {limit} {unit}", self.figure())
     }
 }
 
@@ -109,9 +166,26 @@ mod tests {
 
     #[test]
     fn objectives_read_as_they_are_written() {
-        let objective = |percentile, limit_us| Objective { percentile, limit_us }.to_string();
+        let objective = |percentile, limit_us| Objective::Percentile { percentile, limit_us }.to_string();
         assert_eq!(objective(Percentile::P99, 20_000.0), "p99 < 20 ms");
         assert_eq!(objective(Percentile::P50, 300.0), "p50 < 300 us");
         assert_eq!(objective(Percentile::P95, 1.5e6), "p95 < 1.5 s");
+        assert_eq!(objective(Percentile::P999, 50_000.0), "p99.9 < 50 ms");
+        let mean = Objective::Mean { mean_limit_us: 5_000.0 };
+        assert_eq!(mean.to_string(), "mean < 5 ms");
+    }
+
+    #[test]
+    fn objectives_of_earlier_results_are_read() {
+        for (text, shown) in [
+            (r#"{"percentile":"p99","limit_us":2e4}"#, "p99 < 20 ms"),
+            (r#"{"percentile":"p99.9","limit_us":2e4}"#, "p99.9 < 20 ms"),
+            (r#"{"mean_limit_us":5e3}"#, "mean < 5 ms"),
+        ] {
+            let read: Objective = serde_json::from_str(text).unwrap();
+            assert_eq!(read.to_string(), shown);
+            let again: Objective = serde_json::from_str(&serde_json::to_string(&read).unwrap()).unwrap();
+            assert_eq!(again, read);
+        }
     }
 }

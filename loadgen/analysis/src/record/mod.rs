@@ -35,7 +35,7 @@ pub use gpu::{DeviceReads, GpuUse, IdleByCause};
 pub use instrument::{CarriedCertificate, Certificate, Check, Machine, MachineUse, Program, VALID_DAYS};
 pub use interval::Interval;
 pub use mix_share::{HourBy, MixShare};
-pub use percentile::Percentile;
+pub use percentile::{Grade, Percentile, samples_needed};
 pub use point::{Factors, Histograms, Mode, Point, Purpose, Repeat};
 pub use prices::{BySize, CostTerms, InstancePrice, PricedVariant, PricedVariants, Pricing, StoredBytes};
 pub use question::{
@@ -49,4 +49,4 @@ pub use sending::{
     ValueCheck, worst_start,
 };
 pub use server::{ServerDelta, ServerStages};
-pub use summary::{Fault, Gap, Limits, Summary, Verdict};
+pub use summary::{Fault, Gap, Grades, Limits, Summary, Verdict};

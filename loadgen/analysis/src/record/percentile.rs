@@ -1,38 +1,88 @@
-//! The percentiles that summaries have.
+//! Percentiles that summaries have, and their grades.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A percentile that summaries have.
+/// Samples beyond a percentile from which on it is shown.
+const BEYOND: f64 = 10.0;
+
+/// Latency percentile that summaries have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Percentile {
-    /// The median.
+    /// 50th percentile.
     P50,
-    /// The 95th.
+    /// 90th percentile.
+    P90,
+    /// 95th percentile.
     P95,
-    /// The 99th.
+    /// 99th percentile.
     P99,
+    /// 99.9th percentile.
+    #[serde(rename = "p99.9")]
+    P999,
 }
 
 impl Percentile {
-    /// As a share.
+    /// Every percentile, ascending.
+    pub const ALL: [Self; 5] = [Self::P50, Self::P90, Self::P95, Self::P99, Self::P999];
+
+    /// Returns the percentile with this name, such as `p99.9`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|percentile| percentile.name() == name)
+    }
+
+    /// Name in plans and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::P50 => "p50",
+            Self::P90 => "p90",
+            Self::P95 => "p95",
+            Self::P99 => "p99",
+            Self::P999 => "p99.9",
+        }
+    }
+
+    /// Fewest samples, of all repeats together, with which it is shown: 10 of them lie above it.
+    #[must_use]
+    pub fn samples_needed(self) -> u64 {
+        samples_needed(self.quantile())
+    }
+
+    /// Share of the requests at or below the percentile.
     #[must_use]
     pub const fn quantile(self) -> f64 {
         match self {
             Self::P50 => 0.5,
+            Self::P90 => 0.9,
             Self::P95 => 0.95,
             Self::P99 => 0.99,
+            Self::P999 => 0.999,
         }
     }
 }
 
 impl fmt::Display for Percentile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::P50 => "p50",
-            Self::P95 => "p95",
-            Self::P99 => "p99",
-        })
+        f.pad(self.name())
     }
+}
+
+/// Fewest samples with which the percentile of this share is shown: 10 of them lie above it, and 10 below.
+#[must_use]
+pub fn samples_needed(share: f64) -> u64 {
+    let beyond = share.min(1.0 - share).max(f64::MIN_POSITIVE);
+    (BEYOND / beyond - 1e-6).ceil() as u64
+}
+
+/// Trust in a percentile's interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Grade {
+    /// The interval contains the true percentile in 95 % of all runs.
+    Solid,
+    /// The value stands, without an upper bound.
+    Rough,
 }

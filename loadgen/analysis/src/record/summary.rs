@@ -1,7 +1,7 @@
 //! What the repeats of a point say together: figures with their intervals, and whether they may be used.
 
 use super::defaults::independent;
-use super::{Band, Drift, IdleByCause, Interval, MixShare, Percentile, Tail};
+use super::{Band, Drift, Grade, IdleByCause, Interval, MixShare, Percentile, Tail};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -23,32 +23,30 @@ pub struct Gap {
 pub struct Summary {
     /// Good replies, which the percentiles are of.
     pub samples: u64,
-    /// Latency percentiles of good replies, in microseconds; `None` where there are too few samples.
+    /// Latency percentiles of good replies, in microseconds; `None` where fewer than 10 requests lie beyond them.
     pub p50_us: Option<Interval>,
+    /// See `p50_us`.
+    #[serde(default)]
+    pub p90_us: Option<Interval>,
     /// See `p50_us`.
     pub p95_us: Option<Interval>,
     /// See `p50_us`.
     pub p99_us: Option<Interval>,
-    /// What the p95 does not exceed by MLPerf's early-stopping rule, in microseconds; `None` where there are too few
-    /// samples for it.
+    /// See `p50_us`.
     #[serde(default)]
-    pub p95_bound_us: Option<f64>,
-    /// See `p95_bound_us`.
+    pub p999_us: Option<Interval>,
+    /// Mean latency, in microseconds; `None` with fewer than 20 requests.
     #[serde(default)]
-    pub p99_bound_us: Option<f64>,
+    pub mean_us: Option<Interval>,
+    /// Largest latency, in microseconds.
+    #[serde(default)]
+    pub max_us: Option<f64>,
+    /// Grades of the percentiles and the mean.
+    #[serde(flatten)]
+    pub grades: Grades,
     /// Mean of the repeats' autocorrelation times.
     #[serde(default = "independent")]
     pub autocorrelation_time: f64,
-    /// The same of whether requests are among the slow ones, which is what the p95 and the p99 count by; that of all
-    /// latencies in results made before it was told apart.
-    #[serde(default = "independent")]
-    pub tail_autocorrelation_time: f64,
-    /// What was assumed instead when it was decided which percentiles are printed; see `crate::latency::availability`.
-    #[serde(default = "independent")]
-    pub assumed_autocorrelation_time: f64,
-    /// The same for the p95 and the p99.
-    #[serde(default = "independent")]
-    pub assumed_tail_autocorrelation_time: f64,
     /// Printed percentiles that lie on a gap of the distribution.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
@@ -107,6 +105,64 @@ pub struct Summary {
     pub faults: Vec<Fault>,
     /// Whether the point may be used.
     pub verdict: Verdict,
+}
+
+/// Grades of a point's latencies; absent where the figure is not shown, and in results made before they were graded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Grades {
+    /// Grade of the p50.
+    pub p50_grade: Option<Grade>,
+    /// Grade of the p90.
+    pub p90_grade: Option<Grade>,
+    /// Grade of the p95.
+    pub p95_grade: Option<Grade>,
+    /// Grade of the p99.
+    pub p99_grade: Option<Grade>,
+    /// Grade of the p99.9.
+    pub p999_grade: Option<Grade>,
+    /// Grade of the mean.
+    pub mean_grade: Option<Grade>,
+}
+
+impl Summary {
+    /// Percentile with its interval, in microseconds.
+    #[must_use]
+    pub const fn percentile(&self, percentile: Percentile) -> Option<Interval> {
+        match percentile {
+            Percentile::P50 => self.p50_us,
+            Percentile::P90 => self.p90_us,
+            Percentile::P95 => self.p95_us,
+            Percentile::P99 => self.p99_us,
+            Percentile::P999 => self.p999_us,
+        }
+    }
+
+    /// Grade of a percentile.
+    #[must_use]
+    pub const fn grade(&self, percentile: Percentile) -> Option<Grade> {
+        match percentile {
+            Percentile::P50 => self.grades.p50_grade,
+            Percentile::P90 => self.grades.p90_grade,
+            Percentile::P95 => self.grades.p95_grade,
+            Percentile::P99 => self.grades.p99_grade,
+            Percentile::P999 => self.grades.p999_grade,
+        }
+    }
+
+    /// Percentile and its grade, to be changed.
+    pub(crate) const fn percentile_mut(
+        &mut self,
+        percentile: Percentile,
+    ) -> (&mut Option<Interval>, &mut Option<Grade>) {
+        match percentile {
+            Percentile::P50 => (&mut self.p50_us, &mut self.grades.p50_grade),
+            Percentile::P90 => (&mut self.p90_us, &mut self.grades.p90_grade),
+            Percentile::P95 => (&mut self.p95_us, &mut self.grades.p95_grade),
+            Percentile::P99 => (&mut self.p99_us, &mut self.grades.p99_grade),
+            Percentile::P999 => (&mut self.p999_us, &mut self.grades.p999_grade),
+        }
+    }
 }
 
 /// Whether a point may be used, and if not, why.

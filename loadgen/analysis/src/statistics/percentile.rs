@@ -1,58 +1,10 @@
-//! Percentiles over many histograms, and from how many samples they may be printed.
+//! Percentiles over many histograms.
 //!
 //! In: one histogram per time block of each repeat. Out: a table from which any weighting of the blocks gives its
 //! percentiles quickly. Knows nothing of how the weights are drawn.
 
 use hdrhistogram::Histogram;
 use std::ops::Range;
-
-/// The fewest samples from which a percentile is printed: the smallest `n` for which a distribution-free 95 %
-/// interval of the quantile has both its ends inside the sample. The upper end exists when the chance that all `n`
-/// samples lie below the quantile, `q^n`, is at most 2.5 %, and likewise `(1-q)^n` for the lower end. So
-/// `n = ceil(ln 0.025 / ln max(q, 1-q))`: 6 for the median, 72 for p95, 368 for p99, 3,688 for p99.9.
-#[must_use]
-pub fn samples_needed(quantile: f64) -> u64 {
-    let side = quantile.max(1.0 - quantile);
-    // The quotient is positive and small.
-    (0.025_f64.ln() / side.ln()).ceil() as u64
-}
-
-/// How many times as many dependent samples as `samples_needed * time` it takes until an interval over the repeats covers
-/// what it promises: repeats that are short beside the dependence have skewed percentiles. In simulation four times
-/// (`results/coverage`).
-const MARGIN: f64 = 4.0;
-/// How many autocorrelation times a repeat lasts at least. It begins with an idle server, and so its first requests are
-/// faster than those of a queue that has filled. In simulation (`results/coverage`) the intervals of shorter repeats miss the
-/// median of a queue at nine tenths of its capacity.
-const SETTLED: f64 = 8.0;
-/// Requests that are each for themselves are taken to have this autocorrelation time, and need no time to settle.
-pub const LEAST_TIME: f64 = 2.0;
-
-/// Whether a percentile of so many samples in so many repeats may be printed, given the autocorrelation time that they are
-/// taken to have.
-///
-/// That time is assumed ([`crate::latency::availability`]) and never that of the samples themselves: a run that by chance met no
-/// burst shows both a shorter time and a smaller percentile, so that a rule by its own time prints the percentiles that are
-/// too small.
-#[must_use]
-pub fn is_printable(quantile: f64, samples: u64, repeats: usize, assumed_time: f64) -> bool {
-    samples >= samples_wanted(quantile, repeats, assumed_time)
-}
-
-/// From how many samples of this autocorrelation time a percentile is printed: `samples / time` of them would be as good
-/// independently, and each of the repeats has to last until its queue has settled.
-#[must_use]
-pub fn samples_wanted(quantile: f64, repeats: usize, assumed_time: f64) -> u64 {
-    let time = assumed_time.max(1.0);
-    let enough = samples_needed(quantile) as f64 * time * time.min(MARGIN);
-    enough.max(repeats as f64 * settled_after(time)).ceil() as u64
-}
-
-/// From how many requests on a repeat of this autocorrelation time no longer shows that its server was idle at first.
-#[must_use]
-pub fn settled_after(assumed_time: f64) -> f64 {
-    SETTLED * (assumed_time - LEAST_TIME).max(0.0)
-}
 
 /// The cumulative counts of all blocks over one common, sorted table of values.
 #[derive(Debug, Clone)]
@@ -61,6 +13,8 @@ pub struct BlockTable {
     values: Vec<u64>,
     /// `cumulative[value * blocks + block]`: samples of the block at or below the value.
     cumulative: Vec<u32>,
+    /// `by_repeat[value * repeats + repeat]`: samples of the repeat at or below the value.
+    by_repeat: Vec<u64>,
     /// Samples per block.
     totals: Vec<u32>,
     /// The blocks of each repeat that have samples at all.
@@ -98,12 +52,55 @@ impl BlockTable {
             }
             totals.push(sum);
         }
+        let sum = |row: &[u32], range: &Range<usize>| row[range.clone()].iter().copied().map(u64::from).sum();
+        let by_repeat = cumulative
+            .chunks(blocks.len().max(1))
+            .flat_map(|row| ranges.iter().map(move |range| sum(row, range)))
+            .collect();
         Self {
             values,
             cumulative,
+            by_repeat,
             totals,
             repeats: ranges,
         }
+    }
+
+    /// Recorded values, ascending, each with the number of samples of each repeat at or below it.
+    #[must_use]
+    pub fn counts_by_repeat(&self) -> impl DoubleEndedIterator<Item = (u64, &[u64])> + ExactSizeIterator {
+        let counts = self.by_repeat.chunks(self.repeats.len().max(1));
+        self.values.iter().copied().zip(counts)
+    }
+
+    /// Mean of each repeat's samples.
+    #[must_use]
+    pub fn means(&self) -> Vec<f64> {
+        let mut sums = vec![0.0; self.repeats.len()];
+        let mut before = &vec![0; self.repeats.len()][..];
+        for (value, counts) in self.counts_by_repeat() {
+            for ((sum, count), before) in sums.iter_mut().zip(counts).zip(before) {
+                *sum += (count - before) as f64 * value as f64;
+            }
+            before = counts;
+        }
+        sums.iter()
+            .zip(before)
+            .map(|(sum, count)| sum / *count as f64)
+            .collect()
+    }
+
+    /// Mean of all samples; `None` without samples.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        let (_, counts) = self.counts_by_repeat().next_back()?;
+        let sum: f64 = self
+            .means()
+            .iter()
+            .zip(counts)
+            .map(|(mean, count)| mean * *count as f64)
+            .sum();
+        Some(sum / self.samples() as f64)
     }
 
     /// The blocks of each repeat, as indices into a weighting.
@@ -175,14 +172,6 @@ impl BlockTable {
         &self.values[start.min(end)..end]
     }
 
-    /// The `k`-th largest sample, from 1; `None` with fewer samples.
-    #[must_use]
-    pub fn largest(&self, k: u64) -> Option<u64> {
-        let all = vec![1; self.blocks()];
-        let rank = self.samples().checked_sub(k)? + 1;
-        (k > 0).then(|| self.at_rank(&all, rank))
-    }
-
     /// The smallest and the largest value of any block; `None` without samples.
     #[must_use]
     pub fn range(&self) -> Option<(u64, u64)> {
@@ -232,42 +221,6 @@ mod tests {
     }
 
     #[test]
-    fn the_published_sample_counts() {
-        let counts = [0.5, 0.95, 0.99, 0.999].map(samples_needed);
-        assert_eq!(counts, [6, 72, 368, 3_688]);
-    }
-
-    #[test]
-    fn one_sample_fewer_is_too_few() {
-        for quantile in [0.95_f64, 0.99, 0.999] {
-            let needed = i32::try_from(samples_needed(quantile)).unwrap();
-            assert!(quantile.powi(needed) <= 0.025);
-            assert!(quantile.powi(needed - 1) > 0.025);
-        }
-    }
-
-    #[test]
-    fn dependent_samples_count_for_fewer() {
-        assert!(is_printable(0.99, 368, 10, 1.0) && !is_printable(0.99, 367, 10, 1.0));
-        assert!(!is_printable(0.99, 368 * 16 - 1, 10, 4.0) && is_printable(0.99, 368 * 16, 10, 4.0));
-        assert!(!is_printable(0.95, 72 * 40 - 1, 10, 10.0) && is_printable(0.95, 72 * 40, 10, 10.0));
-        assert_eq!(samples_wanted(0.99, 10, 2.0), 368 * 4);
-        assert!(is_printable(0.5, 6, 1, 0.0), "less than one is one");
-    }
-
-    #[test]
-    fn repeats_too_short_to_settle_print_nothing() {
-        // A queue of nine in flight: its median would be printed from 6 * 200 * 4 samples if they were one repeat.
-        assert_eq!(samples_wanted(0.5, 1, 200.0), 6 * 200 * 4);
-        assert_eq!(samples_wanted(0.5, 10, 200.0), 10 * 8 * 198);
-        assert_eq!(
-            samples_wanted(0.5, 10, LEAST_TIME),
-            24,
-            "what does not queue has nothing to settle"
-        );
-    }
-
-    #[test]
     fn shares_and_values_of_some_blocks() {
         let table = BlockTable::new([&[histogram(&[5, 9]), histogram(&[7])][..]]);
         assert_eq!(
@@ -281,12 +234,16 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_are_counted_from_the_end() {
-        let table = BlockTable::new([&[histogram(&[5, 9]), histogram(&[7])][..]]);
-        assert_eq!(
-            [0, 1, 2, 3, 4].map(|k| table.largest(k)),
-            [None, Some(9), Some(7), Some(5), None]
-        );
+    fn repeats_have_counts_and_means() {
+        let repeats = [vec![histogram(&[5, 9]), histogram(&[7])], vec![histogram(&[9])]];
+        let table = BlockTable::new(repeats.iter().map(Vec::as_slice));
+        let counts: Vec<(u64, Vec<u64>)> = table
+            .counts_by_repeat()
+            .map(|(us, counts)| (us, counts.to_vec()))
+            .collect();
+        assert_eq!(counts, [(5, vec![1, 0]), (7, vec![2, 0]), (9, vec![3, 1])]);
+        assert_eq!((table.means(), table.mean()), (vec![7.0, 9.0], Some(7.5)));
+        assert_eq!(BlockTable::new([]).mean(), None);
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! One rule, one function: why what was counted cannot be believed, in words; nothing where it can. In: evidence and limits. Pure.
 
 use super::evidence::Evidence;
-use crate::record::{ClosedLoopFigures, Limits};
-use crate::statistics::percentile::samples_needed;
+use crate::record::{ClosedLoopFigures, Limits, Percentile};
 
 /// How many standard deviations chance may explain: about one healthy point in 16,000 lies outside.
 const CHANCE: f64 = 4.0;
@@ -155,7 +154,7 @@ pub(super) fn drifting(evidence: &Evidence) -> Option<String> {
 /// Without a p95 a point says nothing of its tail. (A missing p99 shows as `n/a` instead.) Where the server failed the
 /// requests, enough of them were measured.
 pub(super) fn too_few_samples(evidence: &Evidence, limits: &Limits) -> Option<String> {
-    let needed = samples_needed(0.95);
+    let needed = Percentile::P90.samples_needed();
     let is_failing = evidence.failed() > limits.error_share * evidence.scheduled();
     if is_failing && evidence.scheduled() >= needed as f64 {
         return None;

@@ -63,6 +63,7 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
     cautions.extend(machine(&run.environment));
     cautions.extend(disturbed(&run.points));
     cautions.extend(percentiles::missing_p99(run).map(|missing| missing + "."));
+    cautions.extend(percentiles::rough_p99(run).map(|rough| rough + "."));
     cautions.extend(percentiles::wide(run).map(|wide| wide + "."));
     for point in &run.points {
         cautions.extend(point_cautions(run, point));
@@ -142,7 +143,7 @@ fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
         });
         format!(
             "{name}: the {} lies on a gap of the distribution: {:.1} % of the requests take at most {}, the next {}{hits}. It \
-             belongs to either side; its interval is by order statistics",
+             belongs to either side, and its interval reaches over the gap",
             gap.percentile,
             100.0 * gap.share,
             latency(gap.from_us),

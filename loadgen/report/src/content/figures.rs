@@ -2,7 +2,7 @@
 
 use super::words;
 use crate::units::{NONE, digits3, dollars, dollars_interval, latency, latency_interval, percent, rate};
-use tierlab_analysis::record::{Interval, MeetsObjective, Ranked};
+use tierlab_analysis::record::{Grade, Interval, MeetsObjective, Ranked};
 
 /// A figure with what belongs to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,6 +64,11 @@ pub(super) fn p99(ranked: &Ranked) -> Cell {
     };
     let text = match (ranked.p99_us_lo, ranked.p99_us_hi) {
         (Some(lo), Some(hi)) => latency_interval(Some(&Interval { value, lo, hi })),
+        (lo, None) if ranked.p99_grade == Some(Grade::Rough) => latency_interval(Some(&Interval {
+            value,
+            lo: lo.unwrap_or(0.0),
+            hi: f64::INFINITY,
+        })),
         _ => latency(value),
     };
     Cell {

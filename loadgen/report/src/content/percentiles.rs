@@ -3,9 +3,9 @@
 //!
 //! In: points. Out: a percentile, or a sentence. Knows nothing of markup.
 
+use crate::units::thousands;
 use tierlab_analysis::curves::is_valid;
-use tierlab_analysis::record::{Interval, Point, Run, Summary};
-use tierlab_analysis::statistics::percentile::samples_wanted;
+use tierlab_analysis::record::{Grade, Interval, Percentile, Point, Run, Summary};
 use tierlab_analysis::statistics::sections::spread_dominates;
 
 /// The percentile that stands for the tail.
@@ -82,32 +82,43 @@ pub(crate) fn wide(run: &Run) -> Option<String> {
     })
 }
 
-/// How many valid points have no p99, why, and what would give them one; `None` where all have.
+/// How many valid points have no p99, and how many more requests would give them one; `None` where all have.
 pub(crate) fn missing_p99(run: &Run) -> Option<String> {
     let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
-    let mut longer: Vec<f64> = valid
+    let needed = Percentile::P99.samples_needed();
+    let without: Vec<u64> = valid
         .iter()
-        .filter_map(|point| Some((point.repeats.len(), point.summary.as_ref()?)))
-        .filter(|(_, summary)| summary.p99_us.is_none())
-        .map(|(repeats, summary)| {
-            let wanted = samples_wanted(0.99, repeats, summary.assumed_tail_autocorrelation_time);
-            wanted as f64 / summary.samples.max(1) as f64
-        })
+        .filter_map(|point| point.summary.as_ref())
+        .filter(|summary| summary.p99_us.is_none())
+        .map(|summary| needed.div_ceil(summary.samples.max(1)).max(2))
         .collect();
-    longer.sort_by(f64::total_cmp);
-    let (least, most) = (longer.first()?, longer.last()?);
-    // Rounded up: a little more than enough is enough.
-    let [least, most] = [least, most].map(|times| (1.2 * times).ceil().max(2.0));
+    let (least, most) = (without.iter().min()?, without.iter().max()?);
     let times = if least < most {
-        format!("{least:.0} to {most:.0}")
+        format!("{least} to {most}")
     } else {
-        format!("{most:.0}")
+        most.to_string()
     };
     Some(format!(
-        "No p99 at {} of {} valid points: it takes 368 independent samples, and with as many in flight as there are, or by \
-         what neighbouring rates show, requests may depend on each other and count for fewer. It would take {times} times as \
-         many: more `repeats` in the plan, fewer rates, a higher rate beside the highest, or the long lab (`make lab-full`)",
-        longer.len(),
-        valid.len()
+        "No p99 at {} of {} valid points: it takes {} requests over all repeats, {times} times as many as there were. Raise \
+         `repeats` or `step_s` in the plan, or run the long lab (`make lab-full`)",
+        without.len(),
+        valid.len(),
+        thousands(needed)
     ))
+}
+
+/// How many p99 of valid points are rough, and what makes them solid; `None` where none is.
+pub(crate) fn rough_p99(run: &Run) -> Option<String> {
+    let graded = run.points.iter().filter(|point| is_valid(point));
+    let grades: Vec<Grade> = graded
+        .filter_map(|point| point.summary.as_ref()?.grades.p99_grade)
+        .collect();
+    let rough = grades.iter().filter(|grade| **grade == Grade::Rough).count();
+    (rough > 0).then(|| {
+        format!(
+            "{rough} of {} p99 are rough (`~`): the value stands, but no upper bound of it is known, because requests queue or \
+             fewer than 15 in 10 repeats lie beyond it. More or longer repeats make it solid",
+            grades.len()
+        )
+    })
 }

@@ -259,7 +259,7 @@ pub(crate) fn attribution(point: &Point) -> String {
         (None, None) => ("the tail", None),
     };
     let figure = interval.map_or_else(
-        || "too few independent samples for a percentile".to_owned(),
+        || "too few requests for a percentile".to_owned(),
         |us| format!("{name} {}", latency_interval(Some(us))),
     );
     let Some(tail) = &summary.tail else {

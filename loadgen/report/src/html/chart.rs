@@ -108,7 +108,7 @@ pub struct Line {
     pub x: Vec<f64>,
     /// Values.
     pub y: Vec<f64>,
-    /// Lower and upper ends of their intervals; empty without.
+    /// Lower and upper ends of their intervals; empty without, and infinite where there is no upper end.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lo: Vec<f64>,
     /// See `lo`.
@@ -145,7 +145,11 @@ impl Line {
         };
         let mut text = unit.text(self.y[index]);
         if let (Some(lo), Some(hi)) = (self.lo.get(index), self.hi.get(index)) {
-            text += &format!(" [{}–{}]", unit.text(*lo), unit.text(*hi));
+            text += &if hi.is_infinite() {
+                format!(" [≥ {}]", unit.text(*lo))
+            } else {
+                format!(" [{}–{}]", unit.text(*lo), unit.text(*hi))
+            };
         }
         match self.off.get(index) {
             Some(off) if !off.is_empty() => format!("{text} ({off})"),
@@ -274,6 +278,8 @@ mod tests {
         (line.lo, line.hi, line.off) = (vec![1_200.0, 1_900.0], vec![1_300.0, 2_100.0], vec!["", "saturated"]);
         assert_eq!(line.text(Unit::Latency, 100.0, 0.0), "1.24 ms [1.20 ms–1.30 ms]");
         assert_eq!(line.text(Unit::Latency, 150.0, 0.0), "");
+        line.hi[0] = f64::INFINITY;
+        assert_eq!(line.text(Unit::Latency, 100.0, 0.0), "1.24 ms [≥ 1.20 ms]");
         assert_eq!(
             line.text(Unit::Latency, 150.0, 60.0),
             "2.00 ms [1.90 ms–2.10 ms] (saturated)"

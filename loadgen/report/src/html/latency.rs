@@ -1,4 +1,4 @@
-//! Latency against offered rate: a chart for each of p50, p95 and p99 that any point has, on the same logarithmic axis.
+//! Latency against offered rate: a chart for each percentile that any point has, on the same logarithmic axis.
 //!
 //! In: a group and its series. Out: a figure. Knows nothing of other figures.
 
@@ -8,18 +8,10 @@ use crate::content::group::Group;
 use crate::content::words;
 use maud::{Markup, html};
 use tierlab_analysis::curves::{is_valid, knee};
-use tierlab_analysis::record::{Interval, Percentile, Summary};
-
-type Of = fn(&Summary) -> Option<Interval>;
-
-const PERCENTILES: [(Percentile, Of); 3] = [
-    (Percentile::P50, |summary| summary.p50_us),
-    (Percentile::P95, |summary| summary.p95_us),
-    (Percentile::P99, |summary| summary.p99_us),
-];
+use tierlab_analysis::record::{Grade, Percentile};
 
 const CAPTION: &str = "Bands and whiskers are 95 % intervals. Hollow markers are saturated or invalid points, not to be used as \
-                       latencies of their rate. A ring, with its interval as a bar, is the highest rate that the server held; an arrow is \
+                       latencies of their rate, and rough percentiles, which have no upper bound. A ring, with its interval as a bar, is the highest rate that the server held; an arrow is \
                        the knee of the p95; a dashed line across is the objective.";
 
 /// The figure of a group.
@@ -31,12 +23,14 @@ pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
         .collect();
     rates.sort_by(f64::total_cmp);
     rates.dedup();
-    let lines: Vec<Vec<Line>> = PERCENTILES.iter().map(|(_, of)| lines(series, *of)).collect();
+    let lines: Vec<Vec<Line>> = Percentile::ALL.map(|percentile| lines(series, percentile)).into();
     let all = || lines.iter().flatten();
     let ends = |line: &Line, pick: fn(f64, f64) -> f64, of: fn(&Line) -> &[f64], limit: f64, start: f64| {
         // An interval may reach far out of the chart; what it is drawn for are the values.
         let near = line.y.iter().zip(of(line)).map(|(y, end)| {
-            if limit > 1.0 {
+            if end.is_infinite() {
+                *y
+            } else if limit > 1.0 {
                 end.min(y * limit)
             } else {
                 end.max(y * limit)
@@ -63,7 +57,7 @@ pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
     } else {
         (0.04 * (last - first)).max(0.02 * last)
     };
-    let charts = PERCENTILES.iter().zip(lines).map(|((percentile, _), lines)| Chart {
+    let charts = Percentile::ALL.into_iter().zip(lines).map(|(percentile, lines)| Chart {
         title: format!("{percentile} latency"),
         x: Axis {
             name: "requests offered per second",
@@ -79,13 +73,17 @@ pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
         },
         lines,
         here: None,
-        limits: limits(group, *percentile),
+        limits: limits(group, percentile),
         crosses: Vec::new(),
         rows: (rates.iter().copied().map(short).collect(), 0.0),
     });
     let charts: Vec<Chart> = charts.collect();
-    let missing = if charts[2].lines.is_empty() {
-        "No point has a p99: too few independent samples. "
+    let is_p99_missing = Percentile::ALL
+        .iter()
+        .zip(&charts)
+        .any(|(percentile, chart)| *percentile == Percentile::P99 && chart.lines.is_empty());
+    let missing = if is_p99_missing {
+        "No point has a p99: too few requests. "
     } else {
         ""
     };
@@ -94,12 +92,12 @@ pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
 
 fn limits(group: &Group<'_>, percentile: Percentile) -> Vec<(f64, String)> {
     let objectives = group.objectives.iter();
-    let mine = objectives.filter(|objective| objective.percentile == percentile);
-    mine.map(|objective| (objective.limit_us, objective.to_string()))
+    let mine = objectives.filter(|objective| objective.percentile() == Some(percentile));
+    mine.filter_map(|objective| Some((objective.limit_us()?, objective.to_string())))
         .collect()
 }
 
-fn lines(series: &[Series<'_>], of: Of) -> Vec<Line> {
+fn lines(series: &[Series<'_>], percentile: Percentile) -> Vec<Line> {
     let mut lines = Vec::new();
     for (index, one) in series.iter().enumerate() {
         let mut line = Line {
@@ -110,14 +108,18 @@ fn lines(series: &[Series<'_>], of: Of) -> Vec<Line> {
         };
         for point in &one.curve.points {
             let Some(summary) = &point.summary else { continue };
-            let Some(us) = of(summary) else { continue };
+            let Some(us) = summary.percentile(percentile) else {
+                continue;
+            };
             line.push(point.factors.offered_rps, us.value);
             line.lo.push(short(us.lo));
             line.hi.push(short(us.hi));
-            line.off.push(if is_valid(point) {
-                ""
-            } else {
+            line.off.push(if !is_valid(point) {
                 words::verdict(&summary.verdict)
+            } else if summary.grade(percentile) == Some(Grade::Rough) {
+                "rough"
+            } else {
+                ""
             });
         }
         if !line.x.is_empty() {

@@ -150,7 +150,7 @@ fn outcome(report: &Report<'_>) -> Markup {
     html! {
         p.soft {
             "Latency runs from the scheduled send to the last byte of the reply, so that waiting behind a slow request counts. \
-             [lo–hi] are 95 % intervals over the repeats. "
+             [lo–hi] are 95 % intervals over the repeats; ~ marks a rough figure, which has no upper bound. "
             em { "Valid" } ": the load was offered and answered as planned; "
             em { "saturated" } ": the server could not keep up or failed too many requests; "
             em { "invalid" } ": the instrument or the machine failed."
@@ -176,7 +176,7 @@ const PARTS: &str = "The mean latency of the fastest half of the requests (p0-50
                      (p99-100), cut into the server's own stages and what lies outside it. Every repeat is cut into bands by \
                      itself; [lo–hi] is the 95 % interval of the mean over the repeats. At the rate that all have in common, or \
                      else the highest valid one.";
-const EVERY: &str = "n/a: too few independent samples (a p95 needs 72, a p99 368, and four times as many and more where requests may depend on each other). Service: actual send to last byte. \
+const EVERY: &str = "n/a: fewer than 10 requests lie beyond it (p99: 1,000 requests, p99.9: 10,000). ~: rough, without an upper bound. Service: actual send to last byte. \
                      Send lag: scheduled to actual send. In flight: counted by the load generator, and held against Little's law from five on.";
 
 fn headline(group: &Group<'_>) -> Markup {

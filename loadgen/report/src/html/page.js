@@ -96,6 +96,8 @@
       ctx.restore();
     };
     const valid = (index) => !line.off || !line.off[index];
+    // A rough percentile has no upper end.
+    const yEnd = (value) => (value === null ? bbox.top : y(value));
     ctx.save();
     ctx.beginPath();
     ctx.rect(bbox.left - 6 * ratio, bbox.top, bbox.width + 12 * ratio, bbox.height);
@@ -107,7 +109,7 @@
       if (both && line.lo) {
         ctx.globalAlpha = 0.14;
         ctx.beginPath();
-        for (const [index, end] of [[from, line.lo], [to, line.lo], [to, line.hi], [from, line.hi]]) ctx.lineTo(x(line.x[index]), y(end[index]));
+        for (const [index, end] of [[from, line.lo], [to, line.lo], [to, line.hi], [from, line.hi]]) ctx.lineTo(x(line.x[index]), yEnd(end[index]));
         ctx.fill();
       }
     }
@@ -132,7 +134,7 @@
         ctx.lineWidth = 1.2 * ratio;
         ctx.beginPath();
         ctx.moveTo(left, y(line.lo[index]));
-        ctx.lineTo(left, y(line.hi[index]));
+        ctx.lineTo(left, yEnd(line.hi[index]));
         ctx.stroke();
       }
       ctx.globalAlpha = 1;
@@ -194,7 +196,9 @@
     const rows = chart.lines.flatMap((line, index) => {
       const at = line.x.indexOf(u.data[0][u.cursor.idxs[index + 1]]);
       if (!u.series[index + 1].show || at < 0) return [];
-      const interval = line.lo ? ` [${yText(line.lo[at])}–${yText(line.hi[at])}]` : "";
+      const isOpen = line.hi && line.hi[at] === null;
+      const ends = isOpen ? `≥ ${yText(line.lo[at])}` : line.lo && `${yText(line.lo[at])}–${yText(line.hi[at])}`;
+      const interval = line.lo ? ` [${ends}]` : "";
       const off = line.off && line.off[at] ? `, ${line.off[at]}` : "";
       const elsewhere = line.x[at] === here ? "" : ` at ${xText(line.x[at])}`;
       return [make("tr", {}, make("td", { style: `color:var(--t${looks[line.series].colour % COLOURS})` }, "■"), make("td", {}, looks[line.series].label),

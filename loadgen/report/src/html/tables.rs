@@ -11,7 +11,7 @@ use crate::content::words;
 use crate::units::{NONE, digits3, dollars, latency, percent, rate, thousands};
 use maud::{Markup, html};
 use tierlab_analysis::curves::Difference;
-use tierlab_analysis::record::{Interval, Summary, Verdict};
+use tierlab_analysis::record::{Interval, Percentile, Summary, Verdict};
 use tierlab_analysis::validity::littles_law;
 
 /// The curves of a group side by side: highest rate (under the objective, where the run has one), tail at the common rate and
@@ -133,10 +133,13 @@ fn delta(difference: &Difference) -> String {
     format!("{sign}{} [{} to {}]", latency(value.abs()), latency(lo), latency(hi))
 }
 
-/// A figure with its interval, `n/a` where there is none.
+/// A figure with its interval, `n/a` where there is none; marked `~` without an upper end.
 pub(super) fn figure(of: Option<Interval>, show: fn(f64) -> String) -> Markup {
     html! {
-        @if let Some(Interval { value, lo, hi }) = of { (show(value)) (interval(&show(lo), &show(hi))) }
+        @if let Some(Interval { value, lo, hi }) = of {
+            @if hi.is_finite() { (show(value)) (interval(&show(lo), &show(hi))) }
+            @else { "~" (show(value)) @if lo > 0.0 { span.ci { "[≥ " (show(lo)) "]" } } }
+        }
         @else { (NONE) }
     }
 }
@@ -158,14 +161,18 @@ const GOODPUT: &str = "goodput/s";
 
 /// Every point of a group.
 pub(super) fn full(group: &Group<'_>) -> Markup {
-    const HEADER: [(&str, bool); 16] = [
+    const HEADER: [(&str, bool); 20] = [
         ("tier", false),
         ("cache", false),
         ("offered/s", true),
         ("verdict", false),
         ("p50", true),
+        ("p90", true),
         ("p95", true),
         ("p99", true),
+        ("p99.9", true),
+        ("mean", true),
+        ("max", true),
         ("service p99", true),
         ("send lag p99", true),
         ("good/s", true),
@@ -199,7 +206,7 @@ fn row(point: &PointRow<'_>, has_goodput: bool) -> Markup {
             td { (point.cache) }
             td.n { (point.offered) }
             @if let Some(figures) = figures { (cells(figures, has_goodput)) }
-            @else { td colspan="13" { "not summarised" } }
+            @else { td colspan="17" { "not summarised" } }
         }
     }
 }
@@ -209,9 +216,9 @@ fn cells(figures: &Figures<'_>, has_goodput: bool) -> Markup {
     let optional = |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| NONE.to_owned(), show);
     html! {
         td { (verdict(figures)) }
-        td.n { (figure(summary.p50_us, latency)) }
-        td.n { (figure(summary.p95_us, latency)) }
-        td.n { (figure(summary.p99_us, latency)) }
+        @for percentile in Percentile::ALL { td.n { (figure(summary.percentile(percentile), latency)) } }
+        td.n { (figure(summary.mean_us, latency)) }
+        td.n { (optional(summary.max_us, latency)) }
         td.n { (optional(summary.service_p99_us, latency)) }
         td.n { (optional(summary.lag_p99_us, latency)) }
         td.n { (figure(Some(summary.achieved_rps), rate)) }

@@ -6,14 +6,14 @@ use super::laws::{self, Law, normal, weather};
 use super::simulated;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use tierlab_analysis::latency::availability;
 use tierlab_analysis::record::Repeat;
-use tierlab_analysis::statistics::percentile::settled_after;
 use tierlab_analysis::validity::stationarity::drifts;
 use tierlab_load::schedule::split_mix;
 
 /// What a point that does not drift may be said to do at most, within what chance explains.
 const FALSE_ALARMS: f64 = 0.02;
+/// Autocorrelation times after which a queue that was idle at first has filled.
+const SETTLED: f64 = 8.0;
 /// What a drift should be found with by ten repeats of at least 500 requests, and one of the tail alone by 5,000 requests.
 const FOUND: f64 = 0.9;
 
@@ -95,8 +95,9 @@ impl DriftSetting {
             return true;
         };
         let load = f64::from(percent) / 100.0;
-        let time = availability::of_queue(load / (1.0 - load)).body;
-        self.samples as f64 >= settled_after(time)
+        // Half of the queue's relaxation time, in requests.
+        let time = 2.0 / (1.0 - load).powi(2);
+        self.samples as f64 >= SETTLED * (time - 2.0)
     }
 }
 

@@ -5,7 +5,7 @@
 //! any rate is known, and so is the rate at which that reaches the limit; the repeats of every rate differ by a factor of
 //! their own, and the truth is that of all repeats that could be.
 
-use super::laws::{Law, exponential, normal, weather};
+use super::laws::{Law, exponential, normal, weather, weathers};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -16,10 +16,11 @@ use tierlab_analysis::record::{
 };
 use tierlab_analysis::statistics::dependence::Dependence;
 use tierlab_analysis::statistics::histogram::histogram;
-use tierlab_analysis::statistics::percentile::samples_needed;
 use tierlab_analysis::{all_figures, backlog_slope, withhold};
 use tierlab_load::schedule::split_mix;
 
+/// Time blocks of a repeat.
+const BLOCKS: usize = 5;
 /// Where the latency of every server goes without bound, in requests per second.
 const CAPACITY_RPS: f64 = 400.0;
 /// Where the true highest rate lies.
@@ -71,7 +72,7 @@ impl Server {
             Self::Queue => Law::Exponential,
             Self::Slowing => Law::Lognormal,
         };
-        Self::unit_us(rps) * law.quantile(0.99, spread) / 1e3
+        Self::unit_us(rps) * law.quantiles(&[0.99], &weathers(spread), 1)[0] / 1e3
     }
 
     /// The requests of a step, by the time at which they were due.
@@ -187,7 +188,7 @@ impl SearchRow {
     #[must_use]
     pub fn holds(&self) -> bool {
         let chance = 2.0 * (0.05_f64 * 0.95 / self.found.max(1) as f64).sqrt();
-        self.coverage() >= super::rows::WANTED - chance
+        self.coverage() >= super::rows::WANTED.0 - chance
     }
 
     fn count(&mut self, interval: Interval, (lowest, highest): (f64, f64)) {
@@ -220,11 +221,11 @@ pub fn search_row(setting: SearchSetting, trials: usize, seed: u64) -> SearchRow
         off: 0.0,
         steps: 0,
     };
-    let objective = Objective {
+    let objective = Objective::Percentile {
         percentile: Percentile::P99,
         limit_us: setting.server.p99_us(TRUTH_RPS, setting.spread),
     };
-    let samples = samples_needed(objective.percentile.quantile());
+    let samples = objective.samples_needed();
     let slo = Slo {
         objective,
         error_share: 0.001,
@@ -297,7 +298,7 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
     let latencies: Vec<u64> = sent.iter().map(Sample::latency_us).collect();
     let dependence = Dependence::of(&latencies);
     let in_flight_s = latencies.iter().sum::<u64>() as f64 / 1e6;
-    let block = latencies.len().div_ceil(super::rows::BLOCKS).max(1);
+    let block = latencies.len().div_ceil(BLOCKS).max(1);
     Repeat {
         index,
         attempt: 0,
@@ -330,7 +331,7 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
         goose: None,
         hdr_file: String::new(),
         histograms: Histograms {
-            block_s: window_s / super::rows::BLOCKS as f64,
+            block_s: window_s / BLOCKS as f64,
             latency: latencies.chunks(block).map(histogram).collect(),
             service: Vec::new(),
             lag: Vec::new(),

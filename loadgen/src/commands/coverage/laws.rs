@@ -1,12 +1,13 @@
 //! Latencies whose percentiles are known. In: a law and random numbers. Out: latencies in microseconds, and the true
 //! percentile of all of them. Knows nothing of intervals.
 
-use rand::RngExt;
+use hdrhistogram::Histogram;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1, StandardNormal};
 use std::time::Duration;
-use tierlab_analysis::latency::availability;
-use tierlab_analysis::statistics::dependence::Dependence;
+use tierlab_analysis::statistics::histogram::histogram;
+use tierlab_analysis::statistics::percentile::BlockTable;
 use tierlab_load::arrivals::Arrivals;
 use tierlab_load::schedule::Schedule;
 
@@ -16,10 +17,13 @@ const UNIT_US: f64 = 1_000.0;
 const WARMUP: f64 = 0.1;
 /// Correlation of one request's modulation with the next one's.
 const PHI: f64 = 0.95;
-/// Repeats of a neighbouring rate that are looked at.
-const NEIGHBOUR_REPEATS: usize = 3;
-/// Mean requests in flight where each is for itself.
-const IN_FLIGHT: f64 = 0.2;
+/// Mean requests in flight where each is for itself: a long service without a queue.
+const IN_FLIGHT: f64 = 10.0;
+/// The lowest rate of a curve, as a share of the rate that is looked at.
+pub(super) const LOWEST: f64 = 0.25;
+/// Samples of a queue that its percentiles are taken from, and the fewest windows.
+const KNOWN_BY: usize = 1_000_000;
+const KNOWN_WINDOWS: usize = 1_000;
 
 /// Where latencies come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,11 +40,13 @@ pub enum Law {
     /// Sojourn times of an M/M/1 queue at so many percent of its capacity. It starts empty and goes through a plan's schedule
     /// and warm-up.
     Queue(u8),
+    /// The same with a constant service time (M/D/1).
+    ConstantQueue(u8),
 }
 
 impl Law {
     /// Every law: those of independent requests first.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Exponential,
         Self::Lognormal,
         Self::ColdWarm(10),
@@ -48,9 +54,11 @@ impl Law {
         Self::ColdWarm(1),
         Self::Modulated,
         Self::Queue(50),
-        Self::Queue(70),
+        Self::Queue(60),
+        Self::Queue(80),
         Self::Queue(90),
-        Self::Queue(95),
+        Self::ConstantQueue(60),
+        Self::ConstantQueue(80),
     ];
 
     /// In a table.
@@ -62,41 +70,33 @@ impl Law {
             Self::ColdWarm(cold) => format!("{cold} % cold"),
             Self::Modulated => "AR(1)-modulated".into(),
             Self::Queue(load) => format!("queue M/M/1 at {load} %"),
+            Self::ConstantQueue(load) => format!("queue M/D/1 at {load} %"),
         }
     }
 
-    /// Mean requests in flight, where one repeat's latencies are these.
+    /// True if its requests wait for each other.
     #[must_use]
-    pub fn in_flight(self, latencies_us: &[u64]) -> f64 {
-        match self {
-            // One arrives in every unit.
-            Self::Queue(_) => latencies_us.iter().sum::<u64>() as f64 / latencies_us.len().max(1) as f64 / UNIT_US,
-            _ => IN_FLIGHT,
-        }
+    pub const fn is_queue(self) -> bool {
+        matches!(self, Self::Queue(_) | Self::ConstantQueue(_))
     }
 
-    /// The dependence that a point with so many in flight is taken to have. Spells of a slow machine are seen by the neighbouring
-    /// rates alone, which are simulated here with samples of their own.
+    /// Mean requests in flight at a mean latency.
     #[must_use]
-    pub(super) fn assumed(self, in_flight: f64, samples: usize, rng: &mut ChaCha8Rng) -> Dependence {
-        let alone = availability::of_queue(in_flight);
-        if self != Self::Modulated {
-            return alone;
-        }
-        let [below, above] = [(); 2].map(|()| {
-            let repeats: Vec<Dependence> = (0..NEIGHBOUR_REPEATS)
-                .map(|_| {
-                    let latencies = self.sample(rng, samples);
-                    Dependence::of(&latencies.iter().map(|us| us.round() as u64).collect::<Vec<_>>())
-                })
-                .collect();
-            let mean = |of: fn(&Dependence) -> f64| repeats.iter().map(of).sum::<f64>() / repeats.len() as f64;
-            Some(Dependence {
-                body: mean(|one| one.body),
-                tail: mean(|one| one.tail),
-            })
-        });
-        availability::beside(alone, below, above)
+    pub fn in_flight(self, mean_us: f64) -> f64 {
+        // One arrives in every unit.
+        if self.is_queue() { mean_us / UNIT_US } else { IN_FLIGHT }
+    }
+
+    /// Mean latency of one repeat at the lowest rate of its curve, in microseconds.
+    #[must_use]
+    pub(super) fn lowest_mean_us(self, rng: &mut ChaCha8Rng, count: usize) -> f64 {
+        // Time runs slower where fewer arrive: the same service is a smaller load.
+        let slower = match self {
+            Self::Queue(load) => queue(rng, LOWEST * f64::from(load) / 100.0, count, exponential),
+            Self::ConstantQueue(load) => queue(rng, LOWEST * f64::from(load) / 100.0, count, constant),
+            _ => return self.sample(rng, count).iter().sum::<f64>() / count as f64,
+        };
+        slower.iter().sum::<f64>() / slower.len() as f64 / LOWEST
     }
 
     /// One repeat: latencies in the order of their arrival, in microseconds.
@@ -124,7 +124,8 @@ impl Law {
                     })
                     .collect()
             }
-            Self::Queue(load) => queue(rng, f64::from(load) / 100.0, count),
+            Self::Queue(load) => queue(rng, f64::from(load) / 100.0, count, exponential),
+            Self::ConstantQueue(load) => queue(rng, f64::from(load) / 100.0, count, constant),
         }
     }
 
@@ -140,42 +141,68 @@ impl Law {
                 (1.0 - cold) * normal_cdf(units.ln() / 0.25) + cold * normal_cdf((units / 15.0).ln() / 0.4)
             }
             Self::Modulated => normal_cdf(units.ln() / 0.6_f64.hypot(0.5)),
-            Self::Queue(load) => {
-                let load = f64::from(load) / 100.0;
-                1.0 - (-units * (1.0 - load) / load).exp()
-            }
+            Self::Queue(_) | Self::ConstantQueue(_) => f64::NAN,
         }
     }
 
-    /// The percentile over all repeats that could be, each slower or faster by a lognormal factor of `spread`.
+    /// True percentiles over windows of so many requests, each window slower or faster by one of the factors with its weight.
+    /// Those of a queue are simulated: each window begins with an idle server and a warm-up.
     #[must_use]
-    pub fn quantile(self, quantile: f64, spread: f64) -> f64 {
-        let share = |us: f64| {
-            if spread == 0.0 {
-                return self.cdf(us);
-            }
-            let places = (-80..=80).map(|step| f64::from(step) / 20.0);
-            let (sum, weights) = places.fold((0.0, 0.0), |(sum, weights), z| {
-                let weight = (-z * z / 2.0).exp();
-                (sum + weight * self.cdf(us / (spread * z).exp()), weights + weight)
-            });
-            sum / weights
+    pub fn quantiles(self, quantiles: &[f64], factors: &[(f64, f64)], samples: usize) -> Vec<f64> {
+        let known = self.is_queue().then(|| self.many_windows(samples));
+        let cdf = |us: f64| match &known {
+            Some(known) => known.share_up_to(0..known.blocks(), us as u64).unwrap_or(0.0),
+            None => self.cdf(us),
         };
-        let (mut low, mut high) = (1.0_f64, 1e9);
-        for _ in 0..100 {
-            let middle = (low * high).sqrt();
-            if share(middle) < quantile {
-                low = middle;
-            } else {
-                high = middle;
+        let weights: f64 = factors.iter().map(|(_, weight)| weight).sum();
+        let share = |us: f64| {
+            factors
+                .iter()
+                .map(|(factor, weight)| weight * cdf(us / factor))
+                .sum::<f64>()
+                / weights
+        };
+        let at = |quantile: &f64| {
+            let (mut low, mut high) = (1.0_f64, 1e9);
+            for _ in 0..60 {
+                let middle = (low * high).sqrt();
+                if share(middle) < *quantile {
+                    low = middle;
+                } else {
+                    high = middle;
+                }
+            }
+            low
+        };
+        quantiles.iter().map(at).collect()
+    }
+
+    fn many_windows(self, samples: usize) -> BlockTable {
+        let mut rng = ChaCha8Rng::seed_from_u64(17);
+        let mut all = Histogram::<u64>::new_with_bounds(1, 1_000_000_000, 3).unwrap_or_else(|_| histogram(&[]));
+        for _ in 0..(KNOWN_BY / samples).max(KNOWN_WINDOWS) {
+            for us in self.sample(&mut rng, samples) {
+                all.saturating_record(us.round() as u64);
             }
         }
-        low
+        BlockTable::new([&[all][..]])
+    }
+}
+
+/// Factors of repeats that differ by a lognormal spread, with their weights.
+#[must_use]
+pub(super) fn weathers(spread: f64) -> Vec<(f64, f64)> {
+    let places = (-40..=40).map(|step| f64::from(step) / 10.0);
+    let weighted = places.map(|z| ((spread * z).exp(), (-z * z / 2.0).exp()));
+    if spread == 0.0 {
+        vec![(1.0, 1.0)]
+    } else {
+        weighted.collect()
     }
 }
 
 /// Sojourn times behind one server that is idle when the step begins, of the requests in the window.
-pub(super) fn queue(rng: &mut ChaCha8Rng, load: f64, count: usize) -> Vec<f64> {
+pub(super) fn queue(rng: &mut ChaCha8Rng, load: f64, count: usize, service: fn(&mut ChaCha8Rng) -> f64) -> Vec<f64> {
     let window = Duration::from_secs_f64(UNIT_US * count as f64 / 1e6);
     let warmup = window.mul_f64(WARMUP);
     let schedule = Schedule::new(&Arrivals::default(), 1e6 / UNIT_US, warmup, window, rng.random());
@@ -183,7 +210,7 @@ pub(super) fn queue(rng: &mut ChaCha8Rng, load: f64, count: usize) -> Vec<f64> {
     let mut latencies = Vec::with_capacity(count);
     for &due_us in &schedule.due_us {
         let began = free_us.max(due_us as f64);
-        free_us = began + UNIT_US * load * exponential(rng);
+        free_us = began + UNIT_US * load * service(rng);
         if schedule.in_window(due_us) {
             latencies.push(free_us - due_us as f64);
         }
@@ -210,6 +237,10 @@ pub(super) fn exponential(rng: &mut ChaCha8Rng) -> f64 {
     Exp1.sample(rng)
 }
 
+const fn constant(_: &mut ChaCha8Rng) -> f64 {
+    1.0
+}
+
 fn normal_cdf(z: f64) -> f64 {
     0.5 * libm::erfc(-z / std::f64::consts::SQRT_2)
 }
@@ -217,12 +248,11 @@ fn normal_cdf(z: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand::SeedableRng;
 
     #[test]
     fn samples_follow_their_law() {
-        // Queues that start empty and are far from settled after the warm-up do not: that is what they are there for.
-        for law in Law::ALL.into_iter().filter(|law| !matches!(law, Law::Queue(90..))) {
+        let quantiles = [0.5, 0.95, 0.99];
+        for law in Law::ALL.into_iter().filter(|law| !law.is_queue()) {
             for spread in [0.0, 0.1] {
                 let mut rng = ChaCha8Rng::seed_from_u64(5);
                 let mut all: Vec<f64> = (0..400)
@@ -232,13 +262,13 @@ mod tests {
                     })
                     .collect();
                 all.sort_by(f64::total_cmp);
-                for quantile in [0.5, 0.95, 0.99] {
+                let truths = law.quantiles(&quantiles, &weathers(spread), 1_000);
+                for (quantile, truth) in quantiles.into_iter().zip(truths) {
                     // Anywhere on the gap.
                     if [(Law::ColdWarm(5), 0.95), (Law::ColdWarm(1), 0.99)].contains(&(law, quantile)) {
                         continue;
                     }
                     let found = all[(quantile * all.len() as f64) as usize];
-                    let truth = law.quantile(quantile, spread);
                     assert!(
                         (found / truth - 1.0).abs() < 0.05,
                         "{law:?} {spread} {quantile}: {found} {truth}"
@@ -249,10 +279,13 @@ mod tests {
     }
 
     #[test]
-    fn closed_forms() {
-        let median = Law::Exponential.quantile(0.5, 0.0);
-        assert!((median - 1_000.0 * std::f64::consts::LN_2).abs() < 1e-6);
-        let p99 = Law::Queue(70).quantile(0.99, 0.0);
-        assert!((p99 - 1_000.0 * 100.0_f64.ln() * 0.7 / 0.3).abs() < 1e-6);
+    fn a_queue_with_room_to_settle_has_the_percentiles_of_its_closed_form() {
+        let found = Law::Queue(50).quantiles(&[0.5, 0.99], &weathers(0.0), 2_000);
+        for (found, share) in found.into_iter().zip([0.5_f64, 0.01]) {
+            let truth = -1_000.0 * share.ln();
+            assert!((found / truth - 1.0).abs() < 0.02, "{found} {truth}");
+        }
+        let median = Law::Exponential.quantiles(&[0.5], &weathers(0.0), 10)[0];
+        assert!((median - 1_000.0 * std::f64::consts::LN_2).abs() < 1e-3);
     }
 }

@@ -1,14 +1,10 @@
 //! How often a 95 % interval contains the truth. In: a number of trials and a seed. Out: a table, measured by simulation.
 //!
 //! Every trial is a point that never was: latencies from a law whose percentiles are known, in repeats that differ by a
-//! factor of their own, put into histograms and through the very functions that make a report's intervals. A figure in
-//! the table is therefore about this program, and not about a formula that it might have got wrong. It is judged over all
-//! trials, whether or not a report would print the interval: trials chosen by what they show cover what they happen to.
-//! Beside it stands what a two-level bootstrap (`bootstrap`) makes of the first of the same points. `drifting` counts how
-//! often a latency that drifts is found, and one that does not is said to; `comparing`, what `compare` finds; `verdicts`, what points near
-//! capacity are judged to be.
+//! factor of their own, put into histograms and through the functions that make a report's intervals and grades. `drifting`
+//! counts how often a latency that drifts is found; `comparing`, what `compare` finds; `verdicts`, what points near capacity are
+//! judged to be.
 
-mod bootstrap;
 mod comparing;
 mod drifting;
 mod highest_rate;
@@ -22,7 +18,7 @@ pub use comparing::{CompareRow, CompareSetting, compare_row, compare_settings};
 pub use drifting::{DriftRow, DriftSetting, Shape, drift_row, drift_settings};
 pub use highest_rate::{SearchRow, SearchSetting, Server, search_row, search_settings};
 pub use laws::Law;
-pub use rows::{Row, Setting, Tally, WANTED};
+pub use rows::{Row, Setting, Tally};
 pub use verdicts::{VerdictRow, VerdictSetting, verdict_row, verdict_settings};
 
 use crate::error::RunError;
@@ -31,48 +27,42 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tierlab_analysis::latency::grade::{grade, of_growth, of_in_flight};
 use tierlab_analysis::latency_interval;
+use tierlab_analysis::record::{Grade, Percentile};
 use tierlab_analysis::statistics::histogram::histogram;
-use tierlab_analysis::statistics::percentile::{BlockTable, is_printable, samples_needed};
+use tierlab_analysis::statistics::percentile::BlockTable;
 use tierlab_analysis::statistics::sections::{OUTSIDE, Pairing, difference};
 use tierlab_load::schedule::split_mix;
 
-/// Trials of a setting that the bootstrap, which takes a hundred times as long, is shown.
-const BESIDE: usize = 60;
-/// Where more samples are in a repeat, neither the bootstrap nor a second configuration is simulated.
-const BESIDE_SAMPLES: usize = 500;
-/// Percentiles looked at.
-const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
+/// Where more samples are in a repeat, no second configuration is simulated.
+const PAIRED_SAMPLES: usize = 500;
 /// By how much the second of two compared configurations is slower.
 const SLOWER: f64 = 1.2;
 
 /// The settings of the kept table.
 #[must_use]
 pub fn settings() -> Vec<Setting> {
+    const SIZES: [(usize, usize); 6] = [(3, 2_000), (5, 500), (10, 120), (10, 450), (10, 1_000), (20, 450)];
     let mut settings = Vec::new();
     for law in Law::ALL {
-        for (repeats, samples) in [
-            (1, 2_000),
-            (3, 500),
-            (3, 2_000),
-            (5, 500),
-            (5, 2_000),
-            (10, 120),
-            (10, 240),
-            (10, 500),
-            (10, 1_000),
-            (10, 4_000),
-        ] {
-            // The interval of a single repeat holds for that repeat, whose factor is its own.
-            let spreads: &[f64] = if repeats == 1 { &[0.0] } else { &[0.0, 0.1] };
-            settings.extend(spreads.iter().map(|&spread| Setting {
-                law,
-                spread,
-                repeats,
-                samples,
-            }));
+        let long = law.is_queue().then_some((10, 4_000));
+        for (repeats, samples) in SIZES.into_iter().chain(long) {
+            for (spread, drift) in [(0.0, 0.0), (0.1, 0.0), (0.0, 0.2)] {
+                settings.push(Setting {
+                    law,
+                    spread,
+                    drift,
+                    repeats,
+                    samples,
+                });
+            }
         }
     }
+    // A drift is of the machine: one law that does not queue shows it, and one that does.
+    settings.retain(|setting| setting.drift == 0.0 || [Law::Lognormal, Law::Queue(60)].contains(&setting.law));
+    // Repeats that differ as wholes matter least where they differ by their queues.
+    settings.retain(|setting| setting.spread == 0.0 || !setting.law.is_queue());
     settings
 }
 
@@ -127,113 +117,142 @@ fn on_every_core<S: Copy + Sync, R: Send>(
     found.into_iter().map(|(_, found)| found).collect()
 }
 
-/// One configuration's latencies: its table, and its mean requests in flight.
-fn point(setting: Setting, factors: &[f64], rng: &mut ChaCha8Rng) -> (BlockTable, f64) {
-    let mut in_flight = 0.0;
+/// One configuration's latencies.
+fn point(setting: Setting, factors: &[f64], rng: &mut ChaCha8Rng) -> BlockTable {
     let repeats: Vec<Vec<Histogram<u64>>> = factors
         .iter()
         .map(|factor| {
             let latencies = setting.law.sample(rng, setting.samples);
             // Rounded down to whole microseconds would be half of one too little.
             let latencies: Vec<u64> = latencies.iter().map(|us| (us * factor).round() as u64).collect();
-            in_flight += setting.law.in_flight(&latencies) / factors.len() as f64;
-            let block = latencies.len().div_ceil(rows::BLOCKS);
-            latencies.chunks(block).map(histogram).collect()
+            vec![histogram(&latencies)]
         })
         .collect();
-    (BlockTable::new(repeats.iter().map(Vec::as_slice)), in_flight)
+    BlockTable::new(repeats.iter().map(Vec::as_slice))
+}
+
+/// Queueing share of the mean latency, as a curve with a lower rate shows it.
+fn queueing(setting: Setting, mean_us: f64, rng: &mut ChaCha8Rng) -> f64 {
+    let lowest = (0..setting.repeats)
+        .map(|_| setting.law.lowest_mean_us(rng, setting.samples) * laws::weather(rng, setting.spread))
+        .sum::<f64>();
+    let grown = of_growth((1.0, mean_us), (laws::LOWEST, lowest / setting.repeats as f64));
+    grown.unwrap_or(1.0).min(of_in_flight(setting.law.in_flight(mean_us)))
+}
+
+/// Factors that the repeats are slower or faster by.
+fn factors(setting: Setting, rng: &mut ChaCha8Rng) -> Vec<f64> {
+    (0..setting.repeats)
+        .map(|repeat| drifted(setting, repeat) * laws::weather(rng, setting.spread))
+        .collect()
+}
+
+fn drifted(setting: Setting, repeat: usize) -> f64 {
+    1.0 + setting.drift * repeat as f64 / (setting.repeats - 1).max(1) as f64
 }
 
 fn rows(setting: Setting, trials: usize, seed: u64) -> Vec<Row> {
     let total = (setting.repeats * setting.samples) as u64;
-    let truths: Vec<(&str, f64, f64)> = QUANTILES
-        .iter()
-        .filter(|(_, quantile)| total >= samples_needed(*quantile))
-        .map(|&(name, quantile)| (name, quantile, setting.law.quantile(quantile, setting.spread)))
-        .collect();
-    let short = setting.samples <= BESIDE_SAMPLES;
-    let mut rows: Vec<Row> = truths
-        .iter()
-        .map(|(name, ..)| Row {
-            bootstrap: short.then_some([Tally::default(); 2]),
-            ..Row::new(setting, name, trials)
+    let printed = Percentile::ALL
+        .into_iter()
+        .filter(|percentile| total >= percentile.samples_needed());
+    let quantiles: Vec<f64> = printed.clone().map(Percentile::quantile).collect();
+    let weighted: Vec<(f64, f64)> = (0..setting.repeats)
+        .flat_map(|repeat| {
+            let drifted = drifted(setting, repeat);
+            laws::weathers(setting.spread)
+                .into_iter()
+                .map(move |(factor, weight)| (factor * drifted, weight))
         })
         .collect();
+    let truths = setting.law.quantiles(&quantiles, &weighted, setting.samples);
+    let mut rows: Vec<Row> = printed
+        .map(|percentile| Row::new(setting, percentile.name(), trials))
+        .collect();
+    let is_paired = setting.samples <= PAIRED_SAMPLES;
     let mut paired = Row::new(setting, "B/A p50, paired", trials);
     for trial in 0..trials {
         let mut rng = ChaCha8Rng::seed_from_u64(split_mix(seed.wrapping_add(trial as u64)));
-        let factors: Vec<f64> = (0..setting.repeats)
-            .map(|_| laws::weather(&mut rng, setting.spread))
-            .collect();
-        let (table, in_flight) = point(setting, &factors, &mut rng);
-        let assumed = setting.law.assumed(in_flight, setting.samples, &mut rng);
-        for (row, &(_, quantile, truth)) in rows.iter_mut().zip(&truths) {
+        let factors = factors(setting, &mut rng);
+        let table = point(setting, &factors, &mut rng);
+        let queueing = queueing(setting, table.mean().unwrap_or(0.0), &mut rng);
+        for ((row, &quantile), &truth) in rows.iter_mut().zip(&quantiles).zip(&truths) {
             let Some(interval) = latency_interval(&table, quantile) else {
                 continue;
             };
-            row.printed += usize::from(is_printable(quantile, total, setting.repeats, assumed.at(quantile)));
-            row.sections.count((interval.lo, interval.hi), truth);
-            let Some([plain, corrected]) = row.bootstrap.as_mut().filter(|_| trial < BESIDE) else {
-                continue;
-            };
-            if let Some(ends) = bootstrap::intervals(&table, quantile, seed.wrapping_add(trial as u64)) {
-                plain.count(ends.0, truth);
-                corrected.count(ends.1, truth);
+            row.off.push(interval.value / truth - 1.0);
+            row.printed.count((interval.lo, interval.hi), truth);
+            match grade(quantile, total, setting.repeats, queueing) {
+                Some(Grade::Solid) => row.solid.count((interval.lo, interval.hi), truth),
+                Some(Grade::Rough) => {
+                    row.rough.0 += 1;
+                    row.rough.1 += usize::from(rows::is_below(interval.lo, truth));
+                }
+                None => {}
             }
         }
-        if short {
+        if is_paired {
             // The same weather on a configuration that is slower by a fifth.
             let slower: Vec<f64> = factors.iter().map(|factor| factor * SLOWER).collect();
-            let (other, _) = point(setting, &slower, &mut rng);
+            let other = point(setting, &slower, &mut rng);
             if let Some(ratio) = difference((&table, &other), 0.5, Pairing::ByRepeat, f64::ln) {
                 let interval = ratio.interval(OUTSIDE);
-                paired.printed += 1;
-                paired.sections.count((interval.lo.exp(), interval.hi.exp()), SLOWER);
+                paired.off.push(ratio.value.exp() / SLOWER - 1.0);
+                paired.printed.count((interval.lo.exp(), interval.hi.exp()), SLOWER);
+                paired.solid = paired.printed;
             }
         }
     }
-    if short {
-        rows.push(paired);
-    }
+    rows.extend(is_paired.then_some(paired));
     rows
 }
 
-/// Simulates, writes `coverage.csv`, `highest_rate.csv`, `drifts.csv`, `compare.csv`, `verdicts.csv` and `coverage.md` into a folder,
-/// and says which rows do not hold.
+/// Simulates, writes a CSV and a Markdown file for each of `coverage`, `highest_rate`, `drifts`, `compare` and `verdicts` into a folder as
+/// soon as it is simulated, and says which rows do not hold.
 ///
 /// # Errors
 /// A file cannot be written; a row does not hold.
 pub fn run(folder: &Path, trials: usize, seed: u64) -> Result<(), RunError> {
     let said = |what: &'static str, count: usize| move |done: usize| eprintln!("{what} [{done}/{count}]");
-    let (compared, drifting) = (compare_settings(), drift_settings());
-    let (searched, settings) = (search_settings(), settings());
-    let one = |setting, seed| compare_row(setting, trials, seed);
-    let compared = on_every_core(&compared, seed, &one, &said("compare", compared.len()));
+    std::fs::create_dir_all(folder).map_err(RunError::io(folder))?;
+    let command = format!("tierlab-loadgen coverage --trials {trials} --seed {seed}");
+    let write = |name: &str, csv: String, markdown: String| -> Result<(), RunError> {
+        for (ending, text) in [("csv", csv), ("md", markdown)] {
+            let file = folder.join(format!("{name}.{ending}"));
+            std::fs::write(&file, text).map_err(RunError::io(&file))?;
+        }
+        Ok(())
+    };
+    let settings = settings();
+    let rows = simulate(&settings, trials, seed, &said("coverage", settings.len()));
+    write("coverage", table::csv(&rows), table::markdown(&rows, &command))?;
+    let searched = search_settings();
+    let searches = simulate_searches(&searched, trials, seed, &said("highest rate", searched.len()));
+    write(
+        "highest_rate",
+        table::searches_csv(&searches),
+        table::searches_markdown(&searches),
+    )?;
+    let drifting = drift_settings();
     let one = |setting, seed| drift_row(setting, trials, seed);
     let drifting = on_every_core(&drifting, seed, &one, &said("drift", drifting.len()));
+    write(
+        "drifts",
+        table::drifts_csv(&drifting),
+        table::drifts_markdown(&drifting),
+    )?;
+    let compared = compare_settings();
+    let one = |setting, seed| compare_row(setting, trials, seed);
+    let compared = on_every_core(&compared, seed, &one, &said("compare", compared.len()));
+    write(
+        "compare",
+        table::compared_csv(&compared),
+        table::compared_markdown(&compared),
+    )?;
     let judged = verdict_settings();
     let one = |setting, seed| verdict_row(setting, trials, seed);
     let judged = on_every_core(&judged, seed, &one, &said("verdicts", judged.len()));
-    let searches = simulate_searches(&searched, trials, seed, &said("highest rate", searched.len()));
-    let rows = simulate(&settings, trials, seed, &said("coverage", settings.len()));
-    std::fs::create_dir_all(folder).map_err(RunError::io(folder))?;
-    let command = format!("tierlab-loadgen coverage --trials {trials} --seed {seed}");
-    let markdown = table::markdown(&rows, &command)
-        + &table::searches_markdown(&searches)
-        + &table::drifts_markdown(&drifting)
-        + &table::compared_markdown(&compared)
-        + &verdicts::markdown(&judged);
-    for (name, text) in [
-        ("coverage.csv", table::csv(&rows)),
-        ("highest_rate.csv", table::searches_csv(&searches)),
-        ("drifts.csv", table::drifts_csv(&drifting)),
-        ("compare.csv", table::compared_csv(&compared)),
-        ("verdicts.csv", verdicts::csv(&judged)),
-        ("coverage.md", markdown),
-    ] {
-        let file = folder.join(name);
-        std::fs::write(&file, text).map_err(RunError::io(&file))?;
-    }
+    write("verdicts", verdicts::csv(&judged), verdicts::markdown(&judged))?;
     let failed: Vec<String> = rows
         .iter()
         .filter(|row| !row.holds())
@@ -269,15 +288,16 @@ fn told(row: &Row) -> String {
     let Setting {
         law,
         spread,
+        drift,
         repeats,
         samples,
     } = row.setting;
     format!(
-        "{} spread {spread} {repeats} × {samples} {}: {:.1} % of all trials, printed in {}",
+        "{} spread {spread} drift {drift} {repeats} × {samples} {}: {:.1} % of {} solid intervals",
         law.name(),
         row.what,
-        100.0 * row.coverage(),
-        row.printed
+        100.0 * row.solid.coverage(),
+        row.solid.count
     )
 }
 
@@ -318,88 +338,67 @@ fn told_comparison(row: &CompareRow) -> String {
 mod tests {
     use super::*;
 
-    /// The smaller version of the kept table: few trials, and so what chance allows is wide; still it fails for intervals
-    /// that forget repeats, dependence or the small number of either.
-    #[test]
-    fn intervals_cover_what_they_promise() {
-        let setting = |law, spread, repeats, samples| Setting {
+    const fn setting(law: Law, spread: f64, repeats: usize, samples: usize) -> Setting {
+        Setting {
             law,
             spread,
+            drift: 0.0,
             repeats,
             samples,
-        };
+        }
+    }
+
+    /// A smaller version of the kept table: it fails for intervals that forget repeats, dependence or the small number of either.
+    #[test]
+    fn solid_intervals_cover_and_every_percentile_with_enough_requests_is_printed() {
         let settings = [
             setting(Law::Exponential, 0.0, 10, 500),
             setting(Law::Exponential, 0.1, 5, 500),
             setting(Law::Lognormal, 0.1, 10, 240),
             setting(Law::ColdWarm(5), 0.0, 10, 240),
             setting(Law::Queue(50), 0.0, 10, 1_000),
+            setting(Law::ConstantQueue(60), 0.1, 5, 500),
             setting(Law::Queue(90), 0.0, 3, 500),
             setting(Law::Queue(90), 0.0, 10, 500),
         ];
         let rows = simulate(&settings, 100, 11, &|_| ());
-        assert!(rows.len() > 20);
+        assert!(rows.len() > 30);
         for row in &rows {
-            assert!(row.holds(), "{row:?}: {:.3}", row.coverage());
+            assert!(row.holds(), "{}", told(row));
+            assert_eq!(row.printed.count, row.trials, "{}", told(row));
+            assert!(
+                row.rough.1 as f64 >= 0.95 * row.rough.0 as f64,
+                "{}: {:?}",
+                told(row),
+                row.rough
+            );
         }
-        let printed = rows.iter().filter(|row| row.is_printed()).count();
-        assert!(printed > 15, "{printed}");
-        // What a trial shows of itself does not decide whether it is printed, but for how many are in flight behind a queue.
-        let queue = |row: &&Row| {
-            matches!(row.setting.law, Law::Queue(_)) && (row.what != "p99" || row.setting.law == Law::Queue(50))
-        };
-        for row in rows.iter().filter(|row| !queue(row)) {
-            assert!([0, row.trials].contains(&row.printed), "{row:?}");
-        }
+        let solid = rows.iter().filter(|row| row.solid.count == row.trials).count();
+        assert!(solid > 20, "{solid}");
     }
 
-    /// The bursts of a queue that is nearly full: what a run sees of them decides both its p99 and how dependent it looks, so
-    /// that short runs that print what they can afford by their own dependence print the wrong ones.
+    /// The bursts of a queue that is nearly full make the tail of a short run, and too few of them are seen.
     #[test]
-    fn a_queue_that_is_nearly_full_has_no_tail_in_a_short_run_whatever_it_shows() {
-        let setting = Setting {
-            law: Law::Queue(90),
-            spread: 0.0,
-            repeats: 3,
-            samples: 1_200,
-        };
-        let rows = simulate(&[setting], 100, 3, &|_| ());
+    fn the_tail_of_a_queue_that_is_nearly_full_is_rough_in_a_short_run() {
+        let rows = simulate(&[setting(Law::Queue(90), 0.0, 3, 1_200)], 100, 3, &|_| ());
         for what in ["p95", "p99"] {
             let row = rows.iter().find(|row| row.what == what).unwrap();
-            assert!(row.coverage() < 0.9, "{row:?}");
-            assert_eq!(row.printed, 0, "{row:?}");
+            assert!(row.printed.coverage() < 0.9, "{}", row.printed.coverage());
+            assert_eq!((row.solid.count, row.rough.0), (0, 100), "{what}");
         }
-    }
-
-    /// Why the reports do not use it: with few repeats that differ, the plain bootstrap forgets how few they are.
-    #[test]
-    fn a_plain_bootstrap_of_few_repeats_covers_less_than_it_says() {
-        let setting = Setting {
-            law: Law::Lognormal,
-            spread: 0.1,
-            repeats: 3,
-            samples: 500,
-        };
-        let rows = simulate(&[setting], 150, 11, &|_| ());
-        let median = rows.iter().find(|row| row.what == "p50").unwrap();
-        let [plain, corrected] = median.bootstrap.unwrap().map(|tally| tally.coverage());
-        assert!(plain < 0.88 && plain < median.coverage(), "{plain}");
-        assert!(corrected > plain, "{corrected}");
     }
 
     #[test]
     fn a_seed_gives_a_table() {
-        let settings = [Setting {
-            law: Law::Lognormal,
-            spread: 0.1,
-            repeats: 3,
-            samples: 100,
-        }];
+        let settings = [setting(Law::Lognormal, 0.1, 3, 100)];
         let rows = simulate(&settings, 20, 1, &|_| ());
         assert_eq!(rows, simulate(&settings, 20, 1, &|_| ()));
         assert_ne!(rows, simulate(&settings, 20, 2, &|_| ()));
         let text = table::markdown(&rows, "x");
-        assert!(text.contains("| 3 × 100 | 10 % |") && text.contains("n/a"), "{text}");
+        assert!(
+            text.contains("| 3 × 100 | 10 % | 0 % |") && text.contains("n/a"),
+            "{text}"
+        );
         assert_eq!(table::csv(&rows).lines().count(), 1 + rows.len());
     }
 }

@@ -5,67 +5,55 @@ use super::comparing::CompareRow;
 use super::drifting::DriftRow;
 use super::highest_rate::SearchRow;
 use super::laws::Law;
-use super::rows::{Row, Setting, Tally, WANTED};
+use super::rows::{Row, Setting, WANTED};
 use std::fmt::Write as _;
 
-/// A method's tally in a row that has it.
-type Method = (&'static str, fn(&Row) -> Option<Tally>);
-
-const METHODS: [Method; 3] = [
-    ("sections over repeats (the reports' intervals)", |row| {
-        Some(row.sections)
-    }),
-    ("two-level bootstrap", |row| row.bootstrap.map(|[plain, _]| plain)),
-    ("two-level bootstrap, corrected for few repeats", |row| {
-        row.bootstrap.map(|[_, corrected]| corrected)
-    }),
-];
+const FIGURES: [&str; 6] = ["p50", "p90", "p95", "p99", "p99.9", "B/A p50, paired"];
 
 pub(super) fn csv(rows: &[Row]) -> String {
     let mut text = String::from(
-        "law,spread,repeats,samples_per_repeat,what,trials,printed,covered,coverage,width,\
-         bootstrap_coverage,bootstrap_width,bootstrap_corrected_coverage,bootstrap_corrected_width\n",
+        "law,spread,drift,repeats,samples_per_repeat,what,trials,printed,printed_coverage,solid,solid_coverage,solid_width,\
+         rough,rough_lower_bound_holds,median_off\n",
     );
     for row in rows {
         let Setting {
             law,
             spread,
+            drift,
             repeats,
             samples,
         } = row.setting;
-        let _ = write!(
+        let _ = writeln!(
             text,
-            "{},{spread},{repeats},{samples},\"{}\",{},{},{},{:.4},{:.4}",
+            "{},{spread},{drift},{repeats},{samples},\"{}\",{},{},{:.4},{},{:.4},{:.4},{},{},{:.4}",
             law.name(),
             row.what,
             row.trials,
-            row.printed,
-            row.sections.covered,
-            row.coverage(),
-            row.sections.width()
+            row.printed.count,
+            row.printed.coverage(),
+            row.solid.count,
+            row.solid.coverage(),
+            row.solid.width(),
+            row.rough.0,
+            row.rough.1,
+            row.median_off()
         );
-        match &row.bootstrap {
-            Some(tallies) => {
-                for tally in tallies {
-                    let _ = write!(text, ",{:.4},{:.4}", tally.coverage(), tally.width());
-                }
-            }
-            None => text += ",,,,",
-        }
-        text.push('\n');
     }
     text
 }
 
 pub(super) fn markdown(rows: &[Row], command: &str) -> String {
     let mut text = format!(
-        "# What the 95 % intervals cover\n\nMade by `{command}`. Each figure: the share of all trials in which the interval \
-         contained the true value, whether or not a report would print it; *n/a* behind it: never printed, since the \
-         design (samples, and the dependence of a queue with as many in flight) is too small for it; in brackets the share \
-         of trials that print it, where that is neither none nor all. Spread: how much repeats differ as wholes (standard \
-         deviation of the logarithm). Printed figures below {:.0} % (two standard deviations of the simulation allowed) are \
-         in bold. Queues start empty and go through a plan's schedule with a warm-up of a tenth of the window.\n",
-        100.0 * WANTED
+        "# What the 95 % intervals cover\n\nMade by `{command}`. Every percentile is printed that has 10 requests beyond it. Each \
+         figure: the share of the trials with a solid percentile whose interval contains the true value; after it the median \
+         difference between the value and the truth. `~`: rough, with the share of the trials whose lower bound holds; in \
+         brackets the share of trials that are solid, where they are not all. Spread: how much repeats differ as wholes (standard \
+         deviation of the logarithm); drift: growth of the latency from the first repeat to the last. Coverages outside of {:.0} to \
+         {:.0} % (two standard deviations of the simulation allowed) are in bold. Queues start empty and go through a plan's \
+         schedule with a warm-up of a tenth of the window: the truth is that of such windows. Their grades are decided by the mean \
+         latency beside that at a quarter of the rate, simulated with the same repeats.\n",
+        100.0 * WANTED.0,
+        100.0 * WANTED.1
     );
     text += &summary(rows);
     for law in Law::ALL {
@@ -75,28 +63,24 @@ pub(super) fn markdown(rows: &[Row], command: &str) -> String {
         }
         let _ = write!(
             text,
-            "\n## {}\n\n| repeats × samples | spread | p50 | p95 | p99 | B/A p50, paired | the bootstrap's p50 | p95 | p99 |\n\
-             |---|---|---|---|---|---|---|---|---|\n",
-            law.name()
+            "\n## {}\n\n| repeats × samples | spread | drift | {} |\n|---|---|---|{}\n",
+            law.name(),
+            FIGURES.join(" | "),
+            "---|".repeat(FIGURES.len())
         );
         for group in of_law.chunk_by(|a, b| a.setting == b.setting) {
             let setting = group[0].setting;
             let _ = write!(
                 text,
-                "| {} × {} | {:.0} % |",
+                "| {} × {} | {:.0} % | {:.0} % |",
                 setting.repeats,
                 setting.samples,
-                100.0 * setting.spread
+                100.0 * setting.spread,
+                100.0 * setting.drift
             );
-            let cell = |what: &str, show: fn(&Row) -> String| {
+            for what in FIGURES {
                 let row = group.iter().find(|row| row.what == what);
-                row.map_or_else(|| "n/a".to_owned(), |row| show(row))
-            };
-            for what in ["p50", "p95", "p99", "B/A p50, paired"] {
-                let _ = write!(text, " {} |", cell(what, figure));
-            }
-            for what in ["p50", "p95", "p99"] {
-                let _ = write!(text, " {} |", cell(what, beside));
+                let _ = write!(text, " {} |", row.map_or_else(|| "n/a".to_owned(), |row| figure(row)));
             }
             text.push('\n');
         }
@@ -104,77 +88,53 @@ pub(super) fn markdown(rows: &[Row], command: &str) -> String {
     text
 }
 
-/// The methods side by side, over all laws, by how many repeats there are and whether they differ.
+/// Rows of each percentile together: coverage of what is solid, and the share that is.
 fn summary(rows: &[Row]) -> String {
     let mut text = String::from(
-        "\n## The methods side by side\n\nOver all laws and percentiles that are printed: mean coverage, the lowest coverage \
-         of any row, and the mean width (upper end over lower). The bootstraps draw repeats and then time blocks, and see the \
-         first 60 of the same points; the reports do not use them. In the tables below, the bootstrap's figures are the plain \
-         one and, after the stroke, the corrected one.\n\n\
-         | repeats | spread | method | mean coverage | lowest | rows of 92 % or more | mean width |\n|---|---|---|---|---|---|---|\n",
+        "\n## In short\n\n| figure | rows with solid intervals | within 92 to 98 % | mean coverage | lowest | highest | printed | solid | \
+         rough, lower bound holds |\n|---|---|---|---|---|---|---|---|---|\n",
     );
-    let mut kinds: Vec<(usize, f64)> = rows
-        .iter()
-        .map(|row| (row.setting.repeats, row.setting.spread))
-        .collect();
-    kinds.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    kinds.dedup();
-    for (repeats, spread) in kinds {
-        let of_kind: Vec<&Row> = rows
+    for what in FIGURES {
+        let of_figure: Vec<&Row> = rows.iter().filter(|row| row.what == what).collect();
+        let judged: Vec<&&Row> = of_figure.iter().filter(|row| row.solid.count > 0).collect();
+        let sum = |of: &dyn Fn(&Row) -> usize| of_figure.iter().map(|row| of(row)).sum::<usize>();
+        let share = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
+        let trials = sum(&|row| row.trials);
+        let enough: Vec<f64> = judged
             .iter()
-            .filter(|row| row.setting.repeats == repeats && row.setting.spread == spread)
-            .filter(|row| row.bootstrap.is_some() && row.is_printed())
+            .filter(|row| row.solid.count * 2 >= row.trials)
+            .map(|row| 100.0 * row.solid.coverage())
             .collect();
-        if of_kind.is_empty() {
-            continue;
-        }
-        for (name, of) in METHODS {
-            let tallies: Vec<Tally> = of_kind.iter().filter_map(|row| of(row)).collect();
-            let count = tallies.len() as f64;
-            let mean = |value: fn(&Tally) -> f64| tallies.iter().map(value).sum::<f64>() / count;
-            let lowest = tallies.iter().map(Tally::coverage).fold(1.0, f64::min);
-            let within = tallies.iter().filter(|tally| tally.is_enough()).count();
-            let _ = writeln!(
-                text,
-                "| {repeats} | {:.0} % | {name} | {:.1} % | {:.1} % | {within} of {} | {:.3} |",
-                100.0 * spread,
-                100.0 * mean(Tally::coverage),
-                100.0 * lowest,
-                tallies.len(),
-                mean(Tally::width),
-            );
-        }
+        let _ = writeln!(
+            text,
+            "| {what} | {} | {} | {:.1} % | {:.1} % | {:.1} % | {:.1} % | {:.1} % | {:.1} % |",
+            judged.len(),
+            judged.iter().filter(|row| row.holds()).count(),
+            share(sum(&|row| row.solid.covered), sum(&|row| row.solid.count)),
+            enough.iter().copied().fold(100.0, f64::min),
+            enough.iter().copied().fold(0.0, f64::max),
+            share(sum(&|row| row.printed.count), trials),
+            share(sum(&|row| row.solid.count), trials),
+            share(sum(&|row| row.rough.1), sum(&|row| row.rough.0)),
+        );
     }
-    text
+    text + "\nLowest and highest are of rows of which at least half of the trials are solid.\n"
 }
 
 fn figure(row: &Row) -> String {
-    if row.sections.count == 0 {
-        return "n/a".to_owned();
+    let off = format!("{:+.0} %", 100.0 * row.median_off());
+    if row.solid.count == 0 {
+        let holds = 100.0 * row.rough.1 as f64 / row.rough.0.max(1) as f64;
+        return format!("~{holds:.0} %, {off}");
     }
-    let mut text = format!("{:.1} %", 100.0 * row.coverage());
+    let mut text = format!("{:.1} %", 100.0 * row.solid.coverage());
     if !row.holds() {
         text = format!("**{text}**");
     }
-    if row.printed == 0 {
-        text += " *n/a*";
-    } else if row.printed < row.trials {
-        let _ = write!(text, " ({:.1} %)", 100.0 * row.printed as f64 / row.trials as f64);
+    if row.rough.0 > 0 {
+        let _ = write!(text, " ({:.0} %)", 100.0 * row.solid.count as f64 / row.trials as f64);
     }
-    text
-}
-
-/// The two bootstraps: plain / corrected.
-fn beside(row: &Row) -> String {
-    let Some(tallies) = row.bootstrap.filter(|[plain, _]| plain.count > 0) else {
-        return "n/a".to_owned();
-    };
-    format!(
-        "{} %",
-        tallies
-            .map(|tally| format!("{:.1}", 100.0 * tally.coverage()))
-            .join(" / ")
-    )
+    format!("{text}, {off}")
 }
 
 pub(super) fn searches_csv(rows: &[SearchRow]) -> String {
@@ -231,8 +191,7 @@ pub(super) fn searches_markdown(rows: &[SearchRow]) -> String {
     text
 }
 
-const SEARCHES: &str = "
-## The highest rate under an objective
+const SEARCHES: &str = "# The highest rate under an objective
 
 Searches for the highest rate with `p99 < limit`, as a plan's `[search]` makes them (windows of 4 s, behind the queue of 16 s; rates within 5 %), on \
 servers whose p99 at any rate is known; the true highest rate is 250/s. Contained: the share of the searches whose \
@@ -282,8 +241,7 @@ pub(super) fn drifts_markdown(rows: &[DriftRow]) -> String {
     text
 }
 
-const DRIFTS: &str = "
-## Drift
+const DRIFTS: &str = "# Drift
 
 In how many trials a point of so many repeats and requests is said to drift (`tierlab_analysis::validity::stationarity`), by the median or by \
 the slowest 1 %, within repeats or from one to the next. In bold: more than 2 % where nothing drifts or the drift is \
@@ -331,8 +289,7 @@ pub(super) fn compared_markdown(rows: &[CompareRow]) -> String {
     text
 }
 
-const COMPARED: &str = "
-## Comparisons
+const COMPARED: &str = "# Comparisons
 
 Pairs of points of ten repeats of 2.5 s at 400/s (lognormal, sigma 0.5), made one after the other, B slower by a share, by \
 how much repeats differ: 2 % on a quiet machine; in the run kept in `results/quick-2core`, two shared cores, medians differ \

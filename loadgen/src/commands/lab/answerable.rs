@@ -6,9 +6,10 @@ use crate::plan::Plan;
 use crate::progress::readable;
 use crate::runner::asked;
 use crate::store::preamble::Instrument;
-use hdrhistogram::Histogram;
 use std::time::Duration;
+use tierlab_analysis::latency::objective::measured_us;
 use tierlab_analysis::record::{Objective, Point, Question};
+use tierlab_analysis::statistics::percentile::BlockTable;
 
 /// Steps of a variant that even an easy answer takes: a scout, a bracket of two, and one to be sure.
 const STEPS_PER_VARIANT: u32 = 4;
@@ -56,7 +57,7 @@ pub(super) fn check(
                 "`question.slo`: {objective} lies below the noise floor: at {:.0}/s a server that does nothing has a {} of {:.3} \
                  ms on this machine, so no variant could be seen to meet it; ask for more, or measure on a quieter machine",
                 asked(question).rate,
-                objective.percentile,
+                objective.figure(),
                 floor_us / 1e3
             ),
         ),
@@ -65,13 +66,10 @@ pub(super) fn check(
 
 /// An objective that even the null endpoint does not meet, and what it has.
 fn below<'a>(objective: &'a Objective, floor: &Point) -> Option<(&'a Objective, f64)> {
-    let mut all = Histogram::<u64>::new(3).ok()?;
-    all.auto(true);
-    for block in floor.repeats.iter().flat_map(|repeat| &repeat.histograms.latency) {
-        all.add(block).ok()?;
-    }
-    let us = all.value_at_quantile(objective.percentile.quantile()) as f64;
-    (!all.is_empty() && us >= objective.limit_us).then_some((objective, us))
+    let repeats = floor.repeats.iter();
+    let table = BlockTable::new(repeats.map(|repeat| repeat.histograms.latency.as_slice()));
+    let us = measured_us(*objective, &table)?;
+    (Some(us) >= objective.limit_us()).then_some((objective, us))
 }
 
 fn refuse(plan: &Plan, what: String) -> Result<(), RunError> {

@@ -316,7 +316,7 @@ fn truth(family: &Family, index: usize, highest_rps: f64, rng: &mut ChaCha8Rng) 
 fn question(family: &Family, rng: &mut ChaCha8Rng) -> Question {
     let peak_rps = rng.random_range(300.0..1_500.0);
     Question {
-        objectives: vec![Objective {
+        objectives: vec![Objective::Percentile {
             percentile: Percentile::P99,
             limit_us: LIMIT_S * 1e6,
         }],

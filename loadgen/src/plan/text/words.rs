@@ -35,15 +35,9 @@ pub(in crate::plan) fn time(text: &str) -> Option<Duration> {
     humantime::parse_duration(text.trim()).ok()
 }
 
-/// `p99 < 20 ms`
+/// Latency objective, such as `p99 < 20 ms` or `mean < 5 ms`.
 pub(in crate::plan) fn objective(text: &str) -> Option<Objective> {
     let (name, limit) = text.split_once('<')?;
-    let percentile = match name.trim() {
-        "p50" => Percentile::P50,
-        "p95" => Percentile::P95,
-        "p99" => Percentile::P99,
-        _ => return None,
-    };
     let limit = limit.trim();
     let digits = limit.trim_end_matches(|c: char| c.is_alphabetic());
     let unit_us = match &limit[digits.len()..] {
@@ -53,7 +47,16 @@ pub(in crate::plan) fn objective(text: &str) -> Option<Objective> {
         _ => return None,
     };
     let limit_us = digits.trim().parse::<f64>().ok()? * unit_us;
-    (limit_us.is_finite() && limit_us > 0.0).then_some(Objective { percentile, limit_us })
+    if !limit_us.is_finite() || limit_us <= 0.0 {
+        return None;
+    }
+    if name.trim() == "mean" {
+        return Some(Objective::Mean {
+            mean_limit_us: limit_us,
+        });
+    }
+    let percentile = Percentile::named(name.trim())?;
+    Some(Objective::Percentile { percentile, limit_us })
 }
 
 /// `errors < 0.1 %`: the share of failed requests.
@@ -80,5 +83,18 @@ mod tests {
         assert!((errors("errors < 0.1 %").unwrap() - 0.001).abs() < 1e-12);
         assert_eq!(errors("errors < 100 %"), None);
         assert_eq!(errors("p99 < 5 %"), None);
+        for text in ["p50 < 300 us", "p90 < 4 ms", "p99.9 < 50 ms", "mean < 5 ms"] {
+            assert_eq!(objective(text).unwrap().to_string(), text);
+        }
+        for text in [
+            "p98 < 5 ms",
+            "max < 5 ms",
+            "mean < 0 ms",
+            "p99 > 5 ms",
+            "p999 < 5 ms",
+            "mean < 5",
+        ] {
+            assert_eq!(objective(text), None, "{text}");
+        }
     }
 }

@@ -13,8 +13,8 @@ pub(super) const HEADER: [&str; 13] = [
 
 /// What stands below every table.
 pub(super) const NOTE: &str = "calls/s, MB/s: means over the repeats ± half of their 95 % interval. of best: share of the best MB/s \
-                               that anything reached on the tier in this run. Latencies: of all repeats; n/a: too few independent samples \
-                               (closed loops at depth N wait for each other, and so need more). CPU: of the bench's own process, for each GB \
+                               that anything reached on the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls \
+                               lie beyond it. CPU: of the bench's own process, for each GB \
                                read or written. moved: bytes that the tier moved for each byte asked. fetched: bytes that the kernel fetched from \
                                storage for each byte asked.";
 

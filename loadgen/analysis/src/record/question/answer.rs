@@ -1,5 +1,6 @@
 //! What a lab answers: the shape of `answer.json`.
 
+use super::super::Grade;
 use super::Question;
 use serde::{Deserialize, Serialize};
 
@@ -72,8 +73,11 @@ pub struct Ranked {
     pub p99_us: Option<f64>,
     /// See `p99_us`.
     pub p99_us_lo: Option<f64>,
-    /// See `p99_us`.
+    /// See `p99_us`; absent for a rough one.
     pub p99_us_hi: Option<f64>,
+    /// Grade of the p99.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_grade: Option<Grade>,
     /// The highest rate under the objective: between the highest that certainly meets it and the lowest that certainly
     /// does not, which is absent where every rate asked meets it.
     pub highest_rps: Option<f64>,

@@ -388,8 +388,8 @@ fn the_in_flight_limit_is_invalid_without_a_backlog() {
 
 #[test]
 fn too_few_samples_are_invalid() {
-    assert_invalid(&judge(|e| e.samples = 71), "too few samples: 71 of 72");
-    assert_eq!(judge(|e| e.samples = 72), Verdict::Valid);
+    assert_invalid(&judge(|e| e.samples = 99), "too few samples: 99 of 100");
+    assert_eq!(judge(|e| e.samples = 100), Verdict::Valid);
 }
 
 /// Healthy open-loop steps of an infinite-server queue, at rates and latencies where edges matter most: the rules
@@ -502,7 +502,8 @@ fn a_queue_at_95_percent_is_valid_and_one_at_105_percent_is_saturated() {
             count
         };
         let [valid, ..] = verdicts(0.95);
-        assert!(valid >= 190, "{repeats} × {window_s} s: {valid} of 200 are valid");
+        // 95 %, less two standard deviations of 200 trials.
+        assert!(valid >= 184, "{repeats} × {window_s} s: {valid} of 200 are valid");
         let [_, saturated, invalid] = verdicts(1.05);
         assert!(
             invalid <= 2 && saturated >= 170,

@@ -7,8 +7,7 @@ use super::trace::Law;
 use crate::tables::intervals;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use tierlab_analysis::record::Interval;
-use tierlab_analysis::statistics::percentile::{LEAST_TIME, is_printable};
+use tierlab_analysis::record::{Interval, samples_needed};
 
 /// A tier by name, a law and a strategy by their numbers in the plan.
 pub(super) type Place = (String, usize, usize);
@@ -164,7 +163,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 /// few look-ups for it.
 fn quantile(repeats: &[Repeat], quantile: f64) -> Option<Interval> {
     let samples: usize = repeats.iter().map(|repeat| repeat.latencies_us.len()).sum();
-    if !is_printable(quantile, samples as u64, repeats.len(), LEAST_TIME) {
+    if (samples as u64) < samples_needed(quantile) {
         return None;
     }
     let of_one = |repeat: &Repeat| {

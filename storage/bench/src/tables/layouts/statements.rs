@@ -7,7 +7,7 @@ use crate::tables::sitting::LaidOut;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
-use tierlab_analysis::statistics::percentile::{LEAST_TIME, is_printable};
+use tierlab_analysis::record::samples_needed;
 use tierlab_layouts::Layout;
 
 /// What one kind of access costs.
@@ -91,7 +91,7 @@ fn access(own: &[Repeat], files: Option<&[Repeat]>, of: Of) -> Access {
         .collect();
     latencies.sort_by(f64::total_cmp);
     let quantile = |quantile: f64| {
-        let enough = is_printable(quantile, latencies.len() as u64, own.len(), LEAST_TIME);
+        let enough = latencies.len() as u64 >= samples_needed(quantile);
         let at = (quantile * latencies.len() as f64).ceil() as usize;
         enough.then(|| latencies.get(at.saturating_sub(1)).copied()).flatten()
     };
