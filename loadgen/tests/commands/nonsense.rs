@@ -103,7 +103,7 @@ fn plans() -> [Nonsense; 17] {
             "an objective without samples",
             with("[search]\nslo = \"p99 < 1 ms\"\nmax_rate = 100"),
             2,
-            &["plan.toml:16:", "`search`", "368", "`step_s`"],
+            &["plan.toml:16:", "`search`", "1000", "`step_s`"],
         ),
         (
             "an objective that is never met",

@@ -1,7 +1,10 @@
 //! One rule, one function: why what was counted cannot be believed, in words; nothing where it can. In: evidence and limits. Pure.
 
 use super::evidence::Evidence;
-use crate::record::{ClosedLoopFigures, Limits, Percentile};
+use crate::record::{ClosedLoopFigures, Limits};
+
+/// Fewest samples of a point: of 72 requests some are beyond the p95 with a probability of 97.5 %.
+const FEWEST_SAMPLES: u64 = 72;
 
 /// How many standard deviations chance may explain: about one healthy point in 16,000 lies outside.
 const CHANCE: f64 = 4.0;
@@ -151,13 +154,11 @@ pub(super) fn drifting(evidence: &Evidence) -> Option<String> {
     (!evidence.drifts.is_empty()).then(|| format!("drifts: {}", evidence.drifts.join(", ")))
 }
 
-/// Without a p95 a point says nothing of its tail. (A missing p99 shows as `n/a` instead.) Where the server failed the
-/// requests, enough of them were measured.
+/// With so few requests a point says nothing of its tail. Where the server failed them, enough were measured.
 pub(super) fn too_few_samples(evidence: &Evidence, limits: &Limits) -> Option<String> {
-    let needed = Percentile::P90.samples_needed();
     let is_failing = evidence.failed() > limits.error_share * evidence.scheduled();
-    if is_failing && evidence.scheduled() >= needed as f64 {
+    if is_failing && evidence.scheduled() >= FEWEST_SAMPLES as f64 {
         return None;
     }
-    (evidence.samples < needed).then(|| format!("too few samples: {} of {needed}", evidence.samples))
+    (evidence.samples < FEWEST_SAMPLES).then(|| format!("too few samples: {} of {FEWEST_SAMPLES}", evidence.samples))
 }

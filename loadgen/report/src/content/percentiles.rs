@@ -68,7 +68,7 @@ pub(crate) fn wide(run: &Run) -> Option<String> {
         .filter(|point| spread_dominates(point))
         .filter_map(|point| point.summary.as_ref()?.p50_us)
         .map(|us| (us.hi / us.lo.max(1e-9)).sqrt() - 1.0)
-        .filter(|half| *half > WIDE)
+        .filter(|half| *half > WIDE && half.is_finite())
         .collect();
     let widest = widths.iter().copied().fold(0.0, f64::max);
     (!widths.is_empty()).then(|| {

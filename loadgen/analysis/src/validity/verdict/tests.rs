@@ -388,8 +388,8 @@ fn the_in_flight_limit_is_invalid_without_a_backlog() {
 
 #[test]
 fn too_few_samples_are_invalid() {
-    assert_invalid(&judge(|e| e.samples = 99), "too few samples: 99 of 100");
-    assert_eq!(judge(|e| e.samples = 100), Verdict::Valid);
+    assert_invalid(&judge(|e| e.samples = 71), "too few samples: 71 of 72");
+    assert_eq!(judge(|e| e.samples = 72), Verdict::Valid);
 }
 
 /// Healthy open-loop steps of an infinite-server queue, at rates and latencies where edges matter most: the rules
