@@ -4,7 +4,7 @@
 use crate::costs::{cost, mix_shares};
 use crate::curves::exponential;
 use crate::gpu;
-use crate::latency::{bands, grade, tail};
+use crate::latency::{bands, goodput, grade, tail};
 use crate::record::{Driven, Gap, Grade, Grades, Interval, Limits, Percentile, Point, Pricing, Repeat, Summary};
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::{inversion, sections, student};
@@ -81,7 +81,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
     let samples = latency.samples();
     let [p50_us, p90_us, p95_us, p99_us, p999_us] =
         Percentile::ALL.map(|percentile| latency_interval(&latency, percentile.quantile()));
-    let achieved_rps = rate_interval(repeats);
+    let achieved_rps = rate_interval(repeats, |repeat| repeat.achieved_rps);
     let rows = repeats
         .iter()
         .map(|repeat| repeat.inferences_per_request(&point.factors));
@@ -126,6 +126,12 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         service_p99_us: service_p99_us.map(|us| us as f64),
         lag_p99_us: lag_p99_us.map(|us| us as f64),
         achieved_rps,
+        goodput_rps: limits
+            .objective_us
+            .map(|limit_us| rate_interval(repeats, |repeat| goodput::rate(repeat, limit_us))),
+        goodput_share: limits
+            .objective_us
+            .and_then(|limit_us| goodput::share(repeats, limit_us)),
         inferences_per_s,
         error_share: if scheduled == 0 {
             0.0
@@ -238,20 +244,20 @@ const fn open(value: f64) -> Interval {
     }
 }
 
-/// Good replies per second: the mean over the repeats with Student's interval, or for a single repeat the interval of
-/// a Poisson count (Wilson and Hilferty's approximation, within a percent of the exact one).
-fn rate_interval(repeats: &[Repeat]) -> Interval {
-    let rates: Vec<f64> = repeats.iter().map(|repeat| repeat.achieved_rps).collect();
+/// Rate per second: the mean over the repeats with Student's interval, or for a single repeat the interval of a Poisson
+/// count (Wilson and Hilferty's approximation, within a percent of the exact one).
+fn rate_interval(repeats: &[Repeat], rate: impl Fn(&Repeat) -> f64) -> Interval {
+    let rates: Vec<f64> = repeats.iter().map(rate).collect();
     if let Some(interval) = sections::mean_interval(&rates) {
         return Interval {
             lo: interval.lo.max(0.0),
             ..interval
         };
     }
-    let Some(repeat) = repeats.first().filter(|repeat| repeat.achieved_rps > 0.0) else {
+    let (Some(&rate), Some(repeat)) = (rates.first().filter(|rate| **rate > 0.0), repeats.first()) else {
         return Interval::default();
     };
-    let count = repeat.achieved_rps * repeat.window_s;
+    let count = rate * repeat.window_s;
     let end = |count: f64, side: f64| {
         count
             * (1.0 - 1.0 / (9.0 * count) + side * student::Z95 / (3.0 * count.sqrt()))
@@ -259,7 +265,7 @@ fn rate_interval(repeats: &[Repeat]) -> Interval {
                 .powi(3)
     };
     Interval {
-        value: repeat.achieved_rps,
+        value: rate,
         lo: end(count, -1.0) / repeat.window_s,
         hi: end(count + 1.0, 1.0) / repeat.window_s,
     }
@@ -288,6 +294,7 @@ mod tests {
                     latency: blocks(us),
                     service: blocks(us),
                     lag: blocks(1),
+                    failed: Vec::new(),
                 },
                 ..Repeat::empty()
             }

@@ -10,7 +10,7 @@
 //! - Off a terminal there is neither table nor thread.
 //!
 //! What the table says is for the eye: its buckets are 1/32 of their values wide. No result is made of it. As in results,
-//! latencies are of all requests due in the window, failures with their age, from the scheduled send.
+//! latencies are of good replies to requests due in the window, from the scheduled send.
 
 use crate::pacer::Clock;
 use crate::tickets::{Counts, Tickets};
@@ -99,8 +99,7 @@ impl Watch {
         meter.ended.fetch_add(1, Ordering::Relaxed);
         if !sample.is_ok() {
             meter.errors.fetch_add(1, Ordering::Relaxed);
-        }
-        if in_window {
+        } else if in_window {
             meter.latencies[bucket(sample.latency_us())].fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -8,7 +8,7 @@ use crate::content::best::Best;
 use crate::content::costs::{Costs, SIDE_BY_SIDE};
 use crate::content::figures::{Cell, meets};
 use crate::content::group::Group;
-use crate::content::point_row::PointRow;
+use crate::content::point_row::{PointRow, has_goodput};
 use crate::content::side_tables::SideTable;
 use crate::content::words;
 use crate::units::{NONE, dollars, dollars_interval, latency, latency_interval, percent, rate, thousands};
@@ -230,34 +230,40 @@ fn instrument(report: &Report<'_>) -> String {
 }
 
 fn every_point(points: &[PointRow<'_>]) -> String {
+    let has_goodput = has_goodput(points);
     let header = [
         "point", "verdict", "p50", "p90", "p95", "p99", "p99.9", "mean", "max", "good/s", "hits", "errors", "$/10k",
     ];
     let mut out = format!(
         "\n<details><summary>Every point</summary>\n\n{}{}",
-        row(&header),
-        row(&["---", "---"].into_iter().chain(["--:"; 11]).collect::<Vec<_>>())
+        row(&[&header[..], if has_goodput { &["goodput/s"] } else { &[] }].concat()),
+        row(&["---", "---"]
+            .into_iter()
+            .chain(std::iter::repeat_n("--:", 11 + usize::from(has_goodput)))
+            .collect::<Vec<_>>())
     );
     for point in points {
         let Some(figures) = &point.figures else { continue };
         let summary = figures.summary;
         let [p50, p90, p95, p99, p999] =
             Percentile::ALL.map(|percentile| latency_interval(summary.percentile(percentile).as_ref()));
-        out += &row(&[
-            &point.name,
-            figures.verdict,
-            &p50,
-            &p90,
-            &p95,
-            &p99,
-            &p999,
-            &latency_interval(summary.mean_us.as_ref()),
-            &summary.max_us.map_or_else(|| NONE.to_owned(), latency),
-            &rate(summary.achieved_rps.value),
-            &summary.cache_hit_ratio.map_or_else(|| "–".to_owned(), percent),
-            &thousands(summary.errors),
-            &dollars_interval(summary.usd_per_10k.as_ref()),
-        ]);
+        let mut cells = vec![
+            point.name.clone(),
+            figures.verdict.to_owned(),
+            p50,
+            p90,
+            p95,
+            p99,
+            p999,
+            latency_interval(summary.mean_us.as_ref()),
+            summary.max_us.map_or_else(|| NONE.to_owned(), latency),
+            rate(summary.achieved_rps.value),
+            summary.cache_hit_ratio.map_or_else(|| "–".to_owned(), percent),
+            thousands(summary.errors),
+            dollars_interval(summary.usd_per_10k.as_ref()),
+        ];
+        cells.extend(has_goodput.then(|| figures.goodput()));
+        out += &row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
     }
     out + "\n</details>\n"
 }

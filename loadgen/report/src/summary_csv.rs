@@ -9,7 +9,7 @@ use crate::units::NONE;
 use tierlab_analysis::record::{Driven, Grade, Interval, Percentile, Point, Run, Verdict};
 
 /// The columns, in order.
-pub(crate) const COLUMNS: [&str; 71] = [
+pub(crate) const COLUMNS: [&str; 75] = [
     "tier",
     "origin",
     "cache",
@@ -81,6 +81,10 @@ pub(crate) const COLUMNS: [&str; 71] = [
     "p95_grade",
     "p99_grade",
     "p999_grade",
+    "goodput_rps",
+    "goodput_rps_lo",
+    "goodput_rps_hi",
+    "goodput_share",
 ];
 
 /// The text of `summary.csv`. Points without a summary are left out: there is nothing to say of them.
@@ -160,6 +164,8 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
         Some(Grade::Rough) => "rough".to_owned(),
         None => NONE.to_owned(),
     }));
+    row.extend(interval(summary.goodput_rps.as_ref()));
+    row.push(optional(summary.goodput_share));
     Some(row)
 }
 

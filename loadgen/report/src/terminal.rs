@@ -7,15 +7,15 @@ use crate::content::Report;
 use crate::content::answer::AnswerText;
 use crate::content::figures::{Cell, meets};
 use crate::content::group::Group;
-use crate::content::point_row::PointRow;
+use crate::content::point_row::{PointRow, has_goodput};
 use crate::content::reach::REACH;
 use crate::content::side_tables::SideTable;
 use crate::text_style::{STYLE, shown};
 use crate::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
 use tierlab_analysis::record::Run;
 
-const HEADER: [&str; 11] = [
+const HEADER: [&str; 12] = [
     "tier",
     "cache",
     "offered/s",
@@ -23,15 +23,19 @@ const HEADER: [&str; 11] = [
     "p95",
     "p99",
     "good/s",
+    "goodput/s",
     "hits",
     "errors",
     "$/10k inferences",
     "verdict",
 ];
 
+/// Place of the goodput among the columns.
+const GOODPUT: usize = 7;
+
 const LEGEND: &str = "Latency runs from the scheduled send to the last byte of the reply; [lo–hi] and ± are 95 % intervals; \
-                      ~: rough, without an upper bound; n/a: too few requests.\nsaturated: the server could not keep up at this rate; invalid: the \
-                      measurement broke one of its own rules (reasons below).";
+                      ~: rough, without an upper bound; n/a: too few requests.\nsaturated: the server could not keep up at this rate or failed \
+                      too many requests; invalid: the instrument or the machine failed (reasons below).";
 
 /// The answer of a run, as its table opens with it; `None` where nothing was asked.
 #[must_use]
@@ -186,7 +190,7 @@ fn grid(group: &Group<'_>) -> Table {
         .set_header(HEADER);
     for (number, curve) in group.rows.iter().enumerate() {
         if number > 0 {
-            table.add_row([""; 11]);
+            table.add_row([""; 12]);
         }
         for (index, point) in curve.points.iter().enumerate() {
             table.add_row(row(point, index == 0));
@@ -195,7 +199,11 @@ fn grid(group: &Group<'_>) -> Table {
     for column in table.column_iter_mut() {
         column.set_padding((0, 1));
     }
-    for index in 2..10 {
+    let points = || group.rows.iter().flat_map(|curve| &curve.points);
+    if let Some(column) = table.column_mut(GOODPUT).filter(|_| !has_goodput(points())) {
+        column.set_constraint(ColumnConstraint::Hidden);
+    }
+    for index in 2..11 {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -203,7 +211,7 @@ fn grid(group: &Group<'_>) -> Table {
     table
 }
 
-fn row(point: &PointRow<'_>, is_first: bool) -> [String; 11] {
+fn row(point: &PointRow<'_>, is_first: bool) -> [String; 12] {
     // A curve is named once: the eye finds the next one by the name.
     let [tier, cache] = if is_first {
         [point.tier.printed.clone(), point.cache.clone()]
@@ -224,6 +232,7 @@ fn row(point: &PointRow<'_>, is_first: bool) -> [String; 11] {
             none(),
             none(),
             none(),
+            none(),
             "not summarised".to_owned(),
         ];
     };
@@ -236,6 +245,7 @@ fn row(point: &PointRow<'_>, is_first: bool) -> [String; 11] {
         latency_interval(summary.p95_us.as_ref()),
         latency_interval(summary.p99_us.as_ref()),
         rate(summary.achieved_rps.value),
+        figures.goodput(),
         summary.cache_hit_ratio.map_or_else(|| "–".to_owned(), percent),
         thousands(summary.errors),
         dollars_spread(summary.usd_per_10k.as_ref()),

@@ -333,8 +333,17 @@ fn add_histograms(into: &mut Histograms, other: &Histograms) -> Result<(), Strin
         (&mut into.latency, &other.latency),
         (&mut into.service, &other.service),
         (&mut into.lag, &other.lag),
+        (&mut into.failed, &other.failed),
     ];
     for (blocks, more) in clocks {
+        // Only hosts with failures have ages of them.
+        if more.is_empty() {
+            continue;
+        }
+        if blocks.is_empty() {
+            blocks.clone_from(more);
+            continue;
+        }
         if blocks.len() != more.len() {
             return Err(format!(
                 "its histograms have {} and {} blocks",

@@ -59,7 +59,7 @@ pub(super) fn validate(raw: RawSearch, steps: &Steps<'_>) -> Result<SearchPlan, 
     within("search.error_share", error_share, 0.0, 1.0)?;
     if error_share > steps.limits.error_share {
         return Err(format!(
-            "`search.error_share` = {error_share} lies above `limits.error_share` = {}, from which on a point is invalid; raise \
+            "`search.error_share` = {error_share} lies above `limits.error_share` = {}, from which on a point is saturated; raise \
              that one too",
             steps.limits.error_share
         ));

@@ -89,12 +89,15 @@ pub(super) fn line(factors: &Factors, repeat: &Repeat) -> String {
     }
     let millis = |quantile| latency.value_at_quantile(quantile) as f64 / 1_000.0;
     let errors: u64 = repeat.errors.values().sum();
+    let percentiles = if latency.is_empty() {
+        "no good reply".to_owned()
+    } else {
+        format!("p50 {:.2} ms, p99 {:.2} ms", millis(0.5), millis(0.99))
+    };
     let mut line = format!(
-        "{}, repeat {}: p50 {:.2} ms, p99 {:.2} ms, {:.0}/s, {errors} errors",
+        "{}, repeat {}: {percentiles}, {:.0}/s, {errors} errors",
         name(factors),
         repeat.index + 1,
-        millis(0.5),
-        millis(0.99),
         repeat.achieved_rps,
     );
     if let Some(server) = &repeat.server {

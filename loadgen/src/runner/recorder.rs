@@ -37,7 +37,8 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         window.sort_unstable_by_key(|sample| sample.due_us);
         window
     };
-    let latencies: Vec<u64> = window.iter().map(Sample::latency_us).collect();
+    let good: Vec<Sample> = window.iter().filter(|sample| sample.is_ok()).copied().collect();
+    let latencies: Vec<u64> = good.iter().map(Sample::latency_us).collect();
     let dependence = Dependence::of(&latencies);
     let mut errors = BTreeMap::new();
     for sample in &window {
@@ -66,7 +67,7 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         started_at: crate::store::time::rfc3339_ms(finished.window_began),
         window_s: schedule.window_s(),
         scheduled: window.len() as u64,
-        completed: window.iter().filter(|sample| sample.is_ok()).count() as u64,
+        completed: good.len() as u64,
         errors,
         examples,
         achieved_rps: answered_in_window as f64 / schedule.window_s(),
@@ -78,8 +79,8 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         )),
         autocorrelation_time: dependence.body,
         tail_autocorrelation_time: Some(dependence.tail),
-        backlog_slope: tierlab_analysis::backlog_slope(&window),
-        bands: tierlab_analysis::bands(&window),
+        backlog_slope: tierlab_analysis::backlog_slope(&good),
+        bands: tierlab_analysis::bands(&good),
         server,
         mix_share: None,
         sent: None,
@@ -116,18 +117,25 @@ fn histograms(window: &[Sample], schedule: &Schedule) -> Histograms {
     // A share is cut as the whole is, so that the blocks of all shares add up.
     let blocks = time_blocks(schedule.window_requests);
     let block_us = (schedule.window_end_us - schedule.window_start_us).div_ceil(blocks as u64);
-    let by_block = |value: fn(&Sample) -> u64| {
+    let by_block = |value: fn(&Sample) -> u64, counts: fn(&Sample) -> bool| {
         let mut values = vec![Vec::new(); blocks];
-        for sample in window {
+        for sample in window.iter().filter(|sample| counts(sample)) {
             values[((sample.due_us - schedule.window_start_us) / block_us) as usize].push(value(sample));
         }
         values.iter().map(|values| histogram(values)).collect()
     };
+    let is_failed = |sample: &Sample| !sample.is_ok();
+    let failed = if window.iter().any(is_failed) {
+        by_block(Sample::latency_us, is_failed)
+    } else {
+        Vec::new()
+    };
     Histograms {
         block_s: block_us as f64 / 1e6,
-        latency: by_block(Sample::latency_us),
-        service: by_block(Sample::service_us),
-        lag: by_block(Sample::lag_us),
+        latency: by_block(Sample::latency_us, Sample::is_ok),
+        service: by_block(Sample::service_us, Sample::is_ok),
+        lag: by_block(Sample::lag_us, |_| true),
+        failed,
     }
 }
 
@@ -193,9 +201,45 @@ mod tests {
         assert_eq!(repeat.errors, BTreeMap::from([("timeout".into(), 1)]));
         // By completion: the warm-up's reply and the first one fell inside.
         assert!((repeat.achieved_rps - 2.0).abs() < 1e-9);
-        // The failure is in the histogram, with its age.
         let slowest = repeat.histograms.latency.iter().map(Histogram::max).max().unwrap();
-        assert!(slowest.abs_diff(1_000_000) <= 1_000, "{slowest}");
+        assert!(slowest.abs_diff(300_001) <= 300, "{slowest}");
+        // The failure has a histogram of its own, with its age.
+        let age = repeat.histograms.failed.iter().map(Histogram::max).max().unwrap();
+        assert!(age.abs_diff(1_000_000) <= 1_000, "{age}");
+    }
+
+    #[test]
+    fn failures_are_no_fast_replies() {
+        let samples = (0..100).map(|i| {
+            let due = 1_000_000 + i * 9_000;
+            let mut one = sample(due, due + 10, due + if i % 5 < 3 { 400 } else { 8_000 });
+            if i % 5 < 3 {
+                one.outcome = Outcome::Failed(Failure::Status(503));
+            }
+            one
+        });
+        let repeat = record_all(samples.collect());
+        assert_eq!((repeat.scheduled, repeat.completed, repeat.failed()), (100, 40, 60));
+        let held = |clock: &[Histogram<u64>]| clock.iter().map(Histogram::len).sum::<u64>();
+        let clocks = &repeat.histograms;
+        assert_eq!(
+            [&clocks.latency, &clocks.service, &clocks.lag, &clocks.failed].map(|clock| held(clock)),
+            [40, 40, 100, 60]
+        );
+        assert!(!repeat.has_failures_in_latency());
+        for clock in [&clocks.latency, &clocks.service] {
+            assert!(
+                clock
+                    .iter()
+                    .filter(|block| !block.is_empty())
+                    .all(|block| block.min() > 7_000)
+            );
+        }
+        assert!(
+            repeat.bands.iter().all(|band| band.mean_us > 7_000.0),
+            "{:?}",
+            repeat.bands
+        );
     }
 
     proptest! {

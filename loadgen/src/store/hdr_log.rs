@@ -1,6 +1,6 @@
 //! `hdr/*.hdr`: the histograms of a repeat as an HdrHistogram interval log.
 //!
-//! In: the three clocks of a repeat, one histogram per time block. Out: a log in the format of HdrHistogram's
+//! In: the clocks of a repeat, one histogram per time block. Out: a log in the format of HdrHistogram's
 //! `HistogramLogWriter` (version 1.3, V2 histograms, deflated), one interval per block and clock, the clock in `Tag=`;
 //! and back. Values are microseconds; the log's own maximum column is milliseconds. Knows nothing of points.
 
@@ -18,7 +18,7 @@ use tierlab_analysis::record::{Factors, Histograms};
 
 /// A name of a file may have 255 bytes, and others are made of this one.
 const MOST_STEM: usize = 200;
-const CLOCKS: [&str; 3] = ["latency", "service", "lag"];
+const CLOCKS: [&str; 4] = ["latency", "service", "lag", "failed"];
 
 /// Name of the file of a repeat's histograms, relative to the run's folder: every factor is in it.
 pub(crate) fn file_name(factors: &Factors, repeat: u32) -> String {
@@ -72,8 +72,9 @@ pub(crate) fn write(histograms: &Histograms, started_at: &str) -> Result<Vec<u8>
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new();
     log.add_comment("[Histogram log format version 1.3]");
-    log.add_comment("Tags: latency = scheduled send to last byte, service = actual send to last byte,");
-    log.add_comment("lag = scheduled to actual send. Values in microseconds, Interval_Max in milliseconds.");
+    log.add_comment("Tags: latency = scheduled send to last byte, service = actual send to last byte (good replies),");
+    log.add_comment("lag = scheduled to actual send (all requests), failed = ages of failed requests.");
+    log.add_comment("Values in microseconds, Interval_Max in milliseconds.");
     log.with_max_value_divisor(1e3);
     if let Some(start) = parse_rfc3339(started_at) {
         log.with_start_time(start).with_base_time(start);
@@ -82,17 +83,16 @@ pub(crate) fn write(histograms: &Histograms, started_at: &str) -> Result<Vec<u8>
         .begin_log_with(&mut text, &mut serializer)
         .map_err(|error| error.to_string())?;
     let block = Duration::try_from_secs_f64(histograms.block_s).map_err(|error| error.to_string())?;
-    let blocks = histograms
-        .latency
-        .len()
-        .max(histograms.service.len())
-        .max(histograms.lag.len());
+    let clocks = [
+        &histograms.latency,
+        &histograms.service,
+        &histograms.lag,
+        &histograms.failed,
+    ];
+    let blocks = clocks.iter().map(|clock| clock.len()).max().unwrap_or(0);
     let mut start = Duration::ZERO;
     for index in 0..blocks {
-        for (tag, clock) in CLOCKS
-            .iter()
-            .zip([&histograms.latency, &histograms.service, &histograms.lag])
-        {
+        for (tag, clock) in CLOCKS.iter().zip(clocks) {
             if let Some(histogram) = clock.get(index) {
                 writer
                     .write_histogram(histogram, start, block, Tag::new(tag))
@@ -127,9 +127,10 @@ pub(crate) fn read(path: &Path, text: &[u8]) -> Result<Histograms, StoreError> {
             Some("latency") => histograms.latency.push(histogram),
             Some("service") => histograms.service.push(histogram),
             Some("lag") => histograms.lag.push(histogram),
+            Some("failed") => histograms.failed.push(histogram),
             tag => {
                 return Err(bad(format!(
-                    "an interval is tagged {tag:?}; expected latency, service or lag"
+                    "an interval is tagged {tag:?}; expected latency, service, lag or failed"
                 )));
             }
         }
@@ -166,6 +167,7 @@ mod tests {
                 latency: blocks(&latency),
                 service: blocks(&shifted),
                 lag: blocks(&vec![vec![shift]; latency.len()]),
+                failed: if shift % 2 == 0 { Vec::new() } else { blocks(&shifted) },
             };
             let text = write(&histograms, "2026-11-20T23:58:00.250Z").unwrap();
             let read = read(Path::new("x.hdr"), &text).unwrap();
@@ -173,6 +175,7 @@ mod tests {
             prop_assert_eq!(read.latency, histograms.latency);
             prop_assert_eq!(read.service, histograms.service);
             prop_assert_eq!(read.lag, histograms.lag);
+            prop_assert_eq!(read.failed, histograms.failed);
         }
 
         #[test]

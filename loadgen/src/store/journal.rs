@@ -245,6 +245,7 @@ mod tests {
                 latency: blocks.clone(),
                 service: blocks.clone(),
                 lag: blocks,
+                failed: Vec::new(),
             },
             ..Repeat::empty()
         };

@@ -270,7 +270,8 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
         .filter(|s| s.is_ok() && (s.done_us as f64) < WINDOW_S * 1e6)
         .count() as f64;
     let good = samples.len() as u64 - errors;
-    let latencies: Vec<u64> = samples.iter().map(Sample::latency_us).collect();
+    let replies: Vec<Sample> = samples.iter().filter(|sample| sample.is_ok()).copied().collect();
+    let latencies: Vec<u64> = replies.iter().map(Sample::latency_us).collect();
     let dependence = tierlab_analysis::statistics::dependence::Dependence::of(&latencies);
     Repeat {
         index,
@@ -304,9 +305,9 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
         backlog_slope: if tier.name == "null" {
             Interval::default()
         } else {
-            tierlab_analysis::backlog_slope(&samples)
+            tierlab_analysis::backlog_slope(&replies)
         },
-        bands: tierlab_analysis::bands(&samples),
+        bands: tierlab_analysis::bands(&replies),
         server: Some(ServerDelta {
             inferences: good as f64 * rows,
             tier_requests: good as f64 * rows * (1.0 - hit_ratio),
@@ -376,19 +377,24 @@ fn one(
 
 fn histograms(samples: &[Sample]) -> Histograms {
     let blocks = (WINDOW_S / BLOCK_S) as usize;
-    let clock = |value: fn(&Sample) -> u64| {
+    let clock = |value: fn(&Sample) -> u64, counts: fn(&&Sample) -> bool| {
         // No larger than the slowest sample needs: a run has thousands of them.
         let most = samples.iter().map(value).max().unwrap_or_default().max(2);
         let mut histograms = vec![Histogram::new_with_bounds(1, most, 3).unwrap(); blocks];
-        for sample in samples {
+        for sample in samples.iter().filter(counts) {
             histograms[(sample.due_us as f64 / 1e6 / BLOCK_S) as usize].saturating_record(value(sample));
         }
         histograms
     };
     Histograms {
         block_s: BLOCK_S,
-        latency: clock(Sample::latency_us),
-        service: clock(Sample::service_us),
-        lag: clock(Sample::lag_us),
+        latency: clock(Sample::latency_us, |sample| sample.is_ok()),
+        service: clock(Sample::service_us, |sample| sample.is_ok()),
+        lag: clock(Sample::lag_us, |_| true),
+        failed: if samples.iter().all(Sample::is_ok) {
+            Vec::new()
+        } else {
+            clock(Sample::latency_us, |sample| !sample.is_ok())
+        },
     }
 }

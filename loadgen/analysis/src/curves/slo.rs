@@ -4,9 +4,11 @@
 //! they say together. Knows nothing of how rates are chosen; [`crate::curves::search`] does.
 
 use super::curve::Curve;
+use crate::latency::goodput;
 use crate::latency::objective::measured_us;
 use crate::record::{Fault, Interval, NotMet, Objective, Point, Repeat, Slo, SloFinding, SloOutcome, Summary, Verdict};
 use crate::statistics::percentile::BlockTable;
+use crate::statistics::sections::mean_interval;
 use crate::validity::disturbance::counted;
 use hdrhistogram::Histogram;
 
@@ -52,9 +54,14 @@ pub fn evidence(point: &Point, slo: &Slo) -> Option<Evidence> {
     let summary = point.summary.as_ref()?;
     let estimate_us = estimate_us(point, slo, |repeat| &repeat.histograms.latency);
     let answer = answer(point, summary, estimate_us, slo);
-    let certain = match (answer, interval(summary, slo.objective).zip(slo.objective.limit_us())) {
+    let limited = interval(summary, slo.objective).zip(slo.objective.limit_us());
+    let misses = misses(point, slo);
+    let allowed = slo.objective.slow_share();
+    let certain = match (answer, limited) {
         (Answer::Unknown, _) => false,
         (Answer::NotMet, _) if is_refused(summary, slo) => true,
+        (Answer::Met, _) if summary.errors > 0 => misses.is_some_and(|share| share.hi < allowed),
+        (Answer::NotMet, _) if summary.errors > 0 => misses.is_some_and(|share| share.lo > allowed),
         (Answer::Met, Some((interval, limit_us))) => interval.hi < limit_us,
         (Answer::NotMet, Some((interval, limit_us))) => interval.lo >= limit_us,
         (_, None) => false,
@@ -68,10 +75,12 @@ pub fn evidence(point: &Point, slo: &Slo) -> Option<Evidence> {
     })
 }
 
-/// Whether the server failed in another way than by its latency. What fails on a disturbed machine may not have failed by it.
+/// True if the server failed in another way than by its latency. What fails on a disturbed machine may not have failed by it.
 fn is_refused(summary: &Summary, slo: &Slo) -> bool {
-    (summary.error_share > slo.error_share && !summary.faults.contains(&Fault::Disturbed))
-        || matches!(summary.verdict, Verdict::Saturated(_))
+    let has = |fault: Fault| summary.faults.contains(&fault);
+    let queue_grows = !has(Fault::Errors) || has(Fault::Backlog) || has(Fault::Replies);
+    (summary.error_share > slo.error_share && !has(Fault::Disturbed))
+        || (matches!(summary.verdict, Verdict::Saturated(_)) && queue_grows)
 }
 
 fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo) -> Answer {
@@ -125,13 +134,28 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
     }
 }
 
-/// Limited figure of a point, in microseconds; `None` with too few samples.
+/// Limited figure of a point, in microseconds; `None` with too few samples. A percentile is that of all requests, a failed one
+/// slower than any reply: infinite if failures alone miss the objective.
 fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> Option<f64> {
     let repeats = counted(&point.repeats);
     let table = BlockTable::new(repeats.iter().map(|repeat| of(repeat).as_slice()));
-    (table.samples() >= slo.objective.samples_needed())
-        .then(|| measured_us(slo.objective, &table))
-        .flatten()
+    let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
+    if scheduled.max(table.samples()) < slo.objective.samples_needed() {
+        return None;
+    }
+    let Some(percentile) = slo.objective.percentile() else {
+        return measured_us(slo.objective, &table);
+    };
+    match goodput::among_good(&repeats, percentile.quantile()) {
+        Some(among) => table.pooled_quantile(among).map(|us| us as f64),
+        None => Some(f64::INFINITY),
+    }
+}
+
+/// Interval of the share of requests that miss the objective, failed ones included, over the repeats.
+fn misses(point: &Point, slo: &Slo) -> Option<Interval> {
+    let share = |repeat: &Repeat| goodput::misses(repeat, slo.objective) / repeat.scheduled.max(1) as f64;
+    mean_interval(&counted(&point.repeats).iter().map(share).collect::<Vec<f64>>())
 }
 
 const fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {
@@ -241,11 +265,11 @@ pub fn why_not(point: &Point, slo: &Slo) -> String {
     let Some(us) = estimate_us(point, slo, |repeat| &repeat.histograms.latency) else {
         return format!("too few samples for a {}", slo.objective.figure());
     };
-    if summary.error_share > slo.error_share {
+    if summary.error_share > slo.error_share || us.is_infinite() {
         return format!(
             "{:.2} % of the requests failed (limit {:.2} %)",
             100.0 * summary.error_share,
-            100.0 * slo.error_share
+            100.0 * slo.error_share.min(slo.objective.slow_share())
         );
     }
     format!("{} {}", slo.objective.figure(), milliseconds(us))
@@ -292,6 +316,7 @@ mod tests {
                 latency: blocks(&service.iter().map(|us| us + lag_us).collect::<Vec<_>>()),
                 service: blocks(&service),
                 lag: blocks(&[lag_us; 1_000]),
+                failed: Vec::new(),
             },
             ..Repeat::empty()
         };
@@ -387,6 +412,7 @@ mod tests {
         assert_eq!(answered(&failed), Answer::Unknown);
         let growing = point(100.0, 10_000, 0, |repeat| {
             disturbed(repeat);
+            repeat.achieved_rps = 60.0;
             repeat.backlog_slope = Interval {
                 value: 50_000.0,
                 lo: 45_000.0,
@@ -414,6 +440,35 @@ mod tests {
             let found = evidence(&point(100.0, 500, lag_us, failed), &SLO).unwrap();
             assert_eq!((found.answer, found.certain), (Answer::NotMet, true));
         }
+    }
+
+    #[test]
+    fn failed_requests_miss_the_objective_however_fast_they_failed() {
+        let failing = |failed: usize| {
+            point(100.0, 60_000, 0, |repeat| {
+                let (out, good) = (1_000 - failed, 1_000 - failed as u64);
+                let latencies: Vec<u64> = (0..out).map(|i| if i < 20 { 60_000 } else { 1_000 }).collect();
+                repeat.histograms.latency = vec![histogram(&latencies)];
+                repeat.histograms.failed = vec![histogram(&vec![400; failed])];
+                repeat.errors = [("503".to_owned(), failed as u64)].into();
+                (repeat.completed, repeat.achieved_rps) = (good, good as f64 / 10.0);
+            })
+        };
+        let p95 = Slo {
+            objective: Objective::Percentile {
+                percentile: Percentile::P95,
+                limit_us: 46_000.0,
+            },
+            error_share: 0.1,
+            ..SLO
+        };
+        let answer = |failed| evidence(&failing(failed), &p95).unwrap().answer;
+        // 20 of 1,000 are slow, and 50 may miss.
+        assert_eq!([29, 31, 60].map(answer), [Answer::Met, Answer::NotMet, Answer::NotMet]);
+        let summary = failing(60).summary.unwrap();
+        assert!(summary.p95_us.unwrap().value < 1_100.0, "of good replies");
+        assert_eq!(summary.samples, 940);
+        assert!(matches!(summary.verdict, Verdict::Saturated(_)), "{}", summary.verdict);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! From the record of a run to evidence. In: the run, with the histograms of its repeats. Out: candidates. Knows nothing of the rule.
 
 use super::evidence::{Candidate, StepEvidence};
-use crate::latency::objective;
+use crate::latency::{goodput, objective};
 use crate::record::{Fault, Limits, Mode, Objective, Point, Question, Repeat, Run, Verdict};
 use crate::statistics::percentile::BlockTable;
 use crate::validity::verdict;
@@ -62,10 +62,7 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     let failed = repeat.errors.values().sum::<u64>() as f64;
     let requests = repeat.scheduled as f64;
     let objectives = || question.objectives.iter().copied();
-    let slow = objectives().map(|objective| {
-        // A failed request may have failed late, and is in both: counted once more rather than once less.
-        (objective::slow(objective, &latency) + failed).min(requests)
-    });
+    let slow = objectives().map(|objective| goodput::misses(repeat, objective));
     let quantiles = objectives().filter_map(|objective| objective::measured_us(objective, &latency));
     let tail = objectives()
         .filter_map(Objective::percentile)
@@ -136,7 +133,7 @@ fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, 
     if let Some(disturbed) = &repeat.disturbed {
         return Judged::slowed(disturbed.clone());
     }
-    if repeat.scheduled > 0 && latency.samples() == 0 {
+    if repeat.completed > 0 && latency.samples() == 0 {
         return Judged::of_nothing("no histogram".to_owned());
     }
     let lag = BlockTable::new([repeat.histograms.lag.as_slice()]);
@@ -161,7 +158,8 @@ fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, 
     };
     let (verdict, faults) = verdict::judge(&evidence, &limits);
     let has = |fault: Fault| faults.contains(&fault);
-    if let Verdict::Saturated(_) = verdict {
+    // Failures above the plan's limit are counted as misses, and are no queue that grows.
+    if matches!(verdict, Verdict::Saturated(_)) && (has(Fault::Backlog) || has(Fault::Replies)) {
         return Judged::usable(true);
     }
     // A late send is in the latency: an objective met in spite of it is met, one broken with it says nothing.

@@ -436,3 +436,55 @@ fn steps_at_one_rate_speak_for_others_and_failures_break_an_objective() {
     let lab = Lab::new(&question, &all);
     assert!(lab.standings[0].curve.at_least(&lab.grid, 200.0) < 0.02 && !lab.standings[0].places[0].looks_met());
 }
+
+#[test]
+fn a_failed_request_misses_an_objective_once_and_is_no_queue_that_grows() {
+    use crate::record::{Factors, Histograms, Limits, Point, Repeat};
+    use crate::statistics::histogram::histogram;
+    // 60 % answered 503 at once, 2 % too slow.
+    let latencies: Vec<u64> = (0..400).map(|i| if i < 20 { 60_000 } else { 10_000 }).collect();
+    let repeat = Repeat {
+        window_s: 10.0,
+        scheduled: 1_000,
+        completed: 400,
+        errors: [("503".to_owned(), 600)].into(),
+        achieved_rps: 40.0,
+        histograms: Histograms {
+            latency: vec![histogram(&latencies)],
+            lag: vec![histogram(&[10; 1_000])],
+            failed: vec![histogram(&[400; 600])],
+            ..Histograms::default()
+        },
+        ..Repeat::empty()
+    };
+    let factors = Factors {
+        variant: String::new(),
+        tier: "t".into(),
+        cache: "off".into(),
+        cache_share: 0.0,
+        model: "m".into(),
+        mode: Mode::Realtime,
+        batch_size: 1,
+        offered_rps: 100.0,
+        arrivals: "poisson".into(),
+        keys: "uniform".into(),
+        mix: None,
+        driven: None,
+    };
+    let point = Point {
+        factors,
+        repeats: vec![repeat],
+        summary: None,
+    };
+    let limits = Limits::default();
+    let evidence = super::from_run::step(&question(), &limits, &point, &point.repeats[0]);
+    assert_eq!((evidence.slow[0], evidence.failed), (620.0, 600.0));
+    assert_eq!((evidence.usable, evidence.saturated), (Ok(()), false));
+    // All of them failed: evidence too.
+    let mut none_good = point.repeats[0].clone();
+    (none_good.completed, none_good.achieved_rps) = (0, 0.0);
+    none_good.errors = [("503".to_owned(), 1_000)].into();
+    none_good.histograms.latency = vec![histogram(&[])];
+    let evidence = super::from_run::step(&question(), &limits, &point, &none_good);
+    assert_eq!((evidence.slow[0], evidence.usable), (1_000.0, Ok(())));
+}

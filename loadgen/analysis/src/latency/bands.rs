@@ -20,7 +20,7 @@ const BANDS: [(&str, f64, f64); 4] = [
 pub const SEND_LAG: &str = "send_lag";
 /// Part of the latency outside the server: connection, both transfers, and both HTTP stacks.
 pub const NETWORK: &str = "network";
-/// Time after the send of requests that failed, whose replies carried no server timing.
+/// In older results, time after the send of failed requests, whose replies carried no server timing.
 pub const UNATTRIBUTED: &str = "unattributed";
 /// Time after the send of requests that were answered well, by a server that does not tell its stages.
 pub const UNTOLD: &str = "untold";
@@ -36,9 +36,9 @@ const UNKNOWN_SLOPE: Interval = Interval {
     hi: 1e6,
 };
 
-/// Mean composition of the latency per percentile band: `send_lag`, `network`, then the server's stages, and
-/// `unattributed` and `untold` last where failed requests or replies without timing fall into the band. The parts of a band sum to its mean latency.
-/// Bands without requests are left out.
+/// Mean composition of the latency of good replies per percentile band: `send_lag`, `network`, then the server's stages, and
+/// `untold` last where replies without timing fall into the band. The parts of a band sum to its mean latency. Bands without
+/// requests are left out.
 #[must_use]
 pub fn bands(samples: &[Sample]) -> Vec<Band> {
     let mut sorted: Vec<&Sample> = samples.iter().collect();
@@ -54,12 +54,11 @@ pub fn bands(samples: &[Sample]) -> Vec<Band> {
 
 fn band(name: &str, samples: &[&Sample]) -> Band {
     let count = samples.len() as f64;
-    let (mut latency, mut lag, mut network, mut unattributed, mut untold) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    let (mut latency, mut lag, mut network, mut untold) = (0.0, 0.0, 0.0, 0.0);
     let mut stages = [0.0; Stage::COUNT];
     let (mut reads, mut timed) = (Reads::default(), 0.0);
     for sample in samples {
         latency += sample.latency_us() as f64;
-        // A request never sent has spent its whole life waiting to be.
         lag += sample.lag_us() as f64;
         let service = sample.service_us() as f64;
         match &sample.timings {
@@ -72,8 +71,7 @@ fn band(name: &str, samples: &[&Sample]) -> Band {
                 add_reads(&mut reads, &reads_of(timings), 1.0);
                 timed += 1.0;
             }
-            None if sample.is_ok() => untold += service,
-            None => unattributed += service,
+            None => untold += service,
         }
     }
     let mut parts_us = vec![
@@ -81,10 +79,8 @@ fn band(name: &str, samples: &[&Sample]) -> Band {
         (NETWORK.to_owned(), network / count),
     ];
     parts_us.extend(Stage::ALL.map(|stage| (stage.as_str().to_owned(), stages[stage as usize] / count)));
-    for (name, us) in [(UNATTRIBUTED, unattributed), (UNTOLD, untold)] {
-        if us > 0.0 {
-            parts_us.push((name.to_owned(), us / count));
-        }
+    if untold > 0.0 {
+        parts_us.push((UNTOLD.to_owned(), untold / count));
     }
     let mut mean_reads = Reads::default();
     if timed > 0.0 {
@@ -304,12 +300,6 @@ mod tests {
         let bands = bands(&[sample(0, 5, 100, None), sample(1, 5, 100, Some(60))]);
         assert!((part(&bands[0], UNTOLD) - 100.0).abs() < 1e-9);
         assert!(bands[0].parts_us.len() + bands[1].parts_us.len() == 21);
-        let failed = Sample {
-            outcome: Outcome::Failed(crate::record::Failure::Status(503)),
-            ..sample(0, 5, 100, None)
-        };
-        let both = band("all", &[&failed, &sample(0, 5, 300, None)]);
-        assert_eq!((part(&both, UNATTRIBUTED), part(&both, UNTOLD)), (50.0, 150.0));
     }
 
     #[test]

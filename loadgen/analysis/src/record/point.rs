@@ -194,17 +194,19 @@ const fn is_first(attempt: &u32) -> bool {
     *attempt == 0
 }
 
-/// The three clocks of a step, each one histogram per time block of the window, in microseconds.
+/// The clocks of a step, each one histogram per time block of the window, in microseconds.
 #[derive(Debug, Clone, Default)]
 pub struct Histograms {
     /// Length of one block, in seconds.
     pub block_s: f64,
-    /// Scheduled send to last byte. Errors count with their age.
+    /// Scheduled send to last byte of good replies. Older results hold failed requests here too, with their ages.
     pub latency: Vec<Histogram<u64>>,
-    /// Actual send to last byte.
+    /// Actual send to last byte of good replies.
     pub service: Vec<Histogram<u64>>,
-    /// Scheduled to actual send.
+    /// Scheduled to actual send of all requests.
     pub lag: Vec<Histogram<u64>>,
+    /// Ages of failed requests: scheduled send to the failure, or to the drain limit. Empty without failures.
+    pub failed: Vec<Histogram<u64>>,
 }
 
 impl Repeat {
@@ -213,6 +215,18 @@ impl Repeat {
     pub fn inferences_per_request(&self, factors: &Factors) -> f64 {
         let sent = self.sent.as_ref().map(|sent| sent.inferences_per_request);
         sent.unwrap_or_else(|| factors.batch_size.into())
+    }
+
+    /// Scheduled requests without a good reply.
+    #[must_use]
+    pub const fn failed(&self) -> u64 {
+        self.scheduled.saturating_sub(self.completed)
+    }
+
+    /// True if the latency histograms hold failed requests too, as those of older results do.
+    #[must_use]
+    pub fn has_failures_in_latency(&self) -> bool {
+        self.histograms.latency.iter().map(Histogram::len).sum::<u64>() > self.completed
     }
 
     /// A repeat of one second in which nothing was sent: what tests of every crate fill in.

@@ -21,9 +21,9 @@ pub struct Gap {
 /// What the repeats of a point say together.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Summary {
-    /// Requests in the percentiles.
+    /// Good replies, which the percentiles are of.
     pub samples: u64,
-    /// Latency percentiles, in microseconds; `None` where fewer than 10 requests lie beyond them.
+    /// Latency percentiles of good replies, in microseconds; `None` where fewer than 10 requests lie beyond them.
     pub p50_us: Option<Interval>,
     /// See `p50_us`.
     #[serde(default)]
@@ -56,6 +56,12 @@ pub struct Summary {
     pub lag_p99_us: Option<f64>,
     /// Good replies per second.
     pub achieved_rps: Interval,
+    /// Good replies within the objective's latency limit per second; `None` without an objective.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput_rps: Option<Interval>,
+    /// Share of the scheduled requests with a good reply within the objective's latency limit; `None` without an objective.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput_share: Option<f64>,
     /// Rows per second.
     pub inferences_per_s: Interval,
     /// Failed share of the scheduled requests.
@@ -165,9 +171,9 @@ impl Summary {
 pub enum Verdict {
     /// It may.
     Valid,
-    /// The server could not keep up: a finding, not a latency figure for this rate.
+    /// The server could not keep up, or failed more requests than the plan allows: a finding, not a latency figure for this rate.
     Saturated(Vec<String>),
-    /// The measurement did not hold its own rules.
+    /// The instrument or the machine failed: nothing is known of the server.
     Invalid(Vec<String>),
 }
 
@@ -194,7 +200,7 @@ pub enum Fault {
     Schedule,
     /// Latency grew over the window.
     Backlog,
-    /// Fewer or more replies in the window than belong to it.
+    /// Fewer or more replies in the windows than belong to them.
     Replies,
     /// Failed requests above the limit.
     Errors,
@@ -214,13 +220,13 @@ pub enum Fault {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Achieved rate off the offered rate by more than this share is invalid.
+    /// Scheduled rate off the offered rate by more than this share is invalid. Replies that fall behind by more are saturation.
     pub rate_error_share: f64,
     /// Send lag p99 above this share of the latency p99, and of an objective's limit …
     pub lag_share_of_p99: f64,
     /// … and above this many microseconds is invalid.
     pub lag_us: u64,
-    /// Failed share of the requests above this is invalid.
+    /// Failed share of the requests above this is saturation.
     pub error_share: f64,
     /// Foreign processes that use more than this share of all cores' time disturb a step: it is measured again, and else
     /// invalid. 1 is no limit.

@@ -77,27 +77,6 @@ pub(super) fn schedule_error(evidence: &Evidence, limits: &Limits) -> Option<Str
         .then(|| format!("the schedule held {scheduled:.0} requests where the rate asks for {nominal:.0}"))
 }
 
-/// Good replies in the window must be those scheduled in the window and not failed, within the limit.
-///
-/// The two differ on a healthy server too, by what is in flight at the window's edges: requests sent before it are
-/// answered in it, and some sent in it are answered after. Both numbers are near the mean in flight `L` and scatter
-/// like `sqrt(L)`, so that their difference has a standard deviation of `sqrt(2L)` per repeat; that much chance, and
-/// one request per repeat for the cut itself, is allowed on top of nothing else.
-pub(super) fn reply_error(evidence: &Evidence, limits: &Limits) -> Option<String> {
-    let expected = evidence.scheduled() - evidence.failed();
-    let replies = evidence.sum(|step| step.replies);
-    let edges = CHANCE * (2.0 * evidence.sum(|step| step.mean_in_flight.max(0.0))).sqrt() + evidence.steps.len() as f64;
-    let tolerance = (limits.rate_error_share * expected).max(edges);
-    let error = replies - expected;
-    (error.abs() > tolerance).then(|| {
-        format!(
-            "achieved rate off by {:+.1} % (limit {:.1} %)",
-            100.0 * error / expected.max(1.0),
-            100.0 * limits.rate_error_share
-        )
-    })
-}
-
 /// A backlog grows when, in more than half of the repeats, the latency certainly rises (its interval lies above zero)
 /// and by an amount that matters: over the window by more than half of the median latency and more than the lag limit.
 /// An open loop offered a share `x` more than the server can do gains `x` seconds of latency per second.
@@ -170,12 +149,16 @@ pub(super) fn send_lag(evidence: &Evidence, limits: &Limits) -> Option<String> {
     })
 }
 
-/// What moves while it is measured has no percentile. Of a server that cannot keep up that is said already.
-pub(super) fn drifting(evidence: &Evidence, saturated: bool) -> Option<String> {
-    (!saturated && !evidence.drifts.is_empty()).then(|| format!("drifts: {}", evidence.drifts.join(", ")))
+/// Latency that moves while it is measured has no percentile.
+pub(super) fn drifting(evidence: &Evidence) -> Option<String> {
+    (!evidence.drifts.is_empty()).then(|| format!("drifts: {}", evidence.drifts.join(", ")))
 }
 
-/// With so few requests a point says nothing of its tail.
-pub(super) fn too_few_samples(evidence: &Evidence) -> Option<String> {
+/// With so few requests a point says nothing of its tail. Where the server failed them, enough were measured.
+pub(super) fn too_few_samples(evidence: &Evidence, limits: &Limits) -> Option<String> {
+    let is_failing = evidence.failed() > limits.error_share * evidence.scheduled();
+    if is_failing && evidence.scheduled() >= FEWEST_SAMPLES as f64 {
+        return None;
+    }
     (evidence.samples < FEWEST_SAMPLES).then(|| format!("too few samples: {} of {FEWEST_SAMPLES}", evidence.samples))
 }

@@ -11,9 +11,11 @@
 //! - *Trend*: the slope of the repeats' figures over their order (Student's t of a regression).
 //! - *Change point*: the repeats before any place against those after it (two-sample t, by Bonferroni over the places).
 //!
-//! With fewer than five repeats the last two know next to nothing of how repeats differ. Then a repeat's figure is taken
-//! to scatter by `SPREAD` and by as much as figures of pieces of a window do among each other, as if a whole window were
-//! no better than one of its pieces; that also makes it a test of homogeneity between two or three repeats.
+//! Few repeats know next to nothing of how they differ: Student's t for three repeats of a trend is above 10. So a change
+//! point is also tested with the error that pieces of the windows tell. A repeat's figure is taken to scatter by `Figure::spread`,
+//! and by as much as figures of pieces do among each other, less what a window gains by having several. Where slow requests
+//! come in bursts a whole window counts as no better than one of its pieces. With two or three repeats that is a test of
+//! homogeneity.
 //!
 //! What is found must also matter (`Figure::matters`): a bounded drift passes. All tests of a point together raise a
 //! false alarm in at most about 1 % of points that do not drift; `tierlab-loadgen coverage` simulates it, queues in which
@@ -29,10 +31,12 @@ pub const FALSE_ALARMS: f64 = 0.01;
 const TESTS: f64 = 6.0;
 /// From so many repeats on, their own differences say how repeats differ.
 const REPEATS_TELL: usize = 5;
-/// What repeats are taken to differ by where they are fewer: the standard deviation of the logarithm.
-const SPREAD: f64 = 0.1;
 /// The fewest requests of a piece of a window.
 const PIECE_REQUESTS: u64 = 24;
+/// Requests of a piece that has a slowest percent.
+const TAIL_PIECE_REQUESTS: u64 = 120;
+/// Share of the requests of a window below those whose bursts are looked at.
+const BURSTS_FROM: f64 = 0.95;
 /// Of the course within a window.
 const COURSE_PIECES: usize = 8;
 
@@ -41,8 +45,10 @@ struct Figure {
     of: DriftOf,
     /// By how much it must have moved, as a factor.
     matters: f64,
-    /// Pieces that a window is cut into where there are few repeats.
+    /// Most pieces that a window is cut into.
     pieces: usize,
+    /// Least scatter that repeats are taken to have beside their pieces': the standard deviation of the logarithm.
+    spread: f64,
 }
 
 const FIGURES: [Figure; 2] = [
@@ -50,11 +56,13 @@ const FIGURES: [Figure; 2] = [
         of: DriftOf::P50,
         matters: 1.25,
         pieces: 4,
+        spread: 0.1,
     },
     Figure {
         of: DriftOf::SlowestPercent,
         matters: 1.5,
-        pieces: 2,
+        pieces: 8,
+        spread: 0.15,
     },
 ];
 
@@ -80,26 +88,19 @@ pub fn drifts(repeats: &[Repeat]) -> Vec<Drift> {
 impl Figure {
     /// The logarithm of the figure of some time blocks; `None` without requests.
     fn log(&self, blocks: &[Counts]) -> Option<f64> {
-        let mut counts: Counts = blocks.concat();
-        // Stable, since it finds the blocks' own order.
-        counts.sort_by_key(|(us, _)| *us);
         let all = requests(blocks);
         if all == 0 {
             return None;
         }
         let us = match self.of {
-            DriftOf::P50 => {
-                let mut seen = 0;
-                let median = counts.iter().find(|(_, count)| {
-                    seen += u64::from(*count);
-                    2 * seen >= all
-                });
-                median.map_or(0.0, |(us, _)| *us as f64)
-            }
+            DriftOf::P50 => quantile(blocks, 0.5) as f64,
             DriftOf::SlowestPercent => {
+                let mut counts: Counts = blocks.concat();
+                // Stable, since it finds the blocks' own order.
+                counts.sort_by_key(|(us, _)| std::cmp::Reverse(*us));
                 let slowest = all.div_ceil(100).max(2).min(all);
                 let (mut left, mut sum) = (slowest, 0.0);
-                for (us, count) in counts.iter().rev() {
+                for (us, count) in &counts {
                     let taken = left.min(u64::from(*count));
                     sum += *us as f64 * taken as f64;
                     left -= taken;
@@ -185,10 +186,34 @@ fn across(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
         return None;
     }
     let logs: Vec<f64> = windows.iter().map(|blocks| figure.log(blocks)).collect::<Option<_>>()?;
+    let pieces = Scatter::of_pieces(figure, windows);
     if logs.len() < REPEATS_TELL {
-        return jump(figure, windows, &logs, outside);
+        return jump(figure, pieces?, &logs, outside);
     }
-    let (trend, change) = (trend(figure, &logs, outside), change(figure, &logs, outside));
+    // Of medians the repeats themselves tell enough.
+    let pieces = pieces.filter(|_| figure.of == DriftOf::SlowestPercent);
+    let test = |difference: f64, left: f64, scale: f64, outside: f64| {
+        let own = Scatter {
+            variance: left / (logs.len() as f64 - 2.0),
+            freedom: logs.len() as f64 - 2.0,
+        };
+        let larger = pieces.map(|pieces| Scatter {
+            variance: pieces.variance.max(own.variance),
+            ..pieces
+        });
+        [Some(own), larger].into_iter().flatten().any(|scatter| {
+            let error = (scatter.variance * scale).sqrt();
+            figure.tells(difference, error, scatter.freedom, outside)
+        })
+    };
+    let (trend, change) = (
+        trend(figure, &logs, |difference, left, scale| {
+            test(difference, left, scale, outside)
+        }),
+        change(figure, &logs, |difference, left, scale| {
+            test(difference, left, scale, outside / (logs.len() - 1) as f64)
+        }),
+    );
     let better = match (&trend, &change) {
         (Some(trend), Some(change)) => {
             if change.1 < trend.1 {
@@ -203,8 +228,9 @@ fn across(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
     Some(better.0.clone())
 }
 
-/// A straight line through the repeats, with the squares that it leaves.
-fn trend(figure: &Figure, logs: &[f64], outside: f64) -> Option<(Drift, f64)> {
+/// A straight line through the repeats, with the squares that it leaves. `test` judges a difference by those squares and the
+/// factor from the variance of one repeat to that of the difference.
+fn trend(figure: &Figure, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) -> Option<(Drift, f64)> {
     let count = logs.len() as f64;
     let (middle, level) = ((count - 1.0) / 2.0, mean(logs));
     let places: Vec<f64> = (0..logs.len()).map(|index| index as f64 - middle).collect();
@@ -216,56 +242,110 @@ fn trend(figure: &Figure, logs: &[f64], outside: f64) -> Option<(Drift, f64)> {
         .map(|(place, log)| (log - level - slope * place).powi(2))
         .sum();
     let span = count - 1.0;
-    let error = span * (left / (count - 2.0) / spread).sqrt();
-    figure.tells(span * slope, error, count - 2.0, outside).then(|| {
+    test(span * slope, left, span * span / spread).then(|| {
         let ends = (level - middle * slope, level + middle * slope);
         (figure.drift(DriftHow::Across, ends.0, ends.1, logs), left)
     })
 }
 
 /// The place before and after which repeats differ most, with the squares that are left about the two means.
-fn change(figure: &Figure, logs: &[f64], outside: f64) -> Option<(Drift, f64)> {
+fn change(figure: &Figure, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) -> Option<(Drift, f64)> {
     let places = logs.len() - 1;
-    let freedom = logs.len() as f64 - 2.0;
     (1..=places)
         .filter_map(|place| {
             let (before, after) = logs.split_at(place);
             let ((from, left), (to, right)) = (about_mean(before), about_mean(after));
             let sizes = 1.0 / before.len() as f64 + 1.0 / after.len() as f64;
-            let error = ((left + right) / freedom * sizes).sqrt();
-            figure
-                .tells(to - from, error, freedom, outside / places as f64)
-                .then(|| {
-                    (
-                        figure.drift(DriftHow::After(place as u32), from, to, logs),
-                        left + right,
-                    )
-                })
+            test(to - from, left + right, sizes).then(|| {
+                (
+                    figure.drift(DriftHow::After(place as u32), from, to, logs),
+                    left + right,
+                )
+            })
         })
         .min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// The same for two to four repeats, with what the pieces of their windows tell.
-fn jump(figure: &Figure, windows: &[Vec<Counts>], logs: &[f64], outside: f64) -> Option<Drift> {
-    if logs.len() < 2 {
-        return None;
+/// Scatter of a repeat's figure on the scale of its logarithm.
+#[derive(Clone, Copy)]
+struct Scatter {
+    variance: f64,
+    freedom: f64,
+}
+
+impl Scatter {
+    /// By the pieces of the windows; `None` where a piece has too few requests.
+    fn of_pieces(figure: &Figure, windows: &[Vec<Counts>]) -> Option<Self> {
+        let fewest = windows.iter().map(|blocks| requests(blocks)).min()?;
+        let blocks = windows.iter().map(Vec::len).min()?;
+        let count = match figure.of {
+            DriftOf::P50 => figure.pieces,
+            DriftOf::SlowestPercent => ((fewest / TAIL_PIECE_REQUESTS) as usize)
+                .min(blocks / 2)
+                .clamp(2, figure.pieces),
+        };
+        let cut: Vec<Vec<f64>> = windows
+            .iter()
+            .map(|blocks| pieces(figure, blocks, count))
+            .collect::<Option<_>>()?;
+        let squares: f64 = cut.iter().map(|pieces| about_mean(pieces).1).sum();
+        let freedom = (cut.len() * (count - 1)) as f64;
+        // Pieces without bursts are as good as independent, and a window as good as all of them.
+        let gain = match figure.of {
+            DriftOf::P50 => 1.0,
+            DriftOf::SlowestPercent => (bursts(windows, count).powi(2) / count as f64).min(1.0),
+        };
+        Some(Self {
+            variance: figure.spread.powi(2) + squares / freedom * gain,
+            freedom,
+        })
     }
-    let cut: Vec<Vec<f64>> = windows
-        .iter()
-        .map(|blocks| pieces(figure, blocks, figure.pieces))
-        .collect::<Option<_>>()?;
-    let squares: f64 = cut.iter().map(|pieces| about_mean(pieces).1).sum();
-    let freedom = (cut.len() * (figure.pieces - 1)) as f64;
-    let variance = SPREAD * SPREAD + squares / freedom;
-    let places = logs.len() - 1;
+}
+
+/// The variance of the number of slow requests in a piece of a window over that of independent requests, at least 1.
+fn bursts(windows: &[Vec<Counts>], count: usize) -> f64 {
+    let of_window = |blocks: &Vec<Counts>| {
+        let slow_from = quantile(blocks, BURSTS_FROM);
+        let slow = |blocks: &[Counts]| {
+            let slow = blocks.iter().flatten().filter(|(us, _)| *us > slow_from);
+            slow.map(|(_, count)| f64::from(*count)).sum::<f64>()
+        };
+        let share = slow(blocks) / requests(blocks).max(1) as f64;
+        let edge = |piece: usize| piece * blocks.len() / count;
+        let squares = (0..count).map(|piece| {
+            let piece = &blocks[edge(piece)..edge(piece + 1)];
+            let expected = (share * requests(piece) as f64).max(1e-9);
+            (slow(piece) - expected).powi(2) / expected
+        });
+        squares.sum::<f64>() / (count - 1) as f64
+    };
+    mean(&windows.iter().map(of_window).collect::<Vec<_>>()).max(1.0)
+}
+
+/// The smallest value with at least this share of the requests at or below it; 0 without requests.
+fn quantile(blocks: &[Counts], share: f64) -> u64 {
+    let mut counts: Counts = blocks.concat();
+    // Stable, since it finds the blocks' own order.
+    counts.sort_by_key(|(us, _)| *us);
+    let (wanted, mut seen) = (share * requests(blocks) as f64, 0);
+    let found = counts.iter().find(|(_, count)| {
+        seen += u64::from(*count);
+        seen as f64 >= wanted
+    });
+    found.map_or(0, |(us, _)| *us)
+}
+
+/// The place before and after which two to four repeats differ most certainly.
+fn jump(figure: &Figure, scatter: Scatter, logs: &[f64], outside: f64) -> Option<Drift> {
+    let places = logs.len().checked_sub(1).filter(|places| *places > 0)?;
     let apart = |place: usize| {
         let (before, after) = logs.split_at(place);
-        let error = (variance * (1.0 / before.len() as f64 + 1.0 / after.len() as f64)).sqrt();
+        let error = (scatter.variance * (1.0 / before.len() as f64 + 1.0 / after.len() as f64)).sqrt();
         (mean(before), mean(after), error)
     };
     let found = (1..=places)
         .map(|place| (place, apart(place)))
-        .filter(|(_, (from, to, error))| figure.tells(to - from, *error, freedom, outside / places as f64))
+        .filter(|(_, (from, to, error))| figure.tells(to - from, *error, scatter.freedom, outside / places as f64))
         .max_by(|a, b| {
             let certain = |(from, to, error): (f64, f64, f64)| (to - from).abs() / error;
             certain(a.1).total_cmp(&certain(b.1))
@@ -374,7 +454,10 @@ mod tests {
                 us
             }
         };
-        assert!(found(10, 800, &grows) > 0.9);
+        for (repeats, requests) in [(3, 2_000), (5, 1_000), (10, 800)] {
+            let share = found(repeats, requests, &grows);
+            assert!(share > 0.85, "{repeats} × {requests}: {share}");
+        }
         for drift in drifts(&run(3, 10, 1_600, &grows)) {
             assert_eq!(drift.of, DriftOf::SlowestPercent, "{drift}");
         }

@@ -4,15 +4,17 @@
 //! were measured, nor of other points.
 
 use super::evidence::Evidence;
+use super::growth::Growth;
 use super::rules::{
     backlog_growing, device_shortfall, disturbed, drifting, error_share, in_flight_limit, long_pauses, not_reached,
-    reply_error, schedule_error, send_lag, start_skew, too_few_samples,
+    schedule_error, send_lag, start_skew, too_few_samples,
 };
 use crate::record::{ClosedLoopFigures, Fault, Limits, Verdict};
 
-/// The verdict. A growing backlog makes a point saturated, and what follows from one (too few replies, errors, the
-/// in-flight limit and with it a late send) is listed as its symptoms. A late send without the in-flight limit is the
-/// generator's own fault, and a disturbance that of neither, so that such a point is invalid even where its latency grows.
+/// The verdict. A point is saturated if the server could not keep up (latency grows, or replies fall behind the schedule) or
+/// failed more requests than the plan allows. What follows from that (drift, the in-flight limit and with it a late send) is
+/// listed as its symptoms. A late send without the in-flight limit is the generator's own fault, and a disturbance that of
+/// neither: such a point is invalid even if its latency grows. Failures count against the server in spite of a late send.
 /// Everything else that fails makes it invalid.
 #[must_use]
 pub fn verdict(evidence: &Evidence, limits: &Limits) -> Verdict {
@@ -25,27 +27,34 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
     if evidence.scheduled() == 0.0 {
         return nothing_sent();
     }
-    let backlog = backlog_growing(evidence, limits);
+    let growth = Growth::of(evidence, limits);
+    let backlog = backlog_growing(evidence, limits).filter(|_| growth.is_large());
     let limit_hit = in_flight_limit(evidence);
     let late = send_lag(evidence, limits);
     let generator_late = late.is_some() && limit_hit.is_none();
     let device = device_shortfall(evidence);
     let disturbed = disturbed(evidence);
     let skewed = start_skew(evidence, limits);
-    let sound = device.is_none() && disturbed.is_none() && skewed.is_none();
-    let saturated = backlog.is_some() && !generator_late && sound;
+    let schedule = schedule_error(evidence, limits);
+    let errors = error_share(evidence, limits);
+    let sound = device.is_none() && disturbed.is_none() && skewed.is_none() && schedule.is_none();
+    // A drift or a full line of users is no proof of a queue that grows, but beside replies that fall behind it is.
+    let behind = growth.behind(limit_hit.is_some() || !evidence.drifts.is_empty());
+    let cannot_keep_up = (backlog.is_some() || behind.is_some()) && !generator_late;
+    let saturated = sound && (cannot_keep_up || errors.is_some());
+    let drift = drifting(evidence).filter(|_| !(sound && cannot_keep_up));
     let (faults, reasons): (Vec<Fault>, Vec<String>) = [
         (Fault::Disturbed, disturbed),
         (Fault::Device, device),
         (Fault::Skew, skewed),
-        (Fault::Schedule, schedule_error(evidence, limits)),
+        (Fault::Schedule, schedule),
         (Fault::Backlog, backlog),
-        (Fault::Replies, reply_error(evidence, limits)),
-        (Fault::Errors, error_share(evidence, limits)),
+        (Fault::Replies, behind.or_else(|| growth.ahead())),
+        (Fault::Errors, errors),
         (Fault::InFlight, limit_hit),
         (Fault::Late, late),
-        (Fault::Drift, drifting(evidence, saturated)),
-        (Fault::Samples, too_few_samples(evidence)),
+        (Fault::Drift, drift),
+        (Fault::Samples, too_few_samples(evidence, limits)),
     ]
     .into_iter()
     .filter_map(|(fault, reason)| Some((fault, reason?)))
@@ -69,13 +78,13 @@ pub fn judge_closed_loop(
     if evidence.scheduled() == 0.0 {
         return nothing_sent();
     }
-    invalid_for([
+    without_rate([
         (Fault::Disturbed, disturbed(evidence)),
         (Fault::Device, device_shortfall(evidence)),
         (Fault::Errors, error_share(evidence, limits)),
         (Fault::Late, figures.and_then(|figures| long_pauses(&figures, limits))),
-        (Fault::Drift, drifting(evidence, false)),
-        (Fault::Samples, too_few_samples(evidence)),
+        (Fault::Drift, drifting(evidence)),
+        (Fault::Samples, too_few_samples(evidence, limits)),
     ])
 }
 
@@ -86,14 +95,14 @@ pub fn judge_step(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>)
     if evidence.scheduled() == 0.0 {
         return nothing_sent();
     }
-    invalid_for([
+    without_rate([
         (Fault::Disturbed, disturbed(evidence)),
         (Fault::Device, device_shortfall(evidence)),
         (Fault::Schedule, not_reached(evidence, limits)),
         (Fault::Errors, error_share(evidence, limits)),
         (Fault::Late, send_lag(evidence, limits)),
-        (Fault::Drift, drifting(evidence, false)),
-        (Fault::Samples, too_few_samples(evidence)),
+        (Fault::Drift, drifting(evidence)),
+        (Fault::Samples, too_few_samples(evidence, limits)),
     ])
 }
 
@@ -102,14 +111,20 @@ fn nothing_sent() -> (Verdict, Vec<Fault>) {
     (Verdict::Invalid(reasons), vec![Fault::Samples])
 }
 
-fn invalid_for<const N: usize>(found: [(Fault, Option<String>); N]) -> (Verdict, Vec<Fault>) {
+/// The verdict where no rate is held against the replies: only failures are the server's.
+fn without_rate<const N: usize>(found: [(Fault, Option<String>); N]) -> (Verdict, Vec<Fault>) {
     let found = found.into_iter().filter_map(|(fault, reason)| Some((fault, reason?)));
     let (faults, reasons): (Vec<Fault>, Vec<String>) = found.unzip();
-    if reasons.is_empty() {
-        (Verdict::Valid, faults)
+    let has = |fault: Fault| faults.contains(&fault);
+    let sound = !has(Fault::Disturbed) && !has(Fault::Device) && !has(Fault::Schedule);
+    let verdict = if reasons.is_empty() {
+        Verdict::Valid
+    } else if sound && has(Fault::Errors) {
+        Verdict::Saturated(reasons)
     } else {
-        (Verdict::Invalid(reasons), faults)
-    }
+        Verdict::Invalid(reasons)
+    };
+    (verdict, faults)
 }
 
 #[cfg(test)]

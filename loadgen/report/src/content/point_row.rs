@@ -1,7 +1,7 @@
 //! A point as a row of a table: who it is in words, and its figures.
 
 use super::words;
-use crate::units::rate;
+use crate::units::{NONE, percent, rate};
 use tierlab_analysis::record::{Point, Run, Summary, Verdict};
 
 /// A tier by name, and what stands behind it.
@@ -90,6 +90,22 @@ pub(crate) struct Figures<'a> {
     pub(crate) verdict: &'static str,
     /// What the verdict rests on; empty for a valid point.
     pub(crate) reasons: &'a [String],
+}
+
+/// True if any of the points has a goodput: runs without an objective have none.
+pub(crate) fn has_goodput<'a>(points: impl IntoIterator<Item = &'a PointRow<'a>>) -> bool {
+    let mut figures = points.into_iter().filter_map(|point| point.figures.as_ref());
+    figures.any(|figures| figures.summary.goodput_rps.is_some())
+}
+
+impl Figures<'_> {
+    /// Goodput per second and its share of the requests: `196 (98 %)`.
+    pub(crate) fn goodput(&self) -> String {
+        match (self.summary.goodput_rps, self.summary.goodput_share) {
+            (Some(rps), Some(share)) => format!("{} ({})", rate(rps.value), percent(share)),
+            _ => NONE.to_owned(),
+        }
+    }
 }
 
 impl<'a> PointRow<'a> {

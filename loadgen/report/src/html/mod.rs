@@ -152,8 +152,8 @@ fn outcome(report: &Report<'_>) -> Markup {
             "Latency runs from the scheduled send to the last byte of the reply, so that waiting behind a slow request counts. \
              [lo–hi] are 95 % intervals over the repeats; ~ marks a rough figure, which has no upper bound. "
             em { "Valid" } ": the load was offered and answered as planned; "
-            em { "saturated" } ": the server could not keep up; "
-            em { "invalid" } ": the measurement broke one of its own rules."
+            em { "saturated" } ": the server could not keep up or failed too many requests; "
+            em { "invalid" } ": the instrument or the machine failed."
         }
         @if let Some(missing) = &report.missing_p99 { p.missing { (missing) "." } }
     }

@@ -6,7 +6,7 @@ use super::markup::{interval, number};
 use super::stages;
 use crate::content::best::Best;
 use crate::content::group::{Against, Group, Row};
-use crate::content::point_row::{Figures, Origin, PointRow, Tier};
+use crate::content::point_row::{Figures, Origin, PointRow, Tier, has_goodput};
 use crate::content::words;
 use crate::units::{NONE, digits3, dollars, latency, percent, rate, thousands};
 use maud::{Markup, html};
@@ -157,9 +157,11 @@ pub(super) fn badge(origin: &Origin, label: &str) -> Markup {
     html! { " " span.badge.(origin.kind) data-tip=(origin.says) { (label) } }
 }
 
+const GOODPUT: &str = "goodput/s";
+
 /// Every point of a group.
 pub(super) fn full(group: &Group<'_>) -> Markup {
-    const HEADER: [(&str, bool); 19] = [
+    const HEADER: [(&str, bool); 20] = [
         ("tier", false),
         ("cache", false),
         ("offered/s", true),
@@ -174,25 +176,28 @@ pub(super) fn full(group: &Group<'_>) -> Markup {
         ("service p99", true),
         ("send lag p99", true),
         ("good/s", true),
+        (GOODPUT, true),
         ("inferences/s", true),
         ("hits", true),
         ("errors", true),
         ("in flight", true),
         ("$/10k", true),
     ];
+    let has_goodput = has_goodput(group.rows.iter().flat_map(|curve| &curve.points));
+    let header = HEADER.into_iter().filter(|(name, _)| has_goodput || *name != GOODPUT);
     html! {
         div.scroll {
             table.full {
-                thead { tr { @for (name, is_number) in HEADER { th class=[number(is_number)] { (name) } } } }
+                thead { tr { @for (name, is_number) in header { th class=[number(is_number)] { (name) } } } }
                 @for curve in &group.rows {
-                    tbody.next { @for point in &curve.points { (row(point)) } }
+                    tbody.next { @for point in &curve.points { (row(point, has_goodput)) } }
                 }
             }
         }
     }
 }
 
-fn row(point: &PointRow<'_>) -> Markup {
+fn row(point: &PointRow<'_>, has_goodput: bool) -> Markup {
     let figures = point.figures.as_ref();
     let is_valid = figures.is_some_and(|figures| figures.summary.verdict == Verdict::Valid);
     html! {
@@ -200,13 +205,13 @@ fn row(point: &PointRow<'_>) -> Markup {
             td { (tier(&point.tier)) }
             td { (point.cache) }
             td.n { (point.offered) }
-            @if let Some(figures) = figures { (cells(figures)) }
-            @else { td colspan="16" { "not summarised" } }
+            @if let Some(figures) = figures { (cells(figures, has_goodput)) }
+            @else { td colspan="17" { "not summarised" } }
         }
     }
 }
 
-fn cells(figures: &Figures<'_>) -> Markup {
+fn cells(figures: &Figures<'_>, has_goodput: bool) -> Markup {
     let summary = figures.summary;
     let optional = |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| NONE.to_owned(), show);
     html! {
@@ -217,6 +222,7 @@ fn cells(figures: &Figures<'_>) -> Markup {
         td.n { (optional(summary.service_p99_us, latency)) }
         td.n { (optional(summary.lag_p99_us, latency)) }
         td.n { (figure(Some(summary.achieved_rps), rate)) }
+        @if has_goodput { td.n { (figures.goodput()) } }
         td.n { (figure(Some(summary.inferences_per_s), rate)) }
         td.n { (optional(summary.cache_hit_ratio, percent)) }
         td.n { (thousands(summary.errors)) }

@@ -14,7 +14,7 @@ use tierlab_load::schedule::split_mix;
 const FALSE_ALARMS: f64 = 0.02;
 /// Autocorrelation times after which a queue that was idle at first has filled.
 const SETTLED: f64 = 8.0;
-/// What a drift should be found with by ten repeats of at least 400 requests.
+/// What a drift should be found with by ten repeats of at least 500 requests, and one of the tail alone by 5,000 requests.
 const FOUND: f64 = 0.9;
 
 /// How the latency changes.
@@ -152,7 +152,8 @@ impl DriftRow {
     #[must_use]
     pub fn holds(&self) -> bool {
         let chance = |share: f64| 2.0 * (share * (1.0 - share) / self.trials.max(1) as f64).sqrt();
-        let shipped = self.setting.repeats >= 10 && self.setting.samples >= 500;
+        let has_tail = self.setting.shape == Shape::Tail && self.setting.repeats * self.setting.samples >= 5_000;
+        let shipped = has_tail || (self.setting.repeats >= 10 && self.setting.samples >= 500);
         if !self.setting.is_settled() {
             true
         } else if self.setting.shape.drifts() {

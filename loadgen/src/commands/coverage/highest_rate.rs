@@ -335,6 +335,7 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
             latency: latencies.chunks(block).map(histogram).collect(),
             service: Vec::new(),
             lag: Vec::new(),
+            failed: Vec::new(),
         },
     }
 }

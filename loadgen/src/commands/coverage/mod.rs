@@ -2,7 +2,8 @@
 //!
 //! Every trial is a point that never was: latencies from a law whose percentiles are known, in repeats that differ by a
 //! factor of their own, put into histograms and through the functions that make a report's intervals and grades. `drifting`
-//! counts how often a latency that drifts is found; `comparing`, what `compare` finds.
+//! counts how often a latency that drifts is found; `comparing`, what `compare` finds; `verdicts`, what points near capacity are
+//! judged to be.
 
 mod comparing;
 mod drifting;
@@ -11,12 +12,14 @@ mod laws;
 mod rows;
 mod simulated;
 mod table;
+mod verdicts;
 
 pub use comparing::{CompareRow, CompareSetting, Service, Slower, compare_row, compare_settings};
 pub use drifting::{DriftRow, DriftSetting, Shape, drift_row, drift_settings};
 pub use highest_rate::{SearchRow, SearchSetting, Server, search_row, search_settings};
 pub use laws::Law;
 pub use rows::{Row, Setting, Tally};
+pub use verdicts::{VerdictRow, VerdictSetting, verdict_row, verdict_settings};
 
 use crate::error::RunError;
 use hdrhistogram::Histogram;
@@ -204,7 +207,7 @@ fn rows(setting: Setting, trials: usize, seed: u64) -> Vec<Row> {
     rows
 }
 
-/// Simulates, writes a CSV and a Markdown file for each of `coverage`, `highest_rate`, `drifts` and `compare` into a folder as
+/// Simulates, writes a CSV and a Markdown file for each of `coverage`, `highest_rate`, `drifts`, `compare` and `verdicts` into a folder as
 /// soon as it is simulated, and says which rows do not hold.
 ///
 /// # Errors
@@ -246,6 +249,10 @@ pub fn run(folder: &Path, trials: usize, seed: u64) -> Result<(), RunError> {
         table::compared_csv(&compared),
         table::compared_markdown(&compared),
     )?;
+    let judged = verdict_settings();
+    let one = |setting, seed| verdict_row(setting, trials, seed);
+    let judged = on_every_core(&judged, seed, &one, &said("verdicts", judged.len()));
+    write("verdicts", verdicts::csv(&judged), verdicts::markdown(&judged))?;
     let failed: Vec<String> = rows
         .iter()
         .filter(|row| !row.holds())
@@ -253,9 +260,15 @@ pub fn run(folder: &Path, trials: usize, seed: u64) -> Result<(), RunError> {
         .chain(searches.iter().filter(|row| !row.holds()).map(told_search))
         .chain(drifting.iter().filter(|row| !row.holds()).map(told_drift))
         .chain(compared.iter().filter(|row| !row.holds()).map(told_comparison))
+        .chain(
+            judged
+                .iter()
+                .filter(|row| !row.holds())
+                .map(|row| format!("verdicts: {row:?}")),
+        )
         .collect();
     failed.iter().for_each(|line| println!("{line}"));
-    let all = rows.len() + searches.len() + drifting.len() + compared.len();
+    let all = rows.len() + searches.len() + drifting.len() + compared.len() + judged.len();
     println!(
         "{} of {all} rows hold; the tables are in {}",
         all - failed.len(),

@@ -50,6 +50,7 @@ pub(super) fn repeat(index: usize, latencies_us: &[f64], rps: f64) -> Repeat {
             latency: latencies.chunks(block).map(histogram).collect(),
             service: Vec::new(),
             lag: Vec::new(),
+            failed: Vec::new(),
         },
     }
 }

@@ -132,7 +132,7 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
         figures: figures(&turns, |us| shared.in_window(us), window_s),
         goose_us: turns
             .iter()
-            .filter(|turn| shared.in_window(turn.sample.sent_us))
+            .filter(|turn| turn.sample.is_ok() && shared.in_window(turn.sample.sent_us))
             .filter_map(|turn| turn.goose_us)
             .collect(),
         goose_counted: counted.map(|(_, request)| request.raw_data.counter as u64).sum(),

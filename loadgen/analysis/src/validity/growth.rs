@@ -1,0 +1,99 @@
+//! Replies that fall behind the schedule: the mark of a server that cannot keep up.
+//!
+//! In: evidence and limits. Out: the growth of the number in flight over the windows, and whether it is certain and matters.
+//! Pure. Knows nothing of latencies.
+//!
+//! The schedule holds the same number of requests in every repeat, so that good requests scheduled in a window less good replies
+//! in it are the growth of the queue, and nothing else. A healthy queue grows too: a step begins with an empty one.
+
+use super::evidence::{Evidence, StepEvidence};
+use crate::record::Limits;
+use crate::statistics::student::t_two_sided;
+
+/// Repeats from which on their own differences tell how far chance goes.
+const REPEATS_TELL: usize = 5;
+/// Standard errors that chance explains where repeats are fewer.
+const CHANCE: f64 = 4.0;
+/// Probability of a certain growth, either way, where there is none.
+const OUTSIDE: f64 = 0.01;
+/// Mean growth over a window, in requests, of a healthy queue that begins a step empty.
+const FILLS_BY: f64 = 5.0;
+/// Standard deviation of the number in flight in a queue of one server at 95 % of its capacity.
+const HEALTHY_IN_FLIGHT: f64 = 19.0;
+/// Largest share of the requests of a window that a healthy queue may grow by.
+const MOST_OF_WINDOW: f64 = 0.25;
+
+/// Growth of the number of requests in flight, all windows together.
+pub(super) struct Growth {
+    /// Good requests scheduled in the windows.
+    expected: f64,
+    /// Growth, in requests.
+    requests: f64,
+    /// What chance may add to it, in requests.
+    chance: f64,
+    /// Growth that a healthy queue may show, in requests.
+    healthy: f64,
+    /// The same beside another sign, or where the growth is certain.
+    healthy_beside: f64,
+}
+
+impl Growth {
+    /// With few repeats the error is that of two independent looks at a queue of one server with as many in flight, each
+    /// with a standard deviation of `sqrt(L + L^2)`.
+    pub(super) fn of(evidence: &Evidence, limits: &Limits) -> Self {
+        let expected = evidence.scheduled() - evidence.failed();
+        let count = evidence.steps.len() as f64;
+        let grown = |step: &StepEvidence| {
+            let failed: u64 = step.failed.iter().map(|(_, count)| *count).sum();
+            step.scheduled as f64 - failed as f64 - step.replies
+        };
+        let requests = evidence.sum(grown);
+        let chance = if evidence.steps.len() < REPEATS_TELL {
+            let in_flight = |step: &StepEvidence| step.mean_in_flight.max(0.0);
+            CHANCE
+                * evidence
+                    .sum(|step| 2.0 * in_flight(step) * (1.0 + in_flight(step)))
+                    .sqrt()
+        } else {
+            let squares = evidence.sum(|step| (grown(step) - requests / count).powi(2));
+            t_two_sided(OUTSIDE, count - 1.0) * (squares / (count - 1.0) * count).sqrt()
+        };
+        let healthy = |per_window: f64| {
+            let few = per_window.min(MOST_OF_WINDOW * expected / count);
+            (limits.rate_error_share * expected).max(count * few)
+        };
+        let per_window = FILLS_BY + HEALTHY_IN_FLIGHT / count.sqrt();
+        Self {
+            expected,
+            requests,
+            chance,
+            healthy: healthy(per_window),
+            healthy_beside: healthy(per_window / 2.0),
+        }
+    }
+
+    /// True if replies fall behind by more than those of a healthy server.
+    pub(super) fn is_large(&self) -> bool {
+        self.requests > self.healthy
+    }
+
+    /// Replies that fall behind: certainly, or by enough `beside` another sign of a queue.
+    pub(super) fn behind(&self, beside: bool) -> Option<String> {
+        let chance = if beside { 0.0 } else { self.chance };
+        (self.requests - chance > self.healthy_beside).then(|| self.told())
+    }
+
+    /// More replies than requests: the windows began with a queue that was left from before them.
+    pub(super) fn ahead(&self) -> Option<String> {
+        (-self.requests - self.chance > self.healthy_beside).then(|| self.told())
+    }
+
+    fn told(&self) -> String {
+        let percent = |requests: f64| 100.0 * requests / self.expected.max(1.0);
+        format!(
+            "achieved rate off by {:+.1} % (limit {:.1} %)",
+            -percent(self.requests),
+            percent(self.healthy_beside)
+        )
+    }
+}
