@@ -675,7 +675,7 @@ fn a_valid_rate_above_one_that_is_not_is_no_highest_valid_rate() {
     let middle = &mut broken.points[1];
     assert_eq!(middle.factors.offered_rps, 400.0);
     middle.summary.as_mut().unwrap().verdict = Verdict::Invalid(vec!["sent late".to_owned()]);
-    let findings = tierlab_analysis::curves::findings::findings(&broken.points, None);
+    let findings = tierlab_analysis::curves::findings::findings(&broken.points, None, &broken.limits);
     assert_eq!(findings[0].highest_valid_rps, Some(100.0));
 }
 

@@ -3,19 +3,19 @@
 
 use super::curve::curves;
 use super::{knee, slo};
-use crate::record::{Factors, Finding, Point, Run, Slo};
+use crate::record::{Factors, Finding, Limits, Point, Run, Slo};
 use crate::{decision, summarise};
 
 /// Fills in the summaries of a run's points its findings, and the answer.
 pub fn conclude(run: &mut Run) {
     summarise(&mut run.points, &run.limits, run.pricing.as_ref());
-    run.findings = findings(&run.points, run.slo.as_ref());
+    run.findings = findings(&run.points, run.slo.as_ref(), &run.limits);
     run.answer = decision::answer(run);
 }
 
 /// What each curve of summarised points says, in the order in which the curves first appear.
 #[must_use]
-pub fn findings(points: &[Point], objective: Option<&Slo>) -> Vec<Finding> {
+pub fn findings(points: &[Point], objective: Option<&Slo>, limits: &Limits) -> Vec<Finding> {
     curves(points)
         .iter()
         .map(|curve| Finding {
@@ -25,7 +25,7 @@ pub fn findings(points: &[Point], objective: Option<&Slo>) -> Vec<Finding> {
             },
             highest_valid_rps: curve.highest_valid().map(|point| point.factors.offered_rps),
             knee_rps: knee::knee(curve),
-            slo: objective.and_then(|objective| slo::finding(curve, objective)),
+            slo: objective.and_then(|objective| slo::finding(curve, objective, limits)),
         })
         .collect()
 }

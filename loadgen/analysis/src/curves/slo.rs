@@ -4,9 +4,15 @@
 //! they say together. Knows nothing of how rates are chosen; [`crate::curves::search`] does.
 
 use super::curve::Curve;
+use crate::decision::curve::Grid;
+use crate::decision::places::gather;
+use crate::decision::{from_run, standing};
 use crate::latency::goodput;
 use crate::latency::objective::measured_us;
-use crate::record::{Fault, Interval, NotMet, Objective, Point, Repeat, Slo, SloFinding, SloOutcome, Summary, Verdict};
+use crate::record::{
+    Fault, Interval, Limits, Minimise, NotMet, Objective, Point, Question, Repeat, Slo, SloFinding, SloOutcome, Summary,
+    Verdict,
+};
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::sections::mean_interval;
 use crate::validity::disturbance::counted;
@@ -191,9 +197,54 @@ pub fn cut(evidence: &[Evidence]) -> usize {
     best
 }
 
+/// What a search leaves out of its interval at either end.
+const SIDE: f64 = 0.025;
+
+/// Interval of a highest rate by all steps together, those of other rates among them; 0 and the highest rate asked are open ends.
+fn highest(points: &[(&Point, Evidence)], best: Evidence, slo: &Slo, limits: &Limits) -> Interval {
+    let first = points.first().map_or(best.rps, |(point, _)| point.factors.offered_rps);
+    let question = question(slo, points.last().map_or(&best, |(_, last)| last).rps, points[0].0);
+    let steps: Vec<_> = points
+        .iter()
+        .flat_map(|(point, _)| point.repeats.iter().map(move |repeat| (point, repeat)))
+        .map(|(point, repeat)| from_run::step(&question, limits, point, repeat))
+        .collect();
+    let grid = Grid::around(&[first, question.highest_rps]);
+    let places = gather(&question, &steps, &[], |_| true);
+    let is_broken = places.iter().any(|place| place.usable > 0 && !place.looks_met());
+    let curves = standing::all_curves(&question, &grid, &[places]);
+    let (lo, hi) = curves
+        .first()
+        .map_or((0.0, f64::INFINITY), |curve| curve.interval(&grid, SIDE));
+    let open = slo.highest_rps.max(best.rps);
+    Interval {
+        value: best.rps,
+        lo: lo.min(best.rps),
+        hi: if is_broken { hi.clamp(best.rps, open) } else { open },
+    }
+}
+
+/// The search's objective as a question about one instance.
+fn question(slo: &Slo, highest_rps: f64, point: &Point) -> Question {
+    Question {
+        objectives: vec![slo.objective],
+        error_share: slo.error_share,
+        demand: None,
+        minimise: Minimise::Instances,
+        mode: point.factors.mode,
+        batch_size: point.factors.batch_size,
+        budget_s: 0.0,
+        confidence: 1.0 - 2.0 * SIDE,
+        tie: slo.resolution,
+        utilisation: 1.0,
+        least_instances: 1,
+        highest_rps,
+    }
+}
+
 /// How far a curve goes; `None` where nothing was measured.
 #[must_use]
-pub fn finding(curve: &Curve<'_>, slo: &Slo) -> Option<SloFinding> {
+pub fn finding(curve: &Curve<'_>, slo: &Slo, limits: &Limits) -> Option<SloFinding> {
     let measured = curve
         .points
         .iter()
@@ -205,18 +256,7 @@ pub fn finding(curve: &Curve<'_>, slo: &Slo) -> Option<SloFinding> {
     }
     let cut = cut(&all);
     let (below, above) = all.split_at(cut);
-    let highest_rps = below.last().map(|best| Interval {
-        value: best.rps,
-        lo: below
-            .iter()
-            .rev()
-            .find(|one| one.is_met() && one.certain)
-            .map_or(0.0, |one| one.rps),
-        hi: above
-            .iter()
-            .find(|one| !one.is_met() && one.certain)
-            .map_or(slo.highest_rps.max(best.rps), |one| one.rps),
-    });
+    let highest_rps = below.last().map(|best| highest(&judged, *best, slo, limits));
     let unknown: Vec<NotMet> = unknown
         .iter()
         .map(|(point, _)| NotMet {
@@ -482,6 +522,7 @@ mod tests {
                     points: points.to_vec(),
                 },
                 &SLO,
+                &Limits::default(),
             )
             .unwrap()
         };

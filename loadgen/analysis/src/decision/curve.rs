@@ -8,7 +8,7 @@
 //! how large the share at any rate is not known, nor how much repeats differ: all are averaged over, weighed by how likely they make
 //! the steps. So a step at one rate speaks for what it shows at others, as far as any such curve goes through all of them.
 
-use super::likelihood::{FINE, Likelihood, SIDE, SIGMA_PRIOR, SIGMAS, THETAS};
+use super::likelihood::{FINE, Likelihood, SIDE, SIGMAS, THETAS};
 use super::places::Place;
 use std::sync::OnceLock;
 
@@ -20,6 +20,15 @@ const BELOW: f64 = 1.4;
 const ABOVE: f64 = 1.4;
 /// Rises of the log odds with the logarithm of the rate.
 const SLOPES: [f64; 4] = [4.0, 8.0, 16.0, 32.0];
+/// Probability of each `σ` by the rise: a repeat that is a tenth slower has log odds higher by a tenth of the rise.
+const SIGMA_BY_SLOPE: [[f64; SIGMAS.len()]; SLOPES.len()] = [
+    [0.95, 0.04, 0.008, 0.002],
+    [0.86, 0.09, 0.04, 0.01],
+    [0.7, 0.17, 0.09, 0.04],
+    [0.7, 0.05, 0.15, 0.1],
+];
+/// See `SIGMA_BY_SLOPE`, for candidates that have no highest rate.
+const SIGMA_NEVER: [f64; SIGMAS.len()] = [0.8, 0.12, 0.06, 0.02];
 /// Shares of the limit that are slow at any rate, of candidates that have a highest rate, and how likely they are.
 const FLOORS: [f64; 3] = [0.0, 0.4, 0.75];
 const FLOOR_PRIOR: [f64; 3] = [0.7, 0.15, 0.15];
@@ -29,7 +38,7 @@ const NEVER: [f64; 5] = [0.35, 0.8, 1.5, 3.0, 6.0];
 const NEVER_SLOPE: f64 = 12.0;
 const NEVER_KNEES: usize = 12;
 /// How likely a candidate has none, before anything was seen …
-const NEVER_PRIOR: f64 = 0.15;
+const NEVER_PRIOR: f64 = 0.1;
 /// … and how likely one lies above all rates that matter.
 const TOP_PRIOR: f64 = 0.1;
 /// How much the steps of other candidates say of this one's weather.
@@ -102,7 +111,21 @@ impl Grid {
         (state < SHAPES * self.count()).then(|| state % self.count())
     }
 
-    fn prior(&self) -> Vec<f64> {
+    /// By `σ` and state.
+    fn prior(&self) -> Prior {
+        let states = self.state_prior();
+        let of_shapes = SHAPES * self.count();
+        std::array::from_fn(|sigma| {
+            let given = |state: usize| match state / self.count() {
+                _ if state >= of_shapes => SIGMA_NEVER[sigma],
+                shape => SIGMA_BY_SLOPE[shape % SLOPES.len()][sigma],
+            };
+            let joint = states.iter().enumerate().map(|(state, prior)| prior * given(state));
+            joint.collect()
+        })
+    }
+
+    fn state_prior(&self) -> Vec<f64> {
         let count = self.count() as f64;
         let even = (1.0 - NEVER_PRIOR - TOP_PRIOR) / count;
         let mut prior: Vec<f64> = Vec::with_capacity(self.states());
@@ -118,6 +141,9 @@ impl Grid {
         prior
     }
 }
+
+/// Probability of each state by `σ`, before any step.
+type Prior = [Vec<f64>; SIGMAS.len()];
 
 /// One for each shape, then one for each share that is slow at any rate: by half steps of the rate from the highest or the knee.
 fn odds_tables() -> &'static [Vec<f32>] {
@@ -168,16 +194,16 @@ impl Likely {
     }
 
     /// How likely each `σ` makes them, as logarithms.
-    fn weather(&self, prior: &[f64]) -> [f64; SIGMAS.len()] {
+    fn weather(&self, prior: &Prior) -> [f64; SIGMAS.len()] {
         std::array::from_fn(|sigma| {
             let logs = &self.logs[sigma];
             let greatest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let sum: f64 = logs
                 .iter()
-                .zip(prior)
+                .zip(&prior[sigma])
                 .map(|(log, prior)| prior * (log - greatest).exp())
                 .sum();
-            greatest + sum.ln()
+            greatest + (sum / prior[sigma].iter().sum::<f64>()).ln()
         })
     }
 }
@@ -211,15 +237,14 @@ pub fn curves(grid: &Grid, likely: &[Likely]) -> Vec<Curve> {
         .iter()
         .zip(&own)
         .map(|(likely, own)| {
-            let sigma_logs: [f64; SIGMAS.len()] =
-                std::array::from_fn(|sigma| SIGMA_PRIOR[sigma].ln() + all[sigma] - POOLED * own[sigma]);
+            let sigma_logs: [f64; SIGMAS.len()] = std::array::from_fn(|sigma| all[sigma] - POOLED * own[sigma]);
             Curve::of(grid, &prior, likely, &sigma_logs)
         })
         .collect()
 }
 
 impl Curve {
-    fn of(grid: &Grid, prior: &[f64], likely: &Likely, sigma_logs: &[f64; SIGMAS.len()]) -> Self {
+    fn of(grid: &Grid, prior: &Prior, likely: &Likely, sigma_logs: &[f64; SIGMAS.len()]) -> Self {
         let greatest = likely
             .logs
             .iter()
@@ -228,7 +253,7 @@ impl Curve {
                 logs.iter().fold(most, |most, log| most.max(log + sigma))
             });
         let mut weights = vec![0.0; grid.states()];
-        for (logs, sigma) in likely.logs.iter().zip(sigma_logs) {
+        for ((logs, sigma), prior) in likely.logs.iter().zip(sigma_logs).zip(prior) {
             // Far below the greatest nothing is left after `exp`.
             let shift = sigma - greatest;
             for ((weight, log), prior) in weights.iter_mut().zip(logs).zip(prior) {
@@ -261,7 +286,7 @@ impl Curve {
     #[must_use]
     pub fn prior(grid: &Grid) -> Self {
         let likely = Likely::of(grid, std::iter::empty());
-        Self::of(grid, &grid.prior(), &likely, &SIGMA_PRIOR.map(f64::ln))
+        Self::of(grid, &grid.prior(), &likely, &[0.0; SIGMAS.len()])
     }
 
     /// Where all objectives must be met: no more likely at least a rate than by any of them alone.
@@ -310,17 +335,37 @@ impl Curve {
             .sum()
     }
 
-    /// The highest rate that it goes beyond as likely as not; `None` where none meets the objectives.
+    /// Returns the rate that the highest one exceeds with a probability, between the rates of the grid; 0 where no rate meets the
+    /// objectives too often for one, infinite where the highest rate lies too often beyond the grid.
+    #[must_use]
+    pub fn exceeded(&self, grid: &Grid, probability: f64) -> f64 {
+        let mut above = 0.0;
+        for (index, (mass, rps)) in self.mass.iter().zip(&grid.rates).enumerate().rev() {
+            if above + mass >= probability {
+                let is_last = index + 1 == self.mass.len();
+                let share = (probability - above) / mass.max(f64::MIN_POSITIVE);
+                return if is_last {
+                    f64::INFINITY
+                } else {
+                    rps * (STEP * (0.5 - share)).exp()
+                };
+            }
+            above += mass;
+        }
+        0.0
+    }
+
+    /// Returns the interval that leaves out a probability of `side` at either end.
+    #[must_use]
+    pub fn interval(&self, grid: &Grid, side: f64) -> (f64, f64) {
+        (self.exceeded(grid, 1.0 - side), self.exceeded(grid, side))
+    }
+
+    /// Returns the rate that the highest one exceeds as often as not; `None` where none meets the objectives.
     #[must_use]
     pub fn median(&self, grid: &Grid) -> Option<f64> {
-        let mut above = 0.0;
-        for (mass, rps) in self.mass.iter().zip(&grid.rates).rev() {
-            above += mass;
-            if above >= 0.5 {
-                return Some(*rps);
-            }
-        }
-        None
+        let top = grid.rates[grid.rates.len() - 1];
+        Some(self.exceeded(grid, 0.5).min(top)).filter(|rps| *rps > 0.0)
     }
 
     /// How much a step at a rate is expected to tell of something, in natural logarithms: `chance` is how likely that is, by the index

@@ -1,35 +1,45 @@
-//! How likely the counts of steps are, over where a typical repeat lies and over how much repeats differ.
+//! How likely the counts of steps are, over the mean share of slow requests and over how much repeats differ.
 //!
 //! In: of each step how many requests it had, how many were slow, and how much they depend on each other. Out: a table of
 //! logarithms. Knows nothing of rates, variants or costs.
 //!
-//! A repeat has weather of its own, which moves all of its requests: the log odds of being slow are `θ + σ z` with a standard
-//! normal `z` of each step. Given those, slow requests come in bursts: at random, and of geometric lengths whose mean is the dependence of
+//! A repeat has weather of its own, which moves all of its requests: the log odds of being slow are normal about a centre, with a
+//! standard deviation of `σ`. `θ` is the log odds of the mean share over all repeats that could be, which lies above the centre: a few
+//! bad repeats make much of the mean. Given the odds of a repeat, slow requests come in bursts: at random, and of geometric lengths whose mean is the dependence of
 //! all steps around the rate, because a step that met no burst shows none. A small share of all steps is disturbed without anybody having seen it: such a step may show
 //! anything, so that no single step is certain of anything.
 
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Standard deviations of a repeat's weather, in log odds.
 pub const SIGMAS: [f64; 4] = [0.3, 0.8, 1.6, 3.2];
 /// How likely each is before anything was seen.
-pub const SIGMA_PRIOR: [f64; 4] = [0.4, 0.3, 0.2, 0.1];
+pub const SIGMA_PRIOR: [f64; 4] = [0.7, 0.17, 0.09, 0.04];
 /// Log odds go in such steps …
 pub const FINE: f64 = 0.5;
-/// … so many to either side of the limit, for a typical repeat …
+/// … so many to either side of the limit, for the mean share …
 pub const SIDE: usize = 16;
 /// … and so many for a single one.
 const FAR_SIDE: usize = 28;
-/// Places of a typical repeat.
+/// Log odds of the mean share.
 pub const THETAS: usize = 2 * SIDE + 1;
 /// A whole number of [`LANES`]; the last ones are never likely.
 const ODDS: usize = (2 * FAR_SIDE + 1).next_multiple_of(LANES);
+/// The centre of a repeat's log odds is found in so many halvings.
+const CENTRE_HALVINGS: usize = 24;
 /// Products summed side by side.
 const LANES: usize = 4;
 /// The share of steps that were disturbed unseen.
-const DISTURBED: f64 = 0.03;
+const DISTURBED: f64 = 0.02;
 /// Where a larger share is slow there is no telling bursts apart: requests count by their dependence.
 const OFTEN: f64 = 0.2;
+/// Bursts above the limit are longer than the dependence of the slowest twentieth says by this factor …
+const BURST: f64 = 1.2;
+/// … which rises with the share of slow requests, for bursts then run into each other …
+const MERGED: f64 = 10.0;
+/// … up to this much.
+const MOST_MERGED: f64 = 4.0;
 /// A step's count tells its odds no better than so many slow requests that come each by itself, or it would fall between [`FINE`] steps.
 const MOST_SURE: f64 = 8.0;
 /// More slow requests than these are counted in larger pieces.
@@ -61,10 +71,14 @@ impl Counts {
     fn given(self, odds: impl Fn(usize) -> f64, limit: f64) -> ([f64; ODDS], f64, f64) {
         let dependence = self.dependence.max(1.0);
         let share = (self.slow / self.requests.max(1e-9)).clamp(0.0, 1.0);
-        // A backlog that grows below the limit may be a burst at the window's end.
-        let saturated = self.saturated && share > limit;
+        // A backlog that grows while few are slow may be a burst at the window's end.
+        let saturated = self.saturated && share > limit.max(OFTEN);
         if !saturated && share < OFTEN {
-            let of = |odds: f64| self.in_bursts(1.0 / (1.0 + (-odds).exp()), dependence);
+            let of = |odds: f64| {
+                let share = 1.0 / (1.0 + (-odds).exp());
+                let merged = (1.0 + MERGED * share).min(MOST_MERGED);
+                self.in_bursts(share, 1.0 + (dependence - 1.0) * BURST * merged)
+            };
             return (std::array::from_fn(|index| of(odds(index))), self.requests, self.slow);
         }
         let count = (self.requests / dependence).min(MOST_SURE / (share * (1.0 - share)).max(1e-9));
@@ -126,7 +140,8 @@ impl Likelihood {
             0.0
         };
         let disturbed = DISTURBED * 0.5 * (any + most);
-        for (logs, kernels) in self.0.iter_mut().zip(kernels()) {
+        let kernels = Kernels::of(limit);
+        for (logs, kernels) in self.0.iter_mut().zip(&kernels.0) {
             let mut row: [f64; THETAS] = std::array::from_fn(|theta| {
                 let kernel = &kernels[theta * ODDS..(theta + 1) * ODDS];
                 ((1.0 - DISTURBED) * dot(kernel, &given) + disturbed).ln()
@@ -173,31 +188,59 @@ impl Likelihood {
     }
 }
 
-/// `σ` by `θ` by the log odds of one repeat: how likely they are.
-fn kernels() -> &'static [Vec<f64>] {
-    static KERNELS: OnceLock<Vec<Vec<f64>>> = OnceLock::new();
-    KERNELS.get_or_init(|| {
-        let rows = |sigma: f64| {
-            let row = move |theta: f64| {
-                let weights: Vec<f64> = (0..ODDS)
-                    .map(|index| {
-                        let z = ((index as f64 - FAR_SIDE as f64) * FINE - theta) / sigma;
-                        if index <= 2 * FAR_SIDE {
-                            (-0.5 * z * z).exp()
-                        } else {
-                            0.0
-                        }
-                    })
-                    .collect();
-                let sum: f64 = weights.iter().sum();
-                weights.into_iter().map(move |weight| weight / sum)
-            };
-            (0..THETAS)
-                .flat_map(|theta| row((theta as f64 - SIDE as f64) * FINE))
-                .collect()
-        };
-        SIGMAS.iter().map(|sigma| rows(*sigma)).collect()
-    })
+/// Probability of the log odds of one repeat, by `σ` and `θ`, where a mean share of slow requests of `limit` is `θ = 0`.
+struct Kernels([Vec<f64>; SIGMAS.len()]);
+
+impl Kernels {
+    /// Returns the kernels of a limit, computed once for each.
+    fn of(limit: f64) -> Arc<Self> {
+        static ALL: Mutex<BTreeMap<u64, Arc<Kernels>>> = Mutex::new(BTreeMap::new());
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(limit.to_bits()).or_insert_with(|| Arc::new(Self::new(limit))))
+    }
+
+    fn new(limit: f64) -> Self {
+        let of_limit = (limit / (1.0 - limit)).ln();
+        let share = |odds: f64| 1.0 / (1.0 + (-of_limit - odds).exp());
+        let shares: [f64; ODDS] = std::array::from_fn(|index| share(odds_at(index)));
+        Self(SIGMAS.map(|sigma| {
+            let row = |theta: usize| with_mean(sigma, share((theta as f64 - SIDE as f64) * FINE), &shares);
+            (0..THETAS).flat_map(row).collect()
+        }))
+    }
+}
+
+/// Log odds less those of the limit, of a single repeat.
+fn odds_at(index: usize) -> f64 {
+    (index as f64 - FAR_SIDE as f64) * FINE
+}
+
+/// Normal weights of log odds with a standard deviation of `sigma`, about the centre that makes the mean share `mean`: the share of the
+/// long run, which a few bad repeats may make.
+fn with_mean(sigma: f64, mean: f64, shares: &[f64; ODDS]) -> [f64; ODDS] {
+    let around = |centre: f64| {
+        let weights: [f64; ODDS] = std::array::from_fn(|index| {
+            let z = (odds_at(index) - centre) / sigma;
+            if index <= 2 * FAR_SIDE {
+                (-0.5 * z * z).exp()
+            } else {
+                0.0
+            }
+        });
+        let sum: f64 = weights.iter().sum();
+        weights.map(|weight| weight / sum)
+    };
+    let reach = FAR_SIDE as f64 * FINE;
+    let (mut low, mut high) = (-reach - sigma, reach + sigma);
+    for _ in 0..CENTRE_HALVINGS {
+        let middle = f64::midpoint(low, high);
+        if dot(&around(middle), shares) > mean {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    around(f64::midpoint(low, high))
 }
 
 /// Summed in lanes, so that the compiler may add several at once.

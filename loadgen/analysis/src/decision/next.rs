@@ -31,6 +31,16 @@ const AGAIN: f64 = 1.1;
 const ASKED: usize = 12;
 /// A rate is not asked where it is as certain as this on which side of the highest it lies.
 const UNLIKELY: f64 = 0.002;
+/// A candidate may be the answer where its probability is at least this share of the greatest.
+const CONTENDS: f64 = 0.2;
+/// Steps of a candidate before it is measured by what its step tells.
+const FIRST_STEPS: usize = 3;
+/// An interval of a highest rate is narrowed until its upper end is at most this many times its lower one …
+const WIDEST: f64 = 1.3;
+/// … by about one step in so many while the answer is open.
+const NARROW_EVERY: usize = 3;
+/// Of the budget, the share that is kept for pictures while intervals are narrowed.
+const FOR_PICTURES: f64 = 0.4;
 /// With so many steps each of a block is measured once more …
 const STEPS_A_TIME: usize = 64;
 /// … but at most so often.
@@ -41,7 +51,11 @@ const MOST_TIMES: usize = 3;
 pub fn next(question: &Question, candidates: &[Candidate], time: &Time) -> Next {
     let lab = Lab::new(question, candidates);
     let left = ((question.budget_s - time.spent_s) / time.step_s.max(1e-9)).floor();
-    let plan = Plan { lab: &lab, left };
+    let plan = Plan {
+        lab: &lab,
+        left,
+        step_s: time.step_s.max(1e-9),
+    };
     if left < 1.0 {
         return Next::Stop(plan.ended());
     }
@@ -56,6 +70,8 @@ struct Plan<'a> {
     lab: &'a Lab<'a>,
     /// Steps that there is time for.
     left: f64,
+    /// Seconds of a step.
+    step_s: f64,
 }
 
 impl Plan<'_> {
@@ -107,7 +123,14 @@ impl Plan<'_> {
             };
             return self.block(Phase::Confirm, vec![probe; (CONFIRM - fresh.usable) as usize], 0.0);
         }
-        self.pictures().or(Some(Next::Stop(StopReason::Decided)))
+        let narrow = || self.narrow();
+        let is_early = self.left > FOR_PICTURES * self.lab.question.budget_s / self.step_s;
+        let next = is_early
+            .then(narrow)
+            .flatten()
+            .or_else(|| self.pictures())
+            .or_else(narrow);
+        next.or(Some(Next::Stop(StopReason::Decided)))
     }
 
     fn is_open(&self, index: usize) -> bool {
@@ -115,11 +138,48 @@ impl Plan<'_> {
     }
 
     fn decide(&self) -> Option<Next> {
-        let mut probes = self.duel();
+        let mut probes = self.elimination();
+        if probes.is_empty() {
+            probes = self.duel();
+        }
+        if self.explored().is_multiple_of(NARROW_EVERY) {
+            let leader = self.lab.leader().filter(|&leader| self.is_wide(leader));
+            probes.extend(leader.and_then(|leader| self.narrowing(leader)));
+        }
         if let Some(control) = self.control().filter(|_| !probes.is_empty()) {
             probes.push(control);
         }
         self.block(Phase::Decide, probes, f64::from(CONFIRM))
+    }
+
+    /// While more than two may be the answer: each at the rate that it has to carry to be as good as the likeliest one probably is. That
+    /// about halves who may be.
+    fn elimination(&self) -> Vec<Probe> {
+        let lab = self.lab;
+        let Some(leader) = lab.leader().filter(|_| lab.question.minimise != Minimise::P99) else {
+            return Vec::new();
+        };
+        let most = lab.chances[leader];
+        let open: Vec<usize> = (0..lab.chances.len())
+            .filter(|&index| lab.chances[index] >= CONTENDS * most)
+            .collect();
+        if open.len() <= 2 {
+            return Vec::new();
+        }
+        let Some(likely) = lab.standings[leader].curve.median(&lab.grid) else {
+            return Vec::new();
+        };
+        let good = lab.score(leader, likely);
+        let needed = |&index: &usize| {
+            let reached = lab.standings[index].places.iter().filter(|place| place.looks_met());
+            let most = MOST_RISE * reached.map(|place| place.rps).fold(lab.rates[0], f64::max);
+            let rps = self.free_rates(index).find(|rps| lab.score(index, *rps) <= good)?;
+            Some(self.explore(index, rps)).filter(|_| rps <= most)
+        };
+        let first = open
+            .iter()
+            .filter(|&&index| lab.candidates[index].steps.len() < FIRST_STEPS);
+        first.filter_map(needed).collect()
     }
 
     /// The likeliest answer and whoever is likeliest to be better, each at the rate at which a step tells most of who is; one
@@ -137,12 +197,12 @@ impl Plan<'_> {
         let rival = (0..scores.len())
             .filter(|&index| index != leader && placed[index])
             .max_by(|&a, &b| lab.beats(a, leader).total_cmp(&lab.beats(b, leader)));
-        let mut told: Vec<(f64, Probe)> = self.telling(leader, &fails).into_iter().collect();
+        let mut told: Vec<(f64, Probe)> = self.telling_score(leader, &fails).into_iter().collect();
         if let Some(rival) = rival {
             let own = scores[leader];
             // The leader is beaten where it would have to be below.
             let wins = |score: f64| own.expect(|leads| f64::from(leads > (1.0 + tie) * score));
-            told.extend(self.telling(rival, &wins));
+            told.extend(self.telling_score(rival, &wins));
         }
         let most = told.iter().map(|(told, _)| *told).fold(0.0, f64::max);
         told.retain(|(told, _)| *told > 0.0 && *told >= WORTH * most);
@@ -153,21 +213,65 @@ impl Plan<'_> {
         once.repeat(times)
     }
 
+    /// With an answer: a step of each open variant whose interval is too wide.
+    fn narrow(&self) -> Option<Next> {
+        let wide = (0..self.lab.candidates.len()).filter(|&index| self.is_open(index) && self.is_wide(index));
+        self.block(
+            Phase::Pictures,
+            wide.filter_map(|index| self.narrowing(index)).collect(),
+            0.0,
+        )
+    }
+
+    fn is_wide(&self, index: usize) -> bool {
+        self.lab.standings[index].width() > WIDEST
+    }
+
+    /// The step that is expected to narrow the interval of a candidate's highest rate most: at the rate that tells most of whether the
+    /// highest lies beyond the further end.
+    fn narrowing(&self, index: usize) -> Option<Probe> {
+        let (lab, standing) = (self.lab, &self.lab.standings[index]);
+        let reach = WIDEST.sqrt();
+        let middle = standing.curve.median(&lab.grid).unwrap_or(lab.rates[0]);
+        let bound = if standing.lo <= 0.0 {
+            lab.rates[0]
+        } else if standing.hi / middle > middle / standing.lo {
+            middle * reach
+        } else {
+            middle / reach
+        };
+        let beyond = lab.grid.rates.partition_point(|rps| *rps < bound);
+        let chance = |highest: Option<usize>| f64::from(highest.is_some_and(|highest| highest >= beyond));
+        self.telling(index, &chance).map(|(_, probe)| probe)
+    }
+
+    /// Steps that were measured to know a point.
+    fn explored(&self) -> usize {
+        let steps = self.lab.candidates.iter().flat_map(|candidate| &candidate.steps);
+        steps.filter(|step| step.purpose == Purpose::Explore).count()
+    }
+
     /// The rate at which a step of a candidate is expected to tell most of something that depends on its score, and how much.
-    fn telling(&self, index: usize, chance: &dyn Fn(f64) -> f64) -> Option<(f64, Probe)> {
-        let lab = self.lab;
-        let standing = &lab.standings[index];
-        let by_rate: Vec<f64> = (0..lab.grid.rates.len())
-            .map(|highest| chance(standing.scores.at(Some(highest))))
+    fn telling_score(&self, index: usize, chance: &dyn Fn(f64) -> f64) -> Option<(f64, Probe)> {
+        let scores = &self.lab.standings[index].scores;
+        let by_rate: Vec<f64> = (0..self.lab.grid.rates.len())
+            .map(|highest| chance(scores.at(Some(highest))))
             .collect();
         let without = chance(f64::INFINITY);
         let chance = |highest: Option<usize>| highest.map_or(without, |highest| by_rate[highest]);
+        self.telling(index, &chance)
+    }
+
+    /// The rate at which a step of a candidate is expected to tell most of something that depends on its highest rate, and how much.
+    fn telling(&self, index: usize, chance: &dyn Fn(Option<usize>) -> f64) -> Option<(f64, Probe)> {
+        let lab = self.lab;
+        let standing = &lab.standings[index];
         let objective = lab.question.objectives.iter().map(|one| one.slow_share());
         let limit = objective.fold(f64::INFINITY, f64::min).min(0.5);
         let mut best: Option<(f64, f64)> = None;
         for rps in self.worth_asking(index) {
             let requests = rps * self.window_s(index) / self.dependence(index, rps);
-            let mut told = standing.curve.tells(&lab.grid, rps, requests, limit, &chance);
+            let mut told = standing.curve.tells(&lab.grid, rps, requests, limit, chance);
             if lab.at(index, rps).is_some() {
                 told *= AGAIN;
             }

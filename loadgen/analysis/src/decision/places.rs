@@ -29,7 +29,7 @@ pub struct Place {
     pub likelihoods: Vec<Likelihood>,
     /// How many requests say as much as an independent one.
     pub dependence: f64,
-    /// Where a typical repeat lies, in log odds from the limit, by the objective that looks worst.
+    /// Log odds of the mean slow share, from those of the limit, by the objective that looks worst.
     pub position: f64,
     /// Steps that something foreign slowed, which is evidence on one side only.
     slowed: u32,

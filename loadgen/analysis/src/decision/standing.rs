@@ -15,7 +15,7 @@ use crate::record::{Interval, MeetsObjective, Minimise, Purpose, Question};
 /// Just below: a rate that is not met is none that serves.
 const BELOW: f64 = 1.0 - 1e-6;
 /// The error that is allowed, less what is left to the things that the model of a curve does not know.
-const BY_CHANCE: f64 = 0.2;
+const BY_CHANCE: f64 = 0.5;
 
 /// How a candidate stands. Scores are what should be least.
 #[derive(Debug, Clone)]
@@ -26,10 +26,9 @@ pub struct Standing {
     pub curve: Curve,
     /// How likely each score is.
     pub scores: Scores,
-    /// The highest rate that matters of which it is certain that it meets the objectives, and that is no higher than what was measured; 0
-    /// without one.
+    /// Lower end of the highest rate's interval, no higher than what was measured; 0 without one.
     pub lo: f64,
-    /// The lowest of which it is certain that it does not; infinite without one.
+    /// Its upper end; infinite without one.
     pub hi: f64,
     /// The likely highest rate, no higher than what was measured; 0 where the lowest one is likely not to do, absent without a step.
     pub estimate: Option<f64>,
@@ -45,6 +44,18 @@ pub struct Standing {
     pub outcome: MeetsObjective,
     /// The logarithm of its percentile, where that is what should be least.
     pub percentile: Option<Interval>,
+}
+
+impl Standing {
+    /// Upper end of the highest rate's interval over its lower end; infinite where either is open.
+    #[must_use]
+    pub fn width(&self) -> f64 {
+        if self.lo > 0.0 {
+            self.hi / self.lo
+        } else {
+            f64::INFINITY
+        }
+    }
 }
 
 /// A question with how all candidates stand.
@@ -179,18 +190,21 @@ impl<'a> Lab<'a> {
         standing
     }
 
-    /// What is certain of a curve, within what was measured.
+    /// Interval of a curve's highest rate: its lower end is no higher than what was measured, its upper end is infinite while every
+    /// measured rate looks met.
     fn interval(&self, places: &[Place], curve: &Curve, side: f64) -> (f64, f64) {
         let usable = || places.iter().filter(|place| place.usable > 0);
         let reached = usable().map(|place| place.rps).fold(0.0, f64::max);
-        let broken = usable().filter(|place| !place.looks_met()).map(|place| place.rps);
-        let broken = broken.fold(f64::INFINITY, f64::min);
-        let likely = |rps: &f64| curve.at_least(&self.grid, *rps);
-        let lo = self.rates.iter().copied().rev().filter(|rps| rps * BELOW <= reached);
-        let hi = self.rates.iter().copied().filter(|rps| *rps >= broken * BELOW);
+        let (lo, hi) = curve.interval(&self.grid, side);
+        let lo = lo.min(reached).min(self.question.highest_rps);
+        let is_broken = usable().any(|place| !place.looks_met());
         (
-            lo.into_iter().find(|rps| likely(rps) >= 1.0 - side).unwrap_or(0.0),
-            hi.into_iter().find(|rps| likely(rps) <= side).unwrap_or(f64::INFINITY),
+            if lo < self.rates[0] * BELOW { 0.0 } else { lo },
+            if is_broken {
+                hi.max(self.rates[0])
+            } else {
+                f64::INFINITY
+            },
         )
     }
 
@@ -355,7 +369,8 @@ fn within_reach(mut places: Vec<Place>, rates: &[f64], grid: &Grid) -> Vec<Place
 }
 
 /// By all objectives, and by failures where a candidate has too many of them.
-fn all_curves(question: &Question, grid: &Grid, gathered: &[Vec<Place>]) -> Vec<Curve> {
+#[must_use]
+pub(crate) fn all_curves(question: &Question, grid: &Grid, gathered: &[Vec<Place>]) -> Vec<Curve> {
     let mut by_candidate: Vec<Vec<Curve>> = vec![Vec::new(); gathered.len()];
     for objective in 0..question.objectives.len() {
         let likely: Vec<Likely> = gathered.iter().map(|places| likely(grid, places, objective)).collect();

@@ -118,10 +118,9 @@ pub struct Finding {
 pub struct SloFinding {
     /// How the search ended.
     pub outcome: SloOutcome,
-    /// The highest measured rate that meets the objective: a point of the run, with its cost and its percentiles. `lo` is
-    /// the highest measured rate up to there whose whole 95 % interval keeps to the limit (0 where none does), `hi` the
-    /// lowest above it that certainly does not: its whole interval lies above the limit, or its verdict is not `valid`
-    /// (the highest rate asked where none does). Absent where the objective was never met.
+    /// The highest measured rate that meets the objective: a point of the run, with its cost and its percentiles. `lo` and `hi` are the
+    /// 95 % interval of the highest rate by all steps of the curve; 0 and the highest rate asked where an end is open. Absent
+    /// where the objective was never met.
     pub highest_rps: Option<Interval>,
     /// The next measured rate above, which does not meet the objective; where it was never met, the lowest measured one.
     pub not_met: Option<NotMet>,

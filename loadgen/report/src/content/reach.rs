@@ -66,7 +66,15 @@ pub(crate) fn reach(run: &Run, finding: &Finding) -> Option<String> {
         }
         (outcome, Some(highest)) => {
             let [value, lo, hi] = [highest.value, highest.lo, highest.hi].map(rate);
-            let at = format!(": highest rate with {objective}: {value}/s [{lo}–{hi}]");
+            let known = if highest.lo > 0.0 && highest.hi < slo.highest_rps {
+                format!("[{lo}–{hi}]")
+            } else {
+                format!(
+                    "(not known between {} and {hi}/s)",
+                    rate(highest.lo.max(slo.lowest_rps))
+                )
+            };
+            let at = format!(": highest rate with {objective}: {value}/s {known}");
             match outcome {
                 SloOutcome::MetAtHighest => format!(
                     ": {objective} still holds at {value}/s, the highest rate asked; what the server can do lies above \

@@ -240,7 +240,7 @@ pub fn search_row(setting: SearchSetting, trials: usize, seed: u64) -> SearchRow
         let curve = Curve {
             points: points.iter().collect(),
         };
-        let found = slo::finding(&curve, &slo).filter(|found| found.outcome == SloOutcome::Found);
+        let found = slo::finding(&curve, &slo, &Limits::default()).filter(|found| found.outcome == SloOutcome::Found);
         if let Some(interval) = found.and_then(|found| found.highest_rps) {
             row.count(interval, (slo.lowest_rps, slo.highest_rps));
         }

@@ -2,6 +2,7 @@
 //! many steps. Seeded; knows nothing of tables.
 
 use super::families::{Family, Known, STEP_S};
+use super::servers::SLOW;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tierlab_analysis::decision::standing::Lab;
@@ -75,6 +76,46 @@ pub(super) fn by_rule(family: &Family, seed: u64) -> (Said, u32) {
     }
 }
 
+/// By bisection of the score, from the best that any variant can have to the worst: every variant left takes one step at the rate that the
+/// score between them asks of it, and those whose step meets the objective stay, or all where none does.
+pub(super) fn by_elimination(family: &Family, seed: u64) -> (Said, u32) {
+    let known = known(family, seed);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x656c_696d);
+    let mut weather = family.weather();
+    let mut left: Vec<usize> = (0..known.truths.len()).collect();
+    let (mut low, mut high) = known.range();
+    let (mut steps, mut is_met) = (0, false);
+    while (left.len() > 1 || !is_met) && high > (1.0 + known.question.tie) * low {
+        let level = (low * high).sqrt();
+        let mut met = left.clone();
+        met.retain(|&index| {
+            let Some(rps) = known.needed(index, level) else {
+                return false;
+            };
+            let step = loop {
+                steps += 1;
+                let step = (known.truths[index].server).step(rps, Purpose::Explore, &mut weather, &mut rng);
+                if step.usable.is_ok() {
+                    break step;
+                }
+            };
+            step.slow[0] <= SLOW * step.requests
+        });
+        if met.is_empty() {
+            low = level;
+        } else {
+            (high, left, is_met) = (level, met, true);
+        }
+    }
+    let said = match left.first().filter(|_| is_met) {
+        Some(&best) if known.is_right(best) => Said::Right,
+        Some(_) => Said::Wrong,
+        None if known.least().is_infinite() => Said::Right,
+        None => Said::NoneWrong,
+    };
+    (said, steps)
+}
+
 /// A ladder of rates for all variants, each measured as often.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Fixed {
@@ -82,15 +123,6 @@ pub(super) struct Fixed {
     pub(super) rise: f64,
     /// Steps at each.
     pub(super) repeats: u32,
-}
-
-/// What a fixed design says in the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FixedSaid {
-    /// Where it always names one: the likeliest.
-    pub(super) named: Said,
-    /// Where it names one only with the confidence that was asked for.
-    pub(super) stated: Said,
 }
 
 /// From one rate of a ladder to the next.
@@ -124,8 +156,8 @@ impl Fixed {
     }
 }
 
-/// What a ladder says in each of its sizes, which rise: a larger one goes on where a smaller one ends. By the same chances as the rule.
-pub(super) fn by_ladder(ladder: &[Fixed], family: &Family, seed: u64) -> Vec<FixedSaid> {
+/// The likeliest by a ladder in each of its sizes, which rise: a larger one goes on where a smaller one ends.
+pub(super) fn by_ladder(ladder: &[Fixed], family: &Family, seed: u64) -> Vec<Said> {
     let known = known(family, seed);
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x6669_7865);
     let mut candidates = candidates(&known);
@@ -145,23 +177,12 @@ pub(super) fn by_ladder(ladder: &[Fixed], family: &Family, seed: u64) -> Vec<Fix
     said
 }
 
-fn says(known: &Known, candidates: &[Candidate]) -> FixedSaid {
+fn says(known: &Known, candidates: &[Candidate]) -> Said {
     let lab = Lab::new(&known.question, candidates);
-    let naming = |best: usize| if known.is_right(best) { Said::Right } else { Said::Wrong };
-    let none = || {
-        if known.least().is_infinite() {
-            Said::Right
-        } else {
-            Said::NoneWrong
-        }
-    };
-    let named = lab.leader().filter(|&best| lab.chances[best] >= lab.none_chance());
-    FixedSaid {
-        named: named.map_or_else(none, naming),
-        stated: if lab.none_meets() {
-            none()
-        } else {
-            lab.decided().map_or(Said::Undecided, naming)
-        },
+    match lab.leader().filter(|&best| lab.chances[best] >= lab.none_chance()) {
+        Some(best) if known.is_right(best) => Said::Right,
+        Some(_) => Said::Wrong,
+        None if known.least().is_infinite() => Said::Right,
+        None => Said::NoneWrong,
     }
 }

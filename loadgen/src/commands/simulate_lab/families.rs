@@ -5,6 +5,7 @@ use super::servers::{LIMIT_S, SLOW, Server, Service, Weather};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use tierlab_analysis::costs::monthly::Use;
+use tierlab_analysis::decision::rates::rates;
 use tierlab_analysis::decision::score::{Priced, score};
 use tierlab_analysis::record::{CostTerms, Demand, Minimise, Mode, Objective, Percentile, Question};
 
@@ -218,7 +219,8 @@ pub(super) struct Known {
 impl Known {
     /// Draws one.
     pub(super) fn draw(family: &Family, rng: &mut ChaCha8Rng) -> Self {
-        let question = question(family, rng);
+        let peak_rps = rng.random_range(300.0..1_500.0);
+        let question = question(family.demand.then_some(peak_rps));
         let mut highest: Vec<f64> = (0..family.variants).map(|_| rng.random_range(120.0..480.0)).collect();
         if !family.demand {
             apart(&mut highest, family.gap, rng, |best, worse| best / worse);
@@ -255,6 +257,24 @@ impl Known {
 
     /// What a variant truly has; infinite where it does not meet the objective.
     pub(super) fn score(&self, index: usize) -> f64 {
+        self.score_at(index, self.truths[index].highest_rps)
+    }
+
+    /// The least and the greatest score that any variant can have.
+    pub(super) fn range(&self) -> (f64, f64) {
+        let rates = rates(&self.question);
+        let ends = [rates[rates.len() - 1], rates[0]];
+        let [least, most] = ends.map(|rps| (0..self.truths.len()).map(move |index| self.score_at(index, rps)));
+        (least.fold(f64::INFINITY, f64::min), most.fold(0.0, f64::max))
+    }
+
+    /// The lowest rate with which a variant has a score; `None` where it cannot have it.
+    pub(super) fn needed(&self, index: usize, score: f64) -> Option<f64> {
+        let rates = rates(&self.question);
+        rates.into_iter().find(|rps| self.score_at(index, *rps) <= score)
+    }
+
+    fn score_at(&self, index: usize, highest_rps: f64) -> f64 {
         let truth = &self.truths[index];
         let priced = Priced {
             terms: Some(&truth.terms),
@@ -263,7 +283,7 @@ impl Known {
                 bytes: 1_024.0,
             }),
         };
-        score(&self.question, priced, truth.highest_rps, false)
+        score(&self.question, priced, highest_rps, false)
     }
 
     /// The least that any has.
@@ -303,9 +323,14 @@ fn truth(family: &Family, index: usize, highest_rps: f64, rng: &mut ChaCha8Rng) 
         Kind::NoneMeets => rng.random_range(0.02..0.1),
         _ => 0.0,
     };
+    let server = Server::with_highest(service, misses, highest_rps);
     Truth {
-        server: Server::with_highest(service, misses, highest_rps),
-        highest_rps: if misses < SLOW { highest_rps } else { 0.0 },
+        server,
+        highest_rps: if misses < SLOW {
+            server.long_run_rps(highest_rps, family.spread)
+        } else {
+            0.0
+        },
         terms: CostTerms {
             usd_per_instance_hour: 1.0,
             ..CostTerms::default()
@@ -313,19 +338,19 @@ fn truth(family: &Family, index: usize, highest_rps: f64, rng: &mut ChaCha8Rng) 
     }
 }
 
-fn question(family: &Family, rng: &mut ChaCha8Rng) -> Question {
-    let peak_rps = rng.random_range(300.0..1_500.0);
+/// With a demand at the peak, or for the highest rate.
+pub(super) fn question(peak_rps: Option<f64>) -> Question {
     Question {
         objectives: vec![Objective::Percentile {
             percentile: Percentile::P99,
             limit_us: LIMIT_S * 1e6,
         }],
         error_share: 0.001,
-        demand: family.demand.then_some(Demand {
+        demand: peak_rps.map(|peak_rps| Demand {
             average_rps: peak_rps / 2.0,
             peak_rps,
         }),
-        minimise: if family.demand {
+        minimise: if peak_rps.is_some() {
             Minimise::UsdPerMonth
         } else {
             Minimise::Instances

@@ -1,13 +1,13 @@
 //! How often a lab's answer is right, and what it takes. In: a number of labs and a seed. Out: a table, measured by simulation.
 //!
 //! Every lab is one that never was: servers whose highest rate under the objective is known, measured in short steps that start
-//! with an idle server, and decided by the very rule that decides real ones. Beside it stand two designs that are fixed beforehand, every
-//! variant at the same ladder of rates with the same repeats, judged by the same chances: one that always names a variant, at the
-//! smallest size at which it errs in at most a twentieth of all labs; and one that must be as confident as the rule, at the smallest size
-//! at which it decides as many labs.
+//! with an idle server, and decided by the very rule that decides real ones. Beside it stand two designs: elimination by bisection, one
+//! step at a time, which never says that it does not know; and one that is fixed beforehand, every variant at the same ladder of rates with
+//! the same repeats, which names the likeliest, at the smallest size at which it errs in at most a twentieth of all labs.
 
 mod designs;
 mod families;
+mod rates;
 mod row;
 mod servers;
 mod table;
@@ -16,7 +16,7 @@ pub use families::{Family, Kind, families};
 pub use row::Row;
 
 use crate::error::RunError;
-use designs::{Fixed, FixedSaid, Said};
+use designs::{Fixed, Said};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,47 +42,25 @@ pub fn row(family: Family, labs: usize, seed: u64) -> Row {
         undecided: count(Said::Undecided) + count(Said::Contradicted),
         contradicted: count(Said::Contradicted),
         steps: said.iter().map(|(_, steps)| *steps).collect(),
+        eliminated: seeds().map(|seed| designs::by_elimination(&family, seed)).collect(),
         named: None,
-        stated: None,
     };
-    let (mut named, mut stated) = (Vec::new(), Vec::new());
+    let mut named = Vec::new();
     for ladder in Fixed::ladders(LARGEST) {
-        let mut tallies = vec![Tally::default(); ladder.len()];
+        let mut wrong = vec![0; ladder.len()];
         for seed in seeds() {
-            for (tally, said) in tallies.iter_mut().zip(designs::by_ladder(&ladder, &family, seed)) {
-                tally.add(&said);
+            for (wrong, said) in wrong.iter_mut().zip(designs::by_ladder(&ladder, &family, seed)) {
+                *wrong += usize::from(said != Said::Right);
             }
         }
-        for (design, tally) in ladder.iter().zip(&tallies) {
-            let steps = design.per_variant() * family.variants as u32;
-            if tally.named_wrong as f64 <= ALLOWED * labs as f64 {
-                named.push((steps, tally.named_wrong));
-            }
-            let as_many = tally.decided >= row.decided() && tally.decided > 0;
-            if as_many && tally.decided_wrong as f64 <= ALLOWED * tally.decided as f64 {
-                stated.push((steps, tally.decided));
-            }
-        }
+        let small = ladder
+            .iter()
+            .zip(wrong)
+            .filter(|(_, wrong)| *wrong as f64 <= ALLOWED * labs as f64);
+        named.extend(small.map(|(design, wrong)| (design.per_variant() * family.variants as u32, wrong)));
     }
     row.named = named.into_iter().min();
-    row.stated = stated.into_iter().min();
     row
-}
-
-/// What a fixed design said in the labs of a family.
-#[derive(Debug, Clone, Copy, Default)]
-struct Tally {
-    named_wrong: usize,
-    decided: usize,
-    decided_wrong: usize,
-}
-
-impl Tally {
-    fn add(&mut self, said: &FixedSaid) {
-        self.named_wrong += usize::from(said.named != Said::Right);
-        self.decided += usize::from(said.stated != Said::Undecided);
-        self.decided_wrong += usize::from(!matches!(said.stated, Said::Undecided | Said::Right));
-    }
 }
 
 /// The labs of some families, on every core; the same seed gives the same rows.
@@ -111,7 +89,7 @@ pub fn simulate(families: &[Family], labs: usize, seed: u64, said: &(dyn Fn(usiz
     found.into_iter().map(|(_, row)| row).collect()
 }
 
-/// Simulates, writes `decisions.md` and `decisions.csv` into a folder, and says which families do not hold.
+/// Simulates, writes `decisions.md`, `decisions.csv` and `highest_rates.csv` into a folder, and says which families do not hold.
 ///
 /// # Errors
 /// A file cannot be written; decided labs of a family are right less often than promised.
@@ -123,6 +101,7 @@ pub fn run(folder: &Path, labs: usize, seed: u64) -> Result<(), RunError> {
     let command = format!("tierlab-loadgen simulate-lab --labs {labs} --seed {seed}");
     for (name, text) in [
         ("decisions.csv", table::csv(&rows)),
+        ("highest_rates.csv", rates::csv(labs, seed)),
         ("decisions.md", table::markdown(&rows, &command)),
     ] {
         let file = folder.join(name);
@@ -202,13 +181,13 @@ mod tests {
             undecided: 5,
             contradicted: 2,
             steps: vec![5, 1, 9],
+            eliminated: vec![(Said::Right, 12), (Said::Wrong, 10)],
             named: Some((60, 1)),
-            stated: None,
         };
         assert!((row.right_share() - 0.8).abs() < 1e-12 && row.holds());
         let text = table::markdown(std::slice::from_ref(&row), "x");
         assert!(
-            text.contains("| **80.0 %** | 50.0 % | 0.0 % | 5 | 60 | 0.08 | not reached | n/a |"),
+            text.contains("| **80.0 %** | 50.0 % | 0.0 % | 60.0 % | 5 | 50.0 % | 12 | 60 | 0.08 |"),
             "{text}"
         );
         assert_eq!(table::csv(&[row]).lines().count(), 2);

@@ -1,5 +1,6 @@
 //! A row of the table: what the labs of a family said. In: counts. Out: shares. Knows nothing of how they were simulated.
 
+use super::designs::Said;
 use super::families::Family;
 
 /// What the labs of a family said.
@@ -21,12 +22,11 @@ pub struct Row {
     pub contradicted: usize,
     /// Steps, of each.
     pub steps: Vec<u32>,
+    /// What elimination by bisection said of each, and after how many steps.
+    pub(super) eliminated: Vec<(Said, u32)>,
     /// Steps of the fixed design that always names one, and how often it is wrong, at the smallest size at which that is in one lab of twenty
     /// at most; `None` where that is none.
     pub named: Option<(u32, usize)>,
-    /// Steps of the fixed design that names one only with the confidence that was asked for, at the smallest size at which it decides as many
-    /// labs as the rule does and is right in 95 % of those, and how many it decides; `None` where that is none.
-    pub stated: Option<(u32, usize)>,
 }
 
 impl Row {
@@ -46,12 +46,29 @@ impl Row {
         }
     }
 
+    /// Share of all labs without the right answer: a lab that decides nothing has none.
+    #[must_use]
+    pub fn error_share(&self) -> f64 {
+        1.0 - self.right as f64 / self.labs.max(1) as f64
+    }
+
+    /// The same of elimination by bisection.
+    #[must_use]
+    pub fn elimination_error_share(&self) -> f64 {
+        let wrong = self.eliminated.iter().filter(|(said, _)| *said != Said::Right).count();
+        wrong as f64 / self.eliminated.len().max(1) as f64
+    }
+
     /// In steps.
     #[must_use]
     pub fn median_steps(&self) -> u32 {
-        let mut steps = self.steps.clone();
-        steps.sort_unstable();
-        steps.get(steps.len() / 2).copied().unwrap_or(0)
+        median(self.steps.iter().copied())
+    }
+
+    /// In steps of elimination by bisection.
+    #[must_use]
+    pub fn elimination_steps(&self) -> u32 {
+        median(self.eliminated.iter().map(|(_, steps)| *steps))
     }
 
     /// The median of the rule's steps as a share of a fixed design's.
@@ -66,4 +83,10 @@ impl Row {
         let chance = 2.0 * (0.95_f64 * 0.05 / self.decided().max(1) as f64).sqrt();
         self.right_share() >= 0.95 - chance
     }
+}
+
+fn median(steps: impl Iterator<Item = u32>) -> u32 {
+    let mut steps: Vec<u32> = steps.collect();
+    steps.sort_unstable();
+    steps.get(steps.len() / 2).copied().unwrap_or(0)
 }

@@ -19,6 +19,10 @@ pub(super) const LIMIT_S: f64 = 0.040;
 pub(super) const SLOW: f64 = 0.01;
 const WINDOW_S: f64 = 1.5;
 const WARMUP_S: f64 = 0.3;
+/// Without a queue: the capacity over the highest rate, the shape, and the normal's p99.
+const SLOWING_CAPACITY: f64 = 1.6;
+const SLOWING_SIGMA: f64 = 0.8;
+const Z99: f64 = 2.326;
 /// Shape of the lognormal service times.
 const SIGMA: f64 = 1.0;
 /// Blocks of a window that show whether the backlog grows.
@@ -43,6 +47,8 @@ pub(super) enum Service {
     Hyperexponential,
     /// Exponential, by two servers with one queue.
     Two,
+    /// Lognormal, without a queue: every request for itself, slower with the rate.
+    Slowing,
 }
 
 /// Those whose highest rate is found by long simulations.
@@ -114,6 +120,7 @@ impl Server {
                 // P(sojourn > L) = exp(-(1/mean - rate) L).
                 1.0 / (highest_rps - slow.ln() / LIMIT_S)
             }
+            Service::Slowing => 1.0 / (SLOWING_CAPACITY * highest_rps),
             other => tabled_mean(other, highest_rps),
         };
         Self {
@@ -121,6 +128,38 @@ impl Server {
             mean_s,
             misses,
         }
+    }
+
+    /// The highest rate of the long run, where repeats differ and the typical one has `typical_rps`: the tail of a stay falls about
+    /// exponentially with the capacity that is left, which is exact for M/M/1.
+    pub(super) fn long_run_rps(&self, typical_rps: f64, spread: f64) -> f64 {
+        if spread == 0.0 {
+            return typical_rps;
+        }
+        let servers = if self.service == Service::Two { 2.0 } else { 1.0 };
+        let left = |rps: f64, factor: f64| servers / (self.mean_s * factor) - rps;
+        let allowed = ((SLOW - self.misses) / (1.0 - self.misses)).max(1e-4);
+        let fall = -allowed.ln() / left(typical_rps, 1.0);
+        let mean = |rps: f64| {
+            let (mut sum, mut weights) = (0.0, 0.0);
+            for index in -40_i32..=40 {
+                let z = f64::from(index) / 10.0;
+                let weight = (-0.5 * z * z).exp();
+                weights += weight;
+                sum += weight * (-fall * left(rps, (spread * z).exp())).min(0.0).exp();
+            }
+            sum / weights
+        };
+        let (mut low, mut high) = (0.0, typical_rps);
+        for _ in 0..40 {
+            let middle = f64::midpoint(low, high);
+            if mean(middle) > allowed {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        low
     }
 
     /// The latencies of a step's window, in seconds, where service takes `factor` as long as usual.
@@ -132,7 +171,11 @@ impl Server {
             if now >= WARMUP_S + WINDOW_S {
                 return latencies;
             }
-            let done = free.serve(now, factor * self.mean_s * unit(self.service, rng));
+            let done = if self.service == Service::Slowing {
+                now + factor * self.slowing_s(rps, rng)
+            } else {
+                free.serve(now, factor * self.mean_s * unit(self.service, rng))
+            };
             let miss = if self.misses > 0.0 && rng.random_bool(self.misses) {
                 LIMIT_S * rng.random_range(1.2..2.0)
             } else {
@@ -142,6 +185,13 @@ impl Server {
                 latencies.push(done - now + miss);
             }
         }
+    }
+
+    /// Latency without a queue: its p99 is the limit at the highest rate, and grows without bound towards the capacity.
+    fn slowing_s(&self, rps: f64, rng: &mut ChaCha8Rng) -> f64 {
+        let z: f64 = StandardNormal.sample(rng);
+        let left = (1.0 - rps * self.mean_s).max(1e-3);
+        LIMIT_S * (1.0 - 1.0 / SLOWING_CAPACITY) / left * (SLOWING_SIGMA * (z - Z99)).exp()
     }
 
     /// A step.
@@ -216,7 +266,7 @@ fn exponential(rng: &mut ChaCha8Rng) -> f64 {
 /// A service time with mean 1.
 fn unit(service: Service, rng: &mut ChaCha8Rng) -> f64 {
     match service {
-        Service::Exponential | Service::Two => exponential(rng),
+        Service::Exponential | Service::Two | Service::Slowing => exponential(rng),
         Service::Deterministic => 1.0,
         Service::Hyperexponential => {
             let long = if rng.random_bool(LONG_SHARE) { LONG_TIMES } else { 1.0 };

@@ -1,0 +1,121 @@
+//! Highest rates that a lab prints, beside the true ones. In: servers whose highest rate is known, a number of labs, a seed. Out: a table.
+//! Knows nothing of who is best.
+
+use super::families;
+use super::servers::{Server, Service, Weather};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use std::fmt::Write as _;
+use tierlab_analysis::decision::standing::Lab;
+use tierlab_analysis::decision::{Candidate, Next, Time, next};
+use tierlab_analysis::record::{CostTerms, Minimise, Question};
+use tierlab_load::schedule::split_mix;
+
+/// The true highest rate of both variants, in requests per second.
+const TRUTH_RPS: f64 = 300.0;
+/// Seconds of a lab, and of one of its steps.
+const BUDGET_S: f64 = 100.0;
+const STEP_S: f64 = 2.0;
+/// The widest interval that says something, upper end over lower.
+const WIDE: f64 = 1.4;
+
+/// What is measured: a name, a law, the share of requests that miss, and how much repeats differ.
+const SETTINGS: [(&str, Service, f64, f64); 5] = [
+    ("M/M/1", Service::Exponential, 0.0, 0.0),
+    ("M/D/1", Service::Deterministic, 0.0, 0.0),
+    ("lognormal without a queue", Service::Slowing, 0.0, 0.0),
+    (
+        "bimodal: M/M/1 with 0.5 % of slow misses",
+        Service::Exponential,
+        0.005,
+        0.0,
+    ),
+    ("M/M/1, repeats differ by 5 %", Service::Exponential, 0.0, 0.05),
+];
+
+/// One printed highest rate, as shares of the true one.
+#[derive(Debug, Clone, Copy)]
+struct Printed {
+    value: f64,
+    lo: f64,
+    hi: f64,
+}
+
+/// The highest rates of a lab of two like variants, without a demand, priced by the inference.
+fn printed(service: Service, misses: f64, spread: f64, seed: u64) -> Vec<Printed> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let server = Server::with_highest(service, misses, TRUTH_RPS);
+    let truth = server.long_run_rps(TRUTH_RPS, spread);
+    let question = Question {
+        minimise: Minimise::UsdPer10k,
+        budget_s: BUDGET_S,
+        highest_rps: 5_000.0,
+        least_instances: 1,
+        ..families::question(None)
+    };
+    let variant = |index: u32| Candidate {
+        variant: format!("v{index}"),
+        terms: Some(CostTerms {
+            usd_per_instance_hour: 1.0,
+            ..CostTerms::default()
+        }),
+        steps: Vec::new(),
+    };
+    let mut candidates = [variant(0), variant(1)];
+    let mut weather = Weather {
+        spread,
+        ..Weather::default()
+    };
+    let mut spent_s = 0.0;
+    while let Next::Block { probes, .. } = next(
+        &question,
+        &candidates,
+        &Time {
+            spent_s,
+            step_s: STEP_S,
+        },
+    ) {
+        for probe in probes {
+            let step = server.step(probe.rps, probe.purpose, &mut weather, &mut rng);
+            candidates[probe.candidate].steps.push(step);
+            spent_s += STEP_S;
+        }
+    }
+    let lab = Lab::new(&question, &candidates);
+    let shown = lab.standings.iter().map(|standing| Printed {
+        value: standing.estimate.unwrap_or(0.0) / truth,
+        lo: standing.lo / truth,
+        hi: standing.hi / truth,
+    });
+    shown.collect()
+}
+
+/// The table of `labs` labs a row, as CSV.
+pub(super) fn csv(labs: usize, seed: u64) -> String {
+    let mut text = String::from("server,intervals,covered,above,below,closed,wide,median_width,mean_off,median_off\n");
+    for (name, service, misses, spread) in SETTINGS {
+        let seeds = (0..labs as u64).map(|lab| split_mix(seed.wrapping_add(lab)));
+        let all: Vec<Printed> = seeds.flat_map(|seed| printed(service, misses, spread, seed)).collect();
+        let share = |of: &dyn Fn(&Printed) -> bool| all.iter().filter(|one| of(one)).count() as f64 / all.len() as f64;
+        let width = |one: &Printed| if one.lo > 0.0 { one.hi / one.lo } else { f64::INFINITY };
+        let median = |of: &dyn Fn(&Printed) -> f64| {
+            let mut values: Vec<f64> = all.iter().map(of).collect();
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        let _ = writeln!(
+            text,
+            "\"{name}\",{},{:.4},{:.4},{:.4},{:.4},{:.4},{:.3},{:.4},{:.4}",
+            all.len(),
+            share(&|one| one.lo <= 1.0 && one.hi >= 1.0),
+            share(&|one| one.lo > 1.0),
+            share(&|one| one.hi < 1.0),
+            share(&|one| width(one).is_finite()),
+            share(&|one| width(one) > WIDE),
+            median(&width),
+            all.iter().map(|one| one.value - 1.0).sum::<f64>() / all.len() as f64,
+            median(&|one| one.value - 1.0),
+        );
+    }
+    text
+}
