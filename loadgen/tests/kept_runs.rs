@@ -1,4 +1,7 @@
-//! Runs that were kept in `results/`, by this version and by earlier ones, still open: `report` makes their views again.
+//! Runs that were kept in `results/`, by this version and by earlier ones, still open: `report` makes their views again, which agree
+//! with each other. `TIERLAB_CHECK_RUN=FOLDER cargo nextest run -p tierlab-loadgen --test kept_runs` checks the files of any run.
+
+mod agreement;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,5 +47,33 @@ fn every_kept_run_opens() {
             let bytes = std::fs::metadata(out.path().join(view)).map_or(0, |file| file.len());
             assert!(bytes > 0, "{}: no {view}: {said}", run.display());
         }
+        let mut found = agreement::disagreements(out.path(), &run);
+        found.extend(advised(out.path(), &run));
+        assert!(found.is_empty(), "{}:\n{}", run.display(), found.join("\n"));
     }
+}
+
+/// What `advise` says otherwise than a folder's `answer.json`, of the run's own question.
+fn advised(views: &Path, run: &Path) -> Vec<String> {
+    let Ok(answer) = std::fs::read(views.join("answer.json")) else {
+        return Vec::new();
+    };
+    let output = Command::new(env!("CARGO_BIN_EXE_tierlab-loadgen"))
+        .arg("advise")
+        .arg(run)
+        .arg("--json")
+        .output()
+        .unwrap();
+    let [answer, advised] = [&answer, &output.stdout].map(|text| serde_json::from_slice(text).unwrap());
+    agreement::between(&answer, &advised)
+}
+
+#[test]
+fn a_named_run_agrees_with_itself() {
+    let Some(run) = std::env::var_os("TIERLAB_CHECK_RUN").map(PathBuf::from) else {
+        return;
+    };
+    let mut found = agreement::disagreements(&run, &run);
+    found.extend(advised(&run, &run));
+    assert!(found.is_empty(), "{}:\n{}", run.display(), found.join("\n"));
 }

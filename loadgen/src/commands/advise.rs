@@ -2,13 +2,14 @@
 //! answer by what was measured. Starts and measures nothing.
 
 use super::answer::{FailOn, exit_code};
+use super::resized;
 use crate::error::RunError;
 use crate::plan::Reasked;
-use crate::pricing::{self, PricingError};
+use crate::pricing;
 use crate::store::folder;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use tierlab_analysis::record::{Factors, PricedVariants, Pricing, Run, Variant};
+use tierlab_analysis::record::{Factors, Pricing, Run, Variant};
 
 /// What is asked in place of what the first run was asked; what is left out stays.
 #[derive(Debug, Args)]
@@ -127,42 +128,8 @@ fn priced_by(run: &Run, file: &Path, asked: &Asked) -> Result<Pricing, RunError>
         pricing::add_variants(&mut pricing, file, &priced.variants, priced.stored)?;
         return Ok(pricing);
     };
-    let priced = with_table(priced, gib).map_err(RunError::Usage)?;
-    for variant in &priced.variants {
-        match pricing::add_variants(&mut pricing, file, std::slice::from_ref(variant), priced.stored) {
-            // The others can still be set side by side.
-            Err(error @ (PricingError::DoesNotFit { .. } | PricingError::Impossible { .. })) => eprintln!("{error}"),
-            other => other?,
-        }
-    }
-    pricing.priced = Some(priced);
-    eprintln!(
-        "The table is priced at {gib} GiB, with copies and caches that keep their share of it; what an instance carries is of the one \
-         that was measured"
-    );
+    resized::add_variants(&mut pricing, file, priced, ("--table-gib", gib))?;
     Ok(pricing)
-}
-
-/// The same variants with a table of another size, in every layout, and with copies and caches that keep their share of it.
-fn with_table(priced: &PricedVariants, gib: f64) -> Result<PricedVariants, String> {
-    let measured = priced.stored.table_bytes;
-    if !(gib.is_finite() && gib > 0.0) {
-        return Err(format!("--table-gib {gib}: a size above 0"));
-    }
-    if measured == 0 {
-        return Err("--table-gib: the run had no feature table".to_owned());
-    }
-    let times = gib * f64::from(1 << 30) / measured as f64;
-    let scaled = |bytes: u64| (bytes as f64 * times) as u64;
-    let mut priced = priced.clone();
-    priced.stored.table_bytes = scaled(measured);
-    for variant in &mut priced.variants {
-        let table_bytes = variant.laid_out_bytes.unwrap_or(measured) as f64;
-        variant.staged_bytes = pricing::grown(variant.staged_bytes, table_bytes, times) as u64;
-        variant.cache_bytes = scaled(variant.cache_bytes);
-        variant.laid_out_bytes = variant.laid_out_bytes.map(scaled);
-    }
-    Ok(priced)
 }
 
 /// One run of the variants of all: those of one name come from the first that has them.
@@ -226,6 +193,10 @@ fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
                 .extend(terms.map(|(name, terms)| (name.clone(), terms.clone())));
             join_priced(&name, &first, prices, others, &names);
         }
+        all.question_spent_s = all
+            .question_spent_s
+            .zip(run.question_spent_s)
+            .map(|(all, more)| all + more);
         all.environment.origins.extend(run.environment.origins.clone());
         all.variants.extend(more);
     }

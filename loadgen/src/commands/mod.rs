@@ -10,6 +10,7 @@ pub mod lab;
 pub mod merge;
 pub mod prices;
 pub mod report;
+mod resized;
 pub mod selfcheck;
 pub mod simulate_agents;
 pub mod simulate_lab;

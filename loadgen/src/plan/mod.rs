@@ -121,6 +121,8 @@ pub struct Plan {
     pub search: Option<SearchPlan>,
     /// What the lab is asked; absent where it measures the plan's loads and says nothing.
     pub question: Option<Question>,
+    /// Size of the feature table that variants are priced for, in GiB (default: the one that is measured).
+    pub table_gib: Option<f64>,
     /// The server that a sweep measures, as far as the plan says; absent in a lab.
     pub target: Option<TargetPlan>,
     /// The lab around it; absent in a sweep.
@@ -295,6 +297,7 @@ fn validate(mut raw: raw::RawPlan, base: Base<'_>, file: &Path, text: &str) -> R
     }
     check_limits(&raw.limits)?;
     let asked = raw.question.take();
+    let table_gib = asked.as_ref().and_then(|asked| asked.table_gib);
     let question = question(asked, &raw, base)?;
     let DrivenPlan {
         mut closed_loops,
@@ -399,6 +402,7 @@ fn validate(mut raw: raw::RawPlan, base: Base<'_>, file: &Path, text: &str) -> R
     Ok(Plan {
         search,
         question,
+        table_gib,
         loads,
         mixes,
         target,

@@ -46,6 +46,8 @@ pub(super) struct RawQuestion {
     batch_size: Option<u32>,
     #[serde(default)]
     max_rate: Option<f64>,
+    #[serde(default)]
+    pub(super) table_gib: Option<f64>,
 }
 
 /// `question.demand_rps`: one rate for both, each, or the arrivals of a trace.
@@ -123,6 +125,12 @@ pub(super) fn validate(raw: &RawQuestion, around: &Around<'_>) -> Result<Questio
     let most = (MAX_REQUESTS_PER_STEP / (around.warmup_s + around.step_s)).min(MAX_RATE);
     let highest_rps = raw.max_rate.unwrap_or(HIGHEST_RATE.min(most));
     within("question.max_rate", highest_rps, 1.0, most)?;
+    if let Some(gib) = raw.table_gib {
+        within("question.table_gib", gib, 1e-6, 1e6)?;
+        if !around.has_prices {
+            return Err("`question.table_gib` needs `prices`: it only changes what storage costs".into());
+        }
+    }
     Ok(Question {
         objectives,
         error_share,

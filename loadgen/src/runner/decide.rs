@@ -28,8 +28,9 @@ impl Runner<'_> {
             return Ok(());
         };
         let clock = Clock::new(self, ledger);
+        let loads_s = self.loads_s();
         let question = Question {
-            budget_s: (question.budget_s - self.loads_s()).max(0.0),
+            budget_s: (question.budget_s - loads_s).max(0.0),
             ..question
         };
         ledger.patience.ends = Some(clock.ends(question.budget_s));
@@ -38,9 +39,11 @@ impl Runner<'_> {
         let mut phase = None;
         for block in clock.earlier_steps.. {
             let time = clock.now(ledger);
+            let spent_s = loads_s + time.spent_s;
+            run.question_spent_s = Some(spent_s);
             let (now, probes) = match decision::next(&question, &candidates, &time) {
                 Next::Stop(reason) => {
-                    ledger.progress.say(&format!("  {}", ended(&reason, &time)));
+                    ledger.progress.say(&format!("  {}", ended(&reason, spent_s)));
                     break;
                 }
                 Next::Block { phase, probes } => (phase, probes),
@@ -169,6 +172,6 @@ const fn told(phase: Phase) -> &'static str {
     }
 }
 
-fn ended(reason: &StopReason, time: &Time) -> String {
-    format!("{reason} after {}", readable(Duration::from_secs_f64(time.spent_s)))
+fn ended(reason: &StopReason, spent_s: f64) -> String {
+    format!("{reason} after {}", readable(Duration::from_secs_f64(spent_s)))
 }

@@ -208,6 +208,7 @@ fn begin(plan: &Plan, host: Option<HostShare>, preamble: Preamble) -> Run {
         cold_starts: preamble.cold_starts,
         search_stopped: None,
         question: plan.question.clone(),
+        question_spent_s: None,
         variants: preamble.variants,
         answer: None,
         points: Vec::new(),

@@ -1,5 +1,8 @@
 //! The commands that measure, through the real binary.
 
+#[path = "../agreement/mod.rs"]
+mod agreement;
+
 mod agents;
 mod attribution;
 mod certificate;

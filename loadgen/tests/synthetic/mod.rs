@@ -111,6 +111,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
         findings: Vec::new(),
         search_stopped: None,
         question: None,
+        question_spent_s: None,
         variants: Vec::new(),
         answer: None,
         cold_starts: Vec::new(),

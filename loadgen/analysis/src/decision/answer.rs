@@ -3,10 +3,12 @@
 
 use super::from_run::{candidates, points};
 use super::next::at_rps;
+use super::reach::{Reach, reaches};
 use super::standing::Lab;
 use super::verdict::Verdict;
 use super::why::{open, why};
-use crate::costs::monthly::{Monthly, monthly};
+use crate::costs::monthly::{Monthly, instances, monthly};
+use crate::record::Verdict as PointVerdict;
 use crate::record::{Answer, AnswerOutcome, Interval, MeetsObjective, Point, Purpose, Question, Ranked, Repeat, Run};
 
 /// Fewer controls do not show a drift.
@@ -19,22 +21,22 @@ pub fn answer(run: &Run) -> Option<Answer> {
     let candidates = candidates(run);
     let lab = Lab::new(question, &candidates);
     let repeats: Vec<&Repeat> = points(run, question).flat_map(|point| &point.repeats).collect();
-    // A step that was measured again was measured as long before. Warm-ups are not kept.
-    let spent_s = repeats
-        .iter()
-        .map(|repeat| repeat.window_s * f64::from(1 + repeat.attempt))
-        .sum();
+    // A step that was measured again was measured as long before.
+    let measured = |repeat: &&Repeat| repeat.window_s * f64::from(1 + repeat.attempt);
+    let spent_s = run
+        .question_spent_s
+        .unwrap_or_else(|| repeats.iter().map(measured).sum());
     let verdict = Verdict::of(&lab);
+    let reaches = reaches(&lab);
     let step_s = spent_s / repeats.len().max(1) as f64;
     Some(Answer {
         question: question.clone(),
         outcome: verdict.outcome,
         best: verdict.best.map(|best| candidates[best].variant.clone()),
-        confidence: match verdict.outcome {
-            // Of an answer that is likely enough, but not confirmed, no more than was asked for.
-            AnswerOutcome::Undecided => verdict
-                .best
-                .map_or(0.0, |best| lab.chances[best].min(question.confidence)),
+        confidence: match (verdict.outcome, verdict.best) {
+            // An answer that is likely enough and still open has another reason to be: none can be claimed.
+            (AnswerOutcome::Undecided, Some(best)) if lab.chances[best] < question.confidence => lab.chances[best],
+            (AnswerOutcome::Undecided, _) => 0.0,
             _ => question.confidence,
         },
         confirmed: verdict.confirmed,
@@ -44,7 +46,7 @@ pub fn answer(run: &Run) -> Option<Answer> {
         control_drift: control_drift(run, question),
         ranking: order(&lab, &verdict)
             .into_iter()
-            .map(|index| ranked(run, &lab, &verdict, index))
+            .map(|index| ranked(run, &lab, &verdict, (index, reaches[index])))
             .collect(),
         open: match verdict.outcome {
             AnswerOutcome::Undecided => open(&lab, &verdict, step_s),
@@ -75,14 +77,16 @@ fn order(lab: &Lab<'_>, verdict: &Verdict) -> Vec<usize> {
     indices
 }
 
-fn ranked(run: &Run, lab: &Lab<'_>, verdict: &Verdict, index: usize) -> Ranked {
+fn ranked(run: &Run, lab: &Lab<'_>, verdict: &Verdict, (index, reach): (usize, Reach)) -> Ranked {
     let (candidate, standing, question) = (&lab.candidates[index], &lab.standings[index], lab.question);
-    let estimate = standing.estimate.filter(|rps| *rps > 0.0);
+    let estimate = reach.estimate.filter(|rps| *rps > 0.0);
     let shown = at_rps(lab, index);
     let point = shown.and_then(|rps| beside(run, question, &candidate.variant, rps));
     let summary = point.and_then(|point| point.summary.as_ref());
-    let p99 = summary.and_then(|summary| summary.p99_us);
-    let tail = summary.and_then(|summary| summary.tail.as_ref()?.parts.first());
+    // A point that is not valid is no figure of the server.
+    let sound = summary.filter(|summary| summary.verdict == PointVerdict::Valid);
+    let p99 = sound.and_then(|summary| summary.p99_us);
+    let tail = sound.and_then(|summary| summary.tail.as_ref()?.parts.first());
     let month = |rps: f64| -> Option<Monthly> {
         let terms = candidate.terms.as_ref().filter(|_| rps > 0.0)?;
         let charged = terms.usd_per_request > 0.0 || terms.usd_per_byte > 0.0;
@@ -91,6 +95,7 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &Verdict, index: usize) -> Ranked {
     };
     let now = estimate.and_then(month);
     let demand = question.demand.is_some();
+    let count = |rps: f64| demand.then(|| instances(question, rps.min(question.highest_rps)) as u32);
     let usd = |month: &Option<Monthly>| month.as_ref().map(|month| month.usd_per_month).filter(|_| demand);
     let variant = run.variants.iter().find(|variant| variant.name == candidate.variant);
     Ranked {
@@ -102,17 +107,16 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &Verdict, index: usize) -> Ranked {
         p99_us_lo: p99.map(|interval| interval.lo),
         p99_us_hi: p99.map(|interval| interval.hi).filter(|us| us.is_finite()),
         p99_grade: summary.and_then(|summary| summary.grades.p99_grade),
+        p99_missing: summary.filter(|_| p99.is_none()).map(|summary| match &summary.verdict {
+            PointVerdict::Valid => "too few samples".to_owned(),
+            other => other.to_string(),
+        }),
         highest_rps: estimate,
-        highest_rps_lo: Some(standing.lo).filter(|rps| *rps > 0.0),
-        highest_rps_hi: Some(standing.hi).filter(|rps| rps.is_finite()),
-        instances: now
-            .as_ref()
-            .map(|month| month.instances)
-            .filter(|_| demand)
-            .or_else(|| {
-                let rps = estimate.filter(|_| demand)?;
-                Some(crate::costs::monthly::instances(question, rps) as u32)
-            }),
+        highest_rps_lo: Some(reach.lo).filter(|rps| *rps > 0.0),
+        highest_rps_hi: Some(reach.hi).filter(|rps| rps.is_finite()),
+        highest_is_bound: estimate.is_some() && reach.is_bound,
+        instances_lo: estimate.and_then(|_| count(standing.hi * (1.0 - 1e-6))),
+        instances: estimate.and_then(count),
         usd_per_month: usd(&now),
         usd_per_month_lo: usd(&month(standing.hi * (1.0 - 1e-6))),
         usd_per_month_hi: usd(&month(standing.lo)),
@@ -125,15 +129,18 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &Verdict, index: usize) -> Ranked {
     }
 }
 
-/// The point next to a rate that has a p99, or else any.
+/// The point next to a rate that is valid and has a p99, or else one that is valid, or else any.
 fn beside<'a>(run: &'a Run, question: &'a Question, variant: &str, rps: f64) -> Option<&'a Point> {
     let far = |point: &Point| (point.factors.offered_rps / rps).ln().abs();
     let of_it = || points(run, question).filter(|point| point.factors.label() == variant);
-    let printed = |point: &&Point| point.summary.as_ref().is_some_and(|summary| summary.p99_us.is_some());
-    let nearest = of_it().min_by(|a, b| far(a).total_cmp(&far(b)))?;
+    let nearest = of_it().map(far).reduce(f64::min)?;
+    let lacks = |point: &Point| match &point.summary {
+        Some(summary) if summary.verdict == PointVerdict::Valid => u8::from(summary.p99_us.is_none()),
+        _ => 2,
+    };
     // Next to it: not at another end of the curve.
-    let with = of_it().filter(printed).min_by(|a, b| far(a).total_cmp(&far(b)));
-    Some(with.filter(|point| far(point) <= far(nearest) + 0.1).unwrap_or(nearest))
+    let near = of_it().filter(|point| far(point) <= nearest + 0.1);
+    near.min_by(|a, b| lacks(a).cmp(&lacks(b)).then(far(a).total_cmp(&far(b))))
 }
 
 /// The control's median from the first half of its steps to the second, as a share.

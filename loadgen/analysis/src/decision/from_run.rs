@@ -110,7 +110,7 @@ impl Judged {
         }
     }
 
-    /// Something foreign took time from it, which is in its latencies.
+    /// Requests that were sent late, which is in their latencies.
     const fn slowed(why: String) -> Self {
         Self {
             saturated: false,
@@ -131,7 +131,7 @@ impl Judged {
 /// Whether the server could not keep up, and whether the step says anything of it, by the rules that a point is judged by.
 fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, latency: &BlockTable) -> Judged {
     if let Some(disturbed) = &repeat.disturbed {
-        return Judged::slowed(disturbed.clone());
+        return Judged::of_nothing(disturbed.clone());
     }
     if repeat.completed > 0 && latency.samples() == 0 {
         return Judged::of_nothing("no histogram".to_owned());

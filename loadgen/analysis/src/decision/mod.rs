@@ -7,7 +7,7 @@
 //! - [`rates`]: the rates that matter to a question; [`score`]: what a variant has of what should be least
 //! - [`likelihood`]: how likely a step's counts are; [`places`]: the steps of each rate; [`percentile`]: the percentile itself
 //! - [`curve`]: how likely each highest rate of a candidate is; [`chance`]: how likely each candidate is the answer
-//! - [`standing`]: what candidates say together
+//! - [`standing`]: what candidates say together; [`reach`]: highest rates above those that matter; `missed`: rates that steps miss
 //! - [`next()`]: the next block; [`answer()`]: the answer, its sentences in `why`
 //!
 //! # The rule
@@ -34,10 +34,12 @@ pub mod curve;
 pub mod evidence;
 pub mod from_run;
 pub mod likelihood;
+mod missed;
 pub mod next;
 pub mod percentile;
 pub mod places;
 pub mod rates;
+pub mod reach;
 pub mod score;
 mod shown;
 pub mod standing;

@@ -5,13 +5,12 @@ use super::chance::{Scores, unbeaten};
 use super::evidence::{Candidate, Next, Phase, Probe, StopReason, Time};
 use super::places::{Place, TRIES};
 use super::rates::bracket;
+use super::reach::widened;
 use super::shown::steps_for_p99;
-use super::standing::Lab;
+use super::standing::{CONFIRM, Lab};
 use crate::costs::monthly::instances;
 use crate::record::{MeetsObjective, Minimise, Purpose, Question};
 
-/// Fresh steps of the winner.
-pub const CONFIRM: u32 = 3;
 /// One step in so many is a control.
 const CONTROL_EVERY: usize = 10;
 /// Steps of each variant at the demand's rate, which give it a p99 there where requests hardly depend on each other; at the rate that it is likely to carry, which show whether it
@@ -21,6 +20,12 @@ const AT_DEMAND: u32 = 16;
 const TO_SETTLE: u32 = 14;
 /// See `AT_DEMAND`.
 const ON_CURVE: u32 = 2;
+/// Towards its knee a variant is offered this many times what it carried …
+const KNEE_RISE: f64 = 1.6;
+/// … until the rate that certainly breaks it is at most this many times the one that it certainly carries …
+const KNEE_WIDTH: f64 = 1.15;
+/// … or so many steps at either rate did not show that.
+const KNEE_STEPS: u32 = 6;
 /// The first step of a candidate is at most this many times the lowest rate, and any other one this many times what it carried.
 const MOST_RISE: f64 = 4.0;
 /// A step that tells less than this share of what another one does is not worth it.
@@ -106,31 +111,35 @@ impl Plan<'_> {
         if self.lab.none_meets() {
             return Some(Next::Stop(StopReason::NoneMeets));
         }
-        let best = self.lab.decided()?;
-        let rps = self.lab.decisive_rps(best);
-        let fresh = self.lab.confirmation(best, rps);
-        if fresh.contradicted {
-            return Some(Next::Stop(StopReason::Contradicted));
+        let mut stopped = None;
+        for best in self.lab.as_good() {
+            let rps = self.lab.decisive_rps(best);
+            let fresh = self.lab.confirmation(best, rps);
+            if fresh.confirms() {
+                return self.pictured().or(Some(Next::Stop(StopReason::Decided)));
+            }
+            if fresh.contradicted {
+                stopped = stopped.or(Some(StopReason::Contradicted));
+            } else if fresh.in_vain >= TRIES {
+                stopped = stopped.or(Some(StopReason::Stuck));
+            } else {
+                let probe = Probe {
+                    candidate: best,
+                    rps,
+                    purpose: Purpose::Confirm,
+                };
+                return self.block(Phase::Confirm, vec![probe; (CONFIRM - fresh.usable) as usize], 0.0);
+            }
         }
-        if fresh.usable < CONFIRM && fresh.in_vain >= TRIES {
-            return Some(Next::Stop(StopReason::Stuck));
-        }
-        if fresh.usable < CONFIRM {
-            let probe = Probe {
-                candidate: best,
-                rps,
-                purpose: Purpose::Confirm,
-            };
-            return self.block(Phase::Confirm, vec![probe; (CONFIRM - fresh.usable) as usize], 0.0);
-        }
+        stopped.map(Next::Stop)
+    }
+
+    /// Narrower intervals and what shows each variant, in the order that the time left asks for.
+    fn pictured(&self) -> Option<Next> {
         let narrow = || self.narrow();
         let is_early = self.left > FOR_PICTURES * self.lab.question.budget_s / self.step_s;
-        let next = is_early
-            .then(narrow)
-            .flatten()
-            .or_else(|| self.pictures())
-            .or_else(narrow);
-        next.or(Some(Next::Stop(StopReason::Decided)))
+        let next = is_early.then(narrow).flatten();
+        next.or_else(|| self.pictures()).or_else(narrow)
     }
 
     fn is_open(&self, index: usize) -> bool {
@@ -138,7 +147,7 @@ impl Plan<'_> {
     }
 
     fn decide(&self) -> Option<Next> {
-        let mut probes = self.elimination();
+        let mut probes = self.contradicted().unwrap_or_else(|| self.elimination());
         if probes.is_empty() {
             probes = self.duel();
         }
@@ -180,6 +189,15 @@ impl Plan<'_> {
             .iter()
             .filter(|&&index| lab.candidates[index].steps.len() < FIRST_STEPS);
         first.filter_map(needed).collect()
+    }
+
+    /// Further steps of the likeliest answer at the rate that its steps miss together; `None` where curve and steps agree.
+    fn contradicted(&self) -> Option<Vec<Probe>> {
+        let lab = self.lab;
+        let leader = lab.leader().filter(|&leader| lab.chances[leader] >= lab.enough())?;
+        let rps = lab.contradiction(leader)?;
+        let is_stuck = lab.at(leader, rps).is_some_and(Place::is_stuck);
+        (!is_stuck).then(|| vec![self.explore(leader, rps); CONFIRM as usize])
     }
 
     /// The likeliest answer and whoever is likeliest to be better, each at the rate at which a step tells most of who is; one
@@ -419,13 +437,26 @@ impl Plan<'_> {
             }
         }
         if probes.is_empty() {
+            probes = self.knees(&open);
+        }
+        if probes.is_empty() {
             let for_p99 = |index: usize| {
                 let rps = at_rps(lab, index)?;
                 probe(index, rps, steps_for_p99(&lab.candidates[index].steps, rps))
             };
             probes = open.iter().filter_map(|&index| for_p99(index)).collect();
         }
+        if let Some(control) = self.control().filter(|_| !probes.is_empty()) {
+            probes.push(control);
+        }
         self.block(Phase::Pictures, probes, 0.0)
+    }
+
+    /// The next step of each variant towards the rate at which it breaks or saturates, which may lie above the rates that matter.
+    fn knees(&self, open: &[usize]) -> Vec<Probe> {
+        let wide = widened(self.lab.question, self.lab.candidates);
+        let next = |&index: &usize| Some(self.explore(index, knee_rps(&wide, index)?));
+        open.iter().filter_map(next).collect()
     }
 
     /// The highest rate that matters at which a variant is likely to meet the objective; the lowest where there is none.
@@ -459,6 +490,46 @@ impl Plan<'_> {
         probes.truncate(((self.left - kept).max(1.0) as usize).max(1));
         Some(Next::Block { phase, probes })
     }
+}
+
+/// The rate that tells most of where a variant breaks; `None` once that is known well, or no rate is left.
+fn knee_rps(wide: &Lab<'_>, index: usize) -> Option<f64> {
+    let standing = &wide.standings[index];
+    let measured = || standing.places.iter().filter(|place| place.usable > 0);
+    let broken = measured().find(|place| !place.looks_met() && place.rps >= standing.lo);
+    let below = |rps: f64| broken.is_none_or(|broken| rps < broken.rps * (1.0 - 1e-6));
+    let met = measured().rfind(|place| place.looks_met() && below(place.rps));
+    let reached = met.map_or(wide.rates[0], |place| place.rps);
+    let free = || {
+        let rates = wide.rates.iter().copied();
+        rates.filter(|rps| {
+            *rps > reached * (1.0 + 1e-6) && below(*rps) && wide.at(index, *rps).is_none_or(|place| place.usable == 0)
+        })
+    };
+    if standing
+        .places
+        .iter()
+        .any(|place| place.rps > reached && place.is_stuck())
+    {
+        return None;
+    }
+    let Some(broken) = broken else {
+        return free()
+            .take_while(|rps| *rps <= KNEE_RISE * reached)
+            .last()
+            .or_else(|| free().next());
+    };
+    if standing.hi <= KNEE_WIDTH * standing.lo {
+        return None;
+    }
+    let middle = (reached * broken.rps).sqrt();
+    let far = |rps: f64| (rps / middle).ln().abs();
+    if broken.rps > KNEE_WIDTH * reached {
+        return free().min_by(|a, b| far(*a).total_cmp(&far(*b)));
+    }
+    let ends = [met, Some(broken)].into_iter().flatten();
+    let free = ends.filter(|place| place.usable < KNEE_STEPS && !place.is_stuck());
+    free.min_by_key(|place| place.usable).map(|place| place.rps)
 }
 
 /// The rate of one instance that a variant is shown at: the demand's share of one of its instances.

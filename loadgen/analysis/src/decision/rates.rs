@@ -48,6 +48,20 @@ pub fn rates(question: &Question) -> Vec<f64> {
     rates
 }
 
+/// The rates that matter and those above them up to the question's highest, rising.
+#[must_use]
+pub fn all(question: &Question) -> Vec<f64> {
+    let mut all = rates(question);
+    let top = all[all.len() - 1];
+    let open = Question {
+        demand: None,
+        minimise: Minimise::Instances,
+        ..question.clone()
+    };
+    all.extend(rates(&open).into_iter().filter(|rps| *rps > top * (1.0 + LEAST_STEP)));
+    all
+}
+
 /// The next rate of a curve: the highest that is not more than twice as high as what was reached, or the next one; `None` at the
 /// end. From 0 it is the lowest.
 #[must_use]

@@ -5,12 +5,15 @@
 use super::chance::{self, Scores};
 use super::curve::{Curve, Grid, Likely, curves, likely};
 use super::evidence::{Candidate, StepEvidence};
+use super::missed::missed_rps;
 use super::percentile;
 use super::places::{Place, at, gather};
 use super::rates::rates;
+
 use super::score::{Priced, is_priced, score};
 use crate::costs::monthly::Use;
 use crate::record::{Interval, MeetsObjective, Minimise, Purpose, Question};
+use std::cmp::Ordering;
 
 /// Just below: a rate that is not met is none that serves.
 const BELOW: f64 = 1.0 - 1e-6;
@@ -32,6 +35,8 @@ pub struct Standing {
     pub hi: f64,
     /// The likely highest rate, no higher than what was measured; 0 where the lowest one is likely not to do, absent without a step.
     pub estimate: Option<f64>,
+    /// The lowest rate at which all of its steps together miss an objective, whatever curves say.
+    pub missed: Option<f64>,
     /// What its inferences ask of the tier; absent where the server did not say.
     pub use_per_inference: Option<Use>,
     /// The score that it certainly is not below …
@@ -88,7 +93,12 @@ impl<'a> Lab<'a> {
     /// Of all steps so far.
     #[must_use]
     pub fn new(question: &'a Question, candidates: &'a [Candidate]) -> Self {
-        let rates = rates(question);
+        Self::over(question, candidates, rates(question))
+    }
+
+    /// Of all steps so far, over other rates than the question needs: rising, at least one.
+    #[must_use]
+    pub(super) fn over(question: &'a Question, candidates: &'a [Candidate], rates: Vec<f64>) -> Self {
         let grid = Grid::around(&rates);
         let gathered: Vec<Vec<Place>> = candidates
             .iter()
@@ -147,15 +157,25 @@ impl<'a> Lab<'a> {
         let by_rate = self.grid.rates.iter().map(|&rps| of(rps, false));
         let scores = Scores::new(by_rate.collect(), &curve);
         let side = 0.5 * (1.0 - self.question.confidence);
+        let missed = missed_rps(self.question, &candidate.steps);
+        let below_missed = |rps: f64| match missed {
+            Some(missed) if rps >= missed * BELOW => {
+                let below = self.rates.iter().copied().rfind(|rps| *rps < missed * BELOW);
+                below.unwrap_or(0.0)
+            }
+            _ => rps,
+        };
         let (lo, hi) = self.interval(&places, &curve, side);
+        let lo = below_missed(lo);
         let estimate = self.estimate(&places, &curve).map(|rps| rps.clamp(lo, hi.max(lo)));
+        let estimate = estimate.map(below_missed);
         let meets = curve.at_least(&self.grid, lowest);
         let was_measured = places.iter().any(|place| place.usable > 0);
         let outcome = if !was_measured {
             MeetsObjective::Unknown
         } else if meets <= side {
             MeetsObjective::NotMet
-        } else if meets >= 1.0 - side {
+        } else if meets >= 1.0 - side && missed.is_none_or(|missed| missed > lowest * (2.0 - BELOW)) {
             MeetsObjective::Met
         } else {
             MeetsObjective::Unknown
@@ -170,6 +190,7 @@ impl<'a> Lab<'a> {
             lo,
             hi,
             estimate,
+            missed,
             use_per_inference,
             outcome,
             percentile: None,
@@ -224,11 +245,7 @@ impl<'a> Lab<'a> {
     /// The score of a candidate at a rate.
     #[must_use]
     pub fn score(&self, candidate: usize, rps: f64) -> f64 {
-        let priced = Priced {
-            terms: self.candidates[candidate].terms.as_ref(),
-            use_per_inference: self.standings[candidate].use_per_inference,
-        };
-        score(self.question, priced, rps, false)
+        score(self.question, self.priced(candidate), rps, false)
     }
 
     /// Whether a candidate could be the answer: where prices decide, one without any cannot be placed.
@@ -288,10 +305,66 @@ impl<'a> Lab<'a> {
         others.filter(|&index| self.beats(index, best) > open).collect()
     }
 
-    /// The answer, where it is certain.
+    /// The answer, where it is certain and no steps contradict it: the first of [`Self::as_good`].
     #[must_use]
     pub fn decided(&self) -> Option<usize> {
-        self.leader().filter(|&best| self.chances[best] >= self.enough())
+        self.as_good().first().copied()
+    }
+
+    /// All variants that are likely enough to be within the tie of the best, the least expensive first; none while the likeliest is open.
+    #[must_use]
+    pub(super) fn as_good(&self) -> Vec<usize> {
+        let certain = |index: &usize| self.contradiction(*index).is_none();
+        let likely = self.leader().filter(|&best| self.chances[best] >= self.enough());
+        let Some(leader) = likely.filter(certain) else {
+            return Vec::new();
+        };
+        let enough = |index: usize| match self.by_cost(index, leader) {
+            Ordering::Less => self.question.confidence,
+            _ => self.enough(),
+        };
+        let mut good: Vec<usize> = (0..self.standings.len())
+            .filter(|&index| self.chances[index] >= enough(index))
+            .filter(|&index| self.is_placed(index) && self.standings[index].outcome == MeetsObjective::Met)
+            .filter(certain)
+            .collect();
+        good.sort_by(|&a, &b| self.by_cost(a, b));
+        good
+    }
+
+    /// Order by what should be least, and by dollars a month if that is the same.
+    fn by_cost(&self, a: usize, b: usize) -> Ordering {
+        let question = Question {
+            minimise: Minimise::UsdPerMonth,
+            ..self.question.clone()
+        };
+        let usd = |index: usize| {
+            let rps = self.standings[index].estimate;
+            rps.map_or(f64::INFINITY, |rps| score(&question, self.priced(index), rps, false))
+        };
+        let least = self.standings[a].score.total_cmp(&self.standings[b].score);
+        least.then_with(|| usd(a).total_cmp(&usd(b)))
+    }
+
+    fn priced(&self, candidate: usize) -> Priced<'_> {
+        Priced {
+            terms: self.candidates[candidate].terms.as_ref(),
+            use_per_inference: self.standings[candidate].use_per_inference,
+        }
+    }
+
+    /// The rate at which all steps of a variant together miss the objective, where that takes away what makes it the best.
+    #[must_use]
+    pub(super) fn contradiction(&self, best: usize) -> Option<f64> {
+        let standing = &self.standings[best];
+        let others = (0..self.standings.len()).filter(|&index| index != best && self.is_placed(index));
+        let least = others
+            .map(|index| self.standings[index].lower)
+            .fold(f64::INFINITY, f64::min);
+        let is_best_below = standing.upper.is_finite() && standing.upper <= self.tied(least);
+        standing
+            .missed
+            .filter(|missed| !is_best_below && standing.curve.at_least(&self.grid, *missed) >= self.enough())
     }
 
     /// How likely no candidate meets the objective.
@@ -347,6 +420,9 @@ impl<'a> Lab<'a> {
     }
 }
 
+/// Fresh steps that an answer takes.
+pub const CONFIRM: u32 = 3;
+
 /// What fresh steps say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Confirmation {
@@ -356,6 +432,14 @@ pub struct Confirmation {
     pub in_vain: u32,
     /// Whether they say otherwise than those that chose.
     pub contradicted: bool,
+}
+
+impl Confirmation {
+    /// True if they are enough, and say the same as those that chose.
+    #[must_use]
+    pub const fn confirms(&self) -> bool {
+        !self.contradicted && self.usable >= CONFIRM
+    }
 }
 
 /// What was measured far above every rate that matters, by a plan's own loads or for another question, lies where no curve of the grid

@@ -3,8 +3,11 @@
 use super::places::gather;
 use super::shown::steps_for_p99;
 use super::standing::Lab;
-use super::{Candidate, Next, Phase, Probe, StepEvidence, StopReason, Time, next};
-use crate::record::{CostTerms, Demand, MeetsObjective, Minimise, Mode, Objective, Percentile, Purpose, Question};
+use super::verdict::Verdict;
+use super::{Candidate, Next, Phase, Probe, StepEvidence, StopReason, Time, next, reach, why};
+use crate::record::{
+    AnswerOutcome, CostTerms, Demand, MeetsObjective, Minimise, Mode, Objective, Percentile, Purpose, Question,
+};
 use proptest::prelude::*;
 
 const TIME: Time = Time {
@@ -133,9 +136,10 @@ fn it_decides_between_the_leader_and_its_rival_then_confirms_on_fresh_steps() {
     assert_eq!(block(next(&question(), &all, &TIME)).0, Phase::Pictures);
     let mut otherwise = settled();
     otherwise[0].steps.extend(vec![fresh(0.9); 3]);
-    assert_eq!(
-        next(&question(), &otherwise, &TIME),
-        Next::Stop(StopReason::Contradicted)
+    let (phase, probes) = block(next(&question(), &otherwise, &TIME));
+    assert!(
+        phase == Phase::Decide && probes[0].candidate == 0 && probes[0].rps == confirm.rps,
+        "{probes:?}"
     );
 }
 
@@ -262,6 +266,117 @@ fn the_fastest_is_found_by_its_percentile() {
     assert!(lab.leader() == Some(1) && lab.standings[1].percentile.is_some());
 }
 
+/// Confirms what the rule asks to be confirmed, by clean steps.
+fn confirmed(question: &Question, mut all: Vec<Candidate>) -> Vec<Candidate> {
+    while let Next::Block {
+        phase: Phase::Confirm,
+        probes,
+    } = next(question, &all, &TIME)
+    {
+        for probe in probes {
+            let fresh = StepEvidence {
+                purpose: Purpose::Confirm,
+                ..step(probe.rps, 0.0)
+            };
+            all[probe.candidate].steps.push(fresh);
+        }
+    }
+    all
+}
+
+#[test]
+fn an_answer_that_later_steps_contradict_is_open_again() {
+    let question = question();
+    let mut all = confirmed(&question, settled());
+    assert_eq!(Verdict::of(&Lab::new(&question, &all)).outcome, AnswerOutcome::Decided);
+    // One step has more slow requests than all of them together may, at the rate that makes it the best.
+    let rps = 1_000.0 / 3.0;
+    all[0].steps.push(step(rps, 0.52));
+    let lab = Lab::new(&question, &all);
+    let verdict = Verdict::of(&lab);
+    assert!(
+        verdict.outcome == AnswerOutcome::Undecided && lab.standings[0].lo < rps,
+        "{verdict:?}"
+    );
+    assert!(!why::open(&lab, &verdict, 1.0).is_empty());
+    let (phase, probes) = block(next(&question, &all, &TIME));
+    let again = probes.iter().filter(|probe| (probe.rps - rps).abs() < 1e-6);
+    assert!(phase == Phase::Decide && again.count() == 3, "{probes:?}");
+    // Where that is the only rate that would serve, nothing is known to meet it.
+    let one = Question {
+        highest_rps: 350.0,
+        least_instances: 3,
+        minimise: Minimise::P99,
+        ..question
+    };
+    let rps = Lab::new(&one, &[]).rates[0];
+    let mut all = vec![candidate("a", 1.0, &[(rps, 0.0, 20)])];
+    assert_eq!(Lab::new(&one, &all).standings[0].outcome, MeetsObjective::Met);
+    all[0].steps.push(step(rps, 0.52));
+    assert_ne!(Lab::new(&one, &all).standings[0].outcome, MeetsObjective::Met);
+}
+
+#[test]
+fn of_the_tie_the_least_expensive_that_is_confirmed_is_named() {
+    let question = question();
+    let prices = |first: f64, second: f64| {
+        let steps = [(500.0, 0.0, 40)];
+        vec![candidate("first", first, &steps), candidate("second", second, &steps)]
+    };
+    let all = confirmed(&question, prices(1.03, 1.0));
+    let best = |all: &[Candidate]| Verdict::of(&Lab::new(&question, all)).best;
+    assert_eq!(best(&all), Some(1));
+    // The dearer one is confirmed, and the cheaper one not yet.
+    let mut all = confirmed(&question, prices(1.0, 1.03));
+    all[1].terms.as_mut().unwrap().usd_per_instance_hour = 0.99;
+    let lab = Lab::new(&question, &all);
+    let verdict = Verdict::of(&lab);
+    assert!(verdict.best == Some(0) && verdict.confirmed, "{verdict:?}");
+    assert!(why::why(&lab, &verdict, 0).starts_with("within the tie of second"));
+    // By instances both are as good, and dollars tell them apart.
+    let instances = Question {
+        minimise: Minimise::Instances,
+        ..question.clone()
+    };
+    assert_eq!(Lab::new(&instances, &prices(1.5, 1.0)).decided(), Some(1));
+}
+
+#[test]
+fn the_time_that_is_left_goes_to_the_rates_at_which_variants_break() {
+    let question = Question {
+        highest_rps: 5_000.0,
+        least_instances: 1,
+        budget_s: 400.0,
+        ..question()
+    };
+    let knees = [1_500.0, 700.0];
+    let mut all = vec![candidate("a", 1.0, &[]), candidate("b", 1.1, &[])];
+    let mut time = TIME;
+    while let Next::Block { probes, .. } = next(&question, &all, &time) {
+        for probe in probes {
+            let slow = (0.0099 * (probe.rps / knees[probe.candidate]).powi(16)).min(0.9);
+            all[probe.candidate].steps.push(StepEvidence {
+                purpose: probe.purpose,
+                ..step(probe.rps, slow)
+            });
+            time.spent_s += TIME.step_s;
+        }
+    }
+    let lab = Lab::new(&question, &all);
+    assert!(time.spent_s <= question.budget_s + TIME.step_s && lab.decided() == Some(0));
+    for (reach, knee) in reach::reaches(&lab).iter().zip(knees) {
+        let is_known = reach.lo <= knee && knee <= reach.hi;
+        assert!(is_known && !reach.is_bound, "{reach:?} for {knee}");
+    }
+    let first = reach::reaches(&lab)[0];
+    assert!(first.hi <= 1.4 * first.lo, "{first:?}");
+    // What was not measured above the rates that matter has no upper end.
+    let lab_all = settled();
+    let settled = Lab::new(&question, &lab_all);
+    let [a, b] = reach::reaches(&settled)[..] else { panic!() };
+    assert!(a.is_bound && a.hi.is_infinite() && !b.is_bound);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -291,7 +406,7 @@ proptest! {
         }
         if let Some(best) = lab.decided() {
             for rival in 0..all.len() {
-                prop_assert!(rival == best || lab.beats(rival, best) <= 1.0 - lab.enough() + 1e-9);
+                prop_assert!(rival == best || lab.beats(rival, best) <= 1.0 - question.confidence + 1e-9);
             }
         }
         let before = lab.chances.clone();
@@ -358,11 +473,11 @@ fn what_costs_nothing_is_set_beside_others_in_words_and_not_by_a_factor() {
         let all = [candidate("a", prices[0], &steps), candidate("b", prices[1], &steps)];
         let question = question();
         let lab = Lab::new(&question, &all);
-        let verdict = super::verdict::Verdict {
+        let verdict = Verdict {
             best: Some(0),
-            ..super::verdict::Verdict::of(&lab)
+            ..Verdict::of(&lab)
         };
-        let why = super::why::why(&lab, &verdict, 1);
+        let why = why::why(&lab, &verdict, 1);
         assert!(why.starts_with(says) && !why.contains("NaN"), "{why}");
         assert!(lab.chances.iter().all(|chance| chance.is_finite()) && lab.decided().is_some());
         assert!(lab.standings.iter().all(|standing| standing.score.is_sign_positive()));
@@ -379,12 +494,12 @@ fn what_does_not_meet_the_objective_is_never_the_best() {
                 .collect();
             let question = question();
             let lab = Lab::new(&question, &all);
-            let verdict = super::verdict::Verdict::of(&lab);
+            let verdict = Verdict::of(&lab);
             let is_out = |index: usize| lab.standings[index].outcome == MeetsObjective::NotMet;
             assert!(!verdict.best.is_some_and(is_out), "{count} {times}");
-            if verdict.outcome == crate::record::AnswerOutcome::Undecided && (0..count).all(is_out) {
+            if verdict.outcome == AnswerOutcome::Undecided && (0..count).all(is_out) {
                 seen += 1;
-                assert!(!super::why::open(&lab, &verdict, 1.0).is_empty());
+                assert!(!why::open(&lab, &verdict, 1.0).is_empty());
             }
         }
     }

@@ -1,7 +1,6 @@
 //! Whether there is an answer. In: how all stand. Out: the outcome and the best. Knows nothing of runs.
 
-use super::next::CONFIRM;
-use super::standing::Lab;
+use super::standing::{CONFIRM, Lab};
 use crate::record::{AnswerOutcome, MeetsObjective};
 
 /// What the steps together say.
@@ -40,19 +39,22 @@ impl Verdict {
                 ..undecided
             };
         }
-        let Some(best) = lab.decided() else {
+        let good = lab.as_good();
+        let fresh = |index: usize| lab.confirmation(index, lab.decisive_rps(index));
+        // Of those within the tie the least expensive one that fresh steps confirm; without one, the least expensive.
+        let confirmed = good.iter().copied().find(|&index| fresh(index).confirms());
+        let Some(best) = confirmed.or_else(|| good.first().copied()) else {
             return undecided;
         };
-        let fresh = lab.confirmation(best, lab.decisive_rps(best));
-        let confirmed = !fresh.contradicted && fresh.usable >= CONFIRM;
+        let fresh = fresh(best);
         Self {
-            outcome: if confirmed {
+            outcome: if fresh.confirms() {
                 AnswerOutcome::Decided
             } else {
                 AnswerOutcome::Undecided
             },
             best: Some(best),
-            confirmed,
+            confirmed: fresh.confirms(),
             contradicted: fresh.contradicted,
             missing: CONFIRM.saturating_sub(fresh.usable),
         }

@@ -33,12 +33,19 @@ pub(super) fn why(lab: &Lab<'_>, verdict: &Verdict, index: usize) -> String {
         (false, false) if standing.places.iter().all(|place| place.usable == 0) => "no step of it could be used".into(),
         (false, false) => "too few steps to be certain of any rate".into(),
     };
+    if let Some(rps) = standing.missed.filter(|_| standing.outcome == MeetsObjective::Unknown) {
+        return format!("{kept}; all steps at {}/s together miss it", number(rps));
+    }
     match verdict.best {
         Some(best) if best == index && verdict.outcome == AnswerOutcome::Decided => {
-            format!(
-                "{} of those that meet the objective: {kept}",
-                least(lab.question.minimise)
-            )
+            let least = least(lab.question.minimise);
+            match less(lab, best) {
+                None => format!("{least} of those that meet the objective: {kept}"),
+                Some(other) => format!(
+                    "within the tie of {}, and confirmed by fresh steps: {kept}",
+                    lab.candidates[other].variant
+                ),
+            }
         }
         Some(best) if best == index => format!("the most likely one: {kept}"),
         Some(best) => {
@@ -69,6 +76,15 @@ pub(super) fn why(lab: &Lab<'_>, verdict: &Verdict, index: usize) -> String {
     }
 }
 
+/// The variant with the least of all that meet the objective, where that is another one than the best.
+fn less(lab: &Lab<'_>, best: usize) -> Option<usize> {
+    let score = |index: usize| lab.standings[index].score;
+    let others = (0..lab.standings.len()).filter(|&index| lab.is_placed(index));
+    others
+        .filter(|&index| lab.standings[index].outcome == MeetsObjective::Met && score(index) < score(best))
+        .min_by(|&a, &b| score(a).total_cmp(&score(b)))
+}
+
 /// What was not decided.
 #[must_use]
 pub(super) fn open(lab: &Lab<'_>, verdict: &Verdict, step_s: f64) -> Vec<OpenQuestion> {
@@ -83,6 +99,16 @@ pub(super) fn open(lab: &Lab<'_>, verdict: &Verdict, step_s: f64) -> Vec<OpenQue
     let Some(best) = verdict.best else {
         let is_unknown = |index: &usize| lab.standings[*index].outcome == MeetsObjective::Unknown;
         let mut unknown: Vec<usize> = (0..lab.candidates.len()).filter(is_unknown).collect();
+        let is_met = |index: &usize| lab.standings[*index].outcome == MeetsObjective::Met;
+        let met: Vec<usize> = (0..lab.candidates.len()).filter(is_met).collect();
+        if !met.is_empty() {
+            let which = OpenQuestion {
+                variants: met.into_iter().map(name).collect(),
+                what: format!("which of them is the {}", least(lab.question.minimise)),
+                more_s: None,
+            };
+            return std::iter::once(which).chain(unplaced).collect();
+        }
         if unknown.is_empty() {
             // Each is unlikely to, and that none does is not likely enough.
             let share = (1.0 - lab.enough()) / lab.candidates.len().max(1) as f64;
@@ -115,7 +141,16 @@ pub(super) fn open(lab: &Lab<'_>, verdict: &Verdict, step_s: f64) -> Vec<OpenQue
             more_s: Some(f64::from(verdict.missing) * step_s),
         });
     }
-    if lab.standings[best].outcome != MeetsObjective::Met {
+    if let Some(rps) = lab.contradiction(best) {
+        open.push(OpenQuestion {
+            variants: vec![name(best)],
+            what: format!(
+                "single steps say that it meets the objective at {}/s, all of them together that it does not",
+                number(rps)
+            ),
+            more_s: None,
+        });
+    } else if lab.standings[best].outcome != MeetsObjective::Met {
         open.push(OpenQuestion {
             variants: vec![name(best)],
             what: "whether it meets the objective".into(),

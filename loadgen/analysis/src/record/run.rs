@@ -64,6 +64,9 @@ pub struct Run {
     /// What was asked; absent in runs that were asked nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<Question>,
+    /// Seconds of the question's budget that were used, warm-ups and drains included; absent in results made before they were kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question_spent_s: Option<f64>,
     /// The variants of the question, in the plan's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<Variant>,

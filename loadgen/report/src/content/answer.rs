@@ -3,10 +3,10 @@
 //! In: a run with an answer. Out: plain text for every renderer. Computes nothing: every figure stands in the record.
 
 use super::answer_sentence::sentence;
-use super::figures::{Cell, dominant, highest, month, p99};
+use super::figures::{Cell, dominant, highest, instances, month, p99, per_10k};
 use super::point_row::Tier;
 use super::words;
-use crate::units::{NONE, bytes, digits3, dollars, duration, percent, rate};
+use crate::units::{NONE, bytes, digits3, duration, percent, rate};
 use tierlab_analysis::costs::over_demand::over_demand;
 use tierlab_analysis::costs::turns::{turns, turns_by_size};
 use tierlab_analysis::record::{Answer, AnswerOutcome, BySize, CostTerms, MeetsObjective, Minimise, Ranked, Run};
@@ -79,6 +79,10 @@ impl AnswerText {
             how_sure: how_sure(answer),
         };
         text.drop_empty_columns();
+        if answer.question.demand.is_some() {
+            let columns = text.columns.iter_mut().filter(|(name, _)| *name == PER_10K);
+            columns.for_each(|column| column.0 = "$/10k at demand");
+        }
         Some(text)
     }
 
@@ -121,9 +125,19 @@ fn months(run: &Run, answer: &Answer) -> Vec<Months> {
     let Some(demand) = answer.question.demand else {
         return Vec::new();
     };
-    let of = |ranked: &Ranked| Months {
-        tier: Tier::of(run, &ranked.variant),
-        curve: over_demand(&answer.question, ranked, &AROUND.map(|times| times * demand.peak_rps)),
+    let of = |ranked: &Ranked| {
+        let mut at_rps = AROUND.map(|times| times * demand.peak_rps).to_vec();
+        if ranked.highest_is_bound {
+            // Above what its instances are known to carry, their number is open.
+            let carried = ranked.highest_rps.zip(ranked.instances);
+            let end = carried.map_or(0.0, |(rps, count)| answer.question.utilisation * rps * f64::from(count));
+            at_rps.retain(|rps| *rps < end);
+            at_rps.push(end.max(demand.peak_rps));
+        }
+        Months {
+            tier: Tier::of(run, &ranked.variant),
+            curve: over_demand(&answer.question, ranked, &at_rps),
+        }
     };
     let months = answer
         .ranking
@@ -136,7 +150,10 @@ fn months(run: &Run, answer: &Answer) -> Vec<Months> {
 fn by_dollars(answer: &Answer) -> Option<(&Ranked, impl Iterator<Item = &Ranked>)> {
     let is_by_dollars = matches!(answer.question.minimise, Minimise::UsdPerMonth | Minimise::UsdPer10k);
     let (best, others) = answer.ranking.split_first()?;
+    // A variant that costs less here too is within the tie, as the ranking says: where the order turns says nothing of it.
+    let costs_less = |other: &&Ranked| other.usd_per_month < best.usd_per_month;
     let others = others.iter().filter(|other| other.outcome == MeetsObjective::Met);
+    let others = others.filter(move |other| !costs_less(other));
     (is_by_dollars && Some(&best.variant) == answer.best.as_ref()).then_some((best, others))
 }
 
@@ -215,18 +232,18 @@ fn size(by_size: &BySize, times: f64) -> String {
 /// A column's name, whether it holds numbers, and its cell.
 type Column = (&'static str, bool, fn(&Ranked) -> Cell);
 
+const PER_10K: &str = "$/10k";
+
 const COLUMNS: [Column; 7] = [
     ("p99", true, p99),
     ("highest rate", true, |ranked| {
         Cell::split(&highest(ranked).unwrap_or_else(|| NONE.to_owned()))
     }),
-    ("instances", true, |ranked| {
-        Cell::of(ranked.instances.map(|count| count.to_string()))
-    }),
+    ("instances", true, |ranked| Cell::of(instances(ranked))),
     ("$/month", true, |ranked| {
         Cell::split(&month(ranked).unwrap_or_else(|| NONE.to_owned()))
     }),
-    ("$/10k", true, |ranked| Cell::of(ranked.usd_per_10k.map(dollars))),
+    (PER_10K, true, |ranked| Cell::of(per_10k(ranked))),
     ("slowest requests", false, |ranked| Cell::of(dominant(ranked))),
     ("steps", true, |ranked| Cell::of(Some(ranked.steps.to_string()))),
 ];
@@ -242,20 +259,21 @@ fn row(run: &Run, index: usize, ranked: &Ranked) -> RankRow {
 }
 
 fn confidence(answer: &Answer) -> String {
-    let reached = percent(answer.confidence);
-    match (answer.outcome, &answer.best) {
-        (AnswerOutcome::Undecided, Some(best)) => format!(
-            "Confidence {reached} of the {} asked for: how likely {best} is the answer, by these steps",
-            percent(answer.question.confidence)
-        ),
-        (AnswerOutcome::Undecided, None) => format!(
-            "Confidence {} was asked for; no variant is likely by these steps",
-            percent(answer.question.confidence)
-        ),
-        _ => format!(
+    let (reached, asked) = (percent(answer.confidence), percent(answer.question.confidence));
+    if answer.outcome != AnswerOutcome::Undecided {
+        return format!(
             "Confidence {reached}: how often an answer of this kind is right, by the rule that ended the measuring"
-        ),
+        );
     }
+    let by_steps = match &answer.best {
+        Some(best) if answer.confidence > 0.0 => format!(
+            "{best} is the answer with a probability of {} %",
+            digits3(100.0 * answer.confidence)
+        ),
+        Some(best) => format!("{best} is likely enough, but see what is open"),
+        None => "no variant is likely".to_owned(),
+    };
+    format!("Not decided: by these steps {by_steps}; {asked} was asked for")
 }
 
 fn how_sure(answer: &Answer) -> Vec<String> {
@@ -280,15 +298,12 @@ fn how_sure(answer: &Answer) -> Vec<String> {
         duration(answer.question.budget_s),
         answer.steps
     ));
-    said.push(answer.control_drift.map_or_else(
-        || "Too little of the control point was measured to say whether the machine stayed what it was".to_owned(),
-        |drift| {
-            format!(
-                "The control point moved by {}{} % from the first half of the measuring to the second",
-                if drift < 0.0 { "−" } else { "+" },
-                digits3(100.0 * drift.abs())
-            )
-        },
-    ));
+    said.extend(answer.control_drift.map(|drift| {
+        format!(
+            "The control point moved by {}{} % from the first half of the measuring to the second",
+            if drift < 0.0 { "−" } else { "+" },
+            digits3(100.0 * drift.abs())
+        )
+    }));
     said
 }

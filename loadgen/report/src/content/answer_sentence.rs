@@ -1,9 +1,9 @@
 //! The answer in one sentence: decided, undecided, or none. In: an answer. Out: plain text. Knows nothing of the table below it.
 
-use super::figures::{highest, month, p99};
+use super::figures::{highest, instances, month, p99, per_10k};
 use super::point_row::Tier;
 use super::words;
-use crate::units::{dollars, duration, percent, rate};
+use crate::units::{bytes, duration, percent, rate};
 use tierlab_analysis::record::{
     Answer, AnswerOutcome, Demand, MeetsObjective, Minimise, Mode, Question, Ranked, Run, Variant,
 };
@@ -42,6 +42,28 @@ pub(super) fn sentence(run: &Run, answer: &Answer) -> String {
         (AnswerOutcome::None, _) => text += &nothing(run, answer),
         (_, best) => text += &undecided(run, answer, best),
     }
+    if answer.ranking.iter().any(|ranked| ranked.usd_per_10k.is_some()) {
+        text += &priced_for(run);
+    }
+    text
+}
+
+/// `; priced for a table of 98 MiB, by prices of nfs that are not checked`.
+fn priced_for(run: &Run) -> String {
+    let Some(pricing) = &run.pricing else {
+        return String::new();
+    };
+    let table = pricing.priced.as_ref().map_or(0, |priced| priced.stored.table_bytes);
+    let mut text = match table {
+        0 => String::new(),
+        size => format!("; priced for a table of {}", bytes(size)),
+    };
+    let unchecked = pricing.sources.iter().filter(|source| source.contains("not checked"));
+    let mut names: Vec<&str> = unchecked.filter_map(|source| source.split(": $").next()).collect();
+    names.dedup();
+    if !names.is_empty() {
+        text += &format!("; prices not checked: {}", names.join(", "));
+    }
     text
 }
 
@@ -50,9 +72,7 @@ fn described(run: &Run, answer: &Answer, best: &Ranked) -> String {
     let mut said = vec![name(run, best)];
     let figure = |minimise| match minimise {
         Minimise::UsdPerMonth => month(best).map(|usd| per_month(&usd)),
-        Minimise::UsdPer10k => best
-            .usd_per_10k
-            .map(|usd| format!("{} per 10k inferences", dollars(usd))),
+        Minimise::UsdPer10k => per_10k(best).map(|usd| format!("{} per 10k inferences", at_most(&usd))),
         Minimise::P99 => Some(p99(best))
             .filter(|cell| !cell.is_empty())
             .map(|cell| format!("p99 {}", cell.text())),
@@ -63,13 +83,13 @@ fn described(run: &Run, answer: &Answer, best: &Ranked) -> String {
     if !matches!(answer.question.minimise, Minimise::UsdPerMonth) {
         said.extend(figure(Minimise::UsdPerMonth));
     }
-    said.extend(match (best.instances, highest(best)) {
-        (Some(count), Some(rps)) => Some(format!(
-            "{count} instance{} of up to {}",
-            if count == 1 { "" } else { "s" },
-            at_least(&rps)
-        )),
-        (Some(count), None) => Some(format!("{count} instance{}", if count == 1 { "" } else { "s" })),
+    let count = instances(best).map(|count| {
+        let plural = if count == "1" { "" } else { "s" };
+        format!("{} instance{plural}", at_most(&count))
+    });
+    said.extend(match (count, highest(best)) {
+        (Some(count), Some(rps)) => Some(format!("{count} of up to {}", at_least(&rps))),
+        (Some(count), None) => Some(count),
         (None, Some(rps)) => Some(format!("up to {}", at_least(&rps))),
         (None, None) => None,
     });
@@ -78,10 +98,17 @@ fn described(run: &Run, answer: &Answer, best: &Ranked) -> String {
 
 /// `$132/month [128–136]`.
 fn per_month(usd: &str) -> String {
-    match usd.split_once(' ') {
-        Some((value, interval)) => format!("{value}/month {interval}"),
-        None => format!("{usd}/month"),
+    match usd.split_once(" [") {
+        Some((value, interval)) => format!("{}/month [{interval}", at_most(value)),
+        None => format!("{}/month", at_most(usd)),
     }
+}
+
+/// `at most $265` for `≤ $265`.
+fn at_most(figure: &str) -> String {
+    figure
+        .strip_prefix("≤ ")
+        .map_or_else(|| figure.to_owned(), |figure| format!("at most {figure}"))
 }
 
 /// `up to ≥ 1,000/s` reads badly.
@@ -143,30 +170,42 @@ fn printed(run: &Run, ranked: &Ranked) -> String {
     Tier::of(run, &ranked.variant).labelled()
 }
 
-/// How another compares with the best in what was asked for: `costs 1.2×`.
+/// How another compares with the best in what was asked for: `costs 1.2×`, or `costs 1.2× [1.1–1.4]` if one of them has an interval.
 fn against(minimise: Minimise, best: &Ranked, other: &Ranked) -> Option<String> {
-    let times = |of: fn(&Ranked) -> Option<f64>| {
-        let (other, best) = (of(other)?, of(best)?);
-        // Of nothing there is no multiple: what is free is as much as what is free, and what is not has no factor.
-        let times = if other == best { 1.0 } else { other / best };
-        if !times.is_finite() {
-            return None;
-        }
-        let times = format!("{times:.2}");
-        Some(times.trim_end_matches('0').trim_end_matches('.').to_owned())
+    let figures = |ranked: &Ranked| match minimise {
+        Minimise::P99 => [ranked.p99_us, ranked.p99_us_lo, ranked.p99_us_hi],
+        Minimise::UsdPer10k => [ranked.usd_per_10k; 3],
+        _ => [ranked.usd_per_month, ranked.usd_per_month_lo, ranked.usd_per_month_hi],
     };
-    let costs = |times: String| {
-        if times == "1" {
-            "costs as much".to_owned()
-        } else {
-            format!("costs {times}×")
-        }
+    if minimise == Minimise::Instances {
+        return Some(format!("carries up to {}", at_least(&highest(other)?)));
+    }
+    let times = times(figures(best), figures(other))?;
+    Some(match (minimise, times.as_str()) {
+        (Minimise::P99, _) => format!("has {times} the p99"),
+        (_, "1×") => "costs as much".to_owned(),
+        _ => format!("costs {times}"),
+    })
+}
+
+/// One figure with the ends of its interval as a multiple of another: `1.2×`, `1.2× [1.1–1.4]`.
+fn times(best: [Option<f64>; 3], other: [Option<f64>; 3]) -> Option<String> {
+    // Of nothing there is no multiple: what is free is as much as what is free, and what is not has no factor.
+    let ratio = |other: Option<f64>, best: Option<f64>| match (other?, best?) {
+        (other, best) if other == best => Some(1.0),
+        (other, best) => Some(other / best).filter(|times| times.is_finite()),
     };
-    Some(match minimise {
-        Minimise::UsdPerMonth => costs(times(|ranked| ranked.usd_per_month)?),
-        Minimise::UsdPer10k => costs(times(|ranked| ranked.usd_per_10k)?),
-        Minimise::P99 => format!("has {}× the p99", times(|ranked| ranked.p99_us)?),
-        Minimise::Instances => format!("carries up to {}", at_least(&highest(other)?)),
+    let text = |times: f64| {
+        format!("{times:.2}")
+            .trim_end_matches('0')
+            .trim_end_matches('.')
+            .to_owned()
+    };
+    let value = text(ratio(other[0], best[0])?);
+    let ends = ratio(other[1], best[2]).zip(ratio(other[2], best[1]));
+    Some(match ends.map(|(lo, hi)| (text(lo), text(hi))) {
+        Some((lo, hi)) if lo != value || hi != value => format!("{value}× [{lo}–{hi}]"),
+        _ => format!("{value}×"),
     })
 }
 

@@ -4,8 +4,8 @@
 //! it is shown.
 
 use crate::units::{dollars_interval, rate};
-use tierlab_analysis::curves::{Curve, same_but_rate};
-use tierlab_analysis::record::{Interval, Point, Run, SloOutcome, Verdict};
+use tierlab_analysis::curves::{Curve, is_valid, same_but_rate};
+use tierlab_analysis::record::{Interval, Point, Ranked, Run, SloOutcome, Verdict};
 
 /// The point that stands for a curve.
 #[derive(Debug, Clone, Copy)]
@@ -16,12 +16,14 @@ pub(crate) struct Best<'a> {
     pub(crate) interval: Option<Interval>,
     /// Whether the rate is only known to be at least this: the plan ended there, not the server.
     pub(crate) at_least: bool,
+    /// Highest rate by the answer of a lab; absent if the point's own rate is the highest.
+    answered_rps: Option<f64>,
 }
 
 impl Best<'_> {
     /// Requests per second.
     pub(crate) fn rps(&self) -> f64 {
-        self.point.factors.offered_rps
+        self.answered_rps.unwrap_or(self.point.factors.offered_rps)
     }
 
     /// `420 rps`, `≥ 800 rps`.
@@ -31,8 +33,9 @@ impl Best<'_> {
 
     /// Goes before what an inference costs there: at a rate that only the plan set, the server's own highest would cost
     /// less.
-    pub(crate) const fn at_most(&self) -> &'static str {
-        if self.at_least { "at most " } else { "" }
+    pub(crate) fn at_most(&self) -> &'static str {
+        let is_below = self.point.factors.offered_rps < 0.99 * self.rps();
+        if self.at_least || is_below { "at most " } else { "" }
     }
 
     /// `$0.0124 [0.0120–0.0130]`, `at most $0.0124 […]`; `None` without a price.
@@ -44,11 +47,15 @@ impl Best<'_> {
 
 /// Under the run's objective where it has one, else the highest valid rate; `None` where there is no such point.
 pub(crate) fn best<'a>(run: &Run, curve: &Curve<'a>) -> Option<Best<'a>> {
+    if let Some(ranked) = ranked(run, curve) {
+        return answered(curve, ranked);
+    }
     if run.slo.is_none() {
         return curve.highest_valid().map(|point| Best {
             point,
             interval: None,
             at_least: !ends_at_the_server(run, curve),
+            answered_rps: None,
         });
     }
     let finding = run
@@ -66,6 +73,30 @@ pub(crate) fn best<'a>(run: &Run, curve: &Curve<'a>) -> Option<Best<'a>> {
         point,
         interval: Some(interval),
         at_least: matches!(slo.outcome, SloOutcome::MetAtHighest | SloOutcome::MetAsFarAsMeasured),
+        answered_rps: None,
+    })
+}
+
+/// The variant of the run's answer that a curve is about.
+pub(crate) fn ranked<'a>(run: &'a Run, curve: &Curve<'_>) -> Option<&'a Ranked> {
+    let (answer, factors) = (run.answer.as_ref()?, curve.factors());
+    let question = &answer.question;
+    let is_asked = factors.mode == question.mode && factors.batch_size == question.batch_size && factors.mix.is_none();
+    let mut ranking = answer.ranking.iter().filter(|_| is_asked);
+    ranking.find(|ranked| ranked.variant == factors.label())
+}
+
+/// The highest rate as the answer has it, with the valid point next to it; `None` where the variant has no such rate or point.
+fn answered<'a>(curve: &Curve<'a>, ranked: &Ranked) -> Option<Best<'a>> {
+    let value = ranked.highest_rps?;
+    let lo = ranked.highest_rps_lo.unwrap_or(value);
+    let valid = curve.points.iter().copied().filter(|point| is_valid(point));
+    let far = |point: &Point| (point.factors.offered_rps / value).ln().abs();
+    Some(Best {
+        point: valid.min_by(|a, b| far(a).total_cmp(&far(b)))?,
+        interval: ranked.highest_rps_hi.map(|hi| Interval { value, lo, hi }),
+        at_least: ranked.highest_rps_hi.is_none(),
+        answered_rps: Some(ranked.highest_rps_hi.map_or(lo, |_| value)),
     })
 }
 
@@ -80,8 +111,12 @@ fn ends_at_the_server(run: &Run, curve: &Curve<'_>) -> bool {
 
 /// What [`best`] is: `highest rate with p99 < 20 ms`, or `highest valid rate`.
 pub(crate) fn title(run: &Run) -> String {
-    run.slo.as_ref().map_or_else(
+    let slo = run.slo.as_ref().map(|slo| slo.objective);
+    if run.answer.is_some() {
+        return "highest rate under the objective".to_owned();
+    }
+    slo.map_or_else(
         || "highest valid rate".to_owned(),
-        |slo| format!("highest rate with {}", slo.objective),
+        |objective| format!("highest rate with {objective}"),
     )
 }

@@ -60,7 +60,11 @@ pub(crate) const fn meets(outcome: MeetsObjective) -> &'static str {
 
 pub(super) fn p99(ranked: &Ranked) -> Cell {
     let Some(value) = ranked.p99_us else {
-        return Cell::of(None);
+        let verdict = ranked.p99_missing.as_deref().and_then(|why| why.split(':').next());
+        return Cell {
+            at: verdict.map_or_else(String::new, |verdict| format!("({verdict})")),
+            ..Cell::of(None)
+        };
     };
     let text = match (ranked.p99_us_lo, ranked.p99_us_hi) {
         (Some(lo), Some(hi)) => latency_interval(Some(&Interval { value, lo, hi })),
@@ -79,28 +83,45 @@ pub(super) fn p99(ranked: &Ranked) -> Cell {
     }
 }
 
-/// `812/s [780–850]`, `≥ 1,000/s` where every rate asked meets the objective, `none` where none does; `812/s [≥ 780]` where no
-/// rate is known that certainly does not.
+/// `812/s [780–850]`, `≥ 1,000/s` if no measured rate breaks the objective, `none` if every rate does; `812/s [≥ 780]` if no rate is
+/// known that certainly breaks it.
 pub(super) fn highest(ranked: &Ranked) -> Option<String> {
     let Some(value) = ranked.highest_rps else {
         return (ranked.outcome == MeetsObjective::NotMet).then(|| "none".to_owned());
     };
     Some(match (ranked.highest_rps_lo, ranked.highest_rps_hi) {
         (None, None) => format!("{}/s", rate(value)),
-        (Some(lo), None) if lo < 0.999 * value => format!("{}/s [≥ {}]", rate(value), rate(lo)),
-        (Some(_), None) => format!("≥ {}/s", rate(value)),
+        (Some(lo), None) if ranked.highest_is_bound => format!("≥ {}/s", rate(lo)),
+        (Some(lo), None) => format!("{}/s [≥ {}]", rate(value), rate(lo)),
         (lo, Some(hi)) => format!("{}/s [{}–{}]", rate(value), rate(lo.unwrap_or(0.0)), rate(hi)),
     })
 }
 
-/// `$132 [128–136]`.
+/// `≤ ` if fewer instances may carry the demand: the highest rate of one is only known to be at least what was measured.
+fn at_most(ranked: &Ranked) -> &'static str {
+    let is_open = ranked.instances.is_none() || ranked.instances_lo < ranked.instances;
+    if ranked.highest_is_bound && is_open { "≤ " } else { "" }
+}
+
+/// `2`, or `≤ 2` if fewer may carry the demand.
+pub(super) fn instances(ranked: &Ranked) -> Option<String> {
+    ranked.instances.map(|count| format!("{}{count}", at_most(ranked)))
+}
+
+/// `$132 [128–136]`, or `≤ $265 [132–265]` if fewer instances may carry the demand.
 pub(super) fn month(ranked: &Ranked) -> Option<String> {
     let value = ranked.usd_per_month?;
-    Some(match (ranked.usd_per_month_lo, ranked.usd_per_month_hi) {
+    let text = match (ranked.usd_per_month_lo, ranked.usd_per_month_hi) {
         (Some(lo), Some(hi)) => dollars_interval(Some(&Interval { value, lo, hi })),
         (Some(lo), None) => format!("{} [≥ {}]", dollars(value), digits3(lo)),
         _ => dollars(value),
-    })
+    };
+    Some(at_most(ranked).to_owned() + &text)
+}
+
+/// `$0.00168`, or `≤ $0.00118` where a higher rate of one instance would cost less.
+pub(super) fn per_10k(ranked: &Ranked) -> Option<String> {
+    ranked.usd_per_10k.map(|usd| at_most(ranked).to_owned() + &dollars(usd))
 }
 
 /// `94 % tier wait`.

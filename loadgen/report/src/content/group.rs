@@ -6,7 +6,7 @@ use super::percentiles::{self, TailPercentile};
 use super::point_row::{PointRow, Tier};
 use super::{reach, words};
 use tierlab_analysis::curves::{Curve, Difference, common_rate, difference};
-use tierlab_analysis::record::{Factors, Interval, Objective, Point, Run, Summary};
+use tierlab_analysis::record::{Interval, MeetsObjective, Objective, Point, Run, Summary};
 use tierlab_analysis::statistics::sections::Pairing;
 
 /// Curves that are compared with each other.
@@ -71,7 +71,11 @@ impl<'a> Group<'a> {
             .map(|curve| common_rps.and_then(|rps| curve.valid_at(rps)))
             .collect();
         let tail = percentiles::highest(&at_common);
-        let fastest = fastest(&at_common, tail);
+        let fails =
+            |curve: &Curve<'_>| best::ranked(run, curve).is_some_and(|ranked| ranked.outcome == MeetsObjective::NotMet);
+        // A variant that fails the objective is no measure of the others.
+        let in_play = curves.iter().zip(&at_common).filter(|(curve, _)| !fails(curve));
+        let fastest = fastest(in_play.filter_map(|(_, point)| *point), tail);
         let rows = curves
             .iter()
             .zip(at_common)
@@ -81,7 +85,7 @@ impl<'a> Group<'a> {
                 Row {
                     tier: Tier::of(run, factors.label()),
                     cache: words::cache(factors),
-                    highest: highest(run, factors).or_else(|| reached(best.as_ref()?)),
+                    highest: best.as_ref().and_then(reached),
                     best,
                     at_common: point.and_then(|point| point.summary.as_ref()),
                     against_fastest: against(point, fastest, tail),
@@ -115,19 +119,6 @@ fn objectives(run: &Run) -> Vec<Objective> {
     objectives
 }
 
-/// The highest rate that the run's answer says of a curve.
-fn highest(run: &Run, factors: &Factors) -> Option<Interval> {
-    let answer = run.answer.as_ref()?;
-    let question = &answer.question;
-    let ranked = answer.ranking.iter().find(|ranked| ranked.variant == factors.label())?;
-    let (value, hi) = (ranked.highest_rps?, ranked.highest_rps_hi?);
-    (factors.mode == question.mode && factors.batch_size == question.batch_size).then_some(Interval {
-        value,
-        lo: ranked.highest_rps_lo.unwrap_or(value),
-        hi,
-    })
-}
-
 /// The rate of the point that stands for a curve, where that is the server's own limit.
 fn reached(best: &Best<'_>) -> Option<Interval> {
     let value = best.rps();
@@ -139,11 +130,9 @@ fn reached(best: &Best<'_>) -> Option<Interval> {
     (!best.at_least).then(|| best.interval.unwrap_or(alone))
 }
 
-fn fastest<'a>(at_common: &[Option<&'a Point>], tail: TailPercentile) -> Option<&'a Point> {
-    at_common
-        .iter()
-        .flatten()
-        .filter_map(|point| tail.at(point).map(|interval| (*point, interval.value)))
+fn fastest<'a>(in_play: impl Iterator<Item = &'a Point>, tail: TailPercentile) -> Option<&'a Point> {
+    in_play
+        .filter_map(|point| tail.at(point).map(|interval| (point, interval.value)))
         .min_by(|a, b| a.1.total_cmp(&b.1))
         .map(|(point, _)| point)
 }

@@ -2,6 +2,7 @@
 //! where there are no variants.
 
 use super::data::Prepared;
+use crate::commands::resized;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Plan, VariantPlan};
 use crate::pricing;
@@ -31,6 +32,12 @@ pub(super) fn of_variants(plan: &Plan, lab: &LabPlan, prepared: &Prepared) -> Re
             model_bytes: bytes_below(&prepared.repository.join(&plan.model)),
         };
         pricing::add_variants(&mut pricing, file, &named, stored)?;
+        if let Some(gib) = plan.table_gib
+            && let Some(priced) = pricing.priced.take()
+        {
+            pricing.terms_by_variant.clear();
+            resized::add_variants(&mut pricing, file, &priced, ("`question.table_gib`", gib))?;
+        }
     }
     Ok(Some(pricing))
 }

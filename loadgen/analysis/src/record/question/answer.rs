@@ -13,11 +13,12 @@ pub struct Answer {
     pub outcome: AnswerOutcome,
     /// The best variant: the answer where `decided`, the most likely one where `undecided`, absent where `none`.
     pub best: Option<String>,
-    /// How likely `best` is right, by the rule that stopped: the question's confidence where `decided`, at most that where `undecided`.
+    /// Probability that `best` is right, by the rule that stopped: the question's confidence if `decided`. If `undecided`, how likely
+    /// `best` is so far, which is less; 0 if it is likely enough and open for another reason.
     pub confidence: f64,
     /// Whether steps that did not choose the best confirmed it.
     pub confirmed: bool,
-    /// Seconds of measuring.
+    /// Seconds of the budget that were used; in results made before they were kept, those of the steps' windows.
     pub spent_s: f64,
     /// Steps measured, and of those the ones that something foreign disturbed.
     pub steps: u32,
@@ -78,6 +79,9 @@ pub struct Ranked {
     /// Grade of the p99.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_grade: Option<Grade>,
+    /// Reason for no p99: the verdict of the point at that rate, or too few samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_missing: Option<String>,
     /// The highest rate under the objective: between the highest that certainly meets it and the lowest that certainly
     /// does not, which is absent where every rate asked meets it.
     pub highest_rps: Option<f64>,
@@ -85,8 +89,14 @@ pub struct Ranked {
     pub highest_rps_lo: Option<f64>,
     /// See `highest_rps`.
     pub highest_rps_hi: Option<f64>,
-    /// Instances at the demand.
+    /// True if no measured rate breaks the objective: the search ended at `highest_rps`, and not the server.
+    #[serde(default)]
+    pub highest_is_bound: bool,
+    /// Instances at the demand; an upper bound if it is above `instances_lo` and `highest_is_bound`.
     pub instances: Option<u32>,
+    /// Instances that would be enough at the upper end of `highest_rps`, or at the highest rate of the question without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instances_lo: Option<u32>,
     /// Dollars a month at the demand, with its interval.
     pub usd_per_month: Option<f64>,
     /// See `usd_per_month`.

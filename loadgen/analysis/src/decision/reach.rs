@@ -1,0 +1,72 @@
+//! The highest rate of each variant, above the rates that the question needs too.
+//!
+//! In: a lab. Out: rates of one instance. Knows nothing of what is measured next.
+
+use super::evidence::Candidate;
+use super::places::SAME;
+use super::rates;
+use super::standing::{Lab, Standing};
+use crate::costs::monthly::instances;
+use crate::record::{Minimise, Question};
+
+/// The highest rate of one instance under the objectives, in requests per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reach {
+    /// Most likely rate; 0 if the lowest rate is likely missed, absent without a step.
+    pub estimate: Option<f64>,
+    /// Highest rate that certainly meets the objectives; 0 without one.
+    pub lo: f64,
+    /// Lowest rate that certainly does not; infinite without one.
+    pub hi: f64,
+    /// True if every measured rate looks as if it met the objectives.
+    pub is_bound: bool,
+}
+
+/// The lab over all rates up to the question's highest, those that were measured among them.
+#[must_use]
+pub(super) fn widened<'a>(question: &'a Question, candidates: &'a [Candidate]) -> Lab<'a> {
+    let mut rates = rates::all(question);
+    let steps = candidates.iter().flat_map(|candidate| &candidate.steps);
+    let measured: Vec<f64> = steps.map(|step| step.rps).filter(|rps| *rps > rates[0]).collect();
+    rates.extend(measured.into_iter().filter(|rps| *rps <= question.highest_rps));
+    rates.sort_by(f64::total_cmp);
+    rates.dedup_by(|next, rate| *next <= *rate * (1.0 + SAME));
+    Lab::over(question, candidates, rates)
+}
+
+/// The reach of every variant: within the rates that the question needs as the decision has it, so that it takes as many instances,
+/// and above them as far as was measured.
+#[must_use]
+pub(super) fn reaches(lab: &Lab<'_>) -> Vec<Reach> {
+    let question = lab.question;
+    let wide = widened(question, lab.candidates);
+    let reach = |(own, beyond): (&Standing, &Standing)| {
+        let within = |rps: f64| rps.clamp(own.lo, own.hi.max(own.lo));
+        let (lo, hi) = (within(beyond.lo), within(beyond.hi));
+        let is_bound = own.missed.is_none() && beyond.places.iter().all(|place| place.usable == 0 || place.looks_met());
+        let likely = beyond
+            .estimate
+            .map(|rps| rps.clamp(lo, hi.max(lo)))
+            .filter(|rps| *rps > 0.0);
+        let is_same = |rps: f64| {
+            let decided = own.estimate.filter(|rps| *rps > 0.0);
+            let instances = |rps: f64| instances(question, rps);
+            question.minimise == Minimise::P99 || decided.is_some_and(|decided| instances(rps) == instances(decided))
+        };
+        match likely.filter(|rps| is_same(*rps)) {
+            Some(rps) => Reach {
+                estimate: Some(rps),
+                lo,
+                hi,
+                is_bound,
+            },
+            None => Reach {
+                estimate: own.estimate,
+                lo: own.lo,
+                hi: own.hi,
+                is_bound,
+            },
+        }
+    };
+    lab.standings.iter().zip(&wide.standings).map(reach).collect()
+}
