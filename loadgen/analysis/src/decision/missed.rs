@@ -21,7 +21,7 @@ pub(super) fn missed_rps(question: &Question, steps: &[StepEvidence]) -> Option<
         };
         let requests: f64 = here().map(|step| step.requests).sum();
         question.objectives.iter().enumerate().any(|(index, objective)| {
-            let allowed = (1.0 - objective.percentile.quantile()) * requests;
+            let allowed = objective.slow_share() * requests;
             let slow: f64 = here().filter_map(|step| step.slow.get(index)).sum();
             allowed >= BEYOND && slow > allowed
         })
