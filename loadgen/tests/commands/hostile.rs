@@ -155,7 +155,7 @@ fn replies_that_are_none_are_errors_of_their_own_kind_with_an_example() {
         assert!(example.contains(says), "`{example}` does not say `{says}`");
         let verdict = point["summary"]["verdict"].to_string();
         assert!(
-            verdict.contains("invalid") && verdict.contains("wrong-reply"),
+            verdict.contains("saturated") && verdict.contains("wrong-reply"),
             "{verdict}"
         );
         let report = std::fs::read_to_string(place.path("results/r/report.md")).unwrap();
