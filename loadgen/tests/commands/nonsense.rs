@@ -107,7 +107,7 @@ fn plans() -> [Nonsense; 17] {
         ),
         (
             "an objective that is never met",
-            with("[search]\nslo = \"p50 < 1 us\"\nmin_rate = 20\nonly = true"),
+            with("[search]\nslo = \"p50 < 1 us\"\nmin_rate = 40\nonly = true"),
             1,
             &["plan.toml:17:", "`p50 < 1 us`", "no rate", "raise the limit"],
         ),
