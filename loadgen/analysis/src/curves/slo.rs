@@ -201,6 +201,7 @@ pub fn cut(evidence: &[Evidence]) -> usize {
 const SIDE: f64 = 0.025;
 
 /// Interval of a highest rate by all steps together, those of other rates among them; 0 and the highest rate asked are open ends.
+/// It ends where a higher rate certainly breaks the objective.
 fn highest(points: &[(&Point, Evidence)], best: Evidence, slo: &Slo, limits: &Limits) -> Interval {
     let first = points.first().map_or(best.rps, |(point, _)| point.factors.offered_rps);
     let question = question(slo, points.last().map_or(&best, |(_, last)| last).rps, points[0].0);
@@ -216,7 +217,11 @@ fn highest(points: &[(&Point, Evidence)], best: Evidence, slo: &Slo, limits: &Li
     let (lo, hi) = curves
         .first()
         .map_or((0.0, f64::INFINITY), |curve| curve.interval(&grid, SIDE));
-    let open = slo.highest_rps.max(best.rps);
+    // A queue that grows in every repeat breaks the objective in the long run, however few are slow within a repeat.
+    let broken = points.iter().map(|(_, evidence)| evidence);
+    let broken = broken.filter(|one| one.answer == Answer::NotMet && one.certain && one.rps > best.rps);
+    let ceiling = broken.map(|one| one.rps).fold(f64::INFINITY, f64::min);
+    let open = slo.highest_rps.max(best.rps).min(ceiling);
     Interval {
         value: best.rps,
         lo: lo.min(best.rps),
