@@ -100,7 +100,11 @@ pub fn main() -> ExitCode {
         Err(error) => {
             format.report_exit(&format!("{error:#}"));
             let of_the_config = matches!(error.downcast_ref(), Some(ServerError::Config(_)));
-            if of_the_config || error.is::<ConfigError>() { 2 } else { 1 }
+            if of_the_config || error.is::<ConfigError>() {
+                2
+            } else {
+                1
+            }
         }
     };
     leave(code)

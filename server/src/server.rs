@@ -120,7 +120,12 @@ pub async fn run(
     memory::note_limits();
     let (memory, set_by) = memory::of_this_process();
     let buffered = config.limits.max_buffered_bytes;
-    tracing::info!(memory, set_by, buffered, "memory, and what requests may hold of it, in bytes");
+    tracing::info!(
+        memory,
+        set_by,
+        buffered,
+        "memory, and what requests may hold of it, in bytes"
+    );
     let admission = Admission::new(config.limits, metrics.in_flight.clone());
     let pipeline = Pipeline { admission, metrics };
     let manager = ModelManager::new(config.management.clone());

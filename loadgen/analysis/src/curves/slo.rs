@@ -10,8 +10,8 @@ use crate::decision::{from_run, standing};
 use crate::latency::goodput;
 use crate::latency::objective::measured_us;
 use crate::record::{
-    Fault, Interval, Limits, Minimise, NotMet, Objective, Point, Question, Repeat, Slo, SloFinding, SloOutcome, Summary,
-    Verdict,
+    Fault, Interval, Limits, Minimise, NotMet, Objective, Point, Question, Repeat, Slo, SloFinding, SloOutcome,
+    Summary, Verdict,
 };
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::sections::mean_interval;

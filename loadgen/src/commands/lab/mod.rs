@@ -79,7 +79,9 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
         )));
     };
     let agents = options.agents.open()?;
-    lab.work = work::folder(options.work.as_deref(), &lab.work, &plan.name, |name| std::env::var_os(name))?;
+    lab.work = work::folder(options.work.as_deref(), &lab.work, &plan.name, |name| {
+        std::env::var_os(name)
+    })?;
     let resumed = options.resume.as_deref().map(claim).transpose()?;
     let earlier = options
         .resume

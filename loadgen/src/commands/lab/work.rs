@@ -23,7 +23,10 @@ pub(super) fn folder(
         Ok(_) => return Ok(wanted.to_owned()),
         Err(error) => error,
     };
-    let is_refused = matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem);
+    let is_refused = matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+    );
     let (None, true, Some(state)) = (chosen, is_refused, state_folder(variable)) else {
         return Err(RunError::io(wanted)(error));
     };
