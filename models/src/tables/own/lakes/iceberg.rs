@@ -148,7 +148,7 @@ pub(in super::super) fn choose(
     };
     let records = |address: &str| {
         let (name, _) = named(address)?;
-        let found = records_of(&read(name)?).map_err(|what| bad(&format!("{name}: {what}")));
+        let found = records_of(read(name)?).map_err(|what| bad(&format!("{name}: {what}")));
         Ok::<_, ModelsError>((name, found?))
     };
     let manifests = match &snapshot.manifest_list {
