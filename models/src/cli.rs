@@ -1,6 +1,5 @@
 //! The command line: arguments, and which part of the crate answers them. Results go to stdout, progress to stderr.
 
-mod datasets;
 mod lay_out;
 mod own_tables;
 
@@ -15,7 +14,6 @@ use crate::repository::{self, Outcome};
 use crate::stop::Stop;
 use crate::tables::{self, TableKind};
 use clap::{Args, Parser, Subcommand};
-use datasets::DatasetArgs;
 use own_tables::{ExportTableArgs, FEATURES, ImportTableArgs};
 use std::path::PathBuf;
 
@@ -76,12 +74,6 @@ pub enum Command {
     /// it is given again. Rows that cannot be used are kept in NAME.bad.jsonl, with file, row and reason.
     #[command(after_help = own_tables::EXAMPLES)]
     ImportTable(ImportTableArgs),
-    /// Write seeded rows in the files of a public data set, for trying an import
-    ///
-    /// Columns, types and missing values are those of the public files; the values are drawn. A row depends on the seed and its
-    /// number only, and memory stays bounded at any size.
-    #[command(after_help = datasets::EXAMPLES)]
-    Dataset(DatasetArgs),
     /// Write a feature table as Parquet, which pandas, pyarrow, Spark and DuckDB read
     ExportTable(ExportTableArgs),
     /// Put models and feature tables on a tier, at models/... and features/..., or results of runs at results/...
@@ -213,7 +205,6 @@ pub async fn run(cli: Cli, stop: &Stop) -> Result<(), ModelsError> {
         Command::Features(args) => run_features(&args, stop),
         Command::Import(args) => run_import(args, stop),
         Command::ImportTable(args) => own_tables::run_import(args, stop).await,
-        Command::Dataset(args) => datasets::run(&args, stop),
         Command::ExportTable(args) => own_tables::run_export(&args, stop),
         Command::Publish(args) => run_publish(args, stop).await,
         Command::LayOut(args) => lay_out::run(&args, stop).await,

@@ -6,12 +6,10 @@
 //! - [`onnx`]: the format; [`generators`]: the graphs; [`weights`]: their seeded weights
 //! - [`repository`] and [`mod@import`]: models on disk; [`import::independence`]: whether rows may share a batch
 //! - [`tables`]: feature tables on disk, and any row of them by seed and id
-//! - [`datasets`]: seeded rows in the files of public data sets, for trying an import
 //! - [`mod@inspect`] and [`mod@publish`]: what is there, and putting it on a tier; `lay_out`: putting tables there in another layout
 //! - [`cli`]: the command line; [`progress`] of long work, its [`stop`] on request, and [`staged`] files, whole or not there
 
 pub mod cli;
-pub mod datasets;
 pub mod error;
 pub mod generators;
 pub mod import;

@@ -1,10 +1,10 @@
 //! `import-table` and `export-table`, the real binary over real files: what becomes of rows, keys, nulls, duplicates and damage, whatever
 //! way they are read.
 
-mod datasets;
 mod declared;
 mod lakes;
 mod odd;
+mod presets;
 mod tables;
 
 use std::fs;

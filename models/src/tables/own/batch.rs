@@ -33,6 +33,13 @@ impl Batch {
     }
 }
 
+/// Positions of these columns in a schema, in its order.
+pub(super) fn positions(schema: &Schema, columns: &[&str]) -> Vec<usize> {
+    let fields = schema.fields().iter().enumerate();
+    let wanted = fields.filter(|(_, field)| columns.contains(&field.name().as_str()));
+    wanted.map(|(at, _)| at).collect()
+}
+
 /// The numbers of a batch's rows.
 pub(super) enum Numbers {
     From(u64),

@@ -1,7 +1,7 @@
 //! CIFAR's binaries as batches: records of one or two labels and 32x32 pixels in three planes. In: a file, and which of the two it is.
 //! Out: batches. The layout is that of Krizhevsky's page on CIFAR-10 and CIFAR-100 ("binary version"). Knows nothing of keys or tables.
 
-use super::batch::{Batch, Numbers};
+use super::batch::{Batch, Numbers, positions};
 use arrow_array::{ArrayRef, FixedSizeBinaryArray, RecordBatch, UInt8Array};
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use std::fs::File;
@@ -65,9 +65,7 @@ impl CifarFile {
     ) -> Result<(), E> {
         let file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
         let mut file = BufReader::new(file);
-        let wanted: Vec<usize> = (0..self.schema.fields().len())
-            .filter(|&at| columns.contains(&self.schema.field(at).name().as_str()))
-            .collect();
+        let wanted = positions(&self.schema, columns);
         let record = self.labels + IMAGE_BYTES;
         let mut row = 0;
         while row < self.rows {

@@ -9,11 +9,12 @@ use arrow_array::types::{
     ArrowPrimitiveType, Decimal128Type, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
     Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, ArrayRef, RecordBatch, make_array};
+use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch, UInt8Array, make_array};
 use arrow_cast::cast_with_options;
 use arrow_schema::DataType as Arrow;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use tierlab_formats::table::{KeyHash, KeyKind};
 use tierlab_protocol::tensor::DataType;
 
@@ -124,73 +125,56 @@ fn texts(array: &ArrayRef) -> Result<ArrayRef, String> {
 }
 
 fn take_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), String> {
+    const NULL: &str = "it is null";
     let kind = rules.layout.kind;
     let named = |what: &str| format!("column `{}`, the key: {what}", rules.layout.key);
-    let count = array.len();
-    if is_text(array.data_type()) {
-        let texts = texts(array).map_err(|what| named(&what))?;
-        let texts = texts.as_string::<i32>();
-        for row in 0..count {
-            if texts.is_null(row) {
-                rows.spoil(row, || named("it is null"));
-            } else {
-                let text = texts.value(row);
-                match kind.of_text(text) {
-                    Ok(key) if key.len() <= rules.max_key_bytes => rows.keys.extend_from_slice(&key),
-                    Ok(key) => rows.spoil(row, || {
-                        named(&format!(
-                            "{} bytes, the most is {} (--max-key-bytes)",
-                            key.len(),
-                            rules.max_key_bytes
-                        ))
-                    }),
-                    Err(what) => rows.spoil(row, || named(&what)),
+    let mut each = |put: &dyn Fn(usize, &mut Vec<u8>) -> Result<(), String>| {
+        for row in 0..array.len() {
+            if let Err(what) = put(row, &mut rows.keys) {
+                rows.spoil(row, || named(&what));
+            }
+            rows.ends.push(rows.keys.len());
+        }
+    };
+    match array.data_type() {
+        arrow if is_text(arrow) => {
+            let texts = texts(array).map_err(|what| named(&what))?;
+            let texts = texts.as_string::<i32>();
+            each(&|row, keys| {
+                if texts.is_null(row) {
+                    return Err(NULL.to_owned());
                 }
-            }
-            rows.ends.push(rows.keys.len());
+                let key = kind.of_text(texts.value(row))?;
+                if key.len() > rules.max_key_bytes {
+                    let most = rules.max_key_bytes;
+                    return Err(format!("{} bytes, the most is {most} (--max-key-bytes)", key.len()));
+                }
+                keys.extend_from_slice(&key);
+                Ok(())
+            });
         }
-        return Ok(());
-    }
-    if *array.data_type() == Arrow::Null {
-        for row in 0..count {
-            rows.spoil(row, || named("it is null"));
-            rows.ends.push(rows.keys.len());
+        Arrow::Null => each(&|_, _| Err(NULL.to_owned())),
+        Arrow::FixedSizeBinary(16) if kind == KeyKind::Uuid => {
+            let uuids = array.as_fixed_size_binary();
+            each(&|row, keys| {
+                let uuid = uuids.is_valid(row).then(|| uuids.value(row)).ok_or(NULL)?;
+                keys.extend_from_slice(uuid);
+                Ok(())
+            });
         }
-        return Ok(());
-    }
-    if let (KeyKind::Uuid, Arrow::FixedSizeBinary(16)) = (kind, array.data_type()) {
-        let uuids = array.as_fixed_size_binary();
-        for row in 0..count {
-            if uuids.is_null(row) {
-                rows.spoil(row, || named("it is null"));
-            } else {
-                rows.keys.extend_from_slice(uuids.value(row));
-            }
-            rows.ends.push(rows.keys.len());
+        arrow if kind == KeyKind::Int64 && arrow.is_integer() => {
+            let ids = arrow_cast::cast(array, &Arrow::Int64).map_err(|e| named(&e.to_string()))?;
+            let ids = ids.as_primitive::<Int64Type>();
+            each(&|row, keys| {
+                if array.is_null(row) {
+                    return Err(NULL.to_owned());
+                }
+                let id = ids.is_valid(row).then(|| ids.value(row));
+                keys.extend_from_slice(&id.ok_or("it is above the largest INT64")?.to_le_bytes());
+                Ok(())
+            });
         }
-        return Ok(());
-    }
-    if kind != KeyKind::Int64 || !array.data_type().is_integer() {
-        return Err(named(&format!(
-            "it is {} in this file, {} before",
-            array.data_type(),
-            kind.as_str()
-        )));
-    }
-    let ids = arrow_cast::cast(array, &Arrow::Int64).map_err(|e| named(&e.to_string()))?;
-    let ids = ids.as_primitive::<Int64Type>();
-    for row in 0..count {
-        if ids.is_null(row) {
-            let what = if array.is_null(row) {
-                "it is null"
-            } else {
-                "it is above the largest INT64"
-            };
-            rows.spoil(row, || named(what));
-        } else {
-            rows.keys.extend_from_slice(&ids.value(row).to_le_bytes());
-        }
-        rows.ends.push(rows.keys.len());
+        other => return Err(named(&format!("it is {other} in this file, {} before", kind.as_str()))),
     }
     Ok(())
 }
@@ -244,17 +228,14 @@ impl Target<'_> {
     }
 
     fn take_hashed(&self, array: &ArrayRef, buckets: u64, rows: &mut Rows) -> Result<(), Stopped> {
-        let stop = |why: String| Stopped {
-            row: 0,
-            why: format!("column `{}`: {why}", self.column),
-        };
         if *array.data_type() == Arrow::Null {
             return self.take_nulls(array.len(), rows);
         }
         if !is_text(array.data_type()) {
-            return Err(stop(format!("it is {} in this file, text before", array.data_type())));
+            let what = format!("it is {} in this file, text before", array.data_type());
+            return Err(self.stopped(&what));
         }
-        let texts = texts(array).map_err(stop)?;
+        let texts = texts(array).map_err(|e| self.stopped(&e))?;
         let texts = texts.as_string::<i32>();
         for row in 0..texts.len() {
             if texts.is_null(row) {
@@ -277,10 +258,7 @@ impl Target<'_> {
         match array.data_type() {
             Arrow::Null => self.take_nulls(array.len(), rows),
             Arrow::Dictionary(_, values) => {
-                let flat = arrow_cast::cast(array, values).map_err(|e| Stopped {
-                    row: 0,
-                    why: format!("column `{}`: {e}", self.column),
-                })?;
+                let flat = arrow_cast::cast(array, values).map_err(|e| self.stopped(&e))?;
                 self.take(&flat, rows)
             }
             Arrow::FixedSizeList(_, _) => {
@@ -289,39 +267,32 @@ impl Target<'_> {
                 let span = |row: usize| whole(row).map(|row| (list.value_offset_at(row), len));
                 self.take_values(list.values(), array.len(), span, rows)
             }
-            Arrow::List(_) => {
-                let list = array.as_list::<i32>();
-                let span = |row: usize| {
-                    whole(row).map(|row| (list.value_offsets()[row] as usize, list.value_length(row) as usize))
-                };
-                self.take_values(list.values(), array.len(), span, rows)
-            }
-            Arrow::LargeList(_) => {
-                let list = array.as_list::<i64>();
-                let span = |row: usize| {
-                    whole(row).map(|row| (list.value_offsets()[row] as usize, list.value_length(row) as usize))
-                };
-                self.take_values(list.values(), array.len(), span, rows)
-            }
-            Arrow::FixedSizeBinary(_) => {
+            Arrow::List(_) => self.take_lists::<i32>(array, rows),
+            Arrow::LargeList(_) => self.take_lists::<i64>(array, rows),
+            Arrow::FixedSizeBinary(len) => {
                 let binary = array.as_fixed_size_binary();
-                for row in 0..array.len() {
-                    if binary.is_null(row) {
-                        self.put_null(rows, row, 0..self.width)?;
-                        continue;
-                    }
-                    let bytes = binary.value(row);
-                    if bytes.len() != self.width {
-                        self.spoil_width(rows, row, bytes.len());
-                        continue;
-                    }
-                    for (element, &byte) in bytes.iter().enumerate() {
-                        self.put(rows, row, element, Number::from(byte));
-                    }
-                }
-                Ok(())
+                let bytes: ArrayRef = Arc::new(UInt8Array::new(binary.values().clone().into(), None));
+                let len = usize::try_from(*len).unwrap_or(0);
+                let span = |row: usize| whole(row).map(|row| (row * len, len));
+                self.take_values(&bytes, array.len(), span, rows)
             }
             _ => self.take_values(array, array.len(), |row| Some((row, 1)), rows),
+        }
+    }
+
+    fn take_lists<O: OffsetSizeTrait>(&self, array: &ArrayRef, rows: &mut Rows) -> Result<(), Stopped> {
+        let list = array.as_list::<O>();
+        let span = |row: usize| {
+            let start = list.value_offsets()[row].as_usize();
+            list.is_valid(row).then(|| (start, list.value_length(row).as_usize()))
+        };
+        self.take_values(list.values(), array.len(), span, rows)
+    }
+
+    fn stopped(&self, what: &dyn std::fmt::Display) -> Stopped {
+        Stopped {
+            row: 0,
+            why: format!("column `{}`: {what}", self.column),
         }
     }
 
@@ -395,10 +366,7 @@ impl Target<'_> {
         } else {
             Arrow::Decimal128(38, 0)
         };
-        let cast = cast_with_options(values, &to, &STRICT).map_err(|e| Stopped {
-            row: 0,
-            why: format!("column `{}`: {e}", self.column),
-        })?;
+        let cast = cast_with_options(values, &to, &STRICT).map_err(|e| self.stopped(&e))?;
         if scale > 0 {
             return self.take_values(&cast, count, span, rows);
         }
@@ -472,4 +440,63 @@ fn as_type(values: &ArrayRef, arrow: &Arrow) -> Result<ArrayRef, Stopped> {
         row: 0,
         why: e.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::{OutColumn, Source};
+    use super::*;
+    use arrow_array::{FixedSizeBinaryArray, Int64Array, ListArray};
+
+    #[test]
+    fn bytes_and_lists_are_those_of_the_slice() {
+        let bytes = [Some([1_u8, 2]), None, Some([5, 6])].into_iter();
+        let lists = [[1, 2], [3, 4], [5, 6]].map(|list| Some(list.map(Some)));
+        let columns: [(&str, ArrayRef); 3] = [
+            ("id", Arc::new(Int64Array::from(vec![7, 8, 9]))),
+            (
+                "bytes",
+                Arc::new(FixedSizeBinaryArray::try_from_sparse_iter_with_size(bytes, 2).unwrap()),
+            ),
+            (
+                "list",
+                Arc::new(ListArray::from_iter_primitive::<UInt8Type, _, _>(lists)),
+            ),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap().slice(1, 2);
+        let out = |name: &str| OutColumn {
+            name: name.to_owned(),
+            dtype: DataType::Uint8,
+            shape: vec![2],
+            sources: vec![Source {
+                column: name.to_owned(),
+                width: 2,
+                buckets: None,
+                native: None,
+                unit: None,
+            }],
+        };
+        let layout = Layout {
+            key: "id".to_owned(),
+            kind: KeyKind::Int64,
+            columns: vec![out("bytes"), out("list")],
+        };
+        let rules = Rules {
+            layout: &layout,
+            offsets: &[0, 2],
+            payload_bytes: 4,
+            nulls: NullRule::Value(9.0),
+            max_key_bytes: 8,
+        };
+        let rows = convert(rules, &batch).unwrap();
+        assert_eq!(
+            (rows.key(0), rows.key(1)),
+            (&8_i64.to_le_bytes()[..], &9_i64.to_le_bytes()[..])
+        );
+        assert_eq!(
+            (rows.payload(0), rows.payload(1)),
+            (&[9, 9, 3, 4][..], &[5, 6, 5, 6][..])
+        );
+        assert!(rows.bad.is_empty());
+    }
 }

@@ -1,7 +1,7 @@
 //! CSV as batches: types from the first rows, empty fields as nulls, and rows that do not fit set apart. In: a file and how it is written. Out:
 //! batches. Knows nothing of keys or tables.
 
-use super::batch::{Batch, Numbers};
+use super::batch::{Batch, Numbers, positions};
 use super::request::CsvOptions;
 use super::text_types::{Guess, date, has_leading_zeros, integer, is_null, micros, truth};
 use arrow_array::RecordBatch;
@@ -111,9 +111,7 @@ impl CsvFile {
     ) -> Result<(), E> {
         let (file, left) = BoundedRecords::open(path)?;
         let mut reader = builder(self.delimiter, self.has_header).from_reader(file);
-        let wanted: Vec<usize> = (0..self.schema.fields().len())
-            .filter(|&at| columns.contains(&self.schema.field(at).name().as_str()))
-            .collect();
+        let wanted = positions(&self.schema, columns);
         let schema = Arc::new(self.schema.project(&wanted).map_err(|e| e.to_string())?);
         let mut record = ByteRecord::new();
         let (mut row, mut position) = (0, 0);

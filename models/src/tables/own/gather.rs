@@ -225,12 +225,8 @@ impl Gathering<'_> {
     ) -> Result<(), ModelsError> {
         let input = &self.inputs[unit.input];
         let name = &input.about.name;
-        let fetched = self.fetched(unit.input)?;
-        let path = match &input.from {
-            Origin::Disk(path) => path,
-            Origin::Store { .. } => &fetched,
-        };
-        let opened = open(path, input, &self.plan.csv, Some(self.schema))?;
+        let path = fetch(input, self.folder, unit.input)?;
+        let opened = open(&path, input, &self.plan.csv, Some(self.schema))?;
         if opened.is_void() {
             return Ok(());
         }
@@ -250,7 +246,7 @@ impl Gathering<'_> {
                 Ok(())
             };
             let stretch = (stretch, self.payload_bytes);
-            match unless_it_panics(|| opened.read(path, stretch, &columns, &mut each)) {
+            match unless_it_panics(|| opened.read(&path, stretch, &columns, &mut each)) {
                 Ok(()) => {}
                 Err(Halt::Other(e)) => return Err(e),
                 Err(Halt::File(what)) => return Err(ModelsError::bad(name, &what)),
@@ -259,7 +255,7 @@ impl Gathering<'_> {
         input.is_unchanged()?;
         if let Origin::Store { .. } = input.from {
             // Best effort: what stays goes with the folder.
-            let _ = std::fs::remove_file(&fetched);
+            let _ = std::fs::remove_file(&path);
         }
         Ok(())
     }
@@ -293,11 +289,6 @@ impl Gathering<'_> {
             buffers.add(&rows, input, &number).map_err(Halt::Other)?;
         }
         Ok(())
-    }
-
-    /// The file of an input on disk, brought here where it lies in a store.
-    fn fetched(&self, input: usize) -> Result<PathBuf, ModelsError> {
-        fetch(&self.inputs[input], self.folder, input)
     }
 }
 

@@ -111,21 +111,18 @@ impl Inputs {
     fn add_url(&mut self, url: &str, csv: &CsvOptions, stop: &Stop) -> Result<(), ModelsError> {
         let store = Arc::new(Remote::open(url, stop)?);
         let objects = store.list()?;
-        let whole = match &objects[..] {
-            [one] if one.below.is_empty() => vec![String::new()],
-            _ => Vec::new(),
-        };
-        let mut chosen = if whole.is_empty() {
-            let listing = Listing {
-                name: url.to_owned(),
-                names: objects.iter().map(|object| object.below.clone()).collect(),
-                bytes: objects.iter().map(|object| object.bytes).collect(),
-            };
-            choose(&listing, csv, &|name| store.read(name))?
-        } else {
-            Chosen {
-                names: whole,
+        let mut chosen = match &objects[..] {
+            [one] if one.below.is_empty() => Chosen {
+                names: vec![String::new()],
                 ..Chosen::default()
+            },
+            _ => {
+                let listing = Listing {
+                    name: url.to_owned(),
+                    names: objects.iter().map(|object| object.below.clone()).collect(),
+                    bytes: objects.iter().map(|object| object.bytes).collect(),
+                };
+                choose(&listing, csv, &|name| store.read(name))?
             }
         };
         self.left_out.extend(chosen.left_out);

@@ -22,6 +22,29 @@ pub(super) struct Chosen {
     pub(super) columns: HashMap<String, FileColumns>,
 }
 
+impl Chosen {
+    /// Files of one version of a table, whose log lies below `log`.
+    pub(super) fn of_version(
+        folder: &Listing,
+        log: &str,
+        columns: HashMap<String, FileColumns>,
+        version: &str,
+    ) -> Self {
+        let is_left = |name: &&String| !name.starts_with(log) && !columns.contains_key(*name);
+        let left = folder.names.iter().filter(is_left).count();
+        let mut names: Vec<String> = columns.keys().cloned().collect();
+        names.sort();
+        Self {
+            names,
+            columns,
+            left_out: vec![format!(
+                "{}: a table of {version}: {left} files beside its log are not in this version",
+                folder.name
+            )],
+        }
+    }
+}
+
 /// A path whose odd characters are percent-encoded, as text.
 pub(super) fn decoded(path: &str) -> String {
     let bytes = path.as_bytes();

@@ -1,7 +1,7 @@
 //! Files of rows as batches: Parquet, Arrow IPC (files and streams), CSV, CIFAR's records, shards of samples. In: a local file and what of it is wanted. Out: its schema, its
 //! parts, and batches with the numbers of their rows. Knows nothing of keys or tables.
 
-use super::batch::{Batch, Numbers};
+use super::batch::{Batch, Numbers, positions};
 use super::cifar::CifarFile;
 use super::csv_file::CsvFile;
 use super::lakes::columns::{FileColumns, View};
@@ -9,7 +9,7 @@ use super::request::{CsvOptions, FileForm};
 use super::shards::{ShardFile, ShardFormat, begins_as_one};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
-use arrow_schema::{DataType as Arrow, Schema, SchemaRef, TimeUnit};
+use arrow_schema::{ArrowError, DataType as Arrow, Schema, SchemaRef, TimeUnit};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::basic::Type as PhysicalType;
@@ -247,13 +247,7 @@ impl Opened {
         columns: &[&str],
         each: &mut dyn FnMut(Batch) -> Result<(), E>,
     ) -> Result<(), E> {
-        let wanted = |schema: &Schema| -> Vec<usize> {
-            let fields = schema.fields().iter().enumerate();
-            fields
-                .filter(|(_, field)| columns.contains(&field.name().as_str()))
-                .map(|(at, _)| at)
-                .collect()
-        };
+        let wanted = |schema: &Schema| positions(schema, columns);
         let file = || File::open(path).map_err(|e| format!("cannot open it: {e}"));
         let broken = |e: &dyn std::fmt::Display| format!("it cannot be read: {e}");
         match self {
@@ -280,8 +274,8 @@ impl Opened {
                     .build()
                     .map_err(|e| broken(&e))?;
                 let per_row = stretch.bytes as f64 / stretch.rows.unwrap_or(1).max(1) as f64;
-                let batches = reader.map(|batch| batch.map_err(|e| broken(&e)));
-                let found = numbered(batches, stretch.first_row, per_row, each)?;
+                let bytes = |rows: usize| (per_row * rows as f64) as u64;
+                let found = numbered(reader, stretch.first_row, bytes, each)?;
                 match stretch.rows {
                     Some(rows) if rows != found => {
                         let what = format!(
@@ -297,12 +291,12 @@ impl Opened {
                 let reader =
                     FileReader::try_new(BufReader::new(file()?), Some(wanted(schema))).map_err(|e| broken(&e))?;
                 let per_batch = stretch.bytes / (reader.num_batches() as u64).max(1);
-                per_batch_numbered(reader.map(|batch| batch.map_err(|e| broken(&e))), per_batch, each)
+                numbered(reader, 0, |_| per_batch, each).map(drop)
             }
             Self::IpcStream(schema) => {
                 let reader =
                     StreamReader::try_new(BufReader::new(file()?), Some(wanted(schema))).map_err(|e| broken(&e))?;
-                per_batch_numbered(reader.map(|batch| batch.map_err(|e| broken(&e))), 0, each)
+                numbered(reader, 0, |_| 0, each).map(drop)
             }
         }
     }
@@ -344,43 +338,24 @@ fn list_bytes(metadata: &ArrowReaderMetadata, groups: (usize, usize), columns: &
     Ok(most)
 }
 
+/// Hands on batches with the numbers of their rows, and returns the count of all rows. `bytes` returns how long rows are in the file.
 fn numbered<E: From<String>>(
-    batches: impl Iterator<Item = Result<RecordBatch, String>>,
-    mut row: u64,
-    bytes_per_row: f64,
+    batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
+    first: u64,
+    bytes: impl Fn(usize) -> u64,
     each: &mut dyn FnMut(Batch) -> Result<(), E>,
 ) -> Result<u64, E> {
-    let first = row;
+    let mut row = first;
     for batch in batches {
-        let rows = batch?;
+        let rows = batch.map_err(|e| format!("it cannot be read: {e}"))?;
         let count = rows.num_rows();
         each(Batch {
             rows,
             numbers: Numbers::From(row),
             bad: Vec::new(),
-            bytes: (bytes_per_row * count as f64) as u64,
+            bytes: bytes(count),
         })?;
         row += count as u64;
     }
     Ok(row - first)
-}
-
-fn per_batch_numbered<E: From<String>>(
-    batches: impl Iterator<Item = Result<RecordBatch, String>>,
-    bytes: u64,
-    each: &mut dyn FnMut(Batch) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut row = 0;
-    for batch in batches {
-        let rows = batch?;
-        let count = rows.num_rows() as u64;
-        each(Batch {
-            rows,
-            numbers: Numbers::From(row),
-            bad: Vec::new(),
-            bytes,
-        })?;
-        row += count;
-    }
-    Ok(())
 }

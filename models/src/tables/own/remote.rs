@@ -49,6 +49,16 @@ pub(super) struct RemoteObject {
     pub(super) version: String,
 }
 
+impl RemoteObject {
+    fn of(below: &str, meta: &ObjectMeta) -> Self {
+        Self {
+            below: below.to_owned(),
+            bytes: meta.size,
+            version: version_of(meta),
+        }
+    }
+}
+
 impl Remote {
     /// Sends nothing.
     ///
@@ -129,19 +139,12 @@ impl Remote {
                     return Err(ModelsError::bad(&self.url, &what));
                 }
                 let below = meta.location.as_ref().strip_prefix(self.prefix.as_ref());
-                objects.push(RemoteObject {
-                    below: below.unwrap_or_default().trim_start_matches('/').to_owned(),
-                    bytes: meta.size,
-                    version: version_of(&meta),
-                });
+                let below = below.unwrap_or_default().trim_start_matches('/');
+                objects.push(RemoteObject::of(below, &meta));
             }
             if objects.is_empty() {
                 let meta = self.wait(&self.url, "listed", self.store.head(&self.prefix)).await?;
-                objects.push(RemoteObject {
-                    below: String::new(),
-                    bytes: meta.size,
-                    version: version_of(&meta),
-                });
+                objects.push(RemoteObject::of("", &meta));
             }
             Ok(())
         })?;

@@ -50,6 +50,20 @@ pub(in super::super) struct View {
 }
 
 impl FileColumns {
+    /// Columns of a table's file. `value` is that of a column which has one for all rows; its `None` is null.
+    pub(super) fn of_table(
+        table: &Arc<Vec<TableColumn>>,
+        value: impl Fn(&TableColumn) -> Option<Option<String>>,
+    ) -> Self {
+        let constants = table
+            .iter()
+            .filter_map(|column| Some((column.name.clone(), (column.arrow.clone(), value(column)?))));
+        Self {
+            constants: constants.collect(),
+            table: Some(Arc::clone(table)),
+        }
+    }
+
     /// Text that differs whenever the columns do.
     pub(in super::super) fn digest(&self) -> String {
         hex::encode(crc32c::crc32c(format!("{self:?}").as_bytes()).to_be_bytes())

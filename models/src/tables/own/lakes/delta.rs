@@ -149,16 +149,12 @@ pub(in super::super) fn choose(
     };
     at.check(folder).map_err(|what| bad(&what))?;
     let columns = at.columns().map_err(|what| bad(&what))?;
-    let is_left = |name: &&String| !name.starts_with(LOG) && !at.live.contains_key(*name);
-    let left = folder.names.iter().filter(is_left).count();
-    Ok(Chosen {
-        names: at.live.into_keys().collect(),
+    Ok(Chosen::of_version(
+        folder,
+        LOG,
         columns,
-        left_out: vec![format!(
-            "{}: a table of Delta at version {newest}: {left} files beside its log are not in this version",
-            folder.name
-        )],
-    })
+        &format!("Delta at version {newest}"),
+    ))
 }
 
 /// The versions of the log, in order.
@@ -345,15 +341,10 @@ impl Version {
         }
         let table = Arc::new(table);
         let of_file = |(name, live): (&String, &Live)| {
-            let values = table.iter().filter_map(|column| {
-                let value = live.partition_values.get(&column.file_names[0])?;
-                let value = value.clone().filter(|value| !value.is_empty());
-                Some((column.name.clone(), (column.arrow.clone(), value)))
+            let columns = FileColumns::of_table(&table, |column| {
+                let value = live.partition_values.get(&column.file_names[0])?.clone();
+                Some(value.filter(|value| !value.is_empty()))
             });
-            let columns = FileColumns {
-                constants: values.collect(),
-                table: Some(Arc::clone(&table)),
-            };
             (name.clone(), columns)
         };
         Ok(self.live.iter().map(of_file).collect())

@@ -12,7 +12,7 @@ use crate::error::ModelsError;
 use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ pub(in super::super) fn choose(
     };
     let records = |address: &str| {
         let (name, _) = named(address)?;
-        let found = records_of(&read(name)?).map_err(|what| bad(&format!("{name}: {what}")));
+        let found = records_of(read(name)?).map_err(|what| bad(&format!("{name}: {what}")));
         Ok::<_, ModelsError>((name, found?))
     };
     let manifests = match &snapshot.manifest_list {
@@ -167,7 +167,7 @@ pub(in super::super) fn choose(
                 .collect()
         }
     };
-    let mut live: BTreeMap<&String, FileColumns> = BTreeMap::new();
+    let mut live: HashMap<String, FileColumns> = HashMap::new();
     for manifest in &manifests {
         let (name, batches) = records(&manifest.address)?;
         let files = files_of(&batches).map_err(|what| bad(&format!("{name}: {what}")))?;
@@ -192,22 +192,11 @@ pub(in super::super) fn choose(
                 )));
             }
             let columns = metadata.columns_of(&file, manifest.spec, &table);
-            live.insert(name, columns);
+            live.insert(name.clone(), columns);
         }
     }
-    let is_left = |name: &&String| !name.starts_with(METADATA) && !live.contains_key(*name);
-    let left = folder.names.iter().filter(is_left).count();
-    Ok(Chosen {
-        names: live.keys().map(|&name| name.clone()).collect(),
-        columns: live
-            .into_iter()
-            .map(|(name, columns)| (name.clone(), columns))
-            .collect(),
-        left_out: vec![format!(
-            "{}: a table of Iceberg at version {version}: {left} files beside its metadata are not in its newest snapshot",
-            folder.name
-        )],
-    })
+    let version = format!("Iceberg at version {version}");
+    Ok(Chosen::of_version(folder, METADATA, live, &version))
 }
 
 impl Metadata {
@@ -252,16 +241,12 @@ impl Metadata {
     fn columns_of(&self, file: &File, spec: i32, table: &Arc<Vec<TableColumn>>) -> FileColumns {
         let specs = self.partition_specs.iter().find(|found| found.spec_id == spec);
         let fields = specs.map_or(&self.partition_spec, |spec| &spec.fields);
-        let identity = fields.iter().filter(|field| field.transform == "identity");
-        let constants = identity.filter_map(|field| {
-            let column = table.iter().find(|column| column.id == field.source_id)?;
-            let value = file.partition.get(&field.name)?.clone();
-            Some((column.name.clone(), (column.arrow.clone(), value)))
-        });
-        FileColumns {
-            constants: constants.collect(),
-            table: Some(Arc::clone(table)),
-        }
+        FileColumns::of_table(table, |column| {
+            let mut of_column = fields
+                .iter()
+                .filter(|field| field.transform == "identity" && field.source_id == column.id);
+            of_column.find_map(|field| file.partition.get(&field.name).cloned())
+        })
     }
 }
 

@@ -8,18 +8,39 @@ use arrow_avro::reader::ReaderBuilder;
 use arrow_cast::display::array_value_to_string;
 use std::collections::HashMap;
 use std::io::Cursor;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
+/// Longest time to read a manifest, beside [`READ_TIME_PER_MIB`].
+const READ_TIME: Duration = Duration::from_secs(5);
+const READ_TIME_PER_MIB: Duration = Duration::from_secs(1);
 /// Status of a file that is gone; others were added, or are there still.
 const GONE: i32 = 2;
 
-/// The records of a file of Avro. Its reader may panic on damage.
-pub(super) fn records_of(bytes: &[u8]) -> Result<Vec<RecordBatch>, String> {
-    let read = unless_it_panics(|| {
-        let reader = ReaderBuilder::new()
-            .build(Cursor::new(bytes))
-            .map_err(|e| e.to_string())?;
-        reader.map(|batch| batch.map_err(|e| e.to_string())).collect()
+/// Records of a file of Avro.
+///
+/// # Errors
+/// Damage, on which the reader may panic or read for ever.
+pub(super) fn records_of(bytes: Vec<u8>) -> Result<Vec<RecordBatch>, String> {
+    let mebibytes = u32::try_from(bytes.len() >> 20).unwrap_or(u32::MAX);
+    records_within(bytes, READ_TIME + READ_TIME_PER_MIB.saturating_mul(mebibytes))
+}
+
+fn records_within(bytes: Vec<u8>, limit: Duration) -> Result<Vec<RecordBatch>, String> {
+    let (sender, receiver) = mpsc::channel();
+    // A reader past the limit cannot be stopped: its thread ends with the process.
+    thread::spawn(move || {
+        let read = unless_it_panics(|| {
+            let reader = ReaderBuilder::new()
+                .build(Cursor::new(bytes))
+                .map_err(|e| e.to_string())?;
+            reader.map(|batch| batch.map_err(|e| e.to_string())).collect()
+        });
+        let _ = sender.send(read);
     });
+    let read = receiver.recv_timeout(limit);
+    let read = read.unwrap_or_else(|_| Err(format!("its reader does not end within {limit:?}")));
     read.map_err(|what: String| format!("it is damaged, or no Avro: {what}"))
 }
 
@@ -112,4 +133,37 @@ fn small(records: &StructArray, name: &str, row: usize) -> i32 {
     column
         .filter(|column| column.is_valid(row))
         .map_or(0, |column| column.value(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with one record, a long, and bytes behind it in the same block.
+    fn avro(behind: &[u8]) -> Vec<u8> {
+        let schema = br#"{"type":"record","name":"r","fields":[{"name":"a","type":"long"}]}"#;
+        let sync = [7; 16];
+        // Counts and lengths below 64 are one byte, twice the number; this schema's length is two.
+        let length = [(schema.len() as u8 * 2) | 0x80, (schema.len() >> 6) as u8];
+        let block = [2, (1 + behind.len() as u8) * 2, 84];
+        [
+            &b"Obj\x01\x02\x16avro.schema"[..],
+            &length,
+            schema,
+            &[0],
+            &sync,
+            &block,
+            behind,
+            &sync,
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn a_reader_that_does_not_end_is_given_up() {
+        let whole = records_of(avro(&[])).unwrap();
+        assert_eq!(whole.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
+        let error = records_within(avro(&[84]), Duration::from_millis(500)).unwrap_err();
+        assert!(error.contains("damaged") && error.contains("does not end"), "{error}");
+    }
 }

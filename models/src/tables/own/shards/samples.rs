@@ -1,7 +1,7 @@
 //! Samples of shards as columns: values with a type of their own become batches of one schema. In: named values, sample by sample. Out: the
 //! schema that the first of them tell, and batches; a sample that does not fit is set apart. Knows no format.
 
-use super::super::batch::{Batch, Numbers};
+use super::super::batch::{Batch, Numbers, positions};
 use arrow_array::{ArrayRef, RecordBatch, StringArray, make_array};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_data::ArrayData;
@@ -161,9 +161,7 @@ pub(super) struct Making {
 impl Making {
     /// For these columns of the schema, which a batch has in the schema's order.
     pub(super) fn new(schema: &Schema, columns: &[&str]) -> Result<Self, String> {
-        let wanted: Vec<usize> = (0..schema.fields().len())
-            .filter(|&at| columns.contains(&schema.field(at).name().as_str()))
-            .collect();
+        let wanted = positions(schema, columns);
         let schema = Arc::new(schema.project(&wanted).map_err(|e| e.to_string())?);
         Ok(Self {
             columns: schema
