@@ -3,7 +3,7 @@
 use crate::commands::agents_options::AgentsOptions;
 use crate::commands::target_options::TargetOptions;
 use crate::commands::{
-    advise, agent, answer, coverage, lab, merge, prices, report, selfcheck, simulate_agents, simulate_lab, sweep, trace,
+    advise, agent, answer, coverage, lab, merge, report, selfcheck, simulate_agents, simulate_lab, sweep, trace,
 };
 use crate::environment::BUILD_COMMIT;
 use crate::error::RunError;
@@ -12,7 +12,6 @@ use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::null_endpoint::{self, OneByOne, Script, Stalls};
 use clap::{Args, Parser, Subcommand};
-use reqwest::Url;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -369,38 +368,6 @@ enum Command {
         #[arg(long)]
         until_stdin_closes: bool,
     },
-    /// Brings a file of prices up to date
-    Prices {
-        #[command(subcommand)]
-        command: PricesCommand,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-enum PricesCommand {
-    /// Takes the prices that AWS's public price list has into a file of prices, whose comments and layout stay
-    ///
-    /// Offer files of AmazonEC2, AmazonS3 and AmazonEFS are read: instances named aws/TYPE, and the storage entries s3-standard,
-    /// s3-express-one-zone, efs-elastic, efs-bursting, efs-provisioned, gp3 and [staging]. An entry is taken as a whole or left as
-    /// it is; each is said in a line. Exits with 1 where nothing was found.
-    #[command(after_help = "Examples:\n  \
-        tierlab-loadgen prices refresh --from offers/ --dry-run\n  \
-        tierlab-loadgen prices refresh --prices configs/prices.toml \\\n    \
-        --url https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonS3/current/us-east-1/index.json")]
-    Refresh {
-        /// An offer file, or a folder whose *.json are such; several times for several
-        #[arg(long, value_name = "FILE_OR_DIR", required_unless_present = "url")]
-        from: Vec<PathBuf>,
-        /// The address of an offer file; several times for several. EC2's of one region has some 400 MB
-        #[arg(long)]
-        url: Vec<Url>,
-        /// The file of prices
-        #[arg(long, value_name = "FILE", default_value = "configs/prices.toml")]
-        prices: PathBuf,
-        /// Says what would change, and changes nothing
-        #[arg(long)]
-        dry_run: bool,
-    },
 }
 
 impl Cli {
@@ -551,26 +518,7 @@ impl Command {
                     .map_err(RunError::io(Path::new(&listen.to_string())))?;
                 Ok(0)
             }
-            Self::Prices { command } => Box::pin(command.run()).await.map(|()| 0),
         }
-    }
-}
-
-impl PricesCommand {
-    async fn run(self) -> Result<(), RunError> {
-        let Self::Refresh {
-            from,
-            url,
-            prices,
-            dry_run,
-        } = self;
-        let options = prices::Options {
-            from,
-            urls: url,
-            prices,
-            dry_run,
-        };
-        prices::run(&options).await
     }
 }
 

@@ -8,7 +8,6 @@ pub mod coverage;
 pub mod foreign;
 pub mod lab;
 pub mod merge;
-pub mod prices;
 pub mod report;
 mod resized;
 pub mod selfcheck;

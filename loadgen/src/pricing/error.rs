@@ -21,14 +21,6 @@ pub enum PricingError {
         /// What and where.
         source: Box<toml::de::Error>,
     },
-    /// The file cannot be edited.
-    #[error("prices {}: {source}", path.display())]
-    Edit {
-        /// The file.
-        path: PathBuf,
-        /// What and where.
-        source: Box<toml_edit::TomlError>,
-    },
     /// A value makes no sense.
     #[error("prices {}: {key} is {value}: a price must be a finite number, zero or above", path.display())]
     BadPrice {

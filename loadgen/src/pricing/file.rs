@@ -119,12 +119,7 @@ impl PriceFile {
             path: path.to_owned(),
             source,
         })?;
-        Self::parse(path, &text)
-    }
-
-    /// The same of its text; `path` is what errors name.
-    pub(super) fn parse(path: &Path, text: &str) -> Result<Self, PricingError> {
-        let file: Self = toml::from_str(text).map_err(|source| PricingError::Parse {
+        let file: Self = toml::from_str(&text).map_err(|source| PricingError::Parse {
             path: path.to_owned(),
             source: Box::new(source),
         })?;

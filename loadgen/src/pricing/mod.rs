@@ -4,11 +4,10 @@
 //! which key is missing or wrong. Must not know of measurements.
 //!
 //! - `file`: the file as it is written; `storage`: what a service charges, and a month of it; `error`: what is wrong
-//! - [`terms`], [`add_variants`]: what each variant of a lab costs; [`refresh`]: the file brought up to date by a provider's own list
+//! - [`terms`], [`add_variants`]: what each variant of a lab costs
 
 mod error;
 mod file;
-pub mod refresh;
 mod storage;
 mod variants;
 

@@ -10,7 +10,6 @@ use super::reading::Reading;
 use super::scrape::Scrape;
 use super::statistics::Statistics;
 use bytes::Bytes;
-use reqwest::Url;
 use reqwest::header::HeaderMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,12 +24,6 @@ use tierlab_load::reply::{Expected, Limit, METADATA_BYTES, NoReply};
 use tierlab_protocol::grpc::messages::ModelInferResponse;
 use tierlab_protocol::infer::{HEADER_LENGTH, InferReply};
 use tierlab_protocol::metadata::{LoadDocument, ModelMetadata};
-
-/// Whether an address has more in it than where it leads.
-#[must_use]
-pub fn carries_credentials(url: &Url) -> bool {
-    !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some()
-}
 
 /// One server, several behind one address, or a fleet of them.
 #[derive(Debug, Clone)]

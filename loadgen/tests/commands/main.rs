@@ -16,7 +16,6 @@ mod live;
 mod mix;
 mod nonsense;
 mod odd;
-mod prices;
 mod program;
 mod question;
 mod search;

@@ -1,4 +1,4 @@
-//! The regularised incomplete beta function, from which Student's t and the binomial distribution follow.
+//! Regularised incomplete beta function, the base of Student's t.
 //!
 //! In: two shapes and a place. Out: a probability. Knows nothing of statistics.
 
@@ -53,16 +53,6 @@ fn fraction(a: f64, b: f64, x: f64) -> f64 {
     value
 }
 
-/// The probability of at most `events` events in `trials` trials, each with probability `chance`.
-#[must_use]
-pub fn binomial_at_most(events: u64, trials: u64, chance: f64) -> f64 {
-    if events >= trials {
-        return 1.0;
-    }
-    // Counts are far below 2^53.
-    regularised((trials - events) as f64, events as f64 + 1.0, 1.0 - chance)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,16 +69,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn binomial_sums_agree(trials in 1_u64..60, events in 0_u64..60, chance in 0.001_f64..0.999) {
-            let (mut term, mut sum) = ((1.0 - chance).powi(trials as i32), 0.0);
-            for event in 0..=events.min(trials) {
-                sum += term;
-                term *= (trials - event) as f64 / (event + 1) as f64 * chance / (1.0 - chance);
-            }
-            prop_assert!((binomial_at_most(events, trials, chance) - sum).abs() < 1e-9);
-        }
-
         #[test]
         fn both_sides_make_one(a in 0.1_f64..5_000.0, b in 0.1_f64..5_000.0, x in 0.0_f64..1.0) {
             let sum = regularised(a, b, x) + regularised(b, a, 1.0 - x);
