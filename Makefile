@@ -71,7 +71,7 @@ check-deploy: ## the manifests of deploy/ against the schemas of their kinds
 	scripts/setup deploy
 	scripts/check-deploy
 
-check-slurm: ## a real Slurm of three nodes on this host runs a sweep and merges it (as root; Debian's slurmctld, slurmd, munge)
+check-slurm: ## a real Slurm of three nodes on this host runs a sweep by agents (as root; Debian's slurmctld, slurmd, munge)
 	$(CARGO) build --release --workspace --bins --locked
 	scripts/check-slurm --bin $(BIN)
 

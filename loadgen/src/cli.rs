@@ -3,18 +3,17 @@
 use crate::commands::agents_options::AgentsOptions;
 use crate::commands::target_options::TargetOptions;
 use crate::commands::{
-    advise, agent, answer, coverage, lab, merge, report, selfcheck, simulate_agents, simulate_lab, sweep, trace,
+    advise, agent, answer, coverage, lab, report, selfcheck, simulate_agents, simulate_lab, sweep, trace,
 };
 use crate::environment::BUILD_COMMIT;
 use crate::error::RunError;
-use crate::runner::host::{HostArgument, time_of_day};
 use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::null_endpoint::{self, OneByOne, Script, Stalls};
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tierlab_analysis::curves::comparison;
 use tierlab_analysis::record::Run;
 use tierlab_load::interrupt::Interrupt;
@@ -34,7 +33,6 @@ use tierlab_report::{Comparison, Outcome};
     after_help = "Examples:\n  \
         tierlab-loadgen lab configs/labs/quick.toml\n  \
         tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000\n  \
-        tierlab-loadgen merge results/from-host-a results/from-host-b --out results/both\n  \
         tierlab-loadgen report results/quick-20261101T120000Z\n  \
         tierlab-loadgen compare results/before results/after\n  \
         tierlab-loadgen selfcheck"
@@ -141,17 +139,6 @@ enum Command {
         workers: u32,
         #[command(flatten)]
         agents: AgentsOptions,
-        /// Host K, from 0, of N that do not see each other: each sends its share of the plan's rates, and `merge` makes one run of theirs;
-        /// none of them measures a disturbed step again, which the others would not
-        #[arg(long, value_name = "K/N", conflicts_with = "agents", requires = "start_at")]
-        host: Option<HostArgument>,
-        /// When the first step begins on all hosts, whose clocks are set: UTC, such as 2026-11-20T12:00:00Z, and late enough for the
-        /// last of them to be ready
-        #[arg(long, value_name = "TIME", requires = "host", value_parser = time_of_day)]
-        start_at: Option<SystemTime>,
-        /// Seconds from the beginning of each step to that of the next, the same on all hosts [default: a step's length and 5]
-        #[arg(long, value_name = "SECONDS", requires = "host", value_parser = clap::value_parser!(u32).range(1..=86_400))]
-        start_every: Option<u32>,
         #[command(flatten)]
         certificate: CertificateOption,
     },
@@ -193,19 +180,6 @@ enum Command {
         judged: JudgedAnswer,
         #[command(flatten)]
         certificate: CertificateOption,
-    },
-    /// Makes one run of those that several hosts made of one plan, against one server, at one time
-    #[command(after_help = "Example, with both sweeps started together:\n  \
-        on host A: tierlab-loadgen sweep plan.toml --url http://server:8000 --name a --host 0/2 --start-at 2026-11-20T12:00:00Z\n  \
-        on host B: tierlab-loadgen sweep plan.toml --url http://server:8000 --name b --host 1/2 --start-at 2026-11-20T12:00:00Z\n  \
-        tierlab-loadgen merge results/a results/b --out results/both")]
-    Merge {
-        /// Folders of runs
-        #[arg(required = true)]
-        runs: Vec<PathBuf>,
-        /// The merged run's own folder
-        #[arg(long)]
-        out: PathBuf,
     },
     /// Makes summary and report of finished runs anew, and prints their tables
     #[command(
@@ -395,9 +369,6 @@ impl Command {
                 search_limit_s,
                 workers,
                 agents,
-                host,
-                start_at,
-                start_every,
                 certificate,
             } => {
                 let options = sweep::Options {
@@ -409,8 +380,6 @@ impl Command {
                     search_limit_s,
                     workers,
                     agents,
-                    host: host.map(|host| host.0).zip(start_at),
-                    start_every_s: start_every,
                     certificates: certificate.store(),
                 };
                 Box::pin(sweep::run(&options, interrupt()?)).await.map(|()| 0)
@@ -446,7 +415,6 @@ impl Command {
                 let run = Box::pin(lab::run(&options, interrupt()?)).await?;
                 judged.exit_code(&run)
             }
-            Self::Merge { runs, out } => merge::run(&runs, &out).map(|()| 0),
             Self::LoadProcess => Box::pin(load_process::serve_here()).await.map(|()| 0),
             Self::Agent(options) => Box::pin(agent::run(&options, interrupt()?)).await.map(|()| 0),
             Self::Report { runs, out, combined } => {

@@ -7,7 +7,6 @@ pub mod answer;
 pub mod coverage;
 pub mod foreign;
 pub mod lab;
-pub mod merge;
 pub mod report;
 mod resized;
 pub mod selfcheck;

@@ -8,7 +8,6 @@ use crate::commands::target_options::TargetOptions;
 use crate::error::RunError;
 use crate::plan::{NO_TIER, Plan, TargetPlan};
 use crate::runner::check_reply::check_reply;
-use crate::runner::host::Host;
 use crate::runner::target::{Content, Target};
 use crate::runner::{Runner, Senders};
 use crate::selfcheck::certificate::CertificateStore;
@@ -19,8 +18,7 @@ use crate::store::preamble::Preamble;
 use crate::store::resume::StoppedRun;
 use crate::{environment, pricing};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
-use tierlab_analysis::record::{HostShare, Pricing};
+use tierlab_analysis::record::Pricing;
 use tierlab_formats::model::is_plain_name;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_protocol::metrics;
@@ -44,10 +42,6 @@ pub struct Options {
     pub workers: u32,
     /// Agents that send in their place.
     pub agents: AgentsOptions,
-    /// Which of several hosts this is, and when the first step begins on all of them; absent where it is the only one.
-    pub host: Option<(HostShare, SystemTime)>,
-    /// Seconds between the beginnings of two steps there.
-    pub start_every_s: Option<u32>,
     /// Where the self-check's certificate is kept.
     pub certificates: CertificateStore,
 }
@@ -64,20 +58,6 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
             plan.file.display()
         )));
     }
-    let host = options
-        .host
-        .map(|(share, first)| Host::new(share, first, options.start_every_s, &plan));
-    let plan = match host {
-        None => plan,
-        Some(host) => {
-            if plan.search.is_some() {
-                let what = "`search`: it chooses rates by what it saw, and each host sees its own share only; leave out --host, or \
-                            have one run send by several hosts with --agents";
-                return Err(plan.refuse(what.into()).into());
-            }
-            plan.with_share_of(host.share.of)
-        }
-    };
     let agents = options.agents.open()?;
     let resumed = options.resume.as_deref().map(claim).transpose()?;
     let earlier = options
@@ -118,10 +98,6 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         Senders::note(options.workers, options.agents.len()),
         "whatever else runs on this machine".into(),
     ];
-    environment.shared_cores.extend(host.map(|host| {
-        let HostShare { number, of } = host.share;
-        format!("host {} of {of}: its rates are its share of the plan's", number + 1)
-    }));
     let mut configs = vec![plan.file.as_path()];
     configs.extend(plan.prices.iter().map(|(file, _)| file.as_path()));
     configs.extend(
@@ -141,7 +117,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         variants: Vec::new(),
         cold_starts: Vec::new(),
     };
-    let senders = Senders::new(&plan, options.workers, agents, host).await?;
+    let senders = Senders::new(&plan, options.workers, agents).await?;
     let runner = Runner {
         plan: &plan,
         targets: vec![target],

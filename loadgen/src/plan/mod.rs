@@ -191,19 +191,6 @@ impl Plan {
         self
     }
 
-    /// The same plan, its rates those of one of so many hosts that share them.
-    #[must_use]
-    pub fn with_share_of(mut self, hosts: u32) -> Self {
-        let hosts = f64::from(hosts);
-        for load in &mut self.loads {
-            load.rate /= hosts;
-        }
-        for rate in self.mixes.iter_mut().flat_map(|mix| &mut mix.rates) {
-            *rate /= hosts;
-        }
-        self
-    }
-
     /// What requests to a model are encoded as.
     #[must_use]
     pub const fn form<'a>(&self, model: &'a str) -> Form<'a> {

@@ -98,7 +98,7 @@ impl Runner<'_> {
 
     /// What only one process can send is refused where several would.
     pub(super) fn refuse_several(&self, key: &str, why: &str) -> Result<(), RunError> {
-        let Some(what) = self.senders.shared_by() else {
+        let Some(what) = self.senders.several() else {
             return Ok(());
         };
         let refused = format!("`{key}`: {why}; leave out {what}, or put it into a plan of its own");
@@ -129,7 +129,6 @@ impl Runner<'_> {
             load: closed.load(0.0),
             model: &plan.model,
             seed,
-            host: None,
         };
         let (step, sent) = requests.closed_loop(closed.users, closed.think, &watch)?;
         let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());

@@ -130,7 +130,7 @@ impl Prepared {
             }),
         };
         let sent = tokio::select! {
-            sent = workers.run(&order, schedule, None) => sent?,
+            sent = workers.run(&order, schedule) => sent?,
             () = interrupt.raised() => return Ok(None),
         };
         let whole = |sample| Whole {

@@ -78,11 +78,6 @@ impl Runner<'_> {
         if plan.journeys.is_empty() {
             return Ok(());
         }
-        if self.senders.host.is_some() {
-            let what = "`journey`: hosts that do not see each other send shares of the rates of loads; leave out --host, or have one run \
-                        begin journeys by several hosts with --agents";
-            return Err(plan.refuse(what.into()).into());
-        }
         for target in &self.targets {
             for journey in &plan.journeys {
                 let prepared = Prepared::of(plan, target, journey).await?;

@@ -6,7 +6,6 @@
 //! replies say (`tierlab_analysis::mix_shares`).
 
 use super::disturbed::{beside, is_wanted_again, seed_of};
-use super::host::Host;
 use super::ledger::{Attempt, Ledger};
 use super::naming::{factors, line, name};
 use super::recorder::{self, Label};
@@ -19,7 +18,6 @@ use crate::plan::{Mix, Plan};
 use crate::server::delta;
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Position};
-use std::time::Duration;
 use tierlab_analysis::mix_shares;
 use tierlab_analysis::record::{Factors, Purpose, Repeat};
 use tierlab_load::load::Load;
@@ -139,16 +137,11 @@ impl Runner<'_> {
             .progress
             .begin(&format!("{} in a mix of {}", name(&parts[0].factors), parts.len()));
         let together = Barrier::new(parts.len());
-        let host = self.senders.host.map(|host| host.share);
-        let begins = self.senders.host.as_mut().map(Host::begin);
         let seed = |share: &Share<'_>| {
             let of_load = (1 << 20) + step * 64 + share.place;
             seed_of(plan.seed, index, number, of_load)
         };
-        let machine = MachineWatch::begin(
-            target.control.addresses(),
-            plan.step_limit() + begins.map_or(Duration::ZERO, |begins| begins.ahead()),
-        );
+        let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());
         let measuring = parts.iter().map(|share| {
             let requests = Requests {
                 plan,
@@ -156,10 +149,9 @@ impl Runner<'_> {
                 load: share.load,
                 model: share.model,
                 seed: seed(share),
-                host,
             };
             let (together, watch, interrupt) = (&together, &watch, &self.interrupt);
-            Box::pin(async move { send::measure_part(&requests, together, begins, watch, interrupt).await })
+            Box::pin(async move { send::measure_part(&requests, together, watch, interrupt).await })
         });
         let models = models(&parts);
         let around = Around::begin(&target.control, &models).await;
@@ -172,7 +164,7 @@ impl Runner<'_> {
             .zip(began)
             .and_then(|(machine, began)| machine.end(began, plan.window));
         let samples = || measured.iter().flat_map(|part| &part.finished.samples);
-        let requests = delta::Requests::of(samples()).of_hosts(host);
+        let requests = delta::Requests::of(samples());
         let (server, is_unread) = around.end(&target.control, &models, requests).await;
         if is_unread || requests.answered == 0 {
             self.still_there(position, index, &parts[0].factors).await?;

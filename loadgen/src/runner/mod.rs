@@ -11,7 +11,6 @@ pub mod check_reply;
 mod closed_loops;
 mod decide;
 mod disturbed;
-pub mod host;
 mod journey_requests;
 mod journeys;
 mod ledger;
@@ -28,6 +27,5 @@ pub mod target;
 
 pub(crate) use decide::asked;
 pub use naming::factors;
-pub(crate) use naming::name as point_name;
 pub use send::{Measured, Requests, Senders, measure};
 pub use step::{Prepare, Runner};

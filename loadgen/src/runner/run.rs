@@ -21,7 +21,7 @@ use crate::store::preamble::Preamble;
 use crate::store::time::rfc3339;
 use std::time::SystemTime;
 use tierlab_analysis::curves::same_but_rate;
-use tierlab_analysis::record::{Driven, Factors, HostShare, Point, Purpose, Run, SCHEMA_VERSION};
+use tierlab_analysis::record::{Driven, Factors, Point, Purpose, Run, SCHEMA_VERSION};
 use tierlab_load::redact;
 
 impl Runner<'_> {
@@ -32,8 +32,8 @@ impl Runner<'_> {
     /// printed all the same. A run to be resumed whose files or servers are others.
     pub async fn run(mut self, preamble: Preamble) -> Result<Run, RunError> {
         let mut run = match self.earlier.take() {
-            Some(earlier) => earlier.resume(self.senders.host.map(|host| host.share), &preamble)?,
-            None => begin(self.plan, self.senders.host.map(|host| host.share), preamble),
+            Some(earlier) => earlier.resume(&preamble)?,
+            None => begin(self.plan, preamble),
         };
         self.check_journeys().await?;
         let (journal, finished) = Journal::open(&self.folder)?;
@@ -143,8 +143,7 @@ impl Runner<'_> {
     async fn grid(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
         for repeat in 0..self.plan.repeats {
             // What was disturbed is made again after all others of its repeat: by then it may be over.
-            let again = if self.senders.host.is_none() { AGAIN } else { 0 };
-            for attempt in 0..=again {
+            for attempt in 0..=AGAIN {
                 self.loads(repeat, attempt, ledger).await?;
                 self.mixes(repeat, attempt, ledger).await?;
                 self.closed_loops(repeat, attempt, ledger).await?;
@@ -184,7 +183,7 @@ impl Runner<'_> {
     }
 }
 
-fn begin(plan: &Plan, host: Option<HostShare>, preamble: Preamble) -> Run {
+fn begin(plan: &Plan, preamble: Preamble) -> Run {
     Run {
         schema_version: SCHEMA_VERSION,
         name: plan.name.clone(),
@@ -192,7 +191,6 @@ fn begin(plan: &Plan, host: Option<HostShare>, preamble: Preamble) -> Run {
         finished_at: String::new(),
         // Until the last step is finished.
         interrupted: true,
-        host,
         resumed: Vec::new(),
         plan_toml: redact::toml(&plan.text),
         protocol: plan.protocol.to_string(),

@@ -2,7 +2,6 @@
 //!
 //! In: a plan, a target, a load and a seed. Out: samples. Knows nothing of repeats, nor of what becomes of samples.
 
-use super::host::{Beginning, Host};
 use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
@@ -11,7 +10,7 @@ use crate::server::delta::{self, Between};
 use crate::server::reading::Reading;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_analysis::record::{AgentStart, HostShare, Sample, SentRequests, ServerDelta};
+use tierlab_analysis::record::{AgentStart, Sample, SentRequests, ServerDelta};
 use tierlab_load::by_goose::closed_loop::{ClosedLoop, Think};
 use tierlab_load::driver::{self, Finished, Route, Step};
 use tierlab_load::grpc::{self, Connections};
@@ -42,28 +41,23 @@ const CLOSED_LOOP_ENTITIES: usize = 1 << 20;
 pub struct Senders {
     /// Processes on this host, where it is more than this one, or agents.
     pub workers: Option<Workers>,
-    /// Which of several hosts this is, whose runs are merged; absent where it sends all.
-    pub host: Option<Host>,
 }
 
 impl Senders {
-    /// The agents, or this process, or `workers` of them, on one of several hosts if `host` says so.
+    /// Connects to the agents, or starts `workers` processes if there is more than one.
     ///
     /// # Errors
     /// A process cannot be started, or an agent is not reached.
-    pub async fn new(plan: &Plan, workers: u32, agents: Option<Agents>, host: Option<Host>) -> Result<Self, RunError> {
+    pub async fn new(plan: &Plan, workers: u32, agents: Option<Agents>) -> Result<Self, RunError> {
         let workers = match (agents, workers) {
             (Some(agents), _) => {
                 let text = plan.text_elsewhere().map_err(RunError::io(&plan.file))?;
                 Some(Workers::connect(agents, text, plan.step_limit()).await?)
             }
             (None, 0 | 1) => None,
-            (None, more) => {
-                let within = host.map(|host| host.share);
-                Some(Workers::start(more, within, plan.text_here(), plan.step_limit()).await?)
-            }
+            (None, more) => Some(Workers::start(more, plan.text_here(), plan.step_limit()).await?),
         };
-        Ok(Self { workers, host })
+        Ok(Self { workers })
     }
 
     /// The flag by which several send, where they do.
@@ -71,12 +65,6 @@ impl Senders {
     pub(super) fn several(&self) -> Option<&'static str> {
         let workers = self.workers.as_ref()?;
         Some(if workers.are_agents() { "--agents" } else { "--workers" })
-    }
-
-    /// The flag by which another process or host sends too.
-    #[must_use]
-    pub(super) fn shared_by(&self) -> Option<&'static str> {
-        self.several().or(self.host.map(|_| "--host"))
     }
 
     /// In words, for the result.
@@ -97,63 +85,29 @@ pub struct Requests<'a> {
     pub plan: &'a Plan,
     /// Where they are sent.
     pub target: &'a Target,
-    /// How many entities each asks for, and how many are sent a second by this host.
+    /// Entities per request, and requests per second.
     pub load: Load,
     /// The model that they ask for.
     pub model: &'a str,
     /// What arrivals, entities and tensors derive from.
     pub seed: u64,
-    /// Which share of the schedule of several hosts this one has; all of it where absent.
-    pub host: Option<HostShare>,
 }
 
-/// When a step begins: with the others of its kind, or as soon as it can.
-pub(super) type Begins = Option<Beginning>;
-
 impl Requests<'_> {
-    /// When those of all hosts are due.
+    /// Scheduled send times.
     #[must_use]
     pub fn schedule(&self) -> Arc<Schedule> {
         let plan = self.plan;
         Arc::new(Schedule::new(
             &plan.arrivals,
-            self.load_of_all().rate,
+            self.load.rate,
             plan.warmup,
             plan.window,
             self.seed,
         ))
     }
 
-    /// What all hosts send together.
-    fn load_of_all(&self) -> Load {
-        let hosts = self.host.map_or(1, |host| host.of);
-        Load {
-            rate: self.load.rate * f64::from(hosts),
-            ..self.load
-        }
-    }
-
-    /// Of the schedule of all hosts, this one's share.
-    fn own(&self, all: &Arc<Schedule>) -> Arc<Schedule> {
-        match self.host {
-            None => Arc::clone(all),
-            Some(host) => Arc::new(all.share(host.number as usize, host.of as usize)),
-        }
-    }
-
-    /// This host's share of the step that sends them.
-    fn own_step(&self, all: &Arc<Schedule>, watch: &Watch) -> Result<PreparedStep, RunError> {
-        let prepared = self.step(all, watch)?;
-        Ok(match self.host {
-            None => prepared,
-            Some(host) => PreparedStep {
-                step: prepared.step.share(host.number as usize, host.of as usize),
-                ..prepared
-            },
-        })
-    }
-
-    /// The step that sends those of all hosts.
+    /// Prepares the step that sends them.
     ///
     /// # Errors
     /// Tensors that cannot be made, or no way to the server.
@@ -349,39 +303,34 @@ impl Around {
 /// # Errors
 /// The step could not be driven.
 pub async fn measure(requests: &Requests<'_>, interrupt: &Interrupt) -> Result<Option<Measured>, RunError> {
-    measure_with(None, requests, None, &Watch::default(), interrupt).await
+    measure_with(None, requests, &Watch::default(), interrupt).await
 }
 
 /// The same, sent by `workers` where there are any.
 pub(super) async fn measure_with(
     workers: Option<&mut Workers>,
     requests: &Requests<'_>,
-    begins: Begins,
     watch: &Watch,
     interrupt: &Interrupt,
 ) -> Result<Option<Measured>, RunError> {
     let Requests { target, seed, .. } = *requests;
-    let of_all = requests.schedule();
-    let schedule = requests.own(&of_all);
+    let schedule = requests.schedule();
     let (step, sent) = match &workers {
         None => {
-            let prepared = requests.own_step(&of_all, watch)?;
+            let prepared = requests.step(&schedule, watch)?;
             (Some(prepared.step), prepared.sent)
         }
         // Each process makes its own; what they are is the same.
         Some(_) => (
             None,
-            requests.prepare(of_all.due_us.len().min(DESCRIBED_REQUESTS))?.sent,
+            requests.prepare(schedule.due_us.len().min(DESCRIBED_REQUESTS))?.sent,
         ),
     };
     let models = [requests.model];
     let around = Around::begin(&target.control, &models).await;
     let sent_by = match (step, workers) {
         (Some(step), _) => {
-            let finished = match begins {
-                None => driver::run(step, interrupt).await?,
-                Some(begins) => Box::pin(driver::run_from(step, async { begins.instant() }, interrupt)).await?,
-            };
+            let finished = driver::run(step, interrupt).await?;
             finished.map(|finished| (finished, Vec::new()))
         }
         (None, None) => None,
@@ -389,12 +338,12 @@ pub(super) async fn measure_with(
             watch.sent_by(workers.size());
             let order = StepOrder {
                 target: target.control.spec().clone(),
-                load: requests.load_of_all(),
+                load: requests.load,
                 seed,
                 journey: None,
             };
             tokio::select! {
-                sent = workers.run(&order, &schedule, begins.map(|begins| begins.at)) => {
+                sent = workers.run(&order, &schedule) => {
                     let sent = sent?;
                     Some((sent.finished, sent.starts))
                 }
@@ -405,7 +354,7 @@ pub(super) async fn measure_with(
     let Some((finished, agents)) = sent_by else {
         return Ok(None);
     };
-    let counted = delta::Requests::of(finished.samples.iter()).of_hosts(requests.host);
+    let counted = delta::Requests::of(finished.samples.iter());
     let (server, is_unread) = around.end(&target.control, &models, counted).await;
     Ok(Some(Measured {
         finished,
@@ -422,19 +371,14 @@ pub(super) async fn measure_with(
 pub(super) async fn measure_part(
     requests: &Requests<'_>,
     together: &Barrier,
-    begins: Begins,
     watch: &Watch,
     interrupt: &Interrupt,
 ) -> Result<Option<Measured>, RunError> {
-    let of_all = requests.schedule();
-    let schedule = requests.own(&of_all);
-    let PreparedStep { step, sent } = requests.own_step(&of_all, watch)?;
+    let schedule = requests.schedule();
+    let PreparedStep { step, sent } = requests.step(&schedule, watch)?;
     let start = async {
         together.wait().await;
-        match begins {
-            None => Ok(Instant::now() + PART_LEAD),
-            Some(begins) => begins.instant(),
-        }
+        Ok::<_, RunError>(Instant::now() + PART_LEAD)
     };
     let finished = driver::run_from(step, start, interrupt).await?;
     Ok(finished.map(|finished| Measured {

@@ -4,7 +4,6 @@
 //! under way only.
 
 use super::disturbed::beside;
-use super::host::Host;
 use super::ledger::{Attempt, Ledger};
 use super::naming::{factors, line, name};
 use super::recorder::{self, Label};
@@ -92,7 +91,6 @@ impl Runner<'_> {
         }
         self.until_quiet(ledger, position.target).await;
         let mut seed = seed;
-        let share = self.senders.host.map(|host| host.share);
         let mut lost_before = Vec::new();
         let (measured, machine) = loop {
             let target = &self.targets[position.target];
@@ -105,20 +103,9 @@ impl Runner<'_> {
                 load,
                 model: &self.plan.model,
                 seed,
-                host: share,
             };
-            let begins = self.senders.host.as_mut().map(Host::begin);
-            let machine = MachineWatch::begin(
-                target.control.addresses(),
-                self.plan.step_limit() + begins.map_or(Duration::ZERO, |begins| begins.ahead()),
-            );
-            let step = send::measure_with(
-                self.senders.workers.as_mut(),
-                &requests,
-                begins,
-                &watch,
-                &self.interrupt,
-            );
+            let machine = MachineWatch::begin(target.control.addresses(), self.plan.step_limit());
+            let step = send::measure_with(self.senders.workers.as_mut(), &requests, &watch, &self.interrupt);
             let sent = Box::pin(step).await;
             let kept = self
                 .senders
@@ -167,13 +154,13 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Waits until the machine is quiet, where the last step was disturbed. Hosts that share a run keep their common time instead.
+    /// Waits until the machine is quiet, where the last step was disturbed.
     pub(super) async fn until_quiet(&self, ledger: &mut Ledger, target: usize) {
         let step = self.plan.warmup + self.plan.window;
         let Some((longest, by)) = ledger.patience.wants(step, Instant::now()) else {
             return;
         };
-        if self.senders.host.is_some() || longest.is_zero() {
+        if longest.is_zero() {
             return;
         }
         let told = format!("  waiting for a quiet machine, {} at most: {by}", readable(longest));

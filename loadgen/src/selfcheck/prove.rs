@@ -120,7 +120,6 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
             load,
             model: &plan.model,
             seed,
-            host: None,
         };
         let Some(measured) = Box::pin(measure(&requests, interrupt)).await? else {
             return Err(RunError::InterruptedEarly);

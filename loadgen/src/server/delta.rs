@@ -8,7 +8,7 @@ use super::reading::Reading;
 use super::scrape::Scrape;
 use super::statistics::Statistics;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tierlab_analysis::record::{HostShare, Sample, ServerDelta, ServerStages};
+use tierlab_analysis::record::{Sample, ServerDelta, ServerStages};
 use tierlab_protocol::metrics;
 
 /// How far the clocks of two machines may be apart: a start so long before the first reading is no restart after it.
@@ -65,15 +65,6 @@ impl Requests {
             sent: counted.sent + 1,
             answered: counted.answered + u64::from(sample.is_ok()),
         })
-    }
-
-    /// The same with those of all hosts that share a run, of which this one sends its part.
-    #[must_use]
-    pub fn of_hosts(self, host: Option<HostShare>) -> Self {
-        Self {
-            sent: self.sent * host.map_or(1, |host| u64::from(host.of)),
-            ..self
-        }
     }
 
     /// In words, how far a server's count of them is off; `None` where it agrees.

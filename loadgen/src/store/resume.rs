@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use tierlab_analysis::record::{CarriedCertificate, Environment, HostShare, Run};
+use tierlab_analysis::record::{CarriedCertificate, Environment, Run};
 use tierlab_load::redact;
 
 /// A run that did not come to its end.
@@ -52,18 +52,8 @@ impl StoppedRun {
     ///
     /// # Errors
     /// Another file that decides what is measured has changed.
-    pub fn resume(self, host: Option<HostShare>, now: &Preamble) -> Result<Run, RunError> {
+    pub fn resume(self, now: &Preamble) -> Result<Run, RunError> {
         let mut run = self.run;
-        if run.host != host {
-            let flag =
-                |host: Option<HostShare>| host.map_or_else(|| "no --host".to_owned(), |host| format!("--host {host}"));
-            return Err(RunError::Usage(format!(
-                "{}: this run was begun with {}, and now there is {}; give what it was begun with, or leave out --resume",
-                self.folder.display(),
-                flag(run.host),
-                flag(host)
-            )));
-        }
         if let Some(file) = changed_file(&run.config_sha256, &now.config_sha256) {
             return Err(RunError::Usage(format!(
                 "{}: {file} is not what this run was begun with; restore it, or leave out --resume",
@@ -89,8 +79,8 @@ impl StoppedRun {
     }
 }
 
-/// The first line in which two texts differ, in words.
-pub(crate) fn first_difference(then: &str, now: &str) -> Option<String> {
+/// Describes the first line in which two texts differ; `None` if they are equal.
+fn first_difference(then: &str, now: &str) -> Option<String> {
     if then == now {
         return None;
     }

@@ -96,7 +96,6 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
         started_at: "2026-11-20T12:00:00Z".to_owned(),
         finished_at: "2026-11-20T12:06:40Z".to_owned(),
         interrupted: false,
-        host: None,
         resumed: Vec::new(),
         plan_toml: "# synthetic\nname = \"</script><b>not bold</b>\"\n".to_owned(),
         protocol: "http".to_owned(),

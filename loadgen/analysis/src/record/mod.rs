@@ -42,7 +42,7 @@ pub use question::{
     Answer, AnswerOutcome, Demand, MeetsObjective, Minimise, OpenQuestion, Question, Ranked, StageFill, StageState,
     Variant,
 };
-pub use run::{HostShare, Resumption, Run, SCHEMA_VERSION};
+pub use run::{Resumption, Run, SCHEMA_VERSION};
 pub use sample::{Failure, Outcome, Sample};
 pub use sending::{
     AgentStart, ClosedLoopFigures, Driven, GooseFigures, JourneyFigures, SentInput, SentRequests, ShapeShare, Spread,

@@ -22,9 +22,6 @@ pub struct Run {
     pub finished_at: String,
     /// Whether it was stopped before its last point.
     pub interrupted: bool,
-    /// Which of several hosts made it, each of which sent its share of one schedule; absent where one run sent all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host: Option<HostShare>,
     /// Each time that it was resumed after it had stopped; empty for a run in one piece.
     #[serde(default)]
     pub resumed: Vec<Resumption>,
@@ -75,21 +72,6 @@ pub struct Run {
     pub answer: Option<Answer>,
     /// Every configuration, in the plan's order.
     pub points: Vec<Point>,
-}
-
-/// One of several hosts that send one schedule together, without seeing each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostShare {
-    /// Which it is, from 0.
-    pub number: u32,
-    /// How many there are.
-    pub of: u32,
-}
-
-impl std::fmt::Display for HostShare {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.number, self.of)
-    }
 }
 
 /// A run that stopped was resumed.

@@ -39,7 +39,7 @@ use remote::SendError;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
-use tierlab_analysis::record::{AgentStart, HostShare};
+use tierlab_analysis::record::AgentStart;
 use worker::{Known, Share, Worker};
 
 /// The most processes of one run.
@@ -64,8 +64,6 @@ pub struct PlanText {
 #[derive(Debug)]
 pub struct Workers {
     workers: Vec<Worker>,
-    /// Of which share of the schedule theirs are parts, where other hosts send the rest.
-    within: Option<HostShare>,
     plan: PlanText,
     step_limit: Duration,
     agents: Option<Agents>,
@@ -73,23 +71,17 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts `size` processes of this executable, which send all of a schedule or the share of one host.
+    /// Starts `size` processes of this executable.
     ///
     /// # Errors
     /// One cannot be started.
-    pub async fn start(
-        size: u32,
-        within: Option<HostShare>,
-        plan: PlanText,
-        step_limit: Duration,
-    ) -> Result<Self, WorkerError> {
+    pub async fn start(size: u32, plan: PlanText, step_limit: Duration) -> Result<Self, WorkerError> {
         let mut workers = Vec::new();
         for number in 0..size {
             workers.push(local::start(number, size)?);
         }
         let mut all = Self {
             workers,
-            within,
             plan,
             step_limit,
             agents: None,
@@ -106,7 +98,6 @@ impl Workers {
     pub async fn connect(agents: Agents, plan: PlanText, step_limit: Duration) -> Result<Self, WorkerError> {
         let mut all = Self {
             workers: agents.connect(agents.start_wait).await?,
-            within: None,
             plan,
             step_limit,
             agents: Some(agents),
@@ -155,15 +146,13 @@ impl Workers {
                 .collect::<Result<_, _>>()?,
         };
         let workers = self.workers.len() as u32;
-        let (number, hosts) = self.within.map_or((0, 1), |host| (host.number, host.of));
-        for (worker_number, worker) in (0..).zip(&mut self.workers) {
+        for (share, worker) in (0..).zip(&mut self.workers) {
             let setup = Setup {
                 file: self.plan.file.clone(),
                 plan: self.plan.text.clone(),
                 files: heads.clone(),
-                // Every `workers`-th of what is every `hosts`-th of the whole.
-                share: number + hosts * worker_number,
-                of: hosts * workers,
+                share,
+                of: workers,
             };
             let said = worker.link.say(&setup).await;
             worker.check(said).await?;
@@ -178,16 +167,11 @@ impl Workers {
         Ok(())
     }
 
-    /// Runs one step, whose schedule is this, with all of them, from `at` on or as soon as all can.
+    /// Runs one step with all processes, as soon as every one is ready.
     ///
     /// # Errors
     /// One of them failed, ended or timed out; the error names it.
-    pub async fn run(
-        &mut self,
-        order: &StepOrder,
-        schedule: &Schedule,
-        at: Option<SystemTime>,
-    ) -> Result<Sent, WorkerError> {
+    pub async fn run(&mut self, order: &StepOrder, schedule: &Schedule) -> Result<Sent, WorkerError> {
         for worker in &mut self.workers {
             worker.may_be_told(order)?;
             let said = worker.link.say(order).await;
@@ -205,18 +189,7 @@ impl Workers {
             .try_collect()
             .await?;
         let slowest = known.iter().map(|known| known.slowest).max().unwrap_or_default();
-        let mut lead = beginning::lead(self.workers.len(), slowest);
-        if let Some(at) = at {
-            let ahead = at.duration_since(SystemTime::now()).unwrap_or_default();
-            if ahead < lead {
-                return Err(WorkerError::Failed(
-                    "the load processes were not ready when the step was to begin on all hosts: start all hosts again, with a \
-                     --start-at some seconds ahead and a longer --start-every"
-                        .to_owned(),
-                ));
-            }
-            lead = ahead;
-        }
+        let lead = beginning::lead(self.workers.len(), slowest);
         let start_ns = clock
             .now_ns()
             .saturating_add(i64::try_from(lead.as_nanos()).unwrap_or(i64::MAX));

@@ -185,7 +185,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
         variants,
         cold_starts,
     };
-    let senders = Senders::new(&plan, options.workers, agents, None).await?;
+    let senders = Senders::new(&plan, options.workers, agents).await?;
     let ended = {
         let runner = Runner {
             plan: &plan,

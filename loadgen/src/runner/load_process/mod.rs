@@ -127,8 +127,7 @@ fn gone(error: impl Into<LinkError>) -> Stopped {
 
 async fn work(orders: &mut Orders, mouth: &mut Mouth, clock: &WallClock, files: Files<'_>) -> Result<Never, Stopped> {
     let setup: Setup = message::parse(&orders.expect(Kind::Setup).await.map_err(gone)?).map_err(gone)?;
-    // As many processes on each of as many hosts.
-    if setup.of > workers::MOST * workers::MOST || setup.share >= setup.of {
+    if setup.of > workers::MOST || setup.share >= setup.of {
         let what = format!("share {} of {} is none", setup.share, setup.of);
         return Err(RunError::Usage(what).into());
     }
@@ -167,8 +166,6 @@ async fn work(orders: &mut Orders, mouth: &mut Mouth, clock: &WallClock, files: 
             load: order.load,
             model: &plan.model,
             seed: order.seed,
-            // The whole schedule is told, and the share of it.
-            host: None,
         };
         let step = requests.step(&requests.schedule(), &Watch::default())?.step;
         let step = step.share(setup.share as usize, setup.of as usize);

@@ -52,7 +52,7 @@ pub struct Machine {
 /// The last certificate of the machine that a run was made on, and what it is worth to that run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CarriedCertificate {
-    /// Which part of the run, where it has several: the folder of a merged run, or when the run was resumed.
+    /// Part of the run that it covers: the time of a resumption (`None`: the first part), or a host in runs merged by earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
     /// Absent where none was found; `doubts` says where it was looked for.
