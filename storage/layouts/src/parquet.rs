@@ -18,7 +18,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowS
 use parquet::arrow::push_decoder::{ParquetPushDecoder, ParquetPushDecoderBuilder};
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataPushDecoder};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataPushDecoder, RowGroupMetaData};
 use parquet::file::properties::WriterProperties;
 use std::ops::Range;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ pub(crate) async fn footer(tier: &dyn Tier, object: &Object) -> Result<(Footer, 
     let began = Instant::now();
     let footer = guarded(|| {
         let pages = pages_of(&metadata)?;
-        let mut columns = metadata.row_groups().iter().flat_map(|group| group.columns());
+        let mut columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
         let is_compressed = columns.any(|column| column.compression() != Compression::UNCOMPRESSED);
         let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())?;
         Ok(Footer {
@@ -191,7 +191,7 @@ impl Reading<'_> {
 /// Where the locations of all columns' pages lie.
 fn index_ranges(metadata: &ParquetMetaData) -> Result<Vec<Range<u64>>, ParquetError> {
     let missing = || ParquetError::General("it has no page index: it was not laid out by this program".to_owned());
-    let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
+    let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
     columns
         .map(|column| column.offset_index_range().ok_or_else(missing))
         .collect()
@@ -322,8 +322,11 @@ pub(crate) async fn read(
     Ok((out, cost, decoding))
 }
 
+/// Batches, and the ranges that are needed next; `None` at the end.
+type Drained = (Vec<RecordBatch>, Option<Vec<Range<u64>>>);
+
 /// Decodes what has arrived. Returns the batches, and the ranges that are wanted next: none at the end.
-fn drain(decoder: &mut ParquetPushDecoder) -> Result<(Vec<RecordBatch>, Option<Vec<Range<u64>>>), ParquetError> {
+fn drain(decoder: &mut ParquetPushDecoder) -> Result<Drained, ParquetError> {
     let mut batches = Vec::new();
     loop {
         match decoder.try_decode()? {
