@@ -20,8 +20,6 @@ pub struct StepEvidence {
     pub dependence: f64,
     /// Why it is evidence of nothing, where the instrument or the machine failed.
     pub usable: Result<(), String>,
-    /// True if requests were sent late: the step may show that an objective is met, and never that it is not.
-    pub slowed: bool,
     /// Whether the server could not keep up.
     pub saturated: bool,
     /// Requests of the tier for an inference; absent where the server did not say.

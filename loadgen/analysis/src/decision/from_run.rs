@@ -71,11 +71,7 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
         .tail_autocorrelation_time
         .filter(|_| tail)
         .unwrap_or(repeat.autocorrelation_time);
-    let Judged {
-        saturated,
-        usable,
-        slowed,
-    } = judged(question, limits, point, repeat, &latency);
+    let Judged { saturated, usable } = judged(question, limits, point, repeat, &latency);
     let server = repeat.server.as_ref().filter(|server| server.inferences > 0.0);
     StepEvidence {
         rps: point.factors.offered_rps,
@@ -85,7 +81,6 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
         failed,
         dependence: dependence.max(1.0),
         usable,
-        slowed,
         saturated,
         tier_requests_per_inference: server.map(|server| server.tier_requests / server.inferences),
         tier_bytes_per_inference: server.map(|server| server.tier_wire_bytes / server.inferences),
@@ -98,7 +93,6 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
 struct Judged {
     saturated: bool,
     usable: Result<(), String>,
-    slowed: bool,
 }
 
 impl Judged {
@@ -106,16 +100,6 @@ impl Judged {
         Self {
             saturated: false,
             usable: Err(why),
-            slowed: false,
-        }
-    }
-
-    /// Requests that were sent late, which is in their latencies.
-    const fn slowed(why: String) -> Self {
-        Self {
-            saturated: false,
-            usable: Err(why),
-            slowed: true,
         }
     }
 
@@ -123,7 +107,6 @@ impl Judged {
         Self {
             saturated,
             usable: Ok(()),
-            slowed: false,
         }
     }
 }
@@ -168,11 +151,8 @@ fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, 
         .iter()
         .any(|one| objective::measured_us(*one, latency) >= one.limit_us());
     let late = has(Fault::Late) && !has(Fault::InFlight) && broken;
-    if has(Fault::Device) || has(Fault::Skew) || has(Fault::Schedule) || repeat.scheduled == 0 {
+    if late || has(Fault::Device) || has(Fault::Skew) || has(Fault::Schedule) || repeat.scheduled == 0 {
         return Judged::of_nothing(verdict.to_string());
-    }
-    if late {
-        return Judged::slowed(verdict.to_string());
     }
     Judged::usable(false)
 }

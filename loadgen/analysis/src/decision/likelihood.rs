@@ -62,8 +62,6 @@ pub struct Counts {
     pub dependence: f64,
     /// Whether the server could not keep up: more than may be are slow then, and in a longer step all would be.
     pub saturated: bool,
-    /// Whether something foreign made requests slower, if anything: no more would have been slow without it.
-    pub slowed: bool,
 }
 
 impl Counts {
@@ -142,18 +140,10 @@ impl Likelihood {
         let disturbed = DISTURBED * 0.5 * (any + most);
         let kernels = Kernels::of(limit);
         for (logs, kernels) in self.0.iter_mut().zip(&kernels.0) {
-            let mut row: [f64; THETAS] = std::array::from_fn(|theta| {
+            let row: [f64; THETAS] = std::array::from_fn(|theta| {
                 let kernel = &kernels[theta * ODDS..(theta + 1) * ODDS];
                 ((1.0 - DISTURBED) * dot(kernel, &given) + disturbed).ln()
             });
-            if counts.slowed {
-                // Without what slowed it the step might have been any better one.
-                for theta in (0..THETAS - 1).rev() {
-                    row[theta] = row[theta].max(row[theta + 1]);
-                }
-                // How far it was slowed says nothing of how much repeats differ.
-                row = row.map(|log| log - row[0]);
-            }
             for (log, more) in logs.iter_mut().zip(row) {
                 *log += more;
             }
@@ -272,7 +262,6 @@ mod tests {
             slow,
             dependence: 1.0,
             saturated: false,
-            slowed: false,
         }
     }
 
@@ -310,19 +299,5 @@ mod tests {
             ..step(0.0)
         };
         assert_eq!(of(&[short]), of(&[step(0.0)]));
-    }
-
-    #[test]
-    fn a_slowed_step_speaks_for_an_objective_and_never_against_it() {
-        let slowed = |slow: f64| Counts {
-            slowed: true,
-            ..step(slow)
-        };
-        assert!((below(&of(&[slowed(0.0)]), 2) - below(&of(&[step(0.0)]), 2)).abs() < 1e-9);
-        for slow in [0.0, 3.0, 10.0, 500.0, 1_000.0] {
-            for steps in 1..SIDE {
-                assert!(below(&of(&[slowed(slow)]), steps) >= -1e-12);
-            }
-        }
     }
 }

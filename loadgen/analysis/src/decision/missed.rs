@@ -11,7 +11,7 @@ const BEYOND: f64 = 10.0 - 1e-5;
 /// allows, and enough of them for its percentile.
 #[must_use]
 pub(super) fn missed_rps(question: &Question, steps: &[StepEvidence]) -> Option<f64> {
-    let counts = |step: &&StepEvidence| step.requests > 0.0 && (step.usable.is_ok() || step.slowed);
+    let counts = |step: &&StepEvidence| step.requests > 0.0 && step.usable.is_ok();
     let is_missed = |rps: &f64| {
         let here = || {
             steps

@@ -31,10 +31,6 @@ pub struct Place {
     pub dependence: f64,
     /// Log odds of the mean slow share, from those of the limit, by the objective that looks worst.
     pub position: f64,
-    /// Steps that something foreign slowed, which is evidence on one side only.
-    slowed: u32,
-    /// By how many requests these are slower than may be, by objective.
-    excess: Vec<f64>,
     requests: f64,
     failed: f64,
 }
@@ -48,8 +44,6 @@ impl Place {
             likelihoods: vec![Likelihood::none(); objectives + 1],
             dependence,
             position: 0.0,
-            slowed: 0,
-            excess: vec![0.0; objectives],
             requests: 0.0,
             failed: 0.0,
         }
@@ -79,27 +73,16 @@ impl Place {
             self.in_vain += 1;
             return;
         }
-        let slowed = step.usable.is_err();
         let dependence = self.dependence;
         let counts = |slow: f64, saturated: bool| Counts {
             requests: step.requests,
             slow,
             dependence,
             saturated,
-            slowed,
         };
         let limits = question.objectives.iter().map(|objective| objective.slow_share());
         for ((likelihood, limit), slow) in self.likelihoods.iter_mut().zip(limits).zip(&step.slow) {
             likelihood.add(counts(*slow, step.saturated), limit);
-        }
-        if slowed {
-            let limits = question.objectives.iter().map(|one| one.slow_share());
-            for ((excess, limit), slow) in self.excess.iter_mut().zip(limits).zip(&step.slow) {
-                *excess += slow - limit * step.requests;
-            }
-            self.slowed += 1;
-            self.in_vain += 1;
-            return;
         }
         if let Some(failures) = self.likelihoods.last_mut() {
             failures.add(counts(step.failed, false), question.error_share.clamp(1e-6, 0.5));
@@ -119,15 +102,11 @@ impl Place {
         };
         let positions = self.likelihoods[..counted].iter().map(Likelihood::position);
         self.position = positions.fold(f64::NEG_INFINITY, f64::max);
-        // Slowed ones alone count where they look as if the objectives were met all the same.
-        if self.usable == 0 && self.slowed > 0 && self.excess.iter().all(|excess| *excess < 0.0) {
-            (self.usable, self.in_vain) = (self.slowed, 0);
-        }
     }
 }
 
 fn says_nothing(step: &StepEvidence) -> bool {
-    step.requests <= 0.0 || (step.usable.is_err() && !step.slowed)
+    step.requests <= 0.0 || step.usable.is_err()
 }
 
 /// The steps of one candidate by rate, rising; those of the given purposes.

@@ -1,13 +1,14 @@
 //! The rule by small hand-made evidence.
 
-use super::places::gather;
 use super::shown::steps_for_p99;
 use super::standing::Lab;
 use super::verdict::Verdict;
 use super::{Candidate, Next, Phase, Probe, StepEvidence, StopReason, Time, next, reach, why};
 use crate::record::{
-    AnswerOutcome, CostTerms, Demand, MeetsObjective, Minimise, Mode, Objective, Percentile, Purpose, Question,
+    AnswerOutcome, CostTerms, Demand, Factors, Histograms, Limits, MeetsObjective, Minimise, Mode, Objective,
+    Percentile, Point, Purpose, Question, Repeat,
 };
+use crate::statistics::histogram::histogram;
 use proptest::prelude::*;
 
 const TIME: Time = Time {
@@ -48,7 +49,6 @@ fn step(rps: f64, slow_share: f64) -> StepEvidence {
         failed: 0.0,
         dependence: 1.0,
         usable: Ok(()),
-        slowed: false,
         saturated: slow_share > 0.5,
         tier_requests_per_inference: Some(1.0),
         tier_bytes_per_inference: Some(100.0),
@@ -507,32 +507,6 @@ fn what_does_not_meet_the_objective_is_never_the_best() {
 }
 
 #[test]
-fn a_slowed_step_counts_where_it_speaks_for_an_objective() {
-    let question = question();
-    let slowed = |slow_share: f64| StepEvidence {
-        usable: Err("foreign load".into()),
-        slowed: true,
-        ..step(100.0, slow_share)
-    };
-    let place = |steps: Vec<StepEvidence>| gather(&question, &steps, &[], |_| true).remove(0);
-    let met = place(vec![slowed(0.0); 12]);
-    assert!(met.looks_met() && met.usable == 12 && !met.is_stuck(), "{met:?}");
-    let broken = place(vec![slowed(0.5); 12]);
-    assert!(broken.usable == 0 && broken.is_stuck(), "{broken:?}");
-    // Whatever slowed ones show, they never make a variant look worse.
-    let of = |steps: Vec<StepEvidence>| {
-        let all = [Candidate {
-            steps,
-            ..candidate("a", 1.0, &[])
-        }];
-        let lab = Lab::new(&question, &all);
-        lab.standings[0].curve.at_least(&lab.grid, 100.0)
-    };
-    let clean = vec![step(100.0, 0.0); 3];
-    assert!(of([clean.clone(), vec![slowed(0.5); 6]].concat()) > of(clean) - 0.01);
-}
-
-#[test]
 fn steps_at_one_rate_speak_for_others_and_failures_break_an_objective() {
     let question = question();
     let likely = |steps: &[(f64, f64, usize)], rps: f64| {
@@ -553,10 +527,66 @@ fn steps_at_one_rate_speak_for_others_and_failures_break_an_objective() {
     assert!(lab.standings[0].curve.at_least(&lab.grid, 200.0) < 0.02 && !lab.standings[0].places[0].looks_met());
 }
 
+/// A point at 100/s with one step.
+fn measured(repeat: Repeat) -> Point {
+    let factors = Factors {
+        variant: String::new(),
+        tier: "t".into(),
+        cache: "off".into(),
+        cache_share: 0.0,
+        model: "m".into(),
+        mode: Mode::Realtime,
+        batch_size: 1,
+        offered_rps: 100.0,
+        arrivals: "poisson".into(),
+        keys: "uniform".into(),
+        mix: None,
+        driven: None,
+    };
+    Point {
+        factors,
+        repeats: vec![repeat],
+        summary: None,
+    }
+}
+
+#[test]
+fn a_late_step_that_missed_the_objective_is_evidence_of_nothing() {
+    let late = |lag_us: u64, latency_us: u64| {
+        let point = measured(Repeat {
+            window_s: 10.0,
+            scheduled: 1_000,
+            completed: 1_000,
+            achieved_rps: 100.0,
+            histograms: Histograms {
+                latency: vec![histogram(&[latency_us; 1_000])],
+                lag: vec![histogram(&[lag_us; 1_000])],
+                ..Histograms::default()
+            },
+            ..Repeat::empty()
+        });
+        super::from_run::step(&question(), &Limits::default(), &point, &point.repeats[0])
+    };
+    // An objective that is met in spite of the lag is met.
+    assert_eq!(late(20_000, 30_000).usable, Ok(()));
+    let missed = late(50_000, 60_000);
+    assert!(
+        missed.usable.as_ref().is_err_and(|why| why.contains("sent late")),
+        "{missed:?}"
+    );
+    let question = question();
+    let clean = candidate("a", 1.0, &[(100.0, 0.0, 12)]);
+    let mut with_missed = clean.clone();
+    with_missed.steps.push(missed);
+    let [clean, with_missed] = [[clean], [with_missed]].map(|all| {
+        let standing = Lab::new(&question, &all).standings.remove(0);
+        (standing.lo, standing.hi, standing.missed, standing.outcome)
+    });
+    assert_eq!(with_missed, clean);
+}
+
 #[test]
 fn a_failed_request_misses_an_objective_once_and_is_no_queue_that_grows() {
-    use crate::record::{Factors, Histograms, Limits, Point, Repeat};
-    use crate::statistics::histogram::histogram;
     // 60 % answered 503 at once, 2 % too slow.
     let latencies: Vec<u64> = (0..400).map(|i| if i < 20 { 60_000 } else { 10_000 }).collect();
     let repeat = Repeat {
@@ -573,25 +603,7 @@ fn a_failed_request_misses_an_objective_once_and_is_no_queue_that_grows() {
         },
         ..Repeat::empty()
     };
-    let factors = Factors {
-        variant: String::new(),
-        tier: "t".into(),
-        cache: "off".into(),
-        cache_share: 0.0,
-        model: "m".into(),
-        mode: Mode::Realtime,
-        batch_size: 1,
-        offered_rps: 100.0,
-        arrivals: "poisson".into(),
-        keys: "uniform".into(),
-        mix: None,
-        driven: None,
-    };
-    let point = Point {
-        factors,
-        repeats: vec![repeat],
-        summary: None,
-    };
+    let point = measured(repeat);
     let limits = Limits::default();
     let evidence = super::from_run::step(&question(), &limits, &point, &point.repeats[0]);
     assert_eq!((evidence.slow[0], evidence.failed), (620.0, 600.0));

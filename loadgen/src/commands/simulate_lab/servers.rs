@@ -213,7 +213,6 @@ impl Server {
             failed: 0.0,
             dependence: tail_autocorrelation_time(&us),
             usable: if seen { Err("disturbed".to_owned()) } else { Ok(()) },
-            slowed: seen,
             saturated: is_growing(&latencies),
             tier_requests_per_inference: Some(1.0),
             tier_bytes_per_inference: Some(1_024.0),
