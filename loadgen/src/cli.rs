@@ -102,7 +102,6 @@ impl JudgedAnswer {
 }
 
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one of it in a process")]
 enum Command {
     /// Measures one running server over every load of a plan
     ///

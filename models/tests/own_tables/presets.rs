@@ -7,7 +7,7 @@ use std::path::Path;
 /// Lines of Criteo's text: a label, 13 integers and 26 categories; every third integer and every fifth category is missing.
 fn criteo(rows: usize) -> String {
     let line = |row: usize| {
-        let label = u8::from(row % 4 == 0).to_string();
+        let label = u8::from(row.is_multiple_of(4)).to_string();
         let integers = (0..13).map(|at| match (row + at) % 3 {
             0 => String::new(),
             _ => (row * 17 % 1000 + at).to_string(),

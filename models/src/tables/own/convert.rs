@@ -124,11 +124,14 @@ fn texts(array: &ArrayRef) -> Result<ArrayRef, String> {
     arrow_cast::cast(array, &Arrow::Utf8).map_err(|e| e.to_string())
 }
 
+/// Appends the bytes of a row's key.
+type PutKey<'a> = dyn Fn(usize, &mut Vec<u8>) -> Result<(), String> + 'a;
+
 fn take_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), String> {
     const NULL: &str = "it is null";
     let kind = rules.layout.kind;
     let named = |what: &str| format!("column `{}`, the key: {what}", rules.layout.key);
-    let mut each = |put: &dyn Fn(usize, &mut Vec<u8>) -> Result<(), String>| {
+    let mut each = |put: &PutKey| {
         for row in 0..array.len() {
             if let Err(what) = put(row, &mut rows.keys) {
                 rows.spoil(row, || named(&what));

@@ -215,6 +215,7 @@ fn kept(record: &ByteRecord, delimiter: u8) -> String {
 }
 
 /// A field's value; `None` is null.
+#[derive(Clone, Copy)]
 enum Value<'a> {
     Null,
     Bool(Option<bool>),
@@ -304,7 +305,7 @@ impl Making {
     }
 
     fn finish(mut self, schema: &SchemaRef) -> Result<RecordBatch, String> {
-        let columns = self.0.iter_mut().map(|column| column.finish());
+        let columns = self.0.iter_mut().map(ArrayBuilder::finish);
         RecordBatch::try_new(Arc::clone(schema), columns.collect()).map_err(|e| e.to_string())
     }
 }

@@ -172,7 +172,7 @@ fn replies_that_fall_behind_are_saturation_and_those_of_an_earlier_queue_are_not
     let few = |e: &mut Evidence| {
         e.steps
             .iter_mut()
-            .for_each(|s| (s.replies, s.mean_in_flight) = (950.0, 30.0))
+            .for_each(|s| (s.replies, s.mean_in_flight) = (950.0, 30.0));
     };
     assert_eq!(judge(few), Verdict::Valid);
     let drifting = judge(|e| {
