@@ -10,9 +10,7 @@ use goose::config::GooseConfiguration;
 use goose::goose::{GooseMethod, GooseRequest, GooseUser, Scenario};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode, Url};
-use std::time::Duration;
 use tierlab_analysis::record::Failure;
-use tokio::sync::Semaphore;
 
 /// What an attack is made of.
 pub(crate) struct Attack<'a> {
@@ -42,20 +40,6 @@ pub(crate) fn attack(attack: Attack<'_>) -> Result<GooseAttack, DriverError> {
         .and_then(|attack| attack.set_client_builder_without_cookies(GooseClientBuilder::new().without_cookies()))
         .map(|made| made.register_scenario(attack.scenario))
         .map_err(|error| DriverError::Goose(Box::new(error)))
-}
-
-/// Waits until so many users have given their permit.
-pub(crate) async fn wait_for_all(
-    arrived: &Semaphore,
-    users: usize,
-    limit: Duration,
-    what: &'static str,
-) -> Result<(), DriverError> {
-    let all = u32::try_from(users).unwrap_or(u32::MAX);
-    match tokio::time::timeout(limit, arrived.acquire_many(all)).await {
-        Ok(_) => Ok(()),
-        Err(_) => Err(DriverError::Users(users - arrived.available_permits(), users, what)),
-    }
 }
 
 /// A request as goose made it.

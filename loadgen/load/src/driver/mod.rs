@@ -132,7 +132,8 @@ async fn conduct<E: From<DriverError>>(
     })
 }
 
-async fn wait_for_all(
+/// Waits until `users` users have added their permit.
+pub(crate) async fn wait_for_all(
     arrived: &Semaphore,
     users: usize,
     limit: Duration,

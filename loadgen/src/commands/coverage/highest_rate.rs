@@ -12,10 +12,9 @@ use std::collections::BTreeMap;
 use tierlab_analysis::curves::search::{MAX_PROBES, Search, lowest_rate};
 use tierlab_analysis::curves::{Curve, slo};
 use tierlab_analysis::record::{
-    Histograms, Interval, Limits, Objective, Outcome, Percentile, Point, Repeat, Sample, Slo, SloOutcome, Summary,
+    Interval, Limits, Objective, Outcome, Percentile, Point, Repeat, Sample, Slo, SloOutcome, Summary,
 };
 use tierlab_analysis::statistics::dependence::Dependence;
-use tierlab_analysis::statistics::histogram::histogram;
 use tierlab_analysis::{all_figures, backlog_slope, withhold};
 use tierlab_load::schedule::split_mix;
 
@@ -293,50 +292,16 @@ fn searched(setting: SearchSetting, slo: &Slo, samples: u64, seed: u64) -> Vec<P
     points
 }
 
-/// As the recorder makes it of a step in which every request was sent in time and answered.
+/// Repeat with the dependence and the backlog of its samples.
 fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
     let latencies: Vec<u64> = sent.iter().map(Sample::latency_us).collect();
     let dependence = Dependence::of(&latencies);
-    let in_flight_s = latencies.iter().sum::<u64>() as f64 / 1e6;
-    let block = latencies.len().div_ceil(BLOCKS).max(1);
     Repeat {
-        index,
-        attempt: 0,
-        purpose: tierlab_analysis::record::Purpose::Explore,
-        machine: None,
-        disturbed: None,
-        disturbed_before: Vec::new(),
-        agents: Vec::new(),
-        lost_before: Vec::new(),
         seed: 0,
-        started_at: String::new(),
-        window_s,
-        scheduled: sent.len() as u64,
-        completed: sent.len() as u64,
-        errors: BTreeMap::new(),
-        examples: BTreeMap::new(),
-        achieved_rps: sent.len() as f64 / window_s,
-        in_flight_limit_hit: false,
-        mean_in_flight: in_flight_s / window_s,
-        in_flight_by_stays: None,
         autocorrelation_time: dependence.body,
         tail_autocorrelation_time: Some(dependence.tail),
         backlog_slope: backlog_slope(sent),
-        bands: Vec::new(),
-        server: None,
-        mix_share: None,
-        sent: None,
-        closed_loop: None,
-        journeys: None,
-        goose: None,
-        hdr_file: String::new(),
-        histograms: Histograms {
-            block_s: window_s / BLOCKS as f64,
-            latency: latencies.chunks(block).map(histogram).collect(),
-            service: Vec::new(),
-            lag: Vec::new(),
-            failed: Vec::new(),
-        },
+        ..super::simulated::answered(index, &latencies, window_s, BLOCKS)
     }
 }
 

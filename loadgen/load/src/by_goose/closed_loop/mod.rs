@@ -14,8 +14,8 @@ mod user;
 pub use shared::ClosedLoop;
 pub use think::Think;
 
-use crate::by_goose::attack::{Attack, attack, wait_for_all};
-use crate::driver::{DriverError, Finished, beside};
+use crate::by_goose::attack::{Attack, attack};
+use crate::driver::{DriverError, Finished, beside, wait_for_all};
 use crate::interrupt::Interrupt;
 use crate::pacer::{Clock, Observed};
 use crate::schedule::Schedule;

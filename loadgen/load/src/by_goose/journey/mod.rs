@@ -23,8 +23,8 @@ pub use grpc_call::GrpcCall;
 pub use shared::{Journey, StepSample, Whole};
 pub use step::{Check, JourneyStep, StepCarrier, Take};
 
-use crate::by_goose::attack::{Attack, attack, wait_for_all};
-use crate::driver::{DriverError, beside};
+use crate::by_goose::attack::{Attack, attack};
+use crate::driver::{DriverError, beside, wait_for_all};
 use crate::interrupt::Interrupt;
 use crate::pacer::{self, Clock, Observed};
 use crate::tickets::Tickets;
