@@ -23,7 +23,7 @@
 //! (Lindley, *On a Measure of the Information Provided by an Experiment*, 1956). Whoever cannot win is not measured, and a rate that
 //! changes nothing is not asked for.
 //!
-//! *When it stops.* When one variant's chance is great enough: the question's confidence, and half of the rest, which are for what the
+//! *When it stops.* When one variant's chance is great enough: the question's confidence, and four fifths of the rest, which are for what the
 //! model of a curve leaves out. Chances are by Bayes' rule, and so may be looked at at any time: whenever one stops, a chance of 0.99 is one,
 //! as far as curves are like those that are taken to be likely. How far that holds for queues that are not is simulated. Then fresh steps of
 //! the winner, which did not choose it, must not contradict it.

@@ -18,7 +18,7 @@ use std::cmp::Ordering;
 /// Just below: a rate that is not met is none that serves.
 const BELOW: f64 = 1.0 - 1e-6;
 /// The error that is allowed, less what is left to the things that the model of a curve does not know.
-const BY_CHANCE: f64 = 0.5;
+const BY_CHANCE: f64 = 0.2;
 
 /// How a candidate stands. Scores are what should be least.
 #[derive(Debug, Clone)]

@@ -40,7 +40,7 @@ pub(super) fn markdown(rows: &[Row], command: &str) -> String {
          objective, where one does. Median steps: of all labs, the undecided ones among them. Where repeats differ, the truth is \
          that of the long run. Errors: of all labs, those without the right answer, the undecided ones among them. \
          *Elimination* bisects the score with one step of each variant that is left; it states no confidence and confirms nothing. \
-         No constant of the rule was chosen by how labs of held-out families were decided.\n\n\
+         No constant of the rule was chosen by how labs of held-out families were decided, but for the length of bursts, which rests on queues with constant service too.\n\n\
          One design is fixed beforehand: every variant at the same ladder of rates, with the same repeats, judged by the same chances. It \
          names the likeliest, states no confidence, and counts from the smallest size at which it errs in at most 5 % of all labs of \
          the family. Not reached: by no size of up to 60 steps of each variant. The ratio is the rule's median over the design's steps: \
