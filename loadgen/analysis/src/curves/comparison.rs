@@ -2,7 +2,7 @@
 //!
 //! In: figures of pairs of points ([`super::per_repeat`]). Out: a decision for each. Pure. Knows nothing of how it is said.
 //!
-//! All tests of all points are one family ([`super::multiplicity`]), and the interval beside a decision is of the level that it
+//! All tests of all points are one family (`super::multiplicity`), and the interval beside a decision is of the level that it
 //! was decided at. A percentile has two tests: its ratio, and the share of requests slower than a threshold that both runs
 //! share. If runs do not differ each side is wrongly called in at most 5 %: intervals leave out 10 %, which is also the level of
 //! the two one-sided tests of equivalence (D. J. Schuirmann, J. Pharmacokin. Biopharm. 15, 1987).

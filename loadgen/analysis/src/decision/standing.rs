@@ -305,7 +305,7 @@ impl<'a> Lab<'a> {
         others.filter(|&index| self.beats(index, best) > open).collect()
     }
 
-    /// The answer, where it is certain and no steps contradict it: the first of [`Self::as_good`].
+    /// The answer, where it is certain and no steps contradict it: the first of `Self::as_good`.
     #[must_use]
     pub fn decided(&self) -> Option<usize> {
         self.as_good().first().copied()
