@@ -98,21 +98,28 @@ fn summary(rows: &[Row]) -> String {
         let of_figure: Vec<&Row> = rows.iter().filter(|row| row.what == what).collect();
         let judged: Vec<&&Row> = of_figure.iter().filter(|row| row.solid.count > 0).collect();
         let sum = |of: &dyn Fn(&Row) -> usize| of_figure.iter().map(|row| of(row)).sum::<usize>();
-        let share = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
+        let share = |part: usize, of: usize| match of {
+            0 => "n/a".to_owned(),
+            _ => format!("{:.1} %", 100.0 * part as f64 / of as f64),
+        };
         let trials = sum(&|row| row.trials);
         let enough: Vec<f64> = judged
             .iter()
             .filter(|row| row.solid.count * 2 >= row.trials)
             .map(|row| 100.0 * row.solid.coverage())
             .collect();
+        let end = |of: fn(f64, f64) -> f64| {
+            let end = enough.iter().copied().reduce(of);
+            end.map_or_else(|| "n/a".to_owned(), |share| format!("{share:.1} %"))
+        };
         let _ = writeln!(
             text,
-            "| {what} | {} | {} | {:.1} % | {:.1} % | {:.1} % | {:.1} % | {:.1} % | {:.1} % |",
+            "| {what} | {} | {} | {} | {} | {} | {} | {} | {} |",
             judged.len(),
             judged.iter().filter(|row| row.holds()).count(),
             share(sum(&|row| row.solid.covered), sum(&|row| row.solid.count)),
-            enough.iter().copied().fold(100.0, f64::min),
-            enough.iter().copied().fold(0.0, f64::max),
+            end(f64::min),
+            end(f64::max),
             share(sum(&|row| row.printed.count), trials),
             share(sum(&|row| row.solid.count), trials),
             share(sum(&|row| row.rough.1), sum(&|row| row.rough.0)),
