@@ -527,6 +527,19 @@ fn steps_at_one_rate_speak_for_others_and_failures_break_an_objective() {
     assert!(lab.standings[0].curve.at_least(&lab.grid, 200.0) < 0.02 && !lab.standings[0].places[0].looks_met());
 }
 
+#[test]
+fn without_a_usable_step_no_variant_is_the_most_likely_one() {
+    let question = question();
+    let mut all = settled();
+    for step in all.iter_mut().flat_map(|candidate| &mut candidate.steps) {
+        step.usable = Err("disturbed".to_owned());
+    }
+    let lab = Lab::new(&question, &all);
+    assert!(lab.leader().is_some(), "the prior alone prefers one");
+    let verdict = super::verdict::Verdict::of(&lab);
+    assert_eq!((verdict.outcome, verdict.best), (AnswerOutcome::Undecided, None));
+}
+
 /// A point at 100/s with one step.
 fn measured(repeat: Repeat) -> Point {
     let factors = Factors {

@@ -25,9 +25,11 @@ impl Verdict {
         let undecided = Self {
             outcome: AnswerOutcome::Undecided,
             // What does not meet the objective is no answer, however little is known of the others.
-            best: lab
-                .leader()
-                .filter(|&best| lab.standings[best].outcome != MeetsObjective::NotMet),
+            // And nothing is likely that no step says anything of.
+            best: lab.leader().filter(|&best| {
+                let standing = &lab.standings[best];
+                standing.outcome != MeetsObjective::NotMet && standing.places.iter().any(|place| place.usable > 0)
+            }),
             confirmed: false,
             contradicted: false,
             missing: 0,
