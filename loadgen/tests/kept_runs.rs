@@ -53,7 +53,7 @@ fn every_kept_run_opens() {
     }
 }
 
-/// What `advise` says otherwise than a folder's `answer.json`, of the run's own question.
+/// Differences of `advise` from a folder's `answer.json`, for the run's own question.
 fn advised(views: &Path, run: &Path) -> Vec<String> {
     let Ok(answer) = std::fs::read(views.join("answer.json")) else {
         return Vec::new();

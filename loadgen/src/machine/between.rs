@@ -85,7 +85,7 @@ fn unseen(machine: &MachineUse) -> Vec<String> {
 #[derive(Clone, Copy)]
 struct ForeignDisk {
     bytes: u64,
-    /// Of all storage traffic; 1 where there was none.
+    /// Foreign share of all storage traffic; 1 if there was none.
     share: f64,
 }
 

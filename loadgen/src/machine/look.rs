@@ -124,7 +124,7 @@ fn disk() -> Option<Moved> {
     })
 }
 
-/// Of the machine's network cards, since bridges repeat their bytes; in a container, which has none, of all interfaces but loopback.
+/// Bytes of the machine's network cards, since bridges repeat them; in a container, which has none, those of all interfaces but loopback.
 fn network_bytes() -> Option<u64> {
     let all = procfs::net::dev_status().ok()?;
     let is_card = |name: &str| Path::new("/sys/class/net").join(name).join("device").exists();

@@ -1,6 +1,6 @@
 //! What of a plan's files an agent on another host is sent. In: a plan. Out: paths, absolute and without `..`.
 //!
-//! That is whatever the plan makes requests of: `[inputs]`, `[keys]`, `[arrival]`, and the bodies of `[target]`. An agent has its
+//! These are the files that the plan makes requests of: `[inputs]`, `[keys]`, `[arrival]`, and the bodies of `[target]`. An agent has its
 //! own certificates and tokens.
 
 use super::check::below;

@@ -100,7 +100,11 @@ fn a_step_beside_foreign_disk_traffic_is_disturbed() {
         written.display()
     );
     let _stranger = Stranger::doing(&script);
-    let (_place, run, table, _) = measured_with("foreign_cpu_share = 1\nforeign_disk_bytes_per_s = 1e6");
+    // On a machine so busy that the watch itself waits for a CPU, a step has too few looks to be judged.
+    let is_judged = |run: &Value| run["points"][0]["repeats"][0]["machine"]["samples"].as_u64() >= Some(11);
+    let attempts = (0..3).map(|_| measured_with("foreign_cpu_share = 1\nforeign_disk_bytes_per_s = 1e6"));
+    let judged = attempts.into_iter().find(|(_, run, ..)| is_judged(run));
+    let (_place, run, table, _) = judged.expect("three steps with fewer than 11 looks at the machine");
     let repeat = &run["points"][0]["repeats"][0];
     let machine = &repeat["machine"];
     let unseen = machine["unseen"].to_string();
@@ -109,10 +113,6 @@ fn a_step_beside_foreign_disk_traffic_is_disturbed() {
             table.contains("disk traffic") && repeat["disturbed"].is_null(),
             "{table}"
         );
-        return;
-    }
-    // On a machine so busy that the watch itself waits for a CPU, a step is too short to judge.
-    if machine["samples"].as_u64().unwrap() < 11 {
         return;
     }
     let by = repeat["disturbed"].as_str().unwrap();

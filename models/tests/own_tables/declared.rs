@@ -113,7 +113,7 @@ fn truth_values_dates_and_times_of_csv_are_numbers() {
     assert_eq!((int(&read, 1, "d"), int(&read, 2, "d")), (2, -1));
     assert_eq!((long(&read, 1, "t"), long(&read, 2, "t")), (1_500_000, 0));
     assert_eq!(bytes(&read, 1, "big"), u64::MAX.to_le_bytes());
-    // As a key, a date is text.
+    // A date that is the key is text.
     assert!(
         import(at, &["d", "a.csv", "--columns", "id"])
             .column(b"1970-01-03", "id")

@@ -39,7 +39,7 @@ write_deltalake("delta", rows(900, 910), mode="append")
 
 const ICEBERG: &str = "lake/n/iceberg";
 
-/// What becomes of a schema: renamed, swapped, dropped and added, promoted, partitioned columns, and rows that were changed.
+/// Evolution of a schema: renamed, swapped, dropped and added, promoted, partitioned columns, and rows that were changed.
 const EVOLVE: &str = r#"
 import datetime, json, pathlib, pyarrow as pa, pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake

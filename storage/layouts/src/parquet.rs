@@ -38,7 +38,7 @@ const MAX_METADATA_BYTES: u64 = 256 << 20;
 /// What a footer says.
 pub(crate) struct Footer {
     metadata: ArrowReaderMetadata,
-    /// Where pages begin, ascending, each with the bits of its repetition levels; 0 where it has none or is compressed.
+    /// Offsets of pages, ascending, each with the bits of its repetition levels; 0 where it has none or is compressed.
     pages: Vec<(u64, u8)>,
     /// If true, a page is decoded where it can be given up: what its reader goes through is not known before.
     is_compressed: bool,
@@ -188,7 +188,7 @@ impl Reading<'_> {
     }
 }
 
-/// Where the locations of all columns' pages lie.
+/// Byte range of the page locations of all columns.
 fn index_ranges(metadata: &ParquetMetaData) -> Result<Vec<Range<u64>>, ParquetError> {
     let missing = || ParquetError::General("it has no page index: it was not laid out by this program".to_owned());
     let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
@@ -197,7 +197,7 @@ fn index_ranges(metadata: &ParquetMetaData) -> Result<Vec<Range<u64>>, ParquetEr
         .collect()
 }
 
-/// Where the pages of all columns begin, ascending, each with the bits of its repetition levels. The library panics on columns that begin before their file.
+/// Offsets of the pages of all columns, ascending, each with the bits of its repetition levels. The library panics on columns that begin before their file.
 ///
 /// # Errors
 /// Pages that are not in order of their rows and offsets.

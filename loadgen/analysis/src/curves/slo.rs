@@ -197,11 +197,11 @@ pub fn cut(evidence: &[Evidence]) -> usize {
     best
 }
 
-/// What a search leaves out of its interval at either end.
+/// Probability outside a search's interval, at either end.
 const SIDE: f64 = 0.025;
 
 /// Interval of a highest rate by all steps together, those of other rates among them; 0 and the highest rate asked are open ends.
-/// It ends where a higher rate certainly breaks the objective.
+/// A higher rate that certainly breaks the objective ends it.
 fn highest(points: &[(&Point, Evidence)], best: Evidence, slo: &Slo, limits: &Limits) -> Interval {
     let first = points.first().map_or(best.rps, |(point, _)| point.factors.offered_rps);
     let question = question(slo, points.last().map_or(&best, |(_, last)| last).rps, points[0].0);

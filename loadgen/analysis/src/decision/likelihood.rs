@@ -1,4 +1,4 @@
-//! How likely the counts of steps are, over the mean share of slow requests and over how much repeats differ.
+//! Likelihood of the counts of steps, over the mean share of slow requests and over the spread of the repeats.
 //!
 //! In: of each step how many requests it had, how many were slow, and how much they depend on each other. Out: a table of
 //! logarithms. Knows nothing of rates, variants or costs.

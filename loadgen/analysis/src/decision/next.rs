@@ -44,7 +44,7 @@ const FIRST_STEPS: usize = 3;
 const WIDEST: f64 = 1.3;
 /// … by about one step in so many while the answer is open.
 const NARROW_EVERY: usize = 3;
-/// Of the budget, the share that is kept for pictures while intervals are narrowed.
+/// Share of the budget that is kept for pictures while intervals are narrowed.
 const FOR_PICTURES: f64 = 0.4;
 /// With so many steps each of a block is measured once more …
 const STEPS_A_TIME: usize = 64;

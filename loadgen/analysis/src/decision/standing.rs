@@ -96,7 +96,7 @@ impl<'a> Lab<'a> {
         Self::over(question, candidates, rates(question))
     }
 
-    /// Of all steps so far, over other rates than the question needs: rising, at least one.
+    /// Returns the lab of all steps so far, over the given rates: rising, at least one.
     #[must_use]
     pub(super) fn over(question: &'a Question, candidates: &'a [Candidate], rates: Vec<f64>) -> Self {
         let grid = Grid::around(&rates);

@@ -302,7 +302,7 @@ fn an_answer_that_later_steps_contradict_is_open_again() {
     let (phase, probes) = block(next(&question, &all, &TIME));
     let again = probes.iter().filter(|probe| (probe.rps - rps).abs() < 1e-6);
     assert!(phase == Phase::Decide && again.count() == 3, "{probes:?}");
-    // Where that is the only rate that would serve, nothing is known to meet it.
+    // If that is the only rate that would serve, nothing is known to meet it.
     let one = Question {
         highest_rps: 350.0,
         least_instances: 3,
@@ -370,7 +370,7 @@ fn the_time_that_is_left_goes_to_the_rates_at_which_variants_break() {
     }
     let first = reach::reaches(&lab)[0];
     assert!(first.hi <= 1.4 * first.lo, "{first:?}");
-    // What was not measured above the rates that matter has no upper end.
+    // Without a step above the rates that matter there is no upper end.
     let lab_all = settled();
     let settled = Lab::new(&question, &lab_all);
     let [a, b] = reach::reaches(&settled)[..] else { panic!() };
@@ -658,6 +658,6 @@ fn an_interval_lies_between_the_rates_of_the_grid() {
     let (lo, hi) = prior.interval(&grid, 0.3);
     assert!((prior.exceeded(&grid, 0.5) - prior.median(&grid).unwrap()).abs() < 1e-9);
     assert!(lo < hi && prior.exceeded(&grid, 0.3) == hi, "{lo} {hi}");
-    // As often as the top alone, nobody knows how high; as often as not at all, none.
+    // The mass of the top alone has no upper end; the mass of no rate gives none.
     assert!(prior.exceeded(&grid, 0.01).is_infinite() && prior.exceeded(&grid, 0.99) == 0.0);
 }

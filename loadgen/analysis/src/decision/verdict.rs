@@ -25,7 +25,7 @@ impl Verdict {
         let undecided = Self {
             outcome: AnswerOutcome::Undecided,
             // What does not meet the objective is no answer, however little is known of the others.
-            // And nothing is likely that no step says anything of.
+            // Without a usable step the prior alone prefers a variant.
             best: lab.leader().filter(|&best| {
                 let standing = &lab.standings[best];
                 standing.outcome != MeetsObjective::NotMet && standing.places.iter().any(|place| place.usable > 0)
@@ -43,7 +43,7 @@ impl Verdict {
         }
         let good = lab.as_good();
         let fresh = |index: usize| lab.confirmation(index, lab.decisive_rps(index));
-        // Of those within the tie the least expensive one that fresh steps confirm; without one, the least expensive.
+        // The least expensive one within the tie that fresh steps confirm; without one, the least expensive.
         let confirmed = good.iter().copied().find(|&index| fresh(index).confirms());
         let Some(best) = confirmed.or_else(|| good.first().copied()) else {
             return undecided;

@@ -29,7 +29,7 @@ pub(super) struct Growth {
     expected: f64,
     /// Growth, in requests.
     requests: f64,
-    /// What chance may add to it, in requests.
+    /// Growth that chance may explain, in requests.
     chance: f64,
     /// Growth that a healthy queue may show, in requests.
     healthy: f64,

@@ -190,7 +190,7 @@ fn across(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
     if logs.len() < REPEATS_TELL {
         return jump(figure, pieces?, &logs, outside);
     }
-    // Of medians the repeats themselves tell enough.
+    // The repeats themselves tell enough of medians.
     let pieces = pieces.filter(|_| figure.of == DriftOf::SlowestPercent);
     let test = |difference: f64, left: f64, scale: f64, outside: f64| {
         let own = Scatter {

@@ -18,7 +18,7 @@ pub struct Expected {
 struct Output {
     name: String,
     dtype: DataType,
-    /// As declared, `None` for a free dimension. `None` for outputs of any shape.
+    /// Declared dimensions, `None` for a free one. `None` for outputs of any shape.
     dims: Option<Vec<Option<u64>>>,
     /// Size of a free first dimension; `None` leaves it free.
     rows: Option<u64>,
@@ -27,9 +27,9 @@ struct Output {
 /// Agreement of an output's shape with the declared one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ShapeFit {
-    /// As declared, with a row for each row of the request.
+    /// Declared shape, with a row for each row of the request.
     Rows,
-    /// As declared, but for the rows.
+    /// Declared shape with any number of rows.
     Declared,
     /// Another rank or another fixed dimension.
     Other,

@@ -170,7 +170,7 @@ fn printed(run: &Run, ranked: &Ranked) -> String {
     Tier::of(run, &ranked.variant).labelled()
 }
 
-/// How another compares with the best in what was asked for: `costs 1.2×`, or `costs 1.2× [1.1–1.4]` if one of them has an interval.
+/// Comparison of a variant with the best in the figure that was asked for: `costs 1.2×`, or `costs 1.2× [1.1–1.4]` if one of them has an interval.
 fn against(minimise: Minimise, best: &Ranked, other: &Ranked) -> Option<String> {
     let figures = |ranked: &Ranked| match minimise {
         Minimise::P99 => [ranked.p99_us, ranked.p99_us_lo, ranked.p99_us_hi],
@@ -190,7 +190,7 @@ fn against(minimise: Minimise, best: &Ranked, other: &Ranked) -> Option<String> 
 
 /// One figure with the ends of its interval as a multiple of another: `1.2×`, `1.2× [1.1–1.4]`.
 fn times(best: [Option<f64>; 3], other: [Option<f64>; 3]) -> Option<String> {
-    // Of nothing there is no multiple: what is free is as much as what is free, and what is not has no factor.
+    // A figure of 0 has no multiple: two of them are equal, and any other has no factor.
     let ratio = |other: Option<f64>, best: Option<f64>| match (other?, best?) {
         (other, best) if other == best => Some(1.0),
         (other, best) => Some(other / best).filter(|times| times.is_finite()),

@@ -82,7 +82,7 @@ pub(crate) fn wide(run: &Run) -> Option<String> {
     })
 }
 
-/// How many valid points have no p99, and how many more requests would give them one; `None` where all have.
+/// Number of valid points without a p99, and the requests that they lack; `None` if all have one.
 pub(crate) fn missing_p99(run: &Run) -> Option<String> {
     let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
     let needed = Percentile::P99.samples_needed();
@@ -107,7 +107,7 @@ pub(crate) fn missing_p99(run: &Run) -> Option<String> {
     ))
 }
 
-/// How many p99 of valid points are rough, and what makes them solid; `None` where none is.
+/// Number of rough p99 of valid points, with the advice that makes them solid; `None` if there are none.
 pub(crate) fn rough_p99(run: &Run) -> Option<String> {
     let graded = run.points.iter().filter(|point| is_valid(point));
     let grades: Vec<Grade> = graded

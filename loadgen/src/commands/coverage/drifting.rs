@@ -14,7 +14,7 @@ use tierlab_load::schedule::split_mix;
 const FALSE_ALARMS: f64 = 0.02;
 /// Autocorrelation times after which a queue that was idle at first has filled.
 const SETTLED: f64 = 8.0;
-/// What a drift should be found with by ten repeats of at least 500 requests, and one of the tail alone by 5,000 requests.
+/// Required power for a drift with ten repeats of at least 500 requests, and for one of the tail alone with 5,000 requests.
 const FOUND: f64 = 0.9;
 
 /// How the latency changes.

@@ -35,7 +35,7 @@ use tierlab_analysis::statistics::percentile::BlockTable;
 use tierlab_analysis::statistics::sections::{OUTSIDE, Pairing, difference};
 use tierlab_load::schedule::split_mix;
 
-/// Where more samples are in a repeat, no second configuration is simulated.
+/// Maximum samples of a repeat for which a second configuration is simulated.
 const PAIRED_SAMPLES: usize = 500;
 /// By how much the second of two compared configurations is slower.
 const SLOWER: f64 = 1.2;

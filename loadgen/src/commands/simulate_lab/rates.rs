@@ -19,7 +19,7 @@ const STEP_S: f64 = 2.0;
 /// The widest interval that says something, upper end over lower.
 const WIDE: f64 = 1.4;
 
-/// What is measured: a name, a law, the share of requests that miss, and how much repeats differ.
+/// Simulated servers: name, law, share of requests that miss, and spread of the repeats.
 const SETTINGS: [(&str, Service, f64, f64); 5] = [
     ("M/M/1", Service::Exponential, 0.0, 0.0),
     ("M/D/1", Service::Deterministic, 0.0, 0.0),

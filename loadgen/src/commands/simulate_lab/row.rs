@@ -22,7 +22,7 @@ pub struct Row {
     pub contradicted: usize,
     /// Steps, of each.
     pub steps: Vec<u32>,
-    /// What elimination by bisection said of each, and after how many steps.
+    /// Outcome of elimination by bisection for each lab, with its steps.
     pub(super) eliminated: Vec<(Said, u32)>,
     /// Steps of the fixed design that always names one, and how often it is wrong, at the smallest size at which that is in one lab of twenty
     /// at most; `None` where that is none.

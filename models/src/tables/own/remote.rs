@@ -260,7 +260,7 @@ mod tests {
                 let head =
                     "HTTP/1.1 200 OK\r\ncontent-length: 9\r\nlast-modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n\r\nabc";
                 let _ = stream.write_all(head.as_bytes());
-                // It stays open.
+                // The connection stays open.
                 std::mem::forget(stream);
             })
         };

@@ -88,7 +88,7 @@ fn group_limit(version: Version, folder: &Path) -> Option<u64> {
     fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
 }
 
-/// What `/proc/self/status` says of this process, in bytes.
+/// Figure of this process in `/proc/self/status`, in bytes.
 fn own(name: &str) -> u64 {
     field("/proc/self/status", name).unwrap_or(0)
 }
