@@ -1,6 +1,6 @@
-//! What the quick reader of JSON requests saves: requests for click prediction, of one row and of 32, read by it and by
-//! the full reader. A key that the quick reader does not know, as the first of a request, leaves the request to the full
-//! one at the cost of a few bytes.
+//! Time saved by the quick reader of JSON requests: requests for click prediction of one row and of 32, read by it and by the
+//! full reader. A key unknown to the quick reader, as the first of a request, hands the request to the full reader at the cost
+//! of a few bytes.
 //!
 //! `cargo run --release -p tierlab-protocol --example json_readers`
 

@@ -34,8 +34,8 @@ pub const BATCH_ROWS: &str = "tierlab_batch_rows";
 pub const SESSION_SECONDS: &str = "tierlab_session_seconds_total";
 /// Time to load a model, gauge of its latest load, by `model` and `stage` (read, verify, place, session, warmup, features).
 pub const MODEL_LOAD_SECONDS: &str = "tierlab_model_load_seconds";
-/// What runs: value 1, by `version`, `onnxruntime`, `providers`, `model_tier`, `feature_tier`, `feature_location` and
-/// `feature_notes`.
+/// Build and settings of the server: value 1, by `version`, `onnxruntime`, `providers`, `model_tier`, `feature_tier`,
+/// `feature_location` and `feature_notes`.
 pub const BUILD_INFO: &str = "tierlab_build_info";
 /// Trace spans, by `outcome` (sent, failed, dropped).
 pub const SPANS: &str = "tierlab_spans_total";
@@ -95,7 +95,7 @@ pub const CACHE_CAPACITY_BYTES: &str = "tierlab_cache_capacity_bytes";
 pub const STAGED_HITS: &str = "tierlab_staged_hits_total";
 /// Blocks that the stage had not, by `tier`.
 pub const STAGED_MISSES: &str = "tierlab_staged_misses_total";
-/// Of the blocks that a stage had not, those that another process of the machine had, by `tier`.
+/// Blocks missing in a stage that another process of the machine had, by `tier`.
 pub const STAGED_NEIGHBOURS: &str = "tierlab_staged_neighbour_blocks_total";
 /// Blocks written to the stage, by `tier`.
 pub const STAGED_WRITTEN: &str = "tierlab_staged_written_blocks_total";

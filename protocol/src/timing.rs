@@ -61,8 +61,8 @@ impl Stage {
     }
 }
 
-/// How the tier stage splits, as the tier reports it. Reads in parallel overlap, so the parts describe
-/// the longest of them and need not sum to the stage.
+/// Parts of the tier stage, as reported by the tier. Parallel reads overlap, so the parts describe the longest read and need
+/// not sum to the stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TierSplit {
     /// Waiting for a slot, a connection or the engine.
@@ -73,7 +73,7 @@ pub struct TierSplit {
     pub copy: Duration,
 }
 
-/// What one request spent where. Travels with the request through the pipeline.
+/// Time of each stage of one request. Travels with the request through the pipeline.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StageTimings {
     stages: [Duration; Stage::COUNT],

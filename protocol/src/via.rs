@@ -1,4 +1,4 @@
-//! How a read got its bytes: part of every result, so that a figure never claims a path it did not take.
+//! Path by which a read got its bytes. It is part of every result, so that a figure never claims a path it did not take.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -111,13 +111,13 @@ impl ViaSet {
         Self(self.0 | other.0)
     }
 
-    /// Whether a path is in the set.
+    /// True if a path is in the set.
     #[must_use]
     pub const fn contains(self, via: Via) -> bool {
         self.0 & (1 << via as u8) != 0
     }
 
-    /// Whether nothing was read.
+    /// True if nothing was read.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

@@ -1,10 +1,10 @@
-//! The way of an infer request: every stage, in order, and the only file that names them all.
+//! Stages of an infer request, in order. No other file names them all.
 //!
 //! ```text
 //! admit -> decode -> cache, tier, join (features) -> batch, infer (model) -> encode
 //! ```
-//! In: a body and the model that it is for. Out: the reply's bytes, or a refusal; and either way the time of each stage.
-//! Where there is no room, [`Pipeline::enter`] refuses before the body is read.
+//! In: a body and its model. Out: the reply's bytes or a refusal, and in either case the time of each stage. Without room,
+//! [`Pipeline::enter`] refuses before the body is read.
 
 pub(crate) mod admission;
 pub(crate) mod batch;
@@ -36,7 +36,7 @@ const TIER_RESERVE: Duration = Duration::from_millis(2);
 /// A front's side of one infer request: how it is read, and how its reply is written.
 pub(crate) trait Exchange {
     type Reply;
-    /// How the reply is to be written, beside what the request says of each output.
+    /// Format of the reply, in addition to the request's settings for each output.
     type ReplyFormat: Copy;
 
     /// Bytes to decode.
@@ -63,7 +63,7 @@ pub(crate) trait Exchange {
     ) -> Option<Self::Reply>;
 }
 
-/// What became of a request, and where its time went.
+/// Result of a request, with its stage times.
 pub(crate) struct Outcome<R> {
     pub(crate) reply: Result<R, Refusal>,
     pub(crate) timings: StageTimings,
@@ -71,7 +71,7 @@ pub(crate) struct Outcome<R> {
     pub(crate) account: Account,
 }
 
-/// What every request passes through, besides its model.
+/// State that every request uses, besides its model.
 #[derive(Clone)]
 pub(crate) struct Pipeline {
     pub(crate) admission: Arc<Admission>,

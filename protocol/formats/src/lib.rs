@@ -1,11 +1,11 @@
-//! What lies in files: feature tables, models, their configs and manifests.
+//! File formats: feature tables, models, their configs and manifests.
 //!
-//! In: bytes and text. Out: typed values, or an error that names the field or the offset. Data types and shapes are those
-//! of [`tierlab_protocol`]. This crate does no I/O, has no async code and knows nothing of tiers, sessions or load.
+//! In: bytes and text. Out: typed values, or an error that names the field or the offset. Data types and shapes are those of
+//! [`tierlab_protocol`]. This crate does no I/O, has no async code and is independent of tiers, sessions and load.
 //!
-//! - `arrow`, a feature: Arrow IPC before its reader sees it
+//! - `arrow`, a feature: checks of Arrow IPC before its reader sees it
 //! - [`model`]: a model's `config.toml` and its manifest
-//! - [`npy`]: arrays as NumPy saves them
+//! - [`npy`]: NumPy arrays
 //! - [`onnx`]: the messages of a model's graph
 //! - [`pbtxt`]: the text format of protocol buffers, and Triton's `config.pbtxt` in it
 //! - [`shards`]: tar archives and TFRecord files of samples, and their index

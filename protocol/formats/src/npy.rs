@@ -9,7 +9,7 @@ const HEADER_BYTES: usize = 64 << 10;
 /// The most dimensions.
 const RANK: usize = 16;
 
-/// What a header says.
+/// Content of a header.
 #[derive(Debug, PartialEq, Eq)]
 struct Header {
     descr: String,
@@ -20,7 +20,7 @@ struct Header {
 /// An element type as NumPy writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// As the protocol has it, big-endian or not.
+    /// Data type, and true if big-endian.
     Number(DataType, bool),
     /// Bytes, filled up with zeros.
     Bytes(usize),
@@ -42,7 +42,7 @@ pub struct Array {
 /// Reads an array.
 ///
 /// # Errors
-/// What is no array, of a type that the protocol does not have, or not as long as it says.
+/// Bytes that are not an array, a type that the protocol does not have, or a length that differs from the header's.
 pub fn read(bytes: &[u8]) -> Result<Array, String> {
     let (header, data) = split(bytes)?;
     let header = parse(header)?;

@@ -8,7 +8,7 @@ use std::{env, fs};
 
 /// The texts.
 const PROTOS: [&str; 4] = ["inference.proto", "health.proto", "status.proto", "onnx.proto"];
-/// What the generator calls its files, one a package, and where they lie below `protocol/`.
+/// Files that the generator writes, one per package, and their paths below `protocol/`.
 const FILES: [(&str, &str); 4] = [
     ("inference.rs", "src/grpc/generated/inference.rs"),
     ("grpc.health.v1.rs", "src/grpc/generated/health.rs"),

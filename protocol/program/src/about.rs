@@ -1,5 +1,5 @@
-//! What a program says of itself: its version with commit and build, its completions for a shell, its man pages. In: its
-//! command line as clap knows it. Knows nothing of what the command does.
+//! Information that a program prints about itself: version with commit and build, shell completions, man pages. In: its command
+//! line as clap describes it. Independent of the command's own work.
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;

@@ -1,5 +1,5 @@
-//! How every program of the workspace begins and ends: what it says of itself, where it finds ONNX Runtime, enough threads to start
-//! with, and a quiet end when nobody reads what it prints. Knows nothing of what the programs do.
+//! Start and end of every program: version and help output, search for ONNX Runtime, enough threads to start with, and a quiet
+//! exit when the reader of its output has gone. Independent of the programs' own work.
 
 mod about;
 pub mod onnxruntime;
@@ -12,7 +12,7 @@ use std::thread;
 
 /// Beside a runtime's workers: for blocking calls, timers and whatever a program starts before it can say what is wrong.
 const SPARE_THREADS: usize = 4;
-/// What a shell says of a program that was ended by SIGPIPE.
+/// Exit status that a shell reports for a program ended by SIGPIPE.
 const UNREAD: i32 = 128 + 13;
 
 /// Ends the process, as SIGPIPE does with other programs, when its standard output is closed under it (`... | head`), instead of
@@ -27,7 +27,7 @@ pub fn end_when_unread() {
     }));
 }
 
-/// Whether a panic is that of `println!` or `eprintln!` at a closed pipe.
+/// True if a panic comes from `println!` or `eprintln!` on a closed pipe.
 fn is_unread(message: &str) -> bool {
     message.starts_with("failed printing to std") && message.contains("Broken pipe")
 }

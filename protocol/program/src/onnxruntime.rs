@@ -1,21 +1,21 @@
-//! Where ONNX Runtime's library lies when nobody names it. In: where the executable and the current directory are. Out: folders, in
-//! the order in which they are looked into. Loads nothing.
+//! Default search path of ONNX Runtime's library. In: the executable's path and the current directory. Out: folders in search
+//! order. Loads nothing.
 
 use std::path::{Path, PathBuf};
 
-/// Where the packages put the library, below the folder that `bin` lies in.
+/// Folder of the library in the packages, relative to the parent of `bin`.
 const PACKAGED_FOLDER: &str = "lib/tierlab";
-/// Where Python's package `onnxruntime` has it, below `site-packages`.
+/// Folder of the library in Python's package `onnxruntime`, below `site-packages`.
 const WHEEL_FOLDER: &str = "onnxruntime/capi";
-/// Where `scripts/setup onnxruntime` puts it, below the project's root.
+/// Folder used by `scripts/setup onnxruntime`, below the project's root.
 pub const SETUP_FOLDER: &str = ".runtime/onnxruntime";
-/// How the library's file begins.
+/// Prefix of the library's file name.
 const LIBRARY: &str = "libonnxruntime.so";
 /// Parents of the current directory and of the executable that are searched at most.
 const MAX_PARENTS: usize = 8;
 
-/// What came with the executable (its package, or the Python environment that it is installed in), then the set-up folder below
-/// the current directory, the executable's, and their parents.
+/// Folders installed with the executable (by its package, or in its Python environment), then the set-up folder below the
+/// current directory, the executable's, and their parents.
 #[must_use]
 pub fn folders() -> Vec<PathBuf> {
     let executable = std::env::current_exe().ok();
@@ -31,7 +31,7 @@ pub fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// What lies beside the folder `bin`: empty where the executable lies elsewhere, as in a build's folder.
+/// Folders beside `bin`; empty if the executable is elsewhere, as in a build's folder.
 fn installed_with(bin: &Path) -> Vec<PathBuf> {
     if bin.file_name().is_none_or(|name| name != "bin") {
         return Vec::new();

@@ -18,7 +18,7 @@ impl TryFrom<ModelInferRequest> for InferRequest {
     type Error = BadRequest;
 
     /// # Errors
-    /// As from a [`ReceivedRequest`].
+    /// Same as for a [`ReceivedRequest`].
     fn try_from(message: ModelInferRequest) -> Result<Self, BadRequest> {
         ReceivedRequest::from(message).try_into()
     }

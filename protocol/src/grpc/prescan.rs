@@ -1,8 +1,8 @@
-//! What a `ModelInferRequest` holds, counted on the wire before any of it is decoded.
+//! Scan of an encoded `ModelInferRequest` before any of it is decoded.
 //!
-//! In: a message's bytes, in pieces. Out: where its raw contents lie, and the most memory that decoding the rest takes; or a
-//! refusal of a request with too many entries. An empty entry is two bytes on the wire and a hundred or more once it is
-//! decoded, so entries are counted, not bytes. Wire format: <https://protobuf.dev/programming-guides/encoding/>.
+//! In: a message's bytes, in pieces. Out: the ranges of its raw contents, and an upper bound of the memory for decoding the
+//! rest; or a refusal of a request with too many entries. An empty entry is two bytes on the wire and a hundred or more once it
+//! is decoded, so entries are counted, not bytes. Wire format: <https://protobuf.dev/programming-guides/encoding/>.
 
 use super::messages::{InferParameter, InferRequestedOutputTensor, InferTensor};
 use crate::infer::{BadRequest, Data, MAX_RANK, MAX_TENSORS};
@@ -50,7 +50,7 @@ pub(super) struct RawField {
     pub(super) contents: Range<usize>,
 }
 
-/// What a message holds.
+/// Result of the scan.
 #[derive(Default)]
 pub(super) struct Prescan {
     pub(super) raw: Vec<RawField>,
@@ -172,7 +172,7 @@ impl Prescan {
 
 /// A field of a message.
 struct Field {
-    /// Where its key begins.
+    /// Offset of its key.
     begin: usize,
     number: u64,
     content: Content,
@@ -181,7 +181,7 @@ struct Field {
 enum Content {
     /// A varint or a fixed number, which is skipped.
     Number,
-    /// Where the bytes lie; the cursor stands at their begin.
+    /// Range of the bytes. The cursor is at their start.
     Bytes(Range<usize>),
 }
 
@@ -262,7 +262,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// How many varints there are up to `end`: the last byte of each is below 128.
+    /// Number of varints up to `end`: the last byte of each is below 128.
     fn varints(&mut self, end: usize) -> Result<usize, BadRequest> {
         let mut count = 0;
         while self.at < end {

@@ -29,11 +29,11 @@ impl ReceivedRequest {
         Self::decode_within(data, &Unlimited)
     }
 
-    /// Reads a message, as [`ReceivedRequest::decode`], and reserves the memory of what is decoded before it is allocated,
-    /// that of typed contents included.
+    /// Same as [`ReceivedRequest::decode`], but reserves the memory of decoded values, typed contents included, before it is
+    /// allocated.
     ///
     /// # Errors
-    /// As [`ReceivedRequest::decode`], and where `budget` refuses.
+    /// Same as [`ReceivedRequest::decode`], and a refusal by `budget`.
     pub fn decode_within(data: &Data, budget: &dyn MemoryBudget) -> Result<Self, BadRequest> {
         let prescan = Prescan::of(data)?;
         let rest_bytes = data.len() - prescan.raw.iter().map(|field| field.contents.len()).sum::<usize>();

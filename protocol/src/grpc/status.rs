@@ -1,6 +1,6 @@
-//! What goes with a refused call: `google.rpc.Status` with a `RetryInfo`, as gRPC clients read it.
+//! Details of a refused call: `google.rpc.Status` with a `RetryInfo`, as gRPC clients read it.
 //!
-//! In: a code, a message, and when to try again. Out: the bytes of the `grpc-status-details-bin` trailer. The messages are
+//! In: a code, a message, and a retry delay. Out: the bytes of the `grpc-status-details-bin` trailer. The messages are
 //! generated from `protocol/proto/status.proto`.
 
 use bytes::Bytes;

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 /// A body, split.
 pub(super) struct Parts<'a> {
     pub(super) json: Cow<'a, [u8]>,
-    /// What follows the JSON; none where the body is JSON alone.
+    /// Bytes behind the JSON; `None` if the body is JSON only.
     pub(super) binary: Option<Data>,
 }
 

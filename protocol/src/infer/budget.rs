@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-/// Where memory is reserved.
+/// Account that memory is reserved from.
 pub trait MemoryBudget {
     /// Reserves `bytes` more; false where the budget does not have them. What was refused is not counted.
     fn take(&self, bytes: usize) -> bool;
@@ -56,5 +56,5 @@ impl MemoryBudget for ReusedBudget<'_> {
     }
 }
 
-/// What a reader says when it was refused; the owner of the budget knows more.
+/// Error of a reader without memory. The owner of the budget has the details.
 pub(crate) const OVER_BUDGET: &str = "there is no room for what it holds";

@@ -24,7 +24,7 @@ impl Data {
         self.first.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
     }
 
-    /// Whether there are no bytes.
+    /// True if there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.first.is_empty()
@@ -78,7 +78,7 @@ impl Data {
         front
     }
 
-    /// Whether there is one piece at most, so that nothing is copied to have all in one.
+    /// True if there is at most one piece, so that making it contiguous needs no copy.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.rest.is_empty()

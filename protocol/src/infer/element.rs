@@ -11,13 +11,13 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unex
 use std::fmt;
 use std::marker::PhantomData;
 
-/// What all arrays of a text share.
+/// State shared by all arrays of a text.
 #[derive(Clone, Copy)]
 pub(super) struct ReadContext<'a> {
     pub(super) budget: &'a dyn MemoryBudget,
     /// Bytes of the text: it cannot hold more elements than fit into it.
     pub(super) text_bytes: usize,
-    /// Whether objects with an empty key are placeholders of numbers ([`nonfinite`]).
+    /// If true, objects with an empty key stand for numbers ([`nonfinite`]).
     pub(super) placeholders: bool,
 }
 
@@ -44,14 +44,14 @@ impl ReadContext<'_> {
 /// Bytes of one element's text that are reserved before the first is read.
 const TEXT_BYTES: usize = 16;
 
-/// What a `data` array must be.
+/// Requirements on a `data` array.
 #[derive(Clone, Copy)]
 pub(super) struct Expected<'a> {
     pub(super) dtype: DataType,
     pub(super) shape: &'a [i64],
     /// `input `x``, for messages.
     pub(super) label: &'a str,
-    /// Whether `null` among floats is NaN (replies) or an error (requests).
+    /// If true, `null` among floats is NaN (replies); otherwise an error (requests).
     pub(super) null_is_nan: bool,
     pub(super) reading: ReadContext<'a>,
 }
@@ -112,7 +112,7 @@ fn read<'de, E: Element, D: Deserializer<'de>>(expected: Expected<'_>, deseriali
     Ok(sink.out)
 }
 
-/// Where elements go, and how many may still come.
+/// Receiver of elements, with the number that may still follow.
 struct Sink<'a> {
     out: Vec<u8>,
     /// All that the shape wants.
@@ -143,7 +143,7 @@ struct Level<'s, 'a, E> {
     element: PhantomData<E>,
 }
 
-/// What an array held.
+/// Kind of values in an array.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Scalar,
@@ -254,7 +254,7 @@ enum Value<'a> {
 const MAX_WHOLE: f64 = 9e15;
 
 impl Value<'_> {
-    /// What to write instead, where that is known.
+    /// Advice for the error, if there is any.
     fn hint(self, dtype: DataType) -> String {
         let float = matches!(dtype, DataType::Fp32 | DataType::Fp64);
         match self {

@@ -88,8 +88,8 @@ pub(super) fn parse_reply(json: &[u8]) -> Result<WireReply, BadRequest> {
     })
 }
 
-/// What a reader of text may take for each byte of its longest string: one with escapes is written out, which may double the
-/// memory that it grows in, and a string in the wrong place is quoted in the error.
+/// Maximum memory of a text reader per byte of its longest string: unescaping may double the memory that it grows in, and a
+/// misplaced string is quoted in the error.
 const STRING_COPIES: usize = 4;
 /// Texts up to this size are not looked over for strings: what reading them takes is bounded by it.
 const SMALL_TEXT_BYTES: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! What a request may hold at most, whatever its encoding.
+//! Limits on a request in any encoding.
 
 /// Inputs, and requested outputs, of one request at most.
 pub const MAX_TENSORS: usize = 256;

@@ -39,7 +39,7 @@ pub(super) fn number_of(key: &str, number: u64) -> Option<f64> {
     key.is_empty().then_some(*value)
 }
 
-/// What in a text costs its reader memory.
+/// Counts of the parts of a text that cost its reader memory.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Prescan {
     /// Literals outside of strings.

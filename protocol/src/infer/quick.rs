@@ -1,12 +1,12 @@
-//! A quick reader of JSON requests that are written the way clients write them; all others are left to [`super::json`].
+//! Quick reader of JSON requests in the form that clients usually write; all others are left to [`super::json`].
 //!
-//! In: JSON text. Out: the same [`WireRequest`] as the full reader's, or none. None never means that the text is wrong:
-//! escapes, nested arrays, unknown keys, numbers of many digits, and every error are read again by the full reader, which
-//! has the rules and the messages. A property test holds this reader to the full one.
+//! In: JSON text. Out: the same [`WireRequest`] as the full reader's, or `None`. `None` does not mean an error: escapes, nested
+//! arrays, unknown keys, numbers of many digits, and every error are read again by the full reader, which has the rules and the
+//! messages. A property test compares both readers.
 //!
-//! What it saves, by `cargo run --release -p tierlab-protocol --example json_readers` on two cores of an AMD EPYC, the
-//! medians of five runs: a request of one row of 13 floats and 26 integers takes 1.2 us in place of 2.8 (2.35 times as
-//! fast), one of 32 rows 18 us in place of 38 (2.11 times). It is kept for this gain alone.
+//! Gain, by `cargo run --release -p tierlab-protocol --example json_readers` on two cores of an AMD EPYC, medians of five runs:
+//! a request of one row of 13 floats and 26 integers takes 1.2 us in place of 2.8 (2.35 times as fast), one of 32 rows 18 us in
+//! place of 38 (2.11 times).
 
 use super::budget::MemoryBudget;
 use super::element::{Element, ReadContext, push_with};

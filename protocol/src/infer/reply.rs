@@ -52,11 +52,11 @@ impl InferReply {
         out.finish(&self.outputs, &binary).ok()
     }
 
-    /// Reads a reply's body, as [`InferRequest::decode`](super::InferRequest::decode) does a request's. A `null` among
-    /// floats is NaN: servers write it that do not know the literal.
+    /// Reads a reply's body, as [`InferRequest::decode`](super::InferRequest::decode) reads a request's. A `null` among floats
+    /// is NaN: servers without the literal write it.
     ///
     /// # Errors
-    /// As [`InferRequest::decode`](super::InferRequest::decode).
+    /// Same as [`InferRequest::decode`](super::InferRequest::decode).
     pub fn decode(body: &Bytes, json_len: Option<usize>) -> Result<Self, BadRequest> {
         let body = &Data::from(body.clone());
         let parts = split(body, json_len, &Unlimited)?;

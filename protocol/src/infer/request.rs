@@ -14,7 +14,7 @@ use bytes::Bytes;
 pub struct RequestedOutput {
     /// Its name.
     pub name: String,
-    /// Whether its data is sent as binary (`parameters.binary_data`; the request's default where left out).
+    /// True if its data is sent as binary (`parameters.binary_data`; default: the request's setting).
     pub binary: bool,
 }
 
@@ -46,11 +46,10 @@ impl InferRequest {
         Self::decode_within(body, json_len, &Unlimited)
     }
 
-    /// Reads a body, as [`InferRequest::decode`], and reserves the memory of what is not shared with it before it is
-    /// allocated.
+    /// Same as [`InferRequest::decode`], but reserves memory that is not shared with the body before it is allocated.
     ///
     /// # Errors
-    /// As [`InferRequest::decode`], and where `budget` refuses.
+    /// Same as [`InferRequest::decode`], and a refusal by `budget`.
     pub fn decode_within(body: &Data, json_len: Option<usize>, budget: &dyn MemoryBudget) -> Result<Self, BadRequest> {
         let parts = split(body, json_len, budget)?;
         let wire = json::parse_request(&parts.json, budget)?;

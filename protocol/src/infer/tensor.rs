@@ -22,7 +22,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Whether the tensor can be written as JSON: `FP16` and `BF16` are binary only, and `BYTES` must be UTF-8.
+    /// True if the tensor can be written as JSON: `FP16` and `BF16` are binary only, and `BYTES` must be UTF-8.
     #[must_use]
     pub fn has_json_form(&self) -> bool {
         match self.dtype {
@@ -79,7 +79,7 @@ impl Tensor {
         Ok(())
     }
 
-    /// Whether the dimensions that are not 0 make few enough elements.
+    /// True if the non-zero dimensions make few enough elements.
     fn is_small_beside_zeros(&self) -> bool {
         let others: Vec<i64> = self.shape.iter().copied().filter(|&dim| dim != 0).collect();
         element_count(&others).is_some_and(|count| count <= MAX_EMPTY_ELEMENTS)

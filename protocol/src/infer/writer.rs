@@ -79,7 +79,7 @@ pub(super) struct Writer<'a> {
     pieces: Vec<Piece>,
     /// Bytes in `pieces`.
     len: usize,
-    /// Of `out`, the bytes that were reserved.
+    /// Reserved bytes of `out`.
     counted: usize,
     over_budget: bool,
 }

@@ -20,14 +20,14 @@ pub const PLATFORM: &str = "onnxruntime_onnx";
 /// `GET /v2/health/live`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Live {
-    /// Whether the process answers.
+    /// True if the process answers.
     pub live: bool,
 }
 
 /// `GET /v2/health/ready`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Whether the models are loaded and the server takes requests.
+    /// True if the models are loaded and the server accepts requests.
     pub ready: bool,
 }
 
@@ -36,14 +36,14 @@ pub struct Ready {
 pub struct ModelReady {
     /// The model.
     pub name: String,
-    /// Whether it takes requests.
+    /// True if the model accepts requests.
     pub ready: bool,
 }
 
-/// What every error reply carries.
+/// Body of every error reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDocument {
-    /// What is wrong, and where.
+    /// Error message.
     pub error: String,
 }
 
@@ -71,13 +71,13 @@ pub struct ModelMetadata {
     pub inputs: Vec<TensorSpec>,
     /// Outputs of the graph.
     pub outputs: Vec<TensorSpec>,
-    /// Whether requests may share a run, row behind row: as the model's config says. None from servers that do not tell.
+    /// True if the model's config lets requests share a run, row behind row; `None` from servers that do not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batched: Option<bool>,
     /// Rows of a run at most; 0 where it is not batched. None from servers that do not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_batch_size: Option<u32>,
-    /// What is read from a feature table when the client sends [`ENTITY_ID`].
+    /// Values read from a feature table when the client sends [`ENTITY_ID`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<JoinedMetadata>,
 }
@@ -95,7 +95,7 @@ pub struct JoinedMetadata {
     pub row_bytes: u32,
     /// The inputs that it fills.
     pub inputs: Vec<String>,
-    /// What entities are called, where their ids do not run from `first_id` on.
+    /// Type of entity keys; `None` if ids run from `first_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyMetadata>,
 }
@@ -136,7 +136,7 @@ pub struct ConfigDocument {
     pub output: Vec<ConfigTensor>,
     /// Sessions.
     pub instance_group: Vec<InstanceGroup>,
-    /// How batches are closed; absent where there are none.
+    /// Batching settings; absent without batching.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_batching: Option<DynamicBatching>,
     /// `model.onnx`.
@@ -166,7 +166,7 @@ pub struct ConfigWarmup {
     pub batch_size: u32,
     /// Runs.
     pub count: u32,
-    /// What goes in, by input.
+    /// Values by input.
     pub inputs: BTreeMap<String, ConfigWarmupInput>,
 }
 
@@ -240,11 +240,11 @@ pub struct InstanceGroup {
     pub name: String,
     /// `KIND_CPU` or `KIND_GPU`.
     pub kind: String,
-    /// How many.
+    /// Number of sessions.
     pub count: u32,
 }
 
-/// How batches are closed.
+/// Batching settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DynamicBatching {
     /// Rows that close a batch at once.
@@ -272,7 +272,7 @@ pub struct IndexEntry {
     pub reason: String,
 }
 
-/// What `POST /v2/repository/models/M/load` answers. Triton's answer is empty; its clients read no body.
+/// Reply to `POST /v2/repository/models/M/load`. Triton's reply is empty; its clients read no body.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadDocument {
     /// The model.
@@ -281,16 +281,16 @@ pub struct LoadDocument {
     pub versions: Vec<VersionLoad>,
 }
 
-/// How one version was loaded.
+/// Report of one version's load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VersionLoad {
     /// The version.
     pub version: String,
     /// `READY`.
     pub state: String,
-    /// Where the time went.
+    /// Time of each part.
     pub seconds: LoadSeconds,
-    /// Whether the sessions were built from a graph that had been optimised before.
+    /// True if the sessions were built from a graph that had been optimised before.
     pub optimized: bool,
 }
 
@@ -369,7 +369,7 @@ pub struct InferenceStats {
     /// Triton's cache of whole replies, which is not offered: always zero.
     #[serde(default)]
     pub cache_hit: CountNs,
-    /// As `cache_hit`.
+    /// Same as `cache_hit`, for misses.
     #[serde(default)]
     pub cache_miss: CountNs,
 }
@@ -377,7 +377,7 @@ pub struct InferenceStats {
 /// A count and its summed time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountNs {
-    /// How many.
+    /// Number of events.
     pub count: u64,
     /// Nanoseconds in all.
     pub ns: u64,

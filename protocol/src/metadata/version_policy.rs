@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 pub enum VersionPolicy {
     /// The highest ones.
     Latest {
-        /// How many; at least 1.
+        /// Number of versions; at least 1.
         num_versions: u32,
     },
     /// Every one there is.
@@ -28,7 +28,7 @@ impl Default for VersionPolicy {
 }
 
 impl VersionPolicy {
-    /// Whether it is the default.
+    /// True for the default policy.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()

@@ -1,7 +1,7 @@
-//! Who may connect and call: tokens, certificates and the bounds of connections, from keys, files and the environment.
+//! Access and connection settings: tokens, certificates and connection bounds, from keys, files and the environment.
 //!
-//! In: the raw keys. Out: [`ListenerConfig`], or an error that names the key or the file. Tokens come from files or from the
-//! environment alone: a command line can be read by everybody on the machine, and a config file is often shared.
+//! In: the raw keys. Out: [`ListenerConfig`], or an error that names the key or the file. Tokens come from files or the
+//! environment only: everybody on the machine can read a command line, and config files are often shared.
 
 use super::raw::{RawAccess, RawConnections, RawTls};
 use crate::error::{ConfigError, fail};

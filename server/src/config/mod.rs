@@ -55,7 +55,7 @@ const BUFFERED_SHARE: u64 = 8;
 /// The prefix of environment variables that set keys.
 const ENV_PREFIX: &str = "TIERLAB_";
 
-/// What the command line and the environment say.
+/// Raw settings from the command line and the environment.
 #[derive(Clone, Default)]
 pub struct Sources {
     /// `--config`: the path of `server.toml`; tiers lie in `tiers/` beside it.
@@ -103,18 +103,18 @@ pub struct Config {
     pub(crate) cache: CacheConfig,
     /// The largest file of a model that is read.
     pub(crate) max_file_bytes: u64,
-    /// How feature tables lie on their tier.
+    /// Layout of feature tables on their tier.
     pub(crate) layout: TableLayout,
-    /// Where feature rows are read to.
+    /// Memory that feature rows are read into.
     pub(crate) destination: RowDestination,
-    /// How often a table's version is looked at; `None` for never.
+    /// Interval between checks for a new table version; `None` disables them.
     pub(crate) revalidate: Option<Duration>,
     pub(crate) limits: Limits,
     pub(crate) connections: ListenerConfig,
     backlog: u32,
     pub(crate) search: LibrarySearch,
     pub(crate) providers: Providers,
-    /// Where optimised graphs are kept, where they are.
+    /// Cache folder for optimised graphs; `None` disables it.
     pub(crate) optimized_cache: Option<OptimizedCacheConfig>,
     pub(crate) mapped: MappedConfig,
     pub(crate) load_limits: LoadLimits,
@@ -338,7 +338,7 @@ impl Config {
         self.backlog
     }
 
-    /// How the log is written.
+    /// Log format.
     #[must_use]
     pub fn log_format(&self) -> LogFormat {
         self.log_format
@@ -350,7 +350,7 @@ impl Config {
         &self.log_level
     }
 
-    /// How long admitted requests may take to finish after a signal to end.
+    /// Time that admitted requests may take to finish after a termination signal.
     #[must_use]
     pub fn drain(&self) -> Duration {
         self.drain
@@ -377,7 +377,7 @@ fn check_most(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// What no config can have is said at once; what does not go with a model's own, when that is read.
+/// Reports values that no model config can have at once. Conflicts with a model's own config are reported when that is read.
 fn model_configs_of(
     raw: BTreeMap<String, toml::Table>,
     file: &impl std::fmt::Display,
@@ -453,7 +453,7 @@ fn control_of(raw: &RawRepository, sources: &Sources) -> Result<ControlMode, Con
     })
 }
 
-/// Where files of many GiB go: `/tmp` often lies in memory.
+/// Folder for files of many GiB: `/tmp` is often in memory.
 const TEMPORARY_FOLDER: &str = "/var/tmp";
 
 fn mapped_of(raw: RawWeights, sources: &Sources) -> Result<MappedConfig, ConfigError> {

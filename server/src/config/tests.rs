@@ -1,4 +1,4 @@
-//! What overlays what, and what is refused.
+//! Precedence of configuration sources, and refused values.
 
 use super::*;
 use std::path::Path;

@@ -1,25 +1,25 @@
-//! Where rows are read to, and what proves them there.
+//! Memory that feature rows are read into, and how they are verified there.
 
-/// Where rows are read to, and what proves them there.
+/// Memory that feature rows are read into, and how they are verified there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowDestination {
     /// Host memory: each row is proven before it is used.
     Host,
     /// Device memory and nowhere else.
     Device {
-        /// Of so many requests, one has its rows copied back and proven before they are used: 1 for all, 0 for none. Other
-        /// than with 1, the whole table is proven when it is opened.
+        /// One request in this many has its rows copied back and verified before use: 1 for all, 0 for none. With any value but
+        /// 1, the whole table is verified when it is opened.
         prove_every: u32,
     },
 }
 
 impl RowDestination {
-    /// Whether rows may be used that nothing has proven on their way, so that the table has to be proven as it lies.
+    /// True if rows may be used without verification, so that the table is verified once as a whole.
     pub(super) fn trusts_the_table(self) -> bool {
         matches!(self, Self::Device { prove_every } if prove_every != 1)
     }
 
-    /// Whether the rows of a request are to be proven, by its number.
+    /// True if the rows of request number `request` are verified.
     pub(super) fn proves(self, request: u64) -> bool {
         match self {
             Self::Host => true,
@@ -27,7 +27,7 @@ impl RowDestination {
         }
     }
 
-    /// What belongs beside every figure; none on the host, where every row is proven.
+    /// Note printed beside every figure; `None` in host memory, where every row is verified.
     pub(crate) fn note(self) -> Option<String> {
         let Self::Device { prove_every } = self else {
             return None;

@@ -9,10 +9,10 @@ use tierlab_protocol::tensor::{DataType, element_count};
 
 /// Bytes of the length before an element of text.
 const LENGTH_BYTES: usize = 4;
-/// What the 16 bytes of a UUID take in memory of their own.
+/// Heap bytes of a UUID written as text.
 const UUID_BYTES: usize = 32;
 
-/// What the entities of a table are called.
+/// Kind of entity id in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
     /// Ids that follow each other.
@@ -45,7 +45,7 @@ impl Naming {
         }
     }
 
-    /// As it stands in messages.
+    /// Name of the id type in messages.
     fn wanted(self) -> &'static str {
         match self {
             Self::Dense => "ids are INT64 [n] or [n, 1]",

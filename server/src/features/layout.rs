@@ -1,5 +1,5 @@
-//! How feature tables lie on their tier. In: the name of a layout. Out: the tier as one whose tables are files of rows, which is all that the
-//! join knows.
+//! Layout of feature tables on their tier. In: the name of a layout. Out: a tier that shows its tables as files of rows, the
+//! only form that the join knows.
 
 use std::sync::Arc;
 use tierlab_storage::Tier;
@@ -18,7 +18,7 @@ pub(crate) fn stuck_decodes() -> usize {
     0
 }
 
-/// How tables lie.
+/// Layout of feature tables on a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TableLayout {
     #[cfg(feature = "layouts")]

@@ -26,9 +26,9 @@ pub(super) struct LiveTable {
     tier: FeatureTier,
     path: ObjectPath,
     open: RwLock<Arc<OpenTable>>,
-    /// What the models take of it: a version without these is not taken over.
+    /// Columns that models use. A version without them is not taken over.
     wanted: Mutex<Vec<Column>>,
-    /// What its entities are called: nor is a version that calls them otherwise.
+    /// Kind of entity id. A version with another kind is not taken over.
     naming: Naming,
     /// One task opens a replaced table again; requests wait for it, and it goes on where none does any more.
     reopening: tokio::sync::Mutex<Option<JoinHandle<Result<OpenTable, LoadError>>>>,
@@ -64,7 +64,7 @@ impl LiveTable {
         Arc::clone(&self.open.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether this is the version to read.
+    /// True if `open` is the current version.
     pub(super) fn is_current(&self, open: &Arc<OpenTable>) -> bool {
         Arc::ptr_eq(&self.open.read().unwrap_or_else(PoisonError::into_inner), open)
     }
@@ -182,7 +182,7 @@ impl LiveTable {
 /// All tables that are read now.
 #[derive(Default)]
 pub(crate) struct LiveTables {
-    /// As many as models have joined inputs; those that nobody reads any more are dropped at the next look or opening.
+    /// Tables in use by models. Unused ones are dropped at the next check or opening.
     tables: Mutex<Vec<Weak<LiveTable>>>,
     looking: Mutex<Option<JoinHandle<()>>>,
 }

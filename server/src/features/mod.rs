@@ -39,7 +39,7 @@ use tierlab_storage::{ErrorKind, ObjectPath, ReadCost, StorageError};
 /// Reads of all rows of a request, at most: one, and another for each version that comes in between.
 const READS: u32 = 8;
 
-/// What an id takes besides its row: its number, its range, and its place among the rows.
+/// Bytes of memory per id besides its row: the number, its range, and its place among the rows.
 const LISTED_BYTES: usize = size_of::<i64>() + size_of::<Range<u64>>() + size_of::<Bytes>();
 
 /// A column of a table that is to fill an input.
@@ -111,7 +111,7 @@ impl Join {
         self.tier.kind
     }
 
-    /// Whether an input is filled by the table.
+    /// True if the table fills input `input`.
     pub(crate) fn fills(&self, input: usize) -> bool {
         self.filled.iter().any(|filled| filled.input == input)
     }
@@ -122,7 +122,7 @@ impl Join {
         ids.saturating_mul(stride.saturating_mul(2).saturating_add(LISTED_BYTES))
     }
 
-    /// What the table's entities are called: the same for every version that is taken over.
+    /// Kind of entity id. It is the same for every version that is taken over.
     pub(crate) fn naming(&self) -> Naming {
         self.naming
     }

@@ -15,7 +15,7 @@ use tierlab_formats::table::{Column, TableError};
 use tierlab_storage::device::{self, DeviceError, Landed};
 use tierlab_storage::{ErrorKind, Object, ReadCost, StorageError, Tier};
 
-/// What a join gives: the index of an input, and its tensor.
+/// Result of a join: input index and tensor.
 pub(super) type Joined = Vec<(usize, Part)>;
 
 /// A row that fails its checksum.

@@ -15,16 +15,16 @@ use tierlab_protocol::tensor::TensorSpec;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, StorageError, Tier};
 use tokio::time::Instant;
 
-/// How long a version must have stood still before its header is believed. A write in place sets the modification time
-/// before its bytes are there, so a version seen during it may not be whole yet.
+/// Age at which a version's header is trusted. A write in place sets the modification time before its bytes arrive, so a
+/// younger version may be incomplete.
 const STABLE_FOR: Duration = Duration::from_millis(20);
-/// How often a table is looked at until it stands still.
+/// Maximum number of checks until a table stops changing.
 const STABILITY_CHECKS: u32 = 50;
 /// A replaced table of at most so many bytes is held against its header's block checksums before it is taken over: in one
 /// that is being written over, rows of another version lie behind the header.
 const WHOLE_BYTES: u64 = 64 << 20;
-/// How often a table is read until it is whole, and the wait in between. One that never is has damaged rows, which their
-/// own checksums tell from the others.
+/// Maximum number of reads until a table is consistent. After that its rows are treated as damaged; their own checksums tell
+/// them from the others.
 const WHOLE_READS: u32 = 10;
 const WHOLE_WAIT: Duration = Duration::from_millis(100);
 /// Bytes of one read when a whole table is proven.
@@ -37,7 +37,7 @@ pub(super) struct OpenTable {
     pub(super) header: TableHeader,
     /// [`TableHeader::header_len`], which costs a serialisation of the schema.
     pub(super) first_row: u64,
-    /// Where entities have keys: which row each can be in.
+    /// Index from keys to candidate rows, for tables with keys.
     pub(super) index: Option<KeyIndex>,
 }
 
@@ -61,10 +61,10 @@ impl OpenTable {
         Err(being_rewritten(path))
     }
 
-    /// As [`OpenTable::open`], of a table that was replaced: once its rows are those of its header.
+    /// Opens a table that was replaced, once its rows match its header.
     ///
     /// # Errors
-    /// As [`OpenTable::open`].
+    /// Same as [`OpenTable::open`].
     pub(super) async fn open_replaced(tier: &dyn Tier, path: &ObjectPath) -> Result<Self, LoadError> {
         let mut last: Option<(Self, u32)> = None;
         for _ in 0..WHOLE_READS {
@@ -93,7 +93,7 @@ impl OpenTable {
         }
     }
 
-    /// Whether all blocks fit their checksums; of a large table, and of one without any, it is taken for granted.
+    /// True if all blocks match their checksums. Large tables and tables without checksums are assumed to match.
     async fn matches_checksums(&self, tier: &dyn Tier) -> Result<bool, StorageError> {
         if self.header.rows_per_block == 0 || self.object.size > WHOLE_BYTES {
             return Ok(true);
@@ -109,7 +109,7 @@ impl OpenTable {
         Ok(fits.unwrap_or(false))
     }
 
-    /// Whether this is the same version with the same header.
+    /// True if `other` has the same version and header.
     pub(super) fn same_as(&self, other: &Self) -> bool {
         self.object == other.object && self.header == other.header
     }
@@ -145,7 +145,7 @@ impl OpenTable {
         })
     }
 
-    /// What the entities are called.
+    /// Kind of entity id.
     pub(super) fn naming(&self) -> Naming {
         let key = self.header.schema.key.as_ref();
         key.map_or(Naming::Dense, |key| Naming::Keyed(key.kind))

@@ -17,7 +17,7 @@ pub(crate) struct FeatureTier {
     pub(crate) rows: Arc<dyn Tier>,
     /// The kind, for messages and metrics.
     pub(crate) kind: &'static str,
-    /// Where rows are read to.
+    /// Memory that rows are read into.
     pub(crate) destination: RowDestination,
     /// Rows that came damaged.
     pub(crate) damaged: DamagedRows,

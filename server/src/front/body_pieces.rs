@@ -9,7 +9,7 @@ use tierlab_protocol::infer::Data;
 /// Chunks below this are brought together: each of them would keep the buffer that it was read into.
 pub(crate) const KEPT_BYTES: usize = 4 << 10;
 
-/// What has arrived. What is copied here is copied once more into a tensor, so that only small chunks are.
+/// Received parts of a body. Bytes copied here are copied again into a tensor, so only small chunks are.
 #[derive(Debug, Default)]
 pub(crate) struct BodyPieces {
     data: Data,

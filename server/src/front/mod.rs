@@ -1,6 +1,6 @@
-//! What clients speak to: connections, the checks before every route, and the two protocols.
+//! Front: connections, the checks before every route, and the two protocols.
 //!
-//! In: listeners. Out: replies. HTTP and gRPC read and write messages; how a request is answered is the pipeline's business.
+//! In: listeners. Out: replies. HTTP and gRPC read and write messages; the pipeline answers requests.
 
 pub(crate) mod access;
 pub(crate) mod body_pieces;

@@ -1,7 +1,7 @@
-//! What answers requests: the seam between connections and fronts.
+//! Interface between connections and fronts.
 //!
-//! In: a request, whatever it asks for. Out: its reply. A router is one implementation; a front with a shorter way for most
-//! of its requests is another.
+//! In: any request. Out: its reply. A router is one implementation; a front with a shorter path for frequent requests is
+//! another.
 
 use crate::telemetry::labels::Front;
 use axum::Router;
@@ -11,7 +11,7 @@ use http::Request;
 use std::future::Future;
 use tower::Service;
 
-/// What answers requests.
+/// Handler of requests.
 pub(crate) trait Routes: Send + Sync + 'static {
     /// The front that they belong to. What a client calls itself (its content type) does not decide how it is answered.
     const FRONT: Front;

@@ -245,14 +245,14 @@ impl Buffer {
     }
 }
 
-/// What an element of text takes in a run beside its characters: as a `String`, as a `CString` with its pointer, in a list
-/// that grows, and as a `std::string` of ONNX Runtime's.
+/// Memory of a text element in a run besides its characters: a `String`, a `CString` with its pointer in a growing list, and
+/// ONNX Runtime's `std::string`.
 const TEXT_ELEMENT_BYTES: usize = 24 + 3 * 16 + 8 + 32;
-/// How often a run holds the characters of an input: in each of these.
+/// Copies of an input's characters during a run: one in each of these.
 const TEXT_COPIES: usize = 3;
-/// What an allocator adds to each.
+/// Allocator overhead of these copies.
 const TEXT_SLACK_BYTES: usize = 8 * TEXT_COPIES;
-/// What an element of an output of text takes while it is read: ONNX Runtime's, its place, the `String`, and its length.
+/// Memory of a text element of an output while it is read: ONNX Runtime's, its offset, the `String`, and its length.
 const TEXT_OUTPUT_BYTES: usize = 32 + 8 + 24 + 4;
 
 /// Bytes that a run takes for an input of `bytes` bytes: its elements in ONNX Runtime's own form.

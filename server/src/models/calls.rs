@@ -21,7 +21,7 @@ const EXTENSIONS: [&str; 5] = [
     "statistics",
 ];
 
-/// What a client names.
+/// Model and version named by a client.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 pub(crate) struct Target {
     pub(crate) model: String,
@@ -30,7 +30,7 @@ pub(crate) struct Target {
 }
 
 impl ServerState {
-    /// What the server says of itself.
+    /// Metadata of the server.
     pub(crate) fn server_metadata(&self) -> ServerMetadata {
         ServerMetadata {
             name: "tierlab".to_owned(),
@@ -44,7 +44,7 @@ impl ServerState {
         self.manager.find(&target.model, target.version.as_deref())
     }
 
-    /// What a model takes and gives, and which versions of it are served.
+    /// Inputs and outputs of a model, and its served versions.
     pub(crate) fn model_metadata(&self, target: &Target) -> Result<ModelMetadata, Refusal> {
         self.manager.metadata(&target.model, target.version.as_deref())
     }
@@ -54,7 +54,7 @@ impl ServerState {
         self.manager.config(&target.model, target.version.as_deref())
     }
 
-    /// Whether a model that is named takes requests.
+    /// True if the named model accepts requests.
     pub(crate) fn model_ready(&self, target: &Target) -> Result<bool, Refusal> {
         self.find(target).map(|_| self.phase() == Phase::Ready)
     }

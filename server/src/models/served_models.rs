@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_protocol::metadata::IndexEntry;
 
-/// Where the server stands.
+/// Phase of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The models are being loaded.
@@ -19,7 +19,7 @@ pub(crate) enum Phase {
     Draining,
 }
 
-/// Where one version of a model stands, in Triton's words.
+/// State of one version of a model, in Triton's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VersionState {
     Loading,
@@ -47,7 +47,7 @@ pub(crate) struct ServedVersion {
     pub(crate) model: Option<Arc<Model>>,
     /// Why it is not served, or why a newer copy of it was refused.
     pub(crate) reason: String,
-    /// What was loaded, or refused: see [`crate::models::repository::ModelDescription::fingerprint`].
+    /// Fingerprint of the files that were loaded or refused: see [`crate::models::repository::ModelDescription::fingerprint`].
     pub(crate) fingerprint: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the fronts share between requests: the pipeline, the models with their management, and the phase.
+//! State shared by the fronts: the pipeline, the models with their management, and the phase.
 
 use crate::models::management::manager::ModelManager;
 use crate::models::served_models::Phase;

@@ -1,11 +1,11 @@
-//! Who gets in: a bound on requests in flight, with a share of it for each model, and one on the bytes that requests hold.
+//! Admission: a bound on requests in flight, with a share of it for each model, and a bound on the bytes that requests hold.
 //!
-//! In: requests, and the bytes of their bodies, tensors and replies. Out: guards that count back when they are dropped, or
-//! a refusal at once: nothing waits here.
+//! In: requests, and the bytes of their bodies, tensors and replies. Out: guards that release on drop, or an immediate refusal:
+//! nothing waits here.
 //!
-//! The share: a model may have as many requests in flight as [`FREE_SHARE`] times what is free, the dynamic threshold of
-//! shared switch buffers (Choudhury and Hahne, 1998). Alone, a model gets eight ninths of the bound; a second one always
-//! finds room, and two hot ones end with the same share, without a list of models or weights.
+//! The share: a model may have as many requests in flight as [`FREE_SHARE`] times what is free, the dynamic threshold of shared
+//! switch buffers (Choudhury and Hahne, 1998). Alone, a model gets eight ninths of the bound; a second one always finds room,
+//! and two hot ones end with the same share, without a list of models or weights.
 
 use crate::inference::runtime::memory::has_room;
 use crate::pipeline::refusal::{Reason, Refusal};
@@ -60,7 +60,7 @@ pub(crate) struct Admission {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) admitted: u64,
-    /// Of those admitted: answered, refused or given up by the client.
+    /// Admitted requests that ended: answered, refused or cancelled by the client.
     pub(crate) settled: u64,
 }
 
@@ -82,7 +82,7 @@ impl Admission {
         })
     }
 
-    /// Whether a request of a model would be let in now: asked before its body is read.
+    /// Checks that a request of a model would be admitted now, before its body is read.
     pub(crate) fn has_room(&self, share: &ModelShare) -> Result<(), Refusal> {
         self.check(self.in_flight.load(Relaxed), share.0.load(Relaxed))
     }
@@ -138,7 +138,7 @@ impl Admission {
         self.replies.fetch_sub(bytes, Relaxed);
     }
 
-    /// Whether replies alone hold more than may be held.
+    /// True if replies alone exceed the byte bound.
     pub(crate) fn replies_are_full(&self) -> bool {
         self.replies.load(Relaxed) > self.limits.max_buffered_bytes
     }
@@ -295,7 +295,7 @@ pub(crate) struct Writing {
     pub(crate) output_bytes: usize,
 }
 
-/// Where the reader or writer of one request asks for memory.
+/// Memory account of one request's reader or writer.
 pub(crate) struct AccountRoom<'a> {
     writing: Option<Writing>,
     state: RefCell<RoomState<'a>>,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tierlab_protocol::infer::BadRequest;
 use tierlab_storage::{ErrorKind, StorageError, deadline};
 
-/// What kind of refusal.
+/// Kind of refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Reason {
     /// The request itself is wrong.
@@ -21,7 +21,7 @@ pub(crate) enum Reason {
     TooLarge,
     /// The body did not arrive in time.
     SlowBody,
-    /// As much is in flight as is admitted.
+    /// The limit of requests in flight is reached.
     Full,
     /// The request's time had passed before it was answered.
     Deadline,
@@ -39,7 +39,7 @@ pub(crate) enum Reason {
     ReplyTooLarge,
     /// The call is not allowed: management by request is off.
     Forbidden,
-    /// What lies on the tier for a model that is to be loaded cannot be served.
+    /// The model's files on the tier cannot be served.
     Unloadable,
 }
 

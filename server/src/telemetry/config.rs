@@ -1,8 +1,8 @@
-//! What the configuration says of telemetry.
+//! Telemetry settings.
 
 use std::time::Duration;
 
-/// Where spans go, and which; how often GPUs are looked at.
+/// Span export and sampling, and the interval of GPU measurements.
 #[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TelemetryConfig {

@@ -8,19 +8,19 @@ pub(crate) trait Settle: Send + Sync {
     fn settle(&self);
 }
 
-/// What becomes of spans.
+/// Counters of exported and lost spans.
 #[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
 #[derive(Debug, Clone)]
 pub(crate) struct SpanCounts {
     /// The collector has taken them.
     pub(crate) sent: IntCounter,
-    /// It has not.
+    /// Spans that could not be exported.
     pub(crate) failed: IntCounter,
     /// They found the queue full.
     pub(crate) dropped: IntCounter,
 }
 
-/// Where the time of one session's thread goes.
+/// Time of one session's thread, by state.
 pub(crate) struct SessionSeconds {
     pub(crate) compute: Counter,
     pub(crate) queue_wait: Counter,

@@ -1,4 +1,4 @@
-//! What requests are told apart by in metrics and spans.
+//! Labels of requests in metrics and spans.
 
 /// Real-time requests infer one row, batch requests several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,14 +38,14 @@ impl Front {
     }
 }
 
-/// Where a request can wait, and its client lose patience.
+/// Point where a request waits and its client may cancel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitPoint {
     /// Its body is arriving.
     Body,
     /// Its rows are being read.
     Tier,
-    /// It is queued, or in a run that goes on without it.
+    /// Queued, or in a run that continues without it.
     Batch,
 }
 

@@ -16,7 +16,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// What a line of the log is.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -67,7 +67,7 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), ConfigError> {
 }
 
 impl LogFormat {
-    /// What the command line and the environment ask for, read without a parser, so that errors in them are written in this
+    /// Format requested on the command line or in the environment. It is read without a parser, so that errors in them use this
     /// format too.
     #[must_use]
     pub fn asked_for(arguments: &[String], environment: Option<&str>) -> Self {
@@ -97,7 +97,7 @@ impl LogFormat {
     }
 }
 
-/// What libraries say through `log`.
+/// Messages of libraries that use the `log` crate.
 struct FromLibraries;
 
 impl FromLibraries {

@@ -1,4 +1,4 @@
-//! What the server tells of itself: metrics, spans and the log.
+//! Telemetry of the server: metrics, spans and the log.
 
 pub(crate) mod config;
 pub(crate) mod counters;

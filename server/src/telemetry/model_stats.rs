@@ -95,7 +95,7 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// Where the sessions count their runs.
+    /// Run counters of the sessions.
     pub(crate) fn runs(&self) -> Arc<RunStats> {
         Arc::clone(&self.runs)
     }

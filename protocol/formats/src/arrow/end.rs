@@ -1,7 +1,7 @@
-//! Where a stream of Arrow IPC ends. In: what it lies in, and where its reader stopped. Out: whether that is its end.
+//! End of an Arrow IPC stream. In: the source, and the position where its reader stopped. Out: true if that is the end.
 //!
-//! A stream ends at its mark, and it also ends where its file does (arrow.apache.org/docs/format/Columnar.html, IPC streaming format):
-//! so one that was cut off between two batches, or to which another was appended, looks whole to a reader.
+//! A stream ends at its end marker or at the end of its file (arrow.apache.org/docs/format/Columnar.html, IPC streaming
+//! format). A stream cut off between two batches, or followed by another one, therefore looks complete to a reader.
 
 use std::io::{Read, Seek, SeekFrom};
 

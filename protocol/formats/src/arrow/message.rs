@@ -1,4 +1,5 @@
-//! What one message claims to hold. In: its metadata, where its body lies, and a limit. Out: nothing, or the buffer that cannot be.
+//! Sizes claimed by one message. In: its metadata, the range of its body, and a limit. Out: nothing, or the buffer that cannot
+//! be valid.
 
 use arrow_ipc::{BodyCompression, Buffer, CompressionType, Message, RecordBatch, root_as_message};
 

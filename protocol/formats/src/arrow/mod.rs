@@ -12,5 +12,5 @@ mod end;
 pub mod message;
 pub mod walk;
 
-/// What a batch of a file that people bring may grow to, in bytes. A column of texts cannot be larger than half of it.
+/// Maximum bytes of a batch in an imported file. A text column cannot be larger than half of it.
 pub const MAX_BATCH_BYTES: u64 = 4 << 30;

@@ -5,9 +5,9 @@ use super::message::{self, MARK};
 use arrow_ipc::{Block, root_as_footer};
 use std::io::{Error, ErrorKind, Read, Seek, SeekFrom};
 
-/// How a file begins and ends; a stream begins otherwise.
+/// First and last bytes of a file. A stream starts differently.
 pub const MAGIC: &[u8; 6] = b"ARROW1";
-/// What a file ends with: the length of its footer, and the magic.
+/// Bytes of a file's trailer: the footer's length and the magic.
 const TRAILER_BYTES: u64 = 10;
 
 /// Looks at every message; a batch may grow to `limit` bytes. What it reads from stands anywhere afterwards.
@@ -196,7 +196,7 @@ mod tests {
         check(&mut Cursor::new(bytes), LIMIT).unwrap_err()
     }
 
-    /// What its readers do with it.
+    /// Reads a file as its users do.
     fn read(bytes: &[u8]) {
         if let Ok(reader) = FileReader::try_new(Cursor::new(bytes), None) {
             reader.for_each(drop);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     proptest! {
-        /// What passes can be read: it may be refused, or its reader may give up, but the process goes on.
+        /// Accepted files can be read: the reader may return an error, but the process survives.
         #[test]
         fn damage_is_found_or_does_no_harm(codec in 0..3_usize, which in 0..2_usize, at in any::<prop::sample::Index>(), eight: [u8; 8], one: bool) {
             let mut bytes = written(CODECS[codec])[which].clone();

@@ -1,7 +1,7 @@
-//! Whether the first dimensions of a graph's tensors can be one batch axis.
+//! Check that the first dimensions of a graph's tensors can be one batch axis.
 //!
-//! In: the first dimension of every input and output, as the graph declares it. Out: nothing, or the tensor that rules a
-//! batch axis out. A graph can do no more than that: it does not say whether rows are independent of each other.
+//! In: the first dimension of every input and output, as the graph declares it. Out: nothing, or the tensor that rules a batch
+//! axis out. A graph does not say whether its rows are independent of each other.
 
 /// The first dimension of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum FirstDim<'a> {
 }
 
 impl<'a> FirstDim<'a> {
-    /// Of a shape as ONNX Runtime gives it: a size that is not fixed is negative, and may have a name among `symbols`.
+    /// Dimension of a shape as ONNX Runtime reports it: a free size is negative and may have a name among `symbols`.
     #[must_use]
     pub fn of(shape: &[i64], symbols: &'a [String]) -> Self {
         match shape.first() {
@@ -26,8 +26,8 @@ impl<'a> FirstDim<'a> {
     }
 }
 
-/// What tf2onnx (`make_onnx_shape`) and ONNX's shape inference call dimensions of which they know nothing, with a number
-/// behind it: two of those are not known to differ.
+/// Name prefix that tf2onnx (`make_onnx_shape`) and ONNX's shape inference give to unknown dimensions, followed by a number.
+/// Two such dimensions may be equal.
 const UNKNOWN: &str = "unk__";
 
 /// Looks for what keeps the first dimensions of `inputs` and `outputs`, by name, from being one batch axis.

@@ -1,4 +1,4 @@
-//! How batches are closed, and which requests go first.
+//! Batching settings and request priorities.
 
 use super::error::BadModelFile;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Preferred numbers of rows at most.
 pub const MAX_PREFERRED_ROWS: usize = 64;
 
-/// How batches are closed, where `max_batch_size` allows any, and which requests go first.
+/// Batching settings, used if `max_batch_size` allows batches, and request priorities.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchingConfig {
@@ -24,8 +24,8 @@ pub struct BatchingConfig {
     pub priority_levels: u32,
     /// The level of requests that name none, or one that does not exist; 0 means the middle one.
     pub default_priority_level: u32,
-    /// How much later a request may have come and still go before one of the next lower level, in microseconds: so
-    /// long, and no longer, do the higher levels hold up the lower ones.
+    /// Delay by which a request may arrive later and still run before one of the next lower level, in microseconds. It limits
+    /// how long higher levels delay lower ones.
     pub priority_step_us: u64,
 }
 

@@ -14,7 +14,7 @@ use tierlab_protocol::metadata::VersionPolicy;
 /// Versions that a policy may name at most.
 pub const MAX_NAMED_VERSIONS: usize = 1024;
 
-/// How a model is served: `NAME/config.toml`. Every key has a default.
+/// Model settings: `NAME/config.toml`. Every key has a default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelConfig {
@@ -22,9 +22,9 @@ pub struct ModelConfig {
     /// its own then, whatever its shapes. Other values say that the first dimension of every input and output is a batch
     /// of rows that do not depend on each other.
     pub max_batch_size: u32,
-    /// How batches are closed.
+    /// Batching settings.
     pub batching: BatchingConfig,
-    /// How many sessions, with how many threads each; left out, the server fits them to its cores and to the model.
+    /// Number of sessions and their threads. If absent, the server sizes them for its cores and the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instances: Option<InstanceConfig>,
     /// Inputs read from a feature table when the client sends `entity_id`, by input name.

@@ -1,4 +1,4 @@
-//! What is wrong with a config or a manifest.
+//! Errors in a config or a manifest.
 
 /// A config or manifest that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

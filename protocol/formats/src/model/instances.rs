@@ -1,4 +1,4 @@
-//! How many sessions a model has, with how many threads each, and where they run.
+//! Number, threads and device of a model's sessions.
 
 use super::error::BadModelFile;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub const MAX_MODEL_THREADS: u32 = 4096;
 /// CPUs that a model's sessions may be pinned to at most.
 pub const MAX_CPUS: usize = 4096;
 
-/// How many sessions, with how many threads each. What is left out has the default shown: nothing is fitted.
+/// Number and threads of the sessions. Absent keys have the defaults shown; nothing is sized automatically.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InstanceConfig {
@@ -25,7 +25,7 @@ pub struct InstanceConfig {
     /// CPUs that the sessions' threads are pinned to: each session takes the next `intra_op_threads` of them, and the
     /// list begins again at its end. Empty leaves the threads to the system.
     pub cpus: Vec<u32>,
-    /// Where they run.
+    /// Device of the sessions.
     #[serde(skip_serializing_if = "InstanceKind::is_auto")]
     pub kind: InstanceKind,
 }
@@ -74,11 +74,11 @@ impl InstanceConfig {
     }
 }
 
-/// Where a model's sessions run.
+/// Device of a model's sessions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InstanceKind {
-    /// Where the server's `[runtime] device` says.
+    /// Device set by the server's `[runtime] device`.
     #[default]
     Auto,
     /// On the CPU.
@@ -88,7 +88,7 @@ pub enum InstanceKind {
 }
 
 impl InstanceKind {
-    /// Whether the server decides.
+    /// True if the server decides.
     #[must_use]
     pub fn is_auto(&self) -> bool {
         *self == Self::Auto

@@ -4,7 +4,7 @@ use super::error::BadModelFile;
 use serde::{Deserialize, Serialize};
 use tierlab_protocol::tensor::TensorSpec;
 
-/// What a generated or imported model consists of: `NAME/manifest.json`.
+/// Manifest of a generated or imported model: `NAME/manifest.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -12,7 +12,7 @@ pub struct Manifest {
     pub schema_version: u32,
     /// The model's name.
     pub name: String,
-    /// What wrote it, with its version and arguments.
+    /// Program that wrote it, with version and arguments.
     pub generator: String,
     /// The seed of the weights; none for imported models.
     pub seed: Option<u64>,

@@ -15,8 +15,8 @@ pub const MODELS_PREFIX: &str = "models";
 /// The prefix under which the feature tables lie on a tier.
 pub const FEATURES_PREFIX: &str = "features";
 
-/// Whether a model, table or version name is safe as one path segment: letters, digits, `.`, `_`, `-`,
-/// at most 128 of them, not starting with a dot.
+/// True if a model, table or version name is safe as one path segment: letters, digits, `.`, `_`, `-`, at most 128 of them, not
+/// starting with a dot.
 #[must_use]
 pub fn is_plain_name(name: &str) -> bool {
     !name.is_empty()

@@ -1,7 +1,7 @@
-//! What a model's graph takes and gives, held against its config and its manifest.
+//! Inputs and outputs of a model's graph, checked against its config and its manifest.
 //!
-//! In: the tensors of a session, as a runtime tells them; the config; the manifest. Out: what clients are served, or the
-//! first thing that does not fit, by tensor. The server and the import ask here, so that what the one takes the other serves.
+//! In: the tensors of a session, as reported by a runtime; the config; the manifest. Out: the served signature, or the first
+//! mismatch, by tensor. Server and import use the same check, so that the server can serve what the import accepts.
 
 use super::batch_axis::{FirstDim, check_batch_axis};
 use super::config::ModelConfig;
@@ -12,15 +12,15 @@ use tierlab_protocol::infer::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
-/// What a model takes and gives.
+/// Inputs and outputs of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
     /// Inputs, in the graph's order.
     pub inputs: Vec<TensorSpec>,
     /// Outputs, in the graph's order.
     pub outputs: Vec<TensorSpec>,
-    /// Whether the first dimension of every input and output is a batch of rows, as the model's config says: then requests
-    /// can share a run.
+    /// True if the model's config makes the first dimension of every input and output a batch of rows, so that requests can
+    /// share a run.
     pub batched: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct SessionTensor {
     pub symbols: Vec<String>,
 }
 
-/// How shapes of a served model differ from those of its graph; none where they do not.
+/// Shape differences between a served model and its graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reshapes {
     /// By input: from what clients send to what the graph takes.
@@ -201,7 +201,7 @@ impl Signature {
     }
 }
 
-/// Whether a tensor goes in or comes out.
+/// Direction of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Input,
@@ -252,7 +252,7 @@ fn first_dim(tensor: &SessionTensor) -> (&str, FirstDim<'_>) {
     (&tensor.name, FirstDim::of(&tensor.shape, &tensor.symbols))
 }
 
-/// Whether two descriptions can be of one tensor.
+/// True if two descriptions can be of one tensor.
 fn is_compatible(one: &TensorSpec, other: &TensorSpec) -> bool {
     let dims = one.shape.iter().zip(&other.shape);
     one.dtype == other.dtype

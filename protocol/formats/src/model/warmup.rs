@@ -18,7 +18,7 @@ pub struct WarmupSample {
     /// Runs.
     #[serde(default = "one")]
     pub count: u32,
-    /// What goes in, by input. An input that is not here gets zeros, its free dimensions as 1.
+    /// Values by input. An absent input gets zeros, with its free dimensions as 1.
     #[serde(default)]
     pub inputs: BTreeMap<String, WarmupInput>,
 }

@@ -7,12 +7,12 @@ use super::messages::{DATA_EXTERNAL, TensorProto};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How the pointer of a file begins that git-lfs has not fetched.
+/// First bytes of a git-lfs pointer, left in place of a file that was not fetched.
 const LFS_POINTER: &[u8] = b"version https://git-lfs";
 /// A pointer is shorter than this, by its specification.
 const LFS_POINTER_BYTES: usize = 1024;
 
-/// What a graph keeps in other files.
+/// Data that a graph stores in other files.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct External {
     /// The files with what must be in them, by their location as the graph writes it.
@@ -21,7 +21,7 @@ pub struct External {
     pub largest_tensor: u64,
 }
 
-/// What must be in a file of weights.
+/// Requirements on a file of weights.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ExternalFile {
     /// Path relative to the graph's own folder: the location without steps that stay where they are.
@@ -36,7 +36,7 @@ impl ExternalFile {
     /// Checks the length of the file.
     ///
     /// # Errors
-    /// It is too short: by which tensor, both lengths, and what to do.
+    /// The file is too short: the tensor, both lengths, and advice.
     pub fn check(&self, file: &str, found: u64) -> Result<(), String> {
         if found >= self.bytes {
             return Ok(());
@@ -144,7 +144,7 @@ fn most_bytes(tensor: &TensorProto) -> u64 {
     elements(tensor).saturating_mul(bytes).max(length(tensor))
 }
 
-/// What a file holds in the place of its content.
+/// Placeholder stored in place of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placeholder {
     /// git-lfs has not fetched it; so many bytes it would have, where the pointer says.
@@ -154,7 +154,7 @@ pub enum Placeholder {
 }
 
 impl Placeholder {
-    /// Whether a file that begins so is one; 1 KiB of it is enough.
+    /// Detects a placeholder from the first bytes of a file; 1 KiB of it is enough.
     #[must_use]
     pub fn of(beginning: &[u8]) -> Option<Self> {
         if beginning.starts_with(LFS_POINTER) {

@@ -176,7 +176,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// What follows a backslash.
+    /// Reads the characters after a backslash.
     fn escape(&mut self, bytes: &mut Vec<u8>) -> Result<(), String> {
         let Some(char) = self.bump() else {
             return Err("a string ends in the middle of an escape".into());

@@ -89,7 +89,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What follows a field's name: one value, or a list of them.
+    /// Reads the value or list of values after a field's name.
     fn values(&mut self, name: &str, fields: &mut Vec<Field>) -> Result<(), PbtxtError> {
         let (at, token) = self.peek()?;
         let colon = token == Token::Mark(':');

@@ -5,7 +5,7 @@ use super::tree::PbtxtError;
 /// Refusals that are told at most; the rest is counted.
 const MAX_TOLD: usize = 100;
 
-/// What was found so far.
+/// Errors found so far.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(Vec<PbtxtError>);
 
@@ -21,7 +21,7 @@ impl Refusals {
         }
     }
 
-    /// Whether anything is wrong at a field of the outermost message, or below one.
+    /// True if there is an error at a field of the outermost message, or below it.
     pub(super) fn concern(&self, field: &str) -> bool {
         let outermost = |error: &PbtxtError| error.key.split('.').next().unwrap_or_default().to_owned();
         self.0.iter().any(|error| outermost(error) == field)

@@ -1,4 +1,4 @@
-//! What is read, what is refused and where, and that anything is one or the other.
+//! Accepted texts, refused texts with their positions, and a property: every text is one or the other.
 
 use super::*;
 use proptest::prelude::*;

@@ -17,7 +17,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// What is wrong with a text: where, at which key, and what.
+/// Error in a text: position, key and message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {}{what}", if key.is_empty() { String::new() } else { format!("`{key}`: ") })]
 pub struct PbtxtError {
@@ -25,7 +25,7 @@ pub struct PbtxtError {
     pub at: Position,
     /// The path of the field, as `dynamic_batching.preserve_ordering`; empty outside of one.
     pub key: String,
-    /// What is wrong.
+    /// Message.
     pub what: String,
 }
 
@@ -43,7 +43,7 @@ pub struct Field {
     pub name: String,
     /// Its path from the outermost message.
     pub key: String,
-    /// Where its value begins.
+    /// Position of its value.
     pub at: Position,
     /// Its value.
     pub value: Value,

@@ -1,14 +1,14 @@
 //! Why bytes are no shard.
 
-/// What is wrong with a shard, and where.
+/// Error in a shard, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{format}, offset {offset}: {what}")]
 pub struct ShardError {
-    /// What the bytes should be: `tar`, `TFRecord`, `Example` or `shard index`.
+    /// Expected format: `tar`, `TFRecord`, `Example` or `shard index`.
     pub format: &'static str,
     /// Byte offset in the file; in an `Example`, of the record that holds it.
     pub offset: u64,
-    /// What is wrong there, and what to do where something can be done.
+    /// Message, with advice if there is any.
     pub what: String,
 }
 

@@ -25,7 +25,7 @@ const PRELUDE: usize = 24;
 /// The fewest bytes that a sample takes in an index.
 const LEAST: usize = 2 + 8 + 4 + 4;
 
-/// Where a sample lies.
+/// Position of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     /// Its key.
@@ -67,7 +67,7 @@ impl ShardIndex {
         &self.samples
     }
 
-    /// Where a key's sample lies; `None` where the shard has none.
+    /// Position of a key's sample; `None` if the shard has none.
     #[must_use]
     pub fn find(&self, key: &str) -> Option<&Sample> {
         self.position(key, 0).map(|at| &self.samples[at])
@@ -126,7 +126,7 @@ impl ShardIndex {
     /// Reads an index.
     ///
     /// # Errors
-    /// What is wrong, and at which offset.
+    /// The fault and its offset.
     pub fn decode(bytes: &[u8]) -> Result<Self, ShardError> {
         let fail = |offset: usize, what: &str| ShardError::new("shard index", offset as u64, what);
         let mut rest = bytes;

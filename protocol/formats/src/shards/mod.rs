@@ -19,10 +19,10 @@ pub use error::ShardError;
 /// The largest sample accepted, in bytes: as the largest row of a table, with what lies around it.
 pub const MAX_SAMPLE_BYTES: u64 = 80 << 20;
 
-/// The key and the extension of a file of a shard: its path up to the first dot of its name, and what follows. `None`
-/// where it has no extension, or no key before it.
+/// Key and extension of a file in a shard: its path up to the first dot of its name, and the rest. `None` without an extension
+/// or a key.
 ///
-/// As `WebDataset` splits names: <https://github.com/webdataset/webdataset>, "the `WebDataset` format".
+/// Names are split as in `WebDataset`: <https://github.com/webdataset/webdataset>, "the `WebDataset` format".
 #[must_use]
 pub fn key_and_extension(name: &str) -> Option<(&str, &str)> {
     let file = name.rfind('/').map_or(0, |slash| slash + 1);

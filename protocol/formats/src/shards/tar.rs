@@ -13,7 +13,7 @@ pub const BLOCK: usize = 512;
 pub const MAX_EXTENDED_BYTES: u64 = 64 << 10;
 /// The longest name that is written: what a ustar header holds without a prefix.
 pub const MAX_NAME_BYTES: usize = 100;
-/// Where the checksum lies in a header.
+/// Bytes of the checksum in a header.
 const SUM: Range<usize> = 148..156;
 
 /// A file of an archive.
@@ -21,13 +21,13 @@ const SUM: Range<usize> = 148..156;
 pub struct Member {
     /// Its path in the archive.
     pub name: String,
-    /// Where the first of its headers begins.
+    /// Offset of its first header.
     pub start: u64,
     /// Its bytes, in the archive.
     pub body: Range<u64>,
 }
 
-/// What the reader of an archive does next.
+/// Next step of an archive's reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Hand over the block at this offset, with [`Walk::block`].
@@ -46,14 +46,14 @@ pub enum Step {
 pub struct Walk {
     len: u64,
     at: u64,
-    /// Where the first header of the member began that is being read.
+    /// Offset of the first header of the current member.
     start: Option<u64>,
     extended: Option<Extended>,
     name: Option<String>,
     size: Option<u64>,
-    /// Whether an extended header said that the member's bytes are a map of holes and what lies between them.
+    /// True if an extended header announced a sparse map in front of the member's bytes.
     is_sparse: bool,
-    /// Whether blocks of zeros were seen, which end an archive. Another may follow in the same file.
+    /// True after the zero blocks that end an archive. Another archive may follow in the same file.
     has_ended: bool,
 }
 
@@ -79,7 +79,7 @@ impl Walk {
         }
     }
 
-    /// What is needed first, and after each [`Step::Found`].
+    /// Input needed first, and after each [`Step::Found`].
     #[must_use]
     pub fn next(&self) -> Step {
         // An archive that ends without blocks of zeros between two members is whole, as other readers have it.
@@ -89,7 +89,7 @@ impl Walk {
         Step::Block(self.at)
     }
 
-    /// Whether the blocks of zeros were seen that end a whole archive. One that was cut off between two members has none.
+    /// True after the zero blocks that end a whole archive. An archive cut off between two members has none.
     #[must_use]
     pub const fn has_ended(&self) -> bool {
         self.has_ended
@@ -266,10 +266,10 @@ impl Walk {
     }
 }
 
-/// The files of an archive, or of a piece of one that begins with a header at `base` of its file.
+/// Files of an archive, or of a piece of one that starts with a header at offset `base` of its file.
 ///
 /// # Errors
-/// As [`Walk::block`] and [`Walk::extended`]; offsets are those in the whole file.
+/// Same as [`Walk::block`] and [`Walk::extended`]; offsets are those in the whole file.
 pub fn members(bytes: &[u8], base: u64) -> Result<Vec<Member>, ShardError> {
     let whole = |e: ShardError| ShardError {
         offset: e.offset + base,

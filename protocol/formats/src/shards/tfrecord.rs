@@ -52,10 +52,10 @@ pub fn length(head: &[u8], offset: u64) -> Result<u64, ShardError> {
     }
 }
 
-/// The record whose frame begins `bytes`, at `offset` of its file; and the bytes of its frame.
+/// Record at the start of `bytes`, which is at `offset` of its file, and the bytes of its frame.
 ///
 /// # Errors
-/// As [`length`]; a record that is cut off or damaged.
+/// Same as [`length`]; a record that is cut off or damaged.
 pub fn record(bytes: &[u8], offset: u64) -> Result<(&[u8], usize), ShardError> {
     let len = length(bytes, offset)? as usize;
     let end = HEAD_BYTES + len;

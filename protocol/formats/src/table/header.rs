@@ -1,4 +1,4 @@
-//! What lies before the first row: how it is written, read and checked, and where rows lie by it.
+//! Header before the first row: writing, reading and checking it, and the positions of rows.
 
 use super::error::{TableError, header_error};
 use super::index::MAX_INDEX_BYTES;
@@ -31,8 +31,7 @@ pub struct TableHeader {
     pub block_crcs: Vec<u32>,
     /// Bytes of the index behind the rows; 0 where entities have no keys.
     pub index_bytes: u64,
-    /// Where row 0 starts at least, in bytes: more than the header needs, where rows were written before they were all
-    /// counted.
+    /// Minimum offset of row 0, in bytes. It exceeds the header's length if rows were written before they were counted.
     pub reserved_bytes: u64,
 }
 
@@ -97,7 +96,7 @@ impl TableHeader {
         Ok(header)
     }
 
-    /// Where row 0 starts, in bytes.
+    /// Offset of row 0, in bytes.
     #[must_use]
     pub fn header_len(&self) -> u64 {
         header_len_of(self.schema_json().len(), self.block_crcs.len()).max(self.reserved_bytes)
@@ -109,13 +108,13 @@ impl TableHeader {
         self.rows_end() + self.index_bytes
     }
 
-    /// Where the last row ends, in bytes.
+    /// Offset behind the last row, in bytes.
     #[must_use]
     pub fn rows_end(&self) -> u64 {
         self.header_len() + self.rows * u64::from(self.stride)
     }
 
-    /// Where the index of keys lies; `None` where entities have no keys.
+    /// Range of the key index; `None` if entities have no keys.
     #[must_use]
     pub fn index_range(&self) -> Option<Range<u64>> {
         self.schema.key.as_ref().map(|_| self.rows_end()..self.file_len())
@@ -211,8 +210,8 @@ impl TableHeader {
     /// Reads a header from the first [`header_len`] bytes of a file of `file_len` bytes.
     ///
     /// # Errors
-    /// What is wrong, and at which offset: another magic, a checksum that does not fit, fields that contradict each
-    /// other, or a file that is shorter or longer than its header says.
+    /// The fault and its offset: another magic, a wrong checksum, contradictory fields, or a file that is shorter or longer
+    /// than its header says.
     pub fn decode(bytes: &[u8], file_len: u64) -> Result<Self, TableError> {
         let wanted = header_len(bytes)?;
         let bytes = usize::try_from(wanted)

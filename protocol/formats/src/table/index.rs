@@ -240,7 +240,7 @@ impl KeyIndex {
     /// Reads an index, which must be that of `rows` rows. Offsets in errors count from the index's first byte.
     ///
     /// # Errors
-    /// What is wrong, and at which offset: another magic, a checksum that does not fit, parts that contradict each other.
+    /// The fault and its offset: another magic, a wrong checksum, contradictory parts.
     pub fn decode(bytes: &[u8], rows: u64) -> Result<Self, TableError> {
         if bytes.len() < PRELUDE || bytes.len() as u64 > MAX_INDEX_BYTES {
             return Err(index_error(bytes.len(), "the index is cut off, or larger than 1 GiB"));
@@ -408,7 +408,7 @@ mod tests {
         assert!(strangers.into_iter().all(|row| row < count));
     }
 
-    /// What the hash is, stands in files: the same for all time.
+    /// The hash is part of the file format and never changes.
     #[test]
     fn the_hash_is_xxh3() {
         assert_eq!(KeyHash::of(b"").0, 0x99aa_06d3_0147_98d8_6001_c324_468d_497f);

@@ -10,7 +10,7 @@ const LENGTH_BYTES: usize = 2;
 /// Characters of a key that a message shows at most.
 const SHOWN_CHARS: usize = 64;
 
-/// What the keys of a table are.
+/// Type of a table's keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyKind {
@@ -22,13 +22,13 @@ pub enum KeyKind {
     Uuid,
 }
 
-/// Where the key lies in a row.
+/// Position and type of the key in a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyColumn {
     /// The column that the keys were taken from.
     pub name: String,
-    /// What they are.
+    /// Type of the keys.
     pub kind: KeyKind,
     /// Byte offset inside the row, behind all columns.
     pub offset: u32,
@@ -37,7 +37,7 @@ pub struct KeyColumn {
 }
 
 impl KeyKind {
-    /// As files and documents name it.
+    /// Name in files and documents.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -132,7 +132,7 @@ impl KeyColumn {
         }
     }
 
-    /// As [`KeyColumn::put`], of a key that is written as UTF-8 text.
+    /// Same as [`KeyColumn::put`], for a key in UTF-8 text.
     #[must_use]
     pub fn put_text(&self, row: &mut [u8], text: &[u8]) -> bool {
         let key = std::str::from_utf8(text).ok().map(|text| self.kind.of_text(text));
@@ -162,7 +162,7 @@ impl KeyColumn {
         }
     }
 
-    /// Whether the width is one that the kind can have.
+    /// True if the kind allows the width.
     pub(super) fn is_sound(&self) -> bool {
         let longest = self.longest();
         longest <= MAX_KEY_BYTES && self.width as usize == self.kind.width(longest)

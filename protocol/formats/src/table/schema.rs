@@ -21,7 +21,7 @@ pub struct TableSchema {
     pub name: String,
     /// Columns, in the order of their offsets.
     pub columns: Vec<Column>,
-    /// Where entities have keys: where the key lies in a row. Without, they have ids that follow each other.
+    /// Position of the key in a row. Tables without keys have consecutive ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyColumn>,
 }
@@ -53,7 +53,7 @@ impl Column {
         row.get(self.offset as usize..)?.get(..self.byte_len()?)
     }
 
-    /// As [`Column::of_row`], to write into.
+    /// Same as [`Column::of_row`], for writing.
     pub fn of_row_mut<'a>(&self, row: &'a mut [u8]) -> Option<&'a mut [u8]> {
         row.get_mut(self.offset as usize..)?.get_mut(..self.byte_len()?)
     }
@@ -93,10 +93,10 @@ impl TableSchema {
         Ok(schema)
     }
 
-    /// As [`TableSchema::lay_out`], with a key behind the columns whose texts have `longest` bytes at most.
+    /// Same as [`TableSchema::lay_out`], with a key behind the columns whose texts have at most `longest` bytes.
     ///
     /// # Errors
-    /// As [`TableSchema::lay_out`]; a key too long.
+    /// Same as [`TableSchema::lay_out`]; a key that is too long.
     pub fn lay_out_keyed(
         name: &str,
         columns: &[(&str, DataType, &[i64])],

@@ -1,10 +1,10 @@
-//! Who may call: a bearer token for everybody, and one of its own for those who load and unload models; and without a token,
-//! no web page that is not the server's own may change anything ([`pages`]).
+//! Authorisation: a bearer token for all calls, and a separate one for loading and unloading models. Without a token, no
+//! foreign web page may change anything ([`pages`]).
 //!
-//! In: the tokens of the configuration, and a request's head. Out: the request goes on, or is refused with 401 or 403, or
-//! with gRPC's statuses for them.
-//! Tokens are kept as their SHA-256 and compared in constant time; none is ever printed. Health is open to all: who runs
-//! a probe has no token. So is the page at `/`, which asks for one where what it shows needs it.
+//! In: the tokens of the configuration, and a request's head. Out: the request, or a refusal with 401 or 403 (for gRPC, the
+//! matching statuses).
+//! Tokens are stored as SHA-256 and compared in constant time; they are never printed. Health is open to all, since probes have
+//! no token. The page at `/` is open too and asks for a token where its content needs one.
 
 mod pages;
 
@@ -41,7 +41,7 @@ const ADMIN: [&str; 3] = [
     "/inference.GRPCInferenceService/RepositoryModelUnload",
 ];
 
-/// Whether a call asks for the server's health, which needs no token.
+/// True for health calls, which need no token.
 pub(crate) fn is_open(path: &str) -> bool {
     OPEN.iter().any(|open| path.starts_with(open))
 }
@@ -107,7 +107,7 @@ enum Denied {
 }
 
 impl Access {
-    /// Whether any token is asked for.
+    /// True if any token is required.
     pub(crate) fn is_closed(&self) -> bool {
         self.token.is_some()
     }

@@ -29,7 +29,7 @@ const CHANGES: [&str; 10] = [
 const MODEL_CHANGES: &str = "/trace/setting";
 const MODELS: &str = "/v2/models/";
 
-/// Whether a call changes something.
+/// True if a call changes state.
 pub(super) fn changes(method: &Method, path: &str) -> bool {
     if *method != Method::POST {
         // Nothing is changed by another method.
@@ -122,14 +122,14 @@ fn plain(host: &str) -> String {
 /// Why a call may be a web page's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Foreign {
-    /// It calls the server by a name that it does not know.
+    /// The `Host` header names an unknown host.
     Host,
     /// The page is another server's.
     Page,
 }
 
 impl Foreign {
-    /// What to do about it.
+    /// Advice for the refusal's message.
     pub(super) const fn advice(self) -> &'static str {
         match self {
             Self::Host => {

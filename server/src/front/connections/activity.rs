@@ -1,8 +1,8 @@
-//! What a connection does, whatever protocol it speaks: the requests under way, which of them wait for their client, the
-//! replies that the client has not read, and when bytes were last sent or received.
+//! Activity of a connection in any protocol: requests in progress, requests that wait for their client, unread replies, and the
+//! time of the last byte sent or received.
 //!
-//! In: requests that begin and end, bodies and replies that wait. Out: whether a connection is idle or only waits for its
-//! client, and for how long; the signal that it has to end.
+//! In: start and end of requests, waits of bodies and replies. Out: whether a connection is idle or waits for its client, and
+//! for how long; the signal to close it.
 
 use crate::pipeline::admission::Admission;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) struct Activity {
     reading: AtomicUsize,
     /// Those that wait for the client: for more of a body, or for room to send more of a reply.
     waiting: AtomicUsize,
-    /// Whether a write waits for the client.
+    /// True while a write waits for the client.
     stalled: AtomicBool,
     /// When bytes were last sent or received, in milliseconds after the beginning.
     moved_ms: AtomicU64,
@@ -113,22 +113,22 @@ impl Activity {
         self.moved_ms.store(ms, Relaxed);
     }
 
-    /// How many requests ever began.
+    /// Number of requests started since the connection opened.
     pub(super) fn opened(&self) -> u64 {
         self.opened.load(Relaxed)
     }
 
-    /// Whether a body has not come to its end.
+    /// True while a body is incomplete.
     pub(super) fn is_reading(&self) -> bool {
         self.reading.load(Relaxed) > 0
     }
 
-    /// Whether a request has come whole and its reply is not handed to the connection yet.
+    /// True while a complete request has no reply yet.
     pub(super) fn owes_a_reply(&self) -> bool {
         self.open.load(Relaxed) > 0 && self.reading.load(Relaxed) == 0
     }
 
-    /// Whether only requests for the server's health are answered here.
+    /// True if all requests in progress are health calls.
     pub(super) fn is_for_health(&self) -> bool {
         self.for_health
     }
@@ -138,7 +138,7 @@ impl Activity {
         self.held_bytes.load(Relaxed)
     }
 
-    /// Whether something waits for the client: a write, or a part of a body or reply.
+    /// True if a write, or a part of a body or reply, waits for the client.
     pub(super) fn waits_for_client(&self) -> bool {
         self.stalled.load(Relaxed) || self.waiting.load(Relaxed) > 0
     }
@@ -191,7 +191,7 @@ impl Activity {
         while self.dismissed().await != Dismissal::Evicted {}
     }
 
-    /// How long the connection has been silent; none while something is under way.
+    /// Time without traffic; `None` while a request is in progress.
     fn silence(&self) -> Option<Duration> {
         let idle = self.open.load(Relaxed) == 0 && !self.stalled.load(Relaxed);
         idle.then(|| self.moved().elapsed())

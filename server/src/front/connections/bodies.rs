@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// What a queued reply costs besides its bytes: its stream, its task and its head, about.
+/// Approximate memory of a queued reply besides its body: stream, task and head.
 const REPLY_BYTES: usize = 1 << 10;
 
 /// A request's body.

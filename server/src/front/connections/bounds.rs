@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(crate) struct Bounds {
     /// Open connections at most.
     pub(crate) max: usize,
-    /// Of them, those of one client's address at most.
+    /// Maximum connections of one client address.
     pub(crate) max_per_address: usize,
     /// Further connections, on which only requests for the server's health are answered.
     pub(crate) health_places: usize,

@@ -1,7 +1,7 @@
-//! How the body of a request is delimited: a proper request says so in one way.
+//! Validation of body framing: a request must delimit its body in exactly one way.
 //!
-//! In: a request's head. Out: nothing, or what is wrong with it. hyper itself refuses what contradicts itself, and ends the
-//! connection after a request with a length beside its chunks.
+//! In: a request's head. Out: nothing, or the fault. hyper refuses contradictory headers and closes the connection after a
+//! request with both a length and chunks.
 
 use http::header::TRANSFER_ENCODING;
 use http::{HeaderMap, HeaderValue};

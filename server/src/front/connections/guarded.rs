@@ -23,19 +23,19 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
-/// What HTTP/2 begins with.
+/// HTTP/2 connection preface.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A client that took this much is given the whole write timeout again.
 pub(super) const PROGRESS_BYTES: usize = 64 << 10;
-/// What every reply of HTTP/1 begins with.
+/// First byte of every HTTP/1 reply.
 const FIRST_LETTER: u8 = b'H';
 /// The first and the longest pause between two checks whether a client that sends no more is still there.
 const LOOK_PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
 
-/// What carries a connection.
+/// Byte stream below a connection.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Whether the other side has reset the connection. Asked of the socket: a read after the end of the stream only gives
-    /// the end again.
+    /// True if the client has reset the connection. It asks the socket: a read after the end of the stream only returns the end
+    /// again.
     fn is_reset(&self) -> bool;
 }
 
@@ -63,20 +63,20 @@ pub(super) struct GuardedStream<S> {
     stream: S,
     activity: Arc<Activity>,
     write_timeout: Duration,
-    /// What was read to find out the protocol, and how much of it was read again.
+    /// Bytes read to detect the protocol, and how many of them were handed on.
     opening: [u8; PREFACE.len()],
     opening_len: usize,
     reread: usize,
-    /// Whether the end of what the client sends may be kept from hyper.
+    /// True if the end of the client's stream may be hidden from hyper.
     half_closes: bool,
     half_closed: Option<HalfClosed>,
-    /// Whether the end was met while a body was not there yet.
+    /// True if the stream ended before a body was complete.
     looked: bool,
-    /// Whether everything that was written was flushed.
+    /// True if all written bytes were flushed.
     flushed: bool,
     /// Requests that had begun when something was written last.
     written_at: u64,
-    /// Whether the first letter of the next reply was sent ahead.
+    /// True if the first byte of the next reply was sent ahead.
     first_letter_sent: bool,
     /// Since a write had to wait, until everything is written or enough was.
     stall: Option<Stall>,

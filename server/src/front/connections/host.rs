@@ -49,7 +49,7 @@ const HOST_BYTES: [bool; 256] = {
     table
 };
 
-/// Whether a value can be a host: an empty one is sent for a target without a host.
+/// True if the value is a valid host. An empty value is sent for a target without a host.
 fn is_host(value: &HeaderValue) -> bool {
     value.as_bytes().iter().all(|&byte| HOST_BYTES[usize::from(byte)])
 }

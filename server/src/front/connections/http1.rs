@@ -14,7 +14,7 @@ use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 
-/// How every connection is served.
+/// HTTP/1 settings of every connection.
 pub(super) fn builder(bounds: &Bounds) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder

@@ -29,13 +29,13 @@ use tokio::time::{Sleep, sleep, timeout};
 
 /// Streams of one connection at most.
 const MAX_STREAMS: u32 = 256;
-/// What a client may send before it is read, on a stream and on all of them.
+/// Flow-control window of a stream and of a connection.
 const WINDOW_BYTES: u32 = 1 << 20;
-/// What is handed to the protocol of one stream before the socket takes it.
+/// Maximum bytes buffered for one stream before the socket takes them.
 const SEND_BUFFER_BYTES: usize = 400 << 10;
 /// Streams that were reset here and are remembered, for frames that come late.
 const MAX_LOCAL_RESETS: usize = 1024;
-/// How long the answer to a ping may take.
+/// Maximum time for the answer to a ping.
 const PONG_TIME: Duration = Duration::from_secs(20);
 /// Asked of a window at a time, so that streams share it.
 const PIECE_BYTES: usize = PROGRESS_BYTES;
@@ -43,7 +43,7 @@ const PIECE_BYTES: usize = PROGRESS_BYTES;
 /// Why a connection ends here.
 enum ConnectionEnd {
     Dismissed(Dismissal),
-    /// It does not answer pings.
+    /// The client does not answer pings.
     Dead,
 }
 

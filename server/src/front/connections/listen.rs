@@ -81,8 +81,7 @@ fn fitting(bounds: Bounds, fronts: u64, limit: u64) -> Bounds {
     }
 }
 
-/// How many of `max` connections one address may have by default: enough for a proxy in front of all clients, and never
-/// all of them.
+/// Default maximum connections of one address out of `max`: enough for a proxy in front of all clients, but never all.
 pub(crate) const fn default_share(max: usize) -> usize {
     max - max / 4
 }

@@ -39,13 +39,13 @@ pub(crate) use tls::{Tls, TlsFiles};
 
 /// The longest pause after `accept` failed, when the process is out of file descriptors, say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long a connection may let its replies wait while there is no memory for others, and how often this is looked at.
+/// Maximum time that replies may wait for their client while other requests lack memory, and the interval of this check.
 const FULL_PATIENCE: Duration = Duration::from_secs(1);
 const FULL_PAUSE: Duration = Duration::from_millis(100);
 /// The same trouble is logged once in this time.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 
-/// How a listener takes connections and requests.
+/// Settings of a listener.
 #[derive(Debug, Clone)]
 pub(crate) struct ListenerConfig {
     pub(crate) bounds: Bounds,
@@ -54,14 +54,14 @@ pub(crate) struct ListenerConfig {
     pub(crate) tls: Option<Tls>,
 }
 
-/// Where connections come from, and where their requests go.
+/// Listener with the routes that its requests go to.
 pub(crate) struct Endpoint<R> {
     pub(crate) listener: TcpListener,
     pub(crate) routes: R,
     pub(crate) listener_config: ListenerConfig,
-    /// Where spans of requests go, where they go anywhere.
+    /// Receiver of request spans, if tracing is on.
     pub(crate) telemetry: Option<Arc<Telemetry>>,
-    /// Where replies are counted until they are sent.
+    /// Counter of replies until they are sent.
     pub(crate) admission: Arc<Admission>,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -133,7 +133,7 @@ async fn accept(
     Some((stream, entry?))
 }
 
-/// Whether `accept` failed for the connection that it would have given, and not for the listener.
+/// True if `accept` failed for one connection and not for the listener.
 fn is_of_the_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(

@@ -132,7 +132,7 @@ impl Register {
         let _ = tokio::time::timeout(time, self.left.notified()).await;
     }
 
-    /// Whether so many are on their way out that the next has to wait.
+    /// True if so many connections are closing that the next one has to wait.
     pub(super) fn too_many_leaving(&self) -> bool {
         self.lock().leaving >= MAX_LEAVING
     }

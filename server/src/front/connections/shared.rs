@@ -1,4 +1,4 @@
-//! What the connections of a listener share: the routes behind their checks, and how a request is answered on a connection.
+//! State shared by the connections of a listener: the routes behind their checks, and how a request is answered.
 
 use super::activity::{Activity, Dismissal};
 use super::bodies::ReplyBody;
@@ -29,13 +29,13 @@ pub(super) const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// Bytes of a head that are not counted: one of a usual client has fewer.
 const FREE_HEAD_BYTES: usize = 4 << 10;
-/// What a stream of HTTP/2 with a body takes while it is open, about: its task, its place, and what its frames were read into.
+/// Approximate memory of an open HTTP/2 stream with a body: task, table entry and frame buffer.
 const STREAM_BYTES: usize = 24 << 10;
 
-/// How long a connection that was asked to end may take to say so before it is cut; one with a request may finish it.
+/// Time that a connection may take to close after it was asked to. A connection with a request may finish it.
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What every connection shares.
+/// State shared by all connections.
 pub(super) struct Server<R> {
     pub(super) routes: GuardedRoutes<R>,
     pub(super) http1: http1::Builder,

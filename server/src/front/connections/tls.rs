@@ -13,7 +13,7 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
-/// Where the PEM files lie.
+/// Paths of the PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     /// The server's certificate, and those between it and its root.
@@ -24,7 +24,7 @@ pub(crate) struct TlsFiles {
     pub(crate) client_ca: Option<PathBuf>,
 }
 
-/// What a listener needs to speak TLS. Holds the key, and prints nothing of it.
+/// TLS acceptor. It holds the private key and never prints it.
 #[derive(Clone)]
 pub(crate) struct Tls(pub(super) TlsAcceptor);
 

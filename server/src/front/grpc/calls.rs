@@ -25,8 +25,8 @@ const SMALL: Limit = Limit {
     bytes: 64 << 10,
     set_by: "fixed for this method",
 };
-/// What reading such a message takes at most for each of its bytes: an empty text is two bytes, and 24 in a list that grows; an
-/// entry of a map is five bytes and a few hundred.
+/// Maximum memory per byte of a small message while it is read: an empty string is two bytes and 24 in a growing list; a map
+/// entry is five bytes and a few hundred.
 const SMALL_RATIO: usize = 64;
 
 /// A call before it is answered.

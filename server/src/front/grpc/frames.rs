@@ -16,7 +16,7 @@ const PREFIX_BYTES: usize = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) bytes: usize,
-    /// What sets it, for the message of the refusal.
+    /// Name of the setting in the refusal's message.
     pub(super) set_by: &'static str,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Framed {
     pub(super) data: Data,
 }
 
-/// Where a body is in its messages.
+/// Position of a body within its messages.
 #[derive(Debug)]
 pub(super) struct FrameDecoder {
     limit: Limit,
@@ -37,7 +37,7 @@ pub(super) struct FrameDecoder {
     /// Bytes of the message that have not come.
     missing: usize,
     pieces: BodyPieces,
-    /// What has come and is not cut yet.
+    /// Received bytes that are not cut into messages yet.
     chunk: Bytes,
 }
 
@@ -84,7 +84,7 @@ impl FrameDecoder {
         Ok(None)
     }
 
-    /// Whether a message has begun and not ended.
+    /// True inside an incomplete message.
     pub(super) fn is_inside(&self) -> bool {
         self.prefix_len > 0
     }

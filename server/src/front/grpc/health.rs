@@ -12,7 +12,7 @@ use tierlab_protocol::grpc::SERVICE;
 use tierlab_protocol::grpc::health::{self, HealthCheckRequest, HealthCheckResponse, ServingStatus};
 use tonic::Status;
 
-/// How often a watcher looks whether anything has changed.
+/// Interval between status checks of a watcher.
 const WATCH_PAUSE: Duration = Duration::from_millis(500);
 
 fn status(state: &SharedState, service: &str) -> ServingStatus {

@@ -41,7 +41,7 @@ impl MessageAccount {
     }
 }
 
-/// What a body holds: this decides when its client may be silent.
+/// Kind of call. It decides when the client may be silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallKind {
     /// One message, which has to come at once.
@@ -58,7 +58,7 @@ pub(super) struct IncomingMessages {
     kind: CallKind,
     /// The coding of the messages that say that they are compressed.
     coding: Option<Coding>,
-    /// Of one message, as it came and when decompressed.
+    /// Limit of one message, as received and when decompressed.
     limit: Limit,
     cutter: FrameDecoder,
     /// Set while a message is waited for.

@@ -94,7 +94,7 @@ fn gather_texts(received: &mut ReceivedRequest, account: &mut Account) -> Result
     Ok(())
 }
 
-/// What a reply takes for its names, and for each output's.
+/// Bytes of a reply for its names, and of each output's.
 const FIXED_REPLY_BYTES: usize = 256;
 
 /// A reply's bytes. In a stream every reply is its request's last one, and says so.
@@ -168,7 +168,7 @@ pub(super) async fn infer(Shared(state): Shared<SharedState>, request: Request) 
     call.answer(answered).await
 }
 
-/// What became of a call, and its stages where it came so far.
+/// Outcome of a call, with the stages that it reached.
 struct CallAnswer {
     reply: Result<Bytes, Refusal>,
     /// For the bytes of the reply.

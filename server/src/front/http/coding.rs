@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue};
 use std::io::{self, BufRead, Read, Write};
 use tierlab_protocol::infer::{Data, MemoryBudget, Piece};
 
-/// How a body is compressed.
+/// Compression of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     Identity,
@@ -188,7 +188,7 @@ impl<R: BufRead> Read for SingleStream<R> {
 /// Replies below this go as they are: a packet holds them either way.
 const MIN_DEFLATED_BYTES: usize = 1024;
 impl Coding {
-    /// What the client accepts of a reply; the first of its list that is spoken here and not ruled out.
+    /// Compression of the reply: the first supported coding of the client's list that it does not exclude.
     pub(super) fn accepted(headers: &HeaderMap) -> Self {
         let listed = headers.get_all(ACCEPT_ENCODING).into_iter();
         let listed = listed
@@ -254,7 +254,7 @@ fn pack(body: &[Piece], encoder: &mut impl Write) -> io::Result<()> {
     steps.into_iter().try_for_each(|step| encoder.write_all(step))
 }
 
-/// Where what is compressed goes, in pieces that are asked for.
+/// Receiver of compressed bytes, in pieces of the requested size.
 struct CompressedPieces<'a> {
     done: Vec<Piece>,
     here: Vec<u8>,

@@ -73,7 +73,7 @@ pub(super) async fn all_stats(Shared(state): Shared<SharedState>) -> Response {
     answer(state.statistics(None))
 }
 
-/// What reading such a body takes at most for each of its bytes: an element of a list is two bytes, and 32 in a list that grows.
+/// Maximum memory per byte of such a body while it is read: a list element is two bytes, and 32 in a growing list.
 const OPTIONS_RATIO: usize = 64;
 
 /// The small JSON body of a management call, and the account that it is counted on. An empty body is all defaults.

@@ -15,9 +15,9 @@ pub(super) struct Incoming {
     pub(super) body: Data,
     /// The length of the body's JSON part, where binary tensors follow.
     pub(super) json_len: Option<usize>,
-    /// What the client's header leaves to it.
+    /// Time limit from the client's header.
     pub(super) timeout: Option<Duration>,
-    /// How its reply may be compressed.
+    /// Compression that the client accepts for the reply.
     pub(super) accepted: Coding,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Outgoing {
     pub(super) encoding: Option<HeaderValue>,
 }
 
-/// What a byte of a tensor costs to be written as JSON, or to be compressed, beside one that is copied.
+/// Cost per tensor byte of writing JSON or compressing, relative to a copy.
 const JSON_WORK: usize = 8;
 
 const COMPRESSION_WORK: usize = 16;

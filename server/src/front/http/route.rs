@@ -3,7 +3,7 @@
 use crate::models::state::SharedState;
 use axum::routing::MethodRouter;
 
-/// What a reply's body is.
+/// Body of a reply.
 #[derive(Clone, Copy)]
 pub(super) enum ReplyBody {
     /// JSON of a schema, by its name.
@@ -12,7 +12,7 @@ pub(super) enum ReplyBody {
     Text(&'static str),
 }
 
-/// What the OpenAPI document says of one method of a path.
+/// OpenAPI description of one method of a path.
 pub(super) struct Operation {
     /// `get` or `post`.
     pub(super) method: &'static str,

@@ -1,8 +1,7 @@
-//! How many cores this process may use: the CPUs that it is bound to, and the share of their time that its control groups
-//! give it.
+//! Number of cores that this process may use: its CPU affinity, limited by its control groups' share of CPU time.
 //!
-//! In: the affinity of the process, `/proc/self/cgroup` and `/proc/self/mountinfo`, and what lies where they point. Out: a
-//! number of cores, at least 1, with what it was taken from. A file that is not there or cannot be read sets no limit.
+//! In: the affinity of the process, `/proc/self/cgroup` and `/proc/self/mountinfo`, and the files that they point to. Out: a
+//! number of cores, at least 1, and its source. A missing or unreadable file sets no limit.
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
@@ -16,18 +15,18 @@ const MAX_LEVELS: usize = 64;
 /// The cores of this process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Cores {
-    /// How many to use; at least 1.
+    /// Number of cores; at least 1.
     pub(crate) count: u32,
     /// CPUs that it may run on.
     bound_to: u32,
     /// CPU seconds per second that its control groups give it; none without a quota.
     quota: Option<f64>,
-    /// Whether the configuration says how many.
+    /// True if the configuration sets the number.
     configured: bool,
 }
 
 impl Cores {
-    /// What the process that calls may use, unless `configured` says how many: 0 does not.
+    /// Cores of the calling process, or `configured` unless it is 0.
     pub(crate) fn of_this_process(configured: u32) -> Self {
         Self::new(configured, affinity(), quota(Path::new("/")))
     }

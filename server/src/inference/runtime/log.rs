@@ -42,7 +42,7 @@ pub(super) fn logger() -> LoggerFunction {
     })
 }
 
-/// What the library is asked to say: what the log's filter lets through.
+/// ONNX Runtime's log level, from the log's filter.
 pub(super) fn level() -> LogLevel {
     if tracing::enabled!(target: TARGET, Level::TRACE) {
         LogLevel::Verbose
@@ -75,7 +75,7 @@ struct Budget {
 }
 
 impl Budget {
-    /// Whether a line may be said: then how many were left out before it.
+    /// Returns the number of suppressed lines before this one if it may be logged.
     fn spend(&mut self, now: Instant) -> Option<u64> {
         if self
             .began

@@ -26,13 +26,13 @@ const MAX_ATTEMPTS: usize = 8;
 pub(crate) struct MappedConfig {
     /// Bytes of one tensor from which on a version's weights are mapped; at most [`NEVER_FROM_MEMORY_BYTES`].
     pub(crate) from_bytes: u64,
-    /// Where folders are made.
+    /// Parent folder.
     pub(crate) folder: PathBuf,
     /// Bytes at most, of everything that is mapped at the same time.
     pub(crate) max_bytes: u64,
 }
 
-/// What decides whether weights are mapped, and makes room for those that are.
+/// Decides which weights are mapped, and reserves disk space for them.
 #[derive(Debug)]
 pub(crate) struct MappedWeights {
     config: MappedConfig,
@@ -47,7 +47,7 @@ pub(crate) struct DiskSpace {
 }
 
 impl DiskSpace {
-    /// How many.
+    /// Number of bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -78,7 +78,7 @@ impl MappedWeights {
         }
     }
 
-    /// Whether a version with a tensor of `largest` bytes is to be mapped.
+    /// True if a version whose largest tensor has `largest` bytes is mapped.
     pub(crate) fn wants(&self, largest: u64) -> bool {
         largest >= self.config.from_bytes
     }
@@ -128,17 +128,17 @@ impl MappedWeights {
 }
 
 impl WeightFolder {
-    /// Where a file goes; its folder is there.
+    /// Path of a file. Its folder exists.
     ///
     /// # Errors
-    /// The file system's.
+    /// I/O errors.
     pub(crate) fn file(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.folder.path().join(name);
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         Ok(path)
     }
 
-    /// What its files take up, to be held for as long as they are mapped.
+    /// Disk space of its files, held while they are mapped.
     pub(crate) fn room(&self) -> Arc<DiskSpace> {
         Arc::clone(&self.room)
     }

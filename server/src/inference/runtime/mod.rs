@@ -30,7 +30,7 @@ const OLDEST: &str = "1.23";
 /// Names tried with the system's own search path.
 const SYSTEM_NAMES: [&str; 2] = ["libonnxruntime.so", "libonnxruntime.so.1"];
 
-/// Where to look for the library.
+/// Search path of the library.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LibrarySearch {
     /// `ORT_DYLIB_PATH`.
@@ -62,18 +62,18 @@ pub(crate) struct Threads {
     pub(crate) intra_op: u32,
     /// Nodes at the same time; 1 runs them one after the other.
     pub(crate) inter_op: u32,
-    /// Whether threads of a run poll for work between two nodes. Never between two runs: then they sleep.
+    /// If true, threads of a run poll for work between two nodes. They always sleep between runs.
     pub(crate) spinning: bool,
 }
 
-/// Where a session's graph is taken from.
+/// Source of a session's graph.
 #[derive(Debug, Clone)]
 pub(crate) enum GraphSource {
     /// The model itself.
     Original,
     /// The model itself; what the optimiser makes of it is written to this file.
     Saving(PathBuf),
-    /// What the optimiser made of it before; the model itself where that does not load.
+    /// Graph written earlier by the optimiser. If it does not load, the model itself is used.
     Optimized(Bytes),
 }
 
@@ -82,14 +82,14 @@ pub(crate) struct Built {
     pub(crate) session: Session,
     /// `cpu`, `cuda` or `tensorrt`.
     pub(crate) provider: &'static str,
-    /// Whether it was built from a graph that had been optimised before.
+    /// True if the session was built from a graph that had been optimised before.
     pub(crate) optimized: bool,
 }
 
 /// A model's graph, and the files that hold its large weights.
 #[derive(Debug, Clone)]
 pub(crate) struct Graph {
-    /// What the log calls it: `NAME/VERSION` of the model.
+    /// Name in the log: `NAME/VERSION` of the model.
     pub(crate) name: Arc<str>,
     pub(crate) onnx: Bytes,
     pub(crate) weights: Weights,
@@ -146,10 +146,10 @@ impl Runtime {
         })
     }
 
-    /// Where a model's sessions run that wants `kind`.
+    /// Provider for sessions of a model that asks for `kind`.
     ///
     /// # Errors
-    /// A GPU that is wanted where the server's configuration has none.
+    /// The model asks for a GPU and the server's configuration has none.
     pub(crate) fn provider_for(&self, kind: InstanceKind) -> Result<Provider, String> {
         match (kind, self.providers.choice) {
             (InstanceKind::Auto, provider) => Ok(provider),
@@ -167,7 +167,7 @@ impl Runtime {
         self.providers.cuda.device_id
     }
 
-    /// Whether sessions of a provider are sure to run on the CPU.
+    /// True if sessions of a provider run on the CPU.
     pub(crate) fn is_cpu(provider: Provider) -> bool {
         provider == Provider::Cpu || (provider == Provider::Auto && !has_cuda())
     }

@@ -181,7 +181,7 @@ impl OptimizedCache {
     }
 }
 
-/// What the CPU can do, where it matters to the layout of weights.
+/// CPU features that affect the layout of weights.
 fn cpu_features() -> String {
     #[cfg(target_arch = "x86_64")]
     {

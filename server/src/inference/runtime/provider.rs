@@ -37,7 +37,7 @@ impl Provider {
     }
 }
 
-/// How the arena of device memory grows.
+/// Growth strategy of the device memory arena.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Arena {
@@ -95,7 +95,7 @@ pub(crate) struct Providers {
     pub(crate) tensorrt: TensorRtOptions,
 }
 
-/// Whether the library was built with CUDA.
+/// True if the library was built with CUDA.
 pub(crate) fn has_cuda() -> bool {
     <ep::CUDA as ExecutionProvider>::is_available().unwrap_or(false)
 }
@@ -105,7 +105,7 @@ fn has_tensorrt() -> bool {
 }
 
 impl Providers {
-    /// What ONNX Runtime is to try, in order; one that does not start fails the session.
+    /// Execution providers in order of preference. A provider that does not start fails the session.
     pub(crate) fn dispatch(&self, provider: Provider) -> Vec<ExecutionProviderDispatch> {
         let cuda = || self.cuda().build().error_on_failure();
         match provider {
@@ -155,10 +155,10 @@ impl Providers {
         tensorrt
     }
 
-    /// Whether a provider that was asked for by name can be loaded at all, before anything else is done.
+    /// Checks that a provider requested by name can be loaded, before anything else is done.
     ///
     /// # Errors
-    /// The one message, where the library was built without it, or its own libraries do not load.
+    /// One message, if the library was built without it or its own libraries do not load.
     pub(crate) fn check(&self, environment: &Environment, library: &Path) -> Result<(), String> {
         let there = match self.choice {
             Provider::Auto | Provider::Cpu => return Ok(()),
@@ -216,7 +216,7 @@ impl Providers {
     }
 }
 
-/// What ONNX Runtime's CUDA provider links to, each by the names of CUDA 13 and 12.
+/// Libraries that ONNX Runtime's CUDA provider links to, each by the names of CUDA 13 and 12.
 const CUDA_LIBRARIES: [&[&str]; 7] = [
     &["libcuda.so.1"],
     &["libcudart.so.13", "libcudart.so.12"],

@@ -23,11 +23,11 @@ pub(crate) struct DeviceInputs {
     memory: Allocator,
     /// With the first part that lies on the device.
     place: Option<TensorMemory>,
-    /// What the inputs are bound to, by their names. A run has ended when the next one is bound.
+    /// Bindings of the inputs, by name. A run has ended when the next one is bound.
     bound: BTreeMap<String, DeviceBytes>,
 }
 
-/// Where tensors are made, and the stream of the copies to them.
+/// Allocator of device tensors, and the stream of copies to them.
 #[derive(Debug)]
 struct TensorMemory {
     stream: Stream,

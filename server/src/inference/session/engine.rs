@@ -33,9 +33,9 @@ pub(crate) struct Engine {
     pub(super) buffers: Vec<Buffer>,
     /// On a GPU, how inputs and outputs go there and back.
     pub(super) pinned: Option<PinnedRun>,
-    /// How its runs are ended early.
+    /// Handle that ends a run early.
     pub(super) control: RunControl,
-    /// Where outputs are counted, once it serves.
+    /// Counter of output bytes, once the session serves.
     pub(super) admission: Option<Arc<Admission>>,
 }
 
@@ -271,7 +271,7 @@ fn refuse(jobs: Vec<Job>, refusal: &Refusal) {
     }
 }
 
-/// What a session's thread needs to serve.
+/// Parameters of a session's thread.
 pub(crate) struct Assignment {
     /// The model's name, for messages.
     pub(crate) model: String,
@@ -281,11 +281,11 @@ pub(crate) struct Assignment {
     pub(crate) clock: Arc<SessionClock>,
     pub(crate) counts: RunCounts,
     pub(crate) delivery: Delivery,
-    /// Where the outputs of its runs are counted.
+    /// Counter of output bytes.
     pub(crate) admission: Arc<Admission>,
 }
 
-/// Where a session counts its runs.
+/// Run counters of a session.
 pub(crate) struct RunCounts {
     pub(crate) batch_rows: Histogram,
     /// Those that were ended early.

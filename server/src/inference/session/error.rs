@@ -9,10 +9,10 @@ pub(super) struct RunError {
     pub(super) fault: Fault,
 }
 
-/// Where the fault of a failed run lies.
+/// Cause of a failed run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// What was sent does not fit the graph.
+    /// The request does not fit the graph.
     Input,
     /// The model is batched, and the graph's rows are not those of its inputs.
     Rows,
@@ -30,12 +30,12 @@ impl RunError {
         }
     }
 
-    /// What was sent does not fit the graph.
+    /// Error of a request that does not fit the graph.
     pub(super) fn misfit(message: impl Into<String>) -> Self {
         Self::new(Fault::Input, message)
     }
 
-    /// What a client is told. A graph whose rows are no batch answers nobody: its rows might belong to other requests.
+    /// Refusal sent to the client. A graph whose rows are not a batch gets no answer: its rows might belong to other requests.
     pub(super) fn refusal(&self, model: &str) -> Refusal {
         let message = &self.message;
         let reason = match self.fault {

@@ -1,10 +1,10 @@
-//! How many sessions a model gets, with how many threads each, where its config does not say: a pure rule.
+//! Default number of sessions of a model, and threads of each: a pure rule.
 //!
-//! In: cores, the bytes of the model's weights, and how long one run takes with so many threads. Out: groups of sessions
-//! that are alike. Requests that come together are answered soonest one to a core; a request that is alone, by a session
-//! that uses all cores. No number of threads is good for both: with several threads a run costs more CPU time, with one it
-//! leaves the other cores idle. So there is one session over all cores, two over half of them, and so on to one session
-//! for each core, of which those are kept that are worth their memory, and the queue picks by how many requests there are.
+//! In: cores, the bytes of the model's weights, and the time of one run for each number of threads. Out: groups of equal
+//! sessions. Concurrent requests finish soonest with one core each; a lone request finishes soonest on all cores. No single
+//! number of threads is good for both: several threads cost more CPU time per run, and one thread leaves the other cores idle.
+//! So there is one session over all cores, two over half of them, and so on to one session for each core. The rule keeps those
+//! that are worth their memory, and the queue picks by the number of requests.
 
 use crate::inference::runtime::Threads;
 use std::fmt;
@@ -47,7 +47,7 @@ pub(crate) struct TimedGroup {
 }
 
 impl SessionGroup {
-    /// As a model's config states it.
+    /// Layout stated in a model's config.
     pub(crate) fn stated(instances: &InstanceConfig) -> Self {
         Self {
             sessions: instances.count,

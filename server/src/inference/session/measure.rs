@@ -1,8 +1,7 @@
-//! How long a run takes in a session that is alone.
+//! Run time of a single session.
 //!
-//! In: a session that is warm. Out: the time of its fastest run out of a few, or none where it does not run on what it is
-//! tried with: the first sample of the model's warm-up, else zeros. The fastest, since other work of the machine only makes
-//! a run slower.
+//! In: a warm session. Out: the fastest of a few runs, or `None` if it does not run on its input: the first sample of the
+//! model's warm-up, else zeros. The fastest is used because other work on the machine only makes a run slower.
 
 use super::engine::Engine;
 use super::warmup::{Warmup, run_once};
@@ -12,7 +11,8 @@ use tierlab_formats::model::zero_bytes;
 
 /// Runs at most.
 const MAX_RUNS: usize = 5;
-/// What free dimensions behind the first are tried as: a short text, a small picture; then as the warm-up has them.
+/// Sizes tried for free dimensions behind the first: a short text, a small picture. If neither runs, the warm-up's sizes are
+/// used.
 const FREE_DIMS: [i64; 2] = [64, 1];
 
 /// The time of one run. No run begins after `budget`, but for the first.

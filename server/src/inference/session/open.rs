@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tierlab_formats::model::{SessionTensor, Signature};
 use tokio::sync::oneshot;
 
-/// What a session is made of.
+/// Specification of a session.
 pub(crate) struct SessionSpec {
     pub(crate) runtime: Runtime,
     pub(crate) graph: Graph,
@@ -25,7 +25,7 @@ pub(crate) struct SessionSpec {
     /// Rows of a run at most; 0 where the model is not batched.
     pub(crate) max_batch_size: u32,
     pub(crate) warmup: Arc<Warmup>,
-    /// How long to measure runs for when it is warm; none where nobody asks.
+    /// Time to measure runs for after the warm-up; `None` measures nothing.
     pub(crate) measure: Option<Duration>,
 }
 
@@ -48,7 +48,7 @@ impl SessionSpec {
     }
 }
 
-/// What a session is opened with.
+/// Parameters for opening a session.
 pub(crate) struct Opening {
     pub(crate) control: RunControl,
     /// Told when the session is built, before its warm-up.
@@ -62,7 +62,7 @@ pub(crate) struct Opened {
     pub(crate) report: SessionReport,
 }
 
-/// What is reported of a session that is ready.
+/// Report of a session that is ready.
 #[derive(Debug)]
 pub(crate) struct SessionReport {
     pub(crate) signature: Signature,
@@ -70,7 +70,7 @@ pub(crate) struct SessionReport {
     pub(crate) provider: &'static str,
     /// The CUDA device whose memory its inputs can be bound to.
     pub(crate) binds_device: Option<u32>,
-    /// Whether it was built from a graph that had been optimised before.
+    /// True if the session was built from a graph that had been optimised before.
     pub(crate) optimized: bool,
     pub(crate) session_time: Duration,
     pub(crate) warmup_time: Duration,
@@ -78,12 +78,12 @@ pub(crate) struct SessionReport {
     pub(crate) run_time: Option<Duration>,
 }
 
-/// Builds a session and warms it up, on the calling thread. The spec, and with it the files of the model, is dropped
-/// before the warm-up.
+/// Builds a session and warms it up on the calling thread. The spec, and with it the model's files, is dropped before the
+/// warm-up.
 ///
 /// # Errors
-/// What ONNX Runtime refuses, a type that the protocol has no name for, a warm-up sample that does not run, or a warm-up
-/// that was stopped.
+/// A refusal by ONNX Runtime, a type that the protocol has no name for, a warm-up sample that does not run, or a warm-up that
+/// was stopped.
 pub(crate) fn open(spec: Arc<SessionSpec>, opening: Opening) -> Result<Opened, String> {
     let began = Instant::now();
     let SessionSpec { runtime, graph, .. } = &*spec;
@@ -132,7 +132,7 @@ pub(crate) fn open(spec: Arc<SessionSpec>, opening: Opening) -> Result<Opened, S
     Ok(Opened { engine, report })
 }
 
-/// What the graph takes and gives.
+/// Inputs and outputs of the graph.
 fn signature_of(session: &Session, max_batch_size: u32) -> Result<Signature, String> {
     let inputs: Vec<SessionTensor> = session.inputs().iter().map(session_tensor).collect();
     let outputs: Vec<SessionTensor> = session.outputs().iter().map(session_tensor).collect();

@@ -26,7 +26,7 @@ pub(crate) struct PinnedRun {
     outputs: MemoryInfo<'static>,
 }
 
-/// Where tensors are allocated: pinned ones, and those on the device.
+/// Allocator of pinned and device tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Host {
     /// Memory that a CUDA device copies from and to by itself.

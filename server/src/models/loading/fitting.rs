@@ -16,7 +16,7 @@ use tierlab_formats::model::InstanceConfig;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// What sessions are fitted to.
+/// Resources that sessions are sized for.
 pub(crate) struct Fitting {
     config: FitConfig,
     cores: Cores,
@@ -24,10 +24,10 @@ pub(crate) struct Fitting {
     measuring: Mutex<()>,
 }
 
-/// What to open.
+/// Sessions to open.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// What the config states.
+    /// Sessions stated in the config.
     Stated(SessionGroup),
     /// Some of these, at least one; those with the fewest threads first.
     Fitted {
@@ -78,7 +78,7 @@ impl Fitting {
         }
     }
 
-    /// What to open for a model whose weights have so many bytes. On a GPU there is one session where none are stated.
+    /// Sessions for a model with `weight_bytes` bytes of weights. On a GPU the default is one session.
     pub(super) fn plan(&self, stated: Option<&InstanceConfig>, weight_bytes: u64, on_cpu: bool) -> Plan {
         if let Some(instances) = stated {
             return Plan::Stated(SessionGroup::stated(instances));
@@ -109,8 +109,8 @@ impl Fitting {
     /// Opens the sessions of a plan.
     ///
     /// # Errors
-    /// What the first session says that cannot be opened, or the limit that was passed. A session that was opened to be
-    /// measured is left out where it cannot be opened.
+    /// The error of the first session that cannot be opened, or an exceeded limit. A session that was opened only to be
+    /// measured is left out if it cannot be opened.
     pub(super) async fn open(&self, plan: &Plan, opener: Opener<'_>) -> Result<OpenSessions, String> {
         let (first, wider, why) = match plan {
             Plan::Stated(group) => return Ok(gather(opener.open_all(&[*group], Vec::new()).await?)),

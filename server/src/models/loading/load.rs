@@ -36,14 +36,14 @@ use tierlab_formats::model::{JoinedColumn, ModelConfig, Signature};
 use tierlab_protocol::metadata::LoadSeconds;
 use tokio::time::timeout;
 
-/// What loading a model needs besides its files.
+/// Parameters of a load besides the model's files.
 pub(crate) struct Loader {
     pub(crate) runtime: Runtime,
     pub(crate) features: FeatureTier,
     /// The tables that are read from it.
     pub(crate) tables: Arc<LiveTables>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Where the outputs of runs are counted.
+    /// Counter of output bytes.
     pub(crate) admission: Arc<Admission>,
     /// Requests in a model's queue at most.
     pub(crate) queue_capacity: usize,
@@ -60,11 +60,11 @@ pub(crate) struct Loader {
 pub(crate) struct Loaded {
     pub(crate) model: Model,
     pub(crate) seconds: LoadSeconds,
-    /// Whether the sessions were built from a graph that had been optimised before.
+    /// True if the sessions were built from a graph that had been optimised before.
     pub(crate) optimized: bool,
 }
 
-/// What all sessions of a model work with.
+/// State shared by all sessions of a model.
 struct SharedBySessions<'a> {
     queue: &'a Arc<BatchQueue>,
     pending: &'a Arc<PendingRequests>,
@@ -72,17 +72,17 @@ struct SharedBySessions<'a> {
     runs: Arc<RunStats>,
 }
 
-/// What the cache of optimised graphs has for a load.
+/// Entry of a load in the cache of optimised graphs.
 enum CachedGraph {
-    /// It is not used.
+    /// The cache is not used.
     Off,
-    /// It has the graph.
+    /// The graph is cached.
     Hit {
         cache: Arc<OptimizedCache>,
         key: String,
         onnx: Bytes,
     },
-    /// It does not have it; a session writes it to this file.
+    /// The graph is not cached. A session writes it to this file.
     Miss {
         cache: Arc<OptimizedCache>,
         key: String,

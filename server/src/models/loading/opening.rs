@@ -19,7 +19,7 @@ use tierlab_formats::model::InstanceConfig;
 use tokio::sync::SemaphorePermit;
 use tokio::time::{timeout, timeout_at};
 
-/// How long a load may take.
+/// Time limits of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadLimits {
     /// Reading a version's files, building its sessions and opening its table.
@@ -142,10 +142,10 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// The same, and waits until they are warm, and measured where that was asked for.
+    /// Opens the sessions, waits until they are warm, and measures them if requested.
     ///
     /// # Errors
-    /// What the first session says that cannot be opened, or the limit that was passed.
+    /// The error of the first session that cannot be opened, or an exceeded limit.
     pub(super) async fn open(
         &mut self,
         count: u32,
@@ -157,10 +157,10 @@ impl<'a> Opener<'a> {
         Ok(with_reports(sessions, reports).collect())
     }
 
-    /// Opens all sessions of all groups, and those that were built before. The slot is given back when all are built.
+    /// Opens all sessions of all groups in addition to those already built. The slot is returned when all are built.
     ///
     /// # Errors
-    /// As of [`Opener::open`].
+    /// Same as [`Opener::open`].
     pub(super) async fn open_all(
         mut self,
         groups: &[SessionGroup],
@@ -194,7 +194,7 @@ impl<'a> Opener<'a> {
 /// Waits until sessions are warm.
 ///
 /// # Errors
-/// What the first session says that cannot be opened, or the limit that was passed.
+/// The error of the first session that cannot be opened, or an exceeded limit.
 pub(super) async fn warm(limits: &LoadLimits, sessions: &mut [SpawnedSession]) -> Result<Vec<SessionReport>, String> {
     let warm = try_join_all(sessions.iter_mut().map(async |session| {
         let report = (&mut session.opened).await;

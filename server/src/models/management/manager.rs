@@ -23,7 +23,7 @@ const MAX_PARALLEL_LOADS: usize = 2;
 /// The index lists the tier at most this often.
 const LISTING_AGE: Duration = Duration::from_secs(1);
 
-/// Where models come from.
+/// Source of models.
 pub(crate) struct ModelSource {
     pub(crate) tier: Arc<dyn Tier>,
     pub(crate) loader: Loader,
@@ -55,14 +55,14 @@ impl ModelManager {
         })
     }
 
-    /// Whether a model on the tier is served without a call to load it.
+    /// True if a model on the tier is served without a load call.
     pub(super) fn wants(&self, name: &str) -> bool {
         let wanted = &self.settings.models;
         let every = wanted.is_empty() && self.settings.control != ControlMode::Explicit;
         every || wanted.iter().any(|wanted| wanted == ALL_MODELS || wanted == name)
     }
 
-    /// Whether the start is over.
+    /// True if startup is complete.
     pub(crate) fn started(&self) -> bool {
         self.started.get().is_some()
     }
@@ -96,7 +96,7 @@ impl ModelManager {
     /// `GET /v2/models/M[/versions/V]`.
     ///
     /// # Errors
-    /// As [`ModelManager::find`].
+    /// Same as [`ModelManager::find`].
     pub(crate) fn metadata(&self, name: &str, version: Option<&str>) -> Result<ModelMetadata, Refusal> {
         let served = self.snapshot();
         let model = served.find(name, version).map_err(|refusal| self.at_start(refusal))?;
@@ -106,15 +106,15 @@ impl ModelManager {
     /// `GET /v2/models/M[/versions/V]/config`.
     ///
     /// # Errors
-    /// As [`ModelManager::find`].
+    /// Same as [`ModelManager::find`].
     pub(crate) fn config(&self, name: &str, version: Option<&str>) -> Result<ConfigDocument, Refusal> {
         Ok(self.find(name, version)?.config_document())
     }
 
-    /// `GET /v2/models/stats`, of one model (every version that is served) or of one version.
+    /// `GET /v2/models/stats`, for one model (every served version) or one version.
     ///
     /// # Errors
-    /// As [`ModelManager::find`].
+    /// Same as [`ModelManager::find`].
     pub(crate) fn statistics(&self, name: Option<&str>, version: Option<&str>) -> Result<StatsDocument, Refusal> {
         let served = self.snapshot();
         let version = version.filter(|version| !version.is_empty());
@@ -166,10 +166,10 @@ impl ModelManager {
         names.as_ref().map(|(_, names)| names.clone()).unwrap_or_default()
     }
 
-    /// Whether models may be loaded and unloaded by request. Every check before a load or unload is made here.
+    /// Checks that models may be loaded and unloaded by request. Every check before a load or unload is made here.
     ///
     /// # Errors
-    /// Why not, with the key to set.
+    /// The reason, with the key to set.
     pub(crate) fn allow_change(&self, name: &str) -> Result<(), Refusal> {
         if !self.settings.admin {
             return Err(Refusal::new(

@@ -12,7 +12,7 @@ use std::sync::Weak;
 use std::time::Duration;
 use tierlab_storage::Object;
 
-/// What the objects of a model were when it was last brought up to date.
+/// Objects of each model at its last update.
 type Seen = BTreeMap<String, Vec<Object>>;
 
 /// Lists the tier until the server is gone. `seen` is the listing of the start.

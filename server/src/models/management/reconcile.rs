@@ -19,7 +19,7 @@ use tierlab_protocol::metadata::{LoadDocument, VersionLoad};
 use tierlab_storage::Object;
 use tokio::time::{timeout, timeout_at};
 
-/// What to do with versions whose files are those that were loaded or refused last.
+/// Handling of versions whose files equal those that were loaded or refused last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reload {
     /// Load them again.
@@ -95,7 +95,7 @@ impl ModelManager {
         failed.map_or(Ok(document), Err)
     }
 
-    /// Whether a version was loaded or refused with these very files.
+    /// True if a version was loaded or refused with these files.
     fn has(&self, name: &str, version: u64, fingerprint: &str) -> bool {
         let served = self.snapshot();
         let entry = served.0.get(name);

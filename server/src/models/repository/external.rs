@@ -8,10 +8,10 @@ use bytes::Bytes;
 use tierlab_formats::onnx::{self, External};
 use tierlab_storage::ObjectPath;
 
-/// What a graph refers to.
+/// External files that a graph refers to.
 ///
 /// # Errors
-/// Bytes that are no ONNX model; a path that leaves the folder.
+/// Bytes that are not an ONNX model; a path that leaves the folder.
 pub(crate) fn external(onnx: Bytes) -> Result<External, String> {
     let model = onnx::decode(onnx)?;
     onnx::external(onnx::inference_tensors(&model), |path| ObjectPath::new(path).is_ok())

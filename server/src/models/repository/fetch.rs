@@ -102,7 +102,7 @@ pub(super) fn local(path: &Path, error: &io::Error) -> LoadError {
     }
 }
 
-/// Where the chunks of a file are put, in order.
+/// Destination of a file's chunks, in order.
 trait Sink: Send + 'static {
     fn put(&mut self, at: usize, bytes: &[u8]) -> io::Result<()>;
 }

@@ -1,4 +1,4 @@
-//! What models lie on the tier.
+//! List of the models on a tier.
 
 use crate::error::LoadError;
 use std::collections::BTreeMap;

@@ -28,7 +28,7 @@ use tierlab_formats::pbtxt::model::model_config;
 use tierlab_storage::{Object, ObjectPath, Tier};
 use weights::WeightFile;
 
-/// What a model's folder says of the model as a whole.
+/// Description of a model as a whole, from its folder.
 #[derive(Debug)]
 pub(crate) struct ModelDescription {
     pub(crate) name: String,
@@ -149,7 +149,7 @@ impl ModelDescription {
         hex::encode(sum.finalize())
     }
 
-    /// What the manifest lists below the folder of a version.
+    /// Files that the manifest lists below a version's folder.
     fn listed(&self, version: u64) -> impl Iterator<Item = &ManifestFile> {
         let files = self.manifest.iter().flat_map(|manifest| &manifest.files);
         files.filter(move |file| {

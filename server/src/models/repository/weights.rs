@@ -13,7 +13,7 @@ use tierlab_storage::{Object, Tier};
 
 /// A file of weights on the tier.
 pub(super) struct WeightFile<'a> {
-    /// As the graph names it.
+    /// Name in the graph.
     pub(super) name: String,
     pub(super) object: &'a Object,
     pub(super) sum: Option<&'a ManifestFile>,

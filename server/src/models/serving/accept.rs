@@ -1,8 +1,8 @@
-//! What a model accepts: a decoded request against the graph's signature.
+//! Check of a decoded request against the graph's signature.
 //!
-//! In: a request. Out: its rows, its inline parts by input, and the ids of what is to be read from the feature table; or
-//! a refusal that names the input. Where the model is not batched, the shapes of its inputs have nothing to do with each
-//! other, but for joined ones, which have as many rows as there are ids. No I/O.
+//! In: a request. Out: its rows, its inline parts by input, and the ids to read from the feature table; or a refusal that names
+//! the input. Without batching, the shapes of the inputs are independent, except that joined inputs have as many rows as there
+//! are ids. No I/O.
 
 use crate::features::ids::{EntityIds, Naming};
 use crate::inference::tensors;
@@ -17,7 +17,7 @@ use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
 /// A request that fits its model.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    /// Where the model is not batched: the ids, or 1 without any.
+    /// Number of rows. Without batching: the number of ids, or 1 without ids.
     pub(crate) rows: usize,
     /// One per input of the graph; none where the feature table fills it.
     pub(crate) parts: Vec<Option<Part>>,
@@ -41,17 +41,17 @@ impl Accepted {
 pub(crate) struct SelectedOutput {
     /// In the graph.
     pub(crate) index: usize,
-    /// Whether it goes as raw bytes.
+    /// True if the output is sent as raw bytes.
     pub(crate) binary: bool,
 }
 
-/// What a request is checked against.
+/// Model properties that a request is checked against.
 pub(crate) struct RequestCheck<'a> {
     pub(crate) model: &'a str,
     pub(crate) signature: &'a Signature,
     /// Inputs that the feature table fills; none without a join.
     pub(crate) filled: Option<&'a dyn Fn(usize) -> bool>,
-    /// What the table's entities are called.
+    /// Kind of entity id.
     pub(crate) naming: Naming,
     /// Rows of a run at most; 0 where the model is not batched.
     pub(crate) max_batch_size: usize,

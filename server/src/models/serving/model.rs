@@ -22,9 +22,9 @@ use tierlab_protocol::metadata::{ModelMetadata, ModelStats, PLATFORM};
 pub(crate) struct Model {
     pub(crate) name: String,
     pub(crate) version: String,
-    /// As clients see it.
+    /// Signature shown to clients.
     pub(crate) signature: Signature,
-    /// Where the graph has other shapes.
+    /// Reshapes between the signature and the graph.
     pub(in crate::models) reshapes: Reshapes,
     pub(crate) join: Option<Join>,
     /// Its requests in flight.
@@ -42,7 +42,7 @@ pub(crate) struct Model {
     pub(in crate::models) layout: Vec<SessionGroup>,
     pub(in crate::models) queue: Arc<BatchQueue>,
     pub(in crate::models) threads: Mutex<Vec<JoinHandle<()>>>,
-    /// What its sessions map of a local disk.
+    /// Disk space of weights that its sessions map.
     pub(in crate::models) _disk_space: Option<Arc<DiskSpace>>,
 }
 
@@ -52,7 +52,7 @@ impl Model {
         self.queue.close();
     }
 
-    /// Where its requests wait.
+    /// Queue of its requests.
     pub(crate) fn queue(&self) -> Arc<BatchQueue> {
         Arc::clone(&self.queue)
     }

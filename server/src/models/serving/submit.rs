@@ -129,8 +129,8 @@ impl Model {
     }
 }
 
-/// How much later a request of the highest level may come and still go before one of this priority. A level that the
-/// model does not have is its default, as in Triton.
+/// Delay by which a request of the highest level may arrive later and still run before one of this priority. A level that the
+/// model lacks is its default, as in Triton.
 fn priority_delay(batching: &BatchingConfig, priority: u64) -> Duration {
     let levels = batching.priority_levels;
     let default = match batching.default_priority_level {

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
-/// How a run is asked to end.
+/// Request to end a run early.
 pub(crate) trait Interrupt: Send + Sync {
     /// Asks the run under way to end as soon as it can.
     fn interrupt(&self);
@@ -38,7 +38,7 @@ struct RunState {
     began: Option<Instant>,
     rows: usize,
     interrupted: bool,
-    /// Who waits for the run under way.
+    /// Receivers of the current run's answers.
     replies: Vec<oneshot::Sender<Answer>>,
     /// Why no run begins any more.
     stopped: Option<Refusal>,
@@ -50,7 +50,7 @@ pub(crate) struct LingeringRun {
     pub(crate) session: u32,
     /// Which of the session's runs.
     pub(crate) number: u64,
-    /// Of its batch.
+    /// Rows of its batch.
     pub(crate) rows: usize,
     /// Since it began.
     pub(crate) ran: Duration,

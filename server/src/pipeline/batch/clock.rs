@@ -17,7 +17,7 @@ pub(crate) struct PendingRequests(Mutex<PendingState>);
 struct PendingState {
     /// In the feature stage.
     reading: usize,
-    /// Whether any is queued.
+    /// True if any request is queued.
     queued: bool,
     since: Instant,
     spent: Waits,
@@ -103,7 +103,7 @@ pub(crate) struct SessionClock {
 struct ClockState {
     computing: bool,
     since: Instant,
-    /// What the model's requests had waited at `since`.
+    /// Total wait of the model's requests at `since`.
     waits: Waits,
 }
 
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(pending.reading(), 0);
     }
 
-    /// What happens to requests, and when: microseconds after the one before.
+    /// Events of requests, with microseconds since the event before.
     #[derive(Debug, Clone, Copy)]
     enum Event {
         Read,

@@ -1,8 +1,7 @@
-//! Where the elements of one input of a request lie: on the host, as raw little-endian bytes, or in device memory, in the
-//! rows that a tier has read there.
+//! Elements of one input of a request: raw little-endian bytes on the host, or rows that a tier has read into device memory.
 //!
-//! In: bytes, or rows. Out: parts of them without a copy, and for rows the copy inside the device that makes a tensor of
-//! a column. Knows nothing of sessions.
+//! In: bytes, or rows. Out: parts of them without a copy; for rows, the copy inside the device that makes a tensor of a column.
+//! Independent of sessions.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -53,7 +52,7 @@ impl Elements {
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceRows {
     landed: Arc<Landed>,
-    /// Of the ranges that landed.
+    /// Rows of the ranges that were read.
     rows: Range<usize>,
     column: Column,
 }

@@ -34,7 +34,7 @@ pub(super) struct IdleSessions {
 }
 
 impl IdleSessions {
-    /// Whether a session has to be woken for a new job.
+    /// True if a session has to be woken for a new job.
     pub(super) fn wake_up(&mut self) -> bool {
         let wake_up = self.asleep > self.called;
         self.called += usize::from(wake_up);
@@ -63,7 +63,7 @@ impl Groups {
         Self(sessions)
     }
 
-    /// How many there are; at least 1.
+    /// Number of groups; at least 1.
     pub(crate) fn len(&self) -> NonZeroUsize {
         NonZeroUsize::new(self.0.len()).unwrap_or(NonZeroUsize::MIN)
     }
@@ -74,7 +74,7 @@ impl Groups {
         enough.unwrap_or(self.len().get() - 1)
     }
 
-    /// Whether the sessions of a group are those that work under overload.
+    /// True if the group's sessions are the ones used under overload.
     pub(super) fn is_last(&self, group: usize) -> bool {
         group + 1 == self.len().get()
     }

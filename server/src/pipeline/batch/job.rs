@@ -14,7 +14,7 @@ pub(crate) struct Part {
     pub(crate) data: Elements,
 }
 
-/// What comes back from a session.
+/// Result of a session.
 #[derive(Debug)]
 pub(crate) struct JobOutput {
     /// Every output of the model, in the graph's order.
@@ -27,7 +27,7 @@ pub(crate) struct JobOutput {
     pub(crate) batch_rows: usize,
 }
 
-/// What a request waits for.
+/// Answer to a request.
 pub(crate) type Answer = Result<JobOutput, Refusal>;
 
 /// A request in the queue.
@@ -47,7 +47,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Whether nobody waits for its answer.
+    /// True if no client waits for the answer.
     pub(crate) fn is_given_up(&self) -> bool {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
@@ -59,7 +59,7 @@ impl Job {
         }
     }
 
-    /// Whether both can run as one batch: the same shapes behind the batch dimension.
+    /// True if both can run in one batch: their shapes are equal behind the batch dimension.
     pub(super) fn goes_with(&self, other: &Self) -> bool {
         self.parts.len() == other.parts.len()
             && self

@@ -17,7 +17,7 @@ mod tests;
 
 pub(crate) use queue::{BatchQueue, QueueGauges, WakeUp};
 
-/// What threads share in the queue; `interleavings` has these of a scheduler that tries orders of threads.
+/// Synchronisation types of the queue. `interleavings` replaces them by those of a scheduler that tries thread orders.
 mod sync {
     pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
 }

@@ -1,7 +1,7 @@
-//! How fast a queue empties, so that a request which cannot be answered in time is refused when it comes and not after it
-//! has waited: a queue that works for the late answers nobody.
+//! Drain rate of a queue. A request that cannot be answered in time is refused on arrival and not after a wait: otherwise the
+//! queue works for late answers only.
 //!
-//! In: the sessions' runs, and the rows queued. Out: a guess of the wait.
+//! In: the sessions' runs, and the queued rows. Out: an estimate of the wait.
 
 use crate::pipeline::refusal::{Reason, Refusal};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the first of several jobs may wait until a session is woken, while others are queued.
+/// Maximum wait of the first of several jobs until a session is woken, while others are queued.
 const WAKE_PATIENCE: Duration = Duration::from_micros(500);
 
 /// Wakes a sleeping session when it is dropped, also where its holder is cancelled.
@@ -48,11 +48,11 @@ pub(crate) struct BatchQueue {
     /// Requests that wait.
     pub(super) depth: IntGauge,
     pace: Pace,
-    /// What each session runs.
+    /// Current runs of the sessions.
     runs: Arc<Runs>,
 }
 
-/// What can be seen of a queue from outside.
+/// Gauges of a queue.
 #[derive(Debug, Clone)]
 pub(crate) struct QueueGauges {
     /// Requests that wait.

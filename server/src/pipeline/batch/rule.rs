@@ -23,22 +23,22 @@ pub(crate) struct Rule {
     pub(crate) max_delay: Duration,
 }
 
-/// What a free session sees.
+/// State seen by a free session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct View {
     /// Rows queued; at least one.
     pub(crate) rows: usize,
-    /// How long the oldest request has been queued.
+    /// Time since the oldest request was queued.
     pub(crate) oldest_age: Duration,
-    /// Whether the session was waiting when the oldest request came.
+    /// True if the session was already waiting when the oldest request arrived.
     pub(crate) session_was_idle: bool,
     /// Requests of this model in the feature stage.
     pub(crate) upcoming: usize,
-    /// How long the session's last run took.
+    /// Duration of the session's last run.
     pub(crate) last_run: Duration,
 }
 
-/// What to do.
+/// Next action of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// Run what is queued, up to this many rows; a single request may have more, up to the rule's `max_rows`.

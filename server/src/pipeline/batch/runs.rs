@@ -10,11 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// How long an interrupted run may go on before its session counts as stuck: most graphs come to their next operator
-/// within milliseconds.
+/// Time after an interrupt until a run's session counts as stuck: most graphs reach their next operator within milliseconds.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What each session runs.
+/// Current runs of the sessions.
 pub(super) struct Runs {
     active: Mutex<Vec<Arc<ActiveRun>>>,
     /// Sessions whose run was ended, and goes on all the same.

@@ -184,7 +184,7 @@ fn higher_levels_go_first_and_lower_ones_wait_no_longer_than_their_step() {
     assert_eq!(order, [2, 4, 5, 3, 1, 6, 7]);
 }
 
-/// Of a session that runs nothing.
+/// Interrupt of a session without a run.
 struct Never;
 
 impl active::Interrupt for Never {

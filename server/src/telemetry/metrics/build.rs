@@ -1,6 +1,6 @@
-//! What runs, as one metric with the value 1.
+//! Build information, as one metric with the value 1.
 
-/// What the `tierlab_build_info` metric says.
+/// Labels of the `tierlab_build_info` metric.
 #[derive(Debug)]
 pub(crate) struct BuildInfo {
     pub(crate) version: &'static str,

@@ -1,7 +1,6 @@
-//! The request that is being answered, for whoever works on it: its id, its front, and what became of it.
+//! Context of the request in progress: its id, its front, and its result.
 //!
-//! What runs inside finds the request in a task-local variable, which costs nanoseconds where a `tracing` span for each
-//! request costs hundreds.
+//! Code finds the request in a task-local variable, which costs nanoseconds. A `tracing` span for each request costs hundreds.
 
 use super::id::RequestId;
 use crate::pipeline::refusal::Reason;
@@ -14,17 +13,17 @@ tokio::task_local! {
     static CURRENT: Arc<RequestContext>;
 }
 
-/// What is known of a request while it is answered.
+/// Context of a request in progress.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(super) id: RequestId,
     pub(super) front: Front,
-    /// Whether a span is sent, so that it is worth noting what became of the request.
+    /// True if a span is sent, so that the result of the request is recorded.
     pub(super) traced: bool,
     pub(super) answered: Mutex<Option<RequestOutcome>>,
 }
 
-/// What became of an infer request, for its span.
+/// Result of an infer request, for its span.
 #[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
 #[derive(Debug, Clone)]
 pub(crate) struct RequestOutcome {
@@ -43,12 +42,12 @@ pub(crate) struct RequestOutcome {
 pub(crate) struct RequestScope(Option<Arc<RequestContext>>);
 
 impl RequestScope {
-    /// Of a request that is known.
+    /// Handle of a given request.
     pub(super) fn to(context: &Arc<RequestContext>) -> Self {
         Self(Some(Arc::clone(context)))
     }
 
-    /// Of the request that the calling task answers; of none elsewhere.
+    /// Handle of the calling task's request; empty outside of a request.
     pub(crate) fn current() -> Self {
         Self(CURRENT.try_with(Arc::clone).ok())
     }

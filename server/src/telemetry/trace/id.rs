@@ -13,12 +13,12 @@ const MAX_BYTES: usize = 128;
 static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// What a request is called in the log.
+/// Id of a request in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestId {
-    /// As the client said.
+    /// Id given by the client.
     Given(Box<str>),
-    /// That of its trace.
+    /// Trace id.
     Trace(u128),
     /// Made here: a count within this process.
     Own(u64),

@@ -1,4 +1,4 @@
-//! What a request is known by: its id in the log, its front in the metrics, its span over OTLP.
+//! Identity of a request: its id in the log, its front in the metrics, its span over OTLP.
 
 pub(crate) mod context;
 pub(crate) mod id;

@@ -1,4 +1,4 @@
-//! What stands for the sender of spans in a build without the feature `otlp`: no span is ever begun.
+//! Stand-in for the span exporter in a build without the feature `otlp`: no span is ever started.
 
 use super::context::RequestContext;
 use super::parent::TraceParent;
@@ -8,7 +8,7 @@ use crate::telemetry::counters::SpanCounts;
 use http::Method;
 use std::sync::Arc;
 
-/// Where spans would go; there is never one.
+/// Span exporter; never constructed.
 #[derive(Debug)]
 pub(crate) enum Telemetry {}
 

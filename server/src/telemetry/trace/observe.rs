@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Where the access log goes, at level debug.
+/// Target of the access log, at level debug.
 const ACCESS: &str = "access";
 
 /// Answers a request by `service` and makes it known by its id.

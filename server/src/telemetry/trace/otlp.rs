@@ -22,12 +22,12 @@ use tokio::sync::mpsc;
 
 /// Spans are sent once this many wait, or after [`LINGER`].
 const BATCH_SPANS: usize = 512;
-/// How long a span waits for company.
+/// Maximum time that a span waits for its export batch.
 const LINGER: Duration = Duration::from_millis(500);
-/// How long the last spans may take at the end.
+/// Time limit of the last export.
 const LAST_EXPORT: Duration = Duration::from_secs(2);
 
-/// Where spans go.
+/// Span exporter.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     sampler: Sampler,

@@ -25,7 +25,7 @@ const ORDER: [Stage; Stage::COUNT] = [
     Stage::Encode,
 ];
 
-/// Whether a request gets a span: what infers or changes something, not what asks how the server is.
+/// True if a request gets a span: calls that infer or change something, but no status calls.
 pub(super) fn wants_span(method: &Method, path: &str) -> bool {
     const WITHOUT: [&str; 6] = [
         "ServerLive",

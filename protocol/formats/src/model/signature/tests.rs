@@ -41,7 +41,7 @@ fn manifest(output: TensorSpec) -> Manifest {
     }
 }
 
-/// What becomes of `x` [-1, 3, -1].
+/// Served shape of `x` [-1, 3, -1].
 fn narrowed(tensor: DeclaredTensor, batched: bool) -> Result<Vec<i64>, String> {
     let mut signature = signature(vec![spec("x", &[-1, 3, -1])], vec![], batched);
     let config = ModelConfig {

@@ -69,7 +69,7 @@ fn warmup_input(field: &Field, refusals: &mut Refusals) -> Option<WarmupInput> {
     })
 }
 
-/// What the elements are, where the field says it.
+/// Element values of a field, if it has any.
 fn warmup_data(field: &Field) -> Result<Option<WarmupData>, PbtxtError> {
     Ok(match field.name.as_str() {
         // The graph's type is taken; a file that says another is caught with the inputs.

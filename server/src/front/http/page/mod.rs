@@ -40,7 +40,7 @@ struct Part {
 }
 
 impl Part {
-    /// How a policy names it: nothing else of its kind is run or applied.
+    /// Source expression in a content security policy. Nothing else of its kind is run or applied.
     fn source(&self) -> String {
         format!("'sha256-{}'", STANDARD.encode(Sha256::digest(self.text)))
     }
@@ -66,8 +66,8 @@ fn headers(policy: HeaderValue) -> [(HeaderName, HeaderValue); 6] {
     ]
 }
 
-/// What a browser may do for the page: its own style and scripts, requests to this server, and nothing else. No script may
-/// make markup out of text.
+/// Content security policy of the page: its own style and scripts, requests to this server, and nothing else. No script may
+/// turn text into markup.
 fn policy() -> String {
     let scripts = SCRIPTS.map(|script| script.source()).join(" ");
     format!(

@@ -161,7 +161,7 @@ async fn rows(join: &Join, ids: &[i64]) -> Result<Part, Refusal> {
     Ok(joined.into_iter().next().unwrap().1)
 }
 
-/// What a session answers to requests of one input each.
+/// Answers of a session to requests of one input each.
 fn run(engine: &mut Engine, requests: &[&Part]) -> Result<Vec<Data>, RunError> {
     let counts: Vec<usize> = requests.iter().map(|part| part.shape[0] as usize).collect();
     let requests: Vec<&[Part]> = requests.iter().map(|part| std::slice::from_ref(*part)).collect();
