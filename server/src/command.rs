@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How often a parent's death is looked for.
+/// Interval between checks that the parent process is alive.
 const PARENT_POLL: Duration = Duration::from_millis(500);
 
 /// For work on other threads that was begun before the end, such as keeping an optimised graph.
@@ -54,11 +54,11 @@ struct Args {
     /// TIERLAB_A__B=VALUE in the environment does the same.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// How the log is written, over `log.format` of the configuration: lines for people, or one JSON object a line.
+    /// Log format (overrides `log.format`): lines for people, or one JSON object a line.
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<LogFormat>,
-    /// What is logged, over `log.level`: error, warn, info, debug, trace, or a filter such as `info,access=debug`, which
-    /// adds a line for each request.
+    /// Log filter (overrides `log.level`): error, warn, info, debug, trace, or a filter such as `info,access=debug`, which adds
+    /// a line for each request.
     #[arg(long, value_name = "LEVEL", env = "RUST_LOG")]
     log_level: Option<String>,
     /// Drains and exits when the process that started this one has ended.

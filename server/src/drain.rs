@@ -20,7 +20,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Waits for the connections, then for the sessions.
 ///
 /// # Errors
-/// What was under way at the end of the limit.
+/// Requests or runs still in progress at the end of the limit.
 pub(crate) async fn finish(
     mut front: JoinHandle<()>,
     state: &Arc<ServerState>,

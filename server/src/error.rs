@@ -27,7 +27,7 @@ pub(crate) struct LoadError {
     pub(crate) message: String,
     /// The same with what only the operator may know: addresses, folders, what the tier said.
     pub(crate) detailed: Option<String>,
-    /// Whether the same objects may load at another time: the tier failed, not what lies on it.
+    /// True if the same objects may load later: the tier failed, not its content.
     pub(crate) passing: bool,
 }
 
@@ -60,7 +60,7 @@ impl LoadError {
         }
     }
 
-    /// What the log says of it, and a start that fails.
+    /// Message for the log and for a failed start.
     pub(crate) fn for_operator(&self) -> &str {
         self.detailed.as_deref().unwrap_or(&self.message)
     }
@@ -92,7 +92,7 @@ pub enum ServerError {
     Tier {
         /// Its kind.
         kind: &'static str,
-        /// What it said.
+        /// Error of the tier.
         error: StorageError,
     },
     /// ONNX Runtime, or a model, cannot be loaded.
@@ -106,7 +106,7 @@ pub enum ServerError {
     Drain {
         /// The drain time.
         limit: Duration,
-        /// What was under way.
+        /// Work in progress.
         left: String,
     },
 }

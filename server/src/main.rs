@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Of the whole process, ONNX Runtime's own arenas aside.
+/// Allocator of the whole process, except ONNX Runtime's own arenas.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

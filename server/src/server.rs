@@ -41,7 +41,7 @@ use tokio::sync::watch;
 /// Shorter than most requests' time limit, and long enough that an idle server stays idle.
 const TIMER_PERIOD: Duration = Duration::from_secs(1);
 
-/// Where the fronts listen.
+/// Addresses that the fronts listen on.
 #[derive(Debug)]
 pub struct Listeners {
     /// HTTP.

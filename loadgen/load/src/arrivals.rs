@@ -1,5 +1,5 @@
-//! How requests are spread over time: the process that their gaps follow, and how the rate varies over the window. Plain data;
-//! [`crate::schedule`] draws from it.
+//! Arrival process: the distribution of gaps between requests, and the rate over the window. Plain data; [`crate::schedule`]
+//! draws from it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use std::sync::Arc;
 /// The process and its profile.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Arrivals {
-    /// How gaps vary.
+    /// Distribution of gaps.
     pub process: Process,
-    /// How the rate varies over the window.
+    /// Rate over the window.
     pub shape: Shape,
 }
 
-/// How the gaps between requests vary.
+/// Distribution of the gaps between requests.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Process {
     /// A Poisson process: exponential gaps.
@@ -40,7 +40,7 @@ pub struct Trace {
     pub at_s: Vec<f64>,
 }
 
-/// How the rate varies over the window; the load's rate is its mean. The warm-up runs at the mean throughout.
+/// Rate over the window; the load's rate is its mean. The warm-up runs at the mean throughout.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Shape {
     /// Not at all.

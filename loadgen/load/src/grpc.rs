@@ -45,7 +45,7 @@ pub struct GrpcReply {
 }
 
 impl Connections {
-    /// As many as so many users need; each is made when it is first used, and again when it broke.
+    /// Connections for `users` users; each is made on first use, and again after it broke.
     ///
     /// # Errors
     /// An address with a path: gRPC has its own.
@@ -175,13 +175,13 @@ pub fn with_model_version(framed: &Bytes, version: &str) -> Bytes {
 }
 
 impl GrpcReply {
-    /// How long its body is.
+    /// Length of the body in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.body.bytes.len()
     }
 
-    /// Whether it has none.
+    /// True if the body is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.body.bytes.is_empty()
@@ -192,7 +192,7 @@ impl GrpcReply {
         trailers.or_else(|| self.headers.get(name))?.to_str().ok()
     }
 
-    /// What the server says of its stages: in front of the message, or behind it.
+    /// Stage times reported by the server, in front of the message or behind it.
     fn timings(&self) -> Option<StageTimings> {
         let told = |headers: &HeaderMap| {
             let told = headers.get_all(SERVER_TIMING).iter();
@@ -231,7 +231,7 @@ impl GrpcReply {
         unframed(&self.body.bytes).filter(|message| !message.is_empty())
     }
 
-    /// What the server says of a failed call.
+    /// Error message of a failed call.
     #[must_use]
     pub fn said(&self) -> String {
         let text = self.metadata("grpc-message").unwrap_or_default();

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 /// The exit code of a run that was interrupted: 128 + SIGINT.
 pub const EXIT_CODE: u8 = 130;
 
-/// Whether the run was asked to end.
+/// Signal that ends a run.
 #[derive(Debug, Clone)]
 pub struct Interrupt(watch::Receiver<bool>);
 
@@ -35,7 +35,7 @@ impl Interrupt {
         Self(watch::channel(false).1)
     }
 
-    /// Whether it was raised.
+    /// True if it was raised.
     #[must_use]
     pub fn is_raised(&self) -> bool {
         *self.0.borrow()

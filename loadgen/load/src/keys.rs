@@ -18,7 +18,7 @@ use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::DataType;
 
 const KEY_STREAM: u64 = 2;
-/// Of a Feistel network: four rounds mix well for any round function (Luby and Rackoff, 1988).
+/// Rounds of a Feistel network: four mix well for any round function (Luby and Rackoff, 1988).
 const ROUNDS: u64 = 4;
 
 /// Which entities are asked for.
@@ -35,7 +35,7 @@ pub enum KeyDistribution {
     Sequential,
     /// Those of a file, in its order, over and over.
     File {
-        /// As the plan names it.
+        /// Path as written in the plan.
         file: PathBuf,
         /// At least one. Where keys are texts, their places among `texts`.
         ids: Arc<[i64]>,
@@ -62,9 +62,9 @@ pub struct Population {
     count: u64,
     distribution: KeyDistribution,
     scatter: Scatter,
-    /// Of a file of ids: each once, the most frequent first.
+    /// Ids of a file: each once, the most frequent first.
     listed: Arc<[i64]>,
-    /// Of a file of texts: what the ids stand for.
+    /// Texts of a file, which the ids stand for.
     texts: Arc<[Box<str>]>,
     /// The type of the table's keys, where entities have keys.
     keys: Option<DataType>,
@@ -168,7 +168,7 @@ impl Population {
         self.listed.iter().copied().find(|id| !known.contains(id))
     }
 
-    /// How many entities are asked for at all.
+    /// Number of different entities.
     #[must_use]
     pub fn count(&self) -> u64 {
         if self.listed.is_empty() {

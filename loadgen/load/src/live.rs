@@ -1,16 +1,16 @@
-//! The step under way, for a person at a terminal. In: counters of the step. Out: its figures so far, four times a second;
-//! the commands put them into words.
+//! Live view of the current step for a terminal. In: counters of the step. Out: its figures so far, four times a second; the
+//! commands write them as text.
 //!
-//! Why looking does not disturb what is measured:
-//! - What was sent and what is over is read off counters that the queue of tickets keeps in any case; the pacer's thread
-//!   does nothing for the view, and touches none of its memory.
-//! - For each reply a user adds one to a bucket of a fixed table, after the request's last time was read: a relaxed atomic
-//!   addition, without a lock, an allocation or a wait.
-//! - A thread of its own adds up and draws. The lock that it takes is taken once more at each step's start, by no user.
-//! - Off a terminal there is neither table nor thread.
+//! The view does not disturb the measurement:
+//! - Sent and finished requests are read from counters that the ticket queue keeps anyway; the pacer's thread does nothing for
+//! the view and touches none of its memory.
+//! - For each reply a user increments a bucket of a fixed table after the request's last time was read: a relaxed atomic
+//! addition, without a lock, an allocation or a wait.
+//! - A thread of its own sums and draws. It takes a lock that is otherwise taken once at each step's start, by no user.
+//! - Without a terminal there is neither table nor thread.
 //!
-//! What the table says is for the eye: its buckets are 1/32 of their values wide. No result is made of it. As in results,
-//! latencies are of good replies to requests due in the window, from the scheduled send.
+//! The view is approximate: its buckets are 1/32 of their values wide, and no result uses it. As in results, latencies are of
+//! good replies to requests due in the window, from the scheduled send.
 
 use crate::pacer::Clock;
 use crate::tickets::{Counts, Tickets};
@@ -32,7 +32,7 @@ const EXACT: u64 = 64;
 const OCTAVES: u64 = 30;
 const BUCKETS: usize = (EXACT + OCTAVES * EXACT / 2) as usize;
 
-/// What a step tells while it runs; nothing by default. Clones are of the same step.
+/// Live view of a step while it runs; off by default. Clones are of the same step.
 #[derive(Debug, Clone, Default)]
 pub struct Watch(Option<Arc<Meter>>);
 
@@ -42,7 +42,7 @@ struct Meter {
     parts: Mutex<Vec<(Arc<Tickets>, Clock)>>,
     /// Processes that send in place of this one.
     processes: AtomicUsize,
-    /// Of a closed loop, which has no tickets.
+    /// Users of a closed loop, which has no tickets.
     closed_loop: OnceLock<Users>,
     ended: AtomicU64,
     errors: AtomicU64,
@@ -136,7 +136,7 @@ impl Meter {
 }
 
 impl Meter {
-    /// Of all parts together, by now; `None` before the clock of the first.
+    /// Counts of all parts together so far; `None` before the clock of the first.
     fn open_counts(&self) -> Option<(u64, Counts)> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let at_us = parts.first()?.1.now_us();
@@ -149,7 +149,7 @@ impl Meter {
         Some((at_us, all))
     }
 
-    /// Of a closed loop, each of whose users is taken to have a request under way.
+    /// Counts of a closed loop. Each user is assumed to have a request in flight.
     fn closed_counts(&self) -> Option<(u64, Counts)> {
         let Users { users, clock } = self.closed_loop.get()?;
         let over = usize::try_from(self.ended.load(Ordering::Relaxed)).unwrap_or(usize::MAX / 2);
@@ -162,7 +162,7 @@ impl Meter {
     }
 }
 
-/// What had happened by one moment of a step.
+/// Counts at one moment of a step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Moment {
     at_us: u64,
@@ -221,12 +221,12 @@ fn quantile(latencies: &[u32], q: f64) -> Option<f64> {
     reached.map(middle_us)
 }
 
-/// What a look finds.
+/// State of the view.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Seen {
     /// Requests are being made, users start.
     Preparing,
-    /// As many processes send, and say nothing before they are done.
+    /// Number of sending processes, which report nothing before they are done.
     Processes(usize),
     /// Counts of this process.
     Figures(Figures),

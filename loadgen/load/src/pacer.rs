@@ -23,8 +23,8 @@ const SAMPLES: u64 = 500;
 const SAMPLE_SPAN_US: RangeInclusive<u64> = 2_000..=10_000;
 /// The longest sleep between two sampler at the stop flag.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
-/// Of a sleep before a ticket, what is spent awake at its end: so much at most, and at most this share of it. A core that
-/// has been idle takes tens of microseconds to come back, a virtual one more.
+/// Longest busy wait at the end of a sleep before a ticket; it is also limited to this share of the sleep. A core that has been
+/// idle takes tens of microseconds to wake up, a virtual one more.
 const LONGEST_AWAKE: Duration = Duration::from_micros(50);
 const AWAKE_SHARE: u32 = 50;
 
@@ -52,10 +52,10 @@ impl Clock {
     }
 }
 
-/// What the pacer saw.
+/// The pacer's observations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observed {
-    /// Whether some ticket of the window found as many in flight as there are users.
+    /// True if a ticket of the window found as many requests in flight as there are users.
     pub limit_hit: bool,
     /// Mean number of requests released and not finished over the window, sampled apart from the latencies.
     pub mean_in_flight: f64,

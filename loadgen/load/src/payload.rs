@@ -12,7 +12,7 @@ use tierlab_protocol::infer::{InferRequest, Tensor};
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::DataType;
 
-/// What a request is encoded as.
+/// Encoding of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form<'a> {
     /// A body over HTTP.
@@ -30,11 +30,11 @@ impl From<Encoding> for Form<'_> {
 /// One request's body.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Body {
-    /// What is sent.
+    /// Encoded body.
     pub bytes: Bytes,
     /// Length of the JSON part where binary tensors follow it.
     pub json_len: Option<usize>,
-    /// What its reply must look like, where that is its own and not the step's.
+    /// Expectation for its own reply, if it differs from the step's.
     pub wanted: Option<Arc<WantedReply>>,
 }
 

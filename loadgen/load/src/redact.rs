@@ -1,7 +1,7 @@
 //! Text that is kept or printed, without the credentials in it. In: a plan, an address, a server's words. Out: the same
 //! with `***` for names and passwords in URLs, for values of their queries and fragments, and for what a key calls a secret.
 
-/// What stands in place of a secret.
+/// Replacement of a secret.
 const HIDDEN: &str = "***";
 /// Keys whose values are never kept.
 const SECRET_KEYS: [&str; 5] = ["secret", "password", "token", "credential", "access_key"];
@@ -58,7 +58,7 @@ pub fn toml(text: &str) -> String {
     out
 }
 
-/// Whether a line of TOML is within a table of headers, whose values are credentials as often as not.
+/// Tracks whether a line of TOML is in a table of headers, whose values are often credentials.
 #[derive(Default)]
 struct Headers {
     /// A `[....headers]`.

@@ -24,11 +24,11 @@ const ARRIVAL_STREAM: u64 = 1;
 pub struct Schedule {
     /// Microseconds since the step's start, ascending.
     pub due_us: Vec<u64>,
-    /// Where the measured window begins, in microseconds since the step's start.
+    /// Start of the measured window, in microseconds since the step's start.
     pub window_start_us: u64,
-    /// Where it ends (exclusive).
+    /// End of the measured window (exclusive), in microseconds since the step's start.
     pub window_end_us: u64,
-    /// How many are due in the window, of all shares together.
+    /// Number of requests due in the window, of all shares together.
     pub window_requests: usize,
 }
 
@@ -71,7 +71,7 @@ impl Schedule {
         }
     }
 
-    /// Whether a due time lies in the measured window.
+    /// True if a due time is in the measured window.
     #[must_use]
     pub const fn in_window(&self, due_us: u64) -> bool {
         due_us >= self.window_start_us && due_us < self.window_end_us
@@ -91,7 +91,7 @@ enum Start {
     Here,
 }
 
-/// Where the arrivals of a span lie if its rate is constant: ascending shares of its length, below 1.
+/// Arrivals of a span with a constant rate, as ascending shares of its length below 1.
 fn shares(process: &Process, count: usize, start: Start, rng: &mut ChaCha8Rng) -> Vec<f64> {
     match process {
         // Half a gap in, so that no arrival lies on the edge of the span.

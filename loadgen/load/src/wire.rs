@@ -1,20 +1,20 @@
-//! What requests go over and how their tensors are written. In: TOML. Out: protocol and encoding.
+//! Protocol of requests and encoding of their tensors. In: TOML. Out: protocol and encoding.
 
 use serde::Deserialize;
 use std::fmt;
 
-/// How tensors are sent.
+/// Encoding of tensors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
-    /// As JSON numbers.
+    /// JSON numbers.
     #[default]
     Json,
     /// With the binary tensor extension, both ways.
     Binary,
 }
 
-/// What requests go over.
+/// Protocol of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {

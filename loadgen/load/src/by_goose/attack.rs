@@ -12,12 +12,12 @@ use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode, Url};
 use tierlab_analysis::record::Failure;
 
-/// What an attack is made of.
+/// Parameters of a goose attack.
 pub(crate) struct Attack<'a> {
     pub(crate) host: &'a Url,
     pub(crate) users: usize,
     pub(crate) scenario: Scenario,
-    /// Whether goose's own metrics count the requests.
+    /// True if goose's own metrics count the requests.
     pub(crate) metrics: bool,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn attack(attack: Attack<'_>) -> Result<GooseAttack, DriverError> {
 pub(crate) struct Sent {
     /// The reply, whole.
     pub(crate) reply: Result<Read, NoReply>,
-    /// What goose's own clock says: to the reply's headers, in microseconds; absent where goose refused.
+    /// Time by goose's own clock, up to the reply's headers, in microseconds; `None` if goose refused to send.
     pub(crate) goose_us: Option<u64>,
 }
 

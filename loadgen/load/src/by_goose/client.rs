@@ -32,10 +32,10 @@ pub(crate) fn client(endpoint: &Endpoint, timeout: Duration) -> Result<Client, D
     builder.build().map_err(|error| DriverError::Client(error.to_string()))
 }
 
-/// Where that client sends: scheme, name and port, without a path. With TLS the name is the one that the certificate must have.
+/// Origin that the client sends to: scheme, name and port, without a path. With TLS the name must be the certificate's.
 ///
 /// # Errors
-/// As [`client`].
+/// Same as [`client`].
 pub(crate) fn origin(endpoint: &Endpoint) -> Result<Url, DriverError> {
     let address = endpoint.address();
     let host = match endpoint.tls_name().filter(|name| *name != address.host) {
@@ -57,10 +57,10 @@ pub(crate) fn origin(endpoint: &Endpoint) -> Result<Url, DriverError> {
         .map_err(|error| DriverError::Client(format!("{url}: {error}")))
 }
 
-/// Where the server is, for goose, which wants an address also where its client sends nothing.
+/// Address of the server. goose requires one even if its client sends nothing.
 ///
 /// # Errors
-/// What is no URL.
+/// An invalid URL.
 pub(crate) fn address(endpoint: &Endpoint) -> Result<Url, DriverError> {
     let url = endpoint.address().url();
     url.parse()

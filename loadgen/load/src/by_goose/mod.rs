@@ -1,10 +1,10 @@
-//! What goose's own client sends.
+//! Load sent by goose's own client.
 //!
-//! In: an address, bodies, users or due times. Out: samples, and what goose's own clock said. Knows nothing of percentiles.
+//! In: an address, bodies, users or due times. Out: samples, and the times of goose's own clock. Independent of percentiles.
 //!
 //! - [`closed_loop`]: goose in its own loop, as many requests as users have replies
-//! - [`journey`]: goose scenarios of several requests, begun at due times
-//! - `attack`: how both are run, and one reply read to its last byte; `client`: goose's client, for one server
+//! - [`journey`]: goose scenarios of several requests, started at due times
+//! - `attack`: runs both, and reads a reply to its last byte; `client`: goose's client, for one server
 
 mod attack;
 mod client;

@@ -18,14 +18,14 @@ const FILE_BYTES: u64 = 256 << 20;
 /// All bodies of a step, at most.
 const STEP_BYTES: usize = 1 << 30;
 
-/// What an endpoint is asked, read.
+/// Requests to an endpoint, with their files read.
 #[derive(Debug, Clone)]
 pub struct Custom {
     /// The method.
     pub method: Method,
     /// Path and query, behind the server's prefix.
     pub path: String,
-    /// What is said of the body.
+    /// Content type of the body.
     pub content_type: Option<HeaderValue>,
     /// When a reply is a success.
     pub success: Arc<Success>,
@@ -36,7 +36,7 @@ pub struct Custom {
 
 #[derive(Debug, Clone)]
 enum Content {
-    /// As they are, sent in turn.
+    /// Complete bodies, sent in turn.
     Ready(Arc<[Bytes]>),
     /// Filled anew for each request.
     Ids { template: Template, rows: Arc<[Row]> },
@@ -80,13 +80,13 @@ impl Custom {
         })
     }
 
-    /// Whether a request holds one id.
+    /// True if a request holds one id.
     #[must_use]
     pub fn wants_an_id(&self) -> bool {
         matches!(&self.content, Content::Ids { template, .. } if template.has(ENTITY_ID))
     }
 
-    /// Whether a request holds as many ids as a load says.
+    /// True if a request holds as many ids as a load has rows.
     #[must_use]
     pub fn wants_ids(&self) -> bool {
         matches!(&self.content, Content::Ids { template, .. } if template.has(ENTITY_IDS))

@@ -1,10 +1,10 @@
-//! What a plan says of requests to any HTTP endpoint. Plain data, which goes to load processes as it is.
+//! Plan of requests to any HTTP endpoint. Plain data, sent to load processes unchanged.
 
 use super::success::Success;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What an endpoint is asked.
+/// Requests to an endpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CustomSpec {
     /// The method.
@@ -13,7 +13,7 @@ pub struct CustomSpec {
     pub path: String,
     /// The body's `Content-Type`; none where it is empty.
     pub content_type: String,
-    /// Where bodies come from.
+    /// Source of bodies.
     pub body: BodySource,
     /// Inferences of one request.
     pub rows_per_request: u32,
@@ -23,7 +23,7 @@ pub struct CustomSpec {
     pub success: Success,
 }
 
-/// Where bodies come from.
+/// Source of bodies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BodySource {
@@ -49,6 +49,6 @@ pub enum BodySource {
 pub struct Entities {
     /// The first.
     pub first_id: i64,
-    /// How many there are.
+    /// Number of ids.
     pub count: u64,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a server says is quoted up to so many characters.
+/// Maximum characters quoted from a reply.
 const QUOTED: usize = 120;
 
 /// The rule of a plan.
@@ -13,7 +13,7 @@ pub struct Success {
     pub status: Vec<u16>,
     /// A JSON pointer (RFC 6901) to what must be in the body; nothing is looked for where there is none.
     pub pointer: Option<String>,
-    /// What must be there.
+    /// Value that must be there.
     pub equals: Option<serde_json::Value>,
     /// Data of the event that a stream must end with, such as `[DONE]`.
     #[serde(default)]
@@ -32,10 +32,10 @@ impl Default for Success {
 }
 
 impl Success {
-    /// Holds a body against the rule.
+    /// Checks a body against the rule.
     ///
     /// # Errors
-    /// What is not as it should be.
+    /// The first violation.
     pub fn check_body(&self, body: &[u8]) -> Result<(), String> {
         match events(body) {
             Some(events) => return self.check_stream(&events?),
@@ -84,7 +84,7 @@ impl Success {
         Err(format!("no event of the stream has `{pointer}` as it should be"))
     }
 
-    /// Whether a status is one of success.
+    /// True if a status means success.
     #[must_use]
     pub fn has_status(&self, status: u16) -> bool {
         self.status.contains(&status)

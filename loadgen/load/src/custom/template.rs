@@ -67,7 +67,7 @@ impl Template {
         self.parts.iter().map(|part| part.place.as_str())
     }
 
-    /// Whether it has a place of that name.
+    /// True if the template has a placeholder of that name.
     #[must_use]
     pub fn has(&self, place: &str) -> bool {
         self.places().any(|name| name == place)
@@ -101,7 +101,7 @@ fn name_before<'a>(text: &'a str, end: &str) -> Option<&'a str> {
     (begins && text[len..].starts_with(end)).then_some(name)
 }
 
-/// Whether a text of JSON is within quotes.
+/// Tracks whether a JSON text is inside quotes.
 #[derive(Default)]
 struct Quotes {
     inside: bool,

@@ -33,23 +33,23 @@ use tokio::task::unconstrained;
 /// The most that the head of a reply may take, and what is read at a time; hyper's own default.
 const HEAD_BYTES: usize = 8_192 + 4_096 * 100;
 
-/// Where requests over HTTP are sent, and how.
+/// Destination and form of requests over HTTP.
 #[derive(Debug, Clone)]
 pub struct HttpRoute {
     endpoint: Arc<Endpoint>,
     method: Method,
     path: Uri,
-    /// What is said of the body, where that is not an infer request.
+    /// Content type of the body, unless it is an infer request.
     content_type: Option<HeaderValue>,
     /// When a reply is a success, where the endpoint does not speak the Open Inference Protocol.
     success: Option<Arc<Success>>,
 }
 
 impl HttpRoute {
-    /// The infer route of a model, behind the server's prefix.
+    /// Infer route of a model, behind the server's prefix.
     ///
     /// # Errors
-    /// What is no path.
+    /// An invalid path.
     pub fn infer(endpoint: Arc<Endpoint>, path: &str) -> Result<Self, String> {
         Ok(Self {
             path: path_of(&endpoint, path)?,
@@ -60,10 +60,10 @@ impl HttpRoute {
         })
     }
 
-    /// The route of any other endpoint.
+    /// Route of any other endpoint.
     ///
     /// # Errors
-    /// What is no path.
+    /// An invalid path.
     pub fn custom(endpoint: Arc<Endpoint>, custom: &Custom) -> Result<Self, String> {
         Ok(Self {
             path: path_of(&endpoint, &custom.path)?,
@@ -87,7 +87,7 @@ impl HttpRoute {
         &self.endpoint
     }
 
-    /// How it is asked.
+    /// HTTP method.
     pub(crate) const fn method(&self) -> &Method {
         &self.method
     }
@@ -105,7 +105,7 @@ impl HttpRoute {
         }
     }
 
-    /// What is said of a body.
+    /// Headers of a body.
     #[must_use]
     pub fn headers(&self, body: &Body) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(2);
@@ -156,7 +156,7 @@ impl Target {
         }
     }
 
-    /// Whether a connection costs so much that it is made before the clock starts.
+    /// True if connecting is so expensive that it is done before the clock starts.
     pub(super) fn is_secure(&self) -> bool {
         self.route.endpoint.address().secure
     }
@@ -171,7 +171,7 @@ impl Target {
     }
 }
 
-/// What is said of the body of an infer request.
+/// Adds the headers of an infer request's body.
 fn describe(body: &Body, headers: &mut HeaderMap) {
     if let Some(json_len) = body.json_len {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
@@ -208,13 +208,13 @@ impl HttpConnection {
         }))
     }
 
-    /// Whether nothing can be sent on it any more.
+    /// True if nothing can be sent on the connection any more.
     pub(super) const fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Whether a request would be written at once. The connection is polled without a waker: else handing it the request would
-    /// wake up the user's task for nothing.
+    /// True if a request would be written at once. The connection is polled without a waker: otherwise handing it the request
+    /// would wake the user's task for nothing.
     pub(super) fn make_ready(&mut self) -> bool {
         self.turn(&mut Context::from_waker(Waker::noop()));
         !self.over && self.sender.is_ready()
@@ -272,9 +272,9 @@ impl HttpConnection {
 enum Lost {
     /// The connection was closed before the request was begun, as far as hyper knows.
     Closed,
-    /// It broke in the middle, or brought what is no reply; in words, where they say more than that.
+    /// The connection broke, or the bytes were not a reply; with details if there are any.
     Broken(Option<String>),
-    /// It is longer than replies may be.
+    /// The reply exceeds its maximum length.
     TooLarge(TooLarge),
 }
 
@@ -392,7 +392,7 @@ pub(crate) struct HttpReply {
 }
 
 impl HttpReply {
-    /// How long its body is.
+    /// Length of the body in bytes.
     pub(crate) fn len(&self) -> usize {
         self.body.bytes.len()
     }
@@ -412,7 +412,7 @@ impl HttpReply {
         self.status
     }
 
-    /// What the server says of its stages.
+    /// Stage times reported by the server.
     pub(crate) fn timings(&self) -> Option<StageTimings> {
         let told = self.headers.get_all("server-timing").iter();
         reply::stages(told.map(HeaderValue::as_bytes))

@@ -33,7 +33,7 @@ use user::User;
 
 /// Between the last user's start and the step's zero.
 const LEAD: Duration = Duration::from_millis(10);
-/// How long goose may take to start its users.
+/// Time limit for goose to start its users.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// After the drain limit, how long users may take to notice.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// Whether it is one of the model's.
+    /// Checks that it is a reply of the model.
     pub(crate) fn judge(&self, expected: &Expected) -> CheckedReply {
         match self {
             Self::Http(reply) => reply.judge(expected),
@@ -20,7 +20,7 @@ impl Reply {
         }
     }
 
-    /// How long its body is.
+    /// Length of the body in bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Http(reply) => reply.len(),
@@ -29,7 +29,7 @@ impl Reply {
     }
 }
 
-/// What a request comes to. A large reply is looked at elsewhere: others wait for this thread.
+/// Result of a request. Large replies are checked on another thread, since other requests wait for this one.
 pub(crate) async fn judge(reply: Result<Reply, NoReply>, expected: &Arc<Expected>) -> CheckedReply {
     match reply {
         Err(missing) => missing.into(),

@@ -30,7 +30,7 @@ impl SendTime {
         self.sent_us.store(CLEAR, Ordering::Relaxed);
     }
 
-    /// It is sent now, unless it was already.
+    /// Sets the send time to now, unless it is set.
     pub(super) fn set(&self) {
         if let Some(clock) = self.clock.get()
             && !self.is_set()

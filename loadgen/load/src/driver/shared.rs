@@ -1,4 +1,4 @@
-//! What the users of a step share: its tickets, its clock, and where they leave their samples.
+//! State shared by the users of a step: its tickets, its clock, and their samples.
 
 use super::http;
 use super::step::{Route, Step};
@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 /// Handshakes at a time: as many as a server's cores can use, and no more than its queue of new connections takes.
 const HANDSHAKES: usize = 64;
 
-/// What the users of a step share.
+/// State shared by the users of a step.
 pub(super) struct Shared {
     pub(super) step: Step,
     /// One for each server.
@@ -25,7 +25,7 @@ pub(super) struct Shared {
     pub(super) drain_end_us: u64,
     pub(super) ready: Semaphore,
     pub(super) delivered: Semaphore,
-    /// Who may shake hands, before the clock starts.
+    /// Limit on concurrent handshakes before the clock starts.
     pub(super) handshakes: Semaphore,
     /// Taken once per user, at its end.
     pub(super) samples: Mutex<Vec<Sample>>,

@@ -1,4 +1,4 @@
-//! What a step is made of, what it leaves behind, and why it may not be run.
+//! Parameters and results of a step, and the errors that prevent it.
 
 use super::http::HttpRoute;
 use crate::grpc::Connections;
@@ -16,23 +16,23 @@ use tierlab_analysis::record::{Failure, Sample};
 /// One step.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Where requests are sent, and how; several servers take turns.
+    /// Destinations of requests; several servers take turns.
     pub routes: Vec<Route>,
     /// When.
     pub schedule: Arc<Schedule>,
-    /// What, sent in turn.
+    /// Bodies, sent in turn.
     pub bodies: Arc<Vec<Body>>,
-    /// What every reply must look like.
+    /// Expectation for every reply.
     pub expected: Arc<Expected>,
-    /// How long it may be.
+    /// Maximum length of a reply.
     pub limit: Limit,
     /// The most in flight.
     pub users: usize,
     /// The client's limit for one request, from its actual send.
     pub timeout: Duration,
-    /// How long replies may come in after the window.
+    /// Time that replies may take after the window.
     pub drain: Duration,
-    /// Who is told of it while it runs.
+    /// Live view of the step.
     pub watch: Watch,
 }
 
@@ -45,16 +45,16 @@ pub enum Route {
     Grpc(Arc<Connections>),
 }
 
-/// What a step left behind.
+/// Results of a step.
 #[derive(Debug)]
 pub struct Finished {
     /// One per ticket of the schedule, warm-up included, in no order.
     pub samples: Vec<Sample>,
-    /// What the pacer saw.
+    /// The pacer's observations.
     pub observed: Observed,
     /// When the measured window began.
     pub window_began: SystemTime,
-    /// Of failures whose kind does not say all, the first one in words.
+    /// First example of each kind of failure that needs details.
     pub examples: BTreeMap<Failure, String>,
 }
 

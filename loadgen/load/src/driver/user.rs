@@ -36,7 +36,7 @@ pub(super) struct User {
     state: Mutex<UserState>,
 }
 
-/// What a user does now.
+/// State of a user.
 struct UserState {
     activity: Activity,
     /// To each server.
@@ -302,7 +302,7 @@ impl User {
 }
 
 impl UserState {
-    /// Whether the request in flight is past its limit; if not, the alarm stands no later than that.
+    /// True if the request in flight is past its limit; otherwise sets the alarm no later than the limit.
     fn is_late(&mut self, mut alarm: Pin<&mut Sleep>, clock: Clock, cx: &mut Context<'_>) -> bool {
         let limit_us = match &self.activity {
             Activity::Waiting(call) => call.limit_us,

@@ -1,5 +1,5 @@
-//! How servers are asked beside where they are: host, headers, token, certificates. In: names of files and of variables, as a plan
-//! or the command line gives them. Out: the same, read. Only the names are ever sent to a load process, written or printed.
+//! Access to servers besides their address: host, headers, token, certificates. In: names of files and of variables, from a
+//! plan or the command line. Out: their contents. Only the names are ever sent to a load process, written or printed.
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const MOST_TOKEN_BYTES: u64 = 16 << 10;
 /// Headers of a request beside its own, at most.
 const MOST_HEADERS: usize = 64;
-/// What a request has anyway, and what its length and its connection hang on.
+/// Headers that requests always have, or that determine a request's length or connection.
 const TAKEN: [&str; 9] = [
     "content-length",
     "transfer-encoding",
@@ -23,14 +23,14 @@ const TAKEN: [&str; 9] = [
     "inference-header-content-length",
 ];
 
-/// How a server is asked, by the names of what is secret.
+/// Access settings of a server. Secrets are given by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessSpec {
-    /// What requests call the server, in place of the address's host; with TLS the name that its certificate must have.
+    /// Host name in requests, in place of the address's host; with TLS the name that the certificate must have.
     pub host: Option<String>,
     /// Sent with every request.
     pub headers: Vec<Header>,
-    /// Where the bearer token is.
+    /// Source of the bearer token.
     pub token: Option<TokenSource>,
     /// PEM file of the certificates to trust; the system's where there is none.
     pub ca: Option<PathBuf>,
@@ -53,7 +53,7 @@ impl fmt::Debug for Header {
     }
 }
 
-/// Where a token is.
+/// Source of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenSource {

@@ -3,26 +3,26 @@
 use crate::redact;
 use reqwest::Url;
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Whether it speaks TLS.
+    /// True for TLS.
     pub secure: bool,
     /// A name or an IP address, without brackets.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// What requests call it: HOST, with the port where it is not the scheme's own.
+    /// Authority in requests: HOST, with the port unless it is the scheme's default.
     pub authority: String,
-    /// What goes before every path, such as `/prefix`; empty where there is none.
+    /// Prefix of every path, such as `/prefix`; may be empty.
     pub prefix: String,
 }
 
 impl Address {
-    /// A server at `http://HOST:PORT/PREFIX` or `https://…`.
+    /// Parses `http://HOST:PORT/PREFIX` or `https://…`.
     ///
     /// # Errors
-    /// What is no such address, or has more in it than where it leads; what it has beside that is not repeated.
+    /// An invalid address, or one with more parts. The extra parts are not quoted, since they may be secret.
     pub fn parse(url: &str) -> Result<Self, String> {
         let shown = redact::urls(url);
         let parsed: Url = url
@@ -67,13 +67,13 @@ impl Address {
         if self.secure { "https" } else { "http" }
     }
 
-    /// As a URL, with the prefix and without a slash at its end.
+    /// URL with the prefix, without a slash at its end.
     #[must_use]
     pub fn url(&self) -> String {
         format!("{}://{}{}", self.scheme(), self.authority, self.prefix)
     }
 
-    /// Whether another address is of the same server, as far as URLs say.
+    /// True if another address is of the same server, judged by the URLs.
     #[must_use]
     pub fn is_same_origin(&self, other: &Self) -> bool {
         (self.secure, &self.host, self.port) == (other.secure, &other.host, other.port)

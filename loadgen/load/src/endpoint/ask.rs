@@ -14,14 +14,14 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// What is asked.
+/// A single request.
 #[derive(Debug)]
 pub struct Ask<'a> {
-    /// How.
+    /// Method.
     pub method: Method,
     /// The path and the query, behind the server's prefix.
     pub path: &'a str,
-    /// What is said of the body.
+    /// Headers of the body.
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
@@ -66,7 +66,7 @@ pub struct Answer {
 pub struct Unanswered {
     /// In words.
     pub says: String,
-    /// Whether there was one, beyond its limit.
+    /// True if the reply exceeded its limit.
     pub is_too_large: bool,
 }
 

@@ -1,13 +1,13 @@
-//! What is addressed: a server's address, and how it is asked there.
+//! A server's address and access.
 //!
-//! In: URLs, and names of files and variables that hold what must stay secret. Out: connections, ready for HTTP/1.1 or HTTP/2, and
-//! single requests outside of a step. What is secret is read once, is marked as such, and is in no text that this room makes.
-//! Knows nothing of models, of schedules, or of what requests hold.
+//! In: URLs, and names of files and variables that hold secrets. Out: connections, ready for HTTP/1.1 or HTTP/2, and single
+//! requests outside of a step. Secrets are read once, marked as such, and never part of a message. Independent of models,
+//! schedules, and the content of requests.
 //!
-//! - `address`: a URL taken apart; [`access`](AccessSpec): host, headers, token and certificates, first by name and then read
-//! - `tls`: certificates to a configuration; `stream`: a connection, with TLS or without
-//! - `ask`: one request and its reply, for everything that is asked while no clock runs
-//! - `target`: all of a server that a load process has to be told
+//! - `address`: parts of a URL; [`access`](AccessSpec): host, headers, token and certificates, first by name and then read
+//! - `tls`: certificates to a configuration; `stream`: a connection, with or without TLS
+//! - `ask`: one request and its reply, for all requests outside of a step
+//! - `target`: description of a server for load processes
 
 mod access;
 mod address;

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 
-/// How long a connection may take, its handshake included.
+/// Time limit for a connection, its handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// A server, and how it is asked.
@@ -26,10 +26,10 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// A server by its URL.
+    /// Server at a URL.
     ///
     /// # Errors
-    /// What is no address, certificates that cannot be read.
+    /// An invalid address, or certificates that cannot be read.
     pub fn new(url: &str, access: &Access) -> Result<Self, String> {
         let address = Address::parse(url)?;
         let called = access.host.as_deref().unwrap_or(&address.authority);
@@ -50,11 +50,11 @@ impl Endpoint {
         })
     }
 
-    /// Another server that is asked likewise. Headers and token go there only where it is the same by its address: they were
+    /// Another server with the same access. Headers and token are used only if its address is of the same server: they were
     /// given for this one.
     ///
     /// # Errors
-    /// As [`Endpoint::new`].
+    /// Same as [`Endpoint::new`].
     pub fn beside(&self, url: &str, access: &Access) -> Result<Self, String> {
         let address = Address::parse(url)?;
         if address.is_same_origin(&self.address) {
@@ -68,25 +68,25 @@ impl Endpoint {
         Self::new(url, &stranger)
     }
 
-    /// Where it is.
+    /// Address.
     #[must_use]
     pub const fn address(&self) -> &Address {
         &self.address
     }
 
-    /// What requests call it: the header Host, and `:authority`.
+    /// Authority of requests: the header Host, and `:authority`.
     #[must_use]
     pub const fn authority(&self) -> &HeaderValue {
         &self.authority
     }
 
-    /// What goes with every request: given headers, and the token.
+    /// Headers of every request: the configured ones, and the token.
     #[must_use]
     pub const fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
-    /// What another client needs for TLS with it over HTTP/1.1: roots, and the client's own certificate.
+    /// TLS settings for another HTTP/1.1 client: roots, and the client's own certificate.
     #[must_use]
     pub(crate) fn tls_config(&self) -> Option<&ClientConfig> {
         self.tls.as_ref().map(Tls::http1)

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 pub struct TargetSpec {
     /// Its address; what it has as path goes before every path.
     pub url: String,
-    /// Where it speaks gRPC.
+    /// URL for gRPC.
     pub grpc_url: Option<String>,
     /// The version of the model that is asked for; the server's choice where there is none.
     pub model_version: Option<String>,
-    /// How it is asked.
+    /// Access settings.
     pub access: AccessSpec,
-    /// What it is asked, where that is not the Open Inference Protocol.
+    /// Requests of another protocol than the Open Inference Protocol.
     pub custom: Option<CustomSpec>,
     /// Further servers of the same, which take turns with it.
     #[serde(default)]

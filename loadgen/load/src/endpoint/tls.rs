@@ -10,7 +10,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// What is spoken over a connection.
+/// Protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alpn {
     /// HTTP/1.1.
@@ -19,7 +19,7 @@ pub enum Alpn {
     Http2,
 }
 
-/// What is needed for TLS with one server. Holds the key, and prints nothing of it.
+/// TLS settings for one server. It holds the private key and never prints it.
 #[derive(Clone)]
 pub(super) struct Tls {
     http1: TlsConnector,
@@ -67,7 +67,7 @@ impl Tls {
         })
     }
 
-    /// As HTTP/1.1 has it.
+    /// Settings for HTTP/1.1.
     pub(super) fn http1(&self) -> &ClientConfig {
         self.http1.config()
     }

@@ -11,6 +11,6 @@ pub struct Declared<'a> {
     pub inputs: &'a [TensorSpec],
     /// Its outputs.
     pub outputs: &'a [TensorSpec],
-    /// Whether the server says that the first dimension of every tensor is the rows.
+    /// True if the server declares the first dimension of every tensor as the rows.
     pub batched: bool,
 }

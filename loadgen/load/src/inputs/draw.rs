@@ -288,7 +288,7 @@ fn made(
     })
 }
 
-/// As many records as fill a shape that the plan gives.
+/// Values of as many records as fill a shape from the plan.
 fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, which: Which) -> Result<Vec<u8>, String> {
     let of = |index: usize| records.get(index).0.iter().product::<u64>() as usize;
     let unfit = |record: usize| {

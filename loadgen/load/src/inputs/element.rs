@@ -27,7 +27,7 @@ impl Number {
         }
     }
 
-    /// As a double; a large integer loses its last digits.
+    /// Value as a double; a large integer loses its last digits.
     #[must_use]
     pub const fn float(self) -> f64 {
         match self {
@@ -130,7 +130,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// What a type takes it gives back, floats as near as the type can.
+        /// Numbers of every type read back as written, floats up to the type's precision.
         #[test]
         fn numbers_read_back(value: i64, float: f64, which in 0_usize..13) {
             let dtype = DataType::ALL[which];

@@ -13,7 +13,7 @@ pub(super) struct Gap {
     pub(super) lacks_values: bool,
 }
 
-/// What to say of them all.
+/// Message about all gaps.
 pub(super) fn gaps(declared: &Declared<'_>, gaps: &[Gap]) -> String {
     let mut text = format!(
         "model `{}` cannot be asked yet: the plan does not say what these inputs are, and nothing is guessed\n",

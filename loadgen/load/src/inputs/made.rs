@@ -9,7 +9,7 @@ use super::rule::{Dim, TensorRule, Values};
 use std::sync::Arc;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
-/// What an input is made of, or what is not known of it.
+/// Source of an input's values, or the gap in its description.
 pub(super) fn made(
     spec: &TensorSpec,
     rule: Option<&TensorRule>,
@@ -40,7 +40,7 @@ pub(super) fn made(
     })
 }
 
-/// What a model's own dimensions say; `None` where one is free that is not the rows.
+/// Dimensions fixed by the model; `None` if one besides the rows is free.
 pub(super) fn own_dims(spec: &TensorSpec, has_rows: bool) -> Option<Vec<Dim>> {
     let dim = |(axis, &dim): (usize, &i64)| match u64::try_from(dim) {
         Ok(size) => Some(Dim::Fixed(size)),
@@ -102,7 +102,7 @@ fn suited(spec: &TensorSpec, values: Values) -> Result<Values, String> {
     }
 }
 
-/// Whether a plan's shape may be one of the model's.
+/// Checks that a plan's shape fits the model's.
 fn fits(spec: &TensorSpec, dims: &[Dim]) -> Result<(), String> {
     let key = format!("inputs.tensor.{}.shape", spec.name);
     if dims.len() != spec.shape.len() {

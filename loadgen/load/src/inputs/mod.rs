@@ -1,7 +1,7 @@
-//! What requests bring: shapes and values by rule, from files, or recorded, made into bodies before a step's clock runs.
+//! Content of requests: shapes and values by rule, from files, or recorded, encoded before a step's clock runs.
 //!
-//! In: what a plan says (`rule`), what files hold (`records`, `recorded`), what a model declares. Out: [`Inputs`], of which
-//! each step prepares its bodies, and what was sent in figures. Reads no file and knows no connection.
+//! In: rules of a plan (`rule`), contents of files (`records`, `recorded`), a model's declaration. Out: [`Inputs`], from which
+//! each step prepares its bodies, and statistics of the sent requests. Reads no file and opens no connection.
 
 mod declared;
 mod draw;

@@ -27,19 +27,19 @@ const BODIES_BYTES: usize = 128 << 20;
 const MADE_BODIES: usize = 4_096;
 /// The same where the plan says nothing of inputs.
 const PLAIN_BODIES: usize = 64;
-/// What orders are drawn from, beside what bodies are.
+/// Random stream of orders, separate from that of bodies.
 const ORDER_STREAM: u64 = 3;
 
-/// What is to be prepared.
+/// Requests to prepare.
 #[derive(Debug, Clone, Copy)]
 pub struct Wish<'a> {
-    /// What requests are encoded as.
+    /// Encoding of requests.
     pub form: Form<'a>,
     /// The load's rows: 1 in real-time mode.
     pub rows: u32,
     /// Requests of the step.
     pub requests: usize,
-    /// What shapes, values and order derive from.
+    /// Seed of shapes, values and order.
     pub seed: u64,
     /// Entities that the server joins; absent where it joins none.
     pub entities: Option<Entities<'a>>,
@@ -48,9 +48,9 @@ pub struct Wish<'a> {
 /// Entities of a step's requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Entities<'a> {
-    /// Of which they are.
+    /// Population that the entities are drawn from.
     pub population: &'a Population,
-    /// As many for each request as the load has rows.
+    /// Ids of entities: one for each row of each request.
     pub ids: &'a [i64],
 }
 
@@ -59,7 +59,7 @@ pub struct Entities<'a> {
 pub struct Prepared {
     /// In the order in which they are sent, over and over.
     pub bodies: Vec<Body>,
-    /// What they are.
+    /// Statistics of the requests.
     pub sent: SentRequests,
 }
 
@@ -67,7 +67,8 @@ impl Inputs {
     /// Makes a step's bodies.
     ///
     /// # Errors
-    /// What cannot be encoded, does not fit the model, or has no rows for a load that wants some; in words for the plan's author.
+    /// Values that cannot be encoded, do not fit the model, or lack rows that the load asks for; in words for the plan's
+    /// author.
     pub fn prepare(&self, wish: &Wish<'_>) -> Result<Prepared, String> {
         self.check_form(wish.form)?;
         if wish.rows > 1 && wish.entities.is_none() && !self.takes_rows() {
@@ -125,7 +126,7 @@ impl Inputs {
         }
     }
 
-    /// How many different requests there may be.
+    /// Maximum number of different requests.
     fn distinct(&self, wish: &Wish<'_>) -> usize {
         let rows = wish.rows as usize;
         let windows = |count: usize| (count / gcd(count, rows)).max(1);
@@ -268,7 +269,7 @@ impl Inputs {
         Some(Arc::new(WantedReply::new(structure, valued, seed)))
     }
 
-    /// What the reply to a request should hold; empty where nobody says.
+    /// Expected output values of a request; empty if unknown.
     fn values(&self, index: usize, rows: u32) -> Vec<OutputValues> {
         let Some(check) = &self.check else { return Vec::new() };
         let rows = rows as usize;

@@ -13,7 +13,7 @@ use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
 /// Recorded requests, in order.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// Where they come from, in words.
+    /// Name of the source.
     pub source: String,
     /// At least one.
     pub requests: Vec<RecordedRequest>,
@@ -26,7 +26,7 @@ pub struct RecordedRequest {
     pub place: String,
     /// Its inputs.
     pub inputs: Vec<RecordedTensor>,
-    /// What its reply should say.
+    /// Expected reply.
     pub expected: Vec<RecordedTensor>,
     /// The body as it was recorded, where all of it was.
     pub whole: Option<Bytes>,
@@ -48,7 +48,7 @@ pub struct RecordedTensor {
 pub enum RecordedContent {
     /// A JSON array of numbers, booleans or strings, nested or not.
     Json(Box<RawValue>),
-    /// As the protocol's binary tensors: little-endian, strings behind their lengths.
+    /// Encoding of the protocol's binary tensors: little-endian, strings behind their lengths.
     Raw(Bytes),
     /// A file whose lines are the elements of a `BYTES` tensor, and whose bytes are those of any other.
     File(Bytes),
@@ -87,10 +87,10 @@ impl RecordedTensor {
         }
     }
 
-    /// As an input of a model; `batched` is whether the server says that its first dimension is the rows.
+    /// Tensor as an input of a model. If `batched`, the server declares the first dimension as the rows.
     ///
     /// # Errors
-    /// What does not fit the input, in words.
+    /// A tensor that does not fit the input.
     pub(super) fn typed(&self, spec: &TensorSpec, batched: bool) -> Result<Tensor, String> {
         let (data, nested) = self.elements(spec.dtype)?;
         let count = elements(spec.dtype, &data).ok_or("its bytes are no whole elements")?;
@@ -139,7 +139,7 @@ impl RecordedTensor {
     }
 }
 
-/// How many elements of a type some bytes are.
+/// Number of elements of a type in some bytes.
 pub(crate) fn elements(dtype: DataType, data: &[u8]) -> Option<usize> {
     match dtype.size() {
         Some(size) => data.len().is_multiple_of(size).then_some(data.len() / size),

@@ -44,7 +44,7 @@ pub(super) fn strangers(rules: &InputRules, declared: &Declared<'_>) -> Result<(
     Ok(())
 }
 
-/// Whether a request that was recorded whole is one to this model.
+/// Checks that a request recorded as a whole is for this model.
 fn whole_fits(whole: &bytes::Bytes, declared: &Declared<'_>) -> Result<(), String> {
     let request = InferRequest::decode(&whole.clone().into(), None).map_err(|error| error.to_string())?;
     for tensor in &request.inputs {

@@ -9,14 +9,14 @@ use tierlab_protocol::tensor::DataType;
 /// Values of one input or output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Records {
-    /// Where they come from, in words.
+    /// Name of the source.
     source: String,
     dtype: DataType,
     shapes: Shapes,
     data: Bytes,
-    /// Where each record ends in `data`.
+    /// End of each record in `data`.
     ends: Vec<usize>,
-    /// Whether these are lines of text, which are numbers where a model wants numbers.
+    /// True for lines of text, which are read as numbers for numeric inputs.
     is_text: bool,
 }
 
@@ -97,13 +97,13 @@ impl Records {
         })
     }
 
-    /// Where they come from, in words.
+    /// Name of the source.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// How many.
+    /// Number of records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
@@ -234,7 +234,7 @@ pub fn number(text: &str) -> Option<Number> {
     }
 }
 
-/// How many bytes so many strings take at the front of `data`.
+/// Bytes of the first `count` strings in `data`.
 fn strings_len(data: &[u8], count: usize) -> Option<usize> {
     let mut len = 0_usize;
     for _ in 0..count {

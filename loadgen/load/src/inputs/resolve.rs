@@ -14,10 +14,10 @@ use std::sync::Arc;
 use tierlab_protocol::tensor::TensorSpec;
 
 impl Inputs {
-    /// What the requests of a model are made of.
+    /// Resolves the sources of a model's inputs.
     ///
     /// # Errors
-    /// Inputs that the plan says too little of, or what the model does not take, in words for the plan's author.
+    /// Inputs that the plan does not describe, or that the model does not accept, in words for the plan's author.
     pub fn resolve(rules: &InputRules, declared: &Declared<'_>) -> Result<Self, String> {
         strangers(rules, declared)?;
         let mut found = Vec::new();
@@ -74,8 +74,8 @@ impl Inputs {
     }
 }
 
-/// Whether the first dimension may be taken as the rows though the server does not say so: it is free in every input, and none
-/// of them is a vector, which may as well be a sequence.
+/// True if the first dimension may be taken as the rows although the server does not declare it: it is free in every input, and
+/// no input is a vector, which may as well be a sequence.
 fn assumable(declared: &Declared<'_>) -> bool {
     let is_like = |spec: &TensorSpec| spec.shape.len() > 1 && spec.shape[0] < 0;
     !declared.inputs.is_empty() && declared.inputs.iter().all(is_like)

@@ -46,7 +46,7 @@ pub struct Inputs {
     pub(super) order: Order,
     pub(super) rows_per_request: Option<u32>,
     pub(super) check: Option<ValuesRule>,
-    /// Whether the plan says anything of inputs.
+    /// True if the plan describes inputs.
     pub(super) is_planned: bool,
     /// Outputs by name whose shapes differ from the expected one, found out by asking.
     pub(super) loose: Arc<OnceLock<BTreeMap<String, ShapeFit>>>,
@@ -61,7 +61,7 @@ pub(super) struct Wanted {
 
 #[derive(Debug, Clone)]
 pub(super) enum Source {
-    /// Of the recorded request.
+    /// Values of the recorded request.
     Recorded,
     /// Made.
     Made {
@@ -91,7 +91,7 @@ pub(super) struct ValuesRule {
 }
 
 impl Inputs {
-    /// Whether a request brings nothing.
+    /// True if requests have no inputs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.wanted.is_empty()
@@ -103,7 +103,7 @@ impl Inputs {
         self.rows_by
     }
 
-    /// Whether a load can ask for more than one row.
+    /// True if a load can ask for more than one row.
     #[must_use]
     pub fn takes_rows(&self) -> bool {
         let is_rows = |dim: &Dim| *dim == Dim::Rows;

@@ -1,4 +1,4 @@
-//! What the inputs of requests are to be, as a plan says it, before any model is known. In: nothing. Out: plain data.
+//! Rules for the inputs of requests, as written in a plan, before any model is known. Plain data.
 
 use super::recorded::Recorded;
 use super::records::Records;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 pub struct InputRules {
     /// In which order prepared requests are sent.
     pub order: Order,
-    /// What counts as inferences of one request, where the plan says it.
+    /// Inferences counted for one request, if the plan sets it.
     pub rows_per_request: Option<u32>,
-    /// What the plan says of each input, by name.
+    /// Rule of each input, by name.
     pub tensors: BTreeMap<String, TensorRule>,
     /// Recorded requests.
     pub recorded: Option<Arc<Recorded>>,
-    /// What of the replies' values is checked.
+    /// Check of the replies' values.
     pub check: Option<CheckRule>,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Order {
 pub struct TensorRule {
     /// Its dimensions; the model's own where left out.
     pub shape: Option<Vec<Dim>>,
-    /// What its elements are.
+    /// Values of the elements.
     pub values: Option<Values>,
 }
 
@@ -73,7 +73,7 @@ pub enum Dim {
         /// At least one.
         lengths: Arc<[u64]>,
     },
-    /// What another dimension is, of this input or of another one.
+    /// Another dimension of this input or of another one.
     SameAs {
         /// The other input; this one where there is none.
         input: Option<String>,
@@ -87,9 +87,9 @@ pub enum Dim {
 pub struct Lengths {
     /// Its shape.
     pub law: Law,
-    /// What is drawn below this becomes this.
+    /// Lower limit: smaller draws become this.
     pub least: u64,
-    /// What is drawn above this becomes this.
+    /// Upper limit: larger draws become this.
     pub most: u64,
 }
 
@@ -108,7 +108,7 @@ pub enum Law {
 }
 
 impl Dim {
-    /// Whether it is the same in every request of a step.
+    /// True if it is the same in every request of a step.
     #[must_use]
     pub const fn is_constant(&self) -> bool {
         // What follows another changes with that one, which says so.
@@ -140,7 +140,7 @@ impl fmt::Display for Dim {
     }
 }
 
-/// What the elements of an input are.
+/// Values of an input's elements.
 #[derive(Debug, Clone)]
 pub enum Values {
     /// 0, false, or empty strings.
@@ -201,15 +201,15 @@ impl fmt::Display for Values {
 /// `[inputs.check]`.
 #[derive(Debug, Clone)]
 pub struct CheckRule {
-    /// Of the replies, how many have their values checked, from 0 to 1.
+    /// Share of the replies whose values are checked, from 0 to 1.
     pub share: f64,
     /// A value may be off by this much, and by this share of itself.
     pub tolerance: f64,
-    /// What is expected; of recorded requests their own validation data where this says nothing.
+    /// Expected values; `None` uses the validation data of recorded requests.
     pub expected: Option<Arc<Expectations>>,
 }
 
-/// What replies should say, record by record.
+/// Expected replies, record by record.
 #[derive(Debug, Clone)]
 pub enum Expectations {
     /// For the n-th recorded request the n-th of these.

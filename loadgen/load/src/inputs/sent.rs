@@ -1,6 +1,6 @@
-//! What a step's requests are, in figures: how many different ones, their bytes, shapes and rows.
+//! Statistics of a step's requests: number of different ones, bytes, shapes and rows.
 //!
-//! In: a fact of each different request. Out: what the result keeps.
+//! In: facts of each different request. Out: the record in the result.
 
 use super::resolved::{Inputs, Source};
 use crate::payload::Body;
@@ -87,7 +87,7 @@ impl Inputs {
     }
 }
 
-/// What requests of entities alone are.
+/// Statistics of requests that hold entity ids only.
 #[must_use]
 pub fn joined_requests(bodies: &[Body], rows: u32, keys: &str) -> SentRequests {
     SentRequests {
@@ -111,7 +111,7 @@ pub fn joined_requests(bodies: &[Body], rows: u32, keys: &str) -> SentRequests {
     }
 }
 
-/// What requests to an endpoint of another protocol are: bodies that nobody looks into.
+/// Statistics of requests of another protocol, whose bodies are opaque.
 #[must_use]
 pub fn other_requests(bodies: &[Body], inferences: u32) -> SentRequests {
     SentRequests {

@@ -1,5 +1,5 @@
-//! What the outputs of a reply should hold, as validation data has it. In: recorded tensors and the model's outputs. Out: values in
-//! the outputs' types.
+//! Expected output values from validation data. In: recorded tensors and the model's outputs. Out: values in the outputs'
+//! types.
 
 use super::recorded::{RecordedTensor, elements};
 use crate::reply::OutputValues;

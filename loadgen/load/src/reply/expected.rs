@@ -1,16 +1,16 @@
-//! What a reply must look like, by a model's metadata, and which of its outputs came.
+//! Expected form of a reply, by a model's metadata and the outputs received.
 
 use super::found::{Found, Wrong, quoted, wrong};
 use super::values::ReplyValues;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
-/// What a reply must look like.
+/// Expected form of a reply.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Expected {
     model: String,
     /// In the metadata's order; empty where the metadata declares none.
     outputs: Vec<Output>,
-    /// What they must hold; absent where only structure is looked at.
+    /// Expected values; `None` checks the structure only.
     values: Option<ReplyValues>,
 }
 
@@ -58,8 +58,8 @@ impl Output {
 }
 
 impl Expected {
-    /// Of a model with these outputs, asked for `rows` rows. A free first dimension is the rows, or with `rows` unknown as
-    /// free as the others.
+    /// Expectation for a model with these outputs, asked for `rows` rows. A free first dimension is the rows; if `rows` is
+    /// unknown, it is as free as the others.
     #[must_use]
     pub fn new(model: &str, outputs: &[TensorSpec], rows: Option<u32>) -> Self {
         Self::of_rows(model, outputs, |_| rows)

@@ -1,18 +1,18 @@
-//! What was found in a reply: its tensors one by one, and what is wrong with them in words.
+//! Contents found in a reply, tensor by tensor, and its faults in words.
 
 use std::fmt::Display;
 use tierlab_analysis::record::Failure;
 use tierlab_protocol::tensor::DataType;
 
-/// What a server says is quoted up to so many characters.
+/// Maximum characters quoted from a reply.
 const QUOTED: usize = 120;
 
-/// What is wrong with a reply, in words.
+/// Fault of a reply, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Wrong {
     what: String,
-    /// Whether it is a reply of the model, and holds other values than it should.
+    /// True if the reply has the model's form but wrong values.
     is_value: bool,
 }
 
@@ -101,7 +101,7 @@ pub(super) fn check_raw(name: &[u8], dtype: DataType, elements: u64, raw: &[u8])
     )))
 }
 
-/// How many strings, each behind its length; `None` where they do not end with the bytes.
+/// Number of length-prefixed strings; `None` if they do not end with the bytes.
 fn strings(mut raw: &[u8]) -> Option<u64> {
     let mut count = 0;
     while let Some((len, rest)) = raw.split_first_chunk::<4>() {

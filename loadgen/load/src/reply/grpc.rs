@@ -119,7 +119,7 @@ fn typed(name: &[u8], dtype: DataType, elements: u64, contents: &[u8]) -> Result
     )))
 }
 
-/// What is left of a message.
+/// Rest of a message.
 struct Fields<'a>(&'a [u8]);
 
 enum Value<'a> {

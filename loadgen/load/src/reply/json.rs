@@ -38,12 +38,12 @@ pub(super) fn check(expected: &Expected, body: &[u8], json_len: Option<usize>) -
 struct Reply<'a> {
     expected: &'a Expected,
     text: Text<'a>,
-    /// What no tensor has taken yet.
+    /// Bytes that no tensor has used yet.
     binary: &'a [u8],
     seen: Seen,
 }
 
-/// What a tensor's keys say, in whatever order they come.
+/// Values of a tensor's keys, in any order.
 #[derive(Default)]
 struct Keys<'a> {
     name: Cow<'a, [u8]>,
@@ -230,7 +230,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Whether another item follows in an array or object; its end is taken.
+    /// True if another item follows in an array or object; consumes its end.
     fn item(&mut self, first: &mut bool, end: u8) -> Result<bool, Wrong> {
         if *first {
             *first = false;

@@ -1,4 +1,4 @@
-//! How a request ended, with what stands in the result about it. In: a reply that was checked, or why there is none.
+//! Outcome of a request, with its message for the result. In: a checked reply, or the reason for its absence.
 
 use super::found::Wrong;
 use super::received::TooLarge;
@@ -12,7 +12,7 @@ use tierlab_protocol::timing::StageTimings;
 pub struct NoReply {
     /// Why.
     pub failure: Failure,
-    /// What the reader of the result should know beside its kind.
+    /// Details for the reader of the result.
     pub says: Option<String>,
 }
 
@@ -31,10 +31,10 @@ impl From<TooLarge> for NoReply {
     }
 }
 
-/// What a reply, or its absence, comes to.
+/// Verdict on a reply or its absence.
 #[derive(Debug)]
 pub struct CheckedReply {
-    /// How it ended.
+    /// Outcome.
     pub outcome: Outcome,
     /// The server's own stages.
     pub timings: Option<StageTimings>,

@@ -1,9 +1,10 @@
-//! Whether a reply is one: what it must look like, and whether it does.
+//! Check of replies against the expected form.
 //!
-//! In: what a model's metadata declares, and every reply of a step, whole. Out: nothing, or what is wrong with it in words.
-//! The model's name, each output's name, type and shape and the amount of its data are compared. Bytes are
-//! walked once and nothing is built, so that a small reply costs well below a microsecond; it is done after a request's last
-//! time was read. Values are compared on a stated sample of the replies, where it is known what they should be (`values`). Knows neither connections nor what becomes of a wrong reply.
+//! In: a model's metadata, and every reply of a step, whole. Out: nothing, or the fault in words. The model's name, each
+//! output's name, type and shape and the amount of its data are compared. Bytes are walked once and nothing is built, so that a
+//! small reply costs well below a microsecond; the check runs after a request's last time was read. Values are compared on a
+//! stated sample of the replies if expected values are known (`values`). Independent of connections and of the handling of
+//! wrong replies.
 
 mod expected;
 mod found;
@@ -27,10 +28,10 @@ pub use wanted::WantedReply;
 /// A reply up to this long is checked on the user's task; a longer one on a blocking thread, so that no other request waits.
 pub const CHECKED_AT_ONCE_BYTES: usize = 64 << 10;
 impl Expected {
-    /// Checks the body of an HTTP reply, with binary tensors behind `json_len` bytes of JSON where there are any.
+    /// Checks the body of an HTTP reply, with binary tensors behind `json_len` bytes of JSON if there are any.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault.
     pub fn check_http(&self, body: &[u8], json_len: Option<usize>) -> Result<(), Wrong> {
         json::check(self, body, json_len)?;
         self.values().map_or(Ok(()), |values| values.check_http(body, json_len))
@@ -39,7 +40,7 @@ impl Expected {
     /// Checks the message of a gRPC reply.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault.
     pub fn check_grpc(&self, message: &[u8]) -> Result<(), Wrong> {
         grpc::check(self, message)?;
         self.values().map_or(Ok(()), |values| values.check_grpc(message))

@@ -16,7 +16,7 @@ pub const METADATA_BYTES: usize = 4 << 20;
 pub const METRICS_BYTES: usize = 16 << 20;
 /// A reply where nothing says how long it may be.
 const REPLY_BYTES: usize = 64 << 20;
-/// What a reply has beside its elements.
+/// Bytes of a reply besides its elements.
 const REPLY_HEAD_BYTES: u64 = 64 << 10;
 /// The most that an element takes: in JSON, with white space around it.
 const ELEMENT_BYTES: u64 = 64;
@@ -29,10 +29,10 @@ const SMALL_BYTES: usize = 64 << 10;
 /// Capacity taken for an announced length at once.
 const RESERVED_BYTES: usize = 1 << 20;
 
-/// How much may be read.
+/// Limit on received bytes.
 #[derive(Debug, Clone)]
 pub struct Limit {
-    /// Of one body.
+    /// Maximum bytes of one body.
     bytes: usize,
     /// The plan's key, or what else the limit is.
     says: &'static str,
@@ -45,7 +45,7 @@ struct Together {
     most: usize,
 }
 
-/// What a server sent beyond its limit, in words.
+/// Description of data beyond a server's limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TooLarge(String);
@@ -53,7 +53,7 @@ pub struct TooLarge(String);
 /// Why a body was not read to its end.
 #[derive(Debug)]
 pub enum BodyError<E> {
-    /// It is longer than it may be.
+    /// The body exceeds its limit.
     TooLarge(TooLarge),
     /// Its connection broke.
     Lost(E),
@@ -68,13 +68,13 @@ impl TooLarge {
 }
 
 impl Limit {
-    /// Of one body that is no infer reply.
+    /// Limit of a body that is not an infer reply.
     #[must_use]
     pub fn of(bytes: usize) -> Self {
         Self::new(bytes, "a fixed limit", TOGETHER_BYTES)
     }
 
-    /// Of infer replies: what the plan says, or else what the declared outputs can take, or else 64 MiB.
+    /// Limit of infer replies: the plan's, else the maximum size of the declared outputs, else 64 MiB.
     #[must_use]
     pub fn of_replies(planned: Option<usize>, expected: &Expected) -> Self {
         const SAYS: &str = "`reply_limit_bytes` in the plan raises it";
@@ -100,7 +100,7 @@ impl Limit {
         }
     }
 
-    /// Of one body.
+    /// Maximum bytes of one body.
     #[cfg(test)]
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
@@ -121,7 +121,7 @@ impl Limit {
 pub struct Received {
     /// Its bytes.
     pub bytes: Bytes,
-    /// What came behind them.
+    /// Trailers.
     pub trailers: Option<HeaderMap>,
     /// Given back with it.
     _held: Held,
@@ -138,7 +138,7 @@ impl Received {
     }
 }
 
-/// What one body has of the bytes read together: nothing while it is small.
+/// Share of one body in the bytes held by all bodies; nothing while it is small.
 #[derive(Debug, Default)]
 struct Held(Option<(Arc<Together>, usize)>);
 

@@ -1,6 +1,5 @@
-//! What a reply says of the server's stages. In: its `Server-Timing` headers, each by itself. Out: the stages, where any of them tells of
-//! one: what others wrote (a proxy, a server with names of its own) says nothing of where the time went, and is not taken for stages of
-//! no length.
+//! Server stage times in a reply. In: its `Server-Timing` headers, each by itself. Out: the stages, if any header reports one.
+//! Headers of others (a proxy, a server with its own names) say nothing about stages and are not read as stages of zero length.
 
 use tierlab_protocol::timing::StageTimings;
 
@@ -14,7 +13,7 @@ pub(crate) fn stages<'a>(headers: impl Iterator<Item = &'a [u8]>) -> Option<Stag
     read.find(tells)
 }
 
-/// Whether anything of a stage is in it. All of them at once do not end within the microsecond that a header carries.
+/// True if any stage is present. All stages together take longer than the microsecond that a header resolves.
 fn tells(timings: &StageTimings) -> bool {
     !timings.total().is_zero() || timings.batch_rows > 0
 }

@@ -288,7 +288,7 @@ proptest! {
         prop_assert!(!cut || (text.is_err() && message.is_err()));
     }
 
-    /// What our own encoders make of any tensor is a good reply, and what serde reads is.
+    /// Encoded tensors are good replies, and so are the bytes that serde accepts.
     #[test]
     fn what_is_encoded_passes(rows in 0_usize..5, columns in 0_usize..5, values in prop::collection::vec(any::<f32>(), 25)) {
         let data: Vec<u8> = values[..rows * columns].iter().flat_map(|value| value.to_le_bytes()).collect();

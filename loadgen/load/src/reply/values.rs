@@ -1,5 +1,5 @@
-//! Whether a reply holds what it should. In: what each output should hold, and a reply whose structure was found right. Out: nothing,
-//! or the first difference in words.
+//! Check of a reply's values. In: the expected values of each output, and a reply whose structure was found right. Out:
+//! nothing, or the first difference in words.
 
 use super::found::{Wrong, quoted, wrong_value};
 use crate::inputs::element::{self, Number};
@@ -9,7 +9,7 @@ use tierlab_protocol::grpc::messages::ModelInferResponse;
 use tierlab_protocol::infer::{InferReply, Tensor, bytes_elements};
 use tierlab_protocol::tensor::DataType;
 
-/// What an output should hold.
+/// Expected values of an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputValues {
     /// Its name.
@@ -20,7 +20,7 @@ pub struct OutputValues {
     pub data: Vec<u8>,
 }
 
-/// What the outputs of a reply must hold.
+/// Expected values of a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplyValues {
     /// By output; others are not looked at.

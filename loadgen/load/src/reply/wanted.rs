@@ -1,16 +1,16 @@
-//! What the replies to one prepared request must look like, and which of them are looked at value by value. In: expectations and a
-//! share. Out: the expectation of the n-th request of a step.
+//! Expected replies to one prepared request, and the sample whose values are checked. In: expectations and a share. Out: the
+//! expectation of the n-th request of a step.
 
 use super::expected::Expected;
 use crate::schedule::split_mix;
 use std::sync::Arc;
 
-/// What the replies to one prepared request must look like.
+/// Expected replies to one prepared request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WantedReply {
     structure: Arc<Expected>,
     valued: Option<Arc<Expected>>,
-    /// Of 2^64.
+    /// Sampled share, in units of 2^-64.
     sampled: u64,
     seed: u64,
 }
@@ -29,7 +29,7 @@ impl WantedReply {
         }
     }
 
-    /// Of the step's request of this number; the first one's values are always looked at.
+    /// Expectation for the step's request number `index`. The values of the first request are always checked.
     #[must_use]
     pub fn at(&self, index: usize) -> &Arc<Expected> {
         let is_sampled = index == 0 || split_mix(self.seed ^ index as u64) <= self.sampled;

@@ -8,7 +8,7 @@ pub(crate) mod tests;
 
 pub use queue::{Counts, Next, Taker, Ticket, Tickets};
 
-/// What threads share here; `interleavings` has these of a scheduler that tries orders of threads.
+/// Synchronisation types. `interleavings` replaces them by those of a scheduler that tries thread orders.
 mod sync {
     pub(super) use std::sync::atomic::AtomicUsize;
     pub(super) use std::sync::{Mutex, MutexGuard};

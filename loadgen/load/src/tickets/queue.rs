@@ -27,7 +27,7 @@ pub trait Taker: Send + Sync {
     fn end(&self);
 }
 
-/// What a taker without work finds.
+/// Result for a user without a ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// A ticket that was waiting.
@@ -96,7 +96,7 @@ impl Tickets {
         self.close();
     }
 
-    /// What has happened by `now_us` on the step's clock; a few atomic loads, without a lock.
+    /// Counts at `now_us` on the step's clock; a few atomic loads, without a lock.
     #[must_use]
     pub fn counts(&self, now_us: u64) -> Counts {
         // In this order, so that no request is over before it is sent.
@@ -116,7 +116,7 @@ impl Tickets {
         self.takers
     }
 
-    /// Of so many released, those that are not finished.
+    /// Number of unfinished requests among the first `released`.
     pub(crate) fn in_flight(&self, released: usize) -> usize {
         released.saturating_sub(self.finished.load(Ordering::Relaxed))
     }
@@ -184,8 +184,8 @@ impl std::fmt::Debug for Tickets {
 pub struct Counts {
     /// Whose due time had come.
     pub due: usize,
-    /// That users had taken.
+    /// Tickets that users had taken.
     pub sent: usize,
-    /// That were over.
+    /// Requests that were finished.
     pub over: usize,
 }

@@ -1,5 +1,5 @@
-//! How load processes come to begin together: what a run does between a step's order and its start, as numbers. In: how many there
-//! are, and how slow the way to them is. Out: how many are asked at once, and how long before the start it is told.
+//! Common start of load processes: the time between a step's order and its start. In: the number of processes and the slowest
+//! trip to them. Out: the number asked at once, and the lead of the start message.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ pub const TRIPS: usize = 16;
 pub const ASKED_AT_ONCE: usize = 8;
 /// From the word to start until it: enough for a process to have read it, beside what the way takes.
 const LEAD: Duration = Duration::from_millis(50);
-/// What telling one of them takes, at the very most.
+/// Upper bound of the time for sending one start message.
 const TELLING: Duration = Duration::from_micros(100);
 /// The longest way that is waited for.
 const LONGEST_WAY: Duration = Duration::from_secs(5);
 
-/// How long before it the start is told to so many, the slowest trip to whom took `slowest`.
+/// Lead of the start message to `size` processes, the slowest trip to which took `slowest`.
 #[must_use]
 pub fn lead(size: usize, slowest: Duration) -> Duration {
     let telling = TELLING.saturating_mul(u32::try_from(size).unwrap_or(u32::MAX));

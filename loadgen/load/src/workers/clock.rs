@@ -55,21 +55,21 @@ fn nanos(time: Duration) -> i64 {
 pub struct Trip {
     /// When it was asked, on the clock of who asked.
     pub asked_ns: i64,
-    /// What the other clock showed.
+    /// Time on the other clock.
     pub there_ns: i64,
     /// When the answer was there.
     pub back_ns: i64,
 }
 
 impl Trip {
-    /// How long it took.
+    /// Duration of the trip.
     #[must_use]
     pub const fn took_ns(&self) -> u64 {
         self.back_ns.abs_diff(self.asked_ns)
     }
 }
 
-/// How far another clock is ahead.
+/// Offset of another clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offset {
     /// By so much; negative where it is behind.
@@ -78,7 +78,7 @@ pub struct Offset {
     pub uncertainty_ns: u64,
 }
 
-/// What trips say together; nothing without one.
+/// Combined result of trips; `None` without any.
 #[must_use]
 pub fn offset(trips: &[Trip]) -> Option<Offset> {
     let best = trips.iter().min_by_key(|trip| trip.took_ns())?;

@@ -7,14 +7,14 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 /// Length and kind.
 const HEAD: usize = 5;
 
-/// What a frame holds.
+/// Content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An agent's question to who connects.
     Challenge,
     /// The answer, and who asks.
     Hello,
-    /// That the answer was right.
+    /// The answer was right.
     Welcome,
     /// Why somebody is not let in.
     Refused,
@@ -24,15 +24,15 @@ pub enum Kind {
     File,
     /// A step to be prepared.
     Order,
-    /// That it is.
+    /// The process is ready.
     Ready,
-    /// What time is it?
+    /// Request for the time.
     Ping,
     /// The time.
     Pong,
     /// When a step begins.
     Start,
-    /// That a step is over, and what it counted.
+    /// A step is finished, with its counts.
     Done,
     /// Samples of a step.
     Samples,
@@ -88,25 +88,25 @@ pub enum FrameError {
     /// A length that its kind may not have.
     #[error("a message of kind {kind:?} with {bytes} bytes, where {most} is the most")]
     TooLong {
-        /// Of this kind.
+        /// Kind of the frame.
         kind: Kind,
-        /// What it says of its length.
+        /// Announced length.
         bytes: u64,
-        /// What it may be.
+        /// Maximum length.
         most: usize,
     },
     /// A body that holds something else.
     #[error("a message of kind {kind:?} that cannot be read: {what}")]
     Bad {
-        /// Of this kind.
+        /// Kind of the frame.
         kind: Kind,
-        /// What is wrong.
+        /// Message.
         what: String,
     },
 }
 
 impl FrameError {
-    /// Whether the other side is gone, rather than wrong.
+    /// True if the peer has gone, rather than sent something wrong.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         matches!(self, Self::Ended | Self::Io(_))

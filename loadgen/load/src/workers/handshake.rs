@@ -1,7 +1,8 @@
-//! Who may give orders to an agent. In: a connection, and a token if there is one. Out: that both sides know it, or a refusal.
+//! Authentication between a run and an agent. In: a connection, and a token if there is one. Out: proof that both sides know
+//! it, or a refusal.
 //!
-//! Each side sends a number used once and gets back an HMAC-SHA-256 (RFC 2104) of both numbers under the token, with the name of the
-//! side in it, so that no answer serves for the other side or a second time. The token itself is never sent. What follows is not
+//! Each side sends a nonce and receives an HMAC-SHA-256 (RFC 2104) of both nonces under the token. The name of the side is part
+//! of it, so that no answer serves for the other side or a second time. The token itself is never sent. Later messages are not
 //! protected by it: that takes TLS.
 
 use super::link::{Link, LinkError};
@@ -11,12 +12,12 @@ use sha2::Sha256;
 use std::fmt;
 use std::time::Duration;
 
-/// How long the whole may take.
+/// Time limit of the handshake.
 pub const LIMIT: Duration = Duration::from_secs(10);
 /// Shorter tokens can be found by trying, from one handshake that was listened to.
 const SHORTEST_TOKEN: usize = 16;
 
-/// What both sides know. Not printed.
+/// Shared secret. Never printed.
 #[derive(Clone)]
 pub struct Token(Vec<u8>);
 
@@ -27,10 +28,10 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Of a text.
+    /// Token of a text.
     ///
     /// # Errors
-    /// One that is too short to keep anybody out.
+    /// A text that is too short to be safe.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.len() < SHORTEST_TOKEN {
             return Err(format!(

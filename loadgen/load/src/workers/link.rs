@@ -13,7 +13,7 @@ use tokio::time::timeout;
 pub const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// Messages that wait to be looked at, at most.
 const WAITING: usize = 16;
-/// What a run says once it is let in.
+/// Messages that a run sends once it is admitted.
 const OF_RUNS: [Kind; 5] = [Kind::Setup, Kind::File, Kind::Order, Kind::Ping, Kind::Start];
 
 /// Bytes of the other side.
@@ -28,7 +28,7 @@ pub enum LinkError {
     /// Nothing came.
     #[error("no answer for {} s", .0.as_secs())]
     Silent(Duration),
-    /// It says why.
+    /// The peer reports an error.
     #[error("{0}")]
     Says(String),
 }
@@ -39,7 +39,7 @@ impl LinkError {
         Self::Says(message::printable(words))
     }
 
-    /// Whether the other side is gone, rather than wrong.
+    /// True if the peer has gone, rather than sent something wrong.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         match self {
@@ -81,9 +81,9 @@ impl Mouth {
 
 /// Both halves.
 pub struct Link {
-    /// Who is at the other end, for messages.
+    /// Name of the peer in messages.
     pub name: String,
-    /// Whether nobody else can read what goes over it.
+    /// True if nobody else can read the connection.
     pub is_private: bool,
     reader: Reader,
     mouth: Mouth,
@@ -96,7 +96,7 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// Of two streams.
+    /// Link over two streams.
     #[must_use]
     pub fn new(
         name: String,
@@ -162,7 +162,7 @@ impl Link {
 #[derive(Debug)]
 pub struct Orders(Receiver<(Kind, Vec<u8>)>);
 
-/// Where they come from: see [`pump`].
+/// Source of orders: see [`pump`].
 #[derive(Debug)]
 pub struct OrdersIn(Sender<(Kind, Vec<u8>)>);
 
@@ -196,10 +196,10 @@ impl Orders {
         self.0.recv().await.ok_or(LinkError::Frame(FrameError::Ended))
     }
 
-    /// The next message, which must be of a kind.
+    /// Next message, which must have the given kind.
     ///
     /// # Errors
-    /// It is another, or there is none.
+    /// A message of another kind, or none.
     pub async fn expect(&mut self, kind: Kind) -> Result<Vec<u8>, LinkError> {
         match self.hear().await? {
             (found, body) if found == kind => Ok(body),

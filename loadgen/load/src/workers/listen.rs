@@ -14,14 +14,14 @@ use tokio_rustls::TlsAcceptor;
 /// Maximum connections that have not proven anything yet. One more replaces the oldest of the address that has most.
 const STRANGERS: usize = 16;
 
-/// What a caller has to show.
+/// Credentials required from a caller.
 #[derive(Clone, Default)]
 pub struct Door {
-    /// That it knows this.
+    /// Token that the caller must prove.
     pub token: Option<Token>,
     /// TLS, which may want a certificate.
     pub tls: Option<TlsAcceptor>,
-    /// Whether that does.
+    /// True if the caller needs a client certificate.
     pub wants_certificate: bool,
 }
 

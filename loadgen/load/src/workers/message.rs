@@ -1,7 +1,7 @@
-//! What a run and its load processes say to each other, on this host over pipes and on others over TCP. First comes one [`Setup`],
-//! with the plan's files behind it; then for each step a [`StepOrder`], answered by [`Ready`] once every user is up, some [`Ping`]s,
-//! a [`Start`], and [`Done`] with the samples behind it. [`Failed`] may stand in place of any answer. Over TCP the handshake goes
-//! before all of it. Each message is one frame; but for samples and files its body is JSON.
+//! Messages between a run and its load processes, over pipes on this host and over TCP to others. First comes one [`Setup`]
+//! with the plan's files behind it; then for each step a [`StepOrder`], answered by [`Ready`] once every user is up, some
+//! [`Ping`]s, a [`Start`], and [`Done`] with the samples behind it. [`Failed`] may replace any answer. Over TCP the handshake
+//! comes first. Each message is one frame; except for samples and files its body is JSON.
 
 use super::frame::{FrameError, Kind};
 use crate::endpoint::TargetSpec;
@@ -29,7 +29,7 @@ pub const PROTOCOL: u32 = 3;
 
 /// A message, and the kind of its frame.
 pub trait Message: Serialize + DeserializeOwned {
-    /// That kind.
+    /// Kind of its frame.
     const KIND: Kind;
 }
 
@@ -51,7 +51,7 @@ pub struct Challenge {
     pub protocol: u32,
     /// A number used once, in hex.
     pub nonce: String,
-    /// Whether it wants a token proven.
+    /// True if the agent requires proof of a token.
     pub token: bool,
 }
 
@@ -64,14 +64,14 @@ pub struct Hello {
     pub run: String,
     /// A number used once, in hex.
     pub nonce: String,
-    /// That it knows the token, which itself is never sent.
+    /// Proof of the token, which itself is never sent.
     pub proof: Option<String>,
 }
 
 /// An agent is at a run's service.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Welcome {
-    /// That it knows the token too.
+    /// Proof of the token by the other side.
     pub proof: Option<String>,
 }
 
@@ -82,7 +82,7 @@ pub struct Refused {
     pub why: String,
 }
 
-/// Who the process is, and the plan, whose file may be changed while the run goes on.
+/// Identity of the process, and the plan, whose file may change during the run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Setup {
     /// The plan's file, which errors name and which its paths are relative to.
@@ -93,16 +93,16 @@ pub struct Setup {
     pub files: Vec<FileHead>,
     /// Which of the processes this is, from 0.
     pub share: u32,
-    /// How many there are.
+    /// Number of processes.
     pub of: u32,
 }
 
 /// A file whose bytes follow in [`Kind::File`] frames.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileHead {
-    /// Where it lies at the run's, absolute and without `..`.
+    /// Path on the run's host, absolute and without `..`.
     pub path: PathBuf,
-    /// How long it is.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
@@ -111,9 +111,9 @@ pub struct FileHead {
 pub struct StepOrder {
     /// The server. Tokens and keys are named in it, not told: each process reads them itself.
     pub target: TargetSpec,
-    /// What is sent, and how often.
+    /// Requests and their rate.
     pub load: Load,
-    /// What arrivals, entities and tensors derive from.
+    /// Seed of arrivals, entities and tensors.
     pub seed: u64,
     /// The journey of the plan that is begun so often; single requests of the plan's model where absent.
     pub journey: Option<JourneyOrder>,
@@ -124,7 +124,7 @@ pub struct StepOrder {
 pub struct JourneyOrder {
     /// Its name in the plan.
     pub name: String,
-    /// How many steps it has.
+    /// Number of steps.
     pub steps: usize,
 }
 
@@ -153,26 +153,26 @@ pub struct Start {
 /// A step is over.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Done {
-    /// Whether every user was busy at some time.
+    /// True if every user was busy at some time.
     pub limit_hit: bool,
     /// Requests in flight on average.
     pub mean_in_flight: f64,
     /// By how many microseconds the pacer was late to begin.
     pub late_us: u64,
-    /// How many samples of requests, or of whole journeys, follow.
+    /// Number of samples of requests, or of whole journeys, that follow.
     pub samples: usize,
-    /// Of failures whose kind does not say all, the first one in words.
+    /// First example of each kind of failure that needs details.
     pub examples: Vec<(Failure, String)>,
-    /// Of journeys, what follows behind those samples, step by step.
+    /// For journeys, the results that follow those samples, step by step.
     pub steps: Vec<StepDone>,
 }
 
 /// One step of all journeys.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StepDone {
-    /// How many samples follow, each due when its journey was.
+    /// Number of samples that follow, each due when its journey was.
     pub samples: usize,
-    /// Of its failures one in words.
+    /// Example of its failures.
     pub example: Option<(Failure, String)>,
 }
 

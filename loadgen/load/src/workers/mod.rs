@@ -44,7 +44,7 @@ use worker::{Known, Share, Worker};
 
 /// The most processes of one run.
 pub const MOST: u32 = 64;
-/// How long a process may take to make a step's requests and to start its users.
+/// Time limit for a process to make a step's requests and to start its users.
 const PREPARE_LIMIT: Duration = Duration::from_secs(120);
 /// Beyond the step itself, how long it may take to hand over its samples.
 pub const HAND_OVER_LIMIT: Duration = Duration::from_secs(60);
@@ -52,11 +52,11 @@ pub const HAND_OVER_LIMIT: Duration = Duration::from_secs(60);
 /// The plan of a run, as its load processes are told it.
 #[derive(Debug, Clone)]
 pub struct PlanText {
-    /// What errors name, and what its paths are relative to.
+    /// Plan file: named in errors, and the base of its relative paths.
     pub file: PathBuf,
     /// Its text: the file may be changed while the run goes on.
     pub text: String,
-    /// What requests are made of, sent to agents: absolute paths without `..`, as is `file` then.
+    /// Files that requests are made of, sent to agents: absolute paths without `..`, as `file` is then.
     pub files: Vec<PathBuf>,
 }
 
@@ -123,13 +123,13 @@ impl Workers {
         self.set_up().await
     }
 
-    /// How many they are.
+    /// Number of processes.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.workers.len()
     }
 
-    /// Whether they are agents.
+    /// True if they are agents.
     #[must_use]
     pub const fn are_agents(&self) -> bool {
         self.agents.is_some()
@@ -223,18 +223,18 @@ impl Workers {
     }
 }
 
-/// What all processes left of a step.
+/// Results of a step from all processes.
 #[derive(Debug)]
 pub struct Sent {
     /// Samples of requests, or of whole journeys.
     pub finished: Finished,
-    /// Of journeys, what each of their steps left.
+    /// For journeys, the results of each step.
     pub steps: Vec<StepShare>,
-    /// How well each agent's start is known; none of processes of this host.
+    /// Uncertainty of each agent's start; empty for processes of this host.
     pub starts: Vec<AgentStart>,
 }
 
-/// What several processes saw, as one would have seen it.
+/// Merged results of several processes.
 fn together(shares: Vec<Share>, window_began: SystemTime, steps: usize, starts: Vec<AgentStart>) -> Sent {
     let mut of_steps: Vec<StepShare> = (0..steps).map(|_| StepShare::default()).collect();
     let mut all = Finished {

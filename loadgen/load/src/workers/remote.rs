@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// How long connecting may take.
+/// Time limit for connecting.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Between two attempts to reach an agent.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -25,13 +25,13 @@ const PIECE: usize = 1 << 20;
 pub struct Agents {
     /// `HOST:PORT` of each.
     pub addresses: Vec<String>,
-    /// What they and the run know.
+    /// Secret shared with the run.
     pub token: Option<Token>,
     /// With it they are spoken to over TLS.
     pub tls: Option<TlsConnector>,
-    /// How long those that are not there yet are waited for at the start.
+    /// Time to wait at the start for agents that are not up.
     pub start_wait: Duration,
-    /// How long one that is lost is waited for.
+    /// Time to wait for a lost agent.
     pub wait: Duration,
     /// Which run it is, the same over all connections.
     pub run: String,
@@ -110,10 +110,10 @@ fn tls_error(error: std::io::Error) -> LinkError {
     super::frame::FrameError::Io(error).into()
 }
 
-/// What is said of a file before it is sent.
+/// Header of a file that is sent.
 ///
 /// # Errors
-/// A file that is not there.
+/// A file that does not exist.
 pub(super) fn head_of(path: &Path) -> Result<FileHead, WorkerError> {
     let about = std::fs::metadata(path).map_err(WorkerError::io(path))?;
     Ok(FileHead {

@@ -16,9 +16,9 @@ use std::time::Duration;
 use tierlab_analysis::record::{Failure, Sample};
 use tokio::process::Child;
 
-/// How long an answer to one may take.
+/// Time limit for the answer to a ping.
 const TRIP_LIMIT: Duration = Duration::from_secs(10);
-/// How long the last words of a process that is gone are waited for.
+/// Time to wait for the last output of a process that ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Why load processes could not do their work.
@@ -35,7 +35,7 @@ pub enum WorkerError {
     Io {
         /// The program, or the file.
         path: PathBuf,
-        /// What the system said.
+        /// System error.
         source: io::Error,
     },
 }
@@ -47,26 +47,26 @@ impl WorkerError {
     }
 }
 
-/// What one process saw.
+/// Results of one process.
 pub(super) struct Share {
     pub(super) samples: Vec<Sample>,
-    /// Of journeys, what each of their steps left.
+    /// For journeys, the results of each step.
     pub(super) steps: Vec<StepShare>,
     pub(super) observed: Observed,
     pub(super) late_us: u64,
     pub(super) examples: Vec<(Failure, String)>,
 }
 
-/// What one step of journeys left.
+/// Results of one step of journeys.
 #[derive(Debug, Default)]
 pub struct StepShare {
     /// One for each journey that came to it, due when that was.
     pub samples: Vec<Sample>,
-    /// Of failures, some in words.
+    /// Examples of failures.
     pub examples: BTreeMap<Failure, String>,
 }
 
-/// What is known of a process's clock.
+/// Estimate of a process's clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     pub(super) offset: Offset,
@@ -78,7 +78,7 @@ pub(super) struct Known {
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) link: Link,
-    /// Where it is one of this host.
+    /// Child process, if it runs on this host.
     pub(super) process: Option<Child>,
 }
 
@@ -211,7 +211,7 @@ fn shown((failure, says): (Failure, String)) -> (Failure, String) {
     (failure, printable(&says))
 }
 
-/// Whether samples are those of a share: due when it says, and over before anybody stopped waiting.
+/// Checks that samples belong to a share: due times of the schedule, and ends within the limit.
 fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<(), String> {
     let mut due_us: Vec<u64> = share.samples.iter().map(|sample| sample.due_us).collect();
     due_us.sort_unstable();
@@ -241,7 +241,7 @@ fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<()
     Ok(())
 }
 
-/// How a process ended that was needed.
+/// Description of how a needed process ended.
 async fn how_it_ended(process: &mut Child) -> String {
     use std::os::unix::process::ExitStatusExt;
     match tokio::time::timeout(Duration::from_secs(5), process.wait()).await {

@@ -1,5 +1,5 @@
-//! What carries a closed loop's requests inside goose's users: goose's client over HTTP, the connections of [`crate::grpc`] over
-//! gRPC, which goose's client does not speak. In: a route, bodies. Out: replies, read to their last byte. Knows no clock.
+//! Transport of a closed loop's requests inside goose's users: goose's client for HTTP, the connections of [`crate::grpc`] for
+//! gRPC, which goose's client does not speak. In: a route, bodies. Out: replies, read to their last byte. Reads no clock.
 
 use crate::by_goose::attack::{Read, method, send};
 use crate::by_goose::client::{address, client, origin};
@@ -33,9 +33,9 @@ pub(super) struct Http {
 pub(super) struct Carried {
     /// The reply, whole.
     pub(super) reply: Result<Reply, NoReply>,
-    /// What the server said of it first, where it is HTTP.
+    /// HTTP status.
     pub(super) status: Option<u16>,
-    /// What goose's own clock says: to the reply's headers, in microseconds; absent where goose did not send it.
+    /// Time by goose's own clock, up to the reply's headers, in microseconds; `None` if goose did not send.
     pub(super) goose_us: Option<u64>,
 }
 
@@ -55,10 +55,10 @@ impl Carrier {
         })))
     }
 
-    /// The server's address, for goose, which wants one.
+    /// The server's address, which goose requires.
     ///
     /// # Errors
-    /// What is no URL.
+    /// An invalid URL.
     pub(super) fn origin(&self) -> Result<Url, DriverError> {
         match self {
             Self::Http(http) => Ok(http.origin.clone()),

@@ -29,11 +29,11 @@ use tierlab_analysis::record::{ClosedLoopFigures, Sample};
 
 /// Between the last user's start and the step's zero.
 const LEAD: Duration = Duration::from_millis(10);
-/// How long goose may take to start its users.
+/// Time limit for goose to start its users.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// After the last reply may have come, how long users and goose may take to end; goose looks for finished users twice a second.
 const END_LIMIT: Duration = Duration::from_secs(10);
-/// What a closed loop left behind.
+/// Result of a closed loop.
 #[derive(Debug)]
 pub struct Ran {
     /// Its samples, due when they were sent.

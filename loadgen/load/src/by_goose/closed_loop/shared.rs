@@ -1,5 +1,5 @@
-//! What the users of a closed loop share, and what they leave. In: a step. Out: plain data, guarded where users write. Knows nothing
-//! of how a request is sent.
+//! State shared by the users of a closed loop, and their results. In: a step. Out: plain data, locked where users write.
+//! Independent of the transport.
 
 use super::carrier::Carrier;
 use super::think::Think;
@@ -23,25 +23,25 @@ pub(super) const LAST_BYTE: &str = "LAST-BYTE";
 pub struct ClosedLoop {
     /// The way to the server.
     pub route: Route,
-    /// What, sent in turn by whoever is next.
+    /// Bodies, sent in turn by the next free user.
     pub bodies: Arc<Vec<Body>>,
-    /// What every reply must look like.
+    /// Expectation for every reply.
     pub expected: Arc<Expected>,
-    /// How long it may be.
+    /// Maximum length of a reply.
     pub limit: Limit,
     /// Users, and so the most in flight.
     pub users: usize,
-    /// What a user waits between a reply and its next request.
+    /// Think time between a reply and the user's next request.
     pub think: Think,
-    /// What think times derive from.
+    /// Seed of think times.
     pub seed: u64,
     /// Cut off the front.
     pub warmup: Duration,
-    /// What is measured.
+    /// Length of the measured window.
     pub window: Duration,
     /// The client's limit for one request.
     pub timeout: Duration,
-    /// Who is told of it while it runs.
+    /// Live view of the step.
     pub watch: Watch,
 }
 
@@ -51,12 +51,12 @@ pub(super) struct Turn {
     pub(super) sample: Sample,
     /// Since the user's last reply; `None` for its first request.
     pub(super) pause_us: Option<u64>,
-    /// Of it, what the plan asked for.
+    /// Think time requested by the plan.
     pub(super) think_us: u64,
     pub(super) goose_us: Option<u64>,
 }
 
-/// What the users of a step share.
+/// State shared by the users of a step.
 pub(super) struct Shared {
     pub(super) step: ClosedLoop,
     pub(super) carrier: Carrier,

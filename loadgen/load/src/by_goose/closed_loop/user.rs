@@ -13,7 +13,7 @@ use tierlab_analysis::record::{Outcome, Sample};
 /// A pause is slept in pieces of at most this length, so that a step that ends does not wait for thinkers.
 const LONGEST_SLEEP: Duration = Duration::from_millis(200);
 
-/// What a user carries from one transaction to the next.
+/// State that a user carries from one transaction to the next.
 #[derive(Clone)]
 struct State {
     turns: Vec<Turn>,

@@ -14,7 +14,7 @@ use tierlab_protocol::grpc::messages::{ModelInferRequest, ModelInferResponse};
 use tierlab_protocol::infer::InferReply;
 use tierlab_protocol::infer::{Data, InferRequest};
 
-/// Where a step's calls go, and what each of them names.
+/// Connections and model of a step's calls.
 #[derive(Debug, Clone)]
 pub struct GrpcCall {
     /// The server's connections, which all users and steps of a journey share.
@@ -26,10 +26,10 @@ pub struct GrpcCall {
 }
 
 impl GrpcCall {
-    /// The framed message of a request.
+    /// Framed message of a request.
     ///
     /// # Errors
-    /// What is no infer request, in words.
+    /// Text that is not an infer request.
     pub(super) fn message(&self, json: String) -> Result<Bytes, String> {
         let request = InferRequest::decode(&Data::from(Bytes::from(json)), None);
         let request = request.map_err(|error| format!("the request is no message: {error}"))?;
@@ -50,10 +50,10 @@ impl GrpcCall {
     }
 }
 
-/// A reply as it would have come over HTTP.
+/// Reply in the form that it has over HTTP.
 ///
 /// # Errors
-/// What is no reply of a model, or has no form as JSON, in words.
+/// A message that is not a reply of a model, or that cannot be written as JSON.
 pub(super) fn json(reply: &GrpcReply) -> Result<Json, String> {
     let message = reply.message().ok_or("the reply is not one whole message")?;
     let message = ModelInferResponse::decode(message).map_err(|error| error.to_string())?;

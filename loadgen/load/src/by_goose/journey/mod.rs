@@ -37,23 +37,23 @@ use tierlab_analysis::record::Failure;
 
 /// Between the last user's start and the step's zero.
 const LEAD: Duration = Duration::from_millis(10);
-/// How long goose may take to start its users.
+/// Time limit for goose to start its users.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// After the drain limit, how long users may take to notice.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
 
-/// What journeys left behind.
+/// Result of journeys.
 #[derive(Debug)]
 pub struct Travelled {
     /// One for each ticket, warm-up included.
     pub journeys: Vec<Whole>,
     /// By step, one for each journey that came to it.
     pub steps: Vec<Vec<StepSample>>,
-    /// What the pacer saw, of journeys.
+    /// The pacer's observations of journeys.
     pub observed: Observed,
     /// When the measured window began.
     pub window_began: SystemTime,
-    /// Of failures, by step, the first one in words.
+    /// First example of each kind of failure, by step.
     pub examples: Vec<BTreeMap<Failure, String>>,
 }
 

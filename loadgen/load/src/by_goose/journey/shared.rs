@@ -1,5 +1,5 @@
-//! What the users of journeys share, and what they leave. In: a journey. Out: plain data, guarded where users write. Knows nothing of
-//! how a request is sent.
+//! State shared by the users of journeys, and their results. In: a journey. Out: plain data, locked where users write.
+//! Independent of the transport.
 
 use super::step::JourneyStep;
 use crate::by_goose::client::{address, client, origin};
@@ -25,17 +25,17 @@ pub struct Journey {
     pub schedule: Arc<Schedule>,
     /// The entity of each, in turn; empty where none is asked for.
     pub entities: Arc<Vec<i64>>,
-    /// What each does; at least one step.
+    /// Steps of a journey; at least one.
     pub steps: Arc<Vec<JourneyStep>>,
-    /// How many values a journey has: the entity first, then those that steps take.
+    /// Number of values of a journey: the entity, then the values that steps extract.
     pub values: usize,
     /// The most journeys under way.
     pub users: usize,
     /// The client's limit for one request, from its actual send.
     pub timeout: Duration,
-    /// How long replies may come in after the window.
+    /// Time that replies may take after the window.
     pub drain: Duration,
-    /// Who is told of it while it runs.
+    /// Live view of the step.
     pub watch: Watch,
 }
 
@@ -92,12 +92,12 @@ impl StepSample {
     }
 }
 
-/// What the users of a step share.
+/// State shared by the users of a step.
 pub(super) struct Shared {
     pub(super) step: Journey,
     /// goose's client for the server; absent where every step goes over gRPC.
     pub(super) client: Option<Client>,
-    /// What paths go onto, for that client.
+    /// Base URL for paths of that client.
     pub(super) origin: Url,
     pub(super) tickets: Arc<Tickets>,
     pub(super) clock: OnceLock<Clock>,
@@ -110,7 +110,7 @@ pub(super) struct Shared {
     pub(super) examples: Mutex<Vec<BTreeMap<Failure, String>>>,
 }
 
-/// What users leave.
+/// Results of users.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Done {
     pub(super) journeys: Vec<Whole>,
@@ -144,7 +144,7 @@ impl Shared {
         })
     }
 
-    /// Where a path of a step is.
+    /// URL of a step's path.
     pub(super) fn url(&self, path: &str) -> String {
         let origin = self.origin.as_str().trim_end_matches('/');
         format!("{origin}{}", self.step.endpoint.path(path))
@@ -158,7 +158,7 @@ impl Shared {
 }
 
 impl Whole {
-    /// How it failed, and at which step; `None` where it did not.
+    /// Failure and the step that it happened at; `None` for a success.
     #[must_use]
     pub const fn failure(&self) -> Option<(usize, Failure)> {
         match (self.failed_at, self.sample.outcome) {

@@ -18,24 +18,24 @@ use tierlab_analysis::record::{Failure, Outcome};
 pub struct JourneyStep {
     /// Its name.
     pub name: String,
-    /// How its requests reach the server.
+    /// Transport of its requests.
     pub carrier: StepCarrier,
     /// The body, over gRPC as it would be over HTTP; absent where it has none.
     pub body: Option<Template>,
-    /// What the reply must be.
+    /// Requirement on the reply.
     pub check: Check,
-    /// How long it may be.
+    /// Maximum length of the reply.
     pub limit: Limit,
-    /// What is handed on.
+    /// Values handed to later steps.
     pub take: Vec<Take>,
 }
 
-/// What carries a step's requests.
+/// Transport of a step's requests.
 #[derive(Debug, Clone)]
 pub enum StepCarrier {
     /// goose's own client.
     Http {
-        /// How it is asked.
+        /// HTTP method.
         method: Method,
         /// The path, behind the server's prefix, with its query.
         path: Template,
@@ -54,12 +54,12 @@ pub(super) enum StepRequest {
     Grpc(Bytes),
 }
 
-/// What a reply must be.
+/// Requirement on a reply.
 #[derive(Debug, Clone)]
 pub enum Check {
     /// One of the model's.
     Model(Arc<Expected>),
-    /// Of this status, or of any that says success.
+    /// A reply with this status, or with any status of success.
     Status(Option<u16>),
 }
 
@@ -68,11 +68,11 @@ pub enum Check {
 pub struct Take {
     /// Its number among the journey's values.
     pub slot: usize,
-    /// Where it stands in the reply: a JSON pointer (RFC 6901).
+    /// Position in the reply: a JSON pointer (RFC 6901).
     pub pointer: String,
 }
 
-/// What a reply comes to.
+/// Verdict on a reply.
 pub(super) struct Judged {
     pub(super) reply: CheckedReply,
     /// Those to be handed on, by their numbers.
@@ -100,7 +100,7 @@ impl JourneyStep {
         }
     }
 
-    /// Whether the reply is one, and what is taken from it.
+    /// Checks a reply and extracts values from it.
     pub(super) fn judge(&self, reply: &Reply) -> Judged {
         let judged = match (&self.check, reply) {
             (Check::Model(expected), reply) => reply.judge(expected),

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 /// The longest body that is made.
 pub const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// What a template is for.
+/// Use of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// A body of JSON or other text.
@@ -40,7 +40,7 @@ pub(super) enum Piece {
     },
 }
 
-/// How a value is written.
+/// Form in which a value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Json,
@@ -100,7 +100,7 @@ impl Template {
         Ok(Self::of(pieces))
     }
 
-    /// Of pieces, those without text left out.
+    /// Template of pieces. Empty text is left out.
     pub(super) fn of(mut pieces: Vec<Piece>) -> Self {
         pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
         Self { pieces }
@@ -184,7 +184,7 @@ fn named(text: &str) -> Option<(&str, bool, usize)> {
     })
 }
 
-/// Whether the text so far ends inside a JSON string.
+/// Tracks whether the text so far ends inside a JSON string.
 #[derive(Default)]
 struct Strings {
     inside: bool,

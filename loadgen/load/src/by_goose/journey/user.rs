@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tierlab_analysis::record::{Failure, Outcome, Sample};
 use tokio::sync::Notify;
 
-/// What a user carries from one transaction to the next.
+/// State that a user carries from one transaction to the next.
 #[derive(Clone)]
 struct State {
     waiter: Arc<Waiter>,
@@ -36,7 +36,7 @@ struct Underway {
     values: Vec<Option<Value>>,
 }
 
-/// Where the pacer leaves a ticket.
+/// Slot in which the pacer leaves a ticket.
 #[derive(Default)]
 struct Waiter {
     handed: Mutex<Option<Next>>,
@@ -64,7 +64,7 @@ impl Taker for Waiter {
     }
 }
 
-/// What one request came to.
+/// Result of one request.
 struct Walked {
     sample: Sample,
     goose_us: Option<u64>,
@@ -248,7 +248,7 @@ async fn request(
 struct Dispatched {
     /// Its reply, whole.
     reply: Result<Reply, NoReply>,
-    /// What goose's own clock says; absent where goose did not send it.
+    /// Time by goose's own clock; `None` if goose did not send.
     goose_us: Option<u64>,
 }
 

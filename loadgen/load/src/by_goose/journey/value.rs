@@ -14,7 +14,7 @@ pub struct Value {
 }
 
 impl Value {
-    /// Of a JSON value.
+    /// Value of a JSON value.
     #[must_use]
     pub fn of(value: &Json) -> Self {
         let json = value.to_string();
@@ -34,15 +34,15 @@ impl Value {
         }
     }
 
-    /// As JSON.
+    /// JSON form.
     pub(super) fn json(&self) -> &str {
         &self.json
     }
 
-    /// As text.
+    /// Text form.
     ///
     /// # Errors
-    /// What has none, in words.
+    /// A value without a text form.
     pub(super) fn text(&self) -> Result<&str, String> {
         let refuse = || {
             format!(
@@ -59,7 +59,7 @@ impl Value {
     }
 }
 
-/// As deep as the parser goes, which has a limit of its own.
+/// Number of elements. Recursion is bounded by the parser's own depth limit.
 fn elements(value: &Json) -> usize {
     match value {
         Json::Array(items) => items.iter().map(elements).sum(),

@@ -24,7 +24,7 @@ use tierlab_analysis::record::{Mode, Outcome, Sample};
 use tierlab_protocol::timing::{Stage, StageTimings};
 use world::nanos;
 
-/// What a step took.
+/// Cost of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Took {
     /// Messages of the run.
@@ -39,17 +39,17 @@ pub struct Took {
     pub to_start: Duration,
     /// By how much each agent's beginning was off, sorted; nanoseconds.
     pub skew_ns: Vec<u64>,
-    /// How uncertain each clock was, sorted; nanoseconds.
+    /// Uncertainty of each clock, sorted; nanoseconds.
     pub uncertainty_ns: Vec<u64>,
     /// Agents that were told to start after the start.
     pub told_late: u32,
     /// From the end of the step to its last sample.
     pub handing_over: Duration,
-    /// What the samples take in the run's memory, in bytes.
+    /// Memory of the samples in the run, in bytes.
     pub memory: u64,
 }
 
-/// What happens, at a time.
+/// Event of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// An agent has its order.
@@ -69,7 +69,7 @@ fn length<M: Message>(message: &M) -> Result<u64, FrameError> {
     Ok(frame::encode(M::KIND, &message::body(message)?)?.len() as u64)
 }
 
-/// What each message is long, and so a sample.
+/// Lengths of messages and of a sample.
 #[derive(Debug, Clone, Copy)]
 struct Lengths {
     order: u64,

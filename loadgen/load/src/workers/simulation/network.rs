@@ -7,7 +7,7 @@ use rand_distr::{Distribution as _, Exp1, LogNormal};
 
 /// Half of all agents are within a quarter of the middle.
 const QUARTILE: f64 = 1.25;
-/// Where the third quartile of the normal distribution lies, in its deviations.
+/// Third quartile of the normal distribution, in standard deviations.
 const NORMAL_QUARTILE: f64 = 0.674_489_750_196_081_7;
 
 /// A direction.
@@ -22,7 +22,7 @@ pub(super) enum Way {
 /// All ways.
 pub(super) struct Network {
     rng: ChaCha8Rng,
-    /// Of each agent, there and back, in nanoseconds: the two need not be alike.
+    /// One-way delays of each agent, there and back, in nanoseconds; the two may differ.
     ways_ns: Vec<[u64; 2]>,
     jitter_ns: f64,
 }
@@ -47,7 +47,7 @@ impl Network {
         }
     }
 
-    /// How long a message takes this time.
+    /// Delay of one message.
     pub(super) fn way(&mut self, agent: u32, way: Way) -> u64 {
         let longer: f64 = Exp1.sample(&mut self.rng);
         let [there, back] = self.ways_ns[agent as usize];

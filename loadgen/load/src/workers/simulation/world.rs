@@ -1,13 +1,13 @@
-//! What is simulated, as numbers.
+//! Parameters of the simulation.
 
 use std::time::Duration;
 
 /// A run, its agents, and what is between them.
 #[derive(Debug, Clone, Copy)]
 pub struct World {
-    /// How many agents.
+    /// Number of agents.
     pub agents: u32,
-    /// How many of them are asked for their time at once.
+    /// Number of agents asked for their time at once.
     pub asked_at_once: u32,
     /// Requests a second of all together.
     pub rate: f64,
@@ -15,17 +15,17 @@ pub struct World {
     pub step: Duration,
     /// One way to the agent in the middle; half of them are within a quarter of it.
     pub way: Duration,
-    /// What a message takes longer than its way, on average.
+    /// Mean extra delay of a message.
     pub jitter: Duration,
-    /// What the run's thread takes to send or to read a message.
+    /// Time of the run's thread to send or read a message.
     pub handling: Duration,
     /// And to read a sample.
     pub sample_handling: Duration,
-    /// What an agent takes to make a request ready.
+    /// Time of an agent to prepare a request.
     pub preparing: Duration,
     /// Bytes a second of the run's network, each way.
     pub bandwidth: f64,
-    /// What all random numbers derive from.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
