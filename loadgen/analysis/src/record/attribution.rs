@@ -1,4 +1,4 @@
-//! Where the time of requests went: bands of latency, the reads behind them, and what dominates the slowest.
+//! Time of requests by part: bands of latency, the reads behind them, and the dominant part of the slowest.
 
 use super::Interval;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub struct Band {
     pub over_repeats_us: Option<Interval>,
     /// Mean microseconds by part, in the order of the request: `send_lag`, `network`, then the server's stages.
     pub parts_us: Vec<(String, f64)>,
-    /// What their replies said of the reads behind them.
+    /// Reads behind the replies of the band.
     #[serde(default)]
     pub reads: Reads,
 }
@@ -40,7 +40,7 @@ pub struct Reads {
     pub tier_requests: f64,
 }
 
-/// What the slowest requests of a point spend their time on.
+/// Dominant parts of a point's slowest requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tail {
     /// The slowest band with requests: `p99-100`, unless there were too few for it.
@@ -48,7 +48,7 @@ pub struct Tail {
     /// Its parts by falling share of its mean latency, each with the interval over the repeats; with a single repeat
     /// the interval is the share alone.
     pub parts: Vec<(String, Interval)>,
-    /// Whether the first part stands out: ahead of the second in every repeat, and certainly so or more than half.
+    /// True if the first part stands out: larger than the second in every repeat, and certainly so or more than half.
     pub clear: bool,
     /// By how much the parts exceed the latency where they certainly do: a server whose stages take longer than the whole
     /// tells nothing of where the time went. The shares are then of the parts' sum.

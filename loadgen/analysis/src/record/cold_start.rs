@@ -1,9 +1,9 @@
-//! What a cold start leaves behind: where its time went, and when the first reply came.
+//! Record of a cold start: the time of each part, and the time of the first reply.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How a model came to be served.
+/// Way in which a model came to be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ColdWay {
@@ -22,7 +22,7 @@ impl fmt::Display for ColdWay {
     }
 }
 
-/// Whether the operating system had the files in its memory.
+/// State of the files in the page cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PageCache {
@@ -47,7 +47,7 @@ impl fmt::Display for PageCache {
 pub struct ColdStart {
     /// The tier that model and features come from.
     pub tier: String,
-    /// How.
+    /// Way.
     pub way: ColdWay,
     /// Its index among those of its tier and way, from 0.
     pub index: u32,

@@ -1,6 +1,6 @@
-//! What older results leave out.
+//! Defaults for fields that older results lack.
 
-/// What is taken for granted in results made before it was measured.
+/// Autocorrelation time of results made before it was measured.
 pub(super) const fn independent() -> f64 {
     1.0
 }

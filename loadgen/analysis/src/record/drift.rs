@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What moved.
+/// Figure that drifted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriftOf {
@@ -13,7 +13,7 @@ pub enum DriftOf {
     SlowestPercent,
 }
 
-/// How it moved.
+/// Form of a drift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriftHow {
@@ -28,13 +28,13 @@ pub enum DriftHow {
 /// A latency that moved by more than chance and more than matters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Drift {
-    /// What.
+    /// Figure.
     pub of: DriftOf,
-    /// How.
+    /// Form.
     pub how: DriftHow,
-    /// Where it began, in microseconds.
+    /// Value at the start, in microseconds.
     pub from_us: f64,
-    /// Where it ended, in microseconds.
+    /// Value at the end, in microseconds.
     pub to_us: f64,
     /// On the way, in microseconds: repeat by repeat, or piece by piece of the window as a mean over the repeats.
     pub course_us: Vec<f64>,

@@ -1,9 +1,9 @@
-//! Where a run was made: machine, software, and what stands behind each tier.
+//! Environment of a run: machine, software, and the origin behind each tier.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where a run was made.
+/// Environment of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// CPU model as the kernel names it.
@@ -24,9 +24,9 @@ pub struct Environment {
     pub git_commit: String,
     /// Version of the load generator.
     pub version: String,
-    /// What ran on the same cores: load generator, server, origins.
+    /// Processes on the same cores: load generator, server, origins.
     pub shared_cores: Vec<String>,
-    /// What of the machine would slow a run, as `tierlab-storage-bench doctor` says; empty where it was not asked.
+    /// Properties of the machine that slow a run, from `tierlab-storage-bench doctor`; empty if it was not run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machine_warnings: Vec<String>,
     /// Per tier: `embedded`, `emulated` or `real`, and the tier's own notes.

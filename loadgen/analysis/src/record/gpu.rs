@@ -1,5 +1,4 @@
-//! What a step did on GPUs, as results keep it: reads into device memory by the way that they took, what NVML saw, and where the
-//! time went.
+//! GPU record of a step: reads into device memory by path, NVML's figures, and the time of each part.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,9 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct DeviceReads {
     /// The way that the tier was asked for: `gds`, `compat`, `bounce`, `bounce-direct`, `pageable`.
     pub path: String,
-    /// What GPUDirect Storage lacks on the server's machine, in words.
+    /// Missing parts of GPUDirect Storage on the server's machine, in words.
     pub missing: String,
-    /// Whether cuFile counts its reads.
+    /// True if cuFile counts its reads.
     pub counted: bool,
     /// From the disk to the device, by PCI peer to peer.
     pub peer_to_peer: f64,
@@ -35,7 +34,7 @@ pub struct GpuUse {
     pub energy_j: f64,
     /// Memory in use at the end, in bytes, by all processes.
     pub memory_used_bytes: f64,
-    /// Of its streaming multiprocessors at the end, in hertz.
+    /// Clock of the streaming multiprocessors at the end, in hertz.
     pub sm_clock_hz: f64,
     /// Over the bus to it at the end, in bytes per second.
     pub pcie_received_bytes_per_s: f64,
@@ -72,8 +71,8 @@ impl DeviceReads {
     }
 }
 
-/// Where the time of the GPUs went over the repeats of a point, as shares that sum to 1. What is neither a kernel nor a
-/// wait of a session's thread is time in which a session ran and the GPU did not: copies, launches, the host's part.
+/// Time of the GPUs over the repeats of a point, as shares that sum to 1. Time that is neither a kernel nor a wait of a
+/// session's thread is time in which a session ran and the GPU did not: copies, launches, the host's part.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct IdleByCause {
     /// Running kernels.

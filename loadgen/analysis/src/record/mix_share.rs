@@ -1,22 +1,22 @@
-//! What a part of a mix has of the step that all parts were measured in together. Plain data of `run.json`; how the shares
-//! are found, `crate::costs::mix_shares` says.
+//! Share of one part of a mix in the step that measured all parts together. Plain data of `run.json`;
+//! `crate::costs::mix_shares` computes it.
 
 use serde::{Deserialize, Serialize};
 
 /// Shares of one part; those of all parts sum to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct MixShare {
-    /// Of the inferences.
+    /// Share of the inferences.
     pub inferences: f64,
-    /// Of what is paid by the hour: the instance, the cache's memory in it, the tier's capacity.
+    /// Share of hourly costs: the instance, the cache's memory in it, the tier's capacity.
     pub hour: f64,
-    /// Of what is paid by use: the tier's requests and bytes.
+    /// Share of costs by use: the tier's requests and bytes.
     pub tier: f64,
-    /// What the hour was divided by.
+    /// Figure that divides the hour.
     pub hour_by: HourBy,
 }
 
-/// What the hour of a mix is divided by; in order, so that the greater of two is what both can be said to be.
+/// Figure that divides the hour of a mix; in order, so that the greater of two holds for both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HourBy {

@@ -1,10 +1,10 @@
-//! What a run leaves behind: the shape of `run.json`, and of one measured step in memory.
+//! Records of a run: the shape of `run.json`, and of one measured step in memory.
 //!
-//! In: measurements. Out: plain data that this crate summarises and `tierlab-report` shows. Knows nothing of how a
-//! measurement is made, nor of how it is shown. Latencies are microseconds, rates are per second.
+//! In: measurements. Out: plain data that this crate summarises and `tierlab-report` shows. Independent of measuring and
+//! showing. Latencies are microseconds, rates are per second.
 //!
-//! A [`Run`] is made of [`Point`]s, a point of [`Repeat`]s, a repeat of [`Sample`]s, of which it keeps histograms,
-//! [`Band`]s and what the server counted; a [`Summary`] is what the repeats say together.
+//! A [`Run`] is made of [`Point`]s, a point of [`Repeat`]s, a repeat of [`Sample`]s, stored as histograms, [`Band`]s and the
+//! server's counters; a [`Summary`] combines the repeats.
 
 mod attribution;
 mod cold_start;

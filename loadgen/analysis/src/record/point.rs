@@ -29,7 +29,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What tells one configuration from another.
+/// Factors that identify a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factors {
     /// The variant of a lab that tells several; empty where tier and cache say all.
@@ -53,17 +53,16 @@ pub struct Factors {
     pub arrivals: String,
     /// Key distribution in words: `uniform`, `zipf(1.10)`.
     pub keys: String,
-    /// What was sent at the same time, this part included, by weight: `8 realtime×1, 1 batch×16`; absent where this was
-    /// all.
+    /// All loads of a mix, this part included, with weights: `8 realtime×1, 1 batch×16`; absent without a mix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mix: Option<String>,
-    /// What drove it where it is no single request of an open loop: a closed loop, the open loop beside it, a journey.
+    /// Driver, if it was not an open loop of single requests: a closed loop, the open loop beside it, a journey.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driven: Option<Driven>,
 }
 
 impl Factors {
-    /// What prices, origins and labels are kept by: the variant, or the tier where there are no variants.
+    /// Key of prices, origins and labels: the variant, or the tier without variants.
     #[must_use]
     pub fn label(&self) -> &str {
         if self.variant.is_empty() {
@@ -74,7 +73,7 @@ impl Factors {
     }
 }
 
-/// What a step was measured for.
+/// Purpose of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
@@ -96,11 +95,11 @@ impl Purpose {
 /// One configuration with its repeats.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Point {
-    /// What was measured.
+    /// Measured configuration.
     pub factors: Factors,
     /// Finished repeats, in order.
     pub repeats: Vec<Repeat>,
-    /// What the repeats say together; made by [`crate::summarise()`].
+    /// Combined result of the repeats; made by [`crate::summarise()`].
     pub summary: Option<Summary>,
 }
 
@@ -109,10 +108,10 @@ pub struct Point {
 pub struct Repeat {
     /// Its index, from 0.
     pub index: u32,
-    /// How often it was measured before, because the instrument or the machine had failed.
+    /// Number of earlier attempts, in which the instrument or the machine had failed.
     #[serde(default, skip_serializing_if = "is_first")]
     pub attempt: u32,
-    /// What it was measured for.
+    /// Purpose of the step.
     #[serde(default, skip_serializing_if = "Purpose::is_explore")]
     pub purpose: Purpose,
     /// Seed of its schedule and keys.
@@ -123,16 +122,16 @@ pub struct Repeat {
     pub window_s: f64,
     /// Requests scheduled inside the window.
     pub scheduled: u64,
-    /// Of these, answered well.
+    /// Requests answered well.
     pub completed: u64,
-    /// Of these, failed, by reason (`503`, `timeout`, `connect`, `drain-limit`, `wrong-reply`, `wrong-value`).
+    /// Failed requests, by reason (`503`, `timeout`, `connect`, `drain-limit`, `wrong-reply`, `wrong-value`).
     pub errors: BTreeMap<String, u64>,
-    /// Of reasons that do not say all by themselves (`wrong-reply`, `wrong-value`, `too-large`), what the first one was.
+    /// First example of each reason that needs details (`wrong-reply`, `wrong-value`, `too-large`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub examples: BTreeMap<String, String>,
     /// Good replies per second of the window, by the time at which they completed.
     pub achieved_rps: f64,
-    /// Whether every user was busy at some ticket of the window.
+    /// True if every user was busy at some ticket of the window.
     pub in_flight_limit_hit: bool,
     /// Mean number in flight over the window, as the pacer counted it.
     pub mean_in_flight: f64,
@@ -140,7 +139,7 @@ pub struct Repeat {
     /// in results made before it was kept.
     #[serde(default)]
     pub in_flight_by_stays: Option<f64>,
-    /// How many requests say as much as one independent one; 1 where they do not depend on each other.
+    /// Number of requests that carry as much information as one independent request; 1 if they are independent.
     #[serde(default = "independent")]
     pub autocorrelation_time: f64,
     /// The same of whether a request is among the slow ones, which is what the p95 and the p99 rest on; absent in results
@@ -149,35 +148,35 @@ pub struct Repeat {
     pub tail_autocorrelation_time: Option<f64>,
     /// Slope of the latency over the window, in microseconds per second, with its 95 % interval.
     pub backlog_slope: Interval,
-    /// Where the time went, per percentile band of latency.
+    /// Time of each part, per percentile band of latency.
     pub bands: Vec<Band>,
     /// Counters of the server over the step, of a mix those of all its parts; absent where `/metrics` could not be read.
     pub server: Option<ServerDelta>,
-    /// What this part of a mix has of them; absent where the step had no other parts.
+    /// Share of this part of a mix; absent if the step had no other parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mix_share: Option<MixShare>,
-    /// What its requests were; absent in results made before it was kept.
+    /// Requests of the step; absent in older results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<SentRequests>,
-    /// Of a closed loop, the terms of its law.
+    /// Terms of the interactive response time law, for a closed loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_loop: Option<ClosedLoopFigures>,
-    /// Of whole journeys, how many there were; absent of their steps, and in results made before it was kept.
+    /// Number of whole journeys; absent for their steps, and in older results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journeys: Option<JourneyFigures>,
-    /// What goose's own clock said, of closed loops and journeys.
+    /// Times of goose's own clock, for closed loops and journeys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goose: Option<GooseFigures>,
-    /// What else the machine did meanwhile; absent where nobody looked.
+    /// Other activity of the machine; absent if it was not watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineUse>,
-    /// What foreign thing disturbed it, in words; absent where nothing did. A disturbed step says nothing of the server.
+    /// Foreign disturbance, in words; absent without one. A disturbed step is no evidence about the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<String>,
-    /// What disturbed the earlier attempts at it, which this one was made in place of.
+    /// Disturbances of the earlier attempts that this one replaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disturbed_before: Vec<String>,
-    /// How well the agents that sent it began together; none where one host sent it.
+    /// Start uncertainty of the agents that sent it; empty for one host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<AgentStart>,
     /// Agents that were lost in the middle of earlier attempts at it, of which nothing was kept.
@@ -210,7 +209,7 @@ pub struct Histograms {
 }
 
 impl Repeat {
-    /// What counts as inferences of one of its requests: the batch size where nothing else was said.
+    /// Inferences counted for one request: the batch size unless set otherwise.
     #[must_use]
     pub fn inferences_per_request(&self, factors: &Factors) -> f64 {
         let sent = self.sent.as_ref().map(|sent| sent.inferences_per_request);

@@ -29,22 +29,22 @@ pub struct Pricing {
     pub usd_per_request: BTreeMap<String, f64>,
     /// Dollars per byte that leaves the tier, by tier.
     pub usd_per_byte: BTreeMap<String, f64>,
-    /// What a month costs, by variant; empty in runs without variants.
+    /// Monthly cost terms, by variant; empty in runs without variants.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub terms_by_variant: BTreeMap<String, CostTerms>,
-    /// What variants are priced by, so that another price list can be asked; absent in runs without variants.
+    /// Pricing inputs of variants, for use with another price list; absent in runs without variants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priced: Option<PricedVariants>,
     /// Provider, region, date and public source of every price used.
     pub sources: Vec<String>,
 }
 
-/// What variants are priced by.
+/// Pricing inputs of variants.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PricedVariants {
     /// Each of them.
     pub variants: Vec<PricedVariant>,
-    /// What they keep on their storage, which is paid by size.
+    /// Bytes on their storage, which is paid by size.
     pub stored: StoredBytes,
 }
 
@@ -78,7 +78,7 @@ const fn is_zero(servers: &u32) -> bool {
     *servers == 0
 }
 
-/// What is kept on the storage, in bytes.
+/// Stored bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StoredBytes {
     /// Feature tables.
@@ -99,7 +99,7 @@ impl Pricing {
     }
 }
 
-/// What a variant costs, apart from how many requests one instance of it carries.
+/// Cost terms of a variant, except for the requests that one instance serves.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CostTerms {
     /// The instance type it is priced on.
@@ -115,21 +115,21 @@ pub struct CostTerms {
     pub usd_per_request: f64,
     /// Dollars per byte read from the tier, transfer between zones included.
     pub usd_per_byte: f64,
-    /// What of these a larger or smaller table would change; absent where that is not known, as in results made before it was kept.
+    /// Terms that depend on the table's size; absent if unknown, as in older results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_size: Option<BySize>,
 }
 
-/// What of a month goes by the size of the feature table.
+/// Terms of a month that depend on the feature table's size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BySize {
     /// Bytes of the table as it lies on the storage.
     pub table_bytes: u64,
     /// Dollars a month over its size as multiples of that, rising from 0: straight between two points, and behind the last as before it.
     pub usd_per_month: Vec<(f64, f64)>,
-    /// Whether each instance pays this for itself.
+    /// True if each instance pays this for itself.
     pub per_instance: bool,
-    /// What each instance pays for the disk of its copy, likewise; empty where that costs nothing.
+    /// Disk of each instance's copy, likewise; empty if it is free.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copy_usd_per_month: Vec<(f64, f64)>,
     /// The largest table that the instance's disk and memory hold, as a multiple, with a copy and a cache that keep their share of it;
@@ -139,7 +139,7 @@ pub struct BySize {
 }
 
 impl BySize {
-    /// How far sizes are looked at, as multiples of the measured table.
+    /// Range of considered sizes, as multiples of the measured table.
     const REACH: f64 = 1_000.0;
 
     /// The largest size that is looked at.
@@ -171,13 +171,13 @@ fn along(curve: &[(f64, f64)], at: f64) -> f64 {
     }
 }
 
-/// What an instance costs.
+/// Price of an instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InstancePrice {
     /// Its name in the prices' file.
     pub name: String,
     /// Dollars per hour.
     pub usd_per_hour: f64,
-    /// Whether the price was read from a text of its month, and not written down from memory.
+    /// True if the price was read from a published text of its month.
     pub checked: bool,
 }

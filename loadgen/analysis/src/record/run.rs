@@ -20,14 +20,14 @@ pub struct Run {
     pub started_at: String,
     /// UTC, RFC 3339.
     pub finished_at: String,
-    /// Whether it was stopped before its last point.
+    /// True if it was stopped before its last point.
     pub interrupted: bool,
     /// Each time that it was resumed after it had stopped; empty for a run in one piece.
     #[serde(default)]
     pub resumed: Vec<Resumption>,
     /// The plan's text, as read but for credentials.
     pub plan_toml: String,
-    /// What requests went over: `http`, as JSON or with binary tensors, or `grpc`.
+    /// Protocol of requests: `http`, as JSON or with binary tensors, or `grpc`.
     #[serde(default = "http")]
     pub protocol: String,
     /// SHA-256 of every config file used, by path.
@@ -49,7 +49,7 @@ pub struct Run {
     /// The objective that the highest rate was searched under; absent where none was.
     #[serde(default)]
     pub slo: Option<Slo>,
-    /// What each curve says; made by [`crate::conclude`].
+    /// Findings of each curve; made by [`crate::conclude`].
     #[serde(default)]
     pub findings: Vec<Finding>,
     /// Cold starts, in the order in which they were measured.
@@ -58,7 +58,7 @@ pub struct Run {
     /// Why the search ended before it had come to its end; absent where it did, or there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search_stopped: Option<String>,
-    /// What was asked; absent in runs that were asked nothing.
+    /// Question; absent in runs without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<Question>,
     /// Seconds of the question's budget that were used, warm-ups and drains included; absent in results made before they were kept.
@@ -81,11 +81,11 @@ pub struct Resumption {
     pub at: String,
     /// Steps that were finished by then.
     pub finished_steps: usize,
-    /// How the surroundings differ from those of the run's start; empty where they are the same.
+    /// Differences from the environment at the run's start; empty if there are none.
     pub differences: Vec<String>,
 }
 
-/// What results of before there was a choice were made over.
+/// Protocol of results made before there was a choice.
 fn http() -> String {
     "http".into()
 }

@@ -14,7 +14,7 @@ pub struct Sample {
     pub sent_us: u64,
     /// When the last byte of the reply had come, or when it failed.
     pub done_us: u64,
-    /// How it ended.
+    /// Outcome.
     pub outcome: Outcome,
     /// The server's own stages; absent where the reply carried none.
     pub timings: Option<StageTimings>,
@@ -39,14 +39,14 @@ impl Sample {
         self.sent_us.saturating_sub(self.due_us)
     }
 
-    /// Whether it was answered well.
+    /// True if it was answered well.
     #[must_use]
     pub const fn is_ok(&self) -> bool {
         matches!(self.outcome, Outcome::Ok)
     }
 }
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Outcome {
     /// Answered well.

@@ -1,10 +1,10 @@
-//! What the server counted over a step, from `/metrics` before and after it.
+//! The server's counters over a step, from `/metrics` before and after it.
 
 use super::{DeviceReads, GpuUse};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What the server counted over a step.
+/// The server's counters over a step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerDelta {
     /// Rows inferred.
@@ -32,7 +32,7 @@ pub struct ServerDelta {
     /// The GPUs that the server sees.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuUse>,
-    /// What its own statistics say of a request's way; absent where every reply says it, or nothing does.
+    /// Stage times from its own statistics; absent if every reply reports them, or nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<ServerStages>,
     /// Servers behind it that were started anew during the step, and count from zero.

@@ -1,4 +1,4 @@
-//! What the repeats of a point say together: figures with their intervals, and whether they may be used.
+//! Combined result of a point's repeats: figures with their intervals, and the verdict.
 
 use super::defaults::independent;
 use super::{Band, Drift, Grade, IdleByCause, Interval, MixShare, Percentile, Tail};
@@ -18,7 +18,7 @@ pub struct Gap {
     pub to_us: f64,
 }
 
-/// What the repeats of a point say together.
+/// Combined result of a point's repeats.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Summary {
     /// Good replies, which the percentiles are of.
@@ -74,13 +74,13 @@ pub struct Summary {
     pub tier_requests_per_inference: Option<f64>,
     /// Mean in flight, counted, and rate × mean latency (Little's law).
     pub in_flight: (f64, f64),
-    /// What session threads spent their time on, as shares: compute, queue_wait, storage_wait, no_requests; empty where the server
-    /// did not say.
+    /// Time of session threads, as shares: compute, queue_wait, storage_wait, no_requests; empty if the server did not report
+    /// it.
     #[serde(default)]
     pub session_shares: Vec<(String, f64)>,
     /// $/10k inferences at this rate; `None` without prices or inferences.
     pub usd_per_10k: Option<Interval>,
-    /// What a part of a mix pays of the whole, as means over the repeats; absent where there were no other parts.
+    /// Cost share of a part of a mix, as means over the repeats; absent without other parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mix_share: Option<MixShare>,
     /// Its parts in dollars: compute, cache memory, tier capacity, storage requests, bytes; absent where nothing is
@@ -89,21 +89,21 @@ pub struct Summary {
     /// Energy of one inference in joules, of all GPUs; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joules_per_inference: Option<f64>,
-    /// Where the time of the GPUs went; `None` without one.
+    /// Time of the GPUs by cause; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_time: Option<IdleByCause>,
     /// Bands over all repeats.
     pub bands: Vec<Band>,
-    /// What the slowest requests spend their time on; `None` without requests.
+    /// Dominant parts of the slowest requests; `None` without requests.
     #[serde(default)]
     pub tail: Option<Tail>,
-    /// How the latency drifted, within repeats or from one to the next; empty where it did not.
+    /// Drifts of the latency, within repeats or between them; empty if there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drifts: Vec<Drift>,
-    /// What the verdict rests on, rule by rule; empty for a valid point.
+    /// Faults behind the verdict, rule by rule; empty for a valid point.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
-    /// Whether the point may be used.
+    /// Verdict.
     pub verdict: Verdict,
 }
 
@@ -165,11 +165,11 @@ impl Summary {
     }
 }
 
-/// Whether a point may be used, and if not, why.
+/// Verdict on a point, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", content = "reasons", rename_all = "lowercase")]
 pub enum Verdict {
-    /// It may.
+    /// The point may be used.
     Valid,
     /// The server could not keep up, or failed more requests than the plan allows: a finding, not a latency figure for this rate.
     Saturated(Vec<String>),
@@ -187,8 +187,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What a rule of the verdict found: whether it lies with the server or with the measurement decides what a point is
-/// evidence of.
+/// Finding of a rule: its cause, server or measurement, decides what the point is evidence of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {

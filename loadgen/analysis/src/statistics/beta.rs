@@ -4,7 +4,7 @@
 
 /// The most terms of the continued fraction; it needs about the root of the larger shape.
 const TERMS: u32 = 20_000;
-/// Where a further term changes nothing.
+/// Relative size below which further terms change nothing.
 const ENOUGH: f64 = 1e-14;
 /// Stands for zero in a denominator (Lentz's method).
 const TINY: f64 = 1e-300;

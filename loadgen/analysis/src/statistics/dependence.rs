@@ -1,11 +1,12 @@
-//! How far one request's latency tells the next one's.
+//! Dependence of successive latencies.
 //!
-//! In: the latencies of a step in the order in which they were due. Out: its autocorrelation times, the number of
-//! requests that say as much as one independent request: 1 where each is its own, some dozens behind a queue.
+//! In: the latencies of a step in order of their due times. Out: its autocorrelation times, the number of requests that carry
+//! as much information as one independent request: 1 if they are independent, some dozens behind a queue.
 //!
-//! A percentile rests on one thing about each request: whether it lies above. How far that depends on its neighbours is not
-//! the same everywhere. A machine that is a tenth slower for half a second moves all of a thousand requests a little, and
-//! says nothing of the few that met a stall; behind a queue the slow ones come together. So the tail has a time of its own.
+//! A percentile depends on one property of each request: whether it lies above. The dependence of this property differs over
+//! the distribution. A machine that is a tenth slower for half a second moves all of a thousand requests a little, and says
+//! nothing about the few that met a stall; behind a queue the slow requests come together. So the tail has its own
+//! autocorrelation time.
 
 /// The longest run of requests looked at in one piece, and the number of pieces: enough for a stable answer, and a bound
 /// on the work.
@@ -14,7 +15,7 @@ const PIECES: usize = 8;
 /// A dependence smaller than this many standard deviations of what independent requests show by chance is none.
 const CHANCE: f64 = 3.0;
 
-/// Where the tail begins: the p95 and the p99 count by it.
+/// Quantile at which the tail begins: the p95 and the p99 use the tail's time.
 const TAIL_FROM: f64 = 0.9;
 /// The share of the requests that the tail's time looks at, where it is at least [`TAIL_REQUESTS`] of them.
 const TAIL_SHARE: f64 = 0.05;
@@ -24,14 +25,14 @@ const TAIL_REQUESTS: f64 = 16.0;
 /// The autocorrelation times of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dependence {
-    /// Of all latencies.
+    /// Autocorrelation time of all latencies.
     pub body: f64,
-    /// Of whether a request is among the slow ones.
+    /// Autocorrelation time of being among the slow requests.
     pub tail: f64,
 }
 
 impl Dependence {
-    /// Of latencies in the order in which they were due.
+    /// Autocorrelation times of latencies in order of their due times.
     #[must_use]
     pub fn of(latencies_us: &[u64]) -> Self {
         Self {
@@ -40,7 +41,7 @@ impl Dependence {
         }
     }
 
-    /// What a percentile counts by.
+    /// Autocorrelation time for a percentile.
     #[must_use]
     pub fn at(self, quantile: f64) -> f64 {
         if quantile < TAIL_FROM { self.body } else { self.tail }
@@ -69,7 +70,7 @@ pub fn autocorrelation_time(latencies_us: &[u64]) -> f64 {
     integrated(&ranks(latencies_us))
 }
 
-/// Of values about their mean.
+/// Integrated autocorrelation time of values about their mean.
 fn integrated(values: &[f64]) -> f64 {
     let pieces: Vec<&[f64]> = if values.len() <= PIECE * PIECES {
         vec![values]

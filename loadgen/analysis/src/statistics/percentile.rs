@@ -194,7 +194,7 @@ fn dot(weights: &[u32], counts: &[u32]) -> u64 {
 /// The recorded values of a time block, ascending, each the highest that its bucket stands for, and how often it was met.
 pub(crate) type Counts = Vec<(u64, u32)>;
 
-/// What a histogram holds, without its empty buckets.
+/// Counts of a histogram, without its empty buckets.
 pub(crate) fn counts(block: &Histogram<u64>) -> Counts {
     block
         .iter_recorded()

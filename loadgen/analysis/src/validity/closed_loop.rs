@@ -1,7 +1,7 @@
-//! What a closed loop's repeats say together, held against the interactive response time law.
+//! Check of a closed loop's repeats against the interactive response time law.
 //!
-//! In: repeats of a closed loop. Out: the terms of the law, and whether they fit. Pure. The law (P. J. Denning and J. P. Buzen, *The
-//! operational analysis of queueing network models*, 1978): `users = rate × (response time + pause)`, whatever the server does.
+//! In: repeats of a closed loop. Out: the terms of the law, and whether they fit. Pure. The law (P. J. Denning and J. P. Buzen,
+//! *The operational analysis of queueing network models*, 1978): `users = rate × (response time + pause)`, for any server.
 
 use crate::record::{ClosedLoopFigures, Repeat};
 

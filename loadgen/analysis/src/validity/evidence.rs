@@ -1,8 +1,8 @@
-//! What the rules look at. In: the repeats of a point. Out: their counts, as far as a rule needs them.
+//! Inputs of the rules. In: the repeats of a point. Out: their counts, as far as a rule needs them.
 
 use crate::record::{Interval, Repeat, worst_start};
 
-/// What the rules look at.
+/// Inputs of the rules.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
     /// Requests per second offered.
@@ -15,7 +15,7 @@ pub struct Evidence {
     pub p99_us: f64,
     /// Send lag p99, in microseconds, whatever the number of samples.
     pub lag_p99_us: f64,
-    /// How the latency drifted, in words.
+    /// Drifts of the latency, in words.
     pub drifts: Vec<String>,
     /// The repeats.
     pub steps: Vec<StepEvidence>,
@@ -28,13 +28,13 @@ pub struct StepEvidence {
     pub window_s: f64,
     /// Requests scheduled in the window.
     pub scheduled: u64,
-    /// Of these, failed, by reason.
+    /// Failed requests, by reason.
     pub failed: Vec<(String, u64)>,
-    /// Of some reasons, an example.
+    /// Examples of some reasons.
     pub examples: Vec<(String, String)>,
     /// Good replies that arrived in the window.
     pub replies: f64,
-    /// Whether every user was busy at some ticket.
+    /// True if every user was busy at some ticket.
     pub in_flight_limit_hit: bool,
     /// Mean number in flight.
     pub mean_in_flight: f64,
@@ -42,9 +42,9 @@ pub struct StepEvidence {
     pub backlog_slope: Interval,
     /// Why the reads into device memory were not what was asked for.
     pub device_shortfall: Option<String>,
-    /// What foreign thing disturbed it.
+    /// Foreign disturbance.
     pub disturbed: Option<String>,
-    /// Of several agents the one that may have begun furthest from the common start, and by how many microseconds.
+    /// Agent with the largest possible distance from the common start, and that distance in microseconds.
     pub start_skew: Option<(String, f64)>,
 }
 

@@ -50,8 +50,8 @@ pub fn sides(repeat: &Repeat) -> (f64, f64) {
 /// tenth of this.
 pub const TELLS_FROM: f64 = 5.0;
 
-/// Whether both sides agree within 10 %; `None` where fewer than [`TELLS_FROM`] are in flight by either side, and so the
-/// law could not fail.
+/// True if both sides agree within 10 %; `None` if fewer than [`TELLS_FROM`] are in flight by either side, since the law could
+/// not fail then.
 #[must_use]
 pub fn holds((counted, by_stays): (f64, f64)) -> Option<bool> {
     (counted.max(by_stays) >= TELLS_FROM).then(|| (counted - by_stays).abs() <= (0.1 * by_stays).max(0.1 * TELLS_FROM))

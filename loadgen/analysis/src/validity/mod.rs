@@ -1,9 +1,10 @@
-//! Whether a point may be believed.
+//! Validity of a point.
 //!
-//! - [`littles_law`]: requests in flight, counted and by the law; [`stationarity`]: whether the latency stayed what it was
-//! - [`closed_loop`]: the same of users who wait for their replies
-//! - [`disturbance`]: which repeats count where something foreign disturbed some of them
-//! - [`evidence`]: what the rules look at; `rules`: each of them; `growth`: replies that fall behind; [`verdict`]: what they say together
+//! - [`littles_law`]: requests in flight, counted and by the law; [`stationarity`]: constancy of the latency
+//! - [`closed_loop`]: the same for users who wait for their replies
+//! - [`disturbance`]: repeats that count if some of them were disturbed
+//! - [`evidence`]: inputs of the rules; `rules`: each of them; `growth`: replies that fall behind; [`verdict`]: their
+//! combination
 
 pub mod closed_loop;
 pub mod disturbance;

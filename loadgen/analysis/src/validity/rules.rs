@@ -6,7 +6,7 @@ use crate::record::{ClosedLoopFigures, Limits};
 /// Fewest samples of a point: of 72 requests some are beyond the p95 with a probability of 97.5 %.
 const FEWEST_SAMPLES: u64 = 72;
 
-/// How many standard deviations chance may explain: about one healthy point in 16,000 lies outside.
+/// Deviation attributed to chance, in standard deviations: about one healthy point in 16,000 lies outside.
 const CHANCE: f64 = 4.0;
 
 /// A closed loop's counterpart of a late send: what a pause takes beyond the think time lowers the throughput, and that is not

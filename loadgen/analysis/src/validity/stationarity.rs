@@ -1,25 +1,25 @@
-//! Whether the latency of a point stayed what it was: within its repeats, and from one to the next.
+//! Stationarity of a point's latency, within its repeats and between them.
 //!
-//! In: the repeats of a point with their histograms. Out: the [`Drift`]s that chance does not explain and that matter.
-//! Pure. Knows nothing of verdicts.
+//! In: the repeats of a point with their histograms. Out: the [`Drift`]s that are significant and large enough to matter. Pure.
+//! Independent of verdicts.
 //!
-//! Two figures are looked at, on the scale of their logarithm: the median, and the mean of the slowest 1 %, which is what
-//! lies beyond the p99 and scatters less than the p99 itself. Three tests of each, none of which takes requests for
-//! independent: a repeat is one observation, whatever goes on inside of it.
-//! - *Within*: the last third of every window against its first. The differences of the repeats have mean zero if nothing
-//!   drifts (Student's t over the repeats).
+//! Two figures are tested, on the scale of their logarithm: the median, and the mean of the slowest 1 %, which lies beyond the
+//! p99 and scatters less than the p99 itself. There are three tests of each. None assumes independent requests: a repeat is one
+//! observation, whatever goes on inside of it.
+//! - *Within*: the last third of every window against its first. The differences of the repeats have mean zero without a drift
+//! (Student's t over the repeats).
 //! - *Trend*: the slope of the repeats' figures over their order (Student's t of a regression).
-//! - *Change point*: the repeats before any place against those after it (two-sample t, by Bonferroni over the places).
+//! - *Change point*: the repeats before any position against those after it (two-sample t, Bonferroni over the positions).
 //!
-//! Few repeats know next to nothing of how they differ: Student's t for three repeats of a trend is above 10. So a change
-//! point is also tested with the error that pieces of the windows tell. A repeat's figure is taken to scatter by `Figure::spread`,
-//! and by as much as figures of pieces do among each other, less what a window gains by having several. Where slow requests
-//! come in bursts a whole window counts as no better than one of its pieces. With two or three repeats that is a test of
+//! Few repeats say little about their own spread: Student's t for three repeats of a trend is above 10. So a change point is
+//! also tested with an error estimated from pieces of the windows. A repeat's figure is assumed to scatter by `Figure::spread`,
+//! and by as much as figures of pieces scatter among each other, less what a window gains by having several. If slow requests
+//! come in bursts, a whole window counts as no better than one of its pieces. With two or three repeats this is a test of
 //! homogeneity.
 //!
-//! What is found must also matter (`Figure::matters`): a bounded drift passes. All tests of a point together raise a
-//! false alarm in at most about 1 % of points that do not drift; `tierlab-loadgen coverage` simulates it, queues in which
-//! requests depend on each other included.
+//! A finding must also matter (`Figure::matters`): a bounded drift passes. All tests of a point together raise a false alarm in
+//! at most about 1 % of points without a drift; `tierlab-loadgen coverage` simulates it, including queues in which requests
+//! depend on each other.
 
 use crate::record::{Drift, DriftHow, DriftOf, Repeat};
 use crate::statistics::percentile::{Counts, counts};
@@ -37,10 +37,10 @@ const PIECE_REQUESTS: u64 = 24;
 const TAIL_PIECE_REQUESTS: u64 = 120;
 /// Share of the requests of a window below those whose bursts are looked at.
 const BURSTS_FROM: f64 = 0.95;
-/// Of the course within a window.
+/// Pieces of a window for the test within it.
 const COURSE_PIECES: usize = 8;
 
-/// What is looked at.
+/// Tested figure.
 struct Figure {
     of: DriftOf,
     /// By how much it must have moved, as a factor.
@@ -66,7 +66,7 @@ const FIGURES: [Figure; 2] = [
     },
 ];
 
-/// How the latency of a point drifted; empty where it did not, or where there are too few repeats or requests to tell.
+/// Drifts of a point's latency; empty if there are none, or too few repeats or requests to test.
 #[must_use]
 pub fn drifts(repeats: &[Repeat]) -> Vec<Drift> {
     let mut in_order: Vec<&Repeat> = repeats.iter().collect();
@@ -121,7 +121,7 @@ impl Figure {
         }
     }
 
-    /// Whether a difference of logarithms is large enough, and certain with no more than `outside` left out.
+    /// True if a difference of logarithms is large enough, and significant at level `outside`.
     fn tells(&self, difference: f64, error: f64, freedom: f64, outside: f64) -> bool {
         difference.abs() > self.matters.ln() && difference.abs() > t_two_sided(outside, freedom) * error
     }

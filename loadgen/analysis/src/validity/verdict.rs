@@ -1,7 +1,7 @@
-//! Whether a point may be used, and if not, why.
+//! Verdict on a point, with the reason.
 //!
-//! In: what the repeats of a point counted. Out: a [`Verdict`]. Pure: what the rules say together. Knows nothing of histograms, of how things
-//! were measured, nor of other points.
+//! In: counts of a point's repeats. Out: a [`Verdict`]. Pure: the combination of the rules. Independent of histograms, of
+//! measuring, and of other points.
 
 use super::evidence::Evidence;
 use super::growth::Growth;

@@ -3,7 +3,7 @@
 use super::Check;
 use serde::{Deserialize, Serialize};
 
-/// How long a certificate is a proof, in days.
+/// Days for which a certificate is valid.
 pub const VALID_DAYS: u64 = 7;
 
 /// A finished self-check: when, by what, where, and every line with its verdict.
@@ -11,9 +11,9 @@ pub const VALID_DAYS: u64 = 7;
 pub struct Certificate {
     /// UTC, RFC 3339.
     pub made_at: String,
-    /// What was checked.
+    /// Program that was checked.
     pub program: Program,
-    /// Where.
+    /// Machine that it was checked on.
     pub machine: Machine,
     /// The lines.
     pub checks: Vec<Check>,
@@ -33,7 +33,7 @@ pub struct Program {
     pub bytes: u64,
 }
 
-/// What of a machine decides how well it keeps time.
+/// Properties of a machine that affect its timekeeping.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// CPU model as the kernel names it.
@@ -42,7 +42,7 @@ pub struct Machine {
     pub cores: u32,
     /// Kernel release.
     pub kernel: String,
-    /// What the kernel reads the time from: `tsc`, `kvm-clock`, …
+    /// Clock source of the kernel: `tsc`, `kvm-clock`, …
     pub clock_source: String,
     /// Tells machines of one kind apart: the first 16 hex digits of a SHA-256 over the system's own id, which must not
     /// be told itself.

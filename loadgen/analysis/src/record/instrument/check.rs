@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 /// One line of a self-check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// What was checked.
+    /// Name of the check.
     pub name: String,
-    /// What should have come out.
+    /// Expected result.
     pub expected: String,
-    /// What came out.
+    /// Measured result.
     pub measured: String,
-    /// Whether that is within the check's tolerance.
+    /// True if the measured result is within the check's tolerance.
     pub passed: bool,
 }

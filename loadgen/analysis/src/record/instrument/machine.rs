@@ -1,8 +1,8 @@
-//! What else the machine did during a step.
+//! Other activity of the machine during a step.
 
 use serde::{Deserialize, Serialize};
 
-/// What the machine did between the beginning and the end of a step, sampled beside it. Shares are of all cores' time.
+/// Activity of the machine between the start and the end of a step. Shares are of all cores' time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct MachineUse {
     /// Looks at it during the step.

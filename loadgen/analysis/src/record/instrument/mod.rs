@@ -1,4 +1,4 @@
-//! What is known of the instrument and of the machine that it ran on.
+//! Records of the instrument and of its machine.
 
 mod certificate;
 mod check;

@@ -1,4 +1,4 @@
-//! What a lab answers: the shape of `answer.json`.
+//! Answer of a lab: the shape of `answer.json`.
 
 use super::super::Grade;
 use super::Question;
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 /// The answer to a question, with what it rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// What was asked.
+    /// Question.
     pub question: Question,
-    /// Whether there is an answer.
+    /// Outcome.
     pub outcome: AnswerOutcome,
     /// The best variant: the answer where `decided`, the most likely one where `undecided`, absent where `none`.
     pub best: Option<String>,
     /// Probability that `best` is right, by the rule that stopped: the question's confidence if `decided`. If `undecided`, how likely
     /// `best` is so far, which is less; 0 if it is likely enough and open for another reason.
     pub confidence: f64,
-    /// Whether steps that did not choose the best confirmed it.
+    /// True if steps that did not choose the best confirmed it.
     pub confirmed: bool,
     /// Seconds of the budget that were used; in results made before they were kept, those of the steps' windows.
     pub spent_s: f64,
@@ -24,17 +24,17 @@ pub struct Answer {
     pub steps: u32,
     /// See `steps`.
     pub disturbed_steps: u32,
-    /// How far the control point moved from the lab's first half to its second, as a share; absent without enough of it.
+    /// Change of the control point from the lab's first half to its second, as a share; absent without enough steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_drift: Option<f64>,
     /// Every variant, the best first.
     pub ranking: Vec<Ranked>,
-    /// What was not decided, and what it would take.
+    /// Open questions, with the time that they would take.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<OpenQuestion>,
 }
 
-/// Whether there is an answer.
+/// Outcome of a lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnswerOutcome {
@@ -46,13 +46,13 @@ pub enum AnswerOutcome {
     None,
 }
 
-/// Whether a variant meets the objective at the demand.
+/// Verdict on a variant at the demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MeetsObjective {
-    /// It does.
+    /// The variant meets the objective.
     Met,
-    /// It does not, at any rate that would serve the demand.
+    /// The variant misses the objective at any rate that would serve the demand.
     NotMet,
     /// Not known.
     Unknown,
@@ -65,7 +65,7 @@ pub struct Ranked {
     pub variant: String,
     /// The kind of its tier.
     pub tier: String,
-    /// Whether it meets the objective at the demand.
+    /// Verdict at the demand.
     pub outcome: MeetsObjective,
     /// The rate of one instance that its p99 is told at: the demand's share of one of its instances; the measured rate
     /// next to it.
@@ -105,10 +105,10 @@ pub struct Ranked {
     pub usd_per_month_hi: Option<f64>,
     /// Dollars for 10,000 inferences, at the same place.
     pub usd_per_10k: Option<f64>,
-    /// What its month is made of, in dollars, by name.
+    /// Parts of the month in dollars, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub usd_parts: Vec<(String, f64)>,
-    /// What its slowest requests spend most of their time on.
+    /// Dominant part of its slowest requests.
     pub dominant_part: Option<String>,
     /// The share of that part, from 0 to 1.
     pub dominant_share: Option<f64>,
@@ -123,8 +123,8 @@ pub struct Ranked {
 pub struct OpenQuestion {
     /// The variants that it is about: one whose objective is unknown, or two that were not told apart.
     pub variants: Vec<String>,
-    /// What is not known, in a sentence.
+    /// Open question, in a sentence.
     pub what: String,
-    /// How much more measuring it would take by what was seen, in seconds; absent where that cannot be said.
+    /// Estimated extra measuring time in seconds; absent if it cannot be estimated.
     pub more_s: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! What a lab is asked: an objective, a demand, what should be least, and how sure the answer must be.
+//! Question of a lab: an objective, a demand, the figure to minimise, and the confidence.
 
 mod answer;
 mod variant;
@@ -17,10 +17,10 @@ pub struct Question {
     pub objectives: Vec<Objective>,
     /// Failed share of the requests above which the objective is not met.
     pub error_share: f64,
-    /// What has to be served; without it, the highest rate of one instance is asked for.
+    /// Demand; without it, the question is the highest rate of one instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub demand: Option<Demand>,
-    /// What the best variant has least of.
+    /// Figure that the best variant minimises.
     pub minimise: Minimise,
     /// The kind of request that is asked about.
     pub mode: Mode,
@@ -28,7 +28,7 @@ pub struct Question {
     pub batch_size: u32,
     /// Seconds that the measuring may take.
     pub budget_s: f64,
-    /// How often the answer must be right.
+    /// Probability with which the answer must be right.
     pub confidence: f64,
     /// The share by which two variants may differ and be as good as each other.
     pub tie: f64,
@@ -49,7 +49,7 @@ pub struct Demand {
     pub peak_rps: f64,
 }
 
-/// What the best variant has least of.
+/// Figure that the best variant minimises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Minimise {

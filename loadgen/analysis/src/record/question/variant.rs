@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 /// One way to keep models and features.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
-    /// How results call it.
+    /// Name in results.
     pub name: String,
     /// The kind of its tier: `nvme`, `nfs`, `s3`, …
     pub tier: String,
-    /// Who answers: `real`, `embedded`, or `emulated` with its profile and where that comes from.
+    /// Origin: `real`, `embedded`, or `emulated` with its profile and the profile's source.
     pub origin: String,
     /// The profile of an emulated one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -17,7 +17,7 @@ pub struct Variant {
     /// The copy on a local folder, and what it held when measuring began; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staged: Option<StageState>,
-    /// How its feature tables lie; absent where they are files of rows.
+    /// Layout of its feature tables; absent for row files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<String>,
     /// Rows of one run at most, 0 for each request alone; absent where the model's own config says it.
@@ -50,12 +50,12 @@ const fn is_one(servers: &u32) -> bool {
     *servers == 1
 }
 
-/// What a stage held when measuring began.
+/// Content of a stage at the start of measuring.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StageState {
-    /// How it was prepared.
+    /// Preparation.
     pub prepared: StageFill,
-    /// Whether it is one of all servers of a fleet.
+    /// True if all servers of a fleet share it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_shared: bool,
     /// Bytes that it held then.
@@ -64,7 +64,7 @@ pub struct StageState {
     pub capacity_bytes: u64,
 }
 
-/// How a stage is prepared before measuring.
+/// Preparation of a stage before measuring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StageFill {

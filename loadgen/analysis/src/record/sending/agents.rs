@@ -1,4 +1,4 @@
-//! How well several agents began a step together.
+//! Start uncertainty of several agents.
 
 use serde::{Deserialize, Serialize};
 

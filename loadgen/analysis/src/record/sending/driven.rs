@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What drove a point that is no single request of an open loop.
+/// Driver of a point that is not an open loop of single requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Driven {
@@ -33,7 +33,7 @@ pub enum Driven {
 }
 
 impl Driven {
-    /// Whether the point's rate is a result and not what was offered.
+    /// True if the point's rate is a result and not the offered rate.
     #[must_use]
     pub const fn is_closed(&self) -> bool {
         matches!(self, Self::ClosedLoop { .. })
@@ -53,16 +53,16 @@ impl fmt::Display for Driven {
     }
 }
 
-/// What a closed loop did over its window: the terms of the interactive response time law, `users = rate × (response + pause)`.
+/// Terms of the interactive response time law over a closed loop's window: `users = rate × (response + pause)`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ClosedLoopFigures {
     /// Requests that ended in the window, failed ones too, per second.
     pub ended_rps: f64,
-    /// Of these the mean from actual send to last byte, in microseconds.
+    /// Mean time from actual send to last byte, in microseconds.
     pub mean_response_us: f64,
     /// The mean from a user's last byte to its next send, in microseconds: think time, and the load generator's own work.
     pub mean_pause_us: f64,
-    /// Of the pauses, what the plan asked for, in microseconds.
+    /// Mean think time set by the plan, in microseconds.
     pub mean_think_us: f64,
 }
 
@@ -73,14 +73,14 @@ impl ClosedLoopFigures {
         self.ended_rps * (self.mean_response_us + self.mean_pause_us) / 1e6
     }
 
-    /// What a pause takes beyond the think time, in microseconds: timers and the load generator's own work.
+    /// Mean pause beyond the think time, in microseconds: timers and the load generator's own work.
     #[must_use]
     pub fn own_us(&self) -> f64 {
         (self.mean_pause_us - self.mean_think_us).max(0.0)
     }
 }
 
-/// How many journeys a step carried, from its first to its last, warm-up included, as the server's counters around it do.
+/// Number of journeys of a step, from its first to its last, warm-up included, as in the server's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JourneyFigures {
     /// Those that came to their end.
@@ -89,8 +89,8 @@ pub struct JourneyFigures {
     pub requests: u64,
 }
 
-/// What goose's own clock said of the same requests of the window: from its call to the reply's headers, the body left out. Of
-/// a journey the sum over its requests, what lies before and between them left out.
+/// Times of goose's own clock for the same requests of the window: from its call to the reply's headers, without the body. For
+/// a journey the sum over its requests, without the time before and between them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct GooseFigures {
     /// Requests that goose's own metrics counted, warm-up included, since goose had noticed that all users were up; absent where they

@@ -1,4 +1,4 @@
-//! How requests of a step were sent, and what they were. Knows nothing of what became of them.
+//! Requests of a step and their driver. Independent of their outcome.
 
 mod agents;
 mod driven;

@@ -1,4 +1,4 @@
-//! What the requests of a step were: how many different ones, how large, of which shapes, and what was taken as rows.
+//! Requests of a step: number of different ones, sizes, shapes, and the meaning of a row.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,13 +11,13 @@ pub struct SentRequests {
     pub order: String,
     /// Bytes of a request's body.
     pub bytes: Spread,
-    /// What counts as inferences of one request: what $/10k inferences and inferences per second are computed by.
+    /// Inferences counted for one request, used for $/10k inferences and inferences per second.
     pub inferences_per_request: f64,
     /// Which dimension was taken as rows, and who says so, in words.
     pub rows_by: String,
     /// Every input.
     pub inputs: Vec<SentInput>,
-    /// Of which replies the values were compared; absent where none were.
+    /// Check of the replies' values; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked: Option<ValueCheck>,
 }
@@ -29,11 +29,11 @@ pub struct SentInput {
     pub name: String,
     /// Its type.
     pub datatype: String,
-    /// What its elements are, in words.
+    /// Description of its elements.
     pub values: String,
     /// Its shapes, the most frequent first, at most 16 of them.
     pub shapes: Vec<ShapeShare>,
-    /// How many different shapes there are.
+    /// Number of different shapes.
     pub distinct_shapes: u64,
     /// Elements of it in a request.
     pub elements: Spread,
@@ -59,10 +59,10 @@ pub struct Spread {
     pub max: u64,
 }
 
-/// How replies' values were compared.
+/// Check of the replies' values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ValueCheck {
-    /// Of the replies, how many were compared, from 0 to 1; the first of a step always is.
+    /// Share of the replies that were compared, from 0 to 1; the first of a step always is.
     pub share: f64,
     /// A value was allowed to be off by this much, and by this share of what was expected.
     pub tolerance: f64,
@@ -71,7 +71,7 @@ pub struct ValueCheck {
 }
 
 impl Spread {
-    /// Of some values; all 0 of none.
+    /// Statistics of some values; all 0 without any.
     #[must_use]
     pub fn of(mut values: Vec<u64>) -> Self {
         values.sort_unstable();
