@@ -337,6 +337,9 @@ enum Command {
         /// Serves one request at a time, each in so many microseconds
         #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
         service_us: Option<u64>,
+        /// Draws service times from an exponential distribution with that mean
+        #[arg(long, requires = "service_us")]
+        exponential: bool,
         /// Ends when stdin does
         #[arg(long)]
         until_stdin_closes: bool,
@@ -473,13 +476,14 @@ impl Command {
                 stall_ms,
                 stall_every_ms,
                 service_us,
+                exponential,
                 until_stdin_closes,
             } => {
                 let stalls = stall_ms.zip(stall_every_ms).map(|(length, every)| Stalls {
                     length: Duration::from_millis(length),
                     every: Duration::from_millis(every),
                 });
-                let one_by_one = service_us.map(|us| OneByOne::new(Duration::from_micros(us)));
+                let one_by_one = service_us.map(|us| OneByOne::new(Duration::from_micros(us), exponential));
                 null_endpoint::serve(listen, Script { stalls, one_by_one }, until_stdin_closes)
                     .await
                     .map_err(RunError::io(Path::new(&listen.to_string())))?;

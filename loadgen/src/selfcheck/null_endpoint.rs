@@ -12,6 +12,9 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use prost::Message as _;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution as _, Exp1};
 use serde_json::json;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -55,30 +58,42 @@ impl Stalls {
     }
 }
 
-/// A server of one request at a time, each of which takes as long as any other: it can do `1 / service` requests a
-/// second and no more. Whoever comes waits behind those that came before.
+/// Server with a single queue and a known capacity of `1 / service` requests per second.
 #[derive(Debug)]
 pub struct OneByOne {
     service: Duration,
-    /// When the last request so far will be done.
-    busy_until: Mutex<Instant>,
+    queue: Mutex<Queue>,
+}
+
+/// Queue in front of a single server.
+#[derive(Debug)]
+struct Queue {
+    /// End of the last request's service.
+    busy_until: Instant,
+    /// Source of exponential service times; `None` makes all of them equal.
+    exponential: Option<ChaCha8Rng>,
 }
 
 impl OneByOne {
-    /// An idle server.
+    /// Idle server whose requests take `service` each, or `service` on average if `exponential`. With Poisson arrivals it
+    /// is an M/D/1 or M/M/1 queue, whose percentiles are known.
     #[must_use]
-    pub fn new(service: Duration) -> Self {
+    pub fn new(service: Duration, exponential: bool) -> Self {
         Self {
             service,
-            busy_until: Mutex::new(Instant::now()),
+            queue: Mutex::new(Queue {
+                busy_until: Instant::now(),
+                exponential: exponential.then(|| ChaCha8Rng::seed_from_u64(1)),
+            }),
         }
     }
 
-    /// When a request that arrives at `now` is done; requests are served in the order of these calls.
+    /// End of the service of a request that arrives at `now`. Requests are served in the order of these calls.
     pub fn done_at(&self, now: Instant) -> Instant {
-        let mut busy_until = self.busy_until.lock().unwrap_or_else(PoisonError::into_inner);
-        *busy_until = now.max(*busy_until) + self.service;
-        *busy_until
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let factor: f64 = queue.exponential.as_mut().map_or(1.0, |rng| Exp1.sample(rng));
+        queue.busy_until = now.max(queue.busy_until) + self.service.mul_f64(factor);
+        queue.busy_until
     }
 }
 
@@ -258,12 +273,21 @@ mod tests {
 
     #[test]
     fn one_by_one_a_server_does_what_it_can() {
-        let server = OneByOne::new(Duration::from_millis(5));
+        let server = OneByOne::new(Duration::from_millis(5), false);
         let now = Instant::now();
         let done: Vec<u128> = (0..4).map(|_| (server.done_at(now) - now).as_millis()).collect();
         assert_eq!(done, [5, 10, 15, 20]);
         let later = now + Duration::from_millis(50);
         assert_eq!((server.done_at(later) - later).as_millis(), 5);
+    }
+
+    #[test]
+    fn exponential_service_times_have_the_mean_of_the_service() {
+        let server = OneByOne::new(Duration::from_millis(5), true);
+        let start = Instant::now();
+        let last = (0..10_000).map(|_| server.done_at(start)).last().unwrap();
+        let mean = (last - start).as_secs_f64() / 10_000.0;
+        assert!((mean / 0.005 - 1.0).abs() < 0.04, "{mean}");
     }
 
     #[test]
