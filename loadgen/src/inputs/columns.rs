@@ -49,10 +49,10 @@ pub fn parquet(path: &Path, column: &str) -> Result<Records, String> {
     })
 }
 
-/// A column of an Arrow IPC file or stream.
+/// Reads a column of an Arrow IPC file or stream.
 ///
 /// # Errors
-/// As [`parquet()`].
+/// Same as [`parquet()`].
 pub fn arrow(path: &Path, column: &str) -> Result<Records, String> {
     read(path, |says| {
         let mut file = BufReader::new(File::open(path).map_err(|error| says(&error))?);
@@ -89,7 +89,7 @@ fn missing<'a>(column: &str, known: impl Iterator<Item = &'a str>) -> String {
     )
 }
 
-/// What has been read of a column.
+/// Values read of a column so far.
 #[derive(Default)]
 struct Column {
     dtype: Option<DataType>,

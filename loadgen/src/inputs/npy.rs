@@ -6,7 +6,7 @@ use tierlab_load::inputs::{Records, Shapes};
 /// Reads an array; `source` names it in errors and results.
 ///
 /// # Errors
-/// What is no array, of a type that the protocol does not have, or not as long as it says.
+/// Bytes that are not an array, a type that the protocol does not have, or a length that differs from the header's.
 pub fn read(source: &str, bytes: &[u8]) -> Result<Records, String> {
     array(source, bytes).map_err(|what| format!("{source}: {what}"))
 }

@@ -27,10 +27,10 @@ struct Entry {
     local: usize,
 }
 
-/// Every array, by the name it was saved under.
+/// Reads every array, by the name under which it was saved.
 ///
 /// # Errors
-/// What is no such archive, or an array in it that cannot be read, by its name.
+/// Bytes that are not such an archive, or an array that cannot be read, by its name.
 pub fn read(source: &str, bytes: &[u8]) -> Result<BTreeMap<String, Records>, String> {
     let entries = entries(bytes).map_err(|what| format!("{source}: {what}"))?;
     let mut arrays = BTreeMap::new();
@@ -49,10 +49,10 @@ pub fn read(source: &str, bytes: &[u8]) -> Result<BTreeMap<String, Records>, Str
     Ok(arrays)
 }
 
-/// One array of an archive.
+/// Reads one array of an archive.
 ///
 /// # Errors
-/// As [`read`], and a name that is not there, with those that are.
+/// Same as [`read`], and an unknown name, with the names in the archive.
 pub fn array(source: &str, bytes: &[u8], name: Option<&str>) -> Result<Records, String> {
     let mut arrays = read(source, bytes)?;
     let known: Vec<String> = arrays.keys().cloned().collect();

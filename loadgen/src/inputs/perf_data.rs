@@ -45,10 +45,10 @@ struct Step {
     tensors: Vec<RecordedTensor>,
 }
 
-/// Requests of a file or a folder.
+/// Reads requests from a file or a folder.
 ///
 /// # Errors
-/// What cannot be read, by stream, step and tensor.
+/// Data that cannot be read, by stream, step and tensor.
 pub fn requests(path: &Path) -> Result<Recorded, String> {
     if path.is_dir() {
         return folder(path);
@@ -56,10 +56,10 @@ pub fn requests(path: &Path) -> Result<Recorded, String> {
     of(&short(path), &read(path)?).map_err(|what| format!("{}: {what}", path.display()))
 }
 
-/// What replies should say: a file's validation data, or its data where it has no other.
+/// Reads expected replies: a file's validation data, or its data if it has no other.
 ///
 /// # Errors
-/// As [`requests`].
+/// Same as [`requests`].
 pub fn expectations(path: &Path) -> Result<Recorded, String> {
     let says = |what: String| format!("{}: {what}", path.display());
     let document = document(&read(path)?).map_err(says)?;

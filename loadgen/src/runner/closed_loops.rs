@@ -22,12 +22,12 @@ use tierlab_load::by_goose::closed_loop;
 
 /// Behind all loads and mixes.
 const PLACE: usize = 1 << 16;
-/// What their seeds begin at, apart from those of loads and mixes.
+/// First seed of closed loops, apart from those of loads and mixes.
 const OF_LOAD: usize = 1 << 24;
 /// The most requests of the open loop's step: their bodies are made before it.
 const MAX_REQUESTS: f64 = 2e6;
 
-/// What the closed loops of a plan are measured as on one target, with the open loops beside them at no rate.
+/// Points of a plan's closed loops on one target, with the open loops beside them at no rate.
 pub(super) fn expected(plan: &Plan, target: &Target) -> Vec<Factors> {
     let both = |closed: &ClosedLoopPlan| {
         [
@@ -96,7 +96,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// What only one process can send is refused where several would.
+    /// Refuses several processes for a load that only one process can send.
     pub(super) fn refuse_several(&self, key: &str, why: &str) -> Result<(), RunError> {
         let Some(what) = self.senders.several() else {
             return Ok(());
@@ -215,7 +215,7 @@ impl Runner<'_> {
     }
 }
 
-/// Whether a step is to be made: its first attempt where it is not there, a later one where it was disturbed.
+/// True if a step is to be measured: its first attempt if it is missing, a later one if it was disturbed.
 pub(super) fn wanted(ledger: &mut Ledger, factors: &Factors, attempt: Attempt) -> bool {
     if attempt.attempt > 0 {
         let again = is_wanted_again(ledger, factors, attempt);

@@ -120,7 +120,7 @@ pub(crate) fn asked(question: &Question) -> Load {
     }
 }
 
-/// What was spent of the budget: the time since it began, and that of a run that is resumed.
+/// Spent budget: the time since the start, and that of a resumed run.
 struct Clock {
     began: Instant,
     step_s: f64,

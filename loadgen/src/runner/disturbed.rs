@@ -9,8 +9,8 @@ use crate::machine::watch::Watched;
 use tierlab_analysis::record::{Factors, Limits, Repeat};
 use tierlab_load::schedule::step_seed;
 
-/// How often a disturbed step of a plan's own loads is measured again. What disturbs longer than that is no accident: the
-/// machine has to be had for oneself, or the limit raised.
+/// Maximum number of repetitions of a disturbed step of a plan's own loads. A longer disturbance is no accident: the machine
+/// must be freed, or the limit raised.
 pub(super) const AGAIN: u32 = 2;
 /// Seeds of one attempt at a step lie so far from those of the next: more than a plan has repeats.
 const ATTEMPT: u32 = 1_000;
@@ -30,7 +30,7 @@ pub(super) fn beside(repeat: Repeat, watched: Option<&Watched>, earlier: Option<
     }
 }
 
-/// Whether a repeat that is there was disturbed and has not had this attempt.
+/// True if an existing repeat was disturbed and this attempt is missing.
 pub(super) fn is_wanted_again(ledger: &Ledger, factors: &Factors, attempt: Attempt) -> bool {
     let there = ledger.points.step(factors, attempt.index);
     attempt.attempt > 0 && there.is_some_and(|there| there.disturbed.is_some() && there.attempt < attempt.attempt)

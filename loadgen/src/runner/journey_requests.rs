@@ -49,7 +49,7 @@ pub(super) struct Begun<'a> {
     pub(super) watch: &'a Watch,
 }
 
-/// Where a journey's entity comes from.
+/// Source of a journey's entities.
 #[derive(Debug)]
 enum Entities {
     None,
@@ -157,7 +157,7 @@ impl Prepared {
         Ok(Some((travelled, sent.starts)))
     }
 
-    /// What is run over a schedule.
+    /// Journey to run over a schedule.
     pub(super) fn journey(&self, plan: &Plan, schedule: &Arc<Schedule>, seed: u64, watch: &Watch) -> Journey {
         let entities = match &self.entities {
             Entities::None => Vec::new(),
@@ -186,12 +186,12 @@ fn with(mut every: HeaderMap, own: &HeaderMap) -> HeaderMap {
     every
 }
 
-/// What a step is made with.
+/// Context in which a step is made.
 struct Around<'a> {
     plan: &'a Plan,
     target: &'a Target,
     journey: &'a JourneyPlan,
-    /// What its models declare.
+    /// Metadata of its models.
     known: &'a BTreeMap<&'a str, ModelMetadata>,
     /// Those of a journey that speaks gRPC.
     connections: Option<&'a Arc<Connections>>,
@@ -242,7 +242,7 @@ fn made(around: &Around<'_>, step: &StepPlan) -> Result<JourneyStep, String> {
     }
 }
 
-/// What carries the requests of a step that asks a model.
+/// Transport for the requests of a step that asks a model.
 fn carrier(around: &Around<'_>, model: &str, protocol: Protocol) -> Result<StepCarrier, String> {
     let control = &around.target.control;
     if let (Protocol::Grpc, Some(connections)) = (protocol, around.connections) {

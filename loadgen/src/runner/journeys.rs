@@ -34,10 +34,10 @@ use tierlab_load::schedule::{Schedule, split_mix};
 const PLACE: usize = 1 << 17;
 /// Places of one journey: its whole and its steps.
 const PLACES: usize = 64;
-/// What their seeds begin at, apart from those of all others.
+/// First seed of journeys, apart from those of all others.
 const OF_LOAD: usize = 1 << 25;
 
-/// What the journeys of a plan are measured as on one target.
+/// Points of a plan's journeys on one target.
 pub(super) fn expected(plan: &Plan, target: &Target) -> Vec<Factors> {
     let rates = |journey: &JourneyPlan| journey.rates.clone();
     let all = plan.journeys.iter().flat_map(|journey| {
@@ -253,7 +253,7 @@ struct Measured<'a> {
     lost_before: Vec<String>,
     /// Requests that were answered well.
     answered: u64,
-    /// Whether the server should have said what it counted, and did not.
+    /// True if the server should have reported its counters and did not.
     is_unread: bool,
 }
 

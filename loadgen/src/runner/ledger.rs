@@ -26,9 +26,9 @@ impl Ledger {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     pub(super) index: u32,
-    /// How often it was measured before, without an answer or disturbed.
+    /// Number of earlier attempts that were unanswered or disturbed.
     pub(super) attempt: u32,
     pub(super) seed: u64,
-    /// What it is measured for.
+    /// Purpose of the measurement.
     pub(super) purpose: Purpose,
 }

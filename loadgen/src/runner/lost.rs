@@ -6,14 +6,14 @@ use std::path::Path;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::workers::WorkerError;
 
-/// How often one step is begun anew after an agent was lost.
+/// Maximum restarts of one step after an agent was lost.
 const BEGUN_ANEW: usize = 3;
 
 impl Senders {
-    /// What a step brought; `None` where an agent was lost in it and is back, so that the step is to be begun anew.
+    /// Result of a step; `None` if an agent was lost in it and is back, so that the step is restarted.
     ///
     /// # Errors
-    /// The step's own, an interrupt, and those of an agent that does not come back, or is lost again and again.
+    /// The step's own, an interrupt, and the loss of an agent that does not come back or is lost repeatedly.
     pub(super) async fn kept<T>(
         &mut self,
         sent: Result<Option<T>, RunError>,

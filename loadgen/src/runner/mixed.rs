@@ -73,7 +73,7 @@ fn models<'a>(parts: &[Share<'a>]) -> Vec<&'a str> {
     models
 }
 
-/// What the mixes of a plan are measured as on one target.
+/// Points of a plan's mixes on one target.
 pub(super) fn expected(plan: &Plan, target: &Target) -> Vec<Factors> {
     let shares = shares(plan, target).into_iter().flatten();
     shares.map(|share| share.factors).collect()

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use tierlab_analysis::record::{Driven, Factors, Repeat};
 use tierlab_load::load::Load;
 
-/// What tells this point from the others.
+/// Factors of a point.
 #[must_use]
 pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors {
     Factors {
@@ -33,7 +33,7 @@ pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors
     }
 }
 
-/// What tells a point from the others that is no single request of an open loop.
+/// Factors of a point that is not an open loop of single requests.
 pub(super) fn driven_factors(plan: &Plan, target: &Target, load: Load, model: &str, driven: Driven) -> Factors {
     Factors {
         driven: Some(driven),

@@ -13,14 +13,14 @@ const BLOCK_REQUESTS: f64 = 20.0;
 /// Blocks of one window: latency over time is drawn from them.
 const BLOCKS: std::ops::RangeInclusive<usize> = 5..=60;
 
-/// What names a repeat.
+/// Identity of a repeat.
 #[derive(Debug, Clone)]
 pub struct Label {
     /// Its index, from 0.
     pub index: u32,
     /// Its seed.
     pub seed: u64,
-    /// Where its histograms will lie, relative to the run's folder.
+    /// Path of its histograms, relative to the run's folder.
     pub hdr_file: String,
 }
 
@@ -92,7 +92,7 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
     }
 }
 
-/// What goose's own clock said, from its times in microseconds; `None` without any.
+/// Figures of goose's own clock, from its times in microseconds; `None` without any.
 #[must_use]
 pub fn goose_figures(mut times_us: Vec<u64>, counted: Option<u64>) -> Option<GooseFigures> {
     times_us.sort_unstable();

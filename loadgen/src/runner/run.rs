@@ -86,7 +86,7 @@ impl Runner<'_> {
         Ok(run)
     }
 
-    /// Whether the plan's loads are measured, or are only where searches begin.
+    /// True if the plan's loads are measured; false if they are only starting points of searches.
     fn measures_loads(&self) -> bool {
         !self.plan.search.as_ref().is_some_and(|search| search.only)
     }

@@ -175,7 +175,7 @@ impl Runner<'_> {
         Ok(true)
     }
 
-    /// What is known of a curve, by rising rate.
+    /// Evidence about a curve, by rising rate.
     fn known(&self, curve: &CurveSearch, plan: &SearchPlan, run: &Run) -> Vec<slo::Evidence> {
         let factors = self.factors(curve);
         let of_curve = run

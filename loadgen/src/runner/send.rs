@@ -31,12 +31,12 @@ const PART_LEAD: Duration = Duration::from_millis(10);
 
 /// Requests that are made to say what those of several processes are, at most.
 const DESCRIBED_REQUESTS: usize = 10_000;
-/// How many requests a closed loop asks for is a result: so many are made before it, and sent over and over.
+/// Number of bodies of a closed loop, made before it and sent repeatedly, since the number of its requests is a result.
 const CLOSED_LOOP_BODIES: usize = 1 << 18;
 /// And entities in them.
 const CLOSED_LOOP_ENTITIES: usize = 1 << 20;
 
-/// Who sends the requests of a run.
+/// Senders of a run's requests.
 #[derive(Debug)]
 pub struct Senders {
     /// Processes on this host, where it is more than this one, or agents.
@@ -83,13 +83,13 @@ impl Senders {
 pub struct Requests<'a> {
     /// The plan that says the rest.
     pub plan: &'a Plan,
-    /// Where they are sent.
+    /// Target of the requests.
     pub target: &'a Target,
     /// Entities per request, and requests per second.
     pub load: Load,
     /// The model that they ask for.
     pub model: &'a str,
-    /// What arrivals, entities and tensors derive from.
+    /// Seed of arrivals, entities and tensors.
     pub seed: u64,
 }
 
@@ -231,39 +231,39 @@ impl Requests<'_> {
 /// A step that can be driven.
 #[derive(Debug)]
 pub struct PreparedStep {
-    /// It.
+    /// Step to run.
     pub step: Step,
-    /// What its requests are.
+    /// Statistics of its requests.
     pub sent: SentRequests,
 }
 
-/// What a step leaves.
+/// Results of a step.
 #[derive(Debug)]
 pub struct Measured {
     /// Samples, and what the pacer saw.
     pub finished: Finished,
-    /// What the samples are held against.
+    /// Schedule that the samples belong to.
     pub schedule: Arc<Schedule>,
-    /// What its requests were.
+    /// Statistics of its requests.
     pub sent: SentRequests,
     /// The server's counters; absent where the server says nothing of itself, or did not answer before and after, and of a part
     /// of a mix.
     pub server: Option<ServerDelta>,
-    /// Whether the server should have said what it counted, and did not.
+    /// True if the server should have reported its counters and did not.
     pub is_unread: bool,
-    /// How well agents began together, where such sent it.
+    /// Start uncertainty of its agents; empty without agents.
     pub agents: Vec<AgentStart>,
 }
 
 impl Measured {
-    /// Whether not one request was answered well.
+    /// True if no request was answered well.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         !self.finished.samples.iter().any(Sample::is_ok)
     }
 }
 
-/// What a server said before and after a step.
+/// The server's reports before and after a step.
 #[derive(Debug)]
 pub(super) struct Around {
     before: Option<Reading>,
@@ -399,10 +399,10 @@ fn limit(plan: &Plan, expected: &Expected, bodies: &[Body]) -> Limit {
     Limit::of_replies(plan.reply_limit_bytes, largest.unwrap_or(expected))
 }
 
-/// The ways to a target's servers.
+/// Routes to a target's servers.
 ///
 /// # Errors
-/// As [`route`].
+/// Same as [`route`].
 fn routes(plan: &Plan, target: &Target, model: &str) -> Result<Vec<Route>, RunError> {
     let servers = target.control.servers();
     servers.map(|server| route_to(plan, server, model)).collect()

@@ -26,28 +26,28 @@ use tierlab_load::interrupt::Interrupt;
 use tierlab_load::load::Load;
 use tierlab_load::schedule::split_mix;
 
-/// How often a server that did not answer is asked again.
+/// Maximum retries of a server that did not answer.
 const ASKED_AGAIN: u32 = 3;
 const ASKED_AFTER: Duration = Duration::from_millis(300);
 
-/// What is done to a target before each of its steps.
+/// Preparation of a target before each of its steps.
 pub type Prepare<'a> = Box<dyn FnMut(&Target) -> Result<(), RunError> + Send + 'a>;
 
 /// A run under way.
 pub struct Runner<'a> {
     /// The plan.
     pub plan: &'a Plan,
-    /// What is measured.
+    /// Measured targets.
     pub targets: Vec<Target>,
-    /// Where the result goes.
+    /// Folder of the result.
     pub folder: PathBuf,
-    /// What is there already, of a run that is resumed.
+    /// Existing results of a resumed run.
     pub earlier: Option<StoppedRun>,
     /// Raised by Ctrl-C.
     pub interrupt: Interrupt,
-    /// Who sends.
+    /// Senders of requests.
     pub senders: Senders,
-    /// Whether everything that the lab started still runs; asked before each step.
+    /// Check before each step that everything started by the lab still runs.
     pub alive: Box<dyn FnMut() -> Result<(), RunError> + Send + 'a>,
     /// Done to a target before each of its steps.
     pub prepare: Prepare<'a>,

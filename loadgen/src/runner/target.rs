@@ -1,4 +1,4 @@
-//! What is measured: one server in one cache state, and what it is asked.
+//! Target of a measurement: one server in one cache state, and its requests.
 
 use crate::error::RunError;
 use crate::plan::Plan;
@@ -12,7 +12,7 @@ use tierlab_load::reply::Expected;
 use tierlab_protocol::metadata::{ENTITY_ID, JoinedMetadata, ModelMetadata};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
-/// What a target's requests are made of.
+/// Content of a target's requests.
 #[derive(Debug, Clone)]
 pub enum Content {
     /// Entities whose rows the server joins.
@@ -23,7 +23,7 @@ pub enum Content {
     Mixed(Population, Inputs),
     /// The plan's own bodies, for an endpoint that does not speak the Open Inference Protocol.
     Custom {
-        /// What is sent.
+        /// Requests to send.
         custom: Arc<Custom>,
         /// Whose ids stand in it; absent where none do.
         ids: Option<Population>,
@@ -31,7 +31,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// What an endpoint is asked that does not speak the Open Inference Protocol.
+    /// Requests to an endpoint of another protocol than the Open Inference Protocol.
     #[must_use]
     pub fn custom(plan: &Plan, spec: &CustomSpec, custom: &Arc<Custom>) -> Self {
         let has_ids = custom.wants_an_id() || custom.wants_ids();
@@ -45,10 +45,10 @@ impl Content {
         }
     }
 
-    /// What a model is asked: entities where it joins, and beside them, or without, the inputs that a request has to bring.
+    /// Requests to a model: entities if it joins, and the inputs that a request has to bring.
     ///
     /// # Errors
-    /// Inputs that the plan says too little of, with the lines to add, or what the model does not take.
+    /// Inputs that the plan does not describe, with the lines to add, or that the model does not accept.
     pub fn of(plan: &Plan, model: &ModelMetadata) -> Result<Self, RunError> {
         let rules = plan.inputs_of(&model.name);
         let joined = model.joined.as_ref().filter(|joined| joined.rows > 0);
@@ -83,7 +83,7 @@ impl Content {
     }
 }
 
-/// What recorded requests bring to a model that joins: tensors of its own, or entities.
+/// Inputs of a joining model that recorded requests bring: tensors of its own, or entities.
 fn recorded_inputs(model: &ModelMetadata, joined: &JoinedMetadata, recorded: &Recorded) -> Vec<TensorSpec> {
     let entities = TensorSpec {
         name: ENTITY_ID.to_owned(),
@@ -113,9 +113,9 @@ pub struct Target {
     pub cache_share: f64,
     /// The server.
     pub control: Control,
-    /// What it is asked.
+    /// Content of its requests.
     pub content: Content,
-    /// What its other models are asked, by name, where a plan's mixes ask for them.
+    /// Content of requests to its other models, by name, for a plan's mixes.
     pub others: BTreeMap<String, Content>,
     /// The outputs that its models declare, by the model's name.
     pub outputs: BTreeMap<String, Vec<TensorSpec>>,
@@ -146,7 +146,7 @@ impl Target {
         Some(Self { control, ..first })
     }
 
-    /// What prices, origins and labels are kept by: the variant, or the tier where there are no variants.
+    /// Key of prices, origins and labels: the variant, or the tier without variants.
     #[must_use]
     pub fn label(&self) -> &str {
         if self.variant.is_empty() {
@@ -156,13 +156,13 @@ impl Target {
         }
     }
 
-    /// What a model of it is asked.
+    /// Content of requests to a model.
     #[must_use]
     pub fn content_of(&self, model: &str) -> &Content {
         self.others.get(model).unwrap_or(&self.content)
     }
 
-    /// What a model's reply to so many rows must look like.
+    /// Expected reply of a model to `rows` rows.
     #[must_use]
     pub fn expected(&self, model: &str, rows: u32) -> Expected {
         if let Content::Inline(inputs) | Content::Mixed(_, inputs) = self.content_of(model) {

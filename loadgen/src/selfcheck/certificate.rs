@@ -23,7 +23,7 @@ pub(crate) fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Optio
     folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))
 }
 
-/// Where the certificate of this machine is kept.
+/// Store of this machine's certificate.
 #[derive(Debug, Clone)]
 pub struct CertificateStore {
     file: Option<PathBuf>,
@@ -65,7 +65,7 @@ impl CertificateStore {
         Ok(write_atomically(file, &text)?)
     }
 
-    /// What is kept, held against this machine, this program and the time.
+    /// Stored certificate, compared with this machine, this program and the time.
     #[must_use]
     pub fn carried(&self) -> CarriedCertificate {
         match self.read() {
@@ -103,7 +103,7 @@ pub fn made(checks: Vec<Check>) -> Result<Certificate, RunError> {
     })
 }
 
-/// What a certificate is worth to a run that begins now.
+/// Validity of a certificate for a run that starts now.
 #[must_use]
 pub fn judged(certificate: Certificate) -> CarriedCertificate {
     match this_program() {
@@ -157,7 +157,7 @@ fn judge(certificate: Certificate, machine: &Machine, program: &Program, now: Sy
     }
 }
 
-/// What differs between two machines, in words.
+/// Differences between two machines, in words.
 fn differences(then: &Machine, now: &Machine) -> Vec<String> {
     let cores = [then, now].map(|machine| machine.cores.to_string());
     let mut found: Vec<String> = [

@@ -31,11 +31,11 @@ use tierlab_load::{pacer, payload};
 
 /// About how long [`checks`] takes.
 pub const SECONDS: u64 = 29;
-/// What the pacer is tried at, and for how long each.
+/// Rates at which the pacer is tried.
 const PACER_RATES: [f64; 6] = [10.0, 100.0, 1_000.0, 5_000.0, 10_000.0, 20_000.0];
-/// What any machine must reach.
+/// Rate that every machine must reach.
 const PACER_LEAST: f64 = 1_000.0;
-/// How often a rate is tried before it counts as not held.
+/// Number of attempts at a rate before it counts as not held.
 const PACER_TRIES: usize = 3;
 const PACER_WINDOW: Duration = Duration::from_millis(1_500);
 const PACER_RATE_ERROR: f64 = 0.001;
@@ -44,7 +44,7 @@ const STALLS: Stalls = Stalls {
     length: Duration::from_millis(600),
     every: Duration::from_millis(5_600),
 };
-/// Of the stall test. A stall holds 300 requests, so 400 users are never all busy.
+/// Rate of the stall test. A stall holds 300 requests, so 400 users are never all busy.
 const RATE: f64 = 500.0;
 const USERS: usize = 400;
 const PERIODS: u32 = 2;
@@ -131,7 +131,7 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
     ))
 }
 
-/// What the pacer did at one rate.
+/// The pacer's result at one rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Paced {
     rate: f64,
@@ -192,7 +192,7 @@ fn lag_line(lag_p99_us: Option<u64>) -> Check {
     }
 }
 
-/// How far the machine goes, with the figures of every rate that was tried.
+/// Highest rate of the machine, with the figures of every rate that was tried.
 fn reach_line(tried: &[Paced]) -> Check {
     let reach = tried
         .iter()
@@ -217,7 +217,7 @@ fn reach_line(tried: &[Paced]) -> Check {
     }
 }
 
-/// How far the rate of the releases is off that of the schedule: what the span between first and last changed by.
+/// Relative error of the release rate: the change of the span between first and last release.
 fn rate_error(samples: &[Sample]) -> f64 {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
         return f64::INFINITY;

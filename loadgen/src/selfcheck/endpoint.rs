@@ -28,7 +28,7 @@ impl NullEndpoint {
     /// Starts this executable as a null endpoint.
     ///
     /// # Errors
-    /// It does not come up.
+    /// It does not start.
     pub fn start(stalls: Option<Stalls>, interrupt: &Interrupt) -> Result<Self, RunError> {
         let executable = std::env::current_exe().map_err(RunError::io(std::path::Path::new("/proc/self/exe")))?;
         let mut command = Command::new(executable);
@@ -49,10 +49,10 @@ impl NullEndpoint {
         })
     }
 
-    /// How it is asked; gRPC at the same address.
+    /// Control of the endpoint, with gRPC at the same address.
     ///
     /// # Errors
-    /// Its address is none.
+    /// An invalid address.
     pub fn control(&self) -> Result<Control, RunError> {
         Ok(Control::own(&self.address, Some(self.address.clone()))?)
     }

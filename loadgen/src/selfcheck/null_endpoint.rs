@@ -33,7 +33,7 @@ use tokio::net::TcpListener;
 /// Rows of the table that it claims to join.
 pub const ROWS: u64 = 1_000_000;
 const BODY_LIMIT: usize = 64 << 20;
-/// Of a request, where its first shape is looked for.
+/// Bytes of a request that are searched for its first shape.
 const SEARCHED_BYTES: usize = 1 << 10;
 const MOST_ROWS: usize = 1 << 20;
 
@@ -48,7 +48,7 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// How long a request that arrives at `since_start` has to wait.
+    /// Wait of a request that arrives at `since_start`.
     #[must_use]
     pub fn wait(&self, since_start: Duration) -> Duration {
         let every = self.every.as_nanos().max(1);
@@ -97,12 +97,12 @@ impl OneByOne {
     }
 }
 
-/// How it answers.
+/// Behaviour of the endpoint.
 #[derive(Debug, Default)]
 pub struct Script {
     /// When it stalls.
     pub stalls: Option<Stalls>,
-    /// How many requests it can do.
+    /// Queue in front of a single server; `None` serves all requests at once.
     pub one_by_one: Option<OneByOne>,
 }
 
@@ -152,7 +152,7 @@ pub async fn serve(listen: SocketAddr, script: Script, until_stdin_closes: bool)
 }
 
 impl Endpoint {
-    /// As long as the script says.
+    /// Waits as long as the script says.
     async fn wait(&self) {
         if let Some(one_by_one) = &self.script.one_by_one {
             tokio::time::sleep_until(one_by_one.done_at(Instant::now()).into()).await;
@@ -166,7 +166,7 @@ impl Endpoint {
     }
 }
 
-/// What its model declares.
+/// Outputs of its model.
 #[must_use]
 pub fn outputs() -> Vec<TensorSpec> {
     vec![TensorSpec {

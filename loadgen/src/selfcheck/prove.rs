@@ -1,6 +1,6 @@
-//! What is found out of the instrument before a run: the self-check, its certificate, and the noise floor.
+//! Checks of the instrument before a run: the self-check, its certificate, and the noise floor.
 //!
-//! In: a plan. Out: an [`Instrument`]. Knows nothing of the servers that are measured.
+//! In: a plan. Out: an [`Instrument`]. Independent of the measured servers.
 
 use super::certificate::{self, CertificateStore};
 use super::endpoint::NullEndpoint;
@@ -148,7 +148,7 @@ fn floor_keys(plan: &Plan) -> KeyDistribution {
     }
 }
 
-/// As many repeats as give the samples of a p99, and no more than the plan has.
+/// Number of repeats that collect the samples of a p99, at most the plan's.
 fn repeats_for_p99(load: Load, plan: &Plan) -> u32 {
     let per_repeat = (load.rate * plan.window.as_secs_f64()).max(1.0);
     ((P99_SAMPLES / per_repeat).ceil() as u32).clamp(1, plan.repeats)

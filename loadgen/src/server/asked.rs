@@ -1,5 +1,5 @@
-//! What is asked of any server outside a step, and what a refusal says. In: an endpoint and a path. Out: a reply of success, one reading
-//! of metrics, or an error that names the address and says what to do.
+//! Requests to any server outside a step. In: an endpoint and a path. Out: a successful reply, one reading of metrics, or an
+//! error that names the address and gives advice.
 
 use super::scrape::Scrape;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use tierlab_load::reply::{Limit, METRICS_BYTES};
 
 /// For one request, its connection included.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
-/// How often one address of metrics is asked whether the same process answers.
+/// Number of readings that check whether one address of metrics always reaches the same process.
 const SAME_ASKED: u32 = 4;
 
 /// A server that could not be asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{url}: {what}")]
 pub struct ControlError {
-    /// What was asked for.
+    /// Requested URL.
     pub url: String,
-    /// What happened, and what to do.
+    /// Error with advice.
     pub what: String,
 }
 
@@ -42,7 +42,7 @@ pub(super) async fn several(endpoint: &Endpoint) -> Result<Option<String>, Contr
     Ok(None)
 }
 
-/// Whether metrics are where nobody said that they are; the error, where there are none. What has no end is refused.
+/// Checks for metrics at an address that was only guessed; returns the error if there are none. An endless page is refused.
 pub(super) async fn probe(endpoint: &Endpoint) -> Result<Result<(), ControlError>, ControlError> {
     let url = endpoint.address().url();
     match endpoint.ask(Ask::get(""), &Limit::of(METRICS_BYTES), TIMEOUT).await {

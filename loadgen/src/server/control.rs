@@ -33,9 +33,9 @@ pub struct Control {
     endpoint: Arc<Endpoint>,
     grpc: Option<Arc<Endpoint>>,
     custom: Option<Arc<Custom>>,
-    /// Where metrics are read, one for each replica.
+    /// Addresses of metrics, one for each replica.
     metrics: Vec<Arc<Endpoint>>,
-    /// Whether its statistics by model are read.
+    /// True if its statistics by model are read.
     has_statistics: bool,
     /// Further servers of the same, which take turns with it.
     others: Vec<Control>,
@@ -45,15 +45,15 @@ impl Control {
     /// A server of the project's own at `http://HOST:PORT`, with `/metrics` there.
     ///
     /// # Errors
-    /// What is no such address.
+    /// An invalid address.
     pub fn new(url: &str) -> Result<Self, ControlError> {
         Self::own(url, None)
     }
 
-    /// The same, which speaks gRPC too.
+    /// The same with gRPC.
     ///
     /// # Errors
-    /// What is no such address.
+    /// An invalid address.
     pub fn own(url: &str, grpc_url: Option<String>) -> Result<Self, ControlError> {
         let mut control = Self::of(&TargetSpec::plain(url, grpc_url))?;
         control.metrics = vec![control.metrics_below()?];
@@ -63,7 +63,7 @@ impl Control {
     /// Any server, whose metrics are not read.
     ///
     /// # Errors
-    /// What is no address, tokens and certificates that cannot be read, bodies that cannot be made.
+    /// An invalid address, tokens and certificates that cannot be read, bodies that cannot be made.
     pub fn of(spec: &TargetSpec) -> Result<Self, ControlError> {
         let refuse = |what: String| refusal(&tierlab_load::redact::urls(&spec.url), &what);
         let access = spec.access.open().map_err(refuse)?;
@@ -105,11 +105,11 @@ impl Control {
         std::iter::once(self).chain(&self.others)
     }
 
-    /// Any server, with whatever it says of itself: metrics at `given` addresses, where none are named at `/metrics` behind its own,
-    /// and statistics of `model` where there are no metrics of inference. The second part says in words what was not found.
+    /// Any server, with its own reports: metrics at the `given` addresses (default: `/metrics` behind its own), and statistics
+    /// of `model` if there are no metrics of inference. The second part describes the missing reports.
     ///
     /// # Errors
-    /// As [`Control::of`]; an address of metrics that was named and has none, or where several servers take turns.
+    /// Same as [`Control::of`]; a given address without metrics, or with several servers behind it.
     pub async fn open(
         spec: &TargetSpec,
         given: Option<&[String]>,
@@ -157,7 +157,7 @@ impl Control {
         Ok((control, notes))
     }
 
-    /// Whether a replica's metrics have counters of inference.
+    /// True if a replica's metrics have counters of inference.
     async fn tells_inference(&self) -> bool {
         let Ok(reading) = self.read(&[]).await else {
             return false;
@@ -207,13 +207,13 @@ impl Control {
         own.chain(self.others.iter().flat_map(Self::addresses)).collect()
     }
 
-    /// Where it speaks gRPC.
+    /// Endpoint for gRPC.
     #[must_use]
     pub fn grpc(&self) -> Option<&Arc<Endpoint>> {
         self.grpc.as_ref()
     }
 
-    /// What it is asked, where that is not the Open Inference Protocol.
+    /// Requests of another protocol than the Open Inference Protocol.
     #[must_use]
     pub fn custom(&self) -> Option<&Arc<Custom>> {
         self.custom.as_ref()
@@ -225,16 +225,16 @@ impl Control {
         self.spec.model_version.as_deref()
     }
 
-    /// Whether it says anything of itself.
+    /// True if the server reports anything.
     #[must_use]
     pub fn tells(&self) -> bool {
         !self.metrics.is_empty() || self.has_statistics
     }
 
-    /// Where requests to a model are sent.
+    /// Route of requests to a model.
     ///
     /// # Errors
-    /// What is no path.
+    /// An invalid path.
     pub fn route(&self, model: &str) -> Result<HttpRoute, ControlError> {
         let endpoint = Arc::clone(&self.endpoint);
         let route = match &self.custom {
@@ -256,7 +256,7 @@ impl Control {
         &self.endpoint
     }
 
-    /// What every request to it has: its host, its token, the headers that were asked for.
+    /// Headers of every request: host, token, and configured headers.
     #[must_use]
     pub fn request_headers(&self) -> HeaderMap {
         self.endpoint.request_headers()
@@ -312,10 +312,10 @@ impl Control {
             .map_err(|error| refusal(&self.shown(&path), &format!("no times of a load: {error}")))
     }
 
-    /// Has a model unloaded.
+    /// Unloads a model.
     ///
     /// # Errors
-    /// As [`Control::load`].
+    /// Same as [`Control::load`].
     pub async fn unload(&self, model: &str) -> Result<(), ControlError> {
         let path = format!("/v2/repository/models/{model}/unload");
         self.fetch(Ask::post(&path), &Limit::of(METADATA_BYTES))
@@ -334,10 +334,10 @@ impl Control {
         }
     }
 
-    /// Reads everything that the server says of itself.
+    /// Reads all reports of the server.
     ///
     /// # Errors
-    /// As [`Control::scrape`], of any replica; statistics that are gone.
+    /// Same as [`Control::scrape`], of any replica; missing statistics.
     pub async fn read(&self, models: &[&str]) -> Result<Reading, ControlError> {
         let replicas = futures::future::try_join_all(self.metrics.iter().map(|endpoint| scrape(endpoint))).await?;
         let mut statistics = BTreeMap::new();
@@ -359,10 +359,10 @@ impl Control {
         Statistics::parse(model, &answer.body)
     }
 
-    /// Whether somebody is there.
+    /// Checks that the server answers.
     ///
     /// # Errors
-    /// Nobody is.
+    /// No answer.
     pub async fn is_there(&self) -> Result<(), ControlError> {
         if self.tells() {
             return self.read(&[]).await.map(|_| ());

@@ -1,7 +1,7 @@
-//! What a server counted over a step. In: two readings. Out: their difference, as a [`ServerDelta`].
+//! Counters of a server over a step. In: two readings. Out: their difference, as a [`ServerDelta`].
 //!
-//! Each replica is compared with itself, and their differences are added. A replica that was started anew counts from zero; an address
-//! behind which several servers take turns counts nothing, since nobody knows whose counters they are, and says so.
+//! Each replica is compared with itself, and the differences are added. A restarted replica counts from zero. An address with
+//! several servers behind it counts nothing, since its counters cannot be attributed, and the result says so.
 
 use super::gpu;
 use super::reading::Reading;
@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tierlab_analysis::record::{Sample, ServerDelta, ServerStages};
 use tierlab_protocol::metrics;
 
-/// How far the clocks of two machines may be apart: a start so long before the first reading is no restart after it.
+/// Tolerated difference between the clocks of two machines: a start so long before the first reading is no restart after it.
 const CLOCKS_APART_S: f64 = 5.0;
 /// Start times of one process as it tells them.
 const SAME_START_S: f64 = 1.0;
@@ -36,7 +36,7 @@ const TRITON_PARTS: [&str; 4] = [
     "nv_inference_compute_output_duration_us",
 ];
 
-/// What a server counted between two readings.
+/// Counters of a server between two readings.
 #[derive(Debug, Clone, Copy)]
 pub struct Between<'a> {
     /// The first.
@@ -142,7 +142,7 @@ fn doubtful(why: String) -> ServerDelta {
     }
 }
 
-/// Whether two readings are of one process.
+/// Relation of two readings: of one process or not.
 enum Continuity {
     Same,
     Restarted,
@@ -173,7 +173,7 @@ fn continuity(before: &Scrape, after: &Scrape, before_at: SystemTime, is_alone: 
     }
 }
 
-/// Whether anything that only grows has become less.
+/// True if a monotonic counter has decreased.
 fn has_fallen(before: &Scrape, after: &Scrape, models: &[&str]) -> bool {
     let less = |name: &str, labels: &[(&str, &str)]| after.sum(name, labels) < before.sum(name, labels);
     let of_models = models.iter().any(|model| {
@@ -190,7 +190,7 @@ fn has_fallen(before: &Scrape, after: &Scrape, models: &[&str]) -> bool {
     of_models || of_server.iter().any(|name| less(name, &[]))
 }
 
-/// What the replicas counted together.
+/// Sum over the replicas.
 #[derive(Default)]
 struct Sum {
     delta: ServerDelta,
@@ -244,7 +244,7 @@ impl Sum {
         });
     }
 
-    /// Whether all that only grows has grown: a series may fall or go while those that tell one process from another do not.
+    /// True if all monotonic counters have grown. A single series may fall or vanish while the process stays the same.
     fn is_sound(&self) -> bool {
         let delta = &self.delta;
         let counted = [

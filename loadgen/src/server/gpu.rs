@@ -1,5 +1,5 @@
-//! What a server says of its GPUs over a step. In: two readings of `/metrics`. Out: the reads into device memory by the
-//! way that they took, and what NVML saw. Knows nothing of how either was measured.
+//! GPU reports of a server over a step. In: two readings of `/metrics`. Out: the reads into device memory by path, and NVML's
+//! figures. Independent of their measurement.
 
 use super::scrape::Scrape;
 use tierlab_analysis::record::{DeviceReads, GpuUse};

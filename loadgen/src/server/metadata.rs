@@ -1,5 +1,5 @@
-//! What a server says of a model, whoever made it. In: the JSON of `GET /v2/models/M`. Out: the model's metadata, where servers leave
-//! things out with nothing there, or what is wrong with it.
+//! Model metadata of any server. In: the JSON of `GET /v2/models/M`. Out: the model's metadata, with nothing in place of
+//! missing parts, or the fault.
 
 use serde::Deserialize;
 use tierlab_protocol::metadata::{JoinedMetadata, ModelMetadata};
@@ -33,10 +33,10 @@ struct ToldTensor {
     shape: Option<Vec<i64>>,
 }
 
-/// Reads what a server says of `model`.
+/// Reads the metadata of `model`.
 ///
 /// # Errors
-/// What is no metadata, or of another model; what a tensor is.
+/// Bytes that are not metadata, or of another model; an invalid tensor.
 pub fn read(model: &str, body: &[u8]) -> Result<ModelMetadata, String> {
     let told: Told = serde_json::from_slice(body).map_err(|error| format!("no model metadata: {error}"))?;
     if told.name != model {

@@ -1,11 +1,11 @@
-//! What a server says of itself at one moment. Plain data: its metrics, of each replica by itself, and its statistics by model.
+//! Reports of a server at one moment. Plain data: the metrics of each replica, and the statistics by model.
 
 use super::scrape::Scrape;
 use super::statistics::Statistics;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-/// What a server says of itself at one moment.
+/// Reports of a server at one moment.
 #[derive(Debug, Clone)]
 pub struct Reading {
     /// When it was asked.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_protocol::metrics::PROCESS_START_SECONDS;
 
-/// What every metric that is looked at begins with; a page of others is passed over.
+/// Prefixes of the metrics that are read; all others are skipped.
 const LOOKED_AT: [&str; 3] = ["tierlab_", "nv_inference_", PROCESS_START_SECONDS];
 /// Series of one reading: each takes some hundred bytes.
 const MOST_SERIES: usize = 100_000;
@@ -83,7 +83,7 @@ impl Scrape {
             .reduce(|sum, value| sum + value)
     }
 
-    /// Whether there is any series of that name.
+    /// True if there is a series of that name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.matching(name, &[]).next().is_some()
@@ -120,7 +120,7 @@ impl Scrape {
             .collect()
     }
 
-    /// What a label says in the series of a name that carry all of `labels`, each once.
+    /// Values of a label in the series of a name that carry all of `labels`, each once.
     #[must_use]
     pub fn label_values(&self, name: &str, labels: &[(&str, &str)], label: &str) -> BTreeSet<&str> {
         let series = self.0.iter().filter(|series| series.is(name, labels));
@@ -136,14 +136,14 @@ impl Scrape {
 }
 
 impl Series {
-    /// Whether it is of that name and carries all of `labels`.
+    /// True if the series has that name and carries all of `labels`.
     fn is(&self, name: &str, labels: &[(&str, &str)]) -> bool {
         let carries = |(label, value): &(&str, &str)| self.labels.get(*label).is_some_and(|found| found == value);
         self.name == name && labels.iter().all(carries)
     }
 }
 
-/// What a result can hold, and sums of it as well.
+/// True if a result can hold the value and sums of it.
 fn is_number(value: f64) -> bool {
     value.abs() <= MOST_VALUE
 }

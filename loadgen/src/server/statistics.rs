@@ -77,7 +77,7 @@ impl Statistics {
         }
     }
 
-    /// What was counted since an earlier reading; `None` where a counter fell.
+    /// Difference to an earlier reading; `None` if a counter fell.
     #[must_use]
     pub fn since(&self, before: &Self) -> Option<Self> {
         let parts = std::array::from_fn(|at| self.parts_ns[at] - before.parts_ns[at]);

@@ -10,7 +10,7 @@ pub enum StoreError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// System error.
         source: std::io::Error,
     },
     /// `run.json` is not one, or could not be made.
@@ -18,7 +18,7 @@ pub enum StoreError {
     Json {
         /// The file.
         path: PathBuf,
-        /// What and where.
+        /// Error with its position.
         source: serde_json::Error,
     },
     /// `run.json` is of another version of this program.
@@ -37,7 +37,7 @@ pub enum StoreError {
         path: PathBuf,
         /// Which entry, from 1.
         entry: usize,
-        /// What is wrong with it.
+        /// Message.
         what: String,
     },
     /// The run does not say where histograms go, twice the same place, or a place outside its folder.
@@ -48,7 +48,7 @@ pub enum StoreError {
     Csv {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// Cause.
         source: csv::Error,
     },
 }
@@ -61,7 +61,7 @@ impl StoreError {
     }
 }
 
-/// What to do about a file that is not there.
+/// Advice for a file that does not exist.
 fn hint(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::NotFound => "; a run's folder is wanted, as results/<run>",

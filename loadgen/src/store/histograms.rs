@@ -1,4 +1,4 @@
-//! Where the histograms of a repeat lie in a run's folder, written and read there.
+//! Histograms of a repeat in a run's folder.
 
 use super::atomic::write_atomically;
 use super::error::StoreError;

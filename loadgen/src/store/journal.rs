@@ -14,7 +14,7 @@ use tierlab_analysis::record::{Factors, Point, Repeat};
 
 const FILE: &str = "journal.jsonl";
 
-/// Where a point stands among those of a run. Rates that a search chose stand with their curve's last load, by rate.
+/// Position of a point among those of a run. Rates that a search chose follow their curve's last load, by rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "(usize, usize)", into = "(usize, usize)")]
 pub struct Position {
@@ -39,12 +39,12 @@ impl From<Position> for (usize, usize) {
 /// One finished step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FinishedStep {
-    /// Where its point belongs.
+    /// Position of its point.
     #[serde(rename = "place")]
     pub position: Position,
-    /// What was measured.
+    /// Measured configuration.
     pub factors: Factors,
-    /// What came out.
+    /// Result.
     pub repeat: Repeat,
 }
 
@@ -102,16 +102,16 @@ impl Journal {
     }
 }
 
-/// Whether a folder has a journal.
+/// True if a folder has a journal.
 #[must_use]
 pub fn is_there(folder: &Path) -> bool {
     folder.join(FILE).is_file()
 }
 
-/// The steps in a folder's journal; none without a journal.
+/// Steps in a folder's journal; none without a journal.
 ///
 /// # Errors
-/// As [`Journal::open`].
+/// Same as [`Journal::open`].
 pub(super) fn read(folder: &Path) -> Result<Vec<FinishedStep>, StoreError> {
     read_lines(folder).map(|(steps, _)| steps)
 }

@@ -1,4 +1,4 @@
-//! Where a run lies and what it was made of: its folder, and the sums of the files that configured it.
+//! Folder of a run, and the checksums of its configuration files.
 
 use super::time::rfc3339;
 use crate::error::RunError;

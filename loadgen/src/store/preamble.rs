@@ -1,9 +1,9 @@
-//! What stands in a result before its first step.
+//! Parts of a result that are known before its first step.
 
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{CarriedCertificate, Check, ColdStart, Environment, Point, Pricing, Variant};
 
-/// What is known of the instrument before the first step.
+/// State of the instrument before the first step.
 #[derive(Debug)]
 pub struct Instrument {
     /// Lines of the self-check, where the run makes its own.
@@ -14,16 +14,16 @@ pub struct Instrument {
     pub noise_floor: Option<Point>,
 }
 
-/// What stands in the result before the first step.
+/// Parts of a result that are known before the first step.
 #[derive(Debug)]
 pub struct Preamble {
-    /// Where the run is made.
+    /// Environment of the run.
     pub environment: Environment,
     /// Sums of the config files.
     pub config_sha256: BTreeMap<String, String>,
     /// Prices.
     pub pricing: Option<Pricing>,
-    /// What measures.
+    /// Instrument.
     pub instrument: Instrument,
     /// The variants of a question; empty without one.
     pub variants: Vec<Variant>,

@@ -104,7 +104,7 @@ fn changed_file<'a>(then: &BTreeMap<String, String>, now: &'a BTreeMap<String, S
         .map(|(file, _)| file.as_str())
 }
 
-/// What differs between two environments, in words. Ports of origins change from run to run and are left out.
+/// Differences between two environments, in words. Ports of origins change from run to run and are left out.
 fn differences(then: &Environment, now: &Environment) -> Vec<String> {
     let cores = |environment: &Environment| environment.cores.to_string();
     let mounts = |environment: &Environment| {

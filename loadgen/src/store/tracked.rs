@@ -1,5 +1,5 @@
-//! Whether a folder is under version control. In: the folder. Out: whether git keeps a file of it; what git cannot be asked
-//! about, but lies in a checkout, counts as kept.
+//! Check for version control. In: a folder. Out: true if git tracks a file of it. If git cannot be asked, a folder in a
+//! checkout counts as tracked.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

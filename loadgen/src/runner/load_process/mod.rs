@@ -37,16 +37,16 @@ use tierlab_load::workers::message::{
 use tierlab_load::workers::samples;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-/// How much of an error's text goes to the run: far less than a message may have.
+/// Maximum bytes of an error's text sent to the run: far less than a message may have.
 const MOST_WORDS: usize = 4_000;
 
 /// Maximum wait of prepared users for the start of their step: the run's own limit for preparing, and a minute.
 const START_LIMIT: Duration = Duration::from_secs(180);
 
-/// Where the plan's files are.
+/// Location of the plan's files.
 #[derive(Debug, Clone, Copy)]
 pub enum Files<'a> {
-    /// Where the plan says: the run is on this host.
+    /// At the paths in the plan: the run is on this host.
     Here,
     /// In a folder of this process until the run ends. Of this host's own, the run may use what is allowed.
     Sent(&'a Allowed),
@@ -68,10 +68,10 @@ pub async fn serve_here() -> Result<(), RunError> {
     serve(link, &WallClock::off_by(0), Files::Here).await
 }
 
-/// Serves a run until its link ends. What goes wrong is said to the run.
+/// Serves a run until its link ends. Errors are reported to the run.
 ///
 /// # Errors
-/// What is said makes no sense, the server does not answer, or a step cannot be driven.
+/// An invalid message, a server that does not answer, or a step that cannot be driven.
 pub async fn serve(link: Link, clock: &WallClock, files: Files<'_>) -> Result<(), RunError> {
     let (reader, mut mouth) = link.halves();
     let (orders_in, mut orders) = link::orders();
@@ -249,7 +249,7 @@ async fn started(orders: &mut Orders, mouth: &mut Mouth, clock: &WallClock) -> R
     }
 }
 
-/// What a server is asked. Its tier and cache are the run's to know.
+/// Reads the model's metadata from a server. The run knows its tier and cache.
 async fn ask(plan: &Plan, spec: &TargetSpec) -> Result<Target, RunError> {
     let control = Control::of(spec)?;
     if let (Some(spec), Some(custom)) = (&spec.custom, control.custom()) {
@@ -267,11 +267,11 @@ async fn ask(plan: &Plan, spec: &TargetSpec) -> Result<Target, RunError> {
     Ok(target)
 }
 
-/// What a step leaves for the run.
+/// Results of a step for the run.
 struct HandedOver {
     observed: Observed,
     examples: BTreeMap<Failure, String>,
-    /// How many samples are of requests or of whole journeys.
+    /// Number of samples of requests or of whole journeys.
     of_whole: usize,
     /// And of each step of journeys, with what one failure says.
     steps: Vec<(usize, Option<(Failure, String)>)>,

@@ -61,10 +61,10 @@ pub(super) async fn receive(orders: &mut Orders, setup: &Setup) -> Result<TempDi
     Ok(folder)
 }
 
-/// Where a path of the run's host lies below a folder of this one.
+/// Path below `folder` for a path of the run's host.
 ///
 /// # Errors
-/// A path that would lead out of it.
+/// A path that would leave the folder.
 pub(super) fn place(folder: &Path, path: &Path) -> Result<PathBuf, String> {
     let mut placed = folder.to_owned();
     for part in path.components() {
