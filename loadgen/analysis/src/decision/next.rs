@@ -134,12 +134,18 @@ impl Plan<'_> {
         stopped.map(Next::Stop)
     }
 
-    /// Narrower intervals and what shows each variant, in the order that the time left asks for.
+    /// Narrower intervals and what shows each variant, in the order that the time left asks for. Highest rates are narrowed over all
+    /// rates, also those between which the number of instances does not change.
     fn pictured(&self) -> Option<Next> {
-        let narrow = || self.narrow();
+        let wide = widened(self.lab.question, self.lab.candidates);
+        let is_rate = self.lab.question.minimise != Minimise::P99;
+        let plan = Plan {
+            lab: if is_rate { &wide } else { self.lab },
+            ..*self
+        };
         let is_early = self.left > FOR_PICTURES * self.lab.question.budget_s / self.step_s;
-        let next = is_early.then(narrow).flatten();
-        next.or_else(|| self.pictures()).or_else(narrow)
+        let next = is_early.then(|| plan.narrow()).flatten();
+        next.or_else(|| self.pictures()).or_else(|| plan.narrow())
     }
 
     fn is_open(&self, index: usize) -> bool {
@@ -245,22 +251,21 @@ impl Plan<'_> {
         self.lab.standings[index].width() > WIDEST
     }
 
-    /// The step that is expected to narrow the interval of a candidate's highest rate most: at the rate that tells most of whether the
-    /// highest lies beyond the further end.
+    /// Step at the rate where the further end of a candidate's interval should lie: `sqrt(WIDEST)` above or below the estimate.
     fn narrowing(&self, index: usize) -> Option<Probe> {
         let (lab, standing) = (self.lab, &self.lab.standings[index]);
         let reach = WIDEST.sqrt();
         let middle = standing.curve.median(&lab.grid).unwrap_or(lab.rates[0]);
-        let bound = if standing.lo <= 0.0 {
-            lab.rates[0]
+        let end = if standing.lo <= 0.0 {
+            middle / reach.powi(2)
         } else if standing.hi / middle > middle / standing.lo {
             middle * reach
         } else {
             middle / reach
         };
-        let beyond = lab.grid.rates.partition_point(|rps| *rps < bound);
-        let chance = |highest: Option<usize>| f64::from(highest.is_some_and(|highest| highest >= beyond));
-        self.telling(index, &chance).map(|(_, probe)| probe)
+        let far = |rps: f64| (rps / end).ln().abs();
+        let nearest = self.free_rates(index).min_by(|a, b| far(*a).total_cmp(&far(*b)));
+        nearest.map(|rps| self.explore(index, rps))
     }
 
     /// Steps that were measured to know a point.
