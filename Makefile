@@ -83,6 +83,7 @@ check-spark: ## a real Spark job makes a feature table's rows, two processes imp
 lint: ## structure, formatting and clippy
 	python3 -m unittest discover -q -s scripts/tests
 	scripts/check-structure
+	scripts/check-words
 	$(CARGO) fmt --all --check
 	$(CARGO) tree --manifest-path fuzz/Cargo.toml --locked --depth 0 >/dev/null
 	$(CARGO) clippy $(TESTS) --workspace --all-targets --locked -- -D warnings

@@ -44,7 +44,7 @@ const TIMER_PERIOD: Duration = Duration::from_secs(1);
 /// Addresses that the fronts listen on.
 #[derive(Debug)]
 pub struct Listeners {
-    /// HTTP.
+    /// HTTP listener.
     pub http: TcpListener,
     /// gRPC, where it is wanted.
     pub grpc: Option<TcpListener>,
@@ -53,7 +53,7 @@ pub struct Listeners {
 /// The addresses of [`Listeners`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
-    /// HTTP.
+    /// HTTP address.
     pub http: SocketAddr,
     /// gRPC, where it is served.
     pub grpc: Option<SocketAddr>,

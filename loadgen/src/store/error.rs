@@ -37,7 +37,7 @@ pub enum StoreError {
         path: PathBuf,
         /// Which entry, from 1.
         entry: usize,
-        /// Message.
+        /// Error message.
         what: String,
     },
     /// The run does not say where histograms go, twice the same place, or a place outside its folder.
@@ -48,7 +48,7 @@ pub enum StoreError {
     Csv {
         /// The file.
         path: PathBuf,
-        /// Cause.
+        /// Cause of the error.
         source: csv::Error,
     },
 }

@@ -44,7 +44,7 @@ pub struct FinishedStep {
     pub position: Position,
     /// Measured configuration.
     pub factors: Factors,
-    /// Result.
+    /// Result of the step.
     pub repeat: Repeat,
 }
 

@@ -21,9 +21,9 @@ pub struct Preamble {
     pub environment: Environment,
     /// Sums of the config files.
     pub config_sha256: BTreeMap<String, String>,
-    /// Prices.
+    /// Price list.
     pub pricing: Option<Pricing>,
-    /// Instrument.
+    /// State of the instrument.
     pub instrument: Instrument,
     /// The variants of a question; empty without one.
     pub variants: Vec<Variant>,

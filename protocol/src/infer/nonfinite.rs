@@ -88,7 +88,7 @@ enum Part<'a> {
     Literal(f64),
     /// A string with its quotes; one that does not end goes to the end of the text.
     Text(&'a [u8]),
-    /// Neither.
+    /// Neither of them.
     Other(&'a [u8]),
 }
 

@@ -130,11 +130,11 @@ pub struct ConfigDocument {
     /// Rows of one run at most, and of one request unless the config allows larger ones to be cut; 0 where the model is
     /// not batched.
     pub max_batch_size: u32,
-    /// Inputs.
+    /// Inputs of the model.
     pub input: Vec<ConfigTensor>,
-    /// Outputs.
+    /// Outputs of the model.
     pub output: Vec<ConfigTensor>,
-    /// Sessions.
+    /// Sessions of the model.
     pub instance_group: Vec<InstanceGroup>,
     /// Batching settings; absent without batching.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -164,7 +164,7 @@ pub struct ConfigWarmup {
     pub name: String,
     /// Rows of each run.
     pub batch_size: u32,
-    /// Runs.
+    /// Number of runs.
     pub count: u32,
     /// Values by input.
     pub inputs: BTreeMap<String, ConfigWarmupInput>,
@@ -177,7 +177,7 @@ pub struct ConfigWarmupInput {
     pub data_type: String,
     /// Dimensions of one row.
     pub dims: Vec<i64>,
-    /// Zeros.
+    /// All values are zero.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub zero_data: bool,
     /// Random elements.
@@ -364,7 +364,7 @@ pub struct InferenceStats {
     pub compute_input: CountNs,
     /// ONNX Runtime.
     pub compute_infer: CountNs,
-    /// Encoding.
+    /// Time for encoding replies.
     pub compute_output: CountNs,
     /// Triton's cache of whole replies, which is not offered: always zero.
     #[serde(default)]

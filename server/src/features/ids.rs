@@ -17,14 +17,14 @@ const UUID_BYTES: usize = 32;
 pub(crate) enum Naming {
     /// Ids that follow each other.
     Dense,
-    /// Keys.
+    /// Ids are keys.
     Keyed(KeyKind),
 }
 
 /// The entities of a request, one a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EntityIds {
-    /// Integers.
+    /// Ids are integers.
     Int64(Vec<i64>),
     /// Texts; of UUIDs their 16 bytes.
     Bytes(Vec<Bytes>),

@@ -18,7 +18,7 @@ use tierlab_analysis::record::{Failure, Sample};
 pub struct Step {
     /// Destinations of requests; several servers take turns.
     pub routes: Vec<Route>,
-    /// When.
+    /// Due times of the requests.
     pub schedule: Arc<Schedule>,
     /// Bodies, sent in turn.
     pub bodies: Arc<Vec<Body>>,
@@ -39,9 +39,9 @@ pub struct Step {
 /// A way to the server.
 #[derive(Debug, Clone)]
 pub enum Route {
-    /// HTTP/1.1.
+    /// Requests over HTTP/1.1.
     Http(HttpRoute),
-    /// gRPC.
+    /// Requests over gRPC.
     Grpc(Arc<Connections>),
 }
 

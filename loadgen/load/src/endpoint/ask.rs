@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 /// A single request.
 #[derive(Debug)]
 pub struct Ask<'a> {
-    /// Method.
+    /// HTTP method.
     pub method: Method,
     /// The path and the query, behind the server's prefix.
     pub path: &'a str,

@@ -68,7 +68,7 @@ impl Endpoint {
         Self::new(url, &stranger)
     }
 
-    /// Address.
+    /// Address of the server.
     #[must_use]
     pub const fn address(&self) -> &Address {
         &self.address

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 /// Protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alpn {
-    /// HTTP/1.1.
+    /// HTTP/1.1 only.
     Http1,
     /// HTTP/2, as gRPC has it.
     Http2,

@@ -18,7 +18,7 @@ pub enum RowsBy {
     Plan,
     /// The first one, which is free in every input: nobody says so.
     Assumed,
-    /// None.
+    /// Unknown: requests have no rows.
     Nothing,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Wanted {
 pub(super) enum Source {
     /// Values of the recorded request.
     Recorded,
-    /// Made.
+    /// Values made by rule.
     Made {
         /// `None` where the file says them.
         dims: Option<Vec<Dim>>,

@@ -10,7 +10,7 @@ use tierlab_protocol::timing::StageTimings;
 /// A request without a reply.
 #[derive(Debug)]
 pub struct NoReply {
-    /// Why.
+    /// Kind of failure.
     pub failure: Failure,
     /// Details for the reader of the result.
     pub says: Option<String>,
@@ -34,7 +34,7 @@ impl From<TooLarge> for NoReply {
 /// Verdict on a reply or its absence.
 #[derive(Debug)]
 pub struct CheckedReply {
-    /// Outcome.
+    /// Outcome of the request.
     pub outcome: Outcome,
     /// The server's own stages.
     pub timings: Option<StageTimings>,
@@ -53,7 +53,7 @@ impl CheckedReply {
         }
     }
 
-    /// Not.
+    /// Failed request.
     #[must_use]
     pub const fn failed(failure: Failure, timings: Option<StageTimings>) -> Self {
         Self {

@@ -121,7 +121,7 @@ impl Limit {
 pub struct Received {
     /// Its bytes.
     pub bytes: Bytes,
-    /// Trailers.
+    /// Trailers behind the body.
     pub trailers: Option<HeaderMap>,
     /// Given back with it.
     _held: Held,

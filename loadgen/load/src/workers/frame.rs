@@ -100,7 +100,7 @@ pub enum FrameError {
     Bad {
         /// Kind of the frame.
         kind: Kind,
-        /// Message.
+        /// Error message.
         what: String,
     },
 }

@@ -78,7 +78,7 @@ pub struct Welcome {
 /// An agent is not.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Refused {
-    /// Why.
+    /// Reason of the refusal.
     pub why: String,
 }
 

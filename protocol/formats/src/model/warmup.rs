@@ -15,7 +15,7 @@ pub struct WarmupSample {
     /// Rows of each run.
     #[serde(default = "one")]
     pub batch_size: u32,
-    /// Runs.
+    /// Number of runs.
     #[serde(default = "one")]
     pub count: u32,
     /// Values by input. An absent input gets zeros, with its free dimensions as 1.

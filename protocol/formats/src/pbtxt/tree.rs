@@ -25,7 +25,7 @@ pub struct PbtxtError {
     pub at: Position,
     /// The path of the field, as `dynamic_batching.preserve_ordering`; empty outside of one.
     pub key: String,
-    /// Message.
+    /// Error message.
     pub what: String,
 }
 

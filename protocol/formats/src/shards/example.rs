@@ -75,7 +75,7 @@ pub struct BytesList {
     pub value: Vec<Vec<u8>>,
 }
 
-/// Floats.
+/// List of floats.
 #[derive(Clone, PartialEq, Message)]
 pub struct FloatList {
     /// The elements.
@@ -83,7 +83,7 @@ pub struct FloatList {
     pub value: Vec<f32>,
 }
 
-/// Integers.
+/// List of integers.
 #[derive(Clone, PartialEq, Message)]
 pub struct Int64List {
     /// The elements.

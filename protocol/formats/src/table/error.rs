@@ -8,7 +8,7 @@ pub enum TableError {
     Header {
         /// Byte offset in the file.
         offset: u64,
-        /// Message.
+        /// Error message.
         what: String,
     },
     /// A column cannot be used.
@@ -16,7 +16,7 @@ pub enum TableError {
     Schema {
         /// The column or table.
         name: String,
-        /// Message.
+        /// Error message.
         what: String,
     },
     /// The file is shorter or longer than its header says.
@@ -32,7 +32,7 @@ pub enum TableError {
     Index {
         /// Byte offset in the index.
         offset: u64,
-        /// Message.
+        /// Error message.
         what: String,
     },
     /// A row of a keyed table is damaged, or is another row.
@@ -42,7 +42,7 @@ pub enum TableError {
         row: i64,
         /// Byte offset of the row in the file.
         offset: u64,
-        /// Message.
+        /// Error message.
         what: &'static str,
     },
     /// A row is damaged, or is another row.
@@ -52,7 +52,7 @@ pub enum TableError {
         id: i64,
         /// Byte offset of the row in the file.
         offset: u64,
-        /// Message.
+        /// Error message.
         what: &'static str,
     },
 }

@@ -15,7 +15,7 @@ pub const MAX_HEADER_BYTES: u64 = 64 << 20;
 /// Everything before the first row, validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableHeader {
-    /// Columns.
+    /// Columns of a row.
     pub schema: TableSchema,
     /// Bytes from one row to the next.
     pub stride: u32,
