@@ -84,14 +84,10 @@ fn artifacts_at(path: &Path) -> Result<Vec<Artifact>, ModelsError> {
         };
         return Ok(vec![artifact(path.to_owned())]);
     }
-    let mut files = Vec::new();
-    for entry in fs::read_dir(path).map_err(ModelsError::io("list", path))? {
-        files.push(entry.map_err(ModelsError::io("list", path))?.path());
-    }
+    let files = repository::entries(path)?;
     if path.join(MANIFEST_FILE).is_file() || !repository::versions(path)?.is_empty() {
         return Ok(vec![Artifact::Model(path.to_owned())]);
     }
-    files.sort();
     let hidden = |file: &Path| {
         file.file_name()
             .is_some_and(|name| name.to_string_lossy().starts_with('.'))

@@ -13,7 +13,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
 use tierlab_formats::model::{
-    CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE, is_plain_name,
+    BadModelFile, CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE,
+    is_plain_name,
 };
 use tierlab_formats::pbtxt::model::model_config;
 use tierlab_storage::ObjectPath;
@@ -153,10 +154,8 @@ pub(crate) fn write_manifest(folder: &Path, manifest: &Manifest) -> Result<(), M
 /// A manifest that cannot be read, is malformed, or names files outside the model's folder.
 pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>, ModelsError> {
     let path = folder.join(MANIFEST_FILE);
-    let text = match fs::read(&path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(ModelsError::io("read", &path)(e)),
+    let Some(text) = read_if_there(&path)? else {
+        return Ok(None);
     };
     let manifest = Manifest::parse(&text).map_err(|e| ModelsError::bad(&path.display(), &e))?;
     for file in &manifest.files {
@@ -178,10 +177,11 @@ pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>, ModelsError> {
 pub fn read_config(folder: &Path) -> Result<Option<ModelConfig>, ModelsError> {
     let (own, triton) = (folder.join(CONFIG_FILE), folder.join(TRITON_CONFIG_FILE));
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let utf8 = |text| String::from_utf8(text).map_err(|e| BadModelFile(format!("not UTF-8: {e}")));
     let (path, config) = match (read_if_there(&own)?, read_if_there(&triton)?) {
         (None, None) => return Ok(None),
-        (Some(text), None) => (own, ModelConfig::parse(&text)),
-        (None, Some(text)) => (triton, model_config(&text, name)),
+        (Some(text), None) => (own, utf8(text).and_then(|text| ModelConfig::parse(&text))),
+        (None, Some(text)) => (triton, utf8(text).and_then(|text| model_config(&text, name))),
         (Some(_), Some(_)) => {
             let what = format!("{CONFIG_FILE} lies beside it, and the server takes one of them: keep one");
             return Err(ModelsError::bad(&triton.display(), &what));
@@ -190,9 +190,10 @@ pub fn read_config(folder: &Path) -> Result<Option<ModelConfig>, ModelsError> {
     config.map(Some).map_err(|e| ModelsError::bad(&path.display(), &e))
 }
 
-fn read_if_there(path: &Path) -> Result<Option<String>, ModelsError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
+/// Reads a file; `None` if there is none.
+pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, ModelsError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(ModelsError::io("read", path)(e)),
     }
@@ -277,16 +278,19 @@ pub fn versions(folder: &Path) -> Result<Vec<u64>, ModelsError> {
 }
 
 fn folder_names(folder: &Path) -> Result<Vec<String>, ModelsError> {
-    let mut names = Vec::new();
+    let folders = entries(folder)?.into_iter().filter(|path| path.is_dir());
+    let names = folders.filter_map(|path| path.file_name()?.to_str().map(str::to_owned));
+    Ok(names.filter(|name| is_plain_name(name)).collect())
+}
+
+/// Paths of the files and folders in a folder, in order.
+pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, ModelsError> {
+    let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(ModelsError::io("list", folder))? {
-        let entry = entry.map_err(ModelsError::io("list", folder))?;
-        match entry.file_name().into_string() {
-            Ok(name) if is_plain_name(&name) && entry.path().is_dir() => names.push(name),
-            _ => {}
-        }
+        paths.push(entry.map_err(ModelsError::io("list", folder))?.path());
     }
-    names.sort();
-    Ok(names)
+    paths.sort();
+    Ok(paths)
 }
 
 /// Every file in a model's folder, relative to it, in order, hidden ones left out: what there is to publish of a model
@@ -298,8 +302,7 @@ pub(crate) fn all_files(folder: &Path) -> Result<Vec<String>, ModelsError> {
     let mut files = Vec::new();
     let mut open: Vec<PathBuf> = vec![folder.to_owned()];
     while let Some(at) = open.pop() {
-        for entry in fs::read_dir(&at).map_err(ModelsError::io("list", &at))? {
-            let path = entry.map_err(ModelsError::io("list", &at))?.path();
+        for path in entries(&at)? {
             let hidden = path
                 .file_name()
                 .is_some_and(|name| name.to_string_lossy().starts_with('.'));

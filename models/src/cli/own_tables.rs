@@ -4,13 +4,12 @@ use crate::error::ModelsError;
 use crate::progress::human_bytes;
 use crate::stop::Stop;
 use crate::tables::own::{
-    ColumnRequest, CsvOptions, DuplicateRule, FileForm, HashedColumn, ImportStep, Imported, NullRule, Part, Request,
-    TypeOf, Vector, import_table,
+    ColumnRequest, CsvOptions, DuplicateRule, HashedColumn, ImportStep, Imported, NullRule, Part, Request, TypeOf,
+    Vector, import_table,
 };
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use tierlab_formats::table::{KeyKind, MAX_KEY_BYTES};
-use tierlab_protocol::tensor::DataType;
 
 /// Where feature tables are, unless another folder is named.
 pub(super) const FEATURES: &str = "models/features";
@@ -22,8 +21,7 @@ Examples:
   tierlab-models import-table clicks.csv --key id --name clicks --vector dense=price,age,clicks --hash city=100000
   tierlab-models import-table big/ --key id --name big --part 1/4      one of four processes; then 2/4, 3/4, 4/4
   tierlab-models import-table big/ --key id --name big --part 1/4 --finish
-  tierlab-models import-table train.txt --preset criteo --nulls zero --name clicks
-  tierlab-models import-table data_batch_1.bin --preset cifar10 --name images
+  tierlab-models import-table day_0 --key @row --name days --delimiter tab --header label,I1,I2 --nulls zero
   tierlab-models import-table shards/ --key __key__ --name train --columns cls,emb.npy      WebDataset
 
 In config.toml of a model, `[joined.dense]` with `table = \"users\"` has the server read the rows of `entity_id`.";
@@ -35,12 +33,12 @@ pub struct ImportTableArgs {
     /// endpoint from the environment
     #[arg(value_name = "FILE", required = true)]
     inputs: Vec<String>,
-    /// The column of keys; `@row` numbers the rows of one file, from 0 [default: @row with --preset]
-    #[arg(long, value_name = "COLUMN", required_unless_present = "preset")]
-    key: Option<String>,
-    /// Read the files of a public data set: names their columns and makes vectors of them
-    #[arg(long, value_enum, conflicts_with_all = ["delimiter", "header", "vector"])]
-    preset: Option<Preset>,
+    /// Key column; `@row` numbers the rows of one file, from 0
+    #[arg(long, value_name = "COLUMN")]
+    key: String,
+    /// Removed flag: every value is refused
+    #[arg(long, hide = true, value_parser = removed_preset)]
+    preset: Option<String>,
     /// What the keys are [default: as the column says; text that holds UUIDs is text]
     #[arg(long, value_enum, value_name = "TYPE")]
     key_type: Option<KeyType>,
@@ -78,10 +76,10 @@ pub struct ImportTableArgs {
     /// Rows that may be missing from the table: with more bad rows the exit code is 3, and the table is written
     #[arg(long, value_name = "ROWS", default_value_t = 0)]
     allow_bad_rows: u64,
-    /// Between two fields of CSV: one character, or `tab` [default: comma; tab in .tsv]
+    /// Separator of CSV fields: one character, or `tab` [default: comma; tab in .tsv]. Files without an ending are then CSV
     #[arg(long, value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<u8>,
-    /// Names of the columns, apart by commas, where CSV has no header line
+    /// Column names, separated by commas, for CSV without a header line. Files without an ending are then CSV
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     header: Vec<String>,
     /// Fields of CSV and names of folders that are null, apart by commas, as NULL,NA,\N; empty fields always are
@@ -115,59 +113,6 @@ enum KeyType {
     Uuid,
 }
 
-/// Files of public data sets.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Preset {
-    /// Criteo's text without a header line: `label`, `dense` of I1 to I13, and `categorical` of C1 to C26, each hashed below
-    /// 1000000 unless --hash says otherwise; many values are missing, which --nulls decides about
-    Criteo,
-    /// CIFAR-10's binaries: `label` and `image`, 3072 bytes: red, green and blue, each of 32 rows
-    Cifar10,
-    /// CIFAR-100's binaries: `coarse_label`, `fine_label` and `image`
-    Cifar100,
-}
-
-/// Buckets of a category of Criteo, unless --hash says otherwise.
-const CRITEO_BUCKETS: u64 = 1_000_000;
-
-impl Preset {
-    /// Puts what it stands for into the arguments; answers what the files are.
-    fn apply(self, args: &mut ImportTableArgs) -> FileForm {
-        match self {
-            Self::Cifar10 => return FileForm::Cifar10,
-            Self::Cifar100 => return FileForm::Cifar100,
-            Self::Criteo => {}
-        }
-        let named = |letter: char, count: u32| (1..=count).map(move |at| format!("{letter}{at}"));
-        let (integers, categories): (Vec<String>, Vec<String>) = (named('I', 13).collect(), named('C', 26).collect());
-        args.delimiter = Some(b'\t');
-        args.header = std::iter::once("label".to_owned())
-            .chain(integers.iter().chain(&categories).cloned())
-            .collect();
-        for column in &categories {
-            if !args.hash.iter().any(|hashed| &hashed.column == column) {
-                args.hash.push(HashedColumn {
-                    column: column.clone(),
-                    buckets: CRITEO_BUCKETS,
-                });
-            }
-        }
-        for (name, columns) in [("dense", integers), ("categorical", categories)] {
-            args.vector.push(Vector {
-                name: name.to_owned(),
-                columns,
-            });
-        }
-        if !args.types.iter().any(|of| of.column == "dense") {
-            args.types.push(TypeOf {
-                column: "dense".to_owned(),
-                dtype: DataType::Fp32,
-            });
-        }
-        FileForm::Text
-    }
-}
-
 /// Arguments of `export-table`.
 #[derive(Debug, Args)]
 pub struct ExportTableArgs {
@@ -179,6 +124,17 @@ pub struct ExportTableArgs {
     to: PathBuf,
 }
 
+fn removed_preset(preset: &str) -> Result<String, String> {
+    Err(match preset {
+        "criteo" => {
+            "presets were removed: pass --key @row, --delimiter tab and --header, and gather columns with \
+                     --vector and --hash"
+        }
+        _ => "presets were removed: write the rows as Parquet, Arrow IPC, CSV or TFRecord first",
+    }
+    .to_owned())
+}
+
 fn delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),
@@ -187,17 +143,13 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-pub(super) async fn run_import(mut args: ImportTableArgs, stop: &Stop) -> Result<(), ModelsError> {
-    let form = args
-        .preset
-        .map_or(FileForm::ByContent, |preset| preset.apply(&mut args));
+pub(super) async fn run_import(args: ImportTableArgs, stop: &Stop) -> Result<(), ModelsError> {
     let request = Request {
         inputs: args.inputs,
         out: args.out,
         columns: ColumnRequest {
             name: args.name,
-            // Without it there is a preset, whose rows have no key of their own.
-            key: args.key.unwrap_or_else(|| "@row".to_owned()),
+            key: args.key,
             key_kind: args.key_type.map(|kind| match kind {
                 KeyType::Int64 => KeyKind::Int64,
                 KeyType::String => KeyKind::String,
@@ -214,7 +166,6 @@ pub(super) async fn run_import(mut args: ImportTableArgs, stop: &Stop) -> Result
         csv: CsvOptions {
             delimiter: args.delimiter,
             names: args.header,
-            form,
             null_values: args.null_values,
             ..CsvOptions::default()
         },

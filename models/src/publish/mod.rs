@@ -9,7 +9,7 @@ mod target;
 
 use crate::error::ModelsError;
 use crate::progress::Progress;
-use crate::repository;
+use crate::repository::{self, entries};
 use crate::stop::Stop;
 use plan::{Change, Plan, Step};
 use std::fs;
@@ -128,15 +128,6 @@ fn table_hint(path: &Path) -> String {
         );
     }
     format!("no feature table: it is not named NAME.{EXTENSION}, NAME being letters, digits, `.`, `_`, `-`")
-}
-
-fn entries(folder: &Path) -> Result<Vec<PathBuf>, ModelsError> {
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).map_err(ModelsError::io("list", folder))? {
-        paths.push(entry.map_err(ModelsError::io("list", folder))?.path());
-    }
-    paths.sort();
-    Ok(paths)
 }
 
 /// Puts what is selected on the tier.
@@ -273,14 +264,12 @@ pub fn table_files(features: &Path, tables: &[String]) -> Result<Vec<PathBuf>, M
 
 fn table_names(features: &Path) -> Result<Vec<String>, ModelsError> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(features).map_err(ModelsError::io("list", features))? {
-        let path = entry.map_err(ModelsError::io("list", features))?.path();
+    for path in entries(features)? {
         let is_table = path.is_file() && path.extension().is_some_and(|extension| extension == EXTENSION);
         match path.file_stem().and_then(|stem| stem.to_str()) {
             Some(name) if is_table && is_plain_name(name) => names.push(name.to_owned()),
             _ => {}
         }
     }
-    names.sort();
     Ok(names)
 }

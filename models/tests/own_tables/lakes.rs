@@ -46,7 +46,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.schema import Field, PrimitiveType
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import DoubleType, LongType
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import DayTransform, IdentityTransform
 
 root = pathlib.Path(".").resolve()
 catalog = SqlCatalog("c", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}/lake")
@@ -109,6 +109,18 @@ pq.write_table(columns([1], v=([5], pa.int64())), plain)
 table.add_files([f"file://{plain}"])
 with table.update_schema() as update:
     update.rename_column("v", "w")
+
+# Partitioned by the day of a time, which stays the files' own.
+def times(id):
+    return columns([id], at=([datetime.datetime(2024, 1, 1 + id, 5)], pa.timestamp("us")))
+table = catalog.create_table("n.times", schema=times(1).schema)
+with table.update_spec() as update:
+    update.add_field("at", DayTransform(), "at_day")
+(root / "lake/n/times/data").mkdir()
+for id in (1, 2):
+    path = root / f"lake/n/times/data/{id}.parquet"
+    pq.write_table(times(id), path)
+    table.add_files([f"file://{path}"])
 
 # Delta: partitioned, with columns added, rows updated, merged and compacted.
 def rows(ids, **more):
@@ -312,6 +324,10 @@ fn columns_are_those_of_the_current_schema_whatever_their_names_in_the_files() {
     assert_eq!((read.header.rows, found), (3, [0.0, 11.0, 20.0]));
     assert_eq!(row(&read, 1, ["day"]), [19_724.0]);
     assert_eq!(row(&import(at, &["lake/n/mapped"]), 1, ["w"]), [5.0]);
+    let read = import(at, &["lake/n/times"]);
+    let found = [1, 2].map(|id| row(&read, id, ["at"])[0]);
+    let micros = |day: i64| ((day * 24 + 5) * 3_600_000_000) as f64;
+    assert_eq!((read.header.rows, found), (2, [micros(19_724), micros(19_725)]));
 
     let read = import(at, &[&zero[..], &["delta"]].concat());
     let rows = [1, 2, 3, 4, 6, 8].map(|id| row(&read, id, ["v", "w", "day"]));

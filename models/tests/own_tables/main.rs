@@ -4,8 +4,8 @@
 mod declared;
 mod lakes;
 mod odd;
-mod presets;
 mod tables;
+mod text;
 
 use std::fs;
 use std::path::Path;

@@ -1,12 +1,15 @@
 //! Elements of tensors, row by row: seeded ones for inputs, and those of outputs; to and from ONNX Runtime's values.
 
+use super::super::tensors::{data_type, value};
 use crate::weights::stream_seed;
 use half::{bf16, f16};
 use ort::session::SessionInputValue;
-use ort::value::{DynValue, Tensor, TensorElementType};
+use ort::value::{DynValue, TensorElementType};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use std::ops::Range;
+use tierlab_formats::model::WarmupTensor;
+use tierlab_protocol::tensor::DataType;
 
 /// How much two floats may differ, as a share of the largest value of their output.
 pub const FLOAT_TOLERANCE: f64 = 1e-4;
@@ -124,42 +127,30 @@ impl Elements {
         chosen: &[usize],
         dims: &[usize],
     ) -> Result<SessionInputValue<'static>, String> {
+        let untried = || format!("inputs of type {element} are not tried");
+        let dtype = data_type(element).ok_or_else(untried)?;
         let width: usize = dims.iter().product();
-        let shape: Vec<usize> = std::iter::once(chosen.len()).chain(dims.iter().copied()).collect();
-        let at = chosen.iter().flat_map(|row| row * width..(row + 1) * width);
-        let text = |e: ort::Error| e.to_string();
-        macro_rules! tensor {
-            ($elements:expr, $convert:expr) => {{
-                let elements: Vec<_> = at.map(|at| $convert(&$elements[at])).collect();
-                Ok(Tensor::from_array((shape, elements)).map_err(text)?.into())
-            }};
-        }
-        match (self, element) {
-            (Self::Floats(elements), TensorElementType::Float16) => {
-                tensor!(elements, |element: &f64| f16::from_f64(*element))
-            }
-            (Self::Floats(elements), TensorElementType::Bfloat16) => {
-                tensor!(elements, |element: &f64| bf16::from_f64(*element))
-            }
-            (Self::Floats(elements), TensorElementType::Float32) => tensor!(elements, |element: &f64| *element as f32),
-            (Self::Floats(elements), _) => tensor!(elements, |element: &f64| *element),
-            (Self::Ints(elements), TensorElementType::Bool) => tensor!(elements, |element: &i128| *element != 0),
-            (Self::Ints(elements), TensorElementType::Uint8) => tensor!(elements, |element: &i128| *element as u8),
-            (Self::Ints(elements), TensorElementType::Uint16) => tensor!(elements, |element: &i128| *element as u16),
-            (Self::Ints(elements), TensorElementType::Uint32) => tensor!(elements, |element: &i128| *element as u32),
-            (Self::Ints(elements), TensorElementType::Uint64) => tensor!(elements, |element: &i128| *element as u64),
-            (Self::Ints(elements), TensorElementType::Int8) => tensor!(elements, |element: &i128| *element as i8),
-            (Self::Ints(elements), TensorElementType::Int16) => tensor!(elements, |element: &i128| *element as i16),
-            (Self::Ints(elements), TensorElementType::Int32) => tensor!(elements, |element: &i128| *element as i32),
-            (Self::Ints(elements), TensorElementType::Int64) => tensor!(elements, |element: &i128| *element as i64),
-            (Self::Ints(_), other) => Err(format!("inputs of type {other} are not tried")),
-            (Self::Texts(elements), _) => {
-                let texts: Vec<String> = at.map(|at| elements[at].clone()).collect();
-                Ok(Tensor::from_string_array((shape, texts.as_slice()))
-                    .map_err(text)?
-                    .into())
+        let mut data = Vec::new();
+        for at in chosen.iter().flat_map(|row| row * width..(row + 1) * width) {
+            match (self, dtype) {
+                (Self::Floats(elements), DataType::Fp16) => data.extend(f16::from_f64(elements[at]).to_le_bytes()),
+                (Self::Floats(elements), DataType::Bf16) => data.extend(bf16::from_f64(elements[at]).to_le_bytes()),
+                (Self::Floats(elements), DataType::Fp32) => data.extend((elements[at] as f32).to_le_bytes()),
+                (Self::Floats(elements), _) => data.extend(elements[at].to_le_bytes()),
+                // Two's complement: the low bytes are those of the narrower integer.
+                (Self::Ints(elements), _) => {
+                    let size = dtype.size().ok_or_else(untried)?;
+                    data.extend_from_slice(&elements[at].to_le_bytes()[..size]);
+                }
+                (Self::Texts(elements), _) => {
+                    data.extend((elements[at].len() as u32).to_le_bytes());
+                    data.extend_from_slice(elements[at].as_bytes());
+                }
             }
         }
+        let dims = std::iter::once(chosen.len()).chain(dims.iter().copied());
+        let shape = dims.map(|dim| dim as i64).collect();
+        value(dtype, &WarmupTensor { shape, data })
     }
 
     /// The shape and the elements of an output.

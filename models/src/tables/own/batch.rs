@@ -1,8 +1,15 @@
-//! Some rows of a file, whatever its format: what readers hand on. Knows no format.
+//! Rows of a file, whatever its format: what readers hand on, and the builder of readers whose formats have no columns. Knows no
+//! format.
 
-use arrow_array::{Int64Array, RecordBatch};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, make_array, new_null_array};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_data::ArrayData;
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use std::sync::Arc;
+
+/// Rows of a built batch, and bytes of their values, about.
+const BATCH_ROWS: usize = 4096;
+const BATCH_BYTES: usize = 8 << 20;
 
 /// Some rows of a file.
 pub(super) struct Batch {
@@ -52,5 +59,170 @@ impl Numbers {
             Self::From(first) => first + row as u64,
             Self::These(numbers) => numbers[row],
         }
+    }
+}
+
+/// Rows on their way to a batch.
+pub(super) struct BatchBuilder {
+    schema: SchemaRef,
+    columns: Vec<Column>,
+    numbers: Vec<u64>,
+    bad: Vec<(u64, String, String)>,
+    /// Rows seen so far, bad ones included.
+    pub(super) seen: u64,
+}
+
+impl BatchBuilder {
+    /// Builder of these columns of a schema, in the schema's order.
+    pub(super) fn new(schema: &Schema, columns: &[&str]) -> Result<Self, String> {
+        let schema = schema.project(&positions(schema, columns)).map_err(|e| e.to_string())?;
+        let fields = schema.fields().iter();
+        Ok(Self {
+            columns: fields.map(|field| Column::new(field.data_type())).collect(),
+            schema: Arc::new(schema),
+            numbers: Vec::new(),
+            bad: Vec::new(),
+            seen: 0,
+        })
+    }
+
+    /// Takes a row whole, or not at all. `value` appends the little-endian bytes of a column's value, and returns false for a null.
+    ///
+    /// # Errors
+    /// The first error of `value`, with its column.
+    pub(super) fn push(
+        &mut self,
+        mut value: impl FnMut(usize, &Field, &mut Vec<u8>) -> Result<bool, String>,
+    ) -> Result<(), String> {
+        for (at, field) in self.schema.fields().iter().enumerate() {
+            let column = &mut self.columns[at];
+            match value(at, field, &mut column.bytes) {
+                Ok(is_valid) => column.end(is_valid),
+                Err(what) => {
+                    let what = format!("column `{}`: {what}", field.name());
+                    let rows = self.numbers.len();
+                    self.columns.iter_mut().for_each(|column| column.truncate(rows));
+                    return Err(what);
+                }
+            }
+        }
+        self.numbers.push(self.seen);
+        self.seen += 1;
+        Ok(())
+    }
+
+    /// Sets a row apart that could not be read.
+    pub(super) fn keep_aside(&mut self, why: String, text: String) {
+        self.bad.push((self.seen, why, text));
+        self.seen += 1;
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        let bytes: usize = self.columns.iter().map(|column| column.bytes.len()).sum();
+        self.numbers.len() + self.bad.len() >= BATCH_ROWS || bytes >= BATCH_BYTES
+    }
+
+    /// Returns the batch, which took this many bytes of the file, and begins the next one.
+    pub(super) fn finish(&mut self, bytes: u64) -> Result<Batch, String> {
+        let columns = self.columns.iter_mut().map(|column| {
+            let next = Column::new(&column.arrow);
+            std::mem::replace(column, next).finish()
+        });
+        let columns: Vec<ArrayRef> = columns.collect::<Result<_, String>>()?;
+        Ok(Batch {
+            rows: RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(|e| e.to_string())?,
+            numbers: Numbers::These(std::mem::take(&mut self.numbers)),
+            bad: std::mem::take(&mut self.bad),
+            bytes,
+        })
+    }
+}
+
+/// Type of a value, or of an element of a list.
+pub(super) fn item_of(arrow: &DataType) -> &DataType {
+    match arrow {
+        DataType::List(item) => item.data_type(),
+        own => own,
+    }
+}
+
+/// Column being built: the bytes of all values, and where each ends. A boolean takes a byte.
+struct Column {
+    arrow: DataType,
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    valid: Vec<bool>,
+}
+
+impl Column {
+    fn new(arrow: &DataType) -> Self {
+        Self {
+            arrow: arrow.clone(),
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            valid: Vec::new(),
+        }
+    }
+
+    /// Ends a value whose bytes were appended.
+    fn end(&mut self, is_valid: bool) {
+        let has_width = !matches!(self.arrow, DataType::List(_) | DataType::Utf8 | DataType::Binary);
+        if !is_valid && has_width {
+            let width = self.arrow.primitive_width().unwrap_or(1);
+            self.bytes.resize(self.bytes.len() + width, 0);
+        }
+        self.valid.push(is_valid);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.valid.truncate(rows);
+        self.ends.truncate(rows);
+        self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
+    }
+
+    fn finish(self) -> Result<ArrayRef, String> {
+        let len = self.ends.len();
+        let nulls = Some(NullBuffer::from(self.valid));
+        let error = |e: ArrowError| e.to_string();
+        let offsets = |unit: usize| {
+            let ends = self.ends.iter().map(|end| i32::try_from(end / unit));
+            let offsets: Result<Vec<i32>, _> = std::iter::once(Ok(0)).chain(ends).collect();
+            offsets.map_err(|_| "a batch of more than 2 GiB".to_owned())
+        };
+        let flat = |arrow: &DataType, len: usize, bytes: Vec<u8>| {
+            ArrayData::builder(arrow.clone())
+                .len(len)
+                .add_buffer(Buffer::from_vec(bytes))
+        };
+        let built = |data: arrow_data::ArrayDataBuilder| data.nulls(nulls.clone()).align_buffers(true).build();
+        let data = match &self.arrow {
+            DataType::Null => return Ok(new_null_array(&DataType::Null, len)),
+            DataType::Boolean => {
+                let flags = make_array(built(flat(&DataType::UInt8, len, self.bytes)).map_err(error)?);
+                return arrow_cast::cast(&flags, &DataType::Boolean).map_err(error);
+            }
+            DataType::Utf8 => {
+                let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets(1)?));
+                let array = StringArray::try_new(offsets, Buffer::from_vec(self.bytes), nulls);
+                return Ok(Arc::new(array.map_err(error)?));
+            }
+            DataType::Binary => ArrayData::builder(DataType::Binary)
+                .len(len)
+                .add_buffer(Buffer::from_vec(offsets(1)?))
+                .add_buffer(Buffer::from_vec(self.bytes)),
+            DataType::List(item) => {
+                let item = item.data_type();
+                let width = item.primitive_width().unwrap_or(1);
+                let offsets = Buffer::from_vec(offsets(width)?);
+                let values = flat(item, self.bytes.len() / width, self.bytes);
+                ArrayData::builder(self.arrow.clone())
+                    .len(len)
+                    .add_buffer(offsets)
+                    .add_child_data(values.align_buffers(true).build().map_err(error)?)
+            }
+            own => flat(own, len, self.bytes),
+        };
+        Ok(make_array(built(data).map_err(error)?))
     }
 }

@@ -1,14 +1,9 @@
 //! CSV as batches: types from the first rows, empty fields as nulls, and rows that do not fit set apart. In: a file and how it is written. Out:
 //! batches. Knows nothing of keys or tables.
 
-use super::batch::{Batch, Numbers, positions};
+use super::batch::{Batch, BatchBuilder, positions};
 use super::request::CsvOptions;
 use super::text_types::{Guess, date, has_leading_zeros, integer, is_null, micros, truth};
-use arrow_array::RecordBatch;
-use arrow_array::builder::{
-    ArrayBuilder, BooleanBuilder, Date32Builder, Float64Builder, Int64Builder, NullBuilder, StringBuilder,
-    TimestampMicrosecondBuilder, UInt64Builder, make_builder,
-};
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use csv::{ByteRecord, ReaderBuilder};
 use std::cell::Cell;
@@ -20,9 +15,6 @@ use std::sync::Arc;
 
 /// Rows that types are taken from.
 const SAMPLED_ROWS: u64 = 10_000;
-/// Rows of a batch, and bytes of their text, about.
-const BATCH_ROWS: usize = 4096;
-const BATCH_BYTES: usize = 8 << 20;
 /// Bytes of a record at most. A quote that is not closed would take the rest of the file into one.
 const MAX_RECORD_BYTES: u64 = 16 << 20;
 /// Characters of a bad row that are kept.
@@ -112,62 +104,40 @@ impl CsvFile {
         let (file, left) = BoundedRecords::open(path)?;
         let mut reader = builder(self.delimiter, self.has_header).from_reader(file);
         let wanted = positions(&self.schema, columns);
-        let schema = Arc::new(self.schema.project(&wanted).map_err(|e| e.to_string())?);
+        let mut rows = BatchBuilder::new(&self.schema, columns)?;
         let mut record = ByteRecord::new();
-        let (mut row, mut position) = (0, 0);
+        let mut position = 0;
         loop {
-            let mut making = Making::new(&schema);
-            let (mut numbers, mut bad) = (Vec::new(), Vec::new());
-            let (mut ended, mut taken) = (false, 0);
-            while numbers.len() < BATCH_ROWS && bad.len() < BATCH_ROWS && taken < BATCH_BYTES {
-                left.set(MAX_RECORD_BYTES);
-                match reader.read_byte_record(&mut record) {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        ended = true;
-                        break;
-                    }
-                    Err(e) => return Err(format!("row {}: it cannot be read: {e}", row + 1).into()),
-                }
-                taken += record.as_slice().len();
-                match self.take(&record, &wanted, &mut making) {
-                    Ok(()) => numbers.push(row),
-                    Err(why) => bad.push((row, why, kept(&record, self.delimiter))),
-                }
-                row += 1;
+            left.set(MAX_RECORD_BYTES);
+            let is_record = reader
+                .read_byte_record(&mut record)
+                .map_err(|e| format!("row {}: it cannot be read: {e}", rows.seen + 1))?;
+            if is_record && let Err(why) = self.take(&record, &wanted, &mut rows) {
+                rows.keep_aside(why, kept(&record, self.delimiter));
             }
-            let at = reader.position().byte();
-            each(Batch {
-                rows: making.finish(&schema)?,
-                numbers: Numbers::These(numbers),
-                bad,
-                bytes: at - std::mem::replace(&mut position, at),
-            })?;
-            if ended {
+            if !is_record || rows.is_full() {
+                let at = reader.position().byte();
+                each(rows.finish(at - std::mem::replace(&mut position, at))?)?;
+            }
+            if !is_record {
                 return Ok(());
             }
         }
     }
 
     /// Takes a record whole, or not at all.
-    fn take(&self, record: &ByteRecord, wanted: &[usize], making: &mut Making) -> Result<(), String> {
+    fn take(&self, record: &ByteRecord, wanted: &[usize], rows: &mut BatchBuilder) -> Result<(), String> {
         let columns = self.schema.fields().len();
         if record.len() != columns {
             return Err(format!("{} fields, the header has {columns}", record.len()));
         }
-        let mut values = Vec::with_capacity(wanted.len());
-        for &at in wanted {
-            let field = self.schema.field(at);
-            let bad = |what: &str| format!("column `{}`: {what}", field.name());
-            let text = std::str::from_utf8(&record[at]).map_err(|_| bad("no UTF-8"))?;
-            let is_null = is_null(text, &self.null_values);
-            let value = value_of(text, field.data_type(), is_null).map_err(|what| bad(&what))?;
-            values.push(value);
-        }
-        for (column, value) in making.0.iter_mut().zip(values) {
-            Making::push(&mut **column, value);
-        }
-        Ok(())
+        rows.push(|at, field, bytes| {
+            let text = std::str::from_utf8(&record[wanted[at]]).map_err(|_| "no UTF-8")?;
+            if is_null(text, &self.null_values) {
+                return Ok(false);
+            }
+            put(text, field.data_type(), bytes).map(|()| true)
+        })
     }
 }
 
@@ -214,98 +184,40 @@ fn kept(record: &ByteRecord, delimiter: u8) -> String {
     text.chars().take(KEPT_CHARS).collect()
 }
 
-/// A field's value; `None` is null.
-#[derive(Clone, Copy)]
-enum Value<'a> {
-    Null,
-    Bool(Option<bool>),
-    Int(Option<i64>),
-    Uint(Option<u64>),
-    Float(Option<f64>),
-    Days(Option<i32>),
-    Micros(Option<i64>),
-    Text(Option<&'a str>),
-}
-
-/// A field as a value of its column's type.
-fn value_of<'a>(field: &'a str, arrow: &Arrow, is_null: bool) -> Result<Value<'a>, String> {
-    fn some<T>(is_null: bool, read: impl FnOnce() -> Result<T, String>) -> Result<Option<T>, String> {
-        if is_null { Ok(None) } else { read().map(Some) }
-    }
+/// Appends a field as a value of its column's type.
+fn put(field: &str, arrow: &Arrow, bytes: &mut Vec<u8>) -> Result<(), String> {
     let text = field.trim();
     let no = |what: &str| {
-        format!(
-            "`{}` is no {what}, which the column is by --as or by its first rows",
-            kept_text(text)
-        )
+        let text: String = text.chars().take(100).collect();
+        format!("`{text}` is no {what}, which the column is by --as or by its first rows")
     };
     // 007 in a column of integers is 7 to nobody but a parser, and may be a key.
-    if !is_null && arrow.is_integer() && has_leading_zeros(text) {
+    if arrow.is_integer() && has_leading_zeros(text) {
         return Err("digits behind a zero are text, and the rows before it are integers".to_owned());
     }
-    Ok(match arrow {
-        Arrow::Utf8 => Value::Text((!is_null).then_some(field)),
-        Arrow::Int64 => Value::Int(some(is_null, || integer(text).ok_or_else(|| no("integer")))?),
-        Arrow::UInt64 => Value::Uint(some(is_null, || text.parse().map_err(|_| no("integer from 0 on")))?),
-        Arrow::Float64 => Value::Float(some(is_null, || {
-            let number = text.parse::<f64>().map_err(|_| no("number"))?;
+    match arrow {
+        Arrow::Utf8 => bytes.extend_from_slice(field.as_bytes()),
+        Arrow::Int64 => bytes.extend(integer(text).ok_or_else(|| no("integer"))?.to_le_bytes()),
+        Arrow::UInt64 => {
+            let number: u64 = text.parse().map_err(|_| no("integer from 0 on"))?;
+            bytes.extend(number.to_le_bytes());
+        }
+        Arrow::Float64 => {
+            let number: f64 = text.parse().map_err(|_| no("number"))?;
             // `inf` is one to whoever wrote it; 1e400 is not.
             if number.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit()) {
                 return Err("beyond the largest number of 64 bits".to_owned());
             }
-            Ok(number)
-        })?),
-        Arrow::Boolean => Value::Bool(some(is_null, || match text {
-            "0" => Ok(false),
-            "1" => Ok(true),
-            _ => truth(text).ok_or_else(|| no("truth value")),
-        })?),
-        Arrow::Date32 => Value::Days(some(is_null, || date(text).ok_or_else(|| no("date")))?),
-        Arrow::Timestamp(..) => Value::Micros(some(is_null, || micros(text).ok_or_else(|| no("time")))?),
-        _ if is_null => Value::Null,
+            bytes.extend(number.to_le_bytes());
+        }
+        Arrow::Boolean => bytes.push(match text {
+            "0" => 0,
+            "1" => 1,
+            _ => truth(text).ok_or_else(|| no("truth value"))?.into(),
+        }),
+        Arrow::Date32 => bytes.extend(date(text).ok_or_else(|| no("date"))?.to_le_bytes()),
+        Arrow::Timestamp(..) => bytes.extend(micros(text).ok_or_else(|| no("time"))?.to_le_bytes()),
         _ => return Err("its first rows are all empty: say what it is with --as, or leave it out".to_owned()),
-    })
-}
-
-fn kept_text(text: &str) -> String {
-    text.chars().take(100).collect()
-}
-
-/// Columns being built.
-struct Making(Vec<Box<dyn ArrayBuilder>>);
-
-impl Making {
-    fn new(schema: &Schema) -> Self {
-        let fields = schema.fields().iter();
-        Self(fields.map(|field| make_builder(field.data_type(), 0)).collect())
     }
-
-    fn push(column: &mut dyn ArrayBuilder, value: Value<'_>) {
-        macro_rules! append {
-            ($builder:ty, $value:expr) => {
-                if let Some(builder) = column.as_any_mut().downcast_mut::<$builder>() {
-                    builder.append_option($value);
-                }
-            };
-        }
-        match value {
-            Value::Null => {
-                if let Some(builder) = column.as_any_mut().downcast_mut::<NullBuilder>() {
-                    builder.append_null();
-                }
-            }
-            Value::Bool(value) => append!(BooleanBuilder, value),
-            Value::Int(value) => append!(Int64Builder, value),
-            Value::Uint(value) => append!(UInt64Builder, value),
-            Value::Float(value) => append!(Float64Builder, value),
-            Value::Days(value) => append!(Date32Builder, value),
-            Value::Micros(value) => append!(TimestampMicrosecondBuilder, value),
-            Value::Text(value) => append!(StringBuilder, value),
-        }
-    }
-
-    fn finish(mut self, schema: &SchemaRef) -> Result<RecordBatch, String> {
-        let columns = self.0.iter_mut().map(ArrayBuilder::finish);
-        RecordBatch::try_new(Arc::clone(schema), columns.collect()).map_err(|e| e.to_string())
-    }
+    Ok(())
 }

@@ -9,6 +9,7 @@ use super::remote::Remote;
 use super::request::CsvOptions;
 use super::spill::MAX_INPUTS;
 use crate::error::ModelsError;
+use crate::repository::entries;
 use crate::stop::Stop;
 use std::collections::HashSet;
 use std::fs;
@@ -184,8 +185,7 @@ fn list(root: &Path, folder: &Path, depth: usize, names: &mut Vec<(String, u64)>
             &format!("more than {MAX_DEPTH} folders inside each other"),
         ));
     }
-    for entry in fs::read_dir(folder).map_err(ModelsError::io("list", folder))? {
-        let path = entry.map_err(ModelsError::io("list", folder))?.path();
+    for path in entries(folder)? {
         if path.is_dir() {
             list(root, &path, depth + 1, names)?;
             continue;

@@ -6,7 +6,6 @@
 
 mod bad_rows;
 mod batch;
-mod cifar;
 mod convert;
 mod csv_file;
 mod finish;
@@ -25,8 +24,7 @@ mod spill;
 mod text_types;
 
 pub use request::{
-    ColumnRequest, CsvOptions, DuplicateRule, FileForm, HashedColumn, ImportStep, NullRule, Part, Request, TypeOf,
-    Vector,
+    ColumnRequest, CsvOptions, DuplicateRule, HashedColumn, ImportStep, NullRule, Part, Request, TypeOf, Vector,
 };
 
 use crate::error::ModelsError;

@@ -4,6 +4,7 @@
 use super::layout::Layout;
 use super::request::{ColumnRequest, CsvOptions, NullRule};
 use crate::error::ModelsError;
+use crate::repository::read_if_there;
 use crate::staged;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
@@ -109,10 +110,8 @@ impl Plan {
     /// A file that is none.
     pub(super) fn read(folder: &Path) -> Result<Option<Self>, ModelsError> {
         let path = folder.join("plan.json");
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(ModelsError::io("read", &path)(e)),
+        let Some(text) = read_if_there(&path)? else {
+            return Ok(None);
         };
         let plan = serde_json::from_slice(&text);
         plan.map(Some)
@@ -192,10 +191,8 @@ impl Journal {
 /// How far a part has come, by the last whole line of its journal; `None` where it was not begun.
 pub(super) fn progressed(folder: &Path) -> Result<Option<Progressed>, ModelsError> {
     let path = folder.join("journal.jsonl");
-    let text = match fs::read(&path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(ModelsError::io("read", &path)(e)),
+    let Some(text) = read_if_there(&path)? else {
+        return Ok(None);
     };
     // What a killed process left behind the last line end is no line.
     let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at);

@@ -1,11 +1,10 @@
-//! Files of rows as batches: Parquet, Arrow IPC (files and streams), CSV, CIFAR's records, shards of samples. In: a local file and what of it is wanted. Out: its schema, its
-//! parts, and batches with the numbers of their rows. Knows nothing of keys or tables.
+//! Files of rows as batches: Parquet, Arrow IPC (files and streams), CSV, shards of samples. In: a local file and what of it is
+//! wanted. Out: its schema, its parts, and batches with the numbers of their rows. Knows nothing of keys or tables.
 
 use super::batch::{Batch, Numbers, positions};
-use super::cifar::CifarFile;
 use super::csv_file::CsvFile;
 use super::lakes::columns::{FileColumns, View};
-use super::request::{CsvOptions, FileForm};
+use super::request::CsvOptions;
 use super::shards::{ShardFile, ShardFormat, begins_as_one};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
@@ -51,7 +50,6 @@ pub(super) enum Opened {
     IpcFile(SchemaRef),
     IpcStream(SchemaRef),
     Csv(CsvFile),
-    Cifar(CifarFile),
     Shard(ShardFile),
     /// Another, whose columns its table defines.
     Viewed(Box<Opened>, View),
@@ -67,7 +65,7 @@ pub(super) fn open(
     known: Option<&Schema>,
     columns: Option<&FileColumns>,
 ) -> Result<Opened, String> {
-    let opened = by_form(path, csv, known)?;
+    let opened = by_content(path, csv, known)?;
     match columns {
         // A part that nothing was written into has no columns at all.
         Some(columns) if !opened.is_void() => {
@@ -75,15 +73,6 @@ pub(super) fn open(
             Ok(Opened::Viewed(Box::new(opened), view))
         }
         _ => Ok(opened),
-    }
-}
-
-fn by_form(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<Opened, String> {
-    match csv.form {
-        FileForm::ByContent => by_content(path, csv, known),
-        FileForm::Text => CsvFile::open(path, csv, known).map(Opened::Csv),
-        FileForm::Cifar10 => CifarFile::open(path, &["label"]).map(Opened::Cifar),
-        FileForm::Cifar100 => CifarFile::open(path, &["coarse_label", "fine_label"]).map(Opened::Cifar),
     }
 }
 
@@ -119,6 +108,7 @@ fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<O
         _ if ending.starts_with("tfrec") || begins_as_one(&head) => {
             ShardFile::open(path, ShardFormat::Records, known).map(Opened::Shard)
         }
+        _ if ending.is_empty() && csv.is_declared() => CsvFile::open(path, csv, known).map(Opened::Csv),
         _ => Err("it is no Parquet, Arrow IPC, tar, TFRecord, or text named .csv, .tsv or .txt".to_owned()),
     }
 }
@@ -166,7 +156,7 @@ impl Opened {
             Self::Parquet(metadata) => metadata.metadata().file_metadata().num_rows() > 0,
             Self::Csv(file) => file.has_rows(),
             Self::Viewed(opened, _) => opened.has_rows(),
-            Self::IpcFile(_) | Self::IpcStream(_) | Self::Cifar(_) | Self::Shard(_) => true,
+            Self::IpcFile(_) | Self::IpcStream(_) | Self::Shard(_) => true,
         }
     }
 
@@ -180,7 +170,6 @@ impl Opened {
             Self::Parquet(metadata) => Arc::clone(metadata.schema()),
             Self::IpcFile(schema) | Self::IpcStream(schema) => Arc::clone(schema),
             Self::Csv(file) => file.schema(),
-            Self::Cifar(file) => file.schema(),
             Self::Shard(file) => file.schema(),
             Self::Viewed(_, view) => view.schema(),
         }
@@ -202,14 +191,10 @@ impl Opened {
             return opened.stretches(file_bytes);
         }
         let Self::Parquet(parquet) = self else {
-            let rows = match self {
-                Self::Cifar(file) => Some(file.rows()),
-                _ => None,
-            };
             return vec![Stretch {
                 groups: (0, 0),
                 first_row: 0,
-                rows,
+                rows: None,
                 bytes: file_bytes,
             }];
         };
@@ -252,7 +237,6 @@ impl Opened {
         let broken = |e: &dyn std::fmt::Display| format!("it cannot be read: {e}");
         match self {
             Self::Csv(csv) => csv.read(path, columns, each),
-            Self::Cifar(cifar) => cifar.read(path, columns, each),
             Self::Shard(shard) => shard.read(path, columns, each),
             Self::Viewed(opened, view) => {
                 let mut viewed = |batch: Batch| {

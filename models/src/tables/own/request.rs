@@ -115,21 +115,6 @@ pub enum DuplicateRule {
     Last,
 }
 
-/// What files are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FileForm {
-    /// As their first bytes and their names say.
-    #[default]
-    ByContent,
-    /// CSV, whatever they are called.
-    Text,
-    /// Records of CIFAR-10: a label and an image.
-    Cifar10,
-    /// Records of CIFAR-100: two labels and an image.
-    Cifar100,
-}
-
 /// How CSV is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CsvOptions {
@@ -137,9 +122,6 @@ pub struct CsvOptions {
     pub delimiter: Option<u8>,
     /// Names of the columns, where the files have no header line.
     pub names: Vec<String>,
-    /// Format of the files.
-    #[serde(default)]
-    pub form: FileForm,
     /// Fields that are null, beside empty ones.
     #[serde(default)]
     pub null_values: Vec<String>,
@@ -177,6 +159,11 @@ impl CsvOptions {
             }));
         }
         options
+    }
+
+    /// True if the request says how CSV is written, so that a file of no known format is CSV.
+    pub(super) const fn is_declared(&self) -> bool {
+        self.delimiter.is_some() || !self.names.is_empty()
     }
 
     pub(super) fn is_key(&self, column: &str) -> bool {

@@ -1,7 +1,7 @@
 //! A shard as batches, whatever its format: types from the first samples, then all of them. In: a file. Out: batches.
 
-use super::super::batch::Batch;
-use super::samples::{Making, SAMPLED, SAMPLED_BYTES, Sample, schema};
+use super::super::batch::{Batch, BatchBuilder};
+use super::samples::{SAMPLED, SAMPLED_BYTES, Sample, push, schema};
 use super::{tfrecord, webdataset};
 use arrow_schema::{Schema, SchemaRef};
 use std::path::Path;
@@ -62,17 +62,17 @@ impl ShardFile {
         columns: &[&str],
         each: &mut dyn FnMut(Batch) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut making = Making::new(&self.schema, columns)?;
+        let mut rows = BatchBuilder::new(&self.schema, columns)?;
         let mut taken = 0;
         let end = each_sample::<E>(self.format, path, Some(columns), &mut |sample, end| {
-            making.push(sample);
-            if making.is_full() {
-                each(making.finish(end - taken)?)?;
+            push(&mut rows, sample);
+            if rows.is_full() {
+                each(rows.finish(end - taken)?)?;
                 taken = end;
             }
             Ok(true)
         })?;
-        each(making.finish(end - taken)?)
+        each(rows.finish(end - taken)?)
     }
 }
 

@@ -1,8 +1,7 @@
-//! Presets that read the files of public data sets.
+//! Text without a header line, row numbers as keys, and the removed presets.
 
 use super::{Read, fail, succeed};
 use std::fs;
-use std::path::Path;
 
 /// Lines of Criteo's text: a label, 13 integers and 26 categories; every third integer and every fifth category is missing.
 fn criteo(rows: usize) -> String {
@@ -23,25 +22,30 @@ fn criteo(rows: usize) -> String {
 }
 
 #[test]
-fn criteos_text_becomes_vectors_by_its_preset() {
+fn declared_text_without_an_ending_becomes_vectors() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let text = criteo(20_000);
     fs::write(at.join("day_0"), &text).unwrap();
-    let base = [
-        "import-table",
-        "day_0",
-        "--preset",
-        "criteo",
-        "--name",
-        "c",
-        "--out",
-        "f",
-    ];
+    let columns = |letter: char, count: u32| (1..=count).map(|at| format!("{letter}{at}")).collect::<Vec<_>>();
+    let (integers, categories) = (columns('I', 13), columns('C', 26));
+    let header = format!("label,{},{}", integers.join(","), categories.join(","));
+    let dense = format!("dense={}", integers.join(","));
+    let categorical = format!("categorical={}", categories.join(","));
+    let hashed: Vec<String> = categories
+        .iter()
+        .map(|column| format!("{column}={}", if column == "C3" { 7 } else { 1000 }))
+        .collect();
+    let flags = "import-table day_0 --key @row --name c --out f --delimiter tab --as dense=FP32";
+    let base: Vec<&str> = flags
+        .split(' ')
+        .chain(["--header", &header, "--vector", &dense, "--vector", &categorical])
+        .chain(hashed.iter().flat_map(|one| ["--hash", one]))
+        .collect();
     // Values are missing, and no rule says what they become.
     let refused = fail(at, &base);
     assert!(refused.contains("null") && refused.contains("row"), "{refused}");
-    let with = [&base[..], &["--nulls", "zero", "--hash", "C3=7", "--restart"]].concat();
+    let with = [&base[..], &["--nulls", "zero", "--restart"]].concat();
     let said = succeed(at, &with);
     assert!(said.contains("column dense FP32 [13]"), "{said}");
     assert!(said.contains("column categorical INT64 [26]"), "{said}");
@@ -86,56 +90,16 @@ fn row_numbers_are_keys_of_one_file_only() {
     }
 }
 
-/// Records as Krizhevsky's page describes them.
-fn cifar(path: &Path, labels: usize, rows: usize) {
-    let record = |row: usize| {
-        let pixel = move |at: usize| ((row * 31 + at * 7) % 256) as u8;
-        (0..labels)
-            .map(move |label| (row + label) as u8)
-            .chain((0..3072).map(pixel))
-    };
-    fs::write(path, (0..rows).flat_map(record).collect::<Vec<u8>>()).unwrap();
-}
-
 #[test]
-fn cifars_binaries_become_labels_and_images_and_a_cut_one_is_named() {
+fn removed_presets_say_what_to_pass_instead() {
     let folder = tempfile::tempdir().unwrap();
-    let at = folder.path();
-    for (preset, labels) in [
-        ("cifar10", &["label"][..]),
-        ("cifar100", &["coarse_label", "fine_label"]),
-    ] {
-        cifar(&at.join("batch.bin"), labels.len(), 2500);
-        let import = [
-            "import-table",
-            "batch.bin",
-            "--preset",
-            preset,
-            "--name",
-            preset,
-            "--out",
-            "f",
-        ];
-        succeed(at, &import);
-        let table = Read::table(&at.join(format!("f/{preset}.rows")));
-        assert_eq!(table.header.rows, 2500);
-        for row in [0_usize, 1023, 1024, 2499] {
-            let key = (row as i64).to_le_bytes();
-            for (number, label) in labels.iter().enumerate() {
-                assert_eq!(table.column(&key, label).unwrap(), [(row + number) as u8]);
-            }
-            let image = table.column(&key, "image").unwrap();
-            assert_eq!(
-                (image.len(), image[0], image[3071]),
-                (3072, (row * 31 % 256) as u8, ((row * 31 + 3071 * 7) % 256) as u8)
-            );
-        }
-        let whole = fs::read(at.join("batch.bin")).unwrap();
-        fs::write(at.join("batch.bin"), &whole[..whole.len() - 5]).unwrap();
-        let cut = [&import[..], &["--replace", "--restart"]].concat();
-        let refused = fail(at, &cut);
+    for (preset, advice) in [("criteo", "--delimiter tab"), ("cifar10", "Parquet")] {
+        let refused = fail(
+            folder.path(),
+            &["import-table", "x.txt", "--preset", preset, "--name", "c"],
+        );
         assert!(
-            refused.contains("batch.bin") && refused.contains("records"),
+            refused.contains("presets were removed") && refused.contains(advice),
             "{refused}"
         );
     }
