@@ -367,6 +367,28 @@ impl<'a> Lab<'a> {
             .filter(|missed| !is_best_below && standing.curve.at_least(&self.grid, *missed) >= self.enough())
     }
 
+    /// Returns the highest rate that the best was measured at, if it is the answer only because of rates above it.
+    #[must_use]
+    pub(super) fn unmeasured_above(&self, best: usize) -> Option<f64> {
+        if self.question.minimise == Minimise::P99 {
+            return None;
+        }
+        let standing = &self.standings[best];
+        let measured = standing.places.iter().filter(|place| place.usable > 0);
+        let reached = measured.map(|place| place.rps).reduce(f64::max)?;
+        let (likely, _) = standing
+            .curve
+            .interval(&self.grid, 0.5 * (1.0 - self.question.confidence));
+        let may_be_less = |index: usize| {
+            index != best
+                && self.is_placed(index)
+                && self.standings[index].outcome != MeetsObjective::NotMet
+                && standing.upper > self.tied(self.standings[index].lower)
+        };
+        let is_open = likely * BELOW > reached && (0..self.standings.len()).any(may_be_less);
+        is_open.then_some(reached)
+    }
+
     /// How likely no candidate meets the objective.
     #[must_use]
     pub fn none_chance(&self) -> f64 {

@@ -317,6 +317,37 @@ fn an_answer_that_later_steps_contradict_is_open_again() {
 }
 
 #[test]
+fn rates_above_the_measured_ones_do_not_decide() {
+    let question = question();
+    let at = |rps: f64| {
+        let mut all = vec![
+            candidate("a", 1.0, &[(rps, 0.0, 20)]),
+            candidate("b", 1.0, &[(rps, 0.0, 20)]),
+        ];
+        for candidate in &mut all {
+            let fresh = StepEvidence {
+                purpose: Purpose::Confirm,
+                ..step(rps, 0.0)
+            };
+            candidate.steps.extend(vec![fresh; 5]);
+        }
+        all
+    };
+    let outcome = |all: &[Candidate]| Verdict::of(&Lab::new(&question, all)).outcome;
+    assert_eq!(outcome(&at(500.0)), AnswerOutcome::Decided);
+    // At 499/s three instances are needed, at 500/s two.
+    let all = at(499.0);
+    let lab = Lab::new(&question, &all);
+    let verdict = Verdict::of(&lab);
+    assert_eq!(verdict.outcome, AnswerOutcome::Undecided);
+    let reasons = super::why::open(&lab, &verdict, 2.0);
+    assert!(
+        reasons.iter().any(|open| open.what.contains("above 499/s")),
+        "{reasons:?}"
+    );
+}
+
+#[test]
 fn of_the_tie_the_least_expensive_that_is_confirmed_is_named() {
     let question = question();
     let prices = |first: f64, second: f64| {

@@ -50,7 +50,7 @@ impl Verdict {
         };
         let fresh = fresh(best);
         Self {
-            outcome: if fresh.confirms() {
+            outcome: if fresh.confirms() && lab.unmeasured_above(best).is_none() {
                 AnswerOutcome::Decided
             } else {
                 AnswerOutcome::Undecided

@@ -157,14 +157,27 @@ pub(super) fn open(lab: &Lab<'_>, verdict: &Verdict, step_s: f64) -> Vec<OpenQue
             more_s: further(meets(lab, best), lab.enough(), steps(lab, best)).map(|steps| steps * step_s),
         });
     }
-    for rival in lab.rivals(best) {
-        let of_both = steps(lab, best) + steps(lab, rival);
-        let more = further(1.0 - lab.beats(rival, best), lab.enough(), of_both);
+    let is_likely = lab.chances[best] >= lab.enough();
+    if let Some(rps) = lab.unmeasured_above(best).filter(|_| is_likely) {
         open.push(OpenQuestion {
-            variants: vec![name(best), name(rival)],
-            what: format!("which of them is the {}", least(lab.question.minimise)),
-            more_s: more.map(|steps| steps * step_s),
+            variants: vec![name(best)],
+            what: format!(
+                "it is the {} only if it meets the objective above {}/s, the highest rate measured",
+                least(lab.question.minimise),
+                number(rps)
+            ),
+            more_s: None,
         });
+    } else {
+        for rival in lab.rivals(best) {
+            let of_both = steps(lab, best) + steps(lab, rival);
+            let more = further(1.0 - lab.beats(rival, best), lab.enough(), of_both);
+            open.push(OpenQuestion {
+                variants: vec![name(best), name(rival)],
+                what: format!("which of them is the {}", least(lab.question.minimise)),
+                more_s: more.map(|steps| steps * step_s),
+            });
+        }
     }
     open.extend(unplaced);
     open

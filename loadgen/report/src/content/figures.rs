@@ -58,11 +58,20 @@ pub(crate) const fn meets(outcome: MeetsObjective) -> &'static str {
     }
 }
 
+/// Verdict and first reason without its figures, which the cautions have: `(invalid: drifts)`.
+fn without_figures(missing: &str) -> String {
+    let reason = missing.split("; ").next().unwrap_or(missing);
+    match reason.splitn(3, ": ").collect::<Vec<_>>()[..] {
+        ["invalid", reason, ..] => format!("(invalid: {reason})"),
+        [verdict, ..] => format!("({verdict})"),
+        [] => String::new(),
+    }
+}
+
 pub(super) fn p99(ranked: &Ranked) -> Cell {
     let Some(value) = ranked.p99_us else {
-        let verdict = ranked.p99_missing.as_deref().and_then(|why| why.split(':').next());
         return Cell {
-            at: verdict.map_or_else(String::new, |verdict| format!("({verdict})")),
+            at: ranked.p99_missing.as_deref().map_or_else(String::new, without_figures),
             ..Cell::of(None)
         };
     };
@@ -131,4 +140,19 @@ pub(super) fn dominant(ranked: &Ranked) -> Option<String> {
         Some(share) => format!("{} {part}", percent(share)),
         None => part.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_figures;
+
+    #[test]
+    fn a_missing_p99_has_its_verdict_and_reason() {
+        assert_eq!(
+            without_figures("invalid: drifts: p50 is 0.535 ms up to repeat 16; sent late"),
+            "(invalid: drifts)"
+        );
+        assert_eq!(without_figures("saturated: requests queue up"), "(saturated)");
+        assert_eq!(without_figures("too few samples"), "(too few samples)");
+    }
 }

@@ -178,7 +178,9 @@
       ctx.moveTo(left, bbox.top);
       ctx.lineTo(left, bbox.top + bbox.height);
       ctx.stroke();
-      ctx.fillText(chart.here[1], left + 5 * ratio, bbox.top + 12 * ratio);
+      const toLeft = left + 5 * ratio + ctx.measureText(chart.here[1]).width > bbox.left + bbox.width;
+      ctx.textAlign = toLeft ? "right" : "left";
+      ctx.fillText(chart.here[1], left + (toLeft ? -5 : 5) * ratio, bbox.top + 12 * ratio);
     }
     ctx.setLineDash([]);
     for (const [left, height] of chart.crosses) {
