@@ -3,9 +3,9 @@
 //!
 //! The view does not disturb the measurement:
 //! - Sent and finished requests are read from counters that the ticket queue keeps anyway; the pacer's thread does nothing for
-//! the view and touches none of its memory.
+//!   the view and touches none of its memory.
 //! - For each reply a user increments a bucket of a fixed table after the request's last time was read: a relaxed atomic
-//! addition, without a lock, an allocation or a wait.
+//!   addition, without a lock, an allocation or a wait.
 //! - A thread of its own sums and draws. It takes a lock that is otherwise taken once at each step's start, by no user.
 //! - Without a terminal there is neither table nor thread.
 //!

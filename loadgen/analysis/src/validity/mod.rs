@@ -4,7 +4,7 @@
 //! - [`closed_loop`]: the same for users who wait for their replies
 //! - [`disturbance`]: repeats that count if some of them were disturbed
 //! - [`evidence`]: inputs of the rules; `rules`: each of them; `growth`: replies that fall behind; [`verdict`]: their
-//! combination
+//!   combination
 
 pub mod closed_loop;
 pub mod disturbance;

@@ -7,7 +7,7 @@
 //! p99 and scatters less than the p99 itself. There are three tests of each. None assumes independent requests: a repeat is one
 //! observation, whatever goes on inside of it.
 //! - *Within*: the last third of every window against its first. The differences of the repeats have mean zero without a drift
-//! (Student's t over the repeats).
+//!   (Student's t over the repeats).
 //! - *Trend*: the slope of the repeats' figures over their order (Student's t of a regression).
 //! - *Change point*: the repeats before any position against those after it (two-sample t, Bonferroni over the positions).
 //!
