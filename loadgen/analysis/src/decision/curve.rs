@@ -18,13 +18,15 @@ const STEP: f64 = 0.025;
 const BELOW: f64 = 1.4;
 /// … to so far above the highest.
 const ABOVE: f64 = 1.4;
-/// Rises of the log odds with the logarithm of the rate.
-const SLOPES: [f64; 4] = [4.0, 8.0, 16.0, 32.0];
+/// Slopes of the log odds over the logarithm of the rate, and their probabilities. A queue of constant service times is the steepest.
+const SLOPES: [f64; 5] = [4.0, 8.0, 16.0, 32.0, 64.0];
+const SLOPE_PRIOR: [f64; SLOPES.len()] = [0.225, 0.225, 0.225, 0.225, 0.1];
 /// Probability of each `σ` by the rise: a repeat that is a tenth slower has log odds higher by a tenth of the rise.
 const SIGMA_BY_SLOPE: [[f64; SIGMAS.len()]; SLOPES.len()] = [
     [0.95, 0.04, 0.008, 0.002],
     [0.86, 0.09, 0.04, 0.01],
     [0.7, 0.17, 0.09, 0.04],
+    [0.7, 0.05, 0.15, 0.1],
     [0.7, 0.05, 0.15, 0.1],
 ];
 /// See `SIGMA_BY_SLOPE`, for candidates that have no highest rate.
@@ -130,7 +132,7 @@ impl Grid {
         let even = (1.0 - NEVER_PRIOR - TOP_PRIOR) / count;
         let mut prior: Vec<f64> = Vec::with_capacity(self.states());
         for shape in 0..SHAPES {
-            let share = FLOOR_PRIOR[shape / SLOPES.len()] / SLOPES.len() as f64;
+            let share = FLOOR_PRIOR[shape / SLOPES.len()] * SLOPE_PRIOR[shape % SLOPES.len()];
             prior.extend((0..self.count()).map(|k| {
                 let top = if k + 1 == self.count() { TOP_PRIOR } else { 0.0 };
                 share * (even + top)

@@ -20,7 +20,7 @@ const AT_DEMAND: u32 = 16;
 const TO_SETTLE: u32 = 14;
 /// See `AT_DEMAND`.
 const ON_CURVE: u32 = 2;
-/// Towards its knee a variant is offered this many times what it carried …
+/// Towards its knee a variant is offered at most this many times what it carried …
 const KNEE_RISE: f64 = 1.6;
 /// … until the rate that certainly breaks it is at most this many times the one that it certainly carries …
 const KNEE_WIDTH: f64 = 1.15;
@@ -45,7 +45,7 @@ const WIDEST: f64 = 1.3;
 /// … by about one step in so many while the answer is open.
 const NARROW_EVERY: usize = 3;
 /// Share of the budget that is kept for pictures while intervals are narrowed.
-const FOR_PICTURES: f64 = 0.4;
+const FOR_PICTURES: f64 = 0.15;
 /// With so many steps each of a block is measured once more …
 const STEPS_A_TIME: usize = 64;
 /// … but at most so often.
@@ -263,6 +263,9 @@ impl Plan<'_> {
         } else {
             middle / reach
         };
+        let met = standing.places.iter().filter(|place| place.looks_met());
+        let reached = met.map(|place| place.rps).fold(lab.rates[0], f64::max);
+        let end = end.min(KNEE_RISE * reached);
         let far = |rps: f64| (rps / end).ln().abs();
         let nearest = self.free_rates(index).min_by(|a, b| far(*a).total_cmp(&far(*b)));
         nearest.map(|rps| self.explore(index, rps))

@@ -48,17 +48,22 @@ pub fn rates(question: &Question) -> Vec<f64> {
     rates
 }
 
-/// The rates that matter and those above them up to the question's highest, rising.
+/// The rates that matter, and from the lowest of them to the question's highest those half a tie apart; rising.
 #[must_use]
 pub fn all(question: &Question) -> Vec<f64> {
     let mut all = rates(question);
-    let top = all[all.len() - 1];
     let open = Question {
         demand: None,
         minimise: Minimise::Instances,
         ..question.clone()
     };
-    all.extend(rates(&open).into_iter().filter(|rps| *rps > top * (1.0 + LEAST_STEP)));
+    let is_near = |rps: f64| all.iter().any(|rate| (rps / rate - 1.0).abs() <= LEAST_STEP);
+    let between: Vec<f64> = rates(&open)
+        .into_iter()
+        .filter(|rps| *rps > all[0] && !is_near(*rps))
+        .collect();
+    all.extend(between);
+    all.sort_by(f64::total_cmp);
     all
 }
 
@@ -121,6 +126,22 @@ mod tests {
             assert_eq!(instances(&question, rate * 0.999), fewer as f64 + 4.0);
         }
         assert!(rates.is_sorted() && rates[0] >= 30.0);
+    }
+
+    #[test]
+    fn all_rates_are_close_also_between_those_that_change_the_number_of_instances() {
+        let question = Question {
+            least_instances: 1,
+            highest_rps: 1_000.0,
+            ..question(Some(250.0))
+        };
+        let (few, all) = (rates(&question), all(&question));
+        assert!(few.windows(2).any(|pair| pair[1] > 1.9 * pair[0]), "{few:?}");
+        assert!(few.iter().all(|rate| all.contains(rate)) && all[0] == few[0]);
+        assert!(
+            all.is_sorted() && all.windows(2).all(|pair| pair[1] < 1.04 * pair[0]),
+            "{all:?}"
+        );
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) fn widened<'a>(question: &'a Question, candidates: &'a [Candidate]) -
 /// The reach of every variant: within the rates that the question needs as the decision has it, so that it takes as many instances,
 /// and above them as far as was measured.
 #[must_use]
-pub(super) fn reaches(lab: &Lab<'_>) -> Vec<Reach> {
+pub fn reaches(lab: &Lab<'_>) -> Vec<Reach> {
     let question = lab.question;
     let wide = widened(question, lab.candidates);
     let reach = |(own, beyond): (&Standing, &Standing)| {

@@ -518,16 +518,17 @@ fn what_costs_nothing_is_set_beside_others_in_words_and_not_by_a_factor() {
 #[test]
 fn what_does_not_meet_the_objective_is_never_the_best() {
     let mut seen = 0;
+    let cases = [1.0, 0.1, 0.05, 0.03, 0.02].map(|share| [1, 2, 3, 5, 7, 30].map(|times| (share, times)));
     for count in 1..10 {
-        for times in [1, 3, 7, 30] {
+        for (share, times) in cases.into_iter().flatten() {
             let all: Vec<Candidate> = (0..count)
-                .map(|_| candidate("a", 1.0, &[(37.0, 1.0, times), (100.0, 1.0, times)]))
+                .map(|_| candidate("a", 1.0, &[(37.0, share, times), (100.0, share, times)]))
                 .collect();
             let question = question();
             let lab = Lab::new(&question, &all);
             let verdict = Verdict::of(&lab);
             let is_out = |index: usize| lab.standings[index].outcome == MeetsObjective::NotMet;
-            assert!(!verdict.best.is_some_and(is_out), "{count} {times}");
+            assert!(!verdict.best.is_some_and(is_out), "{count} {share} {times}");
             if verdict.outcome == AnswerOutcome::Undecided && (0..count).all(is_out) {
                 seen += 1;
                 assert!(!why::open(&lab, &verdict, 1.0).is_empty());

@@ -1,11 +1,12 @@
-//! Highest rates that a lab prints, beside the true ones. In: servers whose highest rate is known, a number of labs, a seed. Out: a table.
-//! Knows nothing of who is best.
+//! Highest rates that a lab prints, compared with the true ones. In: servers of known highest rate, a number of labs, a seed. Out: a table.
+//! Independent of who is best.
 
 use super::families;
 use super::servers::{Server, Service, Weather};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::fmt::Write as _;
+use tierlab_analysis::decision::reach::reaches;
 use tierlab_analysis::decision::standing::Lab;
 use tierlab_analysis::decision::{Candidate, Next, Time, next};
 use tierlab_analysis::record::{CostTerms, Minimise, Question};
@@ -19,18 +20,44 @@ const STEP_S: f64 = 2.0;
 /// The widest interval that says something, upper end over lower.
 const WIDE: f64 = 1.4;
 
-/// Simulated servers: name, law, share of requests that miss, and spread of the repeats.
-const SETTINGS: [(&str, Service, f64, f64); 5] = [
-    ("M/M/1", Service::Exponential, 0.0, 0.0),
-    ("M/D/1", Service::Deterministic, 0.0, 0.0),
-    ("lognormal without a queue", Service::Slowing, 0.0, 0.0),
-    (
-        "bimodal: M/M/1 with 0.5 % of slow misses",
-        Service::Exponential,
-        0.005,
-        0.0,
-    ),
-    ("M/M/1, repeats differ by 5 %", Service::Exponential, 0.0, 0.05),
+/// A simulated server and the demand that its lab is asked about.
+struct Setting {
+    name: &'static str,
+    service: Service,
+    /// Share of requests that miss.
+    misses: f64,
+    /// Relative spread of the repeats.
+    spread: f64,
+    /// Peak demand in requests per second; without one, dollars per inference are compared.
+    demand: Option<f64>,
+}
+
+const fn setting(name: &'static str, service: Service, demand: Option<f64>) -> Setting {
+    Setting {
+        name,
+        service,
+        misses: 0.0,
+        spread: 0.0,
+        demand,
+    }
+}
+
+const SETTINGS: [Setting; 9] = [
+    setting("M/M/1", Service::Exponential, None),
+    setting("M/D/1", Service::Deterministic, None),
+    setting("lognormal without a queue", Service::Slowing, None),
+    Setting {
+        misses: 0.005,
+        ..setting("bimodal: M/M/1 with 0.5 % of slow misses", Service::Exponential, None)
+    },
+    Setting {
+        spread: 0.05,
+        ..setting("M/M/1, repeats differ by 5 %", Service::Exponential, None)
+    },
+    setting("M/M/1, demand 100/s", Service::Exponential, Some(100.0)),
+    setting("M/M/1, demand 250/s", Service::Exponential, Some(250.0)),
+    setting("M/D/1, demand 250/s", Service::Deterministic, Some(250.0)),
+    setting("lognormal without a queue, demand 250/s", Service::Slowing, Some(250.0)),
 ];
 
 /// One printed highest rate, as shares of the true one.
@@ -41,17 +68,22 @@ struct Printed {
     hi: f64,
 }
 
-/// The highest rates of a lab of two like variants, without a demand, priced by the inference.
-fn printed(service: Service, misses: f64, spread: f64, seed: u64) -> Vec<Printed> {
+/// Highest rates printed by one lab of two like variants.
+fn printed(setting: &Setting, seed: u64) -> Vec<Printed> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let server = Server::with_highest(service, misses, TRUTH_RPS);
-    let truth = server.long_run_rps(TRUTH_RPS, spread);
+    let server = Server::with_highest(setting.service, setting.misses, TRUTH_RPS);
+    let truth = server.long_run_rps(TRUTH_RPS, setting.spread);
+    let by_demand = families::question(setting.demand);
     let question = Question {
-        minimise: Minimise::UsdPer10k,
+        minimise: if setting.demand.is_some() {
+            by_demand.minimise
+        } else {
+            Minimise::UsdPer10k
+        },
         budget_s: BUDGET_S,
         highest_rps: 5_000.0,
         least_instances: 1,
-        ..families::question(None)
+        ..by_demand
     };
     let variant = |index: u32| Candidate {
         variant: format!("v{index}"),
@@ -63,7 +95,7 @@ fn printed(service: Service, misses: f64, spread: f64, seed: u64) -> Vec<Printed
     };
     let mut candidates = [variant(0), variant(1)];
     let mut weather = Weather {
-        spread,
+        spread: setting.spread,
         ..Weather::default()
     };
     let mut spent_s = 0.0;
@@ -82,10 +114,10 @@ fn printed(service: Service, misses: f64, spread: f64, seed: u64) -> Vec<Printed
         }
     }
     let lab = Lab::new(&question, &candidates);
-    let shown = lab.standings.iter().map(|standing| Printed {
-        value: standing.estimate.unwrap_or(0.0) / truth,
-        lo: standing.lo / truth,
-        hi: standing.hi / truth,
+    let shown = reaches(&lab).into_iter().map(|reach| Printed {
+        value: reach.estimate.unwrap_or(0.0) / truth,
+        lo: reach.lo / truth,
+        hi: reach.hi / truth,
     });
     shown.collect()
 }
@@ -93,9 +125,10 @@ fn printed(service: Service, misses: f64, spread: f64, seed: u64) -> Vec<Printed
 /// The table of `labs` labs a row, as CSV.
 pub(super) fn csv(labs: usize, seed: u64) -> String {
     let mut text = String::from("server,intervals,covered,above,below,closed,wide,median_width,mean_off,median_off\n");
-    for (name, service, misses, spread) in SETTINGS {
+    for setting in &SETTINGS {
+        let name = setting.name;
         let seeds = (0..labs as u64).map(|lab| split_mix(seed.wrapping_add(lab)));
-        let all: Vec<Printed> = seeds.flat_map(|seed| printed(service, misses, spread, seed)).collect();
+        let all: Vec<Printed> = seeds.flat_map(|seed| printed(setting, seed)).collect();
         let share = |of: &dyn Fn(&Printed) -> bool| all.iter().filter(|one| of(one)).count() as f64 / all.len() as f64;
         let width = |one: &Printed| if one.lo > 0.0 { one.hi / one.lo } else { f64::INFINITY };
         let median = |of: &dyn Fn(&Printed) -> f64| {
