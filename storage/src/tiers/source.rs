@@ -1,5 +1,5 @@
-//! What a put reads from: bytes in memory, or a local file in pieces. In: a [`Body`]. Out: its size and its pieces.
-//! Knows nothing of where they go.
+//! Source of a put: bytes in memory, or a local file in pieces. In: a [`Body`]. Out: its size and its pieces. Knows
+//! nothing of their destination.
 
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::Body;

@@ -13,7 +13,7 @@ pub(super) const ID_COLUMN: &str = "entity_id";
 pub struct FlightConfig {
     /// `grpc://host:port`.
     pub url: String,
-    /// What is spoken with the server.
+    /// Protocol dialect of the server (default: `auto`).
     #[serde(default)]
     pub dialect: Dialect,
     /// The int64 column of entity ids, where the server sends typed columns.
@@ -45,11 +45,11 @@ pub struct FlightConfig {
     pub attempt_ms: u64,
 }
 
-/// What is spoken with a Flight server.
+/// Protocol dialect of a Flight server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
-    /// The server is asked which.
+    /// Asks the server for its dialect.
     #[default]
     Auto,
     /// Ranges of objects, as `tierlab-origin` serves them.

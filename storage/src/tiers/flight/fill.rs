@@ -20,7 +20,7 @@ impl Piece {
     }
 }
 
-/// What one DoGet asks for.
+/// Contents of one DoGet request.
 #[derive(Debug, Default)]
 pub(super) struct Fill {
     pieces: Vec<Piece>,
@@ -65,7 +65,7 @@ impl Fill {
         self.pieces[self.at..].iter().map(Piece::missing).collect()
     }
 
-    /// Whether everything has come.
+    /// True if every byte has arrived.
     pub(super) fn is_full(&self) -> bool {
         self.at == self.pieces.len()
     }

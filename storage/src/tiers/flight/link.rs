@@ -36,14 +36,14 @@ pub(super) struct Link {
     retries: u32,
 }
 
-/// One connection. `generation` counts how often it was replaced.
+/// A connection. `generation` counts how often it was replaced.
 #[derive(Debug)]
 struct Connection {
     channel: Channel,
     generation: u64,
 }
 
-/// One attempt's connection.
+/// Connection used by a single attempt.
 #[derive(Debug)]
 pub(super) struct Lease {
     connection: usize,
@@ -77,7 +77,7 @@ impl Link {
         })
     }
 
-    /// Where the server is.
+    /// URL of the server.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
@@ -133,7 +133,7 @@ impl Link {
     }
 }
 
-/// One call, with its repeats.
+/// A call with its retries.
 #[derive(Debug)]
 pub(super) struct RetriedCall<'a> {
     link: &'a Link,

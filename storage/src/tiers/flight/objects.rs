@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 /// Results of an action that are waited for at most; a server of ours sends none.
 const MAX_RESULTS: u32 = 16;
 
-/// How reads are cut.
+/// Limits by which reads are split into DoGets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) part_bytes: u64,
@@ -154,7 +154,7 @@ pub(super) async fn read_many(
     })
 }
 
-/// One DoGet, with its repeats.
+/// Reads one DoGet, with retries.
 async fn read(link: &Link, object: &Object, mut fill: Fill) -> Result<(Fill, ReadCost), StorageError> {
     let queued = Instant::now();
     let _slot = link.slot().await;

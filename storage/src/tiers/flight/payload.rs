@@ -12,12 +12,12 @@ use tierlab_formats::arrow;
 
 /// Bytes of one message at most, but for a single row that is larger. gRPC's usual limit is 4 MiB.
 pub const MESSAGE_BYTES: u64 = 1 << 20;
-/// What the buffers of one message may grow to, in bytes: far more than any message of rows or of a stretch of an object.
+/// Largest size of a message's unpacked buffers, in bytes: far more than any message of rows or of part of an object.
 const MAX_UNPACKED_BYTES: u64 = 256 << 20;
 /// Begins the metadata of a message that has a checksum: CRC-32C of its header and body, in hexadecimal.
 const SUM: &str = "crc32c=";
 
-/// One column of binary values, all of them `width` bytes long where it is given.
+/// Schema of a single column of binary values. All values are `width` bytes long if `width` is given.
 pub fn schema(column: &str, width: Option<i32>, metadata: HashMap<String, String>) -> SchemaRef {
     let arrow = width.map_or(DataType::Binary, DataType::FixedSizeBinary);
     Arc::new(Schema::new_with_metadata(
@@ -45,10 +45,10 @@ pub fn batch(schema: &SchemaRef, parts: &[Bytes]) -> Result<RecordBatch, ArrowEr
     RecordBatch::try_new(Arc::clone(schema), vec![column])
 }
 
-/// Whether batches of a schema hold plain bytes: asked before any batch is decoded.
+/// Checks that batches of a schema hold plain bytes, before any batch is decoded.
 ///
 /// # Errors
-/// A sentence that says what they hold.
+/// Returns a sentence that names the columns found.
 pub fn check_schema(schema: &Schema) -> Result<(), String> {
     let arrow = match &schema.fields()[..] {
         [field] => field.data_type(),

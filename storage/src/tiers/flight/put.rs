@@ -53,7 +53,7 @@ async fn put_once(
     object.map_err(|what| StorageError::new(ErrorKind::Corrupt, call.object(), what))
 }
 
-/// Why an upload was broken off on this side.
+/// Local error that ended an upload early.
 #[derive(Debug, Clone, Default)]
 struct Broken(Arc<Mutex<Option<StorageError>>>);
 

@@ -44,8 +44,8 @@ const fn key_type(kind: KeyKind) -> Arrow {
     }
 }
 
-/// What is told of a table beside its columns. Of one with keys, `key` names their column, and `first_id` and ids in tickets
-/// are numbers of rows.
+/// Metadata of a table beside its columns. If the table has keys, `key` names their column; `first_id` and ids in
+/// tickets are then row numbers.
 pub fn metadata(header: &TableHeader, version: &str) -> HashMap<String, String> {
     let key = header.schema.key.as_ref();
     let key = key.map(|key| ("key".to_owned(), format!("{}:{}", key.name, key.kind.as_str())));

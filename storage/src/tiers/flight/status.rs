@@ -33,7 +33,7 @@ pub fn refusal(kind: ErrorKind, message: impl Into<String>) -> Status {
     status
 }
 
-/// What a status says, as an error about `object`.
+/// Converts a gRPC status to an error about `object`.
 pub(super) fn from_status(object: &str, status: &Status) -> StorageError {
     let told = status.metadata().get(KIND_KEY).and_then(|kind| kind.to_str().ok());
     let told = told.and_then(|told| ErrorKind::ALL.into_iter().find(|kind| kind.as_str() == told));
@@ -67,7 +67,7 @@ pub(super) fn from_status(object: &str, status: &Status) -> StorageError {
     StorageError::new(kind, object, detail)
 }
 
-/// What an error of a decoder says.
+/// Converts a decoder's error to an error about `object`.
 pub(super) fn from_flight(object: &str, error: &FlightError) -> StorageError {
     match error {
         FlightError::Tonic(status) => from_status(object, status),

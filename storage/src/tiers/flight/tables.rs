@@ -1,11 +1,12 @@
-//! A server that has typed tables and nothing else. In: paths `features/NAME.rows` and ranges of them. Out: the bytes of
-//! the file that the table would be: a header made of the Arrow schema, and rows laid out and sealed here as they come.
+//! Tier over a Flight server that serves only typed tables. In: paths `features/NAME.rows` and ranges of them. Out: the
+//! bytes of the file that the table would be: a header made of the Arrow schema, and rows laid out and sealed here as
+//! they arrive.
 //!
-//! What such a server has to do: GetFlightInfo of the path `[NAME]` tells a schema with an int64 column of ids, and how
-//! many rows there are (`rows` in the schema's metadata, or the info's `total_records`); `first_id` in the metadata is
-//! the first row's id, 0 without; the ids run on from there. DoGet of `{"table":NAME,"ids":[…]}` sends these rows in this
-//! order, the column of ids among them. Where the metadata has a `version`, a table that was replaced is noticed by it;
-//! without, only one of another schema, other rows or other metadata is.
+//! Requirements on the server: GetFlightInfo of the path `[NAME]` returns a schema with an int64 column of ids and the
+//! number of rows (`rows` in the schema's metadata, or the info's `total_records`). `first_id` in the metadata is the
+//! id of the first row (default: 0); ids are consecutive. DoGet of `{"table":NAME,"ids":[…]}` sends these rows in this
+//! order, with the column of ids. If the metadata has a `version`, any replaced table is detected. Without a `version`,
+//! only a change of schema, row count or metadata is detected.
 
 use super::get::{self, Sink};
 use super::link::Link;
@@ -323,7 +324,7 @@ fn changed(object: &str, what: &str) -> StorageError {
     StorageError::new(ErrorKind::Changed, object, what)
 }
 
-/// One DoGet, with its repeats.
+/// Reads the rows of one DoGet, with retries.
 async fn get_rows(
     link: &Link,
     table: &Table,

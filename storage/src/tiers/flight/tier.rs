@@ -70,7 +70,7 @@ impl FlightTier {
     }
 }
 
-/// Whether the server has objects: whether it offers the action that removes one.
+/// Returns true if the server stores objects, which it shows by offering the action that removes an object.
 async fn has_objects(link: &Link) -> Result<bool, StorageError> {
     let mut call = link.begin("", Duration::ZERO);
     loop {

@@ -33,7 +33,7 @@ pub struct GdsConfig {
     pub libraries: Vec<PathBuf>,
 }
 
-/// As `KvikIO`'s tasks.
+/// Same size as the tasks of `KvikIO`.
 const fn default_chunk_bytes() -> u32 {
     4 << 20
 }

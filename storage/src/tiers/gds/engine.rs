@@ -29,7 +29,7 @@ const BACKLOG: usize = 1024;
 const MOST_TOGETHER: usize = 64;
 const MOST_BYTES_TOGETHER: u64 = 64 << 20;
 
-/// Where a job's bytes are wanted.
+/// Destination of a job's bytes: device or host memory.
 enum ReplyTo {
     Device(oneshot::Sender<Result<Landed, StorageError>>),
     Host(oneshot::Sender<Result<ReadMany, StorageError>>),
@@ -299,8 +299,8 @@ impl Worker {
         Ok((landing, parts.collect()))
     }
 
-    /// What reads of a file must be multiples of. cuFile takes anything, and reads what is no multiple of 4 KiB through a
-    /// buffer of its own.
+    /// Alignment of reads of a file. cuFile takes any range, but reads ranges that are not multiples of 4 KiB through
+    /// its own buffer.
     fn alignment(&self, file: &OpenFile) -> u64 {
         let direct = file.direct_align.map_or(1, u64::from);
         match self.path {
@@ -325,7 +325,7 @@ impl Worker {
         bytes > 0 && since.is_some_and(|since| since.prove_direct(bytes))
     }
 
-    /// What a job's reads come to.
+    /// Returns the cost of a job's reads, or the job's error.
     fn settle(&self, reading: &Reading, times: PhaseTimes, direct: bool) -> Result<ReadCost, StorageError> {
         let file = &reading.job.file;
         let path = file.path.as_str();

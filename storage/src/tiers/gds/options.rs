@@ -1,4 +1,4 @@
-//! How the engine reads. In: a tier's config. Out: options within their bounds, or an error that names the key.
+//! Options of the engine. In: a tier's config. Out: options within their bounds, or an error that names the key.
 
 use super::config::GdsConfig;
 use crate::error::{ErrorKind, StorageError};
@@ -11,7 +11,7 @@ const LARGEST_CHUNK: u32 = 64 << 20;
 const PINNED_BUFFERS: RangeInclusive<u32> = 2..=256;
 const THREADS: RangeInclusive<u32> = 1..=64;
 
-/// How to read.
+/// Options of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EngineOptions {
     pub(super) route: RouteOptions,

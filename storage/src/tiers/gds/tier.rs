@@ -25,7 +25,7 @@ pub struct GdsTier {
     files: OpenFiles,
     gpu: Arc<Gpu>,
     path: DevicePath,
-    /// What GPUDirect Storage lacks here, as far as that can be seen.
+    /// Detected obstacles to GPUDirect Storage on this machine.
     missing: String,
 }
 

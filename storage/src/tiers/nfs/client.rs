@@ -29,16 +29,16 @@ const BACKOFF: Backoff = Backoff::exact(Duration::from_millis(50), Duration::fro
 /// The size of a file's attributes.
 const ATTRIBUTES_BYTES: usize = 84;
 
-/// What READ brings.
+/// Reply of READ.
 #[derive(Debug)]
 pub(super) struct ReadReply {
     pub(super) attributes: Option<fattr3>,
-    /// What was there already, and behind it what came.
+    /// Bytes of the caller's buffer, followed by the bytes read.
     pub(super) data: BytesMut,
     pub(super) end_of_file: bool,
 }
 
-/// One name of a directory.
+/// Directory entry.
 #[derive(Debug)]
 pub(super) struct DirectoryEntry {
     pub(super) name: Vec<u8>,
@@ -46,15 +46,15 @@ pub(super) struct DirectoryEntry {
     pub(super) handle: Option<nfs_fh3>,
 }
 
-/// One page of a directory.
+/// Page of a directory listing.
 #[derive(Debug)]
 pub(super) struct DirectoryPage {
     pub(super) entries: Vec<DirectoryEntry>,
-    /// Where the next page starts; none after the last.
+    /// Start of the next page; `None` after the last page.
     pub(super) next: Option<PageStart>,
 }
 
-/// Where a page of a directory starts: at the beginning by default.
+/// Start of a directory page (default: the first page).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PageStart {
     cookie: u64,
@@ -319,8 +319,8 @@ impl Client<'_> {
         })
     }
 
-    /// Where the next page starts, behind the last name of this one. A page without names that is not the last says nothing of what
-    /// follows: taken as an end, it would hide files.
+    /// Returns the start of the next page, behind the last name of this page. A page without names that is not the last
+    /// does not say what follows; taking it as the end would hide files.
     fn next_page(
         &self,
         procedure: NFS_PROGRAM,
@@ -372,7 +372,7 @@ fn is_put_off(reply: &Reply) -> bool {
     status_of(&reply.body) == Some(nfsstat3::NFS3ERR_JUKEBOX as u32)
 }
 
-/// Where the data lies in READ3res: behind status, attributes, count, end-of-file and its own length.
+/// Finds the data in READ3res: behind status, attributes, count, end-of-file flag and the data's own length.
 fn find_read_data(result: &[u8]) -> Option<Bulk> {
     if status_of(result)? != nfsstat3::NFS3_OK as u32 {
         return None;

@@ -1,5 +1,5 @@
-//! What the kernel says of a mount. In: a path and `/proc/self/mountinfo`. Out: the mount's options worth noting beside
-//! every figure, or why the path is no NFS mount.
+//! Options of a kernel NFS mount. In: a path and `/proc/self/mountinfo`. Out: the options to record with every figure,
+//! or why the path is not an NFS mount.
 
 use crate::error::{ErrorKind, StorageError};
 use std::path::Path;

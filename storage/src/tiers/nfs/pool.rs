@@ -28,24 +28,24 @@ const UNIT_BYTES: usize = 64 << 10;
 /// The waits before repeats.
 const BACKOFF: Backoff = Backoff::exact(Duration::from_millis(20), Duration::from_millis(500));
 
-/// Whether a call that may or may not have run can be made again.
+/// Retry rule for a call that may have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// Running twice is the same as running once.
+    /// Retry: running the call twice equals running it once.
     Safe,
-    /// Only while it is certain that it has not run.
+    /// Retry only if the call certainly has not run.
     Never,
 }
 
-/// What a pool keeps to.
+/// Limits of a pool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) connections: usize,
     /// Data asked for at once per connection by calls that bring much.
     pub(super) in_flight_bytes: usize,
-    /// The limit of one call.
+    /// Time limit of a call.
     pub(super) call: Duration,
-    /// Whether to come from a privileged port.
+    /// If true, connects from a privileged source port.
     pub(super) privileged: bool,
 }
 
@@ -72,7 +72,7 @@ struct Slot {
     opening: tokio::sync::Mutex<()>,
 }
 
-/// How one attempt ended.
+/// Outcome of an attempt.
 enum Attempt {
     Done(Reply),
     /// The server cannot have seen the call.
@@ -112,7 +112,7 @@ impl Pool {
         }
     }
 
-    /// How long one call may take.
+    /// Time limit of a call.
     pub(super) fn limit(&self) -> Duration {
         self.limit
     }
@@ -196,7 +196,7 @@ impl Pool {
         result
     }
 
-    /// One attempt, begun at a time, with the permit given or, once that is used up, with another.
+    /// Makes one attempt that began at `began`, with the given permit or else a new permit.
     async fn attempt(
         &self,
         outgoing: &Outgoing<'_>,
@@ -238,7 +238,7 @@ impl Pool {
         answer.map_or_else(Attempt::Failed, Attempt::Done)
     }
 
-    /// How many units of data a reply of this size counts for.
+    /// Number of data units that a reply of this size takes.
     fn units(&self, room: usize) -> u32 {
         match room.div_ceil(UNIT_BYTES).min(self.data_units) {
             0 | 1 => 0,

@@ -29,12 +29,12 @@ pub(super) struct Program {
 pub(super) struct Portmapper {
     pub(super) address: SocketAddr,
     pub(super) program: Program,
-    /// What errors name.
+    /// Object named in errors.
     pub(super) about: String,
 }
 
 impl Resolve for Portmapper {
-    /// Where the program listens now. The portmapper itself is called over a pool.
+    /// Asks the portmapper, over a pool, for the program's current address.
     fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<SocketAddr, StorageError>> {
         async move {
             let Program { number, version, name } = self.program;

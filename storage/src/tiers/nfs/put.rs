@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How often a put is tried when the server restarts or handles turn out stale.
+/// Maximum attempts of a put when the server restarts or handles are stale.
 const ATTEMPTS: u32 = 3;
 /// WRITEs under way per connection: each holds its bytes in memory.
 const WRITES_PER_CONNECTION: usize = 4;
@@ -30,7 +30,7 @@ fn tick() -> u64 {
     now.max(last.unwrap_or_default() + 1)
 }
 
-/// How one try ended, where it did not fail for good.
+/// Outcome of an attempt that did not fail permanently.
 enum PutAttempt {
     Done(Object),
     Again,

@@ -16,14 +16,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often handles are looked up again in one read.
+/// Maximum repeated look-ups of a handle in one read.
 const LOOKUPS: u32 = 2;
 
-/// What one chain of READs brings.
+/// Result of a chain of READs.
 struct ReadBytes {
     data: BytesMut,
     cost: ReadCost,
-    /// Whether every reply had attributes.
+    /// True if every reply had attributes.
     proven: bool,
 }
 
@@ -131,7 +131,7 @@ impl Reading<'_> {
         Ok((parts, cost, proven))
     }
 
-    /// One range.
+    /// Reads a range.
     async fn range(&self, range: Range<u64>) -> Result<ReadBytes, Fault> {
         if range.end - range.start <= u64::from(self.tree.read_bytes) {
             return self.chain(range, None).await;

@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the handle of a directory is trusted without a look: a renamed directory is noticed after this.
+/// Time for which a directory's handle is trusted without a check. A renamed directory is noticed after this time.
 const DIRECTORY_TRUST: Duration = Duration::from_secs(3);
 /// Handles kept at most, of directories and of files.
 const MAX_HANDLES: usize = 4096;
 /// The largest READ and WRITE used, whatever the server offers.
 const MAX_IO_BYTES: u32 = 1 << 20;
-/// How often a path is walked when handles on it turn out stale: a server may restart twice.
+/// Maximum walks of a path when its handles are stale: a server may restart twice.
 const LOOKUP_ATTEMPTS: u32 = 3;
 /// Files under construction have names that begin so; a listing leaves them out.
 pub(super) const PARTIAL: &str = ".tierlab-put-";
@@ -58,11 +58,11 @@ pub(super) struct FileHandle {
     pub(super) mark: VersionMark,
     /// The mark as text.
     pub(super) version: String,
-    /// How errors name it.
+    /// Name of the object in errors.
     pub(super) name: String,
 }
 
-/// Which file it is, and when it was last changed.
+/// Identity and last change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct VersionMark {
     file: u64,
@@ -148,7 +148,7 @@ impl Tree {
         })
     }
 
-    /// How errors name an object.
+    /// Name of an object in errors.
     pub(super) fn name(&self, path: &ObjectPath) -> String {
         match self.url.export.as_str() {
             "/" => format!("{}{path}", self.url),
@@ -168,7 +168,7 @@ impl Tree {
         }
     }
 
-    /// Where the handles stand, for [`Tree::refresh`].
+    /// Number of refreshes so far, for [`Tree::refresh`].
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -311,7 +311,7 @@ impl Tree {
         lock(&self.files).remove(path);
     }
 
-    /// What is kept of exactly this version.
+    /// Cached handle of exactly this version.
     pub(super) fn kept(&self, object: &Object) -> Option<Arc<FileHandle>> {
         let files = lock(&self.files);
         let known = files.get(&object.path);

@@ -1,4 +1,4 @@
-//! Where an export is. In: `nfs://host[:port]/export`. Out: its parts, or what is wrong with it.
+//! URL of an export. In: `nfs://host[:port]/export`. Out: its parts, or why it is invalid.
 
 use crate::error::{ErrorKind, StorageError};
 use std::fmt;

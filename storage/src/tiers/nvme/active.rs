@@ -11,7 +11,7 @@ pub(super) struct Active {
     pub(super) job: Job,
     /// The next byte to submit: segment and offset in it.
     pub(super) next: (usize, usize),
-    /// Whether it is in the queue for its next turn.
+    /// True if the job is queued for its next reads.
     pub(super) in_turn: bool,
     /// Reads submitted or to be submitted again.
     pub(super) pending: u32,

@@ -17,7 +17,7 @@ const CLASSES: usize = (LARGEST_POOLED / BUFFER_ALIGN).ilog2() as usize + 1;
 const KEPT_PER_CLASS: usize = 4 << 20;
 /// Alignment of an arena: a huge page, so that the kernel can register it as few pieces.
 const ARENA_ALIGN: usize = 2 << 20;
-/// What a test finds in a buffer that nobody has written since it was given back.
+/// Byte that tests find in a buffer not written since it was returned.
 #[cfg(test)]
 pub(super) const POISON: u8 = 0xDB;
 
@@ -36,7 +36,7 @@ struct Free {
 pub(super) struct Arena {
     at: NonNull<u8>,
     layout: Layout,
-    /// Where the part that is not carved yet begins.
+    /// Offset of the part that is not carved yet.
     carved: Mutex<usize>,
 }
 
@@ -188,14 +188,14 @@ impl Pool {
 }
 
 impl Buffer {
-    /// Where the kernel may write, for as long as the buffer lives and nobody reads it.
+    /// Memory for the kernel to write to, valid while the buffer lives and nobody reads it.
     pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
         self.block
             .as_ref()
             .map_or(std::ptr::null_mut(), |block| block.at.as_ptr())
     }
 
-    /// Whether it lies in the arena that the ring has registered.
+    /// True if the buffer is in the arena that the ring has registered.
     pub(super) fn is_registered(&self) -> bool {
         self.block.as_ref().is_some_and(|block| block.registered)
     }

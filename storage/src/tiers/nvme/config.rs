@@ -21,7 +21,7 @@ pub struct NvmeConfig {
     /// Reads in flight at most, in each directory.
     #[serde(default = "default_queue_depth")]
     pub queue_depth: u32,
-    /// Whether to read with `O_DIRECT`; where the file system refuses, reads are buffered and say so.
+    /// If true, reads with `O_DIRECT`. Reads are buffered, and marked so, if the file system refuses (default: true).
     #[serde(default = "yes")]
     pub direct: bool,
     /// Bytes of one read at most; longer ranges become several reads that are in flight together.
@@ -30,7 +30,8 @@ pub struct NvmeConfig {
     /// Memory registered with the kernel for reads to go into, in each directory's engine; 0 for none.
     #[serde(default = "default_registered_buffers_bytes")]
     pub registered_buffers_bytes: u64,
-    /// Who submits reads and takes their completions: `runtime` (the tasks that read) or `thread` (one of the tier's own).
+    /// Task that submits reads and takes their completions: `runtime` (the tasks that read) or `thread` (a thread of
+    /// the tier).
     #[serde(default = "default_driver")]
     pub driver: Driver,
 }
@@ -54,7 +55,7 @@ fn default_driver() -> Driver {
     Tuning::default().driver
 }
 
-/// Who does the engine's work.
+/// Task that runs the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Driver {
@@ -65,14 +66,14 @@ pub enum Driver {
     Thread,
 }
 
-/// What is set by measurement rather than by need.
+/// Settings chosen by measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
     /// Bytes of one read at most; longer ranges become several reads that are in flight together.
     pub chunk_bytes: u32,
     /// Bytes of memory to register with the kernel, and to read into first; 0 for none.
     pub registered_buffers_bytes: u64,
-    /// Who submits reads and takes their completions.
+    /// Task that submits reads and takes their completions.
     pub driver: Driver,
 }
 

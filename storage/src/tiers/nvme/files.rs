@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 const KEPT_OPEN: usize = 128;
 /// Alignment of direct reads where the file system does not tell: enough for every usual device.
 const DEFAULT_ALIGN: u32 = 4096;
-/// Why files on tmpfs are not read directly: there is no device behind them.
+/// Reason for buffered reads on tmpfs: it has no device.
 pub(super) const PAGE_CACHE: &str = "the file system lives in the page cache (tmpfs)";
 /// Larger alignments than this would over-read so much that buffered reads are better.
 const LARGEST_ALIGN: u32 = 64 << 10;
@@ -34,9 +34,9 @@ pub(crate) struct OpenFile {
     version: String,
     /// Alignment of direct reads in bytes; `None` where reads are buffered.
     pub(crate) direct_align: Option<u32>,
-    /// Why reads are buffered, where direct ones were wanted.
+    /// Reason for buffered reads although direct reads were requested.
     pub(crate) refusal: Option<&'static str>,
-    /// Its place in the table of the ring that reads it, once it has been read.
+    /// Index in the file table of the ring that reads it, set by the first read.
     pub(super) registration: OnceLock<Registration>,
 }
 
@@ -121,7 +121,7 @@ impl OpenFile {
         })
     }
 
-    /// Whether this is the version that was looked up.
+    /// True if the file is the version that was looked up.
     fn is_version_of(&self, object: &Object) -> bool {
         self.id.size() == object.size && self.version == object.version
     }

@@ -1,4 +1,4 @@
-//! One io_uring with its registered memory and files. In: reads. Out: completions, by the mark of their read. Knows
+//! An io_uring with its registered memory and files. In: reads. Out: completions, with the mark of their read. Knows
 //! nothing of jobs.
 
 use super::buffer::Arena;
@@ -22,15 +22,15 @@ const FILE_TABLE: u32 = 256;
 /// The registered arena's place in the table of buffers, which holds nothing else.
 const ARENA_INDEX: u16 = 0;
 
-/// One read of a file, straight into memory.
+/// Read of a file, straight into memory.
 pub(super) struct Entry<'a> {
     pub(super) file: &'a OpenFile,
     pub(super) into: *mut u8,
     pub(super) len: u32,
     pub(super) offset: u64,
-    /// Whether `into` lies in the arena.
+    /// True if `into` is in the registered arena.
     pub(super) registered: bool,
-    /// What the completion is marked with.
+    /// Mark that the completion carries.
     pub(super) mark: u64,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Ring {
     wake: Wake,
 }
 
-/// How the wake-up event is watched.
+/// State of the poll on the wake-up event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wake {
     Unarmed,
@@ -88,7 +88,7 @@ impl Ring {
         })
     }
 
-    /// Whether the kernel has registered the arena: it may be more than the limit of locked memory allows.
+    /// True if the kernel has registered the arena. The limit of locked memory may prevent it.
     pub(super) const fn has_arena(&self) -> bool {
         self.has_arena
     }
@@ -105,7 +105,7 @@ impl Ring {
         unsafe { self.push(&entry) };
     }
 
-    /// Where in the table a file is, putting it there if there is room.
+    /// Index of a file in the table; adds the file if there is room.
     fn place_of(&mut self, file: &OpenFile) -> Option<u32> {
         if let Some(registration) = file.registration.get() {
             return registration.place();

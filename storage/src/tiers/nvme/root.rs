@@ -26,9 +26,9 @@ pub(crate) struct Root {
     location: PathBuf,
 }
 
-/// What tells one version of a file from another: equal identities mean equal bytes, as long as nobody writes in place
-/// twice within one tick of the file system's clock (some milliseconds before Linux 6.13, which made it fine-grained).
-/// A file that is replaced by renaming, as [`put`](super::store::put) does, always differs.
+/// Identity of a version of a file. Equal identities mean equal bytes, unless a writer changes the file in place twice
+/// within one tick of the file system's clock (some milliseconds before Linux 6.13, which made it fine-grained). A file
+/// replaced by renaming, as by [`put`](super::store::put), always differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileId {
     inode: u64,
@@ -37,18 +37,18 @@ pub(crate) struct FileId {
     changed_ns: i128,
 }
 
-/// What a file system says of direct reads.
+/// Direct-read support reported by a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DirectIo {
-    /// It does not say.
+    /// Not reported.
     Unknown,
-    /// Not of this file.
+    /// Not supported for this file.
     Refused,
-    /// With these alignments, in bytes.
+    /// Supported with these alignments, in bytes.
     Aligned { memory: u32, offset: u32 },
 }
 
-/// What `statx` says.
+/// Attributes of a file from `statx`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileStat {
     pub(crate) id: FileId,
@@ -147,7 +147,7 @@ impl Root {
         }
     }
 
-    /// What lies at a path, links inside the folder followed. Blocks.
+    /// Attributes of the file at a path, following links inside the folder. Blocks.
     pub(crate) fn stat(&self, path: &ObjectPath) -> Result<FileStat, StorageError> {
         let fd = self
             .open_raw(&c_path(path), libc::O_PATH)
@@ -165,13 +165,14 @@ impl Root {
         }
     }
 
-    /// What the path names now, without opening it: cheap enough for the reading thread. Links are followed wherever
-    /// they lead, so this only ever serves to compare with a file that [`open_raw`](Self::open_raw) has opened.
+    /// Identity of the file that the path names now, without opening it: cheap enough for the reading thread. Links are
+    /// followed even out of the folder, so the result is only for comparison with a file that
+    /// [`open_raw`](Self::open_raw) opened.
     pub(crate) fn identity(&self, path: &CStr) -> io::Result<FileId> {
         statx(self.dir.as_fd(), path, 0).map(|stat| stat.id)
     }
 
-    /// Whether files here live in the page cache alone, where a direct read is none.
+    /// True if files here exist in the page cache alone, so that direct reads are meaningless.
     pub(crate) fn is_page_cache(&self) -> bool {
         let mut stat = MaybeUninit::<libc::statfs>::zeroed();
         // SAFETY: the descriptor is open, and `stat` is writable and of the right type.
@@ -217,7 +218,7 @@ pub(crate) fn not_a_file(path: &ObjectPath) -> StorageError {
     )
 }
 
-/// What an open file is.
+/// Attributes of an open file.
 pub(crate) fn stat_fd(fd: BorrowedFd<'_>) -> io::Result<FileStat> {
     statx(fd, c"", libc::AT_EMPTY_PATH)
 }

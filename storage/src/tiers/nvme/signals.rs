@@ -7,7 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
-/// What the worker and those who give it work tell each other.
+/// State shared by the worker and the submitters of jobs.
 #[derive(Debug)]
 pub(super) struct Signals {
     /// Set while the thread sleeps or is about to.

@@ -1,5 +1,4 @@
-//! What is not reading: listing, writing and removing files below a root. Everything here blocks, and is called on
-//! blocking threads only.
+//! Listing, writing and removing files below a root. Everything here blocks, and is called on blocking threads only.
 
 use super::root::{FileId, Root, c_path, not_a_file, stat_fd};
 use crate::error::{ErrorKind, StorageError};
@@ -37,7 +36,7 @@ pub(crate) fn list(root: &Root, prefix: Option<&ObjectPath>) -> Result<Vec<Objec
     Ok(found.end())
 }
 
-/// One folder; the depth is bounded by the length of a path.
+/// Lists a folder. The length limit of paths bounds the depth.
 fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Listing) -> Result<(), StorageError> {
     let name = folder.map_or(".", ObjectPath::as_str);
     let failed = |e: &io::Error| root.explain(name, e);

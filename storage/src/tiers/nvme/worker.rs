@@ -49,7 +49,7 @@ impl fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// Where a thread drives it, made on that thread: the ring takes submissions from no other.
+    /// Creates the worker. With the `thread` driver, call it on that thread: the ring takes submissions from no other.
     pub(super) fn new(root: Arc<Root>, signals: Arc<Signals>, options: EngineOptions) -> io::Result<Self> {
         let EngineOptions {
             depth,
@@ -223,7 +223,7 @@ impl Worker {
         unsafe { self.ring.push_read(&read) };
     }
 
-    /// One read came back: with an errno (negated), with the end of the file (0) or with that many bytes.
+    /// Handles a completed read: `result` is a negated errno, 0 for the end of the file, or the number of bytes read.
     fn complete(&mut self, slot: usize, result: i32) {
         let op = &mut self.ops[slot];
         let active = &mut self.jobs[op.job];

@@ -1,6 +1,6 @@
-//! What the HTTP requests of one range came to. In: requests marked with a tally, and their replies. Out: how many
-//! really went out, and when the server asked to be asked again. What reqwest repeats on a pooled connection that closed
-//! before the request left is not seen here.
+//! Tally of the HTTP requests of a range. In: requests marked with a tally, and their replies. Out: the number of
+//! requests sent, and the wait that the server asked for. Misses requests that reqwest repeats because a pooled
+//! connection closed before they were sent.
 
 use crate::tier::ReadCost;
 use crate::unreported::UnreportedCost;
@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 /// The longest reply that is no range of an object: a page of a listing has 1,000 keys of at most 1,024 bytes, which
 /// may be three times as long when they are escaped.
 const MAX_REPLY_BYTES: usize = 16 << 20;
-/// What is looked at of an error's body.
+/// Maximum bytes read of an error's body.
 const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// A tally that travels with the requests of one range.
@@ -63,7 +63,7 @@ impl Attempts {
         Self(Arc::new(tally))
     }
 
-    /// What was counted is told by the read itself.
+    /// Marks the counts as reported by the read itself.
     pub(super) fn report(&self) {
         self.0.reported.store(true, Ordering::Relaxed);
     }
@@ -77,7 +77,7 @@ impl Attempts {
         self.0.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Of these, second ones by hedging.
+    /// Hedged requests among them.
     pub(super) fn hedges(&self) -> u32 {
         self.0.hedges.load(Ordering::Relaxed)
     }
@@ -99,7 +99,7 @@ impl Attempts {
         self.0.lost_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// How long the server asked to be left alone, if it did since the last time this was called.
+    /// Takes the wait that the server asked for since the last call, if any.
     pub(super) fn take_retry_after(&self) -> Option<Duration> {
         self.0.retry_after.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

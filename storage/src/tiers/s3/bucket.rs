@@ -1,4 +1,4 @@
-//! One bucket at one endpoint: requests with a limit each, and errors that name bucket, key and endpoint.
+//! A bucket at an endpoint: requests with a limit each, and errors that name bucket, key and endpoint.
 //!
 //! In: a config. Out: the calls that the tier is made of. Credentials stay inside `object_store` and are never printed.
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The longest key that S3 takes (the S3 user guide, "Naming Amazon S3 objects").
 const MAX_KEY_BYTES: usize = 1024;
 
-/// What stands before the status of a reply in errors of `object_store`.
+/// Text before the status of a reply in errors of `object_store`.
 const STATUS: &str = "non-2xx status code: ";
 
 /// A bucket, or a prefix in it.
@@ -32,7 +32,7 @@ pub(super) struct Bucket {
     pub(super) reads: AmazonS3,
     pub(super) policy: RetryPolicy,
     pub(super) hedging: Option<Hedging>,
-    /// What GETs cost whose read failed or was given up.
+    /// Cost of GETs whose read failed or was cancelled.
     pub(super) unreported: Arc<UnreportedCost>,
     name: String,
     endpoint: String,
@@ -209,7 +209,7 @@ fn timed_out(error: &(dyn StdError + 'static)) -> bool {
     http.any(|e| e.kind() == HttpErrorKind::Timeout)
 }
 
-/// What stands before a reply's own words. Those may hold what nobody else is to see.
+/// Cuts an error's text before the reply's body, which may hold secrets.
 fn without_body(text: &str) -> String {
     let status = text.find(STATUS).map(|at| at + STATUS.len() + 3);
     let ends = [text.find('<'), text.find("error response: "), status];

@@ -65,7 +65,7 @@ pub(super) fn build(config: &S3Config) -> Result<Clients, StorageError> {
     Ok(Clients { store, reads })
 }
 
-/// Where requests go, and in whose name.
+/// Sets endpoint, bucket and credentials of a client.
 fn addressed(config: &S3Config, endpoint: Option<&Url>) -> Result<AmazonS3Builder, String> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(&config.bucket);
     builder = match &config.credentials_file {

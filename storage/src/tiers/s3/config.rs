@@ -18,13 +18,13 @@ pub struct S3Config {
     /// The endpoint of an S3-compatible server; AWS when left out.
     #[serde(default)]
     pub endpoint: Option<String>,
-    /// Whether the bucket's name stands in the host's name instead of the path (virtual-hosted style).
+    /// If true, the bucket's name is part of the host's name instead of the path (virtual-hosted style).
     #[serde(default)]
     pub virtual_host: bool,
     /// A file of PEM certificates that the endpoint's may be signed with, besides the system's.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
-    /// Whether to send requests unsigned.
+    /// If true, sends requests unsigned.
     #[serde(default)]
     pub anonymous: bool,
     /// A file of AWS profiles whose keys are used, instead of what the environment has.
@@ -33,7 +33,7 @@ pub struct S3Config {
     /// The profile in `credentials_file`; `default` when left out.
     #[serde(default)]
     pub profile: Option<String>,
-    /// Whether to allow plain HTTP (embedded and test origins).
+    /// If true, allows plain HTTP (embedded and test origins).
     #[serde(default)]
     pub allow_http: bool,
     /// Range GETs in flight at most.

@@ -1,5 +1,5 @@
-//! What may be repeated of an S3 server's error reply. In: the body of one, which may hold anything: the access key, the
-//! session token, the request as it was signed. Out: its code, and its message without what could be a secret. Pure.
+//! Repeatable parts of an S3 server's error reply. In: a body, which may hold anything: the access key, the session
+//! token, the request as it was signed. Out: its code, and its message without possible secrets. Pure.
 
 /// The longest code and message that are repeated, in characters.
 const CODE_CHARS: usize = 64;

@@ -1,5 +1,5 @@
-//! When a GET is worth sending a second time. In: how long replies took to begin. Out: after what wait, and whether
-//! there is allowance for one more. Pure but for its counters; sends nothing.
+//! Decision to hedge a GET. In: latencies of first bytes. Out: the wait before a second GET, and permission to send it
+//! within the allowance. Pure but for its counters; sends nothing.
 
 use crate::error::{ErrorKind, StorageError};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,7 +64,7 @@ impl Hedging {
         }
     }
 
-    /// Whether one more second GET stays within the share; if so it is counted.
+    /// Returns true, and counts the request, if a second GET stays within the share.
     pub(super) fn allow(&self) -> bool {
         let most = (self.sent.load(Ordering::Relaxed) as f64 * self.max_share) as u64;
         let more = |hedged| (hedged < most).then_some(hedged + 1);

@@ -172,7 +172,7 @@ impl S3Tier {
     }
 }
 
-/// One GET to make.
+/// A GET to make.
 struct Get {
     /// The index of its span.
     of: usize,
@@ -181,11 +181,11 @@ struct Get {
     into: BytesMut,
 }
 
-/// What one GET brought.
+/// Result of a GET.
 struct Part {
     /// The index of its span.
     of: usize,
-    /// Where its bytes begin.
+    /// Offset of the first byte.
     start: u64,
     bytes: BytesMut,
     cost: ReadCost,

@@ -1,5 +1,5 @@
-//! How long and how often a GET is tried. In: the config, the bytes still missing, the time left. Out: the limit of an
-//! attempt, and the waits between attempts. Pure.
+//! Retry policy of a GET. In: the config, the bytes still missing, the time left. Out: the time limit of an attempt,
+//! and the waits between attempts. Pure.
 
 use super::config::S3Config;
 use crate::retry::Backoff;
@@ -10,12 +10,12 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 /// Time is divided between attempts only down to this: below it a reply that is merely slow would be given up.
 const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
 
-/// How long and how often a GET is tried.
+/// Retry policy of a GET.
 #[derive(Debug)]
 pub(super) struct RetryPolicy {
-    /// All attempts together.
+    /// Time limit of all attempts together.
     pub(super) limit: Duration,
-    /// One attempt without its bytes.
+    /// Time limit of an attempt, without the time for its bytes.
     floor: Duration,
     min_bytes_per_s: u64,
     pub(super) retries: u32,

@@ -53,7 +53,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// One profile out of both files; the credentials file comes first.
+    /// Reads a profile from both files; the credentials file takes precedence.
     fn parse(credentials: &str, config: &str, name: &str) -> Self {
         // In the config file, all profiles but `default` have a word before their name.
         let mut keys = section(config, &format!("profile {name}"));

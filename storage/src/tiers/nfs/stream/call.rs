@@ -1,4 +1,5 @@
-//! One call and its reply: what is sent, where its data lands, and who waits. Knows nothing of streams or procedures.
+//! A call and its reply: bytes to send, destination of the data, and the waiting caller. Knows nothing of streams or
+//! procedures.
 
 use super::moderation::REPLY_HEAD_BYTES;
 use crate::tiers::nfs::rpc::{Call, CallError, Head, next_xid};
@@ -39,15 +40,15 @@ pub(in crate::tiers::nfs) struct Bulk {
     pub(in crate::tiers::nfs) len: usize,
 }
 
-/// Where the bulk data of a reply goes, straight from the socket.
+/// Destination of a reply's bulk data, filled straight from the socket.
 #[derive(Debug)]
 pub(in crate::tiers::nfs) struct Landing {
     /// Finds the data from the first bytes of a result; `None` where there is none.
     pub(in crate::tiers::nfs) find: fn(&[u8]) -> Option<Bulk>,
     /// The longest data that may come.
     pub(in crate::tiers::nfs) room: usize,
-    /// What it is appended to. Without one, a buffer is made when the data arrives: calls that only wait hold none, and
-    /// memory that was just used is used again.
+    /// Buffer to append to. If `None`, a buffer is allocated when the data arrives: waiting calls then hold no memory,
+    /// and recently used memory is reused.
     pub(in crate::tiers::nfs) buffer: Option<BytesMut>,
 }
 
@@ -126,7 +127,8 @@ pub(in crate::tiers::nfs) struct Waiter {
 }
 
 impl Waiter {
-    /// What its reply will bring, as far as that is for sure: a large one comes in pieces, and wakes as it comes.
+    /// Number of reply bytes certain to arrive together. Zero for large replies, which arrive in pieces and wake the
+    /// receiver as they come.
     pub(in crate::tiers::nfs) fn expects(&self) -> usize {
         match &self.landing {
             Some(landing) if landing.room > SMALL_RECORD_BYTES => 0,

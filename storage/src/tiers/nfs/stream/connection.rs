@@ -1,8 +1,8 @@
-//! One TCP connection with many calls under way. Replies find their calls by transaction id, in any order.
+//! A TCP connection with many calls in flight. Replies find their calls by transaction id, in any order.
 //!
-//! In: calls, each with a deadline and, where bulk data is expected, the buffer that it lands in. Out: replies, or a
-//! [`CallError`]. Whatever a call needs once it is sent is owned here: a caller that goes away leaves a reply that is
-//! received and discarded, into a buffer that is still there. Knows nothing of NFS.
+//! In: calls, each with a deadline and, where bulk data is expected, its buffer. Out: replies, or a [`CallError`]. The
+//! connection owns everything a sent call needs: if the caller goes away, the reply is still received into a live
+//! buffer and discarded. Knows nothing of NFS.
 
 use super::call::{Answer, Claim, Landing, Outgoing, Waiter};
 use super::receive::Receiver;
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-/// What callers and the connection's task share.
+/// State shared by callers and the connection's task.
 #[derive(Debug)]
 struct Shared {
     stream: TcpStream,

@@ -24,7 +24,7 @@ use tokio::time::Sleep;
 
 /// The largest reply taken: the largest READ asked for, and room for its head.
 const MAX_RECORD_BYTES: usize = (1 << 20) + (64 << 10);
-/// What a large record is recognised by: RPC's head with the longest verifier, and attributes.
+/// Bytes needed to recognise a large record: the RPC head with the longest verifier, and attributes.
 const HEAD_BYTES: usize = 1 << 10;
 /// Bytes taken at once while records are small.
 const MANY_BYTES: usize = 128 << 10;
@@ -34,7 +34,7 @@ const FEW_BYTES: usize = HEAD_BYTES;
 const MARK_WAIT: Duration = Duration::from_millis(1);
 /// Maximum number of consecutive records that belong to no call: replies that came after their calls were given up.
 const MAX_UNCLAIMED_RECORDS: u32 = 4096;
-/// How often deadlines are looked at: this share of the limit, within bounds.
+/// Deadline checks per time limit, within the bounds below.
 const CHECKS_PER_LIMIT: u32 = 8;
 
 /// The state of receiving.
@@ -45,7 +45,7 @@ pub(in crate::tiers::nfs) struct Receiver<'a> {
     buffer: BytesMut,
     /// Bytes to take at once.
     read_bytes: usize,
-    /// When the server last sent something.
+    /// Time at which the server last sent bytes.
     heard: Instant,
     /// Arrival of the record that is not complete yet.
     record_began: Option<Instant>,
@@ -320,7 +320,7 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// How many bytes wake who waits for a socket.
+/// Number of received bytes that wakes the reader of a socket.
 #[derive(Debug, Clone, Copy)]
 struct LowWater;
 

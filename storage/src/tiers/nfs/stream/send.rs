@@ -19,13 +19,13 @@ const COPIED_BYTES: usize = 16 << 10;
 /// A staging buffer grows to this before its allocation is replaced.
 const STAGING_BYTES: usize = 16 << 10;
 
-/// What waits to be sent.
+/// Calls that wait to be sent.
 #[derive(Debug, Default)]
 struct Queue {
     /// Before the staged bytes.
     segments: VecDeque<Bytes>,
     staging: BytesMut,
-    /// Whether the sending task holds bytes that come before these.
+    /// True if the sending task holds earlier bytes that must be sent first.
     sending: bool,
 }
 

@@ -31,7 +31,7 @@ impl Hasher for XidHasher {
 #[derive(Debug, Default)]
 struct Waiters {
     by_xid: HashMap<u32, Waiter, BuildHasherDefault<XidHasher>>,
-    /// What all of them expect together.
+    /// Sum of the bytes expected by all waiters.
     expected_bytes: usize,
     broken: Option<CallError>,
 }

@@ -1,13 +1,13 @@
-//! What a striped object is on disk. In: roots. Out: manifests read, objects written and removed. Everything here blocks.
+//! Striped objects on disk. In: roots. Out: manifests read, objects written and removed. Everything here blocks.
 //!
 //! ```text
 //! ROOT 0/models/ctr/1/model.onnx          the manifest: size, stripe_bytes, parts, set
 //! ROOT 0/.tierlab-stripes/SET.0           part 0
 //! ROOT 1/.tierlab-stripes/SET.1           part 1
 //! ```
-//! A set of parts has a name of its own (128 random bits) and is never written again. A put writes the parts, makes them
-//! durable, and then renames the manifest into place: before that the object is the old one, after that the new one, also
-//! when the machine stops in between. What no manifest names is removed at the next start.
+//! Each set of parts has its own name (128 random bits) and is never written again. A put writes the parts, makes them
+//! durable, and then renames the manifest into place. Before the rename readers see the old object, after it the new
+//! object, even if the machine stops in between. The next start removes parts that no manifest names.
 
 use super::super::root::{FileId, Root};
 use super::super::store;
@@ -38,7 +38,7 @@ const ATTEMPTS: u32 = 8;
 /// Parts without a manifest may be those of a put that is under way; after this time they are not.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// What lies at the object's path in root 0, as JSON.
+/// JSON file at the object's path in root 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {
@@ -54,7 +54,7 @@ struct Manifest {
 pub(super) struct Striped {
     pub(super) object: Object,
     pub(super) layout: Layout,
-    /// Its parts, one per root.
+    /// Parts of the object, one per root.
     pub(super) parts: Vec<Object>,
 }
 
@@ -305,7 +305,7 @@ fn is_abandoned(file: &PathBuf) -> bool {
     age.is_ok_and(|age| age > ABANDONED_AFTER)
 }
 
-/// What a put reads from, by several threads at once.
+/// Source of a put, read by several threads at once.
 struct Source {
     size: u64,
     bytes: Bytes,

@@ -153,7 +153,7 @@ async fn a_part_that_is_touched_is_noticed() {
     assert_eq!(tier.read(&object, 0..50_000).await.unwrap().bytes, body);
 }
 
-/// What a put leaves behind when the machine stops before the manifest is in place: parts that nothing names.
+/// A put that stops before its manifest is in place leaves parts that no manifest names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_crashed_put_left_is_removed_once_it_is_old() {
     let (_above, roots) = folders(2);

@@ -58,7 +58,7 @@ async fn on_a_thread_of_its_own_conforms() {
     suite_passes(open_driven(root.path(), 32, Driver::Thread).await).await;
 }
 
-/// One thread for everything: what completes must be noticed by the very thread that waits.
+/// A single thread does everything: the thread that waits must itself notice completions.
 #[tokio::test]
 async fn on_one_thread_conforms() {
     conforms(on_disk().path(), true, 32).await;
