@@ -1,4 +1,4 @@
-//! One case at work: its folder on the tier, and what it may expect there.
+//! A running case: its folder on the tier, and its expectations.
 
 use super::content::content;
 use super::suite::Suite;
@@ -12,7 +12,7 @@ use std::ops::Range;
 /// Nothing, or what was seen where something else should be.
 pub(super) type Outcome = Result<(), String>;
 
-/// One case at work, in its own folder.
+/// A running case, in its own folder.
 pub(super) struct Bench<'a> {
     pub(super) suite: &'a Suite,
     pub(super) folder: ObjectPath,

@@ -12,10 +12,10 @@ use std::ops::Range;
 use std::time::Duration;
 use tierlab_protocol::via::Via;
 
-/// One promise of the trait.
+/// A guarantee of the [`Tier`](crate::Tier) trait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Case {
-    /// What was put is looked up with its size; what was not is not found.
+    /// Stored objects are found with their size; others are not found.
     Stat,
     /// Ranges at the start, at the end, unaligned, across blocks, and the whole.
     Ranges,
@@ -82,7 +82,7 @@ impl Case {
         Self::Cost,
     ];
 
-    /// Its name in reports, and the folder that it works in.
+    /// Name in reports, and of the folder that the case writes.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -56,7 +56,7 @@ impl fmt::Display for Failures {
     }
 }
 
-/// As shown, so that `unwrap` in a test says what failed.
+/// Same as `Display`, so that `unwrap` in a test names the failed cases.
 impl fmt::Debug for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -95,7 +95,7 @@ impl Suite {
     /// Runs one case.
     ///
     /// # Errors
-    /// What was seen.
+    /// Describes the unexpected result.
     pub async fn run_case(&self, case: Case, reach: &Reach) -> Result<(), String> {
         let running = Box::pin(cases::run(self, case, reach));
         match tokio::time::timeout(CASE_LIMIT, running).await {

@@ -10,8 +10,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where a test gets at what lies behind a tier, past the tier. By default nowhere; then the cases that need it are not
-/// run, as the table of this suite says.
+/// Access to the storage behind a tier, past the tier (default: none). Cases that need it are skipped without it, as
+/// the table of this suite says.
 #[derive(Clone, Default)]
 pub struct Reach {
     folder: Option<PathBuf>,
@@ -57,7 +57,7 @@ impl Reach {
         self.folder.as_deref().filter(|_| self.permissions)
     }
 
-    /// What the case `damaged` does.
+    /// Action that damages copies, for the case `damaged`.
     pub(super) fn damage(&self) -> Option<&(dyn Fn() + Send + Sync)> {
         self.damage.as_deref()
     }

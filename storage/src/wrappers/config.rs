@@ -10,7 +10,7 @@ use crate::tier::Tier;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What lies around one tier.
+/// Wrappers around a tier.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WrapperConfig {

@@ -16,7 +16,7 @@ const READ_BUCKETS: [f64; 18] = [
     10.0,
 ];
 
-/// What a tier is read for: the `role` label.
+/// Use of a tier: the `role` label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Model files.
@@ -98,10 +98,10 @@ impl Registrar<'_> {
 }
 
 impl StorageMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// One of the names is taken in this registry.
+    /// Fails if a name is already registered in this registry.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let on = Registrar(registry);
         let of_tier = ["tier", "role"];
@@ -350,9 +350,9 @@ impl DeviceMetrics {
 /// Rows of one tier that failed their checksum.
 #[derive(Debug, Clone)]
 pub struct DamagedRows {
-    /// They were right when they were read again.
+    /// Rows that were correct when read again.
     pub mended: IntCounter,
-    /// They were not, and were refused.
+    /// Rows that failed again and were refused.
     pub refused: IntCounter,
 }
 

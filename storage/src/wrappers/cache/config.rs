@@ -13,19 +13,19 @@ const BLOCK_LIMITS: Range<u64> = 512..(1 << 20) + 1;
 /// The longest time to live: the library refuses a thousand years.
 const LONGEST_TTL_MS: u64 = 365 * 24 * 3600 * 1000;
 
-/// Which parts leave a full cache.
+/// Eviction policy of a full cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// What was used rarely of late: a scan does not push the popular out, and a newcomer is kept only when it was
-    /// asked for more often than what it would replace.
+    /// Evicts rarely used parts: a scan does not displace popular parts, and a new part is admitted only if it was
+    /// requested more often than the part that it would replace.
     #[default]
     TinyLfu,
-    /// What was not used for longest.
+    /// Evicts the least recently used part.
     Lru,
 }
 
-/// What is kept as one.
+/// Unit of caching.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Granularity {
@@ -36,7 +36,7 @@ pub enum Granularity {
     Range,
 }
 
-/// How a cache works: `[cache]` of the server's configuration, or of a tier's.
+/// Cache settings: `[cache]` of the server's configuration, or of a tier's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheConfig {
@@ -44,13 +44,13 @@ pub struct CacheConfig {
     pub capacity_bytes: u64,
     /// Bytes of a block: a power of two from 512 to 1 MiB.
     pub block_bytes: u64,
-    /// Which parts leave a full cache.
+    /// Eviction policy of a full cache.
     pub policy: Policy,
     /// Milliseconds after which a part is read again; never when left out. Without it a part still never outlives its
     /// version: another version has other keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// What is kept as one.
+    /// Unit of caching.
     pub granularity: Granularity,
 }
 

@@ -1,4 +1,4 @@
-//! What a cache holds, and the fetches for what it has not. In: extents of objects. Out: their bytes, fetched once.
+//! Contents of a cache, and fetches of missing extents. In: extents of objects. Out: their bytes, fetched once.
 
 use super::config::{CacheConfig, ENTRY_BYTES, Policy};
 use crate::error::StorageError;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierlab_protocol::via::Via;
 
-/// What a fetch brought.
+/// Result of a fetch.
 #[derive(Debug, Default)]
 pub(super) struct Fetched {
     pub(super) extents: HashMap<Range<u64>, Bytes>,
@@ -29,7 +29,7 @@ pub(super) struct CachedExtents {
     flights: Arc<SingleFlight<Fetched>>,
     capacity_bytes: u64,
     metrics: CacheMetrics,
-    /// What the gauge of held bytes was last set to: several caches may share one gauge.
+    /// Contribution of this cache to the gauge of held bytes, which several caches may share.
     reported_bytes: AtomicU64,
 }
 
@@ -95,7 +95,7 @@ impl CachedExtents {
         boarded
     }
 
-    /// One fetch, on a task of its own.
+    /// Runs a fetch on its own task.
     async fn fetch(&self, object: &Object, mut lead: Lead<Fetched>) {
         let landed = self.fetch_extents(object, lead.keys()).await;
         // They are in the cache by now, so whoever comes after this finds them there.

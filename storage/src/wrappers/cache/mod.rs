@@ -126,7 +126,7 @@ impl Cache {
         Ok((gathered, waiting.elapsed()))
     }
 
-    /// One range out of its extents: a slice where one has it all, else a copy.
+    /// Cuts a range out of its extents: a slice if one extent holds it all, else a copy.
     fn cut(&self, object: &Object, range: &Range<u64>, gathered: &Gathered) -> Result<Bytes, StorageError> {
         let lost = || StorageError::new(ErrorKind::Corrupt, object.path.as_str(), "a block came back too short");
         let piece = |extent: Range<u64>| {

@@ -66,7 +66,7 @@ struct Bench {
 }
 
 const SIZE: u64 = 1_000_001;
-/// Where a row asked for twice in these tests lies: inside block 2.
+/// Range of a row that these tests read twice; it is inside block 2.
 const ROW: Range<u64> = 8200..8300;
 
 async fn bench(permits: usize, capacity_bytes: u64) -> Bench {

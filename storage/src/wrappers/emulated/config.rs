@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How the name of a recorded profile's file ends.
+/// File name ending of a recorded profile.
 const FILE_ENDING: &str = ".toml";
 /// The profiles that can be named, with their tables.
 const PROFILES: [(&str, &str); 9] = [
@@ -104,8 +104,8 @@ pub struct EmulatedConfig {
     pub retry_delay_ms: Option<u64>,
 }
 
-/// Times in which nothing is answered: the last `for_ms` of every `every_ms`, counted from when the tier was opened.
-/// What was due in them is answered at their end.
+/// Periods without answers: the last `for_ms` of every `every_ms`, counted from when the tier was opened. Answers due
+/// in a period are sent at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stall {
@@ -118,7 +118,7 @@ pub struct Stall {
 /// A validated emulation.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Emulation {
-    /// What results are labelled with: `s3-standard`, `s3-standard, adjusted` or `custom`.
+    /// Label in results: `s3-standard`, `s3-standard, adjusted` or `custom`.
     pub(crate) label: String,
     pub(crate) seed: u64,
     pub(crate) latency: Distribution,
@@ -170,7 +170,7 @@ impl EmulatedConfig {
         Recorded::read(Path::new(file)).map(Some)
     }
 
-    /// This table over its profile's.
+    /// Overlays this table on its profile.
     fn over_profile(&self, recorded: Option<&Recorded>) -> Result<Self, StorageError> {
         let base = match (&self.profile, recorded) {
             (_, Some(recorded)) => Self {

@@ -12,7 +12,7 @@ const Z_99: f64 = 2.326_347_874_040_841;
 /// The longest latency that a draw gives, in microseconds: ten minutes.
 const LONGEST_US: f64 = 600e6;
 
-/// How latencies are distributed. All times in microseconds.
+/// Latency distribution. All times in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "distribution", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LatencyConfig {
@@ -27,7 +27,7 @@ pub enum LatencyConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sigma: Option<f64>,
     },
-    /// As measured: either samples, each as likely as the others, or quantiles with straight lines between them.
+    /// Measured distribution: equally likely samples, or quantiles with linear interpolation.
     Empirical {
         /// Measured latencies.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -114,7 +114,7 @@ impl Distribution {
     /// No latency at all.
     pub(crate) const NONE: Self = Self::Samples(Vec::new());
 
-    /// One latency. Takes two numbers from `rng`, whatever the distribution.
+    /// Draws a latency. Takes two numbers from `rng`, whatever the distribution.
     pub(super) fn sample(&self, rng: &mut ChaCha8Rng) -> Duration {
         let (first, second) = (uniform(rng), uniform(rng));
         let us = match self {

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// One request to come.
+/// A request to schedule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
     /// From its start to its first byte.
@@ -21,36 +21,36 @@ pub(super) struct Request {
     pub(super) bytes: u64,
 }
 
-/// When a call is answered, counted from its arrival.
+/// Time until a call is answered, counted from its arrival.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// How long the request that is answered last waits before it begins.
+    /// Wait before the start of the request that is answered last.
     pub(super) queue: Duration,
-    /// How long it takes from there.
+    /// Service time of that request.
     pub(super) device: Duration,
 }
 
-/// What the service has promised so far. Times count from when it was opened.
+/// Commitments of the service so far. Times count from when it was opened.
 #[derive(Default)]
 pub(super) struct Model {
-    /// When each connection in use will be free, earliest first.
+    /// Times at which the connections in use become free, earliest first.
     connections: BinaryHeap<Reverse<Duration>>,
-    /// When all bytes so far will have passed at the total rate.
+    /// Time at which all bytes so far have passed at the total rate.
     bytes_passed: Duration,
-    /// When the next request may begin, and all bytes of the service so far will have passed; of a service that others share
-    /// it is asked.
+    /// Earliest start of the next request, followed by the time at which all bytes of the service have passed. Unused
+    /// if `shared` is set, which then grants both.
     next_begin: Duration,
     service_bytes_passed: Duration,
     shared: Option<Shared>,
 }
 
-/// How long `count` of something take at so many a second.
+/// Time that `count` units take at the given rate.
 fn time_of(count: f64, per_second: Option<f64>) -> Duration {
     per_second.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(count / rate))
 }
 
 impl Model {
-    /// Of a service that other processes share.
+    /// Creates a model; `shared` is set if other processes use the same service.
     pub(super) fn of(shared: Option<Shared>) -> Self {
         Self {
             shared,
@@ -81,7 +81,7 @@ impl Model {
         }
     }
 
-    /// When a request that arrives now begins.
+    /// Start time of a request that arrives now.
     fn begin(&mut self, service: &Emulation, now: Duration, bytes: u64) -> Duration {
         let mut begin = now;
         if let Some(most) = service.connections {
@@ -108,7 +108,7 @@ impl Model {
         begin
     }
 
-    /// When the service has passed the bytes of a request that arrives now.
+    /// Time at which the service has passed the bytes of a request that arrives now.
     fn of_service(&mut self, service: &Emulation, now: Duration, bytes: f64) -> Duration {
         if service.service_bytes_per_s.is_none() {
             return now;

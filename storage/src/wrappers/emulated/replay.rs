@@ -1,5 +1,5 @@
-//! When reads of a recorded tier end. In: moments that are due, reads in flight. Out: waits that end at their moment, and what
-//! could not be kept. Draws nothing.
+//! Read completions of a recorded tier. In: due times, reads in flight. Out: waits that end at their due time, and the
+//! share of missed due times. Draws nothing.
 
 use super::timer::Timer;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 /// The timer is asked for a moment so much earlier as waking takes; at most this.
 const MOST_LEAD_NS: u64 = 100_000;
-/// What the lead changes by, up after a wake-up that was late and down after one that was early: it ends where one of fifty is late. Who
-/// wakes early looks at the clock for the rest, so a longer lead would take more CPU, and a shorter one shows in the p95 of short reads.
+/// Step by which the lead grows after a late wake-up; it shrinks by `SHORTER_NS` after an early wake-up. The lead
+/// settles where one wake-up of fifty is late. After an early wake-up the call polls the clock for the rest. So a
+/// longer lead would take more CPU, and a shorter lead shows in the p95 of short reads.
 const LONGER_NS: u64 = 490;
 const SHORTER_NS: u64 = 10;
 /// A wake-up is late by more than this part of its wait: less than a replay is held to, so that long waits are not looked at the clock for.
@@ -20,13 +21,13 @@ const EARLY_PART: u32 = 128;
 /// From this share of calls on that the tier below was too slow for, the tier says so.
 const NOTED_SHARE: f64 = 0.01;
 
-/// What the calls of a replayed tier share.
+/// State shared by the calls of a replayed tier.
 #[derive(Debug, Default)]
 pub(super) struct Replay {
     in_flight: AtomicU32,
     lead_ns: AtomicU64,
     waits: AtomicU64,
-    /// Of these, those whose moment had passed already.
+    /// Waits among them whose due time had already passed.
     missed: AtomicU64,
     /// Calls that look at the clock now.
     looking: AtomicU32,
@@ -105,7 +106,7 @@ impl Replay {
         }
     }
 
-    /// What a report has to say of this replay: that the tier below was slower than what was recorded.
+    /// Shortfall to report: the tier below was slower than the recorded tier.
     pub(super) fn shortfall(&self) -> Option<String> {
         let waits = self.waits.load(Ordering::Relaxed).max(1);
         let share = self.missed.load(Ordering::Relaxed) as f64 / waits as f64;

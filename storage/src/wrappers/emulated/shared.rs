@@ -1,8 +1,9 @@
-//! What a service grants all of its clients together, where they are processes of one machine. In: a file that each of them names. Out: turns, one
-//! after another whoever asks.
+//! Rates of a service shared by client processes of one machine. In: a file that each process names. Out: grants,
+//! serialised over all processes.
 //!
-//! The file lies in every process' memory, as two moments of the machine's monotonic clock: until when requests are granted, and until when bytes
-//! are. A turn is one atomic exchange, so that a process which is stopped in the middle holds up nobody.
+//! Every process maps the file, which holds two times of the machine's monotonic clock: the time up to which requests
+//! are granted, and the same for bytes. A grant is a single atomic exchange, so a stopped process delays no other
+//! process.
 
 use super::mapped::Mapped;
 use crate::error::{ErrorKind, StorageError};
@@ -45,7 +46,8 @@ impl Shared {
         })
     }
 
-    /// When the turn of a request begins that arrives at `now` and takes up `cost`. Both count from the opening, as what is answered does.
+    /// Start time of a request that arrives at `now` and takes up `cost`. Both times count from the opening, like
+    /// answers.
     pub(super) fn request(&self, now: Duration, cost: Duration) -> Duration {
         self.turn(&self.mapped.moments().requests, now, cost)
     }

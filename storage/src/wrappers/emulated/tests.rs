@@ -35,7 +35,7 @@ async fn everything_measured_through_it_is_labelled() {
     assert_eq!(emulated("profile = \"gp3\"").info().notes, ["emulated: gp3"]);
 }
 
-/// What the first calls of a tier draw.
+/// Latencies and errors drawn by the given calls of a tier.
 fn drawn(tier: &Emulated, calls: Range<u64>) -> Vec<(Vec<Duration>, Option<ErrorKind>)> {
     calls
         .map(|call| {

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// What the kernel may add to a sleep, in nanoseconds; it adds 50,000 when not asked.
+/// Slack that the kernel may add to a sleep, in nanoseconds; its default is 50,000.
 const SLACK_NS: u64 = 1;
 
 /// The thread. It sleeps while nobody waits, and ends when this is dropped.

@@ -94,12 +94,12 @@ pub(in crate::wrappers) struct Ticket<V> {
 }
 
 impl<V> Ticket<V> {
-    /// Whether this call began the fetch.
+    /// True if this call began the fetch.
     pub(in crate::wrappers) const fn is_led(&self) -> bool {
         self.led
     }
 
-    /// Whether the fetch has ended already.
+    /// True if the fetch has already ended.
     pub(in crate::wrappers) fn has_landed(&self) -> bool {
         self.outcome.borrow().is_some()
     }
@@ -213,7 +213,7 @@ impl<V> Lead<V> {
         &self.keys
     }
 
-    /// What answers all who wait, and all who board until [`Lead::leave`].
+    /// Handle that answers all callers who wait, and all who join until [`Lead::leave`].
     pub(in crate::wrappers) fn answer(&self) -> Answer<V> {
         Answer(self.sender.clone())
     }

@@ -21,7 +21,7 @@ mod sync {
 }
 
 const ORDERS: usize = 2_000;
-/// What each caller asks for: extents that others ask for too.
+/// Extents requested by each caller; each extent is requested by two callers.
 const ASKED: [&[u64]; 3] = [&[0, 1], &[1, 2], &[2, 0]];
 
 fn explore(test: fn()) {
@@ -62,7 +62,7 @@ impl Origin {
     }
 }
 
-/// One call: boards, fetches what nobody fetches, and waits for all of it. `Err` where a fetch ended without an answer.
+/// Makes a call: joins or begins fetches, and waits for all extents. `Err` if a fetch ended without an answer.
 fn caller(
     flight: &Arc<SingleFlight<Vec<u64>>>,
     origin: &Arc<Origin>,

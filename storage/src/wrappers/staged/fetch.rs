@@ -31,7 +31,7 @@ impl Handover {
     }
 }
 
-/// What came from the tier, and is claimed where processes share a root.
+/// Blocks read from the tier, with their claim if processes share a root.
 struct ToStage {
     blocks: Vec<u64>,
     claim: Option<Claim>,

@@ -18,7 +18,7 @@ use std::time::SystemTime;
 const LOCK: &str = "stage.lock";
 const DATA: &str = "data";
 const JOURNAL: &str = "journal";
-/// What the parts of a shared root are called, before their number.
+/// Name prefix of the parts of a shared root, followed by a number.
 const PART: &str = "part-";
 /// Processes that share a root.
 const MOST_PARTS: usize = 64;
@@ -43,7 +43,7 @@ pub(super) struct Files {
     journal_bytes: u64,
 }
 
-/// What was found of one version.
+/// State of a version recovered from the folder.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) id: u64,
@@ -175,7 +175,7 @@ impl Folder {
         Ok(found)
     }
 
-    /// What is whole of one version; `None` when it cannot be used.
+    /// Recovers the whole blocks of a version; `None` if the version cannot be used.
     fn recover(&self, id: u64, block_bytes: u64) -> io::Result<Option<Found>> {
         let path = self.path(id, JOURNAL);
         let bytes = match fs::read(&path) {

@@ -17,7 +17,7 @@ const MAX_FRAME_BYTES: usize = 1 << 20;
 const TAG_STAGED: u8 = 1;
 const TAG_DROPPED: u8 = 2;
 
-/// Which version of which object a journal is of.
+/// Object and version that a journal belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Header {
     /// The tier that it was read from: the same path on another tier is another object.
@@ -28,7 +28,7 @@ pub(super) struct Header {
     pub(super) block_bytes: u64,
 }
 
-/// One thing that happened.
+/// Journal entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Record {
     /// A block is in the data file, with the CRC32C of each of its pages.
@@ -37,7 +37,7 @@ pub(super) enum Record {
     Dropped { block: u64 },
 }
 
-/// What a journal says.
+/// State recovered from a journal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Replayed {
     pub(super) header: Header,
@@ -203,7 +203,7 @@ pub(super) fn replay_records(header: &Header, bytes: &[u8], blocks: &mut BTreeMa
     bytes.len() - rest.len()
 }
 
-/// What a journal says; `None` when not even its header is whole.
+/// Replays a journal; `None` if its header is incomplete.
 pub(super) fn replay(bytes: &[u8]) -> Option<Replayed> {
     let (header, records) = split_header(bytes)?;
     let mut blocks = BTreeMap::new();
@@ -233,7 +233,7 @@ mod tests {
         )
     }
 
-    /// Where a record ends, and what is staged by then.
+    /// End of a record, and the blocks staged by then.
     type State = (usize, BTreeMap<u64, Vec<u32>>);
 
     /// A journal of a version, with what it says after each of its records and where each ends.

@@ -1,5 +1,5 @@
-//! What is staged, in memory. In: look-ups, blocks that were staged, blocks that broke. Out: where a block lies and its
-//! checksums, and which block goes next. Does no I/O.
+//! Staged blocks, in memory. In: look-ups, blocks staged, blocks found broken. Out: positions and checksums of blocks,
+//! and the next block to evict. Does no I/O.
 
 use super::folder::Found;
 use super::journal::{Header, PAGE_BYTES, Record};
@@ -33,7 +33,7 @@ pub(super) struct StagedBlock {
     serial: u64,
 }
 
-/// What is staged of the blocks that were asked for.
+/// Staged and missing blocks of a request.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
     /// The version's number; of no meaning when nothing is held.
@@ -48,7 +48,7 @@ struct Block {
     checks: Arc<[u32]>,
     /// Differs each time that a block is staged.
     serial: u64,
-    /// When it was used last.
+    /// Tick of the last use.
     tick: u64,
 }
 
@@ -73,7 +73,7 @@ struct LedgerState {
     bytes: u64,
 }
 
-/// What is staged.
+/// Staged blocks.
 #[derive(Debug, Default)]
 pub(super) struct Ledger(Mutex<LedgerState>);
 
@@ -127,7 +127,7 @@ impl LedgerState {
 }
 
 impl Ledger {
-    /// What a folder had, least recently used first.
+    /// Loads the blocks found in a folder, least recently used first.
     pub(super) fn load(found: Vec<Found>) -> Self {
         let mut state = LedgerState::default();
         for Found { id, header, blocks, .. } in found {

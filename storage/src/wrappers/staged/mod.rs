@@ -66,7 +66,7 @@ struct Neighbourhood {
     neighbours: Neighbours,
 }
 
-/// What tells this tier's objects from those of others.
+/// Identity of this tier, which separates its objects from those of other tiers.
 fn origin_of(info: &TierInfo) -> String {
     static SERIAL: AtomicU64 = AtomicU64::new(0);
     let name = format!("{} {}", info.kind, info.location);
@@ -163,7 +163,7 @@ impl Staged {
         }
     }
 
-    /// What was done so far.
+    /// Counts since the stage was opened.
     #[must_use]
     pub fn counts(&self) -> StagedCounts {
         let tally = &self.stage.tally;
@@ -193,7 +193,7 @@ impl Drop for Staged {
     }
 }
 
-/// One range out of the bytes that cover it: a slice where one piece has it all, else a copy.
+/// Cuts a range out of the bytes that cover it: a slice if one piece holds it all, else a copy.
 fn cut(object: &Object, range: &Range<u64>, sources: &[(Range<u64>, Bytes)]) -> Result<Bytes, StorageError> {
     let mut pieces: Vec<Bytes> = Vec::new();
     let mut at = range.start;

@@ -1,9 +1,11 @@
-//! What other processes of this machine have staged, where they share a root. In: blocks. Out: their bytes, as far as a neighbour has
-//! them whole, and claims, by which one process at a time fetches a block. Only reads what others write.
+//! Blocks staged by other processes of this machine in a shared root. In: blocks. Out: bytes of the blocks that a
+//! neighbour has whole, and claims, by which one process at a time fetches a block. Only reads files of other
+//! processes.
 //!
-//! Each process writes a part of the root, a folder of its own ([`super::folder`]), and reads the journals of the others. Every page is held
-//! against its checksum, so that a block which its owner evicts meanwhile is one that is not there. A claim is a lock on a byte of a file,
-//! a byte for each block of each version: the kernel frees those of a process that dies.
+//! Each process writes a part of the root, its own folder ([`super::folder`]), and reads the journals of the others.
+//! Every page is checked against its checksum, so a block that its owner evicts meanwhile counts as missing. A claim is
+//! a lock on a byte of a file, one byte per block of each version. The kernel releases the claims of a process that
+//! dies.
 
 use super::folder::{data_name, journal_id, part_folders};
 use super::journal::{Header, checks_of, replay_records, split_header};
@@ -64,12 +66,12 @@ struct Holding {
 pub(super) struct Claim {
     file: Arc<File>,
     held: Vec<Range<u64>>,
-    /// Whether another process had some of them before.
+    /// True if another process held some of the blocks before.
     pub(super) has_waited: bool,
 }
 
 impl Neighbours {
-    /// Of a root, for the process that writes the part `own`. Blocks.
+    /// Opens a root for the process that writes the part `own`. Blocks.
     pub(super) fn open(root: &Path, own: &str) -> io::Result<Self> {
         let claims = File::options()
             .read(true)
@@ -86,7 +88,7 @@ impl Neighbours {
         })
     }
 
-    /// What neighbours have of these blocks.
+    /// Reads the blocks that neighbours have staged.
     pub(super) async fn read(self: &Arc<Self>, header: &Header, blocks: &[u64]) -> Vec<(u64, Bytes)> {
         let (neighbours, wanted, version) = (self.clone(), blocks.to_vec(), header.clone());
         let read = blocking(&header.path, move || {
@@ -122,7 +124,7 @@ impl Neighbours {
         read
     }
 
-    /// Which of these blocks of a version each neighbour has.
+    /// Blocks of a version that each neighbour has, among the wanted ones.
     fn holdings(&self, header: &Header, wanted: &[u64]) -> Vec<Holding> {
         let known = lock(&self.known);
         let of_it = known.values().filter(|journal| journal.header == *header);

@@ -19,7 +19,7 @@ use std::time::Instant;
 /// Times that a file is looked up again because the writer has written to it meanwhile.
 const LOOK_UPS: usize = 4;
 
-/// What came from the folder.
+/// Result of a read of the folder.
 #[derive(Debug, Default)]
 pub(super) struct FromFolder {
     pub(super) parts: Vec<(Range<u64>, Bytes)>,
@@ -42,7 +42,7 @@ fn pages_of(ranges: &[Range<u64>], held: &BTreeMap<u64, &StagedBlock>, block_byt
 }
 
 impl Stage {
-    /// What the folder has of the ranges. Never fails: what cannot be read there, the tier has.
+    /// Reads staged blocks of the ranges from the folder. Never fails: unreadable blocks are read from the tier.
     pub(super) async fn read_staged(&self, object: &Object, ranges: &[Range<u64>], lookup: &Lookup) -> FromFolder {
         if lookup.held.is_empty() {
             return FromFolder::default();

@@ -1,4 +1,4 @@
-//! What a fetch brings, and what the writing thread is asked to do with it.
+//! Results of fetches, and tasks of the writing thread.
 
 use super::journal::Header;
 use super::neighbours::Claim;
@@ -10,14 +10,14 @@ use tokio::sync::oneshot;
 
 /// Bytes waiting to be written at most, unless it is one read alone.
 pub(super) const PENDING_BYTES: u64 = 64 << 20;
-/// What a fetch brought: the bytes of joined blocks, in order.
+/// Result of a fetch: the bytes of joined blocks, in order.
 #[derive(Debug)]
 pub(super) struct Fetched {
     pub(super) parts: Vec<(Range<u64>, Bytes)>,
     pub(super) cost: ReadCost,
 }
 
-/// What the thread is asked to do, in order.
+/// Task of the writing thread; tasks run in order.
 pub(super) enum WriterTask {
     /// Stage blocks of a version. Until that is done or given up, whoever wants them gets them from the fetch.
     Store {
@@ -33,6 +33,6 @@ pub(super) enum WriterTask {
     Forget { header: Header, blocks: Vec<u64> },
     /// Say when everything before is done.
     Settle(oneshot::Sender<()>),
-    /// End.
+    /// Ends the thread.
     Stop,
 }

@@ -602,7 +602,7 @@ async fn the_whole_composition_conforms() {
     suite.run().await.unwrap();
 }
 
-/// Where the child of the next test stages, and its seed.
+/// Environment variable with the staging folder and seed of the next test's child process.
 const CHILD: &str = "TIERLAB_TEST_STAGE";
 const OBJECTS: [(&str, u64, u64); 3] = [("a", 1, 40 * BLOCK), ("b", 2, 11 * BLOCK + 77), ("c", 3, 100)];
 

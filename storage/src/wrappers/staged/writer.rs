@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const BATCH_BYTES: u64 = 16 << 20;
 /// Versions whose files are kept open.
 const OPEN_FILES: usize = 64;
-/// How long nothing is staged after a failure.
+/// Pause of staging after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
 /// A journal this much longer than twice what it says is written anew.
 const SLACK_BYTES: u64 = 64 << 10;

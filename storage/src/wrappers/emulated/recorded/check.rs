@@ -47,10 +47,10 @@ impl Recorded {
         Self::parse(&source, &text)
     }
 
-    /// Reads a profile's text; `source` is where it comes from.
+    /// Parses a profile; `source` names it in errors.
     ///
     /// # Errors
-    /// As [`Recorded::read`].
+    /// Same as [`Recorded::read`].
     pub fn parse(source: &str, text: &str) -> Result<Self, StorageError> {
         let refuse = |why: String| StorageError::new(ErrorKind::Invalid, source, why);
         // Of another version first: its other keys would be told as unknown ones.

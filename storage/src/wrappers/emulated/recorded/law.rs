@@ -1,9 +1,10 @@
-//! What a recorded tier does, between the points that were measured. In: a share, bytes and reads in flight. Out: a latency.
-//! Pure: the same numbers give the same latency on every machine.
+//! Interpolated latency of a recorded tier. In: a share, bytes and reads in flight. Out: a latency. Pure: the same
+//! numbers give the same latency on every machine.
 //!
-//! Of one size and depth, quantiles have straight lines between them. Between sizes and between depths the same quantile goes
-//! in straight lines too: exact for a tier that takes so long for the first byte and so long for each after it, and for one
-//! whose rate is at its limit. Above what was measured the last line goes on, never downwards; below it the first value holds.
+//! Quantiles of one size and depth are interpolated linearly. Between sizes and between depths, equal quantiles are
+//! interpolated linearly too. This is exact for a tier with a fixed time to the first byte and a fixed time per further
+//! byte, and for a tier at its rate limit. Above the measured range the last line is extended, never downwards; below
+//! it the first value holds.
 
 /// The longest latency, in microseconds: ten minutes, as of every emulation.
 const LONGEST_US: f64 = 600e6;
@@ -19,7 +20,7 @@ pub(crate) struct Law {
     pub(super) us: Vec<Vec<Vec<f64>>>,
 }
 
-/// Where a value lies on an axis: between two places, and how far from the first to the second.
+/// Position of a value on an axis: two neighbouring points, and the fraction of the distance between them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Place {
     low: usize,
