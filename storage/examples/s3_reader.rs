@@ -1,7 +1,7 @@
-//! One side of `scripts/bench/s3`: reads an object with the S3 tier or with object_store's plain `get`, once for each
-//! line of standard input, and prints what it took as a line of JSON. In: endpoint and bucket as arguments, which
-//! must be an embedded origin; commands `put`, `tier`, `plain`, `rows-many`, `rows-one`. Every byte is checked, after
-//! the clock is stopped.
+//! Reader of the benchmark `scripts/bench/s3`. Reads an object with the S3 tier or with object_store's plain `get`,
+//! once for each line of standard input, and prints the times as a line of JSON. In: endpoint and bucket as arguments,
+//! which must be an embedded origin; commands `put`, `tier`, `plain`, `rows-many`, `rows-one`. Every byte is checked
+//! after the clock is stopped.
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
@@ -31,7 +31,7 @@ struct Flags {
     /// Name of the object
     #[arg(long, default_value = "bench.bin")]
     object: String,
-    /// Its size in bytes
+    /// Size of the object in bytes
     #[arg(long, default_value_t = 64 << 20)]
     size: u64,
     /// Bytes of one GET of the tier
@@ -107,7 +107,7 @@ async fn tier(flags: &Flags, concurrency: u32) -> Result<Arc<dyn Tier>> {
     Ok(open(&TierConfig::parse("bench", &document)?).await?)
 }
 
-/// Where the rows lie: anywhere, the same in every run.
+/// Positions of the rows: scattered, and equal in every run.
 fn rows(flags: &Flags) -> Vec<Range<u64>> {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let places = flags.size.saturating_sub(flags.row_bytes).max(1);

@@ -11,8 +11,8 @@ use crate::wrappers::{CacheConfig, WrapperConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
 
-/// One tier, and what lies around it. Its TOML has the keys of its kind, and may have the tables `[emulated]`,
-/// `[staged]` and `[cache]`.
+/// A tier and its wrappers. Its TOML has the keys of its kind, and may have the tables `[emulated]`, `[staged]` and
+/// `[cache]`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TierConfig {
     /// In this process; filled from a directory at the start when `root` is given.
@@ -20,7 +20,7 @@ pub enum TierConfig {
         /// A directory whose files are loaded.
         root: Option<PathBuf>,
     },
-    /// One or several local directories read through io_uring.
+    /// One or more local directories read through io_uring.
     Nvme(NvmeConfig),
     /// An NFSv3 export read in user space, or a kernel mount.
     Nfs(NfsConfig),
@@ -30,7 +30,7 @@ pub enum TierConfig {
     Flight(FlightConfig),
     /// Local files into device memory: by GPUDirect Storage, or one of the ways beside it.
     Gds(GdsConfig),
-    /// One of the others with wrappers around it: what a TOML with `[emulated]`, `[staged]` or `[cache]` gives.
+    /// Another kind with wrappers around it, read from a TOML with `[emulated]`, `[staged]` or `[cache]`.
     Wrapped(Box<WrappedConfig>),
 }
 
@@ -39,12 +39,12 @@ pub enum TierConfig {
 pub struct WrappedConfig {
     /// The tier itself.
     pub tier: TierConfig,
-    /// What lies around it.
+    /// Wrappers around the tier.
     pub wrappers: WrapperConfig,
 }
 
-/// How the keys of a kind are read and written; the compiler holds it to [`TierConfig`]. The tables of wrappers, which
-/// every kind may have, are taken away before.
+/// Serialised form of a kind's keys; the compiler keeps it equal to [`TierConfig`]. The tables of wrappers, which every
+/// kind may have, are removed before.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "TierConfig", tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 enum Kind {
@@ -181,7 +181,7 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
     Ok(())
 }
 
-/// Whether a setting of [`overlay`] takes its key out.
+/// Returns true if a setting of [`overlay`] removes its key.
 #[must_use]
 pub fn takes_out(setting: &str) -> bool {
     setting

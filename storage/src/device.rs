@@ -18,9 +18,9 @@ pub use tierlab_gds::{
 pub struct Landed {
     /// The memory; it goes back to its pool when this is dropped.
     pub bytes: DeviceBytes,
-    /// Where in it each range lies, in the order asked for.
+    /// Position of each range in `bytes`, in request order.
     pub parts: Vec<Range<usize>>,
-    /// How all of them were got.
+    /// Cost of all parts together.
     pub cost: ReadCost,
 }
 

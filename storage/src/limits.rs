@@ -12,7 +12,7 @@ pub const MAX_READ_BYTES: u64 = 16 << 30;
 pub const MAX_LISTED: usize = 200_000;
 /// Bytes of the paths and versions of one listing, at most.
 pub const MAX_LISTED_BYTES: usize = 64 << 20;
-/// How long one listing may take.
+/// Time limit of a listing.
 pub const LISTING_LIMIT: Duration = Duration::from_secs(60);
 /// Memory up to this is asked for like any other; more of it only where it is there.
 const SMALL_BYTES: usize = 16 << 20;
@@ -94,10 +94,10 @@ impl Listing {
         Ok(())
     }
 
-    /// Takes an object.
+    /// Adds an object.
     ///
     /// # Errors
-    /// As [`Listing::named`].
+    /// Same as [`Listing::named`].
     pub(crate) fn push(&mut self, object: Object) -> Result<(), StorageError> {
         self.named(object.path.as_str().len() + object.version.len())?;
         self.keep(object);
@@ -109,7 +109,7 @@ impl Listing {
         self.objects.push(object);
     }
 
-    /// What was listed, in order of path.
+    /// Listed objects, sorted by path.
     pub(crate) fn end(mut self) -> Vec<Object> {
         self.objects.sort_by(|a, b| a.path.cmp(&b.path));
         self.objects

@@ -6,7 +6,7 @@ use crate::path::ObjectPath;
 /// [`ErrorKind::Changed`](crate::ErrorKind::Changed) rather than bytes of another one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Object {
-    /// Where it lies.
+    /// Path below the tier's root.
     pub path: ObjectPath,
     /// Length in bytes.
     pub size: u64,

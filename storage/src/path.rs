@@ -31,10 +31,10 @@ impl ObjectPath {
         }
     }
 
-    /// The path with one more part below it.
+    /// Path with a further part below it.
     ///
     /// # Errors
-    /// As [`ObjectPath::new`].
+    /// Same as [`ObjectPath::new`].
     pub fn join(&self, below: &str) -> Result<Self, StorageError> {
         Self::new(&format!("{}/{below}", self.0))
     }
@@ -45,7 +45,7 @@ impl ObjectPath {
         &self.0
     }
 
-    /// Whether the path begins with all segments of `prefix`: it is below that folder, or is that object itself.
+    /// True if the path begins with all segments of `prefix`: it is below that folder, or is that object itself.
     #[must_use]
     pub fn is_below(&self, prefix: &Self) -> bool {
         self.0

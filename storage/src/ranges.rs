@@ -61,7 +61,7 @@ pub(crate) fn spans(ranges: &[Range<u64>], gap: u64) -> Vec<Span> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) range: Range<u64>,
-    /// How many of the ranges asked for.
+    /// Number of requested ranges joined.
     pub(crate) members: usize,
 }
 

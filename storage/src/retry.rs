@@ -39,7 +39,7 @@ impl Backoff {
     }
 }
 
-/// One call with its repeats.
+/// A call with its retries.
 #[derive(Debug)]
 pub(crate) struct Retries {
     backoff: Backoff,

@@ -18,20 +18,20 @@ pub use crate::object::Object;
 pub struct Read {
     /// Exactly the range asked for.
     pub bytes: Bytes,
-    /// How they were got.
+    /// Cost of the read.
     pub cost: ReadCost,
 }
 
 /// The bytes of many ranges.
 #[derive(Debug, Clone, Default)]
 pub struct ReadMany {
-    /// One per range asked for, in that order.
+    /// Bytes of each range, in request order.
     pub parts: Vec<Bytes>,
-    /// How all of them were got.
+    /// Cost of all parts together.
     pub cost: ReadCost,
 }
 
-/// What a tier is, for results and logs. Never holds credentials.
+/// Description of a tier, for results and logs. Never holds credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierInfo {
     /// The kind, as in configs: `memory`, `nvme`, `nfs`, `s3`, `flight`, `gds`.
@@ -44,7 +44,7 @@ pub struct TierInfo {
     pub notes: Vec<String>,
 }
 
-/// What to write.
+/// Content of a put.
 #[derive(Debug, Clone)]
 pub enum Body {
     /// Bytes in memory.
@@ -65,7 +65,7 @@ impl From<Bytes> for Body {
 /// Errors name the object.
 #[async_trait]
 pub trait Tier: Send + Sync + 'static {
-    /// What this tier is.
+    /// Description of this tier.
     fn info(&self) -> TierInfo;
 
     /// Looks an object up, and thereby chooses the version that reads go against.
@@ -82,19 +82,19 @@ pub trait Tier: Send + Sync + 'static {
     /// Reads many ranges as one request of the tier: all of them, or an error.
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError>;
 
-    /// Why reads that took these ways are not what the tier was configured for; `None` where they are.
+    /// Explains why reads that took these paths differ from the tier's configuration; `None` if they agree.
     fn shortfall(&self, took: ViaSet) -> Option<String> {
         let _ = took;
         None
     }
 
-    /// What was asked of the tier for reads that failed or whose caller went away, since this was last called. For the
-    /// one who counts what reaches the tier; tiers and wrappers that lose nothing, or cannot know, have none.
+    /// Cost of reads that failed or whose caller went away, since the last call. Used to count everything that reaches
+    /// the tier. Tiers and wrappers that lose no cost, or cannot know it, return `None`.
     fn take_unreported(&self) -> Option<ReadCost> {
         None
     }
 
-    /// How to read into device memory, where this tier can.
+    /// Reads into device memory; `None` if this tier has none.
     fn device(&self) -> Option<&dyn DeviceReads> {
         None
     }

@@ -1,5 +1,4 @@
-//! What was asked of a tier for reads that report no cost: they failed, or their caller went away. In: costs. Out: their
-//! sum, once.
+//! Costs of reads that report none: they failed, or their caller went away. In: costs. Out: their sum, once.
 
 use crate::tier::ReadCost;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +17,7 @@ impl UnreportedCost {
         self.any.store(true, Ordering::Release);
     }
 
-    /// What has come together since this was last called.
+    /// Takes the costs added since the last call.
     pub(crate) fn take(&self) -> Option<ReadCost> {
         if !self.any.load(Ordering::Relaxed) || !self.any.swap(false, Ordering::Acquire) {
             return None;

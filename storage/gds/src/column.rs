@@ -3,8 +3,8 @@
 /// The bytes of a row that belong to one column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {
-    /// Where in a row it begins.
+    /// Offset in the row, in bytes.
     pub offset: usize,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: usize,
 }

@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where bytes go in device memory.
+/// Position in device memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     /// The start of an allocation of device memory.
@@ -333,7 +333,7 @@ impl CuFile {
         }
     }
 
-    /// Whether it counts its reads by the way that they took.
+    /// True if the library counts its reads by path.
     pub(crate) fn counts(&self) -> bool {
         self.counts.load(Ordering::Relaxed)
     }

@@ -23,7 +23,7 @@ pub(super) const CUFILE: [&str; 4] = [
 /// Names of NVML.
 pub(super) const NVML: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
-/// Where to look, and what was looked for.
+/// Folders to search, and libraries searched for so far.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
     folders: Vec<PathBuf>,
@@ -66,12 +66,12 @@ impl Search {
         None
     }
 
-    /// Whether one of these libraries loads. It stays loaded.
+    /// Returns true if one of these libraries loads. It stays loaded.
     pub fn has(&mut self, names: &[&str]) -> bool {
         self.load(names).map(std::mem::forget).is_some()
     }
 
-    /// What was looked for so far, a line each.
+    /// Searches so far, one line each.
     #[must_use]
     pub fn looked_for(&self) -> &[String] {
         &self.looked_for

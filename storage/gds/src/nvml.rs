@@ -46,29 +46,29 @@ pub struct Nvml {
     devices: Vec<Device>,
 }
 
-/// Which GPU it is.
+/// Identity of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// Its name, as `NVIDIA H200`.
+    /// Model, such as `NVIDIA H200`.
     pub name: String,
-    /// Its number for life.
+    /// Permanent unique id.
     pub uuid: String,
     /// The driver's version.
     pub driver: String,
 }
 
-/// One look at a GPU.
+/// Sample of a GPU's state.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Look {
     /// Share of the last sampling period in which a kernel ran: NVML's, between a sixth of a second and a second.
     pub busy_share: Option<f64>,
     /// Memory in use and in all, in bytes.
     pub memory_bytes: Option<(u64, u64)>,
-    /// Of the streaming multiprocessors, in hertz.
+    /// Clock of the streaming multiprocessors, in hertz.
     pub sm_clock_hz: Option<f64>,
-    /// Of the memory, in hertz.
+    /// Clock of the memory, in hertz.
     pub memory_clock_hz: Option<f64>,
-    /// Watts.
+    /// Power draw, in watts.
     pub power_watts: Option<f64>,
     /// Joules since the driver was loaded; from Volta on.
     pub energy_joules: Option<f64>,
@@ -84,7 +84,7 @@ impl Nvml {
     /// Finds the library, and the GPUs.
     ///
     /// # Errors
-    /// What was looked for, or what NVML says; where there are no GPUs, that.
+    /// Names the files that were tried, returns NVML's error, or reports that there are no GPUs.
     pub fn open(mut search: Search) -> Result<Self, String> {
         let library = search.load(&NVML).ok_or_else(|| search.looked_for().join("; "))?;
         let mut nvml = Self::bind(&library).map_err(|e| format!("libnvidia-ml lacks a function: {e}"))?;

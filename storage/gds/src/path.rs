@@ -32,7 +32,7 @@ impl DevicePath {
         Self::Pageable,
     ];
 
-    /// Its name in configs.
+    /// Name in configs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl DevicePath {
         }
     }
 
-    /// Whether files are opened for direct reads, where the file system has them.
+    /// True if files are opened for direct reads where the file system supports them.
     #[must_use]
     pub const fn opens_direct(self) -> bool {
         matches!(self, Self::Gds | Self::Compat | Self::BounceDirect)
@@ -61,7 +61,7 @@ impl DevicePath {
 }
 
 #[cfg(feature = "cuda")]
-/// What is wanted of cuFile.
+/// Use of cuFile by a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WantsCuFile {
     /// Nothing: it need not be there.
@@ -72,7 +72,7 @@ pub(crate) enum WantsCuFile {
     ForcedCompat,
 }
 
-/// What the reads of a run say against the path that was asked for: `None` where they took it, or where none was made.
+/// Shortfall of a run's reads against the requested path: `None` if all reads took it, or if there were no reads.
 #[must_use]
 pub fn shortfall(asked: DevicePath, took: ViaSet, missing: &str) -> Option<String> {
     (asked == DevicePath::Gds && took.contains(Via::CufilePosix)).then(|| {
@@ -82,8 +82,8 @@ pub fn shortfall(asked: DevicePath, took: ViaSet, missing: &str) -> Option<Strin
     })
 }
 
-/// What GPUDirect Storage would need and this machine, or the folder, does not show. Words for a person: the proof is in
-/// cuFile's counters.
+/// Requirements of GPUDirect Storage that this machine or folder does not appear to meet. The text is for people; the
+/// proof is in cuFile's counters.
 #[must_use]
 pub fn missing_for_gds(counts_reads: bool, is_page_cache: bool) -> String {
     let mut missing = Vec::new();

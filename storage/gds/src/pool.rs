@@ -17,7 +17,7 @@ const LARGE: usize = 64 << 20;
 pub struct DevicePool {
     gpu: Arc<Gpu>,
     limit_bytes: usize,
-    /// Whether blocks are registered with cuFile.
+    /// True if blocks are registered with cuFile.
     registers: bool,
     kept: Mutex<FreeBlocks>,
 }
@@ -25,7 +25,7 @@ pub struct DevicePool {
 #[derive(Debug, Default)]
 struct FreeBlocks {
     free: Vec<Block>,
-    /// Of all blocks, free or not.
+    /// Size of all blocks, free or in use.
     bytes: usize,
 }
 
@@ -164,19 +164,19 @@ impl Drop for DevicePool {
 }
 
 impl DeviceBytes {
-    /// Its address on the device. Not one that the host can use.
+    /// Address on the device. The host cannot use it.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.block.at
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// True if the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

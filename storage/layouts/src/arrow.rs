@@ -30,14 +30,14 @@ const BATCH_ROWS: usize = 64;
 const TAIL_BYTES: u64 = 64 << 10;
 /// The largest footer that is accepted, in bytes.
 const MAX_FOOTER_BYTES: u64 = 64 << 20;
-/// What a file ends with, behind the length of its footer.
+/// Last bytes of a file, behind the length of its footer.
 const MAGIC: &[u8; 6] = b"ARROW1";
 /// Magic and length.
 const TRAILER_BYTES: u64 = 10;
 /// The footer's key for the checksums of the batches: CRC-32C, eight hexadecimal digits each.
 const CRCS: &str = "batch_crc32c";
 
-/// What a footer says.
+/// Contents of a footer.
 pub(crate) struct Footer {
     schema: SchemaRef,
     version: MetadataVersion,

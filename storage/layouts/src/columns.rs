@@ -62,7 +62,8 @@ pub(crate) fn sealed(header: &TableHeader, batch: &RecordBatch, ids: &[i64]) -> 
     Ok(rows)
 }
 
-/// What so many rows take as columns at most, in bytes: offsets, nulls and padding come to them, and never several times their size.
+/// Upper bound on the size of `rows` rows as columns, in bytes. Offsets, nulls and padding add to the rows, but never
+/// several times their size.
 pub(crate) fn most_bytes(header: &TableHeader, rows: usize) -> u64 {
     // Those of the table, the id and the checksum.
     let columns = header.schema.columns.len() as u64 + 2;

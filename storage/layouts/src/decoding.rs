@@ -30,7 +30,7 @@ type Job = Box<dyn FnOnce() + Send>;
 struct Pool {
     jobs: Mutex<Sender<Job>>,
     threads: usize,
-    /// One place for each thread.
+    /// One permit per thread.
     places: Arc<Semaphore>,
 }
 

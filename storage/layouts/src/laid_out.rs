@@ -33,7 +33,7 @@ struct Open {
     file: Object,
     manifest: Object,
     header: Bytes,
-    /// Where the index of keys lies.
+    /// Path of the index of keys.
     index: ObjectPath,
     table: Table,
 }
@@ -299,7 +299,7 @@ impl Tier for LaidOut {
         }
     }
 
-    /// What lies there, and not the tables that this tier makes of it.
+    /// Lists the objects of the tier below, not the tables that this tier presents.
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         self.inner.list(prefix).await
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How the rows of a table lie in objects.
+/// Storage layout of a table's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
@@ -49,7 +49,7 @@ impl Layout {
         Self::ArrowZstd,
     ];
 
-    /// As manifests and command lines name it.
+    /// Name in manifests and on command lines.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Layout {
         }
     }
 
-    /// How a shard's name ends.
+    /// File name extension of a shard.
     pub(crate) const fn extension(self) -> &'static str {
         match self.coding() {
             Coding::Parquet(_) => "parquet",
@@ -76,12 +76,12 @@ impl Layout {
         }
     }
 
-    /// Whether an index lies beside each shard.
+    /// True if each shard has an index beside it.
     pub(crate) const fn has_index(self) -> bool {
         matches!(self.coding(), Coding::Samples(_))
     }
 
-    /// What its shards are.
+    /// Encoding of the shards.
     pub(crate) const fn coding(self) -> Coding {
         match self {
             Self::Rows => Coding::Rows,
@@ -99,7 +99,7 @@ impl Layout {
     }
 }
 
-/// What the shards of a layout are.
+/// Encoding of a layout's shards.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Coding {
     /// Rows of a fixed stride.
@@ -112,14 +112,14 @@ pub(crate) enum Coding {
     Arrow(Codec),
 }
 
-/// What lies around the samples of a shard.
+/// Container format of a shard's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     Tar,
     Tfrecord,
 }
 
-/// How pages and buffers are compressed.
+/// Compression of pages and buffers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Codec {
     None,

@@ -1,4 +1,4 @@
-//! What a folder says of the table in it.
+//! Description of the table in a folder.
 
 use crate::layout::Layout;
 use bytes::Bytes;
@@ -11,11 +11,11 @@ pub const NAME: &str = "layout.json";
 /// The largest manifest accepted, in bytes.
 pub const MAX_BYTES: u64 = 16 << 20;
 
-/// What lies in a folder.
+/// Description of the table in a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// How the rows lie.
+    /// Layout of the rows.
     pub layout: Layout,
     /// The name of the folder below this one that holds them: it differs wherever the rows do.
     pub version: String,
@@ -84,12 +84,12 @@ impl Manifest {
         TableHeader::without_blocks(self.schema.clone(), self.rows, self.first_id)?.with_index(self.key_index_bytes)
     }
 
-    /// Where the index of keys lies.
+    /// Path of the index of keys.
     pub(crate) fn key_index(&self, folder: &ObjectPath) -> Result<ObjectPath, StorageError> {
         folder.join(&format!("{}/keys.index", self.version))
     }
 
-    /// Where a shard lies; with a file for each entity, the folder.
+    /// Path of a shard; with a file for each entity, of the folder.
     pub(crate) fn shard(&self, folder: &ObjectPath, number: u64) -> Result<ObjectPath, StorageError> {
         let version = &self.version;
         folder.join(&match self.layout {

@@ -35,7 +35,7 @@ const TAIL_BYTES: u64 = 64 << 10;
 /// The largest footer with its page index that is accepted, in bytes.
 const MAX_METADATA_BYTES: u64 = 256 << 20;
 
-/// What a footer says.
+/// Contents of a footer.
 pub(crate) struct Footer {
     metadata: ArrowReaderMetadata,
     /// Offsets of pages, ascending, each with the bits of its repetition levels; 0 where it has none or is compressed.

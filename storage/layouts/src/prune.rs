@@ -1,4 +1,5 @@
-//! What earlier versions of a table left. In: a folder, and the manifest that it is read by. Out: the same folder without shards of others.
+//! Removal of earlier versions of a table. In: a folder, and its current manifest. Out: the folder without shards of
+//! other versions.
 
 use crate::manifest::{self, Manifest};
 use tierlab_storage::{ErrorKind, ObjectPath, StorageError, Tier};

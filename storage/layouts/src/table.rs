@@ -21,7 +21,7 @@ const AT_ONCE: usize = 16;
 /// Bytes of samples that a scan reads at once.
 const SCAN_BYTES: u64 = 8 << 20;
 
-/// What rows cost.
+/// Cost of rows.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
     /// Reads, those of indexes among them. A file for each entity is looked up before it is read: that is a request more.
@@ -41,9 +41,9 @@ impl Cost {
 /// Rows, as the rows format has them.
 #[derive(Debug, Clone, Default)]
 pub struct Rows {
-    /// One for each entity asked for, in that order.
+    /// Row of each requested entity, in request order.
     pub rows: Vec<Vec<u8>>,
-    /// What all of them cost.
+    /// Cost of all rows together.
     pub cost: Cost,
 }
 
@@ -80,13 +80,13 @@ impl Table {
         })
     }
 
-    /// What the folder says of itself.
+    /// Manifest of the table's folder.
     #[must_use]
     pub const fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// What the rows format would have before its first row.
+    /// Header that the table would have in the rows format.
     pub(crate) const fn header(&self) -> &TableHeader {
         &self.header
     }
@@ -367,10 +367,10 @@ pub struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// The next rows, of one shard and about 8 MiB at most; `None` behind the last.
+    /// Reads the next rows, of one shard and about 8 MiB at most; `None` behind the last.
     ///
     /// # Errors
-    /// As [`Table::look_up`].
+    /// Same as [`Table::look_up`].
     pub async fn next(&mut self) -> Result<Option<Rows>, StorageError> {
         let Some(shard) = self.table.manifest.shard_of(self.at) else {
             return Ok(None);

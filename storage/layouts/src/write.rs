@@ -20,10 +20,10 @@ const PUTS_AT_ONCE: usize = 32;
 /// Files of one folder, with a file for each entity.
 const FILES_PER_FOLDER: u64 = 1000;
 
-/// What a table is laid out as.
+/// Options for laying out a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// How the rows are to lie.
+    /// Layout to write.
     pub layout: Layout,
     /// About how large shards are to be, in bytes. One shard is held in memory.
     pub shard_bytes: u64,
@@ -103,7 +103,7 @@ fn version(source: &Source<'_>, options: Options) -> String {
     format!("{:016x}", KeyHash::of(&identity).low())
 }
 
-/// As many as fill a shard, by the first row's sample.
+/// Number of rows that fill a shard, estimated from the first row's sample.
 async fn rows_per_shard(source: &Source<'_>, options: Options) -> Result<u64, StorageError> {
     let stride = u64::from(source.header.stride);
     let framing = match options.layout.coding() {

@@ -26,7 +26,7 @@ fn table(seed: u64) -> (TableHeader, Vec<u8>) {
     table_with(seed, 1)
 }
 
-/// Its booleans have these bits.
+/// Table whose boolean bytes are masked with `most_of_booleans`.
 fn table_with(seed: u64, most_of_booleans: u8) -> (TableHeader, Vec<u8>) {
     let columns: [(&str, DataType, &[i64]); 4] = [
         ("dense", DataType::Fp32, &[7]),

@@ -1,5 +1,4 @@
-//! What goes wrong: libraries that are missing, calls that fail, reads that nobody waits for any more, promises of the
-//! direct way that were not kept.
+//! Faults: missing libraries, failing calls, abandoned reads, and reads that did not take the direct path.
 
 use crate::harness::{Harness, content, object, on_host, read_one};
 use std::time::Duration;
@@ -195,7 +194,7 @@ async fn a_start_that_fails_gives_everything_back_and_says_why() {
     harness.assert_balanced();
 }
 
-/// Where NVIDIA's libraries are not, every one that was looked for is named. On a machine that has them this says nothing.
+/// Without NVIDIA's libraries, the error names every file that was tried. Returns early on a machine that has them.
 #[tokio::test]
 async fn without_libraries_there_is_one_error_that_helps() {
     let root = tempfile::tempdir().unwrap();

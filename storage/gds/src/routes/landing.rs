@@ -13,31 +13,31 @@ pub trait SourceFile: fmt::Debug + Send + Sync {
     /// The file.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// What direct reads of it must be multiples of, in bytes; `None` where it is not open for direct reads.
+    /// Alignment of direct reads, in bytes; `None` if the file is not open for direct reads.
     fn direct_align(&self) -> Option<u32>;
 }
 
 /// A stretch of a file, and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
-    /// Where in the file it begins.
+    /// Offset in the file.
     pub offset: u64,
     /// Bytes to read: aligned where the file is read directly, maybe past its end.
     pub len: usize,
     /// Bytes that must come.
     pub wanted: usize,
-    /// Where in the memory it goes.
+    /// Offset in the memory.
     pub into: usize,
 }
 
-/// What came of the stretches of a [`Landing`].
+/// Result of a [`Landing`]'s stretches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Came {
     /// Bytes, over-read included.
     pub bytes: u64,
     /// Reads that were made for them.
     pub requests: u32,
-    /// Of these, repeats.
+    /// Retries among them.
     pub retries: u32,
 }
 
@@ -137,10 +137,10 @@ impl Landing {
         self.pieces.iter().map(|piece| piece.came as u64).sum()
     }
 
-    /// What came, or the first failure.
+    /// Returns the result of all stretches.
     ///
     /// # Errors
-    /// That of the first stretch that failed.
+    /// Returns the error of the first stretch that failed.
     pub fn came(&self) -> Result<Came, DeviceError> {
         let mut came = Came::default();
         for piece in &self.pieces {

@@ -19,7 +19,7 @@ use route::Route;
 use std::fmt;
 use std::sync::Arc;
 
-/// How to read.
+/// Options of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteOptions {
     /// The way.
@@ -32,7 +32,7 @@ pub struct RouteOptions {
     pub threads: usize,
 }
 
-/// One way, opened: for one thread, on which the device is current.
+/// An opened path: for one thread, on which the device is current.
 pub struct Reader {
     route: Box<dyn Route>,
     chunk_bytes: usize,

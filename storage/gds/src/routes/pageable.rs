@@ -6,7 +6,7 @@ use crate::gpu::Gpu;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One buffer of ordinary memory.
+/// Route through a buffer of ordinary memory.
 pub(super) struct Pageable {
     gpu: Arc<Gpu>,
     buffer: Vec<u8>,

@@ -17,7 +17,7 @@ pub(super) struct Ring {
     ring: IoUring,
     stream: Stream,
     slots: Vec<Slot>,
-    /// Whether the kernel has the buffers registered.
+    /// True if the kernel has registered the buffers.
     registered: bool,
     /// After a failure of the ring itself nothing is read any more: a read may still be under way.
     broken: Option<DeviceError>,
