@@ -9,7 +9,7 @@
 //! - [`prune`](mod@prune): removal of shards of earlier versions
 //! - [`table`]: look-ups of one key and of many, and scans
 //! - [`laid_out`]: a tier that shows laid-out tables as files of the rows format, for readers that know only that
-//! format
+//!   format
 //!
 //! ```text
 //! FOLDER/layout.json                       the manifest; it is written last, and replacing it replaces the table

@@ -1,5 +1,5 @@
-//! What a server reads from: every tier, opened from its TOML and wrapped by `compose`, passes the suite; alone, under a
-//! stage over an emulated service, and where files may not be read.
+//! Stacks that a server reads from: every tier, opened from its TOML and wrapped by `compose`, passes the suite. It
+//! does so alone, under a stage over an emulated service, and where files may not be read.
 
 use prometheus::Registry;
 use std::os::unix::fs::MetadataExt;

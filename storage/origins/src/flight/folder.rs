@@ -28,7 +28,7 @@ pub(super) struct Table {
     pub(super) header: TableHeader,
     /// [`TableHeader::header_len`], which costs a serialisation of the schema.
     pub(super) first_row: u64,
-    /// Its rows as typed columns.
+    /// Schema of the rows as typed columns.
     pub(super) schema: SchemaRef,
 }
 
@@ -60,7 +60,7 @@ impl Folder {
         })
     }
 
-    /// What a ticket is about, which must be of the ticket's version.
+    /// Looks up a ticket's object, which must be of the ticket's version.
     pub(super) async fn object(&self, ticket: &Ticket) -> Result<Object, StorageError> {
         let path = ticket
             .object()

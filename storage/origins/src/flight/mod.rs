@@ -36,7 +36,7 @@ const MAX_STREAMS: u32 = 256;
 /// Bytes that an upload may send ahead.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// How long calls under way may take to end at shutdown.
+/// Time limit for calls in flight at shutdown.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
 /// A root folder, ready to be served.

@@ -1,5 +1,5 @@
-//! What is put. In: a client's messages. Out: the object, once all of it has come. Messages become pieces that a blocking
-//! writer takes; an upload that ends early, or is damaged, leaves nothing. Knows nothing of files.
+//! Uploads. In: a client's messages. Out: the object, once all of it has arrived. Messages become pieces for a blocking
+//! writer; an upload that ends early, or is damaged, leaves nothing behind. Knows nothing of files.
 
 use super::folder::Folder;
 use arrow_array::RecordBatch;

@@ -33,7 +33,7 @@ pub(super) struct Export {
 
 type Status<T> = Result<T, nfsstat3>;
 
-/// What tells one state of a file from another.
+/// Identity and last change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     id: NodeId,
@@ -54,8 +54,9 @@ impl State {
 }
 
 thread_local! {
-    /// What `getattr` told last on this thread. The library takes the attributes of a READ's reply right before it asks for
-    /// the bytes, without waiting in between, so `read` finds there what its reply will say of the file.
+    /// State that `getattr` last returned on this thread. The library takes the attributes of a READ's reply right
+    /// before it asks for the bytes, without waiting in between. So `read` finds here the attributes that its reply
+    /// will carry.
     static TOLD: Cell<Option<State>> = const { Cell::new(None) };
 }
 

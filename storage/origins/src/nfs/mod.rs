@@ -38,7 +38,7 @@ impl NfsOrigin {
         SocketAddr::new(self.listener.get_listen_ip(), self.listener.get_listen_port())
     }
 
-    /// What a client connects to: `nfs://127.0.0.1:PORT/export`.
+    /// URL for clients: `nfs://127.0.0.1:PORT/export`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("nfs://{}{EXPORT}", self.address())

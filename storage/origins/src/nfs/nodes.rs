@@ -89,7 +89,7 @@ impl Nodes {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a handle's file lies now, with its metadata.
+    /// Current path and metadata of a handle's file.
     pub(super) fn resolve(&self, id: &NodeId) -> Result<(PathBuf, Metadata), nfsstat3> {
         let path = self.paths().get(id).cloned().ok_or(nfsstat3::NFS3ERR_STALE)?;
         match fs::symlink_metadata(&path) {

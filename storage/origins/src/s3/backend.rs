@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Keys on a page when the client does not say, and at most.
 const PAGE_KEYS: i32 = 1000;
-/// How often an object is opened for one GET while somebody writes to it in place.
+/// Maximum openings of an object for one GET while a writer changes it in place.
 const OPENINGS: u32 = 4;
 
 /// The calls' receiver.
@@ -105,7 +105,7 @@ impl Backend {
     }
 }
 
-/// What one hop to a blocking thread gets of an object: its first chunk, and the file where more is to follow.
+/// Result of opening an object on a blocking thread: its first chunk, and the file if more follows.
 struct Opened {
     stored: Stored,
     span: Span<u64>,

@@ -101,7 +101,7 @@ impl ByteStream for FileStream {
     }
 }
 
-/// What went wrong with a body on its way in.
+/// Failure to receive a body.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReceiveError {
     #[error("the body broke off: {0}")]

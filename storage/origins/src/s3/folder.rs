@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_storage::path::ObjectPath;
 
-/// Where writes wait until they are whole. A bucket's name cannot begin with a dot.
+/// Folder for incomplete writes. A bucket's name cannot begin with a dot.
 const STAGING: &str = ".tierlab-origin";
-/// What a crash left in the staging folder is removed at a later start, once it is this old.
+/// Age from which a start removes files that a crash left in the staging folder.
 const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// What can go wrong with a bucket or an object.
+/// Error of a bucket or an object.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FolderError {
     #[error("no such bucket")]
@@ -46,12 +46,12 @@ pub(super) enum FolderError {
     Io(#[from] io::Error),
 }
 
-/// What is known of a stored object without reading it.
+/// Attributes of a stored object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stored {
     /// Length in bytes.
     pub(super) size: u64,
-    /// When it was written.
+    /// Time of the last write.
     pub(super) modified: SystemTime,
     /// The version mark, fit for an ETag. Holds dashes, so no client takes it for an MD5.
     pub(super) version: String,
@@ -68,15 +68,15 @@ impl Stored {
     }
 }
 
-/// What must hold of the object that a write replaces.
+/// Condition on the object that a write replaces.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Condition {
-    /// Nothing.
+    /// No condition.
     #[default]
     Always,
-    /// There is none.
+    /// No object exists.
     Absent,
-    /// It has this version mark; `None` is any.
+    /// Object has this version mark; `None` is any version.
     Matches(Option<String>),
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use tierlab_storage::path::ObjectPath;
 
-/// What to list.
+/// Parameters of a listing.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Query {
     pub(super) prefix: String,
@@ -19,7 +19,7 @@ pub(super) struct Query {
     pub(super) max_keys: usize,
 }
 
-/// One page.
+/// Page of a listing.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) objects: Vec<(String, Stored)>,
@@ -62,7 +62,7 @@ impl Entry {
 }
 
 impl Folder {
-    /// One page of a bucket.
+    /// Lists a page of a bucket.
     pub(super) fn list(&self, bucket: &str, query: &Query) -> Result<Page, FolderError> {
         let folder = self.bucket(bucket)?;
         let after = match (&query.token, &query.start_after) {

@@ -42,9 +42,9 @@ pub const SECRET_KEY: &str = "tierlab-secret";
 
 /// Connections served at a time; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 1024;
-/// How long requests under way may take to end at shutdown.
+/// Time limit for requests in flight at shutdown.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
-/// How long a client may take to send a request's head.
+/// Time limit for a client to send a request's head.
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
 
 /// A root folder, ready to be served.
@@ -66,7 +66,7 @@ impl S3Origin {
         })
     }
 
-    /// What it does wrong; none at the start, and set at any time.
+    /// Faults of the origin (initially none); they can be set at any time.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.faults

@@ -141,7 +141,7 @@ impl ShapedBody {
         }
     }
 
-    /// What happens at the place where the body breaks off.
+    /// Ends the body at the fault's position.
     fn break_off(&mut self, fault: Fault, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         if !self.paused {
             self.paused = true;

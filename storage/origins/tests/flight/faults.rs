@@ -1,5 +1,5 @@
-//! What goes wrong between tier and server: no wrong byte, errors that name the object, and reads that succeed again once
-//! the fault is gone, without a new tier.
+//! Faults between tier and server: no wrong byte, errors that name the object, and reads that succeed again with the
+//! same tier once the fault is gone.
 
 use crate::harness::{Process, Served, connect, header, path, put, relay, row, table};
 use futures::future::join_all;

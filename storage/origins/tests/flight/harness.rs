@@ -1,4 +1,4 @@
-//! What the tests stand on: a served folder, a tier that reads it, a small feature table, a relay that breaks.
+//! Shared parts of the tests: a served folder, a tier that reads it, a small feature table, a relay that breaks.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -19,7 +19,7 @@ type Reply<T> = Result<Response<T>, Status>;
 type Several<T> = BoxStream<'static, Result<T, Status>>;
 
 struct Hostile {
-    /// Whether it claims to have objects, as ours has.
+    /// If true, claims to store objects, like `tierlab-origin`.
     objects: bool,
 }
 

@@ -75,7 +75,7 @@ fn name() -> ObjectPath {
     path("features/typed.rows")
 }
 
-/// What the server's values are, laid out by hand.
+/// Checks a row against the server's values, laid out by hand.
 fn check(header: &TableHeader, id: i64, row: &[u8], seed: i64) {
     header.check_row(id, row).unwrap();
     let at = |column: &str| header.schema.column(column).unwrap().offset as usize;

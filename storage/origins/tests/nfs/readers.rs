@@ -10,7 +10,7 @@ use tierlab_storage::{Object, Tier};
 pub(crate) struct Readers {
     pub(crate) tier: Arc<dyn Tier>,
     pub(crate) object: Object,
-    /// What the object's content is made of.
+    /// Seed of the object's content.
     pub(crate) seed: u64,
     /// Bytes of the long reads; every other reader makes short ones.
     pub(crate) long: u64,

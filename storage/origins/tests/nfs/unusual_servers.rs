@@ -106,8 +106,8 @@ async fn the_sizes_of_fsinfo_are_kept_to() {
     }
 }
 
-/// Where LOOKUP's result has the size: behind the status, a handle with its length, the mark of attributes, and their
-/// first five words.
+/// Finds the size in LOOKUP's result: behind the status, a handle with its length, the mark of attributes, and the
+/// first five words of the attributes.
 fn size_in_lookup(result: &mut [u8]) -> Option<&mut [u8]> {
     let handle = u32::from_be_bytes(*result.get(4..8)?.first_chunk()?) as usize;
     let at = 8 + handle.next_multiple_of(4) + 4 + 20;

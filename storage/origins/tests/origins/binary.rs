@@ -1,4 +1,4 @@
-//! What `tierlab-origin` promises as a process: its line, its exit codes, its end.
+//! Process behaviour of `tierlab-origin`: its output line, its exit codes, its shutdown.
 
 use crate::process::{Origin, text};
 use std::net::TcpStream;

@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 /// A running origin.
 pub(crate) struct Origin {
     child: Child,
-    /// What it printed once it was ready.
+    /// JSON line that the origin printed when ready.
     pub(crate) ready: serde_json::Value,
 }
 

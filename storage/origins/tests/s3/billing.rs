@@ -1,5 +1,5 @@
-//! What is counted is what reached the bucket: not what a stage had, and also what was sent for reads that failed or
-//! whose caller went away.
+//! Counts of requests that reached the bucket. They leave out blocks that a stage had, and include requests of reads
+//! that failed or whose caller went away.
 
 use crate::harness::{Harness, path, put, rows};
 use std::sync::Arc;

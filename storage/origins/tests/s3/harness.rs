@@ -1,4 +1,4 @@
-//! What the tests share: an origin in this process whose faults can be set, and tiers that read from it.
+//! Shared parts of the tests: an origin in this process whose faults can be set, and tiers that read from it.
 
 use std::ops::Range;
 use tempfile::TempDir;
