@@ -23,7 +23,7 @@ pub(super) trait Sink: Send {
     fn batch(&mut self, batch: &RecordBatch) -> Result<(), StorageError>;
 }
 
-/// Sends a ticket and gives the reply to `sink`. Adds the bytes that came to `wire_bytes`.
+/// Sends a ticket and passes the reply to `sink`. Adds the bytes received to `wire_bytes`.
 pub(super) async fn get(
     call: &RetriedCall<'_>,
     lease: &mut Lease,

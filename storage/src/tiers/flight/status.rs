@@ -1,5 +1,5 @@
-//! Errors of tiers as gRPC's, and back. In: either. Out: the other. A server of ours names the kind in the trailers, so
-//! that nothing is lost; of other servers the code tells it as well as it can.
+//! Conversion of tier errors to gRPC statuses, and back. In: either. Out: the other. `tierlab-origin` names the kind in
+//! the trailers, so nothing is lost. For other servers the kind is inferred from the code.
 
 use super::ticket::KIND_KEY;
 use crate::error::{ErrorKind, StorageError};
@@ -41,12 +41,12 @@ pub(super) fn from_status(object: &str, status: &Status) -> StorageError {
         Code::NotFound => ErrorKind::NotFound,
         Code::FailedPrecondition => ErrorKind::Changed,
         Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Denied,
-        // The library's own refusal of a message above its limit comes as OutOfRange.
+        // The library refuses a message above its own limit with OutOfRange.
         Code::InvalidArgument | Code::OutOfRange => ErrorKind::Invalid,
         Code::DataLoss => ErrorKind::Corrupt,
         Code::DeadlineExceeded => ErrorKind::Timeout,
         Code::Unimplemented => ErrorKind::Unsupported,
-        // Connections that break inside a reply come as Unknown, Internal or Cancelled.
+        // Connections that break inside a reply yield Unknown, Internal or Cancelled.
         _ => ErrorKind::Unavailable,
     });
     let mut detail = status.message().to_owned();

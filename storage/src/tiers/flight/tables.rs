@@ -31,7 +31,7 @@ use tierlab_formats::table::TableHeader;
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::task::JoinSet;
 
-/// Tables remembered at most; one more, and all are looked up anew.
+/// Maximum tables remembered; one more clears them all.
 const MAX_KNOWN: usize = 256;
 /// The key of a version in a schema's metadata.
 const VERSION_KEY: &str = "version";
@@ -144,7 +144,7 @@ impl Tables {
                 let mut listing = Listing::of(call.object());
                 while let Some(info) = call.attempt(infos.message()).await?.map_err(failed)? {
                     listing.named(info.schema.len() + info.app_metadata.len())?;
-                    // What else it says is not kept: endpoints, of which there may be any number.
+                    // Everything else is dropped: a reply may hold any number of endpoints.
                     all.push(FlightInfo {
                         endpoint: Vec::new(),
                         ..info
@@ -215,7 +215,7 @@ impl Tables {
         })
     }
 
-    /// Rows of one DoGet at most.
+    /// Maximum rows per DoGet.
     fn per_request(&self, table: &Table) -> usize {
         let by_bytes = self.bounds.part_bytes / u64::from(table.header.stride);
         usize::try_from(by_bytes)
@@ -223,7 +223,7 @@ impl Tables {
             .clamp(1, self.bounds.ranges)
     }
 
-    /// Reads rows, so many in each chunk as one DoGet brings.
+    /// Reads rows in chunks of one DoGet each.
     async fn rows(&self, table: &Arc<Table>, ids: Vec<i64>) -> Result<(Vec<Vec<u8>>, ReadCost), StorageError> {
         if ids.is_empty() {
             // The header alone, which is made here.

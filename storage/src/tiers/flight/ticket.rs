@@ -9,7 +9,7 @@
 //! {"object":"models/ctr/1/model.onnx"}                  a whole object, as `bytes`
 //! {"object":"…","ranges":[[0,64],[4096,8192]],"version":"…"}   these ranges of it (start and end), of this version
 //! ```
-//! A descriptor is the path `[TABLE]`, or one of these as its command. Without `version` the newest one is read.
+//! A descriptor is the path `[TABLE]`, or a ticket as its command. Without `version` the newest version is read.
 
 use crate::path::ObjectPath;
 use crate::tier::Object;
@@ -22,7 +22,7 @@ use tierlab_formats::table::EXTENSION;
 
 /// The type of the action that removes an object; a server that lists it speaks of objects and their ranges.
 pub const DELETE_ACTION: &str = "tierlab.delete";
-/// In the trailers of an error, the [`ErrorKind`](crate::ErrorKind) that gRPC's code cannot tell.
+/// Trailer of an error with its [`ErrorKind`](crate::ErrorKind), which gRPC's codes cannot express.
 pub(super) const KIND_KEY: &str = "tierlab-kind";
 
 /// Encoding of rows in a reply.
@@ -197,7 +197,7 @@ pub fn table_path(table: &str) -> Result<ObjectPath, String> {
     ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{EXTENSION}")).map_err(|e| e.to_string())
 }
 
-/// The table that an object is, where it is one.
+/// Name of the table that an object is; `None` for other objects.
 #[must_use]
 pub fn table_name(path: &ObjectPath) -> Option<&str> {
     let file = path.as_str().strip_prefix(FEATURES_PREFIX)?.strip_prefix('/')?;
@@ -238,7 +238,7 @@ impl About {
     }
 }
 
-/// The command of a put's descriptor. The size is told first, so that an upload that ends early is never taken as whole.
+/// Command of a put's descriptor. The size comes first, so that an upload that ends early is never taken as whole.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PutCommand {
@@ -256,7 +256,7 @@ pub struct DeleteCommand {
     pub object: String,
 }
 
-/// The expression of a listing. An empty one lists tables.
+/// Expression of a listing. An empty expression lists tables.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Criteria {

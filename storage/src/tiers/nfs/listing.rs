@@ -91,7 +91,7 @@ impl Tree {
                 }
                 other => other?,
             };
-            // A page without entries counts, too: there may be no end of them.
+            // A page without entries counts too: a server may send them endlessly.
             listing.named(0)?;
             for entry in page.entries {
                 // With the folders before it, and the version's text.

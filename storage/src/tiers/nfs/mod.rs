@@ -41,7 +41,7 @@ use std::sync::Arc;
 use tree::{Tree, describe};
 use url::NfsUrl;
 
-/// Reads in flight at most on a kernel mount.
+/// Maximum reads in flight on a kernel mount.
 const MOUNT_QUEUE_DEPTH: u32 = 128;
 
 /// An export.

@@ -1,9 +1,9 @@
-//! A pool of connections to one server: opened when needed, replaced when they break (at another port, if the server has
-//! moved to one), each with many calls under way.
+//! Pool of connections to one server. Connections are opened when needed, carry many calls each, and are replaced when
+//! they break, at a new port if the server has moved.
 //!
-//! In: calls, and whether they may be repeated. Out: replies and what they cost. A call goes to the connection with the
-//! least under way. From when it has a place there, it has one limit for everything: connecting, waiting, repeats.
-//! Knows nothing of NFS's procedures.
+//! In: calls, and whether they may be repeated. Out: replies and their costs. A call goes to the connection with the
+//! fewest calls in flight. Once admitted, a call has one time limit for connecting, waiting and retries together. Knows
+//! nothing of NFS's procedures.
 
 use super::address::Address;
 use super::dial::dial;
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::sync::Semaphore;
 
-/// Calls under way per connection at most; more wait here.
+/// Maximum calls in flight per connection; more calls wait in the pool.
 const WINDOW: usize = 128;
-/// Replies with more data than this also count by their data, in units of it: a server that prepares many large replies
-/// at once does so in cold memory, and small ones wait behind them.
+/// Data unit, in bytes. Replies with more data than this also count by their data units: a server that prepares many
+/// large replies at once does so in cold memory, and small replies wait behind them.
 const UNIT_BYTES: usize = 64 << 10;
 /// The waits before repeats.
 const BACKOFF: Backoff = Backoff::exact(Duration::from_millis(20), Duration::from_millis(500));
@@ -49,7 +49,7 @@ pub(super) struct Limits {
     pub(super) privileged: bool,
 }
 
-/// The connections to one address.
+/// Connections to one address.
 #[derive(Debug)]
 pub(super) struct Pool {
     address: Address,
@@ -62,7 +62,7 @@ pub(super) struct Pool {
     slots: Vec<Slot>,
 }
 
-/// A place for one connection.
+/// Slot for a connection.
 #[derive(Debug, Default)]
 struct Slot {
     /// Calls that have chosen it, and their units of data.
@@ -117,7 +117,7 @@ impl Pool {
         self.limit
     }
 
-    /// Makes a call; `about` is what an error names. What it cost is added to `cost`.
+    /// Makes a call; `about` is named in errors. Adds the cost to `cost`.
     pub(super) async fn call(
         &self,
         about: &str,
@@ -154,7 +154,7 @@ impl Pool {
     ) -> Result<Reply, CallError> {
         let begun = Instant::now();
         let room = landing.as_ref().map_or(0, |landing| landing.room);
-        // Clocks are read where something may have been waited for.
+        // The clock is read only after a possible wait.
         let (permit, mut at) = match self.try_permit(room) {
             Some(permit) => (permit, begun),
             None => (self.permit(room).await?, Instant::now()),
@@ -246,7 +246,7 @@ impl Pool {
         }
     }
 
-    /// A place among the calls under way, where there is one at once.
+    /// Takes a slot among the calls in flight, if one is free.
     fn try_permit(&self, room: usize) -> Option<CallPermit> {
         let data = match self.units(room) {
             0 => None,
@@ -255,7 +255,8 @@ impl Pool {
         Some(CallPermit::new(Arc::clone(&self.calls).try_acquire_owned().ok()?, data))
     }
 
-    /// A place among the calls under way. Each of those ends within the limit, so the wait does too, in turn.
+    /// Waits for a slot among the calls in flight. Each call ends within its limit, so the wait ends too, in order of
+    /// arrival.
     async fn permit(&self, room: usize) -> Result<CallPermit, CallError> {
         // The semaphores are never closed.
         let closed = |_| CallError::Broken("the pool is closed".to_owned());

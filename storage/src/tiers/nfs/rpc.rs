@@ -1,7 +1,7 @@
 //! ONC RPC (RFC 5531) messages with record marking.
 //!
-//! In: calls with packed arguments. Out: records to send, and from the records that come back the place where a result
-//! begins, or a [`CallError`]. Knows nothing of sockets or of NFS.
+//! In: calls with packed arguments. Out: records to send, and for received records the offset of the result, or a
+//! [`CallError`]. Knows nothing of sockets or of NFS.
 
 use bytes::{Bytes, BytesMut};
 use nfs3_types::rpc::{
@@ -42,7 +42,7 @@ pub(super) enum CallError {
     /// The connection failed, or there is none to be had.
     #[error("{0}")]
     Broken(String),
-    /// The server sent what is no reply.
+    /// The server sent something that is not a reply.
     #[error("the server does not keep to the protocol: {0}")]
     Protocol(String),
     /// The server refuses the caller.
@@ -128,7 +128,7 @@ impl Head {
     }
 }
 
-/// The big-endian word at a place.
+/// Big-endian word at an offset.
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
 }

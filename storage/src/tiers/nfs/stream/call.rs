@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// Replies up to this are taken whole before they are looked at.
+/// Replies up to this size are received whole before they are parsed.
 pub(in crate::tiers::nfs) const SMALL_RECORD_BYTES: usize = 32 << 10;
 
-/// A call with what repeats of it share.
+/// A call, with the state that its retries share.
 #[derive(Debug)]
 pub(in crate::tiers::nfs) struct Outgoing<'a> {
     pub(in crate::tiers::nfs) call: &'a Call,
     pub(in crate::tiers::nfs) head: &'a Head,
-    /// The same in every repeat, so that a server can tell.
+    /// Equal in every retry, so that a server can recognise them.
     pub(in crate::tiers::nfs) xid: u32,
     pub(in crate::tiers::nfs) deadline: Instant,
 }
@@ -33,7 +33,7 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// Bulk data inside a result: where it begins, and its length.
+/// Position of bulk data inside a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tiers::nfs) struct Bulk {
     pub(in crate::tiers::nfs) at: usize,
@@ -43,9 +43,9 @@ pub(in crate::tiers::nfs) struct Bulk {
 /// Destination of a reply's bulk data, filled straight from the socket.
 #[derive(Debug)]
 pub(in crate::tiers::nfs) struct Landing {
-    /// Finds the data from the first bytes of a result; `None` where there is none.
+    /// Finds the data from the first bytes of a result; `None` if there is none.
     pub(in crate::tiers::nfs) find: fn(&[u8]) -> Option<Bulk>,
-    /// The longest data that may come.
+    /// Maximum length of the data.
     pub(in crate::tiers::nfs) room: usize,
     /// Buffer to append to. If `None`, a buffer is allocated when the data arrives: waiting calls then hold no memory,
     /// and recently used memory is reused.
@@ -58,7 +58,7 @@ impl Landing {
         Self { buffer: None, ..*self }
     }
 
-    /// The buffer, with room for data of this length; `None` where it is longer than it may be.
+    /// Buffer with room for data of this length; `None` if the data is longer than allowed.
     pub(in crate::tiers::nfs) fn into_buffer(self, len: usize) -> Option<BytesMut> {
         let buffer = self
             .buffer
@@ -67,20 +67,20 @@ impl Landing {
     }
 }
 
-/// A result, and what came over the wire for it.
+/// Result of a call, and its bytes on the wire.
 #[derive(Debug)]
 pub(in crate::tiers::nfs) struct Reply {
-    /// Up to the bulk data, where that has landed.
+    /// Result up to the bulk data, if that went to its landing.
     pub(in crate::tiers::nfs) body: Bytes,
     pub(in crate::tiers::nfs) landed: Option<BytesMut>,
     pub(in crate::tiers::nfs) wire_bytes: u64,
 }
 
-/// Room for a call among those under way.
+/// Permit for a call in flight.
 #[derive(Debug)]
 pub(in crate::tiers::nfs) struct CallPermit {
     _call: OwnedSemaphorePermit,
-    /// Units of data that its reply will bring, where that is much.
+    /// Data units of a large reply.
     data: Option<OwnedSemaphorePermit>,
 }
 
@@ -94,7 +94,7 @@ impl CallPermit {
     }
 }
 
-/// A place on a connection, given back when the reply is there or nobody waits for it any more.
+/// Slot on a connection, released when the reply has arrived or its caller went away.
 #[derive(Debug)]
 pub(in crate::tiers::nfs) struct Claim {
     load: Arc<AtomicUsize>,
@@ -116,7 +116,7 @@ impl Drop for Claim {
 
 pub(in crate::tiers::nfs) type Answer = Result<Reply, CallError>;
 
-/// A call that is under way.
+/// A call in flight.
 #[derive(Debug)]
 pub(in crate::tiers::nfs) struct Waiter {
     pub(in crate::tiers::nfs) answer: oneshot::Sender<Answer>,

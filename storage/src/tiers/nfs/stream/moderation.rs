@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const MOMENT: Duration = Duration::from_micros(100);
 /// The rate is taken over at least this long.
 const RATE_WINDOW: Duration = Duration::from_millis(1);
-/// A rate older than this says nothing of the present one.
+/// Age after which a measured rate is ignored.
 const STALE: Duration = Duration::from_millis(10);
 /// Less than this is not worth a system call.
 const LEAST_BYTES: usize = 8 << 10;
@@ -68,8 +68,8 @@ impl Moderation {
         }
     }
 
-    /// Another mark, where it is time for one. `expected` are the bytes that small replies under way will bring at
-    /// least.
+    /// Returns a new mark if one is due. `expected` is the least number of bytes that small replies in flight will
+    /// bring.
     pub(in crate::tiers::nfs) fn choose(&mut self, expected: usize) -> Option<usize> {
         if self.refused {
             return None;
