@@ -30,7 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Jobs accepted and not yet answered; further callers wait, without holding memory.
 const BACKLOG: usize = 4096;
-/// Reads in flight at most, whatever the configuration says: the largest ring that every kernel gives.
+/// Maximum reads in flight, whatever the configuration: the largest ring that every kernel grants.
 pub(super) const LARGEST_DEPTH: u32 = 4096;
 
 /// The callers' side. Dropping it ends the engine: reads in flight finish first.
@@ -55,8 +55,8 @@ struct ThreadDriver {
 }
 
 impl Engine {
-    /// Starts it; on the runtime that this is called from, if a runtime is to drive it. The second value tells whether the
-    /// arena was registered.
+    /// Starts the engine, on the current runtime if a runtime is to drive it. The second value is true if the arena was
+    /// registered.
     pub(super) fn start(root: Arc<Root>, options: EngineOptions) -> Result<(Self, bool), StorageError> {
         let EngineOptions { depth, driver, .. } = options;
         if depth == 0 || depth > LARGEST_DEPTH {
@@ -80,7 +80,7 @@ impl Engine {
         Ok((Self { places, way }, has_arena))
     }
 
-    /// Waits for a place in the backlog.
+    /// Waits for a slot in the backlog.
     pub(super) async fn place(&self, file: &OpenFile) -> Result<OwnedSemaphorePermit, StorageError> {
         self.places.clone().acquire_owned().await.map_err(|_| stopped(file))
     }
@@ -114,7 +114,7 @@ impl Engine {
 
 #[cfg(test)]
 impl Engine {
-    /// Makes the next completions say something else, the last one first.
+    /// Substitutes `results` for those of the next completions, taken from the end.
     pub(super) fn inject(&self, results: Vec<i32>) {
         let signals = match &self.way {
             EngineDriver::Thread(thread) => &thread.signals,

@@ -14,9 +14,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 pub(super) struct EngineOptions {
     /// Suffix of the thread's name.
     pub(super) name: &'static str,
-    /// Reads in flight at most.
+    /// Maximum reads in flight.
     pub(super) depth: u32,
-    /// Bytes of one read at most: longer segments are read in this many bytes at a time, several at once.
+    /// Maximum bytes per read: longer segments are read in chunks of this size, several at once.
     pub(super) chunk_bytes: usize,
     /// Memory to register.
     pub(super) arena: Option<Arc<Arena>>,
@@ -24,7 +24,7 @@ pub(super) struct EngineOptions {
     pub(super) driver: Driver,
 }
 
-/// The reads of one call.
+/// Reads of a call.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) file: Arc<OpenFile>,
@@ -32,7 +32,7 @@ pub(super) struct Job {
     pub(super) segments: Vec<(Segment, Buffer)>,
     pub(super) started: Instant,
     pub(super) reply: oneshot::Sender<Result<Done, StorageError>>,
-    /// The place in the backlog, free again when the job is gone.
+    /// Slot in the backlog, released with the job.
     pub(super) _place: OwnedSemaphorePermit,
 }
 

@@ -40,10 +40,10 @@ use crate::tier::Tier;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Opens what a config names: one folder, or several striped into one tier.
+/// Opens a config's tier: one folder, or several striped into one tier.
 ///
 /// # Errors
-/// Neither or both of `root` and `roots`, or as [`NvmeTier::open_with`].
+/// Fails if neither or both of `root` and `roots` are given, or like [`NvmeTier::open_with`].
 pub(crate) async fn open(config: &NvmeConfig) -> Result<Arc<dyn Tier>, StorageError> {
     let tuning = Tuning {
         chunk_bytes: config.chunk_bytes,

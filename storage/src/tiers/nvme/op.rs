@@ -18,13 +18,13 @@ pub(super) struct Op {
 pub(super) enum Progress {
     Done,
     Again,
-    /// The file ends before what was wanted.
+    /// The file ends before the needed bytes.
     Ended,
     /// An errno.
     Failed(i32),
 }
 
-/// Accounts `n` bytes more. A short read is resumed, from the last aligned place, and each time has to get further.
+/// Adds `n` bytes. A short read resumes from the last aligned offset, and must make progress each time.
 pub(super) fn progress(op: &mut Op, n: usize, align: usize) -> Progress {
     let reached = op.done + n;
     if reached >= op.need {

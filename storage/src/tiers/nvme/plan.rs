@@ -4,7 +4,7 @@
 use crate::ranges;
 use std::ops::Range;
 
-/// An aligned stretch of the file that one buffer takes.
+/// Aligned segment of the file, read into one buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
     /// Start offset: a multiple of the alignment.
@@ -36,7 +36,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Widens each range to `align` (a power of two) and joins those that then touch or overlap, so that no block is
+    /// Widens each range to `align` (a power of two) and joins ranges that then touch or overlap, so that no block is
     /// read twice.
     pub(crate) fn new(ranges: &[Range<u64>], align: u64) -> Self {
         let mut segments: Vec<Segment> = Vec::new();

@@ -1,7 +1,7 @@
-//! A folder that no path leaves. In: object paths. Out: open files and what `statx` says of them.
+//! A folder that no path leaves. In: object paths. Out: open files and their attributes from `statx`.
 //!
-//! Every look-up goes through `openat2` with `RESOLVE_BENEATH`, so that neither `..` nor a symbolic link leads out of
-//! the folder, not even one that is exchanged between a check and its use. Links that stay inside are followed.
+//! Every look-up uses `openat2` with `RESOLVE_BENEATH`. So neither `..` nor a symbolic link leads out of the folder,
+//! not even a link exchanged between a check and its use. Links that stay inside are followed.
 
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
@@ -107,7 +107,7 @@ impl Root {
             dir: dir.into(),
             location: location.to_owned(),
         };
-        // One look-up now, so that a kernel without openat2 is found at the start and not at the first read.
+        // A look-up now finds a kernel without openat2 at the start and not at the first read.
         root.open_raw(c".", libc::O_PATH).map_err(|e| root.explain(".", &e))?;
         Ok(root)
     }
@@ -116,7 +116,7 @@ impl Root {
         &self.location
     }
 
-    /// Opens what lies at a path below the folder; `.` is the folder.
+    /// Opens a path below the folder; `.` is the folder.
     pub(crate) fn open_raw(&self, path: &CStr, flags: i32) -> io::Result<OwnedFd> {
         // SAFETY: `open_how` is plain numbers, for which zero is a valid value.
         let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -189,7 +189,7 @@ impl Root {
         magic == libc::TMPFS_MAGIC || magic == RAMFS_MAGIC
     }
 
-    /// An error of the kernel about a path, with what to do about it.
+    /// Error of the kernel about a path, with advice.
     pub(crate) fn explain(&self, path: &str, error: &io::Error) -> StorageError {
         let (kind, what) = match error.raw_os_error() {
             Some(libc::EXDEV) => (

@@ -26,17 +26,17 @@ use tierlab_protocol::via::{Via, ViaSet};
 pub struct LocalOptions {
     /// The folder.
     pub root: PathBuf,
-    /// The kind that [`TierInfo`] tells: `nvme`, or `nfs` for a kernel mount.
+    /// Kind reported in [`TierInfo`]: `nvme`, or `nfs` for a kernel mount.
     pub kind: &'static str,
-    /// Notes that [`TierInfo`] tells, such as mount options.
+    /// Notes reported in [`TierInfo`], such as mount options.
     pub notes: Vec<String>,
-    /// Reads in flight at most.
+    /// Maximum reads in flight.
     pub queue_depth: u32,
     /// If true, reads with `O_DIRECT` where possible.
     pub direct: bool,
 }
 
-/// A local folder read through io_uring. Dropping it ends its engine, and joins the thread where one drives it.
+/// Local folder read through io_uring. Dropping it ends its engine, and joins the thread if a thread drives it.
 #[derive(Debug)]
 pub struct NvmeTier {
     pub(super) root: Arc<Root>,
@@ -64,11 +64,12 @@ impl NvmeTier {
         Self::open_tuned(options, Tuning::default()).await
     }
 
-    /// Opens a folder under another kind's name, such as a kernel mount: read by a thread of its own, since what lies
-    /// behind it may be slow to take reads.
+    /// Opens a folder under another kind's name, such as a kernel mount. The folder is read by its own thread, since
+    /// the storage behind it may be slow to take reads.
     ///
     /// # Errors
-    /// The folder is missing, the depth is out of range, or the kernel refuses io_uring; the error says what to do.
+    /// Fails if the folder is missing, the depth is out of range, or the kernel refuses io_uring; the error gives
+    /// advice.
     pub async fn open_with(options: LocalOptions) -> Result<Self, StorageError> {
         let tuning = Tuning {
             driver: Driver::Thread,
@@ -133,7 +134,7 @@ impl NvmeTier {
         blocking(path.as_str(), move || store::put_from(&root, &of, &mut source)).await
     }
 
-    /// The open file of the version that was looked up.
+    /// Open file of the version that was looked up.
     async fn open_file(&self, object: &Object) -> Result<Arc<OpenFile>, StorageError> {
         let (root, direct) = (self.root.clone(), self.options.direct);
         let file = self

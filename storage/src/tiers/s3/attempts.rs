@@ -18,17 +18,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// The longest reply that is no range of an object: a page of a listing has 1,000 keys of at most 1,024 bytes, which
-/// may be three times as long when they are escaped.
+/// Maximum size of a reply other than an object's bytes. A page of a listing has 1,000 keys of at most 1,024 bytes,
+/// which may be three times as long when escaped.
 const MAX_REPLY_BYTES: usize = 16 << 20;
 /// Maximum bytes read of an error's body.
 const MAX_ERROR_BYTES: usize = 64 << 10;
 
-/// A tally that travels with the requests of one range.
+/// Tally carried by the requests of a range.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Attempts(Arc<Tally>);
 
-/// Dropped before a read has reported it, it adds what was sent to the unreported cost.
+/// Counts of a range. Dropped before a read has reported them, they are added to the unreported cost.
 #[derive(Debug, Default)]
 struct Tally {
     unreported: Option<Arc<UnreportedCost>>,
@@ -113,7 +113,7 @@ impl Attempts {
     }
 }
 
-/// The wait that a `Retry-After` asks for: seconds, or a date (RFC 9110, 10.2.3). None for what is neither.
+/// Wait of a `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). `None` for anything else.
 fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     match text.trim().parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
@@ -126,7 +126,7 @@ fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     }
 }
 
-/// Hands out one HTTP client that counts, whoever asks, so that all share its connections.
+/// Hands out a single counting HTTP client, so that all callers share its connections.
 #[derive(Debug, Clone)]
 pub(super) struct CountingConnector(HttpClient);
 
@@ -169,7 +169,7 @@ impl HttpService for CountingService {
     }
 }
 
-/// Takes a reply's body in, as far as `limit`; what is longer is refused, or where it is only to be looked at, cut.
+/// Receives a reply's body up to `limit`. A longer body is refused, or cut if it is only an error text.
 async fn whole(response: HttpResponse, limit: usize, all: bool) -> Result<HttpResponse, HttpError> {
     let (parts, body) = response.into_parts();
     let mut taken = BytesMut::new();

@@ -113,7 +113,7 @@ impl Bucket {
         }
     }
 
-    /// Gives a call its time, at most what the caller has left, and its error a name.
+    /// Limits the time of a call to the caller's remaining time, and names the object in its error.
     pub(super) async fn within<T>(
         &self,
         key: &Key,
@@ -130,7 +130,7 @@ impl Bucket {
         }
     }
 
-    /// Looks an object up.
+    /// Looks up an object.
     pub(super) async fn head(&self, key: &Key) -> Result<ObjectMeta, StorageError> {
         let options = GetOptions {
             head: true,
@@ -186,13 +186,13 @@ impl Bucket {
     }
 }
 
-/// The version mark of an object: its ETag, or where a server has none, its date and size.
+/// Version mark of an object: its ETag, or its date and size if the server sends none.
 pub(super) fn version_of(meta: &ObjectMeta) -> String {
     let dated = || format!("{}-{}", meta.last_modified.timestamp_micros(), meta.size);
     meta.e_tag.clone().unwrap_or_else(dated)
 }
 
-/// The HTTP status that a call failed with. Calls other than GET and PUT say it only in their text.
+/// HTTP status of a failed call. Calls other than GET and PUT report it only in their text.
 fn status(error: &object_store::Error, text: &str) -> Option<u16> {
     match error {
         object_store::Error::NotFound { .. } => Some(404),
@@ -223,7 +223,7 @@ fn without_body(text: &str) -> String {
         .to_owned()
 }
 
-/// The error and those causes that add something.
+/// Text of the error and of the causes that add to it.
 fn chain(error: &object_store::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

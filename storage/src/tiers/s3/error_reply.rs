@@ -23,7 +23,7 @@ fn element<'a>(body: &'a str, name: &str) -> Option<&'a str> {
     rest.split_once('<').map(|(text, _)| text)
 }
 
-/// A text in one line, cut short, its long runs of key characters replaced.
+/// Formats a text as one line, shortened, with long runs of key characters replaced.
 pub(super) fn without_secrets(text: &str) -> String {
     let of_key =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '%' | '_' | '-' | '.' | ':' | '~');

@@ -58,7 +58,7 @@ impl Bucket {
                 Ok(Err(e)) => Some(e),
                 Err(_) => Some(self.stalled(key, limit)),
             };
-            // All bytes may have come before the failure.
+            // All bytes may have arrived before the failure.
             let Some(failure) = failure.filter(|_| (into.len() as u64) < len) else {
                 attempts.report();
                 return Ok(Fetched {
@@ -156,7 +156,7 @@ struct FailedGet {
 }
 
 impl FailedGet {
-    /// The last failure, and what was done before.
+    /// Last failure, with the effort spent before.
     fn give_up(&self, failure: &StorageError) -> StorageError {
         if !failure.kind().is_transient() {
             return failure.clone();

@@ -116,7 +116,7 @@ impl S3Tier {
         }
     }
 
-    /// The spans' bytes, one after another, and what they cost.
+    /// Reads the spans and returns their bytes in order, with the cost.
     async fn fetch(&self, key: &Key, version: &str, spans: &[Span]) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
         let mut gets = Vec::new();
         for (of, span) in spans.iter().enumerate() {
@@ -288,7 +288,7 @@ impl Tier for S3Tier {
                 None => listing.named(meta.location.as_ref().len())?,
             }
         }
-        // A listing holds what lies below the prefix; an object at the prefix itself belongs to it as well.
+        // A listing holds the objects below the prefix; an object at the prefix itself belongs to it as well.
         if let Some(path) = prefix {
             match self.stat(path).await {
                 Ok(object) => listing.push(object)?,

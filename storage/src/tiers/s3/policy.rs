@@ -31,9 +31,10 @@ impl RetryPolicy {
         }
     }
 
-    /// The limit of an attempt at `bytes`, when `left` remains of the whole and `retries` may follow: the time of its
-    /// bytes and `attempt_ms`, but while a retry may follow no more than half of what is left, so that a stall leaves
-    /// time for another attempt. Never less than the time of its bytes, and never more than what is left.
+    /// Time limit of an attempt at `bytes`, with `left` remaining of the whole limit and `retries` still possible. The
+    /// limit is the time of the bytes plus `attempt_ms`. While a retry may follow, it is at most half of `left`, so
+    /// that a stall leaves time for another attempt. It is never less than the time of the bytes, and never more than
+    /// `left`.
     pub(super) fn of_attempt(&self, bytes: u64, left: Duration, retries: u32) -> Duration {
         let moving = Duration::from_secs_f64(bytes as f64 / self.min_bytes_per_s as f64);
         let fair = if retries == 0 || left < 2 * LEAST_ATTEMPT {
@@ -44,7 +45,7 @@ impl RetryPolicy {
         self.floor.saturating_add(moving).min(fair).min(left)
     }
 
-    /// The waits before retries: at most a quarter of the limit, and of that a random part of at least half.
+    /// Waits before retries: at most a quarter of the limit, of which a random share of at least half is used.
     pub(super) fn backoff(&self) -> Backoff {
         Backoff::spread(FIRST_BACKOFF, self.limit / 4, 0.5, 1.0)
     }
@@ -82,7 +83,7 @@ mod tests {
     fn a_short_deadline_is_shared_between_attempts() {
         assert_eq!(limit_ms(512, 600, 3), 300);
         assert_eq!(limit_ms(512, 200, 3), 100);
-        // The last attempt has everything, and what is left can be too short to divide.
+        // The last attempt may use everything, and the remaining time can be too short to divide.
         assert_eq!(limit_ms(512, 200, 0), 200);
         assert_eq!(limit_ms(512, 150, 3), 150);
         assert_eq!(limit_ms(512, 60, 3), 60);

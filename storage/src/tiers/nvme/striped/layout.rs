@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use std::ops::Range;
 
-/// Stripe `k` of an object, the bytes `k * stripe_bytes ..`, lies in part `k % parts`, behind that part's earlier ones.
-/// So any range of the object is one range, or none, of each part.
+/// Stripe `k` of an object, the bytes `k * stripe_bytes ..`, is in part `k % parts`, behind that part's earlier
+/// stripes. So any range of the object is one range, or none, of each part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Length of the object.
@@ -51,8 +51,8 @@ impl Layout {
         (stripe * self.stripe_bytes + in_stripe, self.stripe_bytes - in_stripe)
     }
 
-    /// Puts a range together from what [`part_range`](Self::part_range) says of each part. The second value tells
-    /// whether bytes were copied: one stripe's bytes are not.
+    /// Reassembles a range from the bytes of each part's [`part_range`](Self::part_range). The second value is true if
+    /// bytes were copied: a range within one stripe is not copied.
     pub(super) fn join(&self, range: &Range<u64>, pieces: &[Bytes]) -> (Bytes, bool) {
         let mut filled = pieces.iter().filter(|piece| !piece.is_empty());
         match (filled.next(), filled.next()) {

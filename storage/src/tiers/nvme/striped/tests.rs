@@ -85,7 +85,7 @@ async fn every_root_holds_its_share_and_only_that() {
     assert_eq!(roots.iter().map(|root| parts_in(root)).sum::<usize>(), 0);
 }
 
-/// Opening again finds what was written; with the roots exchanged or one too few it refuses.
+/// A tier opened again finds its objects; with the roots exchanged or a root missing it refuses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_layout_survives_and_other_roots_are_refused() {
     let (_above, roots) = folders(3);
