@@ -4,8 +4,8 @@ use crate::error::{ErrorKind, StorageError};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Bytes that an entry takes beside those it holds: the key, its place in the table and in the queues of the policy,
-/// reference counts, and what the allocator adds. As measured: `tests/cache_memory.rs` holds it to that.
+/// Overhead of an entry in bytes: the key, its place in the table and in the queues of the policy, reference counts,
+/// and allocator overhead. Measured by `tests/cache_memory.rs`.
 pub(super) const ENTRY_BYTES: u64 = 480;
 
 /// The smallest and the largest block, in bytes.
@@ -29,10 +29,10 @@ pub enum Policy {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Granularity {
-    /// Blocks of `block_bytes`: neighbours of what was asked for come along.
+    /// Blocks of `block_bytes`: neighbours of the requested bytes are cached too.
     #[default]
     Block,
-    /// Exactly the ranges asked for, such as rows: nothing comes along, and only the very same range is a hit.
+    /// Exactly the requested ranges, such as rows: neighbours are not cached, and only an equal range is a hit.
     Range,
 }
 
@@ -40,7 +40,7 @@ pub enum Granularity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheConfig {
-    /// Bytes of memory at most, bookkeeping of about 500 bytes for each part included; 0 is no cache.
+    /// Maximum memory in bytes, including about 500 bytes of bookkeeping per part; 0 disables the cache.
     pub capacity_bytes: u64,
     /// Bytes of a block: a power of two from 512 to 1 MiB.
     pub block_bytes: u64,
@@ -67,7 +67,7 @@ impl CacheConfig {
         }
     }
 
-    /// Blocks that fit at most.
+    /// Maximum number of blocks that fit.
     #[must_use]
     pub const fn most_blocks(&self) -> u64 {
         self.capacity_bytes / (self.block_bytes + ENTRY_BYTES)

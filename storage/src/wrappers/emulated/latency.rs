@@ -1,5 +1,5 @@
-//! Distributions of latencies. In: parameters, and random bits. Out: durations. The same bits give the same duration
-//! on every machine: logarithms and exponentials come from `libm`.
+//! Latency distributions. In: parameters, and random bits. Out: durations. The same bits give the same duration on
+//! every machine: logarithms and exponentials come from `libm`.
 
 use crate::error::{ErrorKind, StorageError};
 use rand_chacha::ChaCha8Rng;
@@ -16,7 +16,7 @@ const LONGEST_US: f64 = 600e6;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "distribution", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LatencyConfig {
-    /// Lognormal, told by its median and either its 99th percentile or the deviation of its logarithm.
+    /// Lognormal, given by its median and either its 99th percentile or the deviation of its logarithm.
     Lognormal {
         /// The median.
         median_us: f64,
@@ -119,7 +119,7 @@ impl Distribution {
         let (first, second) = (uniform(rng), uniform(rng));
         let us = match self {
             Self::Lognormal { median_us, sigma } => {
-                // Box and Muller, 1958: a standard normal number of two uniform ones.
+                // Box and Muller, 1958: a standard normal number from two uniform numbers.
                 let radius = libm::sqrt(-2.0 * libm::log(first));
                 let normal = radius * libm::cos(std::f64::consts::TAU * second);
                 median_us * libm::exp(sigma * normal)

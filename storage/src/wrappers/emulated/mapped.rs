@@ -1,4 +1,4 @@
-//! Two moments in a file that lies in the memory of every process that opens it. All of this wrapper's unsafe code stands here.
+//! Two times in a file mapped by every process that opens it. All unsafe code of this wrapper is here.
 
 use std::fs::File;
 use std::io;

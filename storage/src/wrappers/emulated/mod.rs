@@ -66,7 +66,7 @@ pub struct Emulated {
 struct Drawn<'a> {
     requests: Vec<Request>,
     retries: u32,
-    /// Every error met, those that a repeat has healed among them.
+    /// All errors, including those that a retry has cured.
     met: Vec<ErrorKind>,
     /// The first error that no repeat has healed.
     fault: Option<&'a Fault>,
@@ -100,7 +100,7 @@ impl Emulated {
         })
     }
 
-    /// A call begins, with so many reads at the same time.
+    /// Starts a call with `reads` concurrent reads.
     fn arrive(&self, reads: usize) -> Arrival<'_> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         self.replay.arrive(call, reads)
@@ -151,7 +151,7 @@ impl Emulated {
         (fault.and_then(|fault| fault.after).unwrap_or(latency), fault)
     }
 
-    /// Waits as long as the service takes. What it took, or the error that it gave.
+    /// Waits for the service time. Returns the schedule, or the drawn error.
     async fn serve(
         &self,
         object: &str,
@@ -184,7 +184,7 @@ impl Emulated {
             None => Ok(Served {
                 plan: Plan {
                     queue: plan.queue,
-                    // What the tier below took has been counted by itself.
+                    // The tier below has counted its own time.
                     device: now.elapsed().saturating_sub(plan.queue),
                 },
                 retries,
@@ -208,7 +208,7 @@ impl Emulated {
         match read {
             Ok(cost) if cost.requests > 0 => {
                 let served = if self.service.law.is_some() {
-                    // However the tier below cuts them: what was recorded is the time of whole reads.
+                    // Independent of the tier's own requests: the recorded time is that of whole reads.
                     let asked = ranges.iter().map(|range| range.end - range.start);
                     self.serve(name, arrival, asked).await?
                 } else {
@@ -229,7 +229,7 @@ impl Emulated {
         Ok(())
     }
 
-    /// A call that is one request without bytes.
+    /// Serves a call that is one request without bytes.
     async fn ask(&self, object: &str) -> Result<(), StorageError> {
         let arrival = self.arrive(1);
         self.serve(object, &arrival, std::iter::once(0)).await.map(drop)
@@ -294,7 +294,7 @@ impl Tier for Emulated {
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
         let bytes = match &body {
             Body::Bytes(bytes) => bytes.len() as u64,
-            // A file that is not there is the tier's to tell.
+            // The tier reports missing files.
             Body::File(file) => tokio::fs::metadata(file).await.map_or(0, |meta| meta.len()),
         };
         let arrival = self.arrive(1);

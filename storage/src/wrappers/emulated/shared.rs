@@ -52,7 +52,7 @@ impl Shared {
         self.turn(&self.mapped.moments().requests, now, cost)
     }
 
-    /// Likewise of bytes.
+    /// Start time of bytes that arrive at `now` and take `cost`, counted separately from requests.
     pub(super) fn bytes(&self, now: Duration, cost: Duration) -> Duration {
         self.turn(&self.mapped.moments().bytes, now, cost)
     }
@@ -92,12 +92,12 @@ mod tests {
         let (one, other) = (Shared::open(&file).unwrap(), Shared::open(&file).unwrap());
         let apart = Duration::from_nanos(other.opened_ns - one.opened_ns);
         assert_eq!(one.request(ms(5), ms(10)), ms(5));
-        // The other has its own zero.
+        // The other process has its own time origin.
         assert_eq!(other.request(ms(5), ms(10)) + apart, ms(15));
         assert_eq!(one.request(ms(5), ms(10)), ms(25));
         // Bytes have their own.
         assert_eq!(other.bytes(ms(5), ms(1)), ms(5));
-        // What nobody asked for is not saved up.
+        // Unused rate is not saved up.
         assert_eq!(one.request(ms(500), ms(10)), ms(500));
     }
 

@@ -1,7 +1,7 @@
-//! Fetches made once, under a scheduler that tries orders of threads at random and with few changes of thread. A caller who is
-//! never answered is a deadlock there.
+//! Single flight under a scheduler that tries thread orders, at random and with few thread switches. A caller without
+//! an answer shows as a deadlock.
 
-// The same source as the one that is shipped, with other primitives.
+// Same source as the shipped code, with other primitives.
 #[allow(clippy::duplicate_mod, dead_code, unreachable_pub)]
 #[path = "flight.rs"]
 mod flight;
@@ -116,7 +116,7 @@ fn a_fetch_that_ends_without_an_answer_leaves_nobody_waiting() {
             let ended = caller.join().unwrap();
             assert!(ended.is_ok() || ended == Err(ErrorKind::Unavailable), "{ended:?}");
         }
-        // Whoever comes after them is not told of what was given up.
+        // Later callers do not see the failure of the abandoned fetch.
         let brought = caller(&flight, &origin, first, true).join().unwrap();
         assert_eq!(brought, Ok(HashSet::from([0, 1])));
     });

@@ -9,7 +9,7 @@
 /// The longest latency, in microseconds: ten minutes, as of every emulation.
 const LONGEST_US: f64 = 600e6;
 
-/// Quantiles of latencies over a grid of sizes and depths. Whoever makes one has checked it: nothing is empty, all ascends.
+/// Latency quantiles over a grid of sizes and depths. Its creator has checked it: nothing is empty, all axes ascend.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Law {
     /// From 0 to 1.
@@ -61,7 +61,8 @@ impl Place {
 }
 
 impl Law {
-    /// The latency that a share of reads of so many bytes does not exceed, with so many reads in flight, this one included.
+    /// Latency that the given share of reads of `bytes` bytes does not exceed, with `in_flight` reads in flight, this
+    /// read included.
     pub(crate) fn latency_us(&self, share: f64, bytes: u64, in_flight: u32) -> f64 {
         let share = place(self.shares.iter().copied(), share);
         let size = place(self.sizes.iter().map(|bytes| *bytes as f64), bytes as f64);
@@ -122,7 +123,7 @@ mod tests {
         close(law.latency_us(0.25, 4000, 1), 78.0);
         // Half way from 8 to 32 in flight: between twice and eight times.
         close(law.latency_us(0.5, 4000, 20), 104.0 * 5.0);
-        // At its limit: twice the reads in flight take as much longer as the line says.
+        // Beyond the last depth, at the tier's limit, the latency follows the last line.
         close(law.latency_us(0.5, 4000, 56), 104.0 * 14.0);
         // Below the smallest the first holds.
         close(law.latency_us(0.5, 0, 1), 104.0);

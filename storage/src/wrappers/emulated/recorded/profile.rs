@@ -1,4 +1,5 @@
-//! A recorded profile as its file has it. In and out: TOML, of a stated version. Plain data; what makes sense of it is beside.
+//! File format of a recorded profile. In and out: TOML, of a stated version. Plain data; `check` and `law` interpret
+//! it.
 
 use super::super::fault::InjectedError;
 use serde::{Deserialize, Serialize};
@@ -6,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The version of the file that this build writes and reads.
 pub const SCHEMA: u32 = 1;
 
-/// A tier as it was measured: what `tierlab-storage-bench calibrate` writes and `emulated.profile = "FILE"` reads.
+/// A measured tier: written by `tierlab-storage-bench calibrate` and read by `emulated.profile = "FILE"`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recorded {
@@ -64,11 +65,12 @@ pub struct RecordedEnvironment {
     pub filesystem: String,
 }
 
-/// Rates that were reached. What is a limit shows in the latencies already; the replay takes it from there.
+/// Highest measured rates. A rate limit already shows in the latencies, from which the replay takes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedLimits {
-    /// Bytes per second of one read after its first byte: by how much longer the largest takes than the next smaller.
+    /// Bytes per second of one read after its first byte, from the difference in time between the largest and the next
+    /// smaller size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_bytes_per_s: Option<u64>,
     /// The most bytes per second of all reads together.
@@ -85,7 +87,7 @@ pub struct RecordedLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedRound {
-    /// Seconds from the first round's start to this one's.
+    /// Seconds from the start of the first round to the start of this round.
     pub at_s: f64,
     /// Median of this round divided by the median of all rounds; geometric mean over the points.
     pub p50_ratio: f64,
@@ -105,7 +107,7 @@ pub struct RecordedPoint {
     pub calls: u64,
     /// Timed reads per second.
     pub calls_per_s: f64,
-    /// Latencies, one for each of `shares`, ascending, in microseconds.
+    /// Latencies, one per entry of `shares`, ascending, in microseconds.
     pub latency_us: Vec<f64>,
 }
 
