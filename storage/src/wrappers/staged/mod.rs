@@ -1,5 +1,5 @@
-//! A copy of what was read, on a local folder. In: reads. Out: the same bytes, from the folder where they are there,
-//! else from the tier, and then also on the folder.
+//! Copies of read bytes on a local folder. In: reads. Out: the same bytes, from the folder if staged, else from the
+//! tier and then also written to the folder.
 //!
 //! - A version of an object is copied in blocks; what a call misses goes to the tier as one `read_many`, each block
 //!   once however many ask for it, and is answered before it is written.
@@ -52,15 +52,15 @@ use writer::Writer;
 pub use config::{StagedConfig, StagedCounts};
 pub use ledger::capacity_for;
 
-/// A tier whose reads are copied to a local folder. Dropping it stops and joins its writing thread; what was not
-/// written by then is not staged.
+/// Tier whose reads are copied to a local folder. Dropping it stops and joins its writing thread; blocks not written by
+/// then are not staged.
 pub struct Staged {
     stage: Arc<Stage>,
     config: StagedConfig,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A part of a root that others share, and what they write there.
+/// This process's part of a shared root, and the parts of the others.
 struct Neighbourhood {
     part: String,
     neighbours: Neighbours,
@@ -84,7 +84,8 @@ impl Staged {
     /// Opens the folder and wraps a tier.
     ///
     /// # Errors
-    /// A key that makes no sense, a folder that cannot be made or is in use, or no io_uring; the error says what to do.
+    /// Fails if a key is invalid, if the folder cannot be created or is in use, or without io_uring; the error gives
+    /// advice.
     pub async fn open(
         inner: Arc<dyn Tier>,
         config: &StagedConfig,
@@ -198,7 +199,7 @@ fn cut(object: &Object, range: &Range<u64>, sources: &[(Range<u64>, Bytes)]) -> 
     let mut pieces: Vec<Bytes> = Vec::new();
     let mut at = range.start;
     while at < range.end {
-        // Sorted by start; of those that begin before, some may end before.
+        // Sorted by start; sources that begin before the range may also end before it.
         let before = sources.partition_point(|(extent, _)| extent.start <= at);
         let found = sources[..before].iter().rev().find(|(extent, _)| extent.end > at);
         let Some((extent, bytes)) = found else {
@@ -279,7 +280,7 @@ impl Tier for Staged {
         sources.extend(landed.parts);
         if !staged.broken.is_empty() {
             let again = stage.fetch(object, &staged.broken).await?;
-            // One after the other: times add.
+            // Sequential, so times add.
             let (queue, device) = (cost.queue, cost.device);
             cost.merge(&again.cost);
             cost.queue = queue + again.cost.queue;

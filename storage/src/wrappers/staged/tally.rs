@@ -21,7 +21,7 @@ impl Count {
         }
     }
 
-    /// Counts, and returns what this stage has counted with it.
+    /// Counts, and returns this stage's own count.
     pub(super) fn add(&self, more: usize) -> u64 {
         self.shared.inc_by(more as u64);
         self.own.fetch_add(more as u64, Ordering::Relaxed) + more as u64

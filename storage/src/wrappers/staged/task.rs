@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use tokio::sync::oneshot;
 
-/// Bytes waiting to be written at most, unless it is one read alone.
+/// Maximum bytes waiting to be written; a single read may exceed it.
 pub(super) const PENDING_BYTES: u64 = 64 << 20;
 /// Result of a fetch: the bytes of joined blocks, in order.
 #[derive(Debug)]
@@ -29,9 +29,9 @@ pub(super) enum WriterTask {
     },
     /// Record that a block is gone from the ledger.
     Drop { id: u64, block: u64 },
-    /// Take blocks out that turned out to be damaged, now that what was to be staged before this is.
+    /// Remove damaged blocks, after the blocks queued before are staged.
     Forget { header: Header, blocks: Vec<u64> },
-    /// Say when everything before is done.
+    /// Report when all earlier tasks are done.
     Settle(oneshot::Sender<()>),
     /// Ends the thread.
     Stop,
