@@ -1,6 +1,6 @@
-//! A column of rows that lie in device memory.
+//! Column of rows in device memory.
 
-/// The bytes of a row that belong to one column.
+/// Bytes of a row that belong to one column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {
     /// Offset in the row, in bytes.

@@ -7,7 +7,7 @@
 use cudarc::cufile::sys::{CUfilePerGpuStats_t as PerGpu, CUfileStatsLevel3_t as Level3};
 use std::mem::offset_of;
 
-/// Words handed to cuFile: more than three times what the known layout takes.
+/// Words handed to cuFile: more than three times the size of the known layout.
 pub(super) const WORDS: usize = 2048;
 const GPUS_AT: usize = words_in(offset_of!(Level3, num_gpus));
 const FIRST_GPU_AT: usize = words_in(offset_of!(Level3, per_gpu_stats));
@@ -26,7 +26,7 @@ const fn words_in(bytes: usize) -> usize {
     bytes / 8
 }
 
-/// Reads that cuFile counted, over all GPUs: since its counters were started, or between two looks.
+/// Reads counted by cuFile over all GPUs: since its counters were started, or between two snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {
     /// Bytes of all.
@@ -41,7 +41,7 @@ pub struct Reads {
     pub posix: u64,
 }
 
-/// Room for one look at cuFile's counters.
+/// Buffer for a snapshot of cuFile's counters.
 #[derive(Debug)]
 pub struct Counters(Box<[u64; WORDS]>);
 
@@ -58,7 +58,7 @@ impl Counters {
 }
 
 impl Reads {
-    /// Reads the counters; `None` where they make no sense.
+    /// Reads the counters; `None` if they are inconsistent.
     pub(crate) fn parse(words: &[u64]) -> Option<Self> {
         let gpus = usize::try_from(*words.get(GPUS_AT)?)
             .ok()

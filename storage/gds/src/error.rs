@@ -21,7 +21,7 @@ pub enum DeviceErrorKind {
     Io(io::ErrorKind),
 }
 
-/// A call of a device library that failed: what to act on, and a sentence.
+/// Failed call of a device library: a kind to act on, and a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
 pub struct DeviceError {

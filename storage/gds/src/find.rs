@@ -1,5 +1,5 @@
-//! Finding NVIDIA's libraries. In: names, and folders to look in first. Out: a loaded library, and a line for everything
-//! that was looked for.
+//! Search for NVIDIA's libraries. In: names, and folders to search first. Out: a loaded library, and a line for every
+//! file that was tried.
 
 #[cfg(feature = "cuda")]
 use super::error::{DeviceError, DeviceErrorKind};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Names of the CUDA driver.
 #[cfg(feature = "cuda")]
 pub(super) const CUDA: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
-/// Names and usual places of cuFile.
+/// Names and usual paths of cuFile.
 #[cfg(feature = "cuda")]
 pub(super) const CUFILE: [&str; 4] = [
     "libcufile.so.0",
@@ -31,7 +31,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Looks in these folders first, then where the system's loader looks.
+    /// Searches these folders first, then the paths of the system's loader.
     #[must_use]
     pub fn in_folders(folders: &[PathBuf]) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Search {
         &self.looked_for
     }
 
-    /// The one error: what is missing, everything that was looked for, and what to do.
+    /// Error for missing libraries: their names, every file that was tried, and advice.
     #[cfg(feature = "cuda")]
     pub(super) fn missing(&self, device: u32, what: &str) -> DeviceError {
         let mut text = format!("device memory cannot be used: {what}. Looked for:");

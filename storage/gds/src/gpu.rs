@@ -143,8 +143,8 @@ impl Gpu {
         self.cufile.as_ref().is_some_and(CuFile::counts)
     }
 
-    /// The reads that cuFile has counted so far, of everybody in this process; `None` where it does not count, or not in
-    /// a layout that is known.
+    /// Reads that cuFile has counted so far, over the whole process; `None` if it does not count, or not in a known
+    /// layout.
     pub fn reads_so_far(&self, counters: &mut Counters) -> Option<Reads> {
         self.cufile.as_ref()?.reads(counters.words())
     }

@@ -1,4 +1,4 @@
-//! The ways from a file to device memory, and what is missing where the best of them was asked for and not got.
+//! Paths from a file to device memory, and the shortfall if the best path was requested and not taken.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -8,15 +8,15 @@ use tierlab_protocol::via::{Via, ViaSet};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DevicePath {
-    /// cuFile by GPUDirect Storage: from the disk to the device past the host's memory. What comes by another way is
-    /// called `cufile-posix`, and a run that asked for this is then invalid.
+    /// GPUDirect Storage by cuFile: from the disk to the device without the host's memory. Reads by another path are
+    /// called `cufile-posix`; they make a run that requested this path invalid.
     #[default]
     Gds,
     /// cuFile in its compatibility mode: POSIX reads, and copies by cuFile.
     Compat,
     /// Buffered reads into pinned host buffers, copied on while the next is read.
     Bounce,
-    /// `O_DIRECT` through io_uring into pinned buffers that the kernel has registered, copied on likewise.
+    /// `O_DIRECT` through io_uring into pinned buffers that the kernel has registered, then copied to the device.
     BounceDirect,
     /// Buffered reads into ordinary host memory, then a copy that the driver makes through a buffer of its own.
     Pageable,

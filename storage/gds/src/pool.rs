@@ -1,7 +1,7 @@
-//! Device memory, taken from a bounded pool and given back when it is dropped. In: lengths. Out: [`DeviceBytes`].
+//! Device memory, taken from a bounded pool and returned when dropped. In: lengths. Out: [`DeviceBytes`].
 //!
-//! Taking memory from the driver and registering it with cuFile both cost more than a small read, so blocks are kept:
-//! powers of two from 64 KiB, which is what the GPU's window on the bus is divided into.
+//! Taking memory from the driver and registering it with cuFile both cost more than a small read, so blocks are kept.
+//! Block sizes are powers of two from 64 KiB, the unit of the GPU's window on the bus.
 
 use super::error::{DeviceError, DeviceErrorKind};
 use super::gpu::Gpu;
@@ -54,7 +54,7 @@ fn rounded(len: usize) -> Option<usize> {
 }
 
 impl DevicePool {
-    /// A pool of at most so many bytes.
+    /// Creates a pool of at most `limit_bytes` bytes.
     #[must_use]
     pub fn new(gpu: &Arc<Gpu>, limit_bytes: usize) -> Arc<Self> {
         Self::with(gpu, limit_bytes, gpu.cufile.is_some())

@@ -9,7 +9,7 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// Rows of a fixed stride, one after another: a row's place is its number, and no index is read.
+    /// Rows of a fixed stride in order: a row's number gives its position, and no index is read.
     Rows,
     /// An object for each entity, which holds its row.
     Files,
@@ -17,7 +17,7 @@ pub enum Layout {
     Tar,
     /// `TFRecord` files with a `tf.train.Example` for each entity, and an index beside each.
     Tfrecord,
-    /// Parquet without compression; its footer and page index say where rows are.
+    /// Parquet without compression; its footer and page index give the positions of rows.
     Parquet,
     /// Parquet, each page compressed with Snappy.
     ParquetSnappy,
@@ -25,7 +25,7 @@ pub enum Layout {
     ParquetLz4,
     /// Parquet, each page compressed with Zstandard.
     ParquetZstd,
-    /// Arrow IPC files, which are read as they lie; their footer says where batches are.
+    /// Arrow IPC files, read in place; their footer gives the positions of batches.
     Arrow,
     /// Arrow IPC, each buffer compressed with LZ4.
     ArrowLz4,

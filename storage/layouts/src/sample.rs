@@ -30,7 +30,7 @@ pub(crate) fn push(
     Ok(())
 }
 
-/// The row of the sample of an entity and its key, which lies at `offset` of its object: as the rows format has it, checksum included.
+/// Converts the sample of an entity, at `offset` of its object, to a row of the rows format, checksum included.
 pub(crate) fn row(
     framing: Framing,
     header: &TableHeader,

@@ -1,4 +1,4 @@
-//! Shards that were looked up, with what says where their rows lie: it is read once, and held in memory within a bound.
+//! Shards that were looked up, with the positions of their rows, which are read once and cached within a bound.
 
 use crate::arrow;
 use crate::layout::Framing;

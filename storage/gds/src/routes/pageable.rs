@@ -1,4 +1,4 @@
-//! The plain way: a buffered read into ordinary memory, then a copy that waits. What the others are measured against.
+//! Plain path: a buffered read into ordinary memory, then a synchronous copy. Baseline for the other paths.
 
 use super::landing::Piece;
 use super::route::{PhaseTimes, Route, read_whole};

@@ -60,7 +60,7 @@ pub struct Staged {
     thread: Option<JoinHandle<()>>,
 }
 
-/// This process's part of a shared root, and the parts of the others.
+/// Part of a shared root that one process writes, and access to the other parts.
 struct Neighbourhood {
     part: String,
     neighbours: Neighbours,
