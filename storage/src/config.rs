@@ -1,5 +1,5 @@
-//! A tier's TOML, one file per tier in `configs/tiers/`. In: text, and settings laid over it. Out: a [`TierConfig`]. The
-//! keys of each kind stand in the folder of its tier. Reads no file and opens nothing.
+//! TOML of a tier, one file per tier in `configs/tiers/`. In: text, and settings that override it. Out: a
+//! [`TierConfig`]. The keys of each kind are in the folder of its tier. Reads no file and opens nothing.
 
 use crate::error::{ErrorKind, StorageError};
 use crate::tiers::flight::FlightConfig;
@@ -28,13 +28,13 @@ pub enum TierConfig {
     S3(S3Config),
     /// An Arrow Flight server.
     Flight(FlightConfig),
-    /// Local files into device memory: by GPUDirect Storage, or one of the ways beside it.
+    /// Local files read into device memory: by GPUDirect Storage, or by another path.
     Gds(GdsConfig),
     /// Another kind with wrappers around it, read from a TOML with `[emulated]`, `[staged]` or `[cache]`.
     Wrapped(Box<WrappedConfig>),
 }
 
-/// A tier and what lies around it.
+/// A tier and its wrappers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WrappedConfig {
     /// The tier itself.
@@ -90,7 +90,7 @@ impl Serialize for TierConfig {
     }
 }
 
-/// Parts of a key of [`overlay`] at most.
+/// Maximum parts of a key of [`overlay`].
 const MAX_KEY_PARTS: usize = 16;
 
 impl TierConfig {
@@ -117,7 +117,7 @@ impl TierConfig {
         }
     }
 
-    /// Reads one tier's TOML, after laying `settings` over it, each as [`overlay`] takes it.
+    /// Reads a tier's TOML after applying `settings`, each like [`overlay`].
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`], naming `source` and the key, or the setting.
@@ -130,7 +130,7 @@ impl TierConfig {
         document.try_into().map_err(invalid)
     }
 
-    /// Reads one tier's TOML.
+    /// Reads a tier's TOML.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`], naming `source` and the key.
@@ -139,13 +139,13 @@ impl TierConfig {
     }
 }
 
-/// Sets one key of a TOML document, as `--set a.b=v` does: the table `a` is made when it is not there. `v` is read as
-/// a TOML value (`8`, `true`, `["ctr"]`, `"text"`), and where it is none (`http://host:9000`) as plain text. Nothing behind
-/// the `=` takes the key out of the document, as if its file did not have it.
+/// Sets one key of a TOML document, like `--set a.b=v`. The table `a` is created if missing. `v` is read as a TOML
+/// value (`8`, `true`, `["ctr"]`, `"text"`), or as plain text if it is not one (`http://host:9000`). An empty value
+/// removes the key from the document.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`]: no `=`, an empty or over-long key, a part of the key that holds something else, or a key to take
-/// out that is not there.
+/// [`ErrorKind::Invalid`]: no `=`, an empty or over-long key, a part of the key that holds something else, or a key to
+/// remove that does not exist.
 pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageError> {
     let invalid = |why: &str| {
         let detail = format!("{why}; write it as `key=value` or `table.key=value`");
@@ -285,7 +285,7 @@ mod tests {
         let (emulated, staged) = (emulated.unwrap(), staged.unwrap());
         assert_eq!((emulated.profile.as_deref(), emulated.seed), (Some("gp3"), Some(9)));
         assert_eq!((staged.root, staged.block_bytes), (PathBuf::from("/s"), 65_536));
-        // A table can be set where the file has none, and all of it is written as it was read.
+        // A table can be set if the file has none, and is written as it was read.
         let set = TierConfig::parse_with("t", "kind = \"s3\"\nbucket = \"b\"", &["emulated.profile=s3-standard"]);
         for config in [config, set.unwrap(), TierConfig::Memory { root: None }] {
             let written = toml::to_string(&config).unwrap();

@@ -14,12 +14,12 @@ pub struct ReadCost {
     pub device: Duration,
     /// Copies on this side after arrival: the sum.
     pub copy: Duration,
-    /// Looking up in a cache: the sum. Zero without one.
+    /// Look-ups in a cache: the sum. Zero without a cache.
     pub cache: Duration,
     /// Bytes moved, over-read and headers of ranges included.
     pub wire_bytes: u64,
-    /// Requests made of the tier's device or server (SQEs, GETs, READs). What a stage reads from its own folder is not
-    /// among them, nor among the bytes, repeats and hedges.
+    /// Requests made of the tier's device or server (SQEs, GETs, READs). A stage's reads of its own folder are
+    /// excluded, also from the bytes, retries and hedges.
     pub requests: u32,
     /// Retries after a failure among them.
     pub retries: u32,

@@ -12,18 +12,18 @@ tokio::task_local! {
     static DEADLINE: Instant;
 }
 
-/// Runs a future that is of no use after `deadline`. Inside another one's, the earlier deadline counts.
+/// Runs a future that is of no use after `deadline`. Nested deadlines: the earlier one counts.
 pub fn within<F: Future>(deadline: Instant, future: F) -> TaskLocalFuture<Instant, F> {
     DEADLINE.scope(current().map_or(deadline, |outer| outer.min(deadline)), future)
 }
 
-/// The deadline that the calling task works under, if there is one.
+/// Deadline of the calling task, if it has one.
 #[must_use]
 pub fn current() -> Option<Instant> {
     DEADLINE.try_get().ok()
 }
 
-/// The time left, at most `limit`.
+/// Remaining time, at most `limit`.
 #[must_use]
 pub fn remaining(limit: Duration) -> Duration {
     current().map_or(limit, |deadline| {

@@ -58,7 +58,7 @@ impl ErrorKind {
         }
     }
 
-    /// The same in words that anybody may read: they hold nothing that a tier said, nor where it lies.
+    /// Text that anybody may read: it holds neither text nor addresses of the tier.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -109,14 +109,15 @@ struct Inner {
     kind: ErrorKind,
     object: String,
     detail: String,
-    /// The object's path below the tier's root, once somebody has said it.
+    /// Path of the object below the tier's root, once set.
     path: Option<String>,
     /// True if the detail holds neither text nor addresses of the tier, so that clients may read it.
     told: bool,
 }
 
 impl StorageError {
-    /// An error about `object` (a path, an address or a config key); `detail` says what, and what to do.
+    /// Creates an error about `object` (a path, an address or a config key); `detail` says what is wrong, and what to
+    /// do.
     #[must_use]
     pub fn new(kind: ErrorKind, object: impl Into<String>, detail: impl Into<String>) -> Self {
         Self(Arc::new(Inner {
@@ -164,7 +165,7 @@ impl StorageError {
         }
     }
 
-    /// An error of the operating system, its kind told from the errno.
+    /// Converts an error of the operating system; its kind follows from the errno.
     #[must_use]
     pub fn from_io(object: impl Into<String>, error: &io::Error) -> Self {
         Self::new(ErrorKind::of_io(error.kind()), object, error.to_string())

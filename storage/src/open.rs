@@ -1,5 +1,5 @@
-//! Opening a tier. In: a [`TierConfig`]. Out: the tier with its wrappers. Nothing here reads files or the environment, but
-//! for S3 credentials, which come from the usual AWS environment and profile through `object_store`.
+//! Opening of tiers. In: a [`TierConfig`]. Out: the tier with its wrappers. Reads no files or environment, except for
+//! S3 credentials, which come from the usual AWS environment and profile through `object_store`.
 
 use crate::config::TierConfig;
 #[cfg(not(all(feature = "flight", feature = "gds")))]

@@ -1,4 +1,4 @@
-//! Validated object paths: what a client or a config names can never leave a tier's root.
+//! Validated object paths: a name from a client or a config can never leave a tier's root.
 
 use crate::error::{ErrorKind, StorageError};
 use crate::segments;
@@ -12,7 +12,7 @@ pub struct ObjectPath(Arc<str>);
 impl ObjectPath {
     /// The longest path accepted, in bytes.
     pub const MAX_BYTES: usize = segments::MAX_BYTES;
-    /// The longest segment accepted, in bytes: what file systems take.
+    /// Maximum length of a segment in bytes: the limit of file systems.
     pub const MAX_SEGMENT_BYTES: usize = segments::MAX_SEGMENT_BYTES;
 
     /// Checks a path. Segments may not be empty, `.` or `..`, and may hold no backslash, NUL or control character.

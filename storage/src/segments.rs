@@ -2,7 +2,7 @@
 
 /// The longest path, in bytes.
 pub(crate) const MAX_BYTES: usize = 1024;
-/// The longest segment, in bytes: what file systems take.
+/// Maximum length of a segment in bytes: the limit of file systems.
 pub(crate) const MAX_SEGMENT_BYTES: usize = 255;
 
 /// True if every segment is plain: not empty, `.` or `..`, without backslash, NUL or control character.

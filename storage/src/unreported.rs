@@ -27,7 +27,7 @@ impl UnreportedCost {
     }
 }
 
-/// The cost of a read under way. Dropped before it is reported, it goes to [`UnreportedCost`].
+/// Cost of a read in progress. Dropped before it is reported, it is added to [`UnreportedCost`].
 #[derive(Debug)]
 pub(crate) struct PendingCost<'a> {
     unreported: &'a UnreportedCost,
@@ -46,7 +46,7 @@ impl<'a> PendingCost<'a> {
         self.cost.merge(cost);
     }
 
-    /// The sum, for the one who asked.
+    /// Reports the sum to the caller.
     pub(crate) fn report(mut self) -> ReadCost {
         std::mem::take(&mut self.cost)
     }

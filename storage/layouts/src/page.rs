@@ -7,7 +7,7 @@
 
 /// A field of 64 bits whose number is one above that of the field before.
 const NEXT_I64: u8 = 0x16;
-/// A structure whose number is two above that of the field before: what a data page says of itself, behind its sizes.
+/// A structure whose number is two above that of the field before: the header of a data page, behind its sizes.
 const DATA_PAGE: u8 = 0x2c;
 /// A list as the first field of a structure.
 const FIRST_LIST: u8 = 0x19;
@@ -15,10 +15,10 @@ const FIRST_LIST: u8 = 0x19;
 const STRUCTS: u8 = 0x0c;
 /// The end of a structure.
 const STOP: u8 = 0;
-/// Values one after another, and levels in runs: the encodings that pages are written in.
+/// Encodings of the written pages: plain values, and levels in runs.
 const PLAIN: i32 = 0;
 const RUNS: i32 = 3;
-/// A field of 32 bits whose number is one above that of the field before: its number's step, and its type.
+/// A field of 32 bits whose number is one above that of the field before: step of the number, and type.
 const NEXT_I32: u8 = 0x15;
 /// Maximum bytes of a 32-bit varint.
 const VARINT_BYTES: usize = 5;

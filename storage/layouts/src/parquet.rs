@@ -1,7 +1,7 @@
-//! Rows as a Parquet file, and single rows out of one: footer and page index first, then the pages that hold them and no others.
+//! Rows as a Parquet file, and reads of single rows: footer and page index first, then only the pages that hold them.
 //!
-//! Pages hold few rows, and no column has a dictionary: a look-up would have to read the whole of it. So the files are somewhat larger than
-//! those that are written for scans. Each row's own checksum is a column of its own: pages are not checked by themselves.
+//! Pages hold few rows, and no column has a dictionary, because a look-up would have to read all of it. So the files are
+//! somewhat larger than files written for scans. Each row's checksum has its own column: pages have no checksums.
 
 use crate::columns::{self, Columns, sealed};
 use crate::decoding::Decodes;

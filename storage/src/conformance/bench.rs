@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::fmt::{self, Debug};
 use std::ops::Range;
 
-/// Nothing, or what was seen where something else should be.
+/// Success, or the unexpected result.
 pub(super) type Outcome = Result<(), String>;
 
 /// A running case, in its own folder.
@@ -34,7 +34,7 @@ pub(super) fn expect_kind<T: Debug>(what: &str, result: Result<T, StorageError>,
     }
 }
 
-/// Compares without printing megabytes: only the first difference is told.
+/// Compares without printing megabytes: reports only the first difference.
 fn expect_bytes(what: &str, got: &[u8], seed: u64, range: &Range<u64>) -> Outcome {
     let want = content(seed, range.clone());
     ensure(got.len() == want.len(), || {
@@ -80,7 +80,7 @@ impl Bench<'_> {
         expect_bytes("read", &read.bytes, seed, &range)
     }
 
-    /// A read of a version that is gone: an error that says so, or, where allowed, exactly the old bytes.
+    /// Checks a read of a version that is gone: an error that names the change, or, if allowed, exactly the old bytes.
     pub(super) fn expect_gone(
         &self,
         what: &str,

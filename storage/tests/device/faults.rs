@@ -7,7 +7,7 @@ use tierlab_storage::device::{DevicePath, shortfall};
 use tierlab_storage::tiers::gds::{GdsConfig, GdsTier};
 use tierlab_storage::{ErrorKind, Tier};
 
-/// cuFile's codes and what a caller acts on.
+/// Codes of cuFile and their error kinds.
 const READ_CODES: [(i64, ErrorKind); 8] = [
     (5001, ErrorKind::Unavailable),
     (5008, ErrorKind::Unsupported),
@@ -104,7 +104,7 @@ async fn a_dropped_read_keeps_its_memory_until_it_has_ended() {
         let object = object(&tier, harness.root.path(), "x", &bytes).await;
         harness.set("delay_us", 3000);
         for _ in 0..5 {
-            // Given up while it is queued or under way.
+            // Dropped while it is queued or in flight.
             let _ = tokio::time::timeout(Duration::from_millis(2), read_one(&tier, &object, 0..400_000)).await;
         }
         let landed = read_one(&tier, &object, 0..400_000).await.unwrap();

@@ -1,4 +1,4 @@
-//! A folder, a stand-in with a state of its own, and a tier that reads one through the other.
+//! A folder, a stand-in with its own state, and a tier that reads the folder through the stand-in.
 
 use crate::standin::StandIn;
 use libloading::Library;
@@ -97,7 +97,7 @@ impl Harness {
     }
 }
 
-/// Bytes that tell their place.
+/// Bytes that identify their position.
 pub(crate) fn content(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 7) as u8).collect()
 }

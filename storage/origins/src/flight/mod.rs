@@ -27,11 +27,11 @@ use tierlab_storage::error::StorageError;
 use tokio::net::TcpListener;
 use tonic::transport::Server;
 
-/// Bytes of one message from a client at most: a ticket of some hundred thousand ids, or a piece of an upload.
+/// Maximum bytes of a client's message: a ticket of some hundred thousand ids, or a piece of an upload.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// Connections served at a time; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 1024;
-/// Calls under way on one connection at most.
+/// Maximum calls in flight per connection.
 const MAX_STREAMS: u32 = 256;
 /// Bytes that an upload may send ahead.
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -55,10 +55,10 @@ impl FlightOrigin {
         Ok(Self { folder })
     }
 
-    /// Serves until `shutdown` resolves, then lets the calls under way end.
+    /// Serves until `shutdown` resolves, then waits for the calls in flight.
     ///
     /// # Errors
-    /// A listener that fails for good.
+    /// Fails if the listener fails permanently.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let service = FlightServiceServer::new(Service::new(self.folder))
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
@@ -71,7 +71,7 @@ impl FlightOrigin {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .add_service(service)
             .serve_with_incoming_shutdown(incoming, async {
-                // Told to stop, or nobody is left to tell.
+                // Shutdown was requested, or its sender is gone.
                 let _ = stopped.await;
             });
         let mut server = std::pin::pin!(server);

@@ -1,5 +1,5 @@
-//! Flight's calls. In: requests. Out: replies, or a status that names object and kind. What is in them is up to the
-//! other files.
+//! Calls of Flight. In: requests. Out: replies, or a status that names object and kind. Other files define their
+//! contents.
 
 use super::answer::{self, Messages};
 use super::folder::{Folder, Table};

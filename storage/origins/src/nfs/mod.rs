@@ -21,10 +21,10 @@ pub struct NfsOrigin {
 }
 
 impl NfsOrigin {
-    /// Opens a root folder, making it when missing, and binds an address; port 0 takes a free one.
+    /// Opens a root folder, creating it if missing, and binds an address; port 0 picks a free port.
     ///
     /// # Errors
-    /// A folder that cannot be opened, or an address that cannot be bound.
+    /// Fails if the folder cannot be opened, or the address cannot be bound.
     pub async fn bind(address: SocketAddrV4, root: &Path) -> io::Result<Self> {
         let export = Export::open(root)?;
         let mut listener = NFSTcpListener::bind(&address.to_string(), export).await?;

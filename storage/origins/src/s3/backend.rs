@@ -12,7 +12,7 @@ use std::io;
 use std::ops::Range as Span;
 use std::sync::Arc;
 
-/// Keys on a page when the client does not say, and at most.
+/// Default and maximum number of keys per page.
 const PAGE_KEYS: i32 = 1000;
 /// Maximum openings of an object for one GET while a writer changes it in place.
 const OPENINGS: u32 = 4;
@@ -96,7 +96,7 @@ impl Backend {
         Self { folder }
     }
 
-    /// Runs one call on the folder off the async threads.
+    /// Runs a call on the folder off the async threads.
     async fn run<T: Send + 'static>(&self, call: impl FnOnce(&Folder) -> S3Result<T> + Send + 'static) -> S3Result<T> {
         let folder = Arc::clone(&self.folder);
         tokio::task::spawn_blocking(move || call(&folder))
@@ -142,7 +142,7 @@ impl S3 for Backend {
                             more,
                         });
                     }
-                    // Written to meanwhile: what it is now may not be what the conditions ask for.
+                    // Written to meanwhile: its present version may not meet the conditions.
                     Err(e) if opened == OPENINGS => return Err(FolderError::Io(e).into()),
                     Err(_) => {}
                 }

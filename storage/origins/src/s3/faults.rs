@@ -9,7 +9,7 @@ use std::time::Duration;
 /// sum to 1 at most: a request has one fault or none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FaultPlan {
-    /// GETs and HEADs answered with 500 or 503; where `retry_after_s` is set, with 503 or 429.
+    /// GETs and HEADs answered with 500 or 503; with 503 or 429 if `retry_after_s` is set.
     pub error_rate: f64,
     /// Value of `Retry-After` in error replies, in seconds.
     pub retry_after_s: Option<u32>,
@@ -200,7 +200,7 @@ impl Faults {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State { plan, drawn: 0 };
     }
 
-    /// The plan and what it has for the next request. Only requests that `may_fail` are counted.
+    /// Current plan, and its fate for the next request. Only requests that `may_fail` are counted.
     pub(super) fn next(&self, may_fail: bool) -> (FaultPlan, Fate) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = state.plan;

@@ -90,7 +90,7 @@ pub(super) struct Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         if let Some(path) = self.path.take() {
-            // Nobody is left to tell; a later start clears what stays.
+            // No caller is left to get the error; a later start removes the file.
             let _ = fs::remove_file(path);
         }
     }
@@ -167,7 +167,7 @@ impl Folder {
     /// Opens an object for reading.
     pub(super) fn get(&self, bucket: &str, key: &str) -> Result<(File, Stored), FolderError> {
         let path = self.target(bucket, key)?;
-        // Equal only where no symbolic link is on the way.
+        // Equal only without a symbolic link on the way.
         if !matches!(fs::canonicalize(&path), Ok(real) if real == path) {
             return Err(FolderError::NoSuchKey);
         }
@@ -284,14 +284,14 @@ impl Folder {
     }
 }
 
-/// A bucket's name as a folder's: what S3 allows has no dot in front, no slash and no upper case.
+/// Folder name of a bucket: names that S3 allows have no leading dot, no slash and no upper case.
 fn bucket_name(name: &str) -> Result<&str, FolderError> {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
     let valid = (3..=63).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain);
     valid.then_some(name).ok_or(FolderError::NoSuchBucket)
 }
 
-/// Makes the folder that `target` lies in, and nothing beyond a link.
+/// Creates the folder of `target`, and nothing beyond a link.
 fn make_parent<'a>(target: &'a Path, key: &str) -> Result<&'a Path, FolderError> {
     let parent = target.parent().ok_or(FolderError::NoSuchBucket)?;
     let taken = || FolderError::BadKey(format!("a leading part of `{key}` is an object or a link here"));

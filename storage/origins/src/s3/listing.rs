@@ -1,4 +1,4 @@
-//! Pages of a bucket's keys. In: a prefix, a delimiter and where to go on. Out: one page, in byte order of the keys.
+//! Pages of a bucket's keys. In: a prefix, a delimiter and a start. Out: a page, in byte order of the keys.
 
 use super::folder::{Folder, FolderError, Stored};
 use std::fs;
@@ -11,11 +11,11 @@ pub(super) struct Query {
     pub(super) prefix: String,
     /// Keys that share everything up to the next delimiter are rolled up into one prefix.
     pub(super) delimiter: Option<String>,
-    /// Keys after this one.
+    /// Key after which the page starts.
     pub(super) start_after: Option<String>,
     /// The token of the page before.
     pub(super) token: Option<String>,
-    /// Keys and prefixes on a page at most.
+    /// Maximum keys and prefixes per page.
     pub(super) max_keys: usize,
 }
 
@@ -138,7 +138,7 @@ fn keys_below(bucket: &Path, prefix: &str) -> Result<Vec<String>, FolderError> {
     Ok(keys)
 }
 
-/// Cuts one page out of sorted keys.
+/// Cuts a page out of sorted keys.
 fn paginate(keys: Vec<String>, query: &Query, after: Option<&Entry>) -> (Vec<Entry>, Option<String>) {
     let mut entries: Vec<Entry> = Vec::new();
     for key in keys {

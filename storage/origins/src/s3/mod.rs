@@ -87,10 +87,10 @@ impl S3Origin {
         }
     }
 
-    /// Serves until `shutdown` resolves, then lets the requests under way end.
+    /// Serves until `shutdown` resolves, then waits for the requests in flight.
     ///
     /// # Errors
-    /// A listener that fails for good.
+    /// Fails if the listener fails permanently.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let service = self.service();
         let graceful = GracefulShutdown::new();
@@ -170,7 +170,7 @@ impl S3Access for Unsigned {
     }
 }
 
-/// Errors of accepting one connection that say nothing of the next.
+/// Errors of accepting one connection that do not affect the next.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),

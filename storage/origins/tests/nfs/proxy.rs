@@ -28,7 +28,7 @@ type Edits = Mutex<HashMap<[u8; 4], Edit>>;
 /// Offset of an accepted reply's result, given the empty verifiers of these servers.
 const RESULT_AT: usize = 24;
 
-/// Stands in front of a server; `judge` is asked about every NFS call by the number of its procedure.
+/// Proxy in front of a server; `judge` decides about every NFS call by its procedure number.
 pub(crate) async fn proxy(to: SocketAddr, judge: impl Fn(u32) -> Verdict + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -49,7 +49,7 @@ impl Origin {
 
 impl Drop for Origin {
     fn drop(&mut self) {
-        // Both fail only for a child that has ended, which is what is wanted.
+        // Both fail only if the child has already ended, which is the goal.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
