@@ -1,13 +1,13 @@
-//! An Arrow Flight server over a folder: the feature tables below it as typed columns, and every object as bytes.
+//! Arrow Flight server over a folder: the feature tables below it as typed columns, and every object as bytes.
 //!
 //! In: a listener and a root folder. Out: Flight over gRPC, without TLS. `features/NAME.rows` is the flight of the path
-//! `[NAME]`; what tickets and commands say stands in [`ticket`](tierlab_storage::tiers::flight::ticket), which the tier
-//! uses as well. Beyond what every Flight client can do (list, get info, get schema, get) an object can be put (DoPut
-//! with the command `{"object":PATH,"size":BYTES}` and a binary column) and removed (the action `tierlab.delete`).
-//! Every reply is of one version; a ticket without one reads the newest. Made for tests and for the lab on loopback:
-//! every client is served with the rights of this process.
+//! `[NAME]`. The tier uses the same tickets and commands, defined in
+//! [`ticket`](tierlab_storage::tiers::flight::ticket). Every Flight client can list, get info, get schema and get. In
+//! addition an object can be put (DoPut with the command `{"object":PATH,"size":BYTES}` and a binary column) and
+//! removed (the action `tierlab.delete`). Every reply is of one version; a ticket without a version reads the newest.
+//! Made for tests and for the lab on loopback: every client is served with the rights of this process.
 //!
-//! `folder` has the objects and tables, `answer` the replies of DoGet, `upload` takes what is put, `service` speaks Flight,
+//! `folder` has the objects and tables, `answer` the replies of DoGet, `upload` receives puts, `service` speaks Flight,
 //! on `connections`.
 
 mod answer;

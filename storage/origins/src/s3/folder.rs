@@ -1,11 +1,11 @@
 //! Objects as files: a root folder whose sub-folders are buckets.
 //!
 //! In: bucket names, keys and staged files. Out: open files with their version marks, listings, or a [`FolderError`].
-//! Blocking; the caller moves it off the async threads. Knows nothing of HTTP.
+//! Everything here blocks; the caller moves it off the async threads. Knows nothing of HTTP.
 //!
-//! A version mark is made of inode, modification time and size, so no read ever hashes a file. Every write lands in a
-//! file of its own that is synced and renamed into place with a modification time of its own, so two writes never share
-//! a mark. Symbolic links are not followed: what a key names lies inside its bucket or is not there.
+//! A version mark is made of inode, modification time and size, so no read ever hashes a file. Every write goes to a
+//! new file, which is synced and renamed into place with a unique modification time, so two writes never share a mark.
+//! Symbolic links are not followed: a key's file is inside its bucket, or the key does not exist.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;

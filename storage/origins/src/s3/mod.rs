@@ -1,9 +1,9 @@
-//! An S3 server over a folder: each sub-folder is a bucket, each file below it an object.
+//! S3 server over a folder: each sub-folder is a bucket, each file below it an object.
 //!
 //! In: a listener and a root folder. Out: the object calls of S3 (ranges, conditions, listings, multipart uploads),
-//! signed with the test credentials or unsigned, the bucket in the path or, below `localhost`, in the host's name. It
-//! can be told to be slow and to fail ([`FaultPlan`]). Made for tests and for the lab on loopback: no versions, no
-//! access control lists, no encryption, and checksums of its own other than Content-MD5 are not checked.
+//! signed with the test credentials or unsigned, with the bucket in the path or, below `localhost`, in the host's name.
+//! It can be slowed down and made to fail ([`FaultPlan`]). Made for tests and for the lab on loopback: no versions, no
+//! access control lists, no encryption, and of the checksums only Content-MD5 is checked.
 
 mod backend;
 mod body;

@@ -1,15 +1,14 @@
-//! The reading engine around one io_uring, driven by a named thread or by its callers ([`Driver`]). In: jobs, each the
-//! reads of one call. Out: filled buffers and what they cost. Knows nothing of tiers; asks the root whether a path still
-//! names the file it read.
+//! Reading engine around one io_uring, driven by a named thread or by its callers ([`Driver`]). In: jobs, each with the
+//! reads of a call. Out: filled buffers and their cost. Knows nothing of tiers; asks the root if a path still names the
+//! file that was read.
 //!
 //! - A job owns its buffers from submission to the last completion; the caller's future only waits. So a future may be
-//!   dropped at any moment: its job's reads under way finish into memory that is still theirs, the rest is not started.
-//! - All reads of a call are queued before the ring is entered once. At most `depth` reads are in flight; jobs take
-//!   turns, read by read, so that a small job does not wait for a large one.
-//! - Jobs that finish together share the look at what their path names now, which is taken after the last byte of
-//!   each.
+//!   dropped at any moment: its reads in flight finish into memory that the job still owns, and no further reads start.
+//! - All reads of a call are queued before the ring is entered once. At most `depth` reads are in flight. Jobs are
+//!   served round-robin, read by read, so that a small job does not wait for a large job.
+//! - Jobs that finish together share the check of their paths, which follows the last byte of each job.
 //! - With nothing to do, the thread sleeps in the kernel until a completion or the wake-up event arrives; without a
-//!   thread there is nothing that could run.
+//!   thread nothing runs.
 
 use super::buffer::Buffer;
 use super::config::Driver;

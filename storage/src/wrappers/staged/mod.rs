@@ -1,13 +1,13 @@
 //! Copies of read bytes on a local folder. In: reads. Out: the same bytes, from the folder if staged, else from the
 //! tier and then also written to the folder.
 //!
-//! - A version of an object is copied in blocks; what a call misses goes to the tier as one `read_many`, each block
-//!   once however many ask for it, and is answered before it is written.
-//! - Each page of 4 KiB has a CRC32C. It is checked on every read, so that a torn or flipped page costs one more read
-//!   of the tier and is never returned.
-//! - The folder outlives the process. Keys are tier, path and version: another version never
-//!   mixes in. Of a tier in memory nothing is used again, because its versions mean nothing after a restart.
-//! - Processes may share the folder's root: each writes a part of it and reads what the others wrote.
+//! - A version of an object is copied in blocks. Blocks that a call misses go to the tier as one `read_many`, and
+//!   concurrent callers of a block share one fetch. The call is answered before the blocks are written.
+//! - Each page of 4 KiB has a CRC32C, checked on every read. A torn or flipped page costs one more read of the tier and
+//!   is never returned.
+//! - The folder outlives the process. Keys are tier, path and version, so versions never mix. Copies of a memory tier
+//!   are not reused, because its versions mean nothing after a restart.
+//! - Processes may share the folder's root: each writes a part of it and reads the parts of the others.
 //! - When the folder is full, broken or gone, reads go to the tier and the failure is counted ([`StagedCounts`]).
 
 mod config;
