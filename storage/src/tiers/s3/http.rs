@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The longest wait for a TCP and TLS connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// Minimum number of idle connections kept, for hedges and for calls other than reads.
+/// Idle connections kept beyond `concurrency`, for hedges and for calls other than reads.
 const SPARE_CONNECTIONS: usize = 4;
 /// Redirects within the endpoint that are followed.
 const REDIRECTS: usize = 4;
