@@ -1,7 +1,7 @@
-//! One side of `scripts/bench/s3`: reads an object with the S3 tier or with object_store's plain `get`, once for each
-//! line of standard input, and prints what it took as a line of JSON. In: endpoint and bucket as arguments, which
-//! must be an embedded origin; commands `put`, `tier`, `plain`, `rows-many`, `rows-one`. Every byte is checked, after
-//! the clock is stopped.
+//! Reader of the benchmark `scripts/bench/s3`. Reads an object with the S3 tier or with object_store's plain `get`,
+//! once for each line of standard input, and prints the times as a line of JSON. In: endpoint and bucket as arguments,
+//! which must be an embedded origin; commands `put`, `tier`, `plain`, `rows-many`, `rows-one`. Every byte is checked
+//! after the clock is stopped.
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
@@ -16,7 +16,7 @@ use std::time::Instant;
 use tierlab_storage::conformance::content;
 use tierlab_storage::{Body, Object, ObjectPath, Tier, TierConfig, open};
 
-/// Seed of the object's content and of the rows' places.
+/// Seed of the object's content and of the rows' positions.
 const SEED: u64 = 64;
 
 /// Read from an S3 origin as told on standard input
@@ -31,16 +31,16 @@ struct Flags {
     /// Name of the object
     #[arg(long, default_value = "bench.bin")]
     object: String,
-    /// Its size in bytes
+    /// Size of the object in bytes
     #[arg(long, default_value_t = 64 << 20)]
     size: u64,
-    /// Bytes of one GET of the tier
+    /// Bytes per GET of the tier
     #[arg(long, default_value_t = 8 << 20)]
     part_bytes: u64,
     /// GETs of the tier in flight
     #[arg(long, default_value_t = 8)]
     concurrency: u32,
-    /// GETs of the tier in flight where it reads rows
+    /// GETs of the tier in flight when it reads rows
     #[arg(long, default_value_t = 32)]
     rows_concurrency: u32,
     /// Gap between two rows that the tier reads over; its default when left out
@@ -74,7 +74,7 @@ async fn main() -> Result<()> {
             say(&serde_json::json!({}))?;
             continue;
         }
-        // Not measured for rows, which are read of one table over and over.
+        // Not measured for rows, which are read from the same table again and again.
         let object = whole.stat(&path).await?;
         let said = match line.as_str() {
             "tier" => of_tier(&whole, &path, &want).await?,
@@ -107,7 +107,7 @@ async fn tier(flags: &Flags, concurrency: u32) -> Result<Arc<dyn Tier>> {
     Ok(open(&TierConfig::parse("bench", &document)?).await?)
 }
 
-/// Where the rows lie: anywhere, the same in every run.
+/// Positions of the rows: scattered, and equal in every run.
 fn rows(flags: &Flags) -> Vec<Range<u64>> {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let places = flags.size.saturating_sub(flags.row_bytes).max(1);
@@ -117,12 +117,12 @@ fn rows(flags: &Flags) -> Vec<Range<u64>> {
 
 async fn of_tier(tier: &Arc<dyn Tier>, path: &ObjectPath, want: &[u8]) -> Result<serde_json::Value> {
     let began = Instant::now();
-    // The look-up is part of it: a plain `get` needs none, and the CRT finds the size out by itself.
+    // The look-up is included: a plain `get` needs none, and the CRT finds out the size by itself.
     let object = tier.stat(path).await?;
     let read = tier.read(&object, 0..object.size).await?;
     let seconds = began.elapsed().as_secs_f64();
     ensure!(read.bytes == want, "the tier read wrong bytes");
-    // The look-up is one more.
+    // The look-up is one more request.
     Ok(serde_json::json!({"seconds": seconds, "requests": read.cost.requests + 1}))
 }
 

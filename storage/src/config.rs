@@ -1,5 +1,5 @@
-//! A tier's TOML, one file per tier in `configs/tiers/`. In: text, and settings laid over it. Out: a [`TierConfig`]. The
-//! keys of each kind stand in the folder of its tier. Reads no file and opens nothing.
+//! TOML of a tier, one file per tier in `configs/tiers/`. In: text, and settings that override it. Out: a
+//! [`TierConfig`]. The keys of each kind are in the folder of its tier. Reads no file and opens nothing.
 
 use crate::error::{ErrorKind, StorageError};
 use crate::tiers::flight::FlightConfig;
@@ -11,8 +11,8 @@ use crate::wrappers::{CacheConfig, WrapperConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
 
-/// One tier, and what lies around it. Its TOML has the keys of its kind, and may have the tables `[emulated]`,
-/// `[staged]` and `[cache]`.
+/// A tier and its wrappers. Its TOML has the keys of its kind, and may have the tables `[emulated]`, `[staged]` and
+/// `[cache]`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TierConfig {
     /// In this process; filled from a directory at the start when `root` is given.
@@ -20,7 +20,7 @@ pub enum TierConfig {
         /// A directory whose files are loaded.
         root: Option<PathBuf>,
     },
-    /// One or several local directories read through io_uring.
+    /// One or more local directories read through io_uring.
     Nvme(NvmeConfig),
     /// An NFSv3 export read in user space, or a kernel mount.
     Nfs(NfsConfig),
@@ -28,23 +28,23 @@ pub enum TierConfig {
     S3(S3Config),
     /// An Arrow Flight server.
     Flight(FlightConfig),
-    /// Local files into device memory: by GPUDirect Storage, or one of the ways beside it.
+    /// Local files read into device memory: by GPUDirect Storage, or by another path.
     Gds(GdsConfig),
-    /// One of the others with wrappers around it: what a TOML with `[emulated]`, `[staged]` or `[cache]` gives.
+    /// Another kind with wrappers around it, read from a TOML with `[emulated]`, `[staged]` or `[cache]`.
     Wrapped(Box<WrappedConfig>),
 }
 
-/// A tier and what lies around it.
+/// A tier and its wrappers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WrappedConfig {
     /// The tier itself.
     pub tier: TierConfig,
-    /// What lies around it.
+    /// Wrappers around the tier.
     pub wrappers: WrapperConfig,
 }
 
-/// How the keys of a kind are read and written; the compiler holds it to [`TierConfig`]. The tables of wrappers, which
-/// every kind may have, are taken away before.
+/// Serialised form of a kind's keys; the compiler keeps it equal to [`TierConfig`]. The tables of wrappers, which every
+/// kind may have, are removed before.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "TierConfig", tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 enum Kind {
@@ -90,7 +90,7 @@ impl Serialize for TierConfig {
     }
 }
 
-/// Parts of a key of [`overlay`] at most.
+/// Maximum parts of a key of [`overlay`].
 const MAX_KEY_PARTS: usize = 16;
 
 impl TierConfig {
@@ -117,7 +117,7 @@ impl TierConfig {
         }
     }
 
-    /// Reads one tier's TOML, after laying `settings` over it, each as [`overlay`] takes it.
+    /// Reads a tier's TOML after applying `settings`, each like [`overlay`].
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`], naming `source` and the key, or the setting.
@@ -130,7 +130,7 @@ impl TierConfig {
         document.try_into().map_err(invalid)
     }
 
-    /// Reads one tier's TOML.
+    /// Reads a tier's TOML.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`], naming `source` and the key.
@@ -139,13 +139,13 @@ impl TierConfig {
     }
 }
 
-/// Sets one key of a TOML document, as `--set a.b=v` does: the table `a` is made when it is not there. `v` is read as
-/// a TOML value (`8`, `true`, `["ctr"]`, `"text"`), and where it is none (`http://host:9000`) as plain text. Nothing behind
-/// the `=` takes the key out of the document, as if its file did not have it.
+/// Sets one key of a TOML document, like `--set a.b=v`. The table `a` is created if missing. `v` is read as a TOML
+/// value (`8`, `true`, `["ctr"]`, `"text"`), or as plain text if it is not one (`http://host:9000`). An empty value
+/// removes the key from the document.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`]: no `=`, an empty or over-long key, a part of the key that holds something else, or a key to take
-/// out that is not there.
+/// [`ErrorKind::Invalid`]: no `=`, an empty or over-long key, a part of the key that holds something else, or a key to
+/// remove that does not exist.
 pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageError> {
     let invalid = |why: &str| {
         let detail = format!("{why}; write it as `key=value` or `table.key=value`");
@@ -181,7 +181,7 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
     Ok(())
 }
 
-/// Whether a setting of [`overlay`] takes its key out.
+/// Returns true if a setting of [`overlay`] removes its key.
 #[must_use]
 pub fn takes_out(setting: &str) -> bool {
     setting
@@ -285,7 +285,7 @@ mod tests {
         let (emulated, staged) = (emulated.unwrap(), staged.unwrap());
         assert_eq!((emulated.profile.as_deref(), emulated.seed), (Some("gp3"), Some(9)));
         assert_eq!((staged.root, staged.block_bytes), (PathBuf::from("/s"), 65_536));
-        // A table can be set where the file has none, and all of it is written as it was read.
+        // A table can be set if the file has none, and is written as it was read.
         let set = TierConfig::parse_with("t", "kind = \"s3\"\nbucket = \"b\"", &["emulated.profile=s3-standard"]);
         for config in [config, set.unwrap(), TierConfig::Memory { root: None }] {
             let written = toml::to_string(&config).unwrap();

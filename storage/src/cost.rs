@@ -1,9 +1,9 @@
-//! What a read cost: where its time went, and what was asked of the tier for it.
+//! Cost of a read: its times, and the requests made of the tier.
 
 use std::time::Duration;
 use tierlab_protocol::via::ViaSet;
 
-/// How a read got its bytes.
+/// Cost of a read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadCost {
     /// The paths taken.
@@ -14,16 +14,16 @@ pub struct ReadCost {
     pub device: Duration,
     /// Copies on this side after arrival: the sum.
     pub copy: Duration,
-    /// Looking up in a cache: the sum. Zero without one.
+    /// Look-ups in a cache: the sum. Zero without a cache.
     pub cache: Duration,
     /// Bytes moved, over-read and headers of ranges included.
     pub wire_bytes: u64,
-    /// Requests made of the tier's device or server (SQEs, GETs, READs). What a stage reads from its own folder is not
-    /// among them, nor among the bytes, repeats and hedges.
+    /// Requests made of the tier's device or server (SQEs, GETs, READs). A stage's reads of its own folder are
+    /// excluded, also from the bytes, retries and hedges.
     pub requests: u32,
-    /// Of these, repeats after a failure.
+    /// Retries after a failure among them.
     pub retries: u32,
-    /// Of these, sent a second time because the first was slow to be answered.
+    /// Hedged requests among them, sent a second time because the first was slow to be answered.
     pub hedges: u32,
     /// Blocks that a cache had.
     pub cache_hits: u32,

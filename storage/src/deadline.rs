@@ -1,9 +1,9 @@
-//! When the one who asked stops waiting. In: an instant and a future. Out: the same future, in which a tier that
-//! retries can see what time is left, so that it neither sends what nobody waits for nor spends all of it on one
-//! attempt. Knows nothing of requests or tiers; ends nothing by itself.
+//! Deadline of the caller. In: an instant and a future. Out: the same future, in which a tier that retries can see the
+//! time left. So the tier sends no request that nobody waits for, and does not spend all of the time on one attempt.
+//! Knows nothing of requests or tiers; ends nothing by itself.
 //!
-//! The deadline goes with the task: what is spawned does not inherit it. So a fetch that a cache or a stage makes for all
-//! who wait, on a task of its own, does not end with the deadline of the one who happened to come first.
+//! The deadline belongs to the task; spawned tasks do not inherit it. So a fetch that a cache or a stage makes for
+//! several callers, on its own task, does not end with the deadline of the first caller.
 
 use std::time::{Duration, Instant};
 use tokio::task::futures::TaskLocalFuture;
@@ -12,18 +12,18 @@ tokio::task_local! {
     static DEADLINE: Instant;
 }
 
-/// Runs a future that is of no use after `deadline`. Inside another one's, the earlier deadline counts.
+/// Runs a future that is of no use after `deadline`. Nested deadlines: the earlier one counts.
 pub fn within<F: Future>(deadline: Instant, future: F) -> TaskLocalFuture<Instant, F> {
     DEADLINE.scope(current().map_or(deadline, |outer| outer.min(deadline)), future)
 }
 
-/// The deadline that the calling task works under, if there is one.
+/// Deadline of the calling task, if it has one.
 #[must_use]
 pub fn current() -> Option<Instant> {
     DEADLINE.try_get().ok()
 }
 
-/// The time left, at most `limit`.
+/// Remaining time, at most `limit`.
 #[must_use]
 pub fn remaining(limit: Duration) -> Duration {
     current().map_or(limit, |deadline| {

@@ -1,5 +1,5 @@
-//! Reading into device memory, as a tier offers it. What a device is and how bytes get there lies in `tierlab-gds`, which
-//! knows nothing of objects and versions; its types are named here, because [`DeviceReads`] hands them out.
+//! Reads into device memory, as a tier offers them. Devices and the paths to them are in `tierlab-gds`, which knows
+//! nothing of objects and versions. Its types are re-exported here, because [`DeviceReads`] returns them.
 
 use crate::cost::ReadCost;
 use crate::error::{ErrorKind, StorageError};
@@ -18,18 +18,18 @@ pub use tierlab_gds::{
 pub struct Landed {
     /// The memory; it goes back to its pool when this is dropped.
     pub bytes: DeviceBytes,
-    /// Where in it each range lies, in the order asked for.
+    /// Position of each range in `bytes`, in request order.
     pub parts: Vec<Range<usize>>,
-    /// How all of them were got.
+    /// Cost of all parts together.
     pub cost: ReadCost,
 }
 
 impl Landed {
-    /// Copies every range to the host and waits: one copy of all that was read, whatever the number of ranges. The parts
-    /// share its memory, so they are for a look and not for keeping.
+    /// Copies every range to the host and waits: a single copy of all bytes, whatever the number of ranges. The parts
+    /// share its memory, so do not keep single parts for long.
     ///
     /// # Errors
-    /// The driver's.
+    /// Returns the driver's error.
     pub fn to_host(&self) -> Result<Vec<Bytes>, DeviceError> {
         let mut all = vec![0; self.bytes.len()];
         self.bytes.to_host(0, &mut all)?;
@@ -44,8 +44,8 @@ pub trait DeviceReads: Send + Sync {
     /// The number of the device.
     fn ordinal(&self) -> u32;
 
-    /// Reads many ranges into device memory: all of them, or an error. The future may be dropped at any moment: the read
-    /// owns its memory until it has ended.
+    /// Reads many ranges into device memory: all of them, or an error. The future may be dropped at any moment: the
+    /// read owns its memory until it has ended.
     async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError>;
 }
 

@@ -1,11 +1,11 @@
-//! What can go wrong with a tier: a kind to act on, the object, and a sentence to read.
+//! Errors of tiers: a kind to act on, the object, and a sentence to read.
 
 use crate::segments;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// What a caller can act on.
+/// Kind of an error, for callers to act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// No such object.
@@ -58,7 +58,7 @@ impl ErrorKind {
         }
     }
 
-    /// The same in words that anybody may read: they hold nothing that a tier said, nor where it lies.
+    /// Text that anybody may read: it holds neither text nor addresses of the tier.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the same read may succeed later without anybody's doing.
+    /// True if the same read may succeed later without intervention.
     #[must_use]
     pub const fn is_transient(self) -> bool {
         matches!(self, Self::Unavailable | Self::Timeout)
@@ -109,14 +109,15 @@ struct Inner {
     kind: ErrorKind,
     object: String,
     detail: String,
-    /// The object's path below the tier's root, once somebody has said it.
+    /// Path of the object below the tier's root, once set.
     path: Option<String>,
-    /// Whether the detail holds nothing that a tier said, nor where it lies.
+    /// True if the detail holds neither text nor addresses of the tier, so that clients may read it.
     told: bool,
 }
 
 impl StorageError {
-    /// An error about `object` (a path, an address or a config key); `detail` says what, and what to do.
+    /// Creates an error about `object` (a path, an address or a config key); `detail` says what is wrong, and what to
+    /// do.
     #[must_use]
     pub fn new(kind: ErrorKind, object: impl Into<String>, detail: impl Into<String>) -> Self {
         Self(Arc::new(Inner {
@@ -145,8 +146,8 @@ impl StorageError {
         self.with(|inner| inner.path = Some(path.to_string()))
     }
 
-    /// What a client of a server may read: the object's path below the tier's root, where it is known, and the kind. The
-    /// rest, addresses, folders and the tier's own words among it, is for the operator's log.
+    /// Text that clients of a server may read: the kind, and the object's path below the tier's root if known.
+    /// Everything else is for the operator's log: addresses, folders and text of the tier.
     #[must_use]
     pub fn for_clients(&self) -> String {
         let kind = self.0.kind;
@@ -164,13 +165,13 @@ impl StorageError {
         }
     }
 
-    /// An error of the operating system, its kind told from the errno.
+    /// Converts an error of the operating system; its kind follows from the errno.
     #[must_use]
     pub fn from_io(object: impl Into<String>, error: &io::Error) -> Self {
         Self::new(ErrorKind::of_io(error.kind()), object, error.to_string())
     }
 
-    /// What kind of error this is.
+    /// Kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -182,7 +183,7 @@ impl StorageError {
         &self.0.object
     }
 
-    /// What happened.
+    /// Description of the error.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.0.detail

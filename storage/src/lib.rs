@@ -1,12 +1,12 @@
-//! The storage tiers behind one trait, the wrappers around them, and the conformance suite that each must pass.
+//! Storage tiers behind one trait, the wrappers around them, and the conformance suite that each must pass.
 //!
-//! In: object paths and byte ranges. Out: bytes, and how they were got ([`ReadCost`]). This crate knows nothing of
-//! models, requests or load.
+//! In: object paths and byte ranges. Out: bytes, and the cost of reading them ([`ReadCost`]). This crate knows nothing
+//! of models, requests or load.
 //!
 //! - [`tier`]: the trait, and the types of its calls
 //! - [`path`]: validated object paths
-//! - [`error`]: what can go wrong with a read
-//! - [`deadline`]: when the one who asked stops waiting
+//! - [`error`]: errors of reads
+//! - [`deadline`]: the time at which a caller stops waiting
 //! - [`config`]: a tier's TOML, and [`open()`], which builds a tier from it
 //! - [`device`]: reads into the memory of a CUDA device
 //! - [`tiers`]: the tiers themselves

@@ -1,30 +1,30 @@
-//! Limits on what a tier may claim: sizes of reads, lengths of listings. In: what a tier says. Out: memory for it, or an
-//! error in place of an abort. A tier is another machine, and may say anything.
+//! Limits on a tier's claims: sizes of reads, lengths of listings. In: a claim of a tier. Out: memory for it, or an
+//! error instead of an abort. A tier is another machine, and may claim anything.
 
 use crate::error::{ErrorKind, StorageError};
 use crate::object::Object;
 use bytes::{Bytes, BytesMut};
 use std::time::{Duration, Instant};
 
-/// Bytes of one call to read, at most: larger objects are read in several.
+/// Maximum bytes per read call: larger objects are read in several calls.
 pub const MAX_READ_BYTES: u64 = 16 << 30;
-/// Objects of one listing, at most.
+/// Maximum objects per listing.
 pub const MAX_LISTED: usize = 200_000;
-/// Bytes of the paths and versions of one listing, at most.
+/// Maximum bytes of the paths and versions of a listing.
 pub const MAX_LISTED_BYTES: usize = 64 << 20;
-/// How long one listing may take.
+/// Time limit of a listing.
 pub const LISTING_LIMIT: Duration = Duration::from_secs(60);
-/// Memory up to this is asked for like any other; more of it only where it is there.
+/// Size up to which memory is allocated without a check; larger allocations may fail.
 const SMALL_BYTES: usize = 16 << 20;
 
-/// Empty memory for so many bytes; `None` where there is none.
+/// Allocates an empty buffer for `len` bytes; `None` if memory is short.
 pub(crate) fn buffer(len: usize) -> Option<BytesMut> {
     if len <= SMALL_BYTES {
         return Some(BytesMut::with_capacity(len));
     }
     let mut memory = Vec::new();
     memory.try_reserve_exact(len).ok()?;
-    // Takes the allocation over, its capacity included: nobody else has it.
+    // Takes over the allocation, including its capacity: nothing else refers to it.
     Some(BytesMut::from(Bytes::from(memory)))
 }
 
@@ -36,8 +36,8 @@ pub(crate) fn buffer_for(object: &str, len: u64) -> Result<BytesMut, StorageErro
     })
 }
 
-/// Takes memory for `len` bytes off the front of an empty buffer. Cut by capacity, so that pieces of one allocation that
-/// have been filled join again without a copy ([`rejoin`]).
+/// Splits memory for `len` bytes off the front of an empty buffer. Split by capacity, so that filled pieces of one
+/// allocation join again without a copy ([`rejoin`]).
 pub(crate) fn split_front(rest: &mut BytesMut, len: usize) -> BytesMut {
     let tail = rest.split_off(len.min(rest.capacity()));
     std::mem::replace(rest, tail)
@@ -52,7 +52,7 @@ pub(crate) fn rejoin(whole: &mut BytesMut, piece: BytesMut) {
     }
 }
 
-/// A listing on its way, kept within its limits.
+/// A listing in progress, kept within its limits.
 #[derive(Debug)]
 pub(crate) struct Listing {
     about: String,
@@ -63,7 +63,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// A listing of what lies at `about`.
+    /// Starts a listing of `about`.
     pub(crate) fn of(about: impl Into<String>) -> Self {
         Self {
             about: about.into(),
@@ -94,10 +94,10 @@ impl Listing {
         Ok(())
     }
 
-    /// Takes an object.
+    /// Adds an object.
     ///
     /// # Errors
-    /// As [`Listing::named`].
+    /// Same as [`Listing::named`].
     pub(crate) fn push(&mut self, object: Object) -> Result<(), StorageError> {
         self.named(object.path.as_str().len() + object.version.len())?;
         self.keep(object);
@@ -109,7 +109,7 @@ impl Listing {
         self.objects.push(object);
     }
 
-    /// What was listed, in order of path.
+    /// Listed objects, sorted by path.
     pub(crate) fn end(mut self) -> Vec<Object> {
         self.objects.sort_by(|a, b| a.path.cmp(&b.path));
         self.objects
@@ -126,7 +126,7 @@ mod tests {
         for len in [0, 1, SMALL_BYTES, SMALL_BYTES + 1] {
             let mut memory = buffer(len).unwrap();
             assert!(memory.is_empty() && memory.capacity() >= len);
-            // Cut into pieces, filled and joined again, as reads do it: in place.
+            // Split into pieces, filled and joined again in place, as reads do it.
             let (at, mut tail) = (memory.as_ptr(), memory.split_off(len / 2));
             memory.resize(len / 2, 1);
             tail.resize(len - len / 2, 2);

@@ -1,12 +1,12 @@
-//! An object, as it was looked up.
+//! Objects, as looked up.
 
 use crate::path::ObjectPath;
 
-/// An object as it was when it was looked up. Reads go against this version: a tier answers
-/// [`ErrorKind::Changed`](crate::ErrorKind::Changed) rather than bytes of another one.
+/// An object as it was looked up. Reads are of this version: a tier answers
+/// [`ErrorKind::Changed`](crate::ErrorKind::Changed) rather than bytes of another version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Object {
-    /// Where it lies.
+    /// Path below the tier's root.
     pub path: ObjectPath,
     /// Length in bytes.
     pub size: u64,

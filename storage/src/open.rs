@@ -1,5 +1,5 @@
-//! Opening a tier. In: a [`TierConfig`]. Out: the tier with its wrappers. Nothing here reads files or the environment, but
-//! for S3 credentials, which come from the usual AWS environment and profile through `object_store`.
+//! Opening of tiers. In: a [`TierConfig`]. Out: the tier with its wrappers. Reads no files or environment, except for
+//! S3 credentials, which come from the usual AWS environment and profile through `object_store`.
 
 use crate::config::TierConfig;
 #[cfg(not(all(feature = "flight", feature = "gds")))]
@@ -17,19 +17,19 @@ use crate::tiers::s3::S3Tier;
 use crate::wrappers::StorageMetrics;
 use std::sync::Arc;
 
-/// Builds a tier with what lies directly around it: `[emulated]`, then `[staged]`. What is left to the caller is to
-/// meter and to cache it ([`compose`](crate::wrappers::compose)). Reaches out: a root must exist, a server must answer.
+/// Builds a tier with its inner wrappers: `[emulated]`, then `[staged]`. The caller adds metrics and cache
+/// ([`compose`](crate::wrappers::compose)). Connects to the tier: a root must exist, a server must answer.
 ///
 /// # Errors
-/// What is missing, where, and what to do.
+/// Names the missing part, its place, and the remedy.
 pub async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageError> {
     open_counted(config, &StorageMetrics::unscraped()?).await
 }
 
-/// As [`open`], with the metrics of what lies around the tier.
+/// Same as [`open`], with the metrics of the wrappers.
 ///
 /// # Errors
-/// As [`open`].
+/// Same as [`open`].
 pub async fn open_counted(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<dyn Tier>, StorageError> {
     let tier = open_bare(config, metrics).await?;
     match config {

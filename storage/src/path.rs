@@ -1,4 +1,4 @@
-//! Validated object paths: what a client or a config names can never leave a tier's root.
+//! Validated object paths: a name from a client or a config can never leave a tier's root.
 
 use crate::error::{ErrorKind, StorageError};
 use crate::segments;
@@ -12,7 +12,7 @@ pub struct ObjectPath(Arc<str>);
 impl ObjectPath {
     /// The longest path accepted, in bytes.
     pub const MAX_BYTES: usize = segments::MAX_BYTES;
-    /// The longest segment accepted, in bytes: what file systems take.
+    /// Maximum length of a segment in bytes: the limit of file systems.
     pub const MAX_SEGMENT_BYTES: usize = segments::MAX_SEGMENT_BYTES;
 
     /// Checks a path. Segments may not be empty, `.` or `..`, and may hold no backslash, NUL or control character.
@@ -31,10 +31,10 @@ impl ObjectPath {
         }
     }
 
-    /// The path with one more part below it.
+    /// Path with a further part below it.
     ///
     /// # Errors
-    /// As [`ObjectPath::new`].
+    /// Same as [`ObjectPath::new`].
     pub fn join(&self, below: &str) -> Result<Self, StorageError> {
         Self::new(&format!("{}/{below}", self.0))
     }
@@ -45,7 +45,7 @@ impl ObjectPath {
         &self.0
     }
 
-    /// Whether the path begins with all segments of `prefix`: it is below that folder, or is that object itself.
+    /// True if the path begins with all segments of `prefix`: it is below that folder, or is that object itself.
     #[must_use]
     pub fn is_below(&self, prefix: &Self) -> bool {
         self.0

@@ -2,21 +2,21 @@
 
 use std::ops::Range;
 
-/// Indices of the ranges that are not empty, by where they start.
+/// Indices of the non-empty ranges, sorted by start.
 pub(crate) fn by_start(ranges: &[Range<u64>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..ranges.len()).filter(|&i| !ranges[i].is_empty()).collect();
     order.sort_unstable_by_key(|&i| ranges[i].start);
     order
 }
 
-/// A range cut into pieces of at most `most` bytes, in order.
+/// Pieces of a range, of at most `most` bytes, in order.
 pub(crate) fn pieces(range: &Range<u64>, most: u64) -> impl Iterator<Item = Range<u64>> + use<> {
     let end = range.end;
     let starts = (range.start..end).step_by(usize::try_from(most).unwrap_or(usize::MAX).max(1));
     starts.map(move |start| start..end.min(start.saturating_add(most)))
 }
 
-/// Numbers of the blocks of `block_bytes` that hold a range; none for an empty one.
+/// Numbers of the blocks of `block_bytes` that hold a range; none for an empty range.
 pub(crate) const fn blocks(range: &Range<u64>, block_bytes: u64) -> Range<u64> {
     if range.start >= range.end {
         return 0..0;
@@ -34,11 +34,11 @@ pub(crate) fn block(number: u64, block_bytes: u64, size: u64) -> Range<u64> {
 pub(crate) struct Span {
     /// The bytes read.
     pub(crate) bytes: Range<u64>,
-    /// Indices of the ranges that lie in it.
+    /// Indices of the ranges inside the span.
     pub(crate) answers: Vec<usize>,
 }
 
-/// Joins ranges that overlap, touch or lie at most `gap` bytes apart. Empty ranges need no read and are left out.
+/// Joins ranges that overlap, touch or are at most `gap` bytes apart. Empty ranges need no read and are left out.
 pub(crate) fn spans(ranges: &[Range<u64>], gap: u64) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for i in by_start(ranges) {
@@ -57,11 +57,11 @@ pub(crate) fn spans(ranges: &[Range<u64>], gap: u64) -> Vec<Span> {
     spans
 }
 
-/// Ranges that follow each other and are read as one.
+/// Consecutive ranges that are read as one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) range: Range<u64>,
-    /// How many of the ranges asked for.
+    /// Number of requested ranges joined.
     pub(crate) members: usize,
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     merged
 }
 
-/// Extents joined where one ends as the next begins. In ascending order, as given.
+/// Joins extents where one ends as the next begins. Keeps the given ascending order.
 pub(crate) fn adjacent(extents: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for extent in extents {

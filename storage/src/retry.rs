@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
-    /// A wait is a random share of the doubled one, between these two.
+    /// Bounds of the random share of a doubled wait.
     least_share: f64,
     most_share: f64,
 }
@@ -20,7 +20,7 @@ impl Backoff {
         Self::spread(first, longest, 1.0, 1.0)
     }
 
-    /// Random shares of the doubled waits, so that callers that failed together do not come back together.
+    /// Random shares of the doubled waits, so that callers that failed together do not retry together.
     pub(crate) const fn spread(first: Duration, longest: Duration, least_share: f64, most_share: f64) -> Self {
         Self {
             first,
@@ -39,14 +39,14 @@ impl Backoff {
     }
 }
 
-/// One call with its repeats.
+/// A call with its retries.
 #[derive(Debug)]
 pub(crate) struct Retries {
     backoff: Backoff,
     began: Instant,
     /// All attempts and waits together.
     limit: Duration,
-    /// Repeats at most.
+    /// Maximum number of retries.
     most: u32,
     made: u32,
 }
@@ -78,8 +78,8 @@ impl Retries {
         self.limit.saturating_sub(self.began.elapsed())
     }
 
-    /// The wait before another attempt, which is counted: no shorter than the server has asked for. `None` where there
-    /// may be no other, or no time would be left for it.
+    /// Wait before another attempt, which it counts: no shorter than the server has asked for. `None` if no attempt is
+    /// left, or no time for it.
     pub(crate) fn next(&mut self, asked: Duration) -> Option<Duration> {
         let random = RandomState::new().hash_one(self.made);
         let wait = self.backoff.wait(self.made.saturating_add(1), random).max(asked);

@@ -1,11 +1,11 @@
-//! Which texts are paths of objects: plain segments joined by `/`. The types of paths and of errors both ask here.
+//! Validity of object paths: plain segments joined by `/`. The types of paths and of errors both use it.
 
 /// The longest path, in bytes.
 pub(crate) const MAX_BYTES: usize = 1024;
-/// The longest segment, in bytes: what file systems take.
+/// Maximum length of a segment in bytes: the limit of file systems.
 pub(crate) const MAX_SEGMENT_BYTES: usize = 255;
 
-/// Whether every segment is plain: not empty, `.` or `..`, without backslash, NUL or control character.
+/// True if every segment is plain: not empty, `.` or `..`, without backslash, NUL or control character.
 pub(crate) fn are_plain(path: &str) -> bool {
     let plain = |segment: &str| {
         !segment.is_empty()

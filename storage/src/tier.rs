@@ -1,4 +1,4 @@
-//! The one trait of all tiers and wrappers, and the types of its calls.
+//! Trait of all tiers and wrappers, and the types of its calls.
 
 use crate::device::DeviceReads;
 use crate::error::StorageError;
@@ -13,38 +13,38 @@ use tierlab_protocol::via::ViaSet;
 pub use crate::cost::ReadCost;
 pub use crate::object::Object;
 
-/// The bytes of one range.
+/// Bytes of a single range.
 #[derive(Debug, Clone, Default)]
 pub struct Read {
     /// Exactly the range asked for.
     pub bytes: Bytes,
-    /// How they were got.
+    /// Cost of the read.
     pub cost: ReadCost,
 }
 
 /// The bytes of many ranges.
 #[derive(Debug, Clone, Default)]
 pub struct ReadMany {
-    /// One per range asked for, in that order.
+    /// Bytes of each range, in request order.
     pub parts: Vec<Bytes>,
-    /// How all of them were got.
+    /// Cost of all parts together.
     pub cost: ReadCost,
 }
 
-/// What a tier is, for results and logs. Never holds credentials.
+/// Description of a tier, for results and logs. Never holds credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierInfo {
     /// The kind, as in configs: `memory`, `nvme`, `nfs`, `s3`, `flight`, `gds`.
     pub kind: &'static str,
     /// Root, URL or endpoint.
     pub location: String,
-    /// The wrappers around it, outermost first.
+    /// Wrappers around the tier, outermost first.
     pub wrappers: Vec<String>,
     /// Notes that belong beside every figure: `buffered: tmpfs refuses O_DIRECT`, `embedded origin`.
     pub notes: Vec<String>,
 }
 
-/// What to write.
+/// Content of a put.
 #[derive(Debug, Clone)]
 pub enum Body {
     /// Bytes in memory.
@@ -59,56 +59,56 @@ impl From<Bytes> for Body {
     }
 }
 
-/// A place where objects live.
+/// Store of objects.
 ///
-/// Every method may be called from many tasks at once, and its future may be dropped at any moment without harm.
-/// Errors name the object.
+/// Every method may be called from many tasks at once, and its future may be dropped at any moment without harm. Errors
+/// name the object.
 #[async_trait]
 pub trait Tier: Send + Sync + 'static {
-    /// What this tier is.
+    /// Description of this tier.
     fn info(&self) -> TierInfo;
 
-    /// Looks an object up, and thereby chooses the version that reads go against.
+    /// Looks up an object, and thereby chooses the version for reads.
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError>;
 
     /// Reads one range. An empty range inside the object reads nothing and succeeds; a range past the end is
-    /// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange). Never returns fewer bytes than asked for.
+    /// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange). Never returns fewer bytes than requested.
     async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
         let mut many = self.read_many(object, &[range]).await?;
         let bytes = many.parts.pop().unwrap_or_default();
         Ok(Read { bytes, cost: many.cost })
     }
 
-    /// Reads many ranges as one request of the tier: all of them, or an error.
+    /// Reads many ranges as a single request of the tier: all of them, or an error.
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError>;
 
-    /// Why reads that took these ways are not what the tier was configured for; `None` where they are.
+    /// Explains why reads that took these paths differ from the tier's configuration; `None` if they agree.
     fn shortfall(&self, took: ViaSet) -> Option<String> {
         let _ = took;
         None
     }
 
-    /// What was asked of the tier for reads that failed or whose caller went away, since this was last called. For the
-    /// one who counts what reaches the tier; tiers and wrappers that lose nothing, or cannot know, have none.
+    /// Cost of reads that failed or whose caller went away, since the last call. Used to count everything that reaches
+    /// the tier. Tiers and wrappers that lose no cost, or cannot know it, return `None`.
     fn take_unreported(&self) -> Option<ReadCost> {
         None
     }
 
-    /// How to read into device memory, where this tier can.
+    /// Reads into device memory; `None` if this tier has none.
     fn device(&self) -> Option<&dyn DeviceReads> {
         None
     }
 
-    /// Drops what wrappers keep of these ranges of a version, because their bytes turned out to be damaged: the next read
-    /// of them asks the tier itself. A tier that keeps nothing has nothing to do.
+    /// Drops wrappers' copies of these ranges of a version, because the bytes turned out to be damaged. The next read
+    /// of these ranges reads from the tier itself. Does nothing for a tier without copies.
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
         let _ = (object, ranges);
     }
 
-    /// The objects whose path begins with the segments of `prefix` (all of them for `None`), in order of path.
+    /// Lists the objects whose path begins with the segments of `prefix` (all of them for `None`), in order of path.
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError>;
 
-    /// Writes an object whole, replacing what was there; readers see the old version or the new one, never a mix.
+    /// Writes a whole object, replacing an existing one. Readers see the old version or the new version, never a mix.
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError>;
 
     /// Removes an object.

@@ -1,5 +1,4 @@
-//! What was asked of a tier for reads that report no cost: they failed, or their caller went away. In: costs. Out: their
-//! sum, once.
+//! Costs of reads that report none: they failed, or their caller went away. In: costs. Out: their sum, once.
 
 use crate::tier::ReadCost;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +17,7 @@ impl UnreportedCost {
         self.any.store(true, Ordering::Release);
     }
 
-    /// What has come together since this was last called.
+    /// Takes the costs added since the last call.
     pub(crate) fn take(&self) -> Option<ReadCost> {
         if !self.any.load(Ordering::Relaxed) || !self.any.swap(false, Ordering::Acquire) {
             return None;
@@ -28,7 +27,7 @@ impl UnreportedCost {
     }
 }
 
-/// The cost of a read under way. Dropped before it is reported, it goes to [`UnreportedCost`].
+/// Cost of a read in progress. Dropped before it is reported, it is added to [`UnreportedCost`].
 #[derive(Debug)]
 pub(crate) struct PendingCost<'a> {
     unreported: &'a UnreportedCost,
@@ -47,7 +46,7 @@ impl<'a> PendingCost<'a> {
         self.cost.merge(cost);
     }
 
-    /// The sum, for the one who asked.
+    /// Reports the sum to the caller.
     pub(crate) fn report(mut self) -> ReadCost {
         std::mem::take(&mut self.cost)
     }

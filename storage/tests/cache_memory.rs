@@ -1,5 +1,5 @@
-//! What a cache takes of a process's memory, seen from outside: resident bytes while a table 20 times the cache's size
-//! is read by Zipf's law. Each way of keeping is measured in a process of its own, because freed memory stays resident.
+//! Memory that a cache takes of a process, measured as resident bytes while a table 20 times the cache's size is read
+//! by Zipf's law. Each cache configuration is measured in its own process, because freed memory stays resident.
 
 use async_trait::async_trait;
 use prometheus::Registry;

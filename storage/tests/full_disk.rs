@@ -1,6 +1,6 @@
-//! The NVMe tier on a disk that is full: a `put` that does not fit says so and leaves nothing behind.
+//! NVMe tier on a full disk: a `put` that does not fit returns an error and leaves nothing behind.
 //!
-//! The disk is a tmpfs of a few pages in a mount namespace of its own, so the test starts itself again inside one.
+//! The disk is a tmpfs of a few pages in its own mount namespace, so the test starts itself again inside it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -73,7 +73,7 @@ async fn inside(disk: &Path) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), content(2, 0..2 * DISK_BYTES)).unwrap();
     for _ in 0..3 {
-        // A new object, one that is there already, and one from a file.
+        // A new object, an existing object, and an object from a file.
         let errors = [
             put("large", 2, 2 * DISK_BYTES).await.unwrap_err(),
             put("kept", 2, 2 * DISK_BYTES).await.unwrap_err(),
@@ -94,12 +94,12 @@ async fn inside(disk: &Path) {
     }
     let read = tier.read(&kept, 0..kept.size).await.unwrap();
     assert!(read.bytes == content(1, 0..kept.size));
-    // What fits goes on to be written, once there is room.
+    // Objects that fit can be written once there is room.
     let small = put("small", 3, DISK_BYTES / 2).await.unwrap();
     assert!(tier.read(&small, 0..small.size).await.unwrap().bytes == content(3, 0..small.size));
     put("more", 4, DISK_BYTES / 2).await.unwrap_err();
     tier.delete(&path("small")).await.unwrap();
-    // Its blocks come back when the ring has let go of the file, which the kernel does on its own time.
+    // Its blocks are freed when the ring has closed the file, which the kernel does in its own time.
     let patience = tokio::time::Instant::now() + PATIENCE;
     while let Err(error) = put("more", 4, DISK_BYTES / 2).await {
         assert!(error.detail().contains("os error 28"), "{error}");

@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// One device, of which this build opens none.
+/// Placeholder for a device; this build opens none.
 #[derive(Debug)]
 pub struct Gpu(Infallible);
 
@@ -31,7 +31,7 @@ impl Gpu {
         match self.0 {}
     }
 
-    /// Its name.
+    /// Name of the device.
     #[must_use]
     pub fn name(&self) -> &str {
         match self.0 {}
@@ -79,13 +79,13 @@ impl Pinned {
         match gpu.0 {}
     }
 
-    /// Its bytes.
+    /// Host view of the bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         match self.0 {}
     }
 
-    /// Its bytes, to be written.
+    /// Writable host view of the bytes.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         match self.0 {}
@@ -129,19 +129,19 @@ impl DevicePool {
 pub struct DeviceBytes(Infallible);
 
 impl DeviceBytes {
-    /// Where they lie.
+    /// Device address.
     #[must_use]
     pub fn address(&self) -> u64 {
         match self.0 {}
     }
 
-    /// How many they are.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self.0 {}
     }
 
-    /// Whether there are none.
+    /// True if the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match self.0 {}

@@ -1,10 +1,10 @@
-//! A column of rows that lie in device memory.
+//! Column of rows in device memory.
 
-/// The bytes of a row that belong to one column.
+/// Bytes of a row that belong to one column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {
-    /// Where in a row it begins.
+    /// Offset in the row, in bytes.
     pub offset: usize,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: usize,
 }

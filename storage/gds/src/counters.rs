@@ -1,13 +1,13 @@
-//! Whether reads went from the device to GPU memory directly, by cuFile's own counters. Pure: words in, verdict out.
+//! Proof from cuFile's counters that reads went from the device to GPU memory directly. Pure: words in, verdict out.
 //!
-//! `cuFileGetStatsL3` fills a `CUfileStatsLevel3_t`, taken here as 64-bit words at the offsets that it has in CUDA 13.0 to
-//! 13.3, and not as that structure: a later cuFile fills a larger one, which must find room. What is read here then does
-//! not add up, and the verdict is no.
+//! `cuFileGetStatsL3` fills a `CUfileStatsLevel3_t`. It is read as 64-bit words at the offsets of CUDA 13.0 to 13.3,
+//! not as that structure, because a later cuFile fills a larger structure, which must fit. The words of such a cuFile
+//! do not add up, and the verdict is no.
 
 use cudarc::cufile::sys::{CUfilePerGpuStats_t as PerGpu, CUfileStatsLevel3_t as Level3};
 use std::mem::offset_of;
 
-/// Words handed to cuFile: more than three times what the known layout takes.
+/// Words handed to cuFile: more than three times the size of the known layout.
 pub(super) const WORDS: usize = 2048;
 const GPUS_AT: usize = words_in(offset_of!(Level3, num_gpus));
 const FIRST_GPU_AT: usize = words_in(offset_of!(Level3, per_gpu_stats));
@@ -26,12 +26,12 @@ const fn words_in(bytes: usize) -> usize {
     bytes / 8
 }
 
-/// Reads that cuFile counted, over all GPUs: since its counters were started, or between two looks.
+/// Reads counted by cuFile over all GPUs: since its counters were started, or between two snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {
     /// Bytes of all.
     pub bytes: u64,
-    /// All.
+    /// Number of all reads.
     pub total: u64,
     /// From the device over the bus, by the kernel's peer-to-peer.
     pub peer_to_peer: u64,
@@ -41,7 +41,7 @@ pub struct Reads {
     pub posix: u64,
 }
 
-/// Room for one look at cuFile's counters.
+/// Buffer for a snapshot of cuFile's counters.
 #[derive(Debug)]
 pub struct Counters(Box<[u64; WORDS]>);
 
@@ -58,7 +58,7 @@ impl Counters {
 }
 
 impl Reads {
-    /// Reads the counters; `None` where they make no sense.
+    /// Reads the counters; `None` if they are inconsistent.
     pub(crate) fn parse(words: &[u64]) -> Option<Self> {
         let gpus = usize::try_from(*words.get(GPUS_AT)?)
             .ok()
@@ -80,7 +80,7 @@ impl Reads {
         Some(reads)
     }
 
-    /// What was counted since an earlier look; `None` where the counters went down.
+    /// Difference to an earlier snapshot; `None` if a counter decreased.
     #[must_use]
     pub fn since(&self, before: &Self) -> Option<Self> {
         Some(Self {
@@ -92,8 +92,8 @@ impl Reads {
         })
     }
 
-    /// Whether these counts prove that exactly these `bytes` took no other way than the direct one. Anything else, such
-    /// as somebody else reading at the same time, proves nothing.
+    /// True if these counts prove that exactly these `bytes` took only the direct path. Anything else, such as a
+    /// concurrent read by another program, proves nothing.
     #[must_use]
     pub fn prove_direct(&self, bytes: u64) -> bool {
         let direct = self.peer_to_peer.checked_add(self.nvidia_fs);

@@ -1,5 +1,5 @@
-//! The functions of cuFile, bound by name. In: a loaded library. Out: calls with Rust's types, and cuFile's codes as
-//! errors. What they take is cudarc's; a code that comes back stays a number.
+//! Functions of cuFile, bound by name. In: a loaded library. Out: calls with Rust's types, and cuFile's codes as
+//! errors. Argument types are cudarc's; returned codes stay numbers.
 
 use super::counters::{Reads, WORDS};
 use super::error::{DeviceError, DeviceErrorKind};
@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where bytes go in device memory.
+/// Position in device memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     /// The start of an allocation of device memory.
@@ -30,7 +30,7 @@ unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
-/// `CUfileError_t` with numbers: cuFile's code, 0 for success, and CUDA's. Either may be one that cudarc's enums lack.
+/// `CUfileError_t` as numbers: cuFile's code (0 for success) and CUDA's code. Either may be missing in cudarc's enums.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Status {
@@ -45,7 +45,7 @@ const _: () = assert!(
         && offset_of!(Status, cuda) == offset_of!(CUfileError_t, cu_err)
 );
 
-/// Types of functions. Each takes what cudarc declares, or this does not compile.
+/// Function types. Each takes cudarc's declared arguments, or this does not compile.
 macro_rules! functions {
     ($($name:ident: $symbol:ident ($($argument:ty),*) -> $ours:ty as $declared:ty;)*) => {$(
         type $name = unsafe extern "C" fn($($argument),*) -> $ours;
@@ -83,7 +83,7 @@ pub(crate) struct CuFile {
     counts: AtomicBool,
 }
 
-/// cuFile's name of a code, and what a caller can act on. Codes that are not here are a failure of the device.
+/// Name and error kind of a cuFile code. Codes that are not listed are failures of the device.
 const MEANINGS: &[(CUfileOpError, &str, DeviceErrorKind)] = {
     use CUfileOpError as E;
     use DeviceErrorKind::{Denied, Invalid, Unavailable, Unsupported};
@@ -194,7 +194,7 @@ fn check(call: &str, status: Status) -> Result<(), DeviceError> {
 }
 
 impl CuFile {
-    /// Binds what is there; names the function that is missing.
+    /// Binds the functions; names a missing function.
     pub(crate) fn bind(library: Library) -> Result<Self, libloading::Error> {
         // SAFETY: the types are cudarc's of cufile.h, and the library is never unloaded.
         let cufile = unsafe {
@@ -223,7 +223,7 @@ impl CuFile {
         Ok(cufile)
     }
 
-    /// Opens cuFile's driver, with its counters on where it has them. Needs a current context.
+    /// Opens cuFile's driver, with its counters on if it has them. Needs a current context.
     pub(crate) fn open_driver(&self, force_compat: bool) -> Result<(), DeviceError> {
         if force_compat {
             self.force_compat()?;
@@ -333,12 +333,12 @@ impl CuFile {
         }
     }
 
-    /// Whether it counts its reads by the way that they took.
+    /// True if the library counts its reads by path.
     pub(crate) fn counts(&self) -> bool {
         self.counts.load(Ordering::Relaxed)
     }
 
-    /// The reads so far; `None` where they are not counted, or not in a layout that is known.
+    /// Reads so far; `None` if they are not counted, or not in a known layout.
     pub(crate) fn reads(&self, words: &mut [u64; WORDS]) -> Option<Reads> {
         words.fill(0);
         let (.., get) = self.stats.filter(|_| self.counts())?;

@@ -1,5 +1,5 @@
-//! The functions of the CUDA driver that are used here, bound by name. In: a loaded library. Out: a table of functions,
-//! and a driver's code in words. What they take is cudarc's; a code that comes back stays a number.
+//! Functions of the CUDA driver, bound by name. In: a loaded library. Out: a table of functions, and text for the
+//! driver's codes. Argument types are cudarc's; returned codes stay numbers.
 
 use super::error::{DeviceError, DeviceErrorKind};
 use cudarc::driver::sys::{
@@ -17,7 +17,7 @@ const OUT_OF_MEMORY: c_int = CUresult::CUDA_ERROR_OUT_OF_MEMORY as c_int;
 const NO_DEVICE: c_int = CUresult::CUDA_ERROR_NO_DEVICE as c_int;
 const INVALID_DEVICE: c_int = CUresult::CUDA_ERROR_INVALID_DEVICE as c_int;
 
-/// A code may be one that `CUresult` lacks; it is as large as one.
+/// The code may be missing in `CUresult`; both have the same size.
 const _: () = assert!(size_of::<CUresult>() == size_of::<c_int>());
 
 macro_rules! driver {
@@ -29,11 +29,11 @@ macro_rules! driver {
             error_name: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
         }
 
-        // Each takes what cudarc declares, or this does not compile.
+        // Each takes cudarc's declared arguments, or this does not compile.
         $(const _: unsafe fn($($argument),*) -> CUresult = sys::$symbol;)*
 
         impl CudaDriver {
-            /// Binds every function, or names the one that is missing.
+            /// Binds every function, or names the missing one.
             pub(crate) fn bind(library: Library) -> Result<Self, libloading::Error> {
                 // SAFETY: the types are cudarc's of cuda.h, and the library is never unloaded.
                 let driver = unsafe {

@@ -2,10 +2,10 @@
 
 use std::io;
 
-/// What a caller can act on.
+/// Kind of a failed call, for callers to act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceErrorKind {
-    /// This machine, this build or this file cannot do it.
+    /// Not possible with this machine, this build or this file.
     Unsupported,
     /// The device failed, or has no memory left.
     Unavailable,
@@ -21,11 +21,11 @@ pub enum DeviceErrorKind {
     Io(io::ErrorKind),
 }
 
-/// A call of a device library that failed: what to act on, and a sentence.
+/// Failed call of a device library: a kind to act on, and a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
 pub struct DeviceError {
-    /// What a caller can act on.
+    /// Kind of the error, for callers to act on.
     pub kind: DeviceErrorKind,
     /// The call, the code and its name.
     pub detail: String,

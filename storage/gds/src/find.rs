@@ -1,5 +1,5 @@
-//! Finding NVIDIA's libraries. In: names, and folders to look in first. Out: a loaded library, and a line for everything
-//! that was looked for.
+//! Search for NVIDIA's libraries. In: names, and folders to search first. Out: a loaded library, and a line for every
+//! file that was tried.
 
 #[cfg(feature = "cuda")]
 use super::error::{DeviceError, DeviceErrorKind};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Names of the CUDA driver.
 #[cfg(feature = "cuda")]
 pub(super) const CUDA: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
-/// Names and usual places of cuFile.
+/// Names and usual paths of cuFile.
 #[cfg(feature = "cuda")]
 pub(super) const CUFILE: [&str; 4] = [
     "libcufile.so.0",
@@ -23,7 +23,7 @@ pub(super) const CUFILE: [&str; 4] = [
 /// Names of NVML.
 pub(super) const NVML: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
-/// Where to look, and what was looked for.
+/// Folders to search, and libraries searched for so far.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
     folders: Vec<PathBuf>,
@@ -31,7 +31,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Looks in these folders first, then where the system's loader looks.
+    /// Searches these folders first, then the paths of the system's loader.
     #[must_use]
     pub fn in_folders(folders: &[PathBuf]) -> Self {
         Self {
@@ -66,18 +66,18 @@ impl Search {
         None
     }
 
-    /// Whether one of these libraries loads. It stays loaded.
+    /// Returns true if one of these libraries loads. It stays loaded.
     pub fn has(&mut self, names: &[&str]) -> bool {
         self.load(names).map(std::mem::forget).is_some()
     }
 
-    /// What was looked for so far, a line each.
+    /// Searches so far, one line each.
     #[must_use]
     pub fn looked_for(&self) -> &[String] {
         &self.looked_for
     }
 
-    /// The one error: what is missing, everything that was looked for, and what to do.
+    /// Error for missing libraries: their names, every file that was tried, and advice.
     #[cfg(feature = "cuda")]
     pub(super) fn missing(&self, device: u32, what: &str) -> DeviceError {
         let mut text = format!("device memory cannot be used: {what}. Looked for:");

@@ -1,5 +1,5 @@
-//! Rows in device memory to one tensor beside them, by copies inside the device. In: where the rows lie, and the bytes of
-//! each that a column takes. Out: the column of all rows, contiguous, in the order of the rows.
+//! Gathering of a column from rows in device memory, by copies inside the device. In: positions of the rows, and the
+//! bytes of each row that belong to the column. Out: the column of all rows, contiguous, in the order of the rows.
 
 use super::column::Column;
 use super::error::DeviceError;
@@ -8,7 +8,7 @@ use super::pool::DeviceBytes;
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
 use std::ops::Range;
 
-/// Rows that lie at equal distances.
+/// Rows at equal distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     first: usize,
@@ -78,10 +78,10 @@ pub fn gather(
     Ok(())
 }
 
-/// The largest distance of rows in one copy; the driver's limit is larger on every device since 2010.
+/// Largest distance of rows in one copy; the driver's limit has been larger on every device since 2010.
 const LARGEST_PITCH: usize = 1 << 20;
 
-/// Cuts places into runs of equal distances, each no shorter than `width`.
+/// Splits positions into runs of equal distances, each no shorter than `width`.
 fn runs(starts: &[usize], width: usize) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for &start in starts {

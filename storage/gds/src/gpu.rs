@@ -1,5 +1,5 @@
-//! One device: the libraries, the primary context, and cuFile where it is wanted. In: a device's number. Out: a handle
-//! that threads make current before they call. Dropping the last handle gives everything back.
+//! A device: the libraries, the primary context, and cuFile if the path needs it. In: a device's number. Out: a handle
+//! that threads make current before they call. Dropping the last handle releases everything.
 
 use super::counters::{Counters, Reads};
 use super::cufile::CuFile;
@@ -40,15 +40,15 @@ impl Gpu {
     /// Finds the driver and opens a device, without cuFile.
     ///
     /// # Errors
-    /// What is missing, with everything that was looked for.
+    /// Names the missing library, with every file that was tried.
     pub fn open(search: Search, ordinal: u32) -> Result<Arc<Self>, DeviceError> {
         Self::open_with(search, ordinal, WantsCuFile::No)
     }
 
-    /// As [`open`](Self::open), with cuFile where that way to read wants it.
+    /// Same as [`open`](Self::open), with cuFile if `path` needs it.
     ///
     /// # Errors
-    /// As there; cuFile is missing, or does not open.
+    /// Same as [`open`](Self::open); also fails if cuFile is missing or does not open.
     pub fn open_for(search: Search, ordinal: u32, path: DevicePath) -> Result<Arc<Self>, DeviceError> {
         Self::open_with(search, ordinal, path.wants_cufile())
     }
@@ -125,26 +125,26 @@ impl Gpu {
             .check("cuCtxSetCurrent", unsafe { (self.driver.context_set)(self.context) })
     }
 
-    /// Its number.
+    /// Number of the device.
     #[must_use]
     pub fn ordinal(&self) -> u32 {
         self.ordinal
     }
 
-    /// Its name, as the driver tells it.
+    /// Name reported by the driver.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether cuFile says by which way each read went.
+    /// True if cuFile reports the path of each read.
     #[must_use]
     pub fn counts_reads(&self) -> bool {
         self.cufile.as_ref().is_some_and(CuFile::counts)
     }
 
-    /// The reads that cuFile has counted so far, of everybody in this process; `None` where it does not count, or not in
-    /// a layout that is known.
+    /// Reads that cuFile has counted so far, over the whole process; `None` if it does not count, or not in a known
+    /// layout.
     pub fn reads_so_far(&self, counters: &mut Counters) -> Option<Reads> {
         self.cufile.as_ref()?.reads(counters.words())
     }

@@ -1,18 +1,18 @@
-//! NVIDIA devices: finding their libraries, one CUDA context, memory on both sides, and the ways that bytes take from an
-//! open file into it, cuFile among them. In: a device's number; files. Out: memory on the device that holds their bytes.
+//! NVIDIA devices: search for their libraries, one CUDA context, memory on both sides, and the paths from an open file
+//! into it, cuFile among them. In: a device's number; files. Out: memory on the device that holds their bytes.
 //!
-//! Everything is loaded at run time, so that this builds and is tested without a CUDA toolkit; a start without the
-//! libraries is one error that lists what was looked for. **Nothing here has run on hardware**: the tests of the tier run
-//! it against a stand-in in which host memory plays the device. Knows nothing of tiers, objects or models: who may read
-//! which version of what is told by the tier above (`tierlab-storage`).
+//! Everything is loaded at run time, so that this builds and is tested without a CUDA toolkit. Without the libraries a
+//! start fails with one error that lists every file that was tried. **Nothing here has run on hardware**: the tests of
+//! the tier run it against a stand-in in which host memory plays the device. Knows nothing of tiers, objects or models:
+//! the tier above (`tierlab-storage`) chooses objects and versions.
 //!
-//! Types, constants, layouts and signatures are cudarc's (`driver::sys`, `cufile::sys`). Loading is ours: cudarc panics
-//! where a library or a function is missing, and never looks for `libcufile.so.0`, the only name in NVIDIA's wheel.
+//! Types, constants, layouts and signatures are cudarc's (`driver::sys`, `cufile::sys`). Loading is our own: cudarc
+//! panics if a library or a function is missing, and never looks for `libcufile.so.0`, the only name in NVIDIA's wheel.
 //!
-//! Ours as well: codes that come back are plain numbers, since one that this build does not know may not become a Rust
-//! enum; and NVML, which cudarc does not have (docs.nvidia.com/deploy/nvml-api).
+//! Returned codes are plain numbers here, since a code unknown to this build must not become a Rust enum. The binding
+//! of NVML is our own, since cudarc has none (docs.nvidia.com/deploy/nvml-api).
 //!
-//! Without the feature `cuda` there are the same types of memory, of which there are no values, and no ways to read.
+//! Without the feature `cuda` the memory types exist without values, and there are no paths to read by.
 
 #[cfg(not(feature = "cuda"))]
 mod absent;

@@ -57,7 +57,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // What is on it must not outlive the memory that it is about.
+        // Work on the stream must not outlive the memory that it uses.
         if let Err(error) = self.wait() {
             tracing::warn!(%error, "a stream ended badly");
         }
@@ -86,14 +86,14 @@ impl Event {
         Ok(Self { at, gpu })
     }
 
-    /// Marks the end of what is on the stream now.
+    /// Marks the current end of the stream's work.
     pub(crate) fn record(&self, stream: &Stream) -> Result<(), DeviceError> {
         // SAFETY: both are ours.
         let recorded = unsafe { (self.gpu.driver.event_record)(self.at, stream.at) };
         self.gpu.driver.check("cuEventRecord", recorded)
     }
 
-    /// Waits for the point; at once where none was marked.
+    /// Waits for the mark; returns at once without a mark.
     pub(crate) fn wait(&self) -> Result<(), DeviceError> {
         // SAFETY: ours.
         let done = unsafe { (self.gpu.driver.event_wait)(self.at) };
@@ -152,14 +152,14 @@ impl Pinned {
         Ok(Self { at, layout, gpu })
     }
 
-    /// Its bytes.
+    /// Host view of the bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: the memory is that long, initialised, and borrowed here.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.layout.size()) }
     }
 
-    /// Its bytes, to be written. Nobody may do so while a copy from it is under way.
+    /// Writable host view of the bytes. Do not write while a copy from the buffer is in flight.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as above, and this is its only owner.

@@ -1,12 +1,12 @@
-//! NVIDIA's management library: what a GPU does, seen from outside. In: nothing. Out: which GPUs there are, and one look
-//! at each. What a GPU does not support is left out of the look. Signatures: nvml.h, as in NVIDIA's NVML API reference.
-//! Declared here: cudarc does not bind NVML.
+//! NVIDIA's management library: the load of GPUs, seen from outside. In: nothing. Out: the identity of each GPU, and
+//! samples of its state. Values that a GPU does not support are left out. Signatures: nvml.h, as in NVIDIA's NVML API
+//! reference. Declared here: cudarc does not bind NVML.
 
 use super::find::{NVML, Search};
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-/// Length of NVML's texts at most.
+/// Maximum length of NVML's texts.
 const TEXT: usize = 96;
 /// `nvmlClockType_t`: the streaming multiprocessors' and the memory's.
 const CLOCKS: [c_int; 2] = [1, 2];
@@ -46,35 +46,35 @@ pub struct Nvml {
     devices: Vec<Device>,
 }
 
-/// Which GPU it is.
+/// Identity of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// Its name, as `NVIDIA H200`.
+    /// Model, such as `NVIDIA H200`.
     pub name: String,
-    /// Its number for life.
+    /// Permanent unique id.
     pub uuid: String,
     /// The driver's version.
     pub driver: String,
 }
 
-/// One look at a GPU.
+/// Sample of a GPU's state.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Look {
     /// Share of the last sampling period in which a kernel ran: NVML's, between a sixth of a second and a second.
     pub busy_share: Option<f64>,
     /// Memory in use and in all, in bytes.
     pub memory_bytes: Option<(u64, u64)>,
-    /// Of the streaming multiprocessors, in hertz.
+    /// Clock of the streaming multiprocessors, in hertz.
     pub sm_clock_hz: Option<f64>,
-    /// Of the memory, in hertz.
+    /// Clock of the memory, in hertz.
     pub memory_clock_hz: Option<f64>,
-    /// Watts.
+    /// Power draw, in watts.
     pub power_watts: Option<f64>,
     /// Joules since the driver was loaded; from Volta on.
     pub energy_joules: Option<f64>,
     /// Over the bus to the GPU, in bytes per second, over 20 ms.
     pub pcie_received: Option<f64>,
-    /// Over the bus from the GPU, likewise.
+    /// Bytes per second over the bus from the GPU, over 20 ms.
     pub pcie_sent: Option<f64>,
     /// Degrees Celsius.
     pub temperature_celsius: Option<f64>,
@@ -84,7 +84,7 @@ impl Nvml {
     /// Finds the library, and the GPUs.
     ///
     /// # Errors
-    /// What was looked for, or what NVML says; where there are no GPUs, that.
+    /// Names the files that were tried, returns NVML's error, or reports that there are no GPUs.
     pub fn open(mut search: Search) -> Result<Self, String> {
         let library = search.load(&NVML).ok_or_else(|| search.looked_for().join("; "))?;
         let mut nvml = Self::bind(&library).map_err(|e| format!("libnvidia-ml lacks a function: {e}"))?;
@@ -164,7 +164,7 @@ impl Nvml {
         devices.collect()
     }
 
-    /// Looks at every GPU, in the same order. Takes about 40 ms for each: NVML measures the bus while one waits.
+    /// Samples every GPU, in the same order. Takes about 40 ms per GPU: NVML measures the bus during the call.
     #[must_use]
     pub fn look(&self) -> Vec<Look> {
         self.devices.iter().map(|device| self.look_at(device.0)).collect()
@@ -172,7 +172,7 @@ impl Nvml {
 
     fn look_at(&self, device: *mut c_void) -> Look {
         let number = |call: Number| {
-            // Two numbers, where the call fills two.
+            // Two numbers, for a call that fills two.
             let mut values = [0; 2];
             // SAFETY: the array has room for what the calls given here fill.
             (unsafe { call(device, values.as_mut_ptr()) } == 0).then_some(values[0])

@@ -1,4 +1,4 @@
-//! The ways from a file to device memory, and what is missing where the best of them was asked for and not got.
+//! Paths from a file to device memory, and the shortfall if the best path was requested and not taken.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -8,15 +8,15 @@ use tierlab_protocol::via::{Via, ViaSet};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DevicePath {
-    /// cuFile by GPUDirect Storage: from the disk to the device past the host's memory. What comes by another way is
-    /// called `cufile-posix`, and a run that asked for this is then invalid.
+    /// GPUDirect Storage by cuFile: from the disk to the device without the host's memory. Reads by another path are
+    /// called `cufile-posix`; they make a run that requested this path invalid.
     #[default]
     Gds,
     /// cuFile in its compatibility mode: POSIX reads, and copies by cuFile.
     Compat,
     /// Buffered reads into pinned host buffers, copied on while the next is read.
     Bounce,
-    /// `O_DIRECT` through io_uring into pinned buffers that the kernel has registered, copied on likewise.
+    /// `O_DIRECT` through io_uring into pinned buffers that the kernel has registered, then copied to the device.
     BounceDirect,
     /// Buffered reads into ordinary host memory, then a copy that the driver makes through a buffer of its own.
     Pageable,
@@ -32,7 +32,7 @@ impl DevicePath {
         Self::Pageable,
     ];
 
-    /// Its name in configs.
+    /// Name in configs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl DevicePath {
         }
     }
 
-    /// Whether files are opened for direct reads, where the file system has them.
+    /// True if files are opened for direct reads where the file system supports them.
     #[must_use]
     pub const fn opens_direct(self) -> bool {
         matches!(self, Self::Gds | Self::Compat | Self::BounceDirect)
@@ -61,7 +61,7 @@ impl DevicePath {
 }
 
 #[cfg(feature = "cuda")]
-/// What is wanted of cuFile.
+/// Use of cuFile by a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WantsCuFile {
     /// Nothing: it need not be there.
@@ -72,7 +72,7 @@ pub(crate) enum WantsCuFile {
     ForcedCompat,
 }
 
-/// What the reads of a run say against the path that was asked for: `None` where they took it, or where none was made.
+/// Shortfall of a run's reads against the requested path: `None` if all reads took it, or if there were no reads.
 #[must_use]
 pub fn shortfall(asked: DevicePath, took: ViaSet, missing: &str) -> Option<String> {
     (asked == DevicePath::Gds && took.contains(Via::CufilePosix)).then(|| {
@@ -82,8 +82,8 @@ pub fn shortfall(asked: DevicePath, took: ViaSet, missing: &str) -> Option<Strin
     })
 }
 
-/// What GPUDirect Storage would need and this machine, or the folder, does not show. Words for a person: the proof is in
-/// cuFile's counters.
+/// Requirements of GPUDirect Storage that this machine or folder does not appear to meet. The text is for people; the
+/// proof is in cuFile's counters.
 #[must_use]
 pub fn missing_for_gds(counts_reads: bool, is_page_cache: bool) -> String {
     let mut missing = Vec::new();

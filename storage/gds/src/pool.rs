@@ -1,7 +1,7 @@
-//! Device memory, taken from a bounded pool and given back when it is dropped. In: lengths. Out: [`DeviceBytes`].
+//! Device memory, taken from a bounded pool and returned when dropped. In: lengths. Out: [`DeviceBytes`].
 //!
-//! Taking memory from the driver and registering it with cuFile both cost more than a small read, so blocks are kept:
-//! powers of two from 64 KiB, which is what the GPU's window on the bus is divided into.
+//! Taking memory from the driver and registering it with cuFile both cost more than a small read, so blocks are kept.
+//! Block sizes are powers of two from 64 KiB, the unit of the GPU's window on the bus.
 
 use super::error::{DeviceError, DeviceErrorKind};
 use super::gpu::Gpu;
@@ -17,7 +17,7 @@ const LARGE: usize = 64 << 20;
 pub struct DevicePool {
     gpu: Arc<Gpu>,
     limit_bytes: usize,
-    /// Whether blocks are registered with cuFile.
+    /// True if blocks are registered with cuFile.
     registers: bool,
     kept: Mutex<FreeBlocks>,
 }
@@ -25,7 +25,7 @@ pub struct DevicePool {
 #[derive(Debug, Default)]
 struct FreeBlocks {
     free: Vec<Block>,
-    /// Of all blocks, free or not.
+    /// Size of all blocks, free or in use.
     bytes: usize,
 }
 
@@ -54,7 +54,7 @@ fn rounded(len: usize) -> Option<usize> {
 }
 
 impl DevicePool {
-    /// A pool of at most so many bytes.
+    /// Creates a pool of at most `limit_bytes` bytes.
     #[must_use]
     pub fn new(gpu: &Arc<Gpu>, limit_bytes: usize) -> Arc<Self> {
         Self::with(gpu, limit_bytes, gpu.cufile.is_some())
@@ -164,19 +164,19 @@ impl Drop for DevicePool {
 }
 
 impl DeviceBytes {
-    /// Its address on the device. Not one that the host can use.
+    /// Address on the device. The host cannot use it.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.block.at
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// True if the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

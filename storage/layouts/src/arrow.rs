@@ -24,20 +24,20 @@ use tierlab_formats::arrow::message;
 use tierlab_formats::table::TableHeader;
 use tierlab_storage::{Object, ReadCost, StorageError, Tier};
 
-/// Rows of a batch: what a look-up reads and decodes for one.
+/// Rows per batch: a look-up reads and decodes a whole batch for one row.
 const BATCH_ROWS: usize = 64;
 /// Bytes of a file's end that are read at once; the footer is within them, mostly.
 const TAIL_BYTES: u64 = 64 << 10;
 /// The largest footer that is accepted, in bytes.
 const MAX_FOOTER_BYTES: u64 = 64 << 20;
-/// What a file ends with, behind the length of its footer.
+/// Last bytes of a file, behind the length of its footer.
 const MAGIC: &[u8; 6] = b"ARROW1";
 /// Magic and length.
 const TRAILER_BYTES: u64 = 10;
 /// The footer's key for the checksums of the batches: CRC-32C, eight hexadecimal digits each.
 const CRCS: &str = "batch_crc32c";
 
-/// What a footer says.
+/// Contents of a footer.
 pub(crate) struct Footer {
     schema: SchemaRef,
     version: MetadataVersion,
@@ -82,7 +82,7 @@ pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -
     writer.into_inner().map_err(error)
 }
 
-/// Reads what says where the rows of a file lie.
+/// Reads the positions of a file's rows.
 pub(crate) async fn footer(
     (tier, object): (&dyn Tier, &Object),
     header: &TableHeader,
@@ -156,7 +156,8 @@ fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<Footer
     })
 }
 
-/// Rows of a file by their numbers in it, ascending and each once, whose ids are `ids`; one after another, sealed.
+/// Reads rows by their numbers in the file, ascending and without duplicates. `ids` are their ids. Returns the rows in
+/// order, sealed.
 pub(crate) async fn read(
     (tier, object): (&dyn Tier, &Object),
     (footer, header): (&Footer, &TableHeader),

@@ -1,4 +1,5 @@
-//! Rows as columns and back, as the columnar layouts keep them: those of the table, an id, and each row's own checksum, [`CRC`].
+//! Conversion of rows to columns and back, for the columnar layouts. Columns are those of the table, an id, and each
+//! row's checksum, [`CRC`].
 
 use arrow_array::{Array as _, RecordBatch, UInt32Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
@@ -9,7 +10,7 @@ use tierlab_formats::table::TableHeader;
 use tierlab_storage::tiers::flight::rows::{lay_out, to_batch};
 use tierlab_storage::tiers::flight::schema::of_table;
 
-/// The column of checksums, beside those of the table.
+/// Name of the checksum column, beside the columns of the table.
 const CRC: &str = "row_crc32c";
 
 /// The columns of a table.
@@ -31,7 +32,7 @@ impl<'a> Columns<'a> {
         })
     }
 
-    /// Rows as a batch, from which they come back byte by byte.
+    /// Converts rows to a batch that holds every byte of them.
     pub(crate) fn batch(&self, rows: &[(i64, Bytes)]) -> Result<RecordBatch, String> {
         let (ids, rows): (Vec<i64>, Vec<Bytes>) = rows.iter().cloned().unzip();
         let crcs = rows.iter().filter_map(|row| row.last_chunk());
@@ -39,7 +40,7 @@ impl<'a> Columns<'a> {
         let mut columns = to_batch(self.header, &self.values, &ids, &rows)?.columns().to_vec();
         columns.push(Arc::new(crcs));
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(|e| e.to_string())?;
-        // A boolean that is neither 0 nor 1 comes back as another byte.
+        // A boolean that is neither 0 nor 1 would come back as another byte.
         if sealed(self.header, &batch, &ids).is_err() {
             return Err("columns cannot keep a row of it byte by byte: write the table again".to_owned());
         }
@@ -47,7 +48,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The rows of a batch, one after another, each held against the checksum that was written beside it.
+/// Converts a batch to rows in order, each verified by the checksum written with it.
 pub(crate) fn sealed(header: &TableHeader, batch: &RecordBatch, ids: &[i64]) -> Result<Vec<u8>, String> {
     let rows = lay_out(header, batch.schema().field(0).name(), batch, ids)?;
     let crcs = batch.column_by_name(CRC);
@@ -62,9 +63,10 @@ pub(crate) fn sealed(header: &TableHeader, batch: &RecordBatch, ids: &[i64]) -> 
     Ok(rows)
 }
 
-/// What so many rows take as columns at most, in bytes: offsets, nulls and padding come to them, and never several times their size.
+/// Upper bound on the size of `rows` rows as columns, in bytes. Offsets, nulls and padding add to the rows, but never
+/// several times their size.
 pub(crate) fn most_bytes(header: &TableHeader, rows: usize) -> u64 {
-    // Those of the table, the id and the checksum.
+    // Columns of the table, the id and the checksum.
     let columns = header.schema.columns.len() as u64 + 2;
     let row = u64::from(header.stride) + 16 * columns;
     4 * row * rows as u64 + 1024 * columns

@@ -1,8 +1,8 @@
-//! Decoding by a reader that may not come to an end, on threads that can be given up.
+//! Decoding by readers that may never finish, on threads that can be abandoned.
 //!
-//! In: a piece of work on bytes of a shard. Out: its result, or an error after a time limit. A thread cannot be ended: work
-//! that goes on without a caller is counted in [`stuck_decodes`], keeps its place in the pool, and stops further decoding of
-//! its shard. A reader that spins costs a few threads, never the caller's.
+//! In: a piece of work on bytes of a shard. Out: its result, or an error after a time limit. A thread cannot be ended.
+//! Abandoned work is counted in [`stuck_decodes`], keeps its permit in the pool, and stops further decoding of its
+//! shard. A reader that spins costs a few threads of the pool, never the caller's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-/// Time limit of one decode. Pages of the largest rows take some tens of milliseconds.
+/// Time limit of a decode. Pages of the largest rows take some tens of milliseconds.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Age at which a decode without a caller counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(1);
@@ -26,11 +26,11 @@ const MIN_THREADS: usize = 8;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads of their own: a runtime waits at its end for those that it lends.
+/// Dedicated threads: a runtime waits at its end for the threads that it lends.
 struct Pool {
     jobs: Mutex<Sender<Job>>,
     threads: usize,
-    /// One place for each thread.
+    /// One permit per thread.
     places: Arc<Semaphore>,
 }
 
@@ -68,17 +68,18 @@ pub fn stuck_decodes() -> usize {
     STUCK.load(Relaxed)
 }
 
-/// The decodes of one shard.
+/// Decodes of a shard.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Decodes {
     stuck: Arc<AtomicUsize>,
 }
 
 impl Decodes {
-    /// Does a piece of work on a thread of the pool.
+    /// Runs a piece of work on a thread of the pool.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`]: the work does not end, too much earlier work of the shard did not, or the pool has no place.
+    /// [`ErrorKind::Timeout`]: the work does not end, too much earlier work of the shard did not end, or the pool is
+    /// full.
     pub(crate) async fn run<R: Send + 'static>(
         &self,
         object: &ObjectPath,
@@ -108,7 +109,7 @@ impl Decodes {
         let (give, result) = oneshot::channel();
         let job = move || {
             let _running: (oneshot::Sender<()>, _) = (running, place);
-            // Nobody listens where the caller went away.
+            // Sending fails only if the caller went away.
             let _ = give.send(work());
         };
         let mut watch = Watch {
@@ -116,7 +117,7 @@ impl Decodes {
             shard: Arc::clone(&self.stuck),
             object: object.clone(),
         };
-        // The threads, which hold the other end, never leave their loop.
+        // The threads, which hold the receiver, never leave their loop.
         let _ = POOL
             .jobs
             .lock()
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// Work that does not end keeps neither its callers nor the runtime, and other shards are decoded beside it.
+    /// Work that does not end blocks neither its callers nor the runtime, and other shards are decoded beside it.
     #[tokio::test]
     async fn work_that_does_not_end_is_given_up_counted_and_stops_its_shard_alone() {
         let object = ObjectPath::new("a/000000.parquet").unwrap();

@@ -1,8 +1,8 @@
-//! Tables of a layout, as the rows format has them. In: a tier, and a layout. Out: a tier on which the file `NAME.rows` is what the folder
-//! `NAME.LAYOUT` beside it holds; everything else is as it was.
+//! Tables of a layout presented in the rows format. In: a tier, and a layout. Out: a tier on which the file `NAME.rows`
+//! has the rows of the folder `NAME.LAYOUT` beside it; all other objects are unchanged.
 //!
-//! So whoever reads rows by ranges reads any layout: the header is made of the manifest, and a range of rows is a look-up. A version of such a
-//! file is a version of its manifest.
+//! So a reader of ranges of rows can read any layout: the header is made of the manifest, and a range of rows is a
+//! look-up. The version of such a file is the version of its manifest.
 
 use crate::layout::Layout;
 use crate::manifest::{self, Manifest};
@@ -17,14 +17,14 @@ use tierlab_protocol::via::ViaSet;
 use tierlab_storage::tier::check_ranges;
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 
-/// Tables that are held open: those in use, and versions that requests still read.
+/// Maximum open tables: tables in use, and versions that requests still read.
 const MAX_OPEN: usize = 64;
 
-/// A tier whose tables lie in a layout.
+/// Tier over tables of a layout.
 pub struct LaidOut {
     inner: Arc<dyn Tier>,
     layout: Layout,
-    /// The last ones looked up, newest first.
+    /// Tables looked up last, newest first.
     open: Mutex<VecDeque<Arc<Open>>>,
 }
 
@@ -33,13 +33,13 @@ struct Open {
     file: Object,
     manifest: Object,
     header: Bytes,
-    /// Where the index of keys lies.
+    /// Path of the index of keys.
     index: ObjectPath,
     table: Table,
 }
 
 impl LaidOut {
-    /// Wraps a tier; of the layout `rows` no folder can lie beside the file `NAME.rows`, for it would have the same name.
+    /// Wraps a tier. The layout `rows` has no folders here: their name would be that of the file `NAME.rows`.
     #[must_use]
     pub fn new(inner: Arc<dyn Tier>, layout: Layout) -> Self {
         Self {
@@ -49,13 +49,13 @@ impl LaidOut {
         }
     }
 
-    /// The folder of a table; `None` of what is no table.
+    /// Folder of a table; `None` if the path is not that of a table.
     fn folder(&self, file: &ObjectPath) -> Result<Option<ObjectPath>, StorageError> {
         let Some(name) = table_name(file) else { return Ok(None) };
         folder_of(name, self.layout).map(Some)
     }
 
-    /// The table as it lies there now.
+    /// Current version of a table.
     async fn look_up(&self, file: &ObjectPath, folder: ObjectPath) -> Result<Arc<Open>, StorageError> {
         let path = folder.join(manifest::NAME)?;
         let object = self.inner.stat(&path).await.map_err(|e| self.not_laid_out(file, e))?;
@@ -95,7 +95,7 @@ impl LaidOut {
         Some(open)
     }
 
-    /// The table in the version of a file that was looked up.
+    /// Table in the version of a file that was looked up.
     async fn of(&self, file: &Object, folder: ObjectPath) -> Result<Arc<Open>, StorageError> {
         if let Some(open) = self.find(|open| open.file == *file) {
             return Ok(open);
@@ -128,10 +128,10 @@ impl LaidOut {
     }
 }
 
-/// The folder in which a table lies in a layout: `features/users` in `features/users.parquet`.
+/// Folder of a table in a layout: `features/users` is in `features/users.parquet`.
 ///
 /// # Errors
-/// A name that no object can have.
+/// Fails if the name is not valid for an object.
 pub fn folder_of(table: &str, layout: Layout) -> Result<ObjectPath, StorageError> {
     ObjectPath::new(&format!("{table}.{layout}"))
 }
@@ -155,7 +155,7 @@ impl Open {
         Ok(ReadMany { parts, cost })
     }
 
-    /// Adds to each part what its range holds of the index of keys, which lies behind the rows.
+    /// Adds to each part the bytes of its range in the index of keys, which follows the rows.
     async fn add_index(
         &self,
         tier: &dyn Tier,
@@ -179,7 +179,7 @@ impl Open {
             .map(|(_, range)| range.start - start..range.end - start)
             .collect();
         let mut read = tier.read_many(&object, &of_object).await?;
-        // The look at the index.
+        // Look-up of the index.
         read.cost.requests += 1;
         for ((at, _), bytes) in wanted.into_iter().zip(read.parts) {
             parts[at] = match parts[at].is_empty() {
@@ -190,7 +190,7 @@ impl Open {
         Ok(read.cost)
     }
 
-    /// Drops what is kept of the index of keys.
+    /// Drops the cached index of keys.
     async fn forget_index(&self, tier: &dyn Tier) {
         if let Ok(object) = tier.stat(&self.index).await {
             let whole = 0..object.size;
@@ -198,7 +198,7 @@ impl Open {
         }
     }
 
-    /// Damage may be that of a copy around the tier: what is damaged is asked for once more, of the tier itself.
+    /// The damage may be in a copy around the tier: damaged bytes are read once more, from the tier itself.
     async fn look_up(&self, ids: &[i64]) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
         if ids.is_empty() {
             return Ok((Vec::new(), ReadCost::default()));
@@ -215,7 +215,7 @@ impl Open {
         Ok((found.rows.into_iter().map(Bytes::from).collect(), cost))
     }
 
-    /// The entities whose rows lie in a range, if only in part.
+    /// Entities whose rows are in a range, completely or partly.
     fn rows_of(&self, range: &Range<u64>) -> Range<i64> {
         let header = self.table.header();
         let stride = u64::from(header.stride);
@@ -229,12 +229,12 @@ impl Open {
         id(start)..id(end)
     }
 
-    /// A range, out of the header and the rows that lie in it.
+    /// Assembles a range from the header and its rows.
     fn cut<'a>(&self, range: &Range<u64>, span: Range<i64>, row: impl Fn(i64) -> Option<&'a Bytes>) -> Bytes {
         let header: &TableHeader = self.table.header();
         let first_row = self.header.len() as u64;
         let start_of = |id: i64| first_row + id.abs_diff(header.first_id) * u64::from(header.stride);
-        // What most readers ask for, without a copy.
+        // The most common request, without a copy.
         if let Some(only) = row(span.start)
             && *range == (start_of(span.start)..start_of(span.start) + u64::from(header.stride))
         {
@@ -299,7 +299,7 @@ impl Tier for LaidOut {
         }
     }
 
-    /// What lies there, and not the tables that this tier makes of it.
+    /// Lists the objects of the tier below, not the tables that this tier presents.
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         self.inner.list(prefix).await
     }

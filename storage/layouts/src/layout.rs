@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How the rows of a table lie in objects.
+/// Storage layout of a table's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// Rows of a fixed stride, one after another: a row's place is its number, and no index is read.
+    /// Rows of a fixed stride in order: a row's number gives its position, and no index is read.
     Rows,
     /// An object for each entity, which holds its row.
     Files,
@@ -17,7 +17,7 @@ pub enum Layout {
     Tar,
     /// `TFRecord` files with a `tf.train.Example` for each entity, and an index beside each.
     Tfrecord,
-    /// Parquet without compression; its footer and page index say where rows are.
+    /// Parquet without compression; its footer and page index give the positions of rows.
     Parquet,
     /// Parquet, each page compressed with Snappy.
     ParquetSnappy,
@@ -25,7 +25,7 @@ pub enum Layout {
     ParquetLz4,
     /// Parquet, each page compressed with Zstandard.
     ParquetZstd,
-    /// Arrow IPC files, which are read as they lie; their footer says where batches are.
+    /// Arrow IPC files, read in place; their footer gives the positions of batches.
     Arrow,
     /// Arrow IPC, each buffer compressed with LZ4.
     ArrowLz4,
@@ -49,7 +49,7 @@ impl Layout {
         Self::ArrowZstd,
     ];
 
-    /// As manifests and command lines name it.
+    /// Name in manifests and on command lines.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Layout {
         }
     }
 
-    /// How a shard's name ends.
+    /// File name extension of a shard.
     pub(crate) const fn extension(self) -> &'static str {
         match self.coding() {
             Coding::Parquet(_) => "parquet",
@@ -76,12 +76,12 @@ impl Layout {
         }
     }
 
-    /// Whether an index lies beside each shard.
+    /// True if each shard has an index beside it.
     pub(crate) const fn has_index(self) -> bool {
         matches!(self.coding(), Coding::Samples(_))
     }
 
-    /// What its shards are.
+    /// Encoding of the shards.
     pub(crate) const fn coding(self) -> Coding {
         match self {
             Self::Rows => Coding::Rows,
@@ -99,7 +99,7 @@ impl Layout {
     }
 }
 
-/// What the shards of a layout are.
+/// Encoding of a layout's shards.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Coding {
     /// Rows of a fixed stride.
@@ -112,14 +112,14 @@ pub(crate) enum Coding {
     Arrow(Codec),
 }
 
-/// What lies around the samples of a shard.
+/// Container format of a shard's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     Tar,
     Tfrecord,
 }
 
-/// How pages and buffers are compressed.
+/// Compression of pages and buffers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Codec {
     None,

@@ -1,14 +1,15 @@
-//! One feature table in several layouts, over any tier.
+//! Feature tables in several layouts, over any tier.
 //!
-//! In: a table in the rows format ([`lay_out`]), or a folder that one was laid out in ([`Table::open`]). Out: rows, byte for
-//! byte those of the rows format, and what they cost. This crate knows nothing of models, requests or load.
+//! In: a table in the rows format ([`lay_out`]), or a folder with a laid-out table ([`Table::open`]). Out: rows, byte
+//! for byte those of the rows format, and their cost. This crate knows nothing of models, requests or load.
 //!
 //! - [`layout`]: the layouts
-//! - [`manifest`]: what a folder says of itself
+//! - [`manifest`]: description of a folder's table
 //! - [`write`](mod@write): from rows to a layout, shard by shard
-//! - [`prune`](mod@prune): what earlier versions left
+//! - [`prune`](mod@prune): removal of shards of earlier versions
 //! - [`table`]: look-ups of one key and of many, and scans
-//! - [`laid_out`]: a tier that shows tables of a layout as files of the rows format, for readers that know that alone
+//! - [`laid_out`]: a tier that shows laid-out tables as files of the rows format, for readers that know only that
+//!   format
 //!
 //! ```text
 //! FOLDER/layout.json                       the manifest; it is written last, and replacing it replaces the table

@@ -1,4 +1,4 @@
-//! What a folder says of the table in it.
+//! Description of the table in a folder.
 
 use crate::layout::Layout;
 use bytes::Bytes;
@@ -11,15 +11,15 @@ pub const NAME: &str = "layout.json";
 /// The largest manifest accepted, in bytes.
 pub const MAX_BYTES: u64 = 16 << 20;
 
-/// What lies in a folder.
+/// Description of the table in a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// How the rows lie.
+    /// Layout of the rows.
     pub layout: Layout,
-    /// The name of the folder below this one that holds them: it differs wherever the rows do.
+    /// Name of the subfolder with the rows; different rows have different names.
     pub version: String,
-    /// The columns, and the key where entities have keys.
+    /// Columns, and the key if entities have keys.
     pub schema: TableSchema,
     /// Number of rows.
     pub rows: u64,
@@ -29,10 +29,10 @@ pub struct Manifest {
     pub rows_per_shard: u64,
     /// Bytes of all shards and indexes.
     pub bytes: u64,
-    /// Bytes of the index of keys, which lies beside the shards; 0 where entities have none.
+    /// Bytes of the index of keys, which is beside the shards; 0 if entities have no keys.
     #[serde(default)]
     pub key_index_bytes: u64,
-    /// CRC-32C of the index of each shard, where indexes lie beside them.
+    /// CRC-32C of the index of each shard, if shards have indexes beside them.
     pub index_crcs: Vec<u32>,
 }
 
@@ -40,13 +40,13 @@ impl Manifest {
     /// Reads and checks the manifest of a folder.
     ///
     /// # Errors
-    /// No manifest, or one that is damaged or contradicts itself.
+    /// Fails if there is no manifest, or if it is damaged or contradicts itself.
     pub async fn load(tier: &dyn Tier, folder: &ObjectPath) -> Result<Self, StorageError> {
         let object = tier.stat(&folder.join(NAME)?).await?;
         Self::read(tier, &object).await
     }
 
-    /// Reads and checks a manifest, in the version that was looked up.
+    /// Reads and checks the version of a manifest that was looked up.
     pub(crate) async fn read(tier: &dyn Tier, object: &Object) -> Result<Self, StorageError> {
         let path = &object.path;
         let bad = |what: String| StorageError::new(ErrorKind::Corrupt, path.as_str(), what);
@@ -84,12 +84,12 @@ impl Manifest {
         TableHeader::without_blocks(self.schema.clone(), self.rows, self.first_id)?.with_index(self.key_index_bytes)
     }
 
-    /// Where the index of keys lies.
+    /// Path of the index of keys.
     pub(crate) fn key_index(&self, folder: &ObjectPath) -> Result<ObjectPath, StorageError> {
         folder.join(&format!("{}/keys.index", self.version))
     }
 
-    /// Where a shard lies; with a file for each entity, the folder.
+    /// Path of a shard; with a file for each entity, of the folder.
     pub(crate) fn shard(&self, folder: &ObjectPath, number: u64) -> Result<ObjectPath, StorageError> {
         let version = &self.version;
         folder.join(&match self.layout {
@@ -98,14 +98,14 @@ impl Manifest {
         })
     }
 
-    /// The shard that holds an entity; `None` where the table has it not.
+    /// Shard of an entity; `None` if the table does not have the entity.
     pub(crate) fn shard_of(&self, id: i64) -> Option<u64> {
         let row = u64::try_from(id.checked_sub(self.first_id)?).ok()?;
         (row < self.rows).then(|| row / self.rows_per_shard)
     }
 }
 
-/// The key of an entity, as it stands in names.
+/// Key of an entity, as used in names.
 pub(crate) fn key(id: i64) -> String {
     format!("{id:012}")
 }

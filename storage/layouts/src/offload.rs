@@ -1,5 +1,5 @@
-//! Decoding that takes a thread of the runtime for long. In: a piece of work, and how many bytes it goes through. Out: its result; what is
-//! large has the thread's other tasks go on elsewhere meanwhile.
+//! Decoding that occupies a thread of the runtime for long. In: a piece of work, and its size in bytes. Out: its
+//! result. During large work the thread's other tasks move to other threads.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -8,7 +8,7 @@ const LARGE_BYTES: usize = 64 << 10;
 
 /// Decodes so many bytes.
 pub(crate) fn decode<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
-    // A runtime of one thread has nowhere to hand its tasks to.
+    // A runtime of one thread has no other thread for its tasks.
     let has_others = || Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
     if bytes >= LARGE_BYTES && has_others() {
         tokio::task::block_in_place(work)

@@ -1,11 +1,13 @@
-//! A page of Parquet before its reader sees it. In: its bytes, and what its rows take at most. Out: nothing, or what is wrong with its header.
+//! Check of a Parquet page before its reader sees it. In: its bytes, and the maximum size of its rows. Out: nothing, or
+//! the error in its header.
 //!
-//! A page says how many bytes it grows to, and readers set them aside and fill them with zeros before they unpack any: two GiB of a page that
-//! lies, and as much again of each that is read beside it. Source: the Parquet format, `PageHeader`, in the compact protocol of Thrift.
+//! A page claims the size that it unpacks to, and readers allocate and zero that size before they unpack. A false claim
+//! costs two GiB, and as much again for each page read beside it. Source: the Parquet format, `PageHeader`, in the
+//! compact protocol of Thrift.
 
 /// A field of 64 bits whose number is one above that of the field before.
 const NEXT_I64: u8 = 0x16;
-/// A structure whose number is two above that of the field before: what a data page says of itself, behind its sizes.
+/// A structure whose number is two above that of the field before: the header of a data page, behind its sizes.
 const DATA_PAGE: u8 = 0x2c;
 /// A list as the first field of a structure.
 const FIRST_LIST: u8 = 0x19;
@@ -13,22 +15,22 @@ const FIRST_LIST: u8 = 0x19;
 const STRUCTS: u8 = 0x0c;
 /// The end of a structure.
 const STOP: u8 = 0;
-/// Values one after another, and levels in runs: the encodings that pages are written in.
+/// Encodings of the written pages: plain values, and levels in runs.
 const PLAIN: i32 = 0;
 const RUNS: i32 = 3;
-/// A field of 32 bits whose number is one above that of the field before: its number's step, and its type.
+/// A field of 32 bits whose number is one above that of the field before: step of the number, and type.
 const NEXT_I32: u8 = 0x15;
-/// Bytes of a varint of 32 bits at most.
+/// Maximum bytes of a 32-bit varint.
 const VARINT_BYTES: usize = 5;
-/// Bytes of a varint of 64 bits at most.
+/// Maximum bytes of a 64-bit varint.
 const LONG_VARINT_BYTES: usize = 10;
 
-/// Looks at the header that a page begins with, and at the repetition levels behind it. `level_bits` are those of a level;
-/// 0 where the page has none, or is compressed.
+/// Checks the header at the start of a page, and the repetition levels behind it. `level_bits` is the width of a level;
+/// 0 if the page has none, or is compressed.
 ///
 /// # Errors
-/// A header that is none, or that claims more than `most` bytes or than are there; fewer levels than values, of which the
-/// reader does not come to an end where it skips rows.
+/// Fails if the header is invalid, or claims more than `most` bytes or than are present. Also fails if there are fewer
+/// levels than values, since the reader does not finish such a page when it skips rows.
 pub(crate) fn check(page: &[u8], most: u64, level_bits: u8) -> Result<(), String> {
     let mut rest = page;
     let [kind, unpacked, packed] = [field(&mut rest)?, field(&mut rest)?, field(&mut rest)?];
@@ -71,7 +73,7 @@ fn has_levels(page: &[u8], values: u64, level_bits: u8) -> bool {
     let Some(mut runs) = runs else { return false };
     let mut levels = 0;
     while levels < values {
-        // Each turn takes a byte at least.
+        // Each iteration takes at least one byte.
         let Some(header) = varint(&mut runs, VARINT_BYTES) else {
             return false;
         };
@@ -90,10 +92,10 @@ fn has_levels(page: &[u8], values: u64, level_bits: u8) -> bool {
     true
 }
 
-/// Looks at the list of page locations that a column's index is, before its reader sets memory aside for them.
+/// Checks a column's list of page locations before its reader allocates memory for them.
 ///
 /// # Errors
-/// A list of anything else, or one with bytes missing or left over.
+/// Fails for a list of anything else, or if bytes are missing or left over.
 pub(crate) fn check_locations(index: &[u8]) -> Result<(), String> {
     let bad = || "it is no list of pages: it is damaged".to_owned();
     let [FIRST_LIST, header, rest @ ..] = index else {
@@ -108,7 +110,7 @@ pub(crate) fn check_locations(index: &[u8]) -> Result<(), String> {
         return Err(bad());
     }
     for _ in 0..pages {
-        // Offset, size, and number of the first row. Ends with the bytes, whatever the list says.
+        // Offset, size, and number of the first row. Ends with the bytes, whatever length the list claims.
         for field in [NEXT_I64, NEXT_I32, NEXT_I64] {
             rest = rest.strip_prefix(&[field]).ok_or_else(bad)?;
             varint(&mut rest, LONG_VARINT_BYTES).ok_or_else(bad)?;
@@ -121,7 +123,7 @@ pub(crate) fn check_locations(index: &[u8]) -> Result<(), String> {
         .ok_or_else(bad)
 }
 
-/// The next number of at most `most` bytes, seven bits in each.
+/// Reads a number of at most `most` bytes, seven bits in each.
 fn varint(rest: &mut &[u8], most: usize) -> Option<u64> {
     let len = rest.iter().take(most).position(|byte| byte & 0x80 == 0)? + 1;
     let (varint, left) = rest.split_at(len);
@@ -136,7 +138,7 @@ fn field(rest: &mut &[u8]) -> Result<i32, String> {
         *rest = bytes;
         varint(rest, VARINT_BYTES)
     });
-    // Numbers alternate between those from 0 up and those from -1 down.
+    // Zigzag: numbers from 0 up alternate with numbers from -1 down.
     let zigzag = number.and_then(|number| u32::try_from(number).ok());
     let zigzag = zigzag.ok_or("it does not begin as a page does: it is damaged")?;
     Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
@@ -146,7 +148,7 @@ fn field(rest: &mut &[u8]) -> Result<i32, String> {
 mod tests {
     use super::*;
 
-    /// A header of a data page, and as many bytes behind it as it says.
+    /// Header of a data page, followed by as many bytes as it claims.
     fn page(unpacked: i32, packed: i32, bytes: usize) -> Vec<u8> {
         let mut out = Vec::new();
         for number in [0, unpacked, packed] {
@@ -209,7 +211,7 @@ mod tests {
 
     #[test]
     fn pages_with_fewer_levels_than_values_are_refused() {
-        // One packed group of eight; a run of seven; two runs.
+        // A packed group of eight; a run of seven; two runs.
         for runs in [&[3, 0x55][..], &[14, 0], &[8, 0, 6, 1]] {
             assert_eq!(levels(runs), Ok(()), "{runs:?}");
         }

@@ -1,7 +1,7 @@
-//! Rows as a Parquet file, and single rows out of one: footer and page index first, then the pages that hold them and no others.
+//! Rows as a Parquet file, and reads of single rows: footer and page index first, then only the pages that hold them.
 //!
-//! Pages hold few rows, and no column has a dictionary: a look-up would have to read the whole of it. So the files are somewhat larger than
-//! those that are written for scans. Each row's own checksum is a column of its own: pages are not checked by themselves.
+//! Pages hold few rows, and no column has a dictionary, because a look-up would have to read all of it. So the files are
+//! somewhat larger than files written for scans. Each row's checksum has its own column: pages have no checksums.
 
 use crate::columns::{self, Columns, sealed};
 use crate::decoding::Decodes;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use tierlab_formats::table::TableHeader;
 use tierlab_storage::{Object, ReadCost, StorageError, Tier};
 
-/// Rows of a page: what a look-up decodes for one.
+/// Rows per page: a look-up decodes a whole page for one row.
 const PAGE_ROWS: usize = 64;
 /// Rows of a row group.
 const GROUP_ROWS: usize = 16_384;
@@ -35,12 +35,13 @@ const TAIL_BYTES: u64 = 64 << 10;
 /// The largest footer with its page index that is accepted, in bytes.
 const MAX_METADATA_BYTES: u64 = 256 << 20;
 
-/// What a footer says.
+/// Contents of a footer.
 pub(crate) struct Footer {
     metadata: ArrowReaderMetadata,
-    /// Offsets of pages, ascending, each with the bits of its repetition levels; 0 where it has none or is compressed.
+    /// Ascending offsets of pages, each with the width of its repetition levels; 0 if it has none or is compressed.
     pages: Vec<(u64, u8)>,
-    /// If true, a page is decoded where it can be given up: what its reader goes through is not known before.
+    /// If true, pages are decoded on threads that can be abandoned, because the work of their reader is not known
+    /// before.
     is_compressed: bool,
     decodes: Decodes,
 }
@@ -60,7 +61,7 @@ pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -
         .set_dictionary_enabled(false)
         .set_max_row_group_row_count(Some(GROUP_ROWS))
         .set_data_page_row_count_limit(PAGE_ROWS)
-        // The limit is looked at after each of these.
+        // The limit is checked after each of these.
         .set_write_batch_size(PAGE_ROWS)
         .build();
     let error = |e: ParquetError| e.to_string();
@@ -74,7 +75,7 @@ pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -
     Ok(out)
 }
 
-/// Reads what says where the rows of a file lie: the footer, then the locations of its pages.
+/// Reads the positions of a file's rows: the footer, then the locations of its pages.
 pub(crate) async fn footer(tier: &dyn Tier, object: &Object) -> Result<(Footer, ReadCost, Duration), StorageError> {
     let bad = |e: ParquetError| corrupt(&object.path, e);
     let mut reading = Reading {
@@ -159,7 +160,7 @@ impl Reading<'_> {
         Ok(parts)
     }
 
-    /// Decodes, beginning with the ranges given, until nothing is missing.
+    /// Decodes, beginning with the given ranges, until none is missing.
     async fn run(
         &mut self,
         mut decoder: ParquetMetaDataPushDecoder,
@@ -207,7 +208,7 @@ fn pages_of(metadata: &ParquetMetaData) -> Result<Vec<(u64, u8)>, ParquetError> 
     for (number, group) in metadata.row_groups().iter().enumerate() {
         let index = metadata.page_index_for_row_group(number);
         for (at, column) in group.columns().iter().enumerate() {
-            // A dictionary lies before the pages that the index knows.
+            // A dictionary precedes the pages in the index.
             let (start, _) = column.byte_range();
             let level_bits = match column.compression() {
                 Compression::UNCOMPRESSED => 16 - column.column_descr().max_rep_level().leading_zeros(),
@@ -240,7 +241,7 @@ fn pages_of(metadata: &ParquetMetaData) -> Result<Vec<(u64, u8)>, ParquetError> 
     Ok(pages)
 }
 
-/// Looks at the pages that begin in a range, before they are unpacked.
+/// Checks the pages that begin in a range, before they are unpacked.
 fn check_pages((footer, header): (&Footer, &TableHeader), range: &Range<u64>, bytes: &[u8]) -> Result<(), String> {
     let most = columns::most_bytes(header, PAGE_ROWS);
     let after = &footer.pages[footer.pages.partition_point(|page| page.0 < range.start)..];
@@ -252,7 +253,8 @@ fn check_pages((footer, header): (&Footer, &TableHeader), range: &Range<u64>, by
     Ok(())
 }
 
-/// Rows of a file by their numbers in it, ascending and each once, whose ids are `ids`; one after another, sealed.
+/// Reads rows by their numbers in the file, ascending and without duplicates. `ids` are their ids. Returns the rows in
+/// order, sealed.
 pub(crate) async fn read(
     (tier, object): (&dyn Tier, &Object),
     (footer, header): (&Footer, &TableHeader),
@@ -279,7 +281,7 @@ pub(crate) async fn read(
     })
     .map_err(bad)?;
     let mut done = 0;
-    // Without bytes of pages there is nothing to come to an end of.
+    // Without page bytes there is no work that could fail to end.
     let (mut batches, mut wanted) = guarded(|| drain(&mut decoder)).map_err(bad)?;
     loop {
         for batch in batches {
@@ -325,7 +327,7 @@ pub(crate) async fn read(
 /// Batches, and the ranges that are needed next; `None` at the end.
 type Drained = (Vec<RecordBatch>, Option<Vec<Range<u64>>>);
 
-/// Decodes what has arrived. Returns the batches, and the ranges that are wanted next: none at the end.
+/// Decodes the bytes that have arrived. Returns the batches, and the ranges wanted next: none at the end.
 fn drain(decoder: &mut ParquetPushDecoder) -> Result<Drained, ParquetError> {
     let mut batches = Vec::new();
     loop {

@@ -1,13 +1,14 @@
-//! What earlier versions of a table left. In: a folder, and the manifest that it is read by. Out: the same folder without shards of others.
+//! Removal of earlier versions of a table. In: a folder, and its current manifest. Out: the folder without shards of
+//! other versions.
 
 use crate::manifest::{self, Manifest};
 use tierlab_storage::{ErrorKind, ObjectPath, StorageError, Tier};
 
-/// Removes what lies in a folder and belongs to another version than the manifest's; how many objects that were, and their bytes. Who still
-/// reads by an old manifest finds nothing there from now on.
+/// Removes a folder's objects of other versions than the manifest's. Returns their number and bytes. Readers with an
+/// old manifest find none of its objects afterwards.
 ///
 /// # Errors
-/// A tier that cannot list or refuses; what was removed before that is gone.
+/// Fails if the tier cannot list or refuses to remove; objects removed before stay removed.
 pub async fn prune(tier: &dyn Tier, folder: &ObjectPath, keep: &Manifest) -> Result<(u64, u64), StorageError> {
     let (own, manifest) = (folder.join(&keep.version)?, folder.join(manifest::NAME)?);
     let own = format!("{own}/");

@@ -30,7 +30,7 @@ impl<'a> Source<'a> {
         Ok(Self { tier, object, header })
     }
 
-    /// The index of keys as it lies behind the rows, about 3.5 bits a row; empty where entities have none.
+    /// Index of keys behind the rows, about 3.5 bits per row; empty if entities have no keys.
     pub(crate) async fn index(&self) -> Result<Bytes, StorageError> {
         match self.header.index_range() {
             None => Ok(Bytes::new()),

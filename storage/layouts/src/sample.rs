@@ -1,4 +1,4 @@
-//! One row in the bytes of a layout, and back.
+//! Conversion of a row to the bytes of a layout, and back.
 
 use crate::layout::Framing;
 use crate::manifest::key;
@@ -30,7 +30,7 @@ pub(crate) fn push(
     Ok(())
 }
 
-/// The row of the sample of an entity and its key, which lies at `offset` of its object: as the rows format has it, checksum included.
+/// Converts the sample of an entity, at `offset` of its object, to a row of the rows format, checksum included.
 pub(crate) fn row(
     framing: Framing,
     header: &TableHeader,
@@ -53,7 +53,8 @@ pub(crate) fn row(
     Ok(row)
 }
 
-/// Of a sample as [`push`] writes it. `None` of any other: its members may come in another order, or under other headers.
+/// Reads a sample as [`push`] writes it. `None` for any other sample: its members may be in another order, or under
+/// other headers.
 fn from_expected(header: &TableHeader, key: &str, mut bytes: &[u8], row: &mut [u8]) -> Option<()> {
     for column in &header.schema.columns {
         let (body, behind) = tar::split_expected(bytes, key, &column.name)?;
@@ -68,7 +69,7 @@ fn from_expected(header: &TableHeader, key: &str, mut bytes: &[u8], row: &mut [u
     column.put_text(row, text).then_some(())
 }
 
-/// Of any sample that holds a member for each column.
+/// Reads any sample that holds a member for each column.
 fn from_tar(header: &TableHeader, key: &str, bytes: &[u8], offset: u64, row: &mut [u8]) -> Result<(), ShardError> {
     let members = tar::members(bytes, offset)?;
     let body = |name: &str| {

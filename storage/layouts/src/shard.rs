@@ -1,4 +1,4 @@
-//! Shards that were looked up, with what says where their rows lie: it is read once, and held in memory within a bound.
+//! Shards that were looked up, with the positions of their rows, which are read once and cached within a bound.
 
 use crate::arrow;
 use crate::layout::Framing;
@@ -10,18 +10,18 @@ use tierlab_storage::Object;
 
 /// Bytes of indexes and footers that a table holds; the least recently used go first, and are read again when they are wanted.
 const MAX_HELD_BYTES: usize = 512 << 20;
-/// What the key of a sample takes beside itself.
+/// Overhead of a sample's key, in bytes.
 const KEY_BYTES: usize = 16;
 
 /// A shard as it was looked up.
 pub(crate) struct Shard {
     pub(crate) object: Object,
-    /// Its index, where one lies beside it.
+    /// Index object, if the shard has one beside it.
     pub(crate) beside: Option<Object>,
     pub(crate) places: Places,
 }
 
-/// What says where rows lie in a shard.
+/// Source of the positions of a shard's rows.
 pub(crate) enum Places {
     /// Their numbers.
     Stride,

@@ -1,4 +1,4 @@
-//! A table that was laid out: look-ups and scans, and what they cost.
+//! A laid-out table: look-ups and scans, and their costs.
 
 use crate::arrow;
 use crate::layout::{Coding, Framing, Layout};
@@ -21,17 +21,18 @@ const AT_ONCE: usize = 16;
 /// Bytes of samples that a scan reads at once.
 const SCAN_BYTES: u64 = 8 << 20;
 
-/// What rows cost.
+/// Cost of rows.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
-    /// Reads, those of indexes among them. A file for each entity is looked up before it is read: that is a request more.
+    /// Cost of reads, including those of indexes. A file for each entity is looked up before it is read: one more
+    /// request.
     pub read: ReadCost,
     /// From the bytes of the tier to rows, checksums included: the sum.
     pub decode: Duration,
 }
 
 impl Cost {
-    /// Adds what was done at the same time: waits overlap, the rest adds.
+    /// Adds concurrent work: waits overlap, all else adds.
     pub fn merge(&mut self, other: &Self) {
         self.read.merge(&other.read);
         self.decode += other.decode;
@@ -41,13 +42,13 @@ impl Cost {
 /// Rows, as the rows format has them.
 #[derive(Debug, Clone, Default)]
 pub struct Rows {
-    /// One for each entity asked for, in that order.
+    /// Row of each requested entity, in request order.
     pub rows: Vec<Vec<u8>>,
-    /// What all of them cost.
+    /// Cost of all rows together.
     pub cost: Cost,
 }
 
-/// A table in a layout. Its rows are those of the manifest that it was opened with, or there is an error: never those of
+/// A table in a layout. Its rows are those of the manifest that it was opened with, or the read fails: never those of
 /// another version.
 pub struct Table {
     tier: Arc<dyn Tier>,
@@ -58,10 +59,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens the table that a folder holds.
+    /// Opens the table of a folder.
     ///
     /// # Errors
-    /// No manifest, or one that cannot be used; whatever the tier says.
+    /// Fails if there is no usable manifest, or with the tier's error.
     pub async fn open(tier: Arc<dyn Tier>, folder: ObjectPath) -> Result<Self, StorageError> {
         let manifest = Manifest::load(&*tier, &folder).await?;
         Self::of(tier, folder, manifest)
@@ -80,18 +81,18 @@ impl Table {
         })
     }
 
-    /// What the folder says of itself.
+    /// Manifest of the table's folder.
     #[must_use]
     pub const fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// What the rows format would have before its first row.
+    /// Header that the table would have in the rows format.
     pub(crate) const fn header(&self) -> &TableHeader {
         &self.header
     }
 
-    /// Drops what is kept of the shards of these entities, here and around the tier: the next look-up asks the tier itself.
+    /// Drops cached shards of these entities, here and around the tier: the next look-up reads from the tier itself.
     pub(crate) async fn forget(&self, ids: &[i64]) {
         let shards: BTreeSet<u64> = ids.iter().filter_map(|&id| self.manifest.shard_of(id)).collect();
         let dropped = self.held().take(&shards);
@@ -103,11 +104,11 @@ impl Table {
         }
     }
 
-    /// The rows of entities, in the order asked for; one or many.
+    /// Reads the rows of one or more entities, in request order.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] for an entity that the table has not; [`ErrorKind::Corrupt`] with object and offset for damage;
-    /// whatever the tier says.
+    /// [`ErrorKind::NotFound`] if the table does not have an entity; [`ErrorKind::Corrupt`] with object and offset for
+    /// damage; or the tier's error.
     pub async fn look_up(&self, ids: &[i64]) -> Result<Rows, StorageError> {
         let mut groups: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (i, &id) in ids.iter().enumerate() {
@@ -137,7 +138,8 @@ impl Table {
         Ok(out)
     }
 
-    /// An entity of each shard, which brings what says where its rows lie into memory; of files, which have nothing of that kind, one.
+    /// Returns one entity per shard; looking them up loads the row positions of all shards. With a file for each entity
+    /// there are no positions, and one entity is returned.
     pub fn first_ids(&self) -> impl Iterator<Item = i64> {
         let ids = self.header.ids();
         let step = match self.manifest.layout {
@@ -249,7 +251,7 @@ impl Table {
         })
     }
 
-    /// Samples of one shard: one call of the tier, which joins ranges where that is cheaper.
+    /// Reads samples of a shard with one call of the tier, which joins ranges where that is cheaper.
     async fn samples(
         &self,
         object: &Object,
@@ -289,7 +291,7 @@ impl Table {
         Ok(Rows { rows, cost })
     }
 
-    /// A shard with what says where its rows are, from memory or from the tier.
+    /// Shard with the positions of its rows, from memory or from the tier.
     async fn shard(&self, number: u64) -> Result<(Arc<Shard>, Cost), StorageError> {
         let held = self.held().find(number);
         if let Some(shard) = held {
@@ -314,14 +316,14 @@ impl Table {
             }
             Coding::Rows | Coding::Files => (Places::Stride, Cost::default()),
         };
-        // The look at the shard.
+        // Look-up of the shard.
         cost.read.requests += 1;
         let shard = Arc::new(Shard { object, beside, places });
         self.held().hold(number, &shard);
         Ok((shard, cost))
     }
 
-    /// The index that lies beside a shard.
+    /// Reads the index beside a shard.
     async fn index(&self, number: u64, object: &Object) -> Result<(Object, ShardIndex, Cost), StorageError> {
         let path = &object.path;
         let beside = ObjectPath::new(&format!("{path}.{}", index::EXTENSION))?;
@@ -367,10 +369,10 @@ pub struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// The next rows, of one shard and about 8 MiB at most; `None` behind the last.
+    /// Reads the next rows, of one shard and about 8 MiB at most; `None` behind the last.
     ///
     /// # Errors
-    /// As [`Table::look_up`].
+    /// Same as [`Table::look_up`].
     pub async fn next(&mut self) -> Result<Option<Rows>, StorageError> {
         let Some(shard) = self.table.manifest.shard_of(self.at) else {
             return Ok(None);

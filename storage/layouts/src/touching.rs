@@ -1,14 +1,14 @@
-//! Ranges that touch each other are one read: rows that lie beside each other, as a scan asks for them. Every tier gains by it, also one
-//! that joins no ranges by itself.
+//! Reads with adjacent ranges joined, such as rows of a scan. This helps every tier, even a tier that joins no ranges
+//! itself.
 
 use bytes::Bytes;
 use std::ops::Range;
 use tierlab_storage::{Object, ReadCost, StorageError, Tier};
 
-/// Bytes of a joined read at most.
+/// Maximum bytes of a joined read.
 const MOST: u64 = 64 << 20;
 
-/// Reads ranges; one part for each of them, in that order.
+/// Reads ranges; returns one part per range, in request order.
 pub(crate) async fn read(
     tier: &dyn Tier,
     object: &Object,
@@ -27,7 +27,7 @@ pub(crate) async fn read(
     Ok((parts, read.cost))
 }
 
-/// The reads, and which ranges each of them holds.
+/// Joined reads, and the ranges that each of them holds.
 fn joined(ranges: &[Range<u64>]) -> Vec<(Range<u64>, Range<usize>)> {
     let mut out: Vec<(Range<u64>, Range<usize>)> = Vec::new();
     for (at, range) in ranges.iter().enumerate() {

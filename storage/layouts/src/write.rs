@@ -17,24 +17,25 @@ use tierlab_storage::{Body, ErrorKind, ObjectPath, StorageError, Tier};
 const READ_BYTES: u64 = 4 << 20;
 /// Files that are written at the same time.
 const PUTS_AT_ONCE: usize = 32;
-/// Files of one folder, with a file for each entity.
+/// Maximum files per folder, with a file for each entity.
 const FILES_PER_FOLDER: u64 = 1000;
 
-/// What a table is laid out as.
+/// Options for laying out a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// How the rows are to lie.
+    /// Layout to write.
     pub layout: Layout,
-    /// About how large shards are to be, in bytes. One shard is held in memory.
+    /// Approximate size of shards, in bytes. One shard is held in memory.
     pub shard_bytes: u64,
 }
 
-/// Writes the table at `from` into `folder`. Memory holds a shard and 4 MiB of rows, and of a table with keys their index. Each row is read back out of its sample
-/// before it is written, so that what cannot be kept exactly is refused. The manifest comes last: until then the folder holds the
-/// table that it held. Shards of a replaced version stay, for who still reads them. `on_bytes` is told of the bytes of rows that were written.
+/// Writes the table at `from` into `folder`. Memory holds a shard and 4 MiB of rows, and the index of a table with
+/// keys. Each row is read back out of its sample before it is written, so that a row that cannot be stored exactly is
+/// refused. The manifest is written last: until then the folder holds its previous table. Shards of a replaced version
+/// stay for current readers. `on_bytes` receives the number of row bytes written.
 ///
 /// # Errors
-/// A table that is damaged, or that a layout cannot hold; whatever the tiers say.
+/// Fails if the table is damaged, or does not fit the layout, or with the tiers' errors.
 pub async fn lay_out(
     (from_tier, from): (&dyn Tier, &ObjectPath),
     (to_tier, folder): (&dyn Tier, &ObjectPath),
@@ -103,7 +104,7 @@ fn version(source: &Source<'_>, options: Options) -> String {
     format!("{:016x}", KeyHash::of(&identity).low())
 }
 
-/// As many as fill a shard, by the first row's sample.
+/// Number of rows that fill a shard, estimated from the first row's sample.
 async fn rows_per_shard(source: &Source<'_>, options: Options) -> Result<u64, StorageError> {
     let stride = u64::from(source.header.stride);
     let framing = match options.layout.coding() {

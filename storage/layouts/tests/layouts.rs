@@ -1,5 +1,5 @@
-//! Tables laid out on a real folder through the tier `nvme`: what is read back, what damage is told as, and what programs in
-//! Python make of the same files.
+//! Tables laid out on a real folder through the tier `nvme`: the rows read back, the errors for damage, and reads of
+//! the same files by Python programs.
 
 mod laid_out;
 
@@ -26,7 +26,7 @@ fn table(seed: u64) -> (TableHeader, Vec<u8>) {
     table_with(seed, 1)
 }
 
-/// Its booleans have these bits.
+/// Table whose boolean bytes are masked with `most_of_booleans`.
 fn table_with(seed: u64, most_of_booleans: u8) -> (TableHeader, Vec<u8>) {
     let columns: [(&str, DataType, &[i64]); 4] = [
         ("dense", DataType::Fp32, &[7]),
@@ -329,7 +329,7 @@ async fn damage_bytes(place: &Place, layout: Layout) {
     let shard = place.shard(&table);
     let whole = std::fs::read(&shard).unwrap();
     let mut refused = 0;
-    // The end, where the footer lies, byte by byte.
+    // End of the file, where the footer is, byte by byte.
     for at in (0..whole.len())
         .step_by(whole.len() / 200)
         .chain(whole.len() - 300..whole.len())
@@ -361,7 +361,7 @@ fn wide_table() -> (TableHeader, Vec<u8>) {
     table_of(&[("vector", DataType::Fp32, &[200])], 1, |_, _| ())
 }
 
-/// Each with its checksums right: only what it claims is wrong.
+/// Each has correct checksums: only its claims are wrong.
 #[tokio::test]
 async fn what_claims_to_unpack_to_more_than_its_rows_is_refused_before_memory_is_set_aside() {
     let place = Place::of(wide_table()).await;
@@ -416,7 +416,7 @@ async fn what_claims_to_unpack_to_more_than_its_rows_is_refused_before_memory_is
     }
 }
 
-/// Levels that end before their page does: the library does not come to an end of them where it skips rows.
+/// Levels that end before their page does: the library never finishes such a page when it skips rows.
 #[tokio::test]
 async fn a_page_with_too_few_levels_is_an_error_and_its_reader_is_given_up() {
     let place = Place::of(wide_table()).await;

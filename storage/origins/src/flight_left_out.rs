@@ -1,25 +1,25 @@
-//! In the place of the Flight origin in a build without the feature `flight`: it cannot be opened.
+//! Replacement of the Flight origin in builds without the feature `flight`: it cannot be opened.
 
 use std::io;
 use std::path::Path;
 use tierlab_storage::{ErrorKind, StorageError};
 use tokio::net::TcpListener;
 
-/// Never there.
+/// Uninhabited type.
 #[derive(Debug)]
 pub enum FlightOrigin {}
 
 impl FlightOrigin {
-    /// Refuses.
+    /// Returns an error, since this build has no Flight origin.
     ///
     /// # Errors
-    /// Always: which feature to build with.
+    /// Always [`ErrorKind::Unsupported`], naming the feature to build with.
     pub async fn open(_: &Path) -> Result<Self, StorageError> {
         let what = "this build has no Flight origin: build it with `--features flight`";
         Err(StorageError::new(ErrorKind::Unsupported, "flight", what))
     }
 
-    /// There is none to serve.
+    /// Never called, since no value of this type exists.
     ///
     /// # Errors
     /// None.

@@ -92,7 +92,7 @@ struct Flags {
     /// Stop when the process that started this one ends
     #[arg(long)]
     exit_with_parent: bool,
-    /// What to log to stderr, as `tracing` filter directives
+    /// Filter of log messages on stderr, as `tracing` directives
     #[arg(
         long,
         value_name = "FILTER",

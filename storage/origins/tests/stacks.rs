@@ -1,5 +1,5 @@
-//! What a server reads from: every tier, opened from its TOML and wrapped by `compose`, passes the suite; alone, under a
-//! stage over an emulated service, and where files may not be read.
+//! Stacks that a server reads from: every tier, opened from its TOML and wrapped by `compose`, passes the suite. It
+//! does so alone, under a stage over an emulated service, and where files may not be read.
 
 use prometheus::Registry;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 /// Set for the child that the permissions of files hold for.
 const CHILD: &str = "TIERLAB_TEST_PERMISSIONS";
 
-/// A tier's TOML, and what lies behind it, for as long as the test's runtime.
+/// TOML of a tier, and its storage, for as long as the test's runtime.
 struct Place {
     toml: String,
     folder: TempDir,
@@ -127,8 +127,8 @@ async fn conforms(toml: &str, reach: &Reach) {
     );
 }
 
-/// Reads one block of the cache after another until one of them comes from the stage, which has the whole stage block
-/// once it is written.
+/// Reads blocks of the cache in order until one comes from the stage, which has the whole stage block once it is
+/// written.
 async fn hit_the_stage(suite: &Suite, registry: &Registry) {
     const BLOCK: u64 = 4096;
     let path = ObjectPath::new("suite/again").unwrap();

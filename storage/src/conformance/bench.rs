@@ -1,4 +1,4 @@
-//! One case at work: its folder on the tier, and what it may expect there.
+//! A running case: its folder on the tier, and its expectations.
 
 use super::content::content;
 use super::suite::Suite;
@@ -9,10 +9,10 @@ use bytes::Bytes;
 use std::fmt::{self, Debug};
 use std::ops::Range;
 
-/// Nothing, or what was seen where something else should be.
+/// Success, or the unexpected result.
 pub(super) type Outcome = Result<(), String>;
 
-/// One case at work, in its own folder.
+/// A running case, in its own folder.
 pub(super) struct Bench<'a> {
     pub(super) suite: &'a Suite,
     pub(super) folder: ObjectPath,
@@ -34,7 +34,7 @@ pub(super) fn expect_kind<T: Debug>(what: &str, result: Result<T, StorageError>,
     }
 }
 
-/// Compares without printing megabytes: only the first difference is told.
+/// Compares without printing megabytes: reports only the first difference.
 fn expect_bytes(what: &str, got: &[u8], seed: u64, range: &Range<u64>) -> Outcome {
     let want = content(seed, range.clone());
     ensure(got.len() == want.len(), || {
@@ -80,7 +80,7 @@ impl Bench<'_> {
         expect_bytes("read", &read.bytes, seed, &range)
     }
 
-    /// A read of a version that is gone: an error that says so, or, where allowed, exactly the old bytes.
+    /// Checks a read of a version that is gone: an error that names the change, or, if allowed, exactly the old bytes.
     pub(super) fn expect_gone(
         &self,
         what: &str,

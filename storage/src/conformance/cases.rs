@@ -1,4 +1,4 @@
-//! The cases, and those that only read. In: a suite. Out: what was seen, where it is not what the trait promises.
+//! Cases, and the implementation of those that only read. In: a suite. Out: results that break the trait's guarantees.
 
 use super::bench::{Bench, Outcome, ensure, expect_kind, expect_parts, text};
 use super::content::mix;
@@ -12,22 +12,22 @@ use std::ops::Range;
 use std::time::Duration;
 use tierlab_protocol::via::Via;
 
-/// One promise of the trait.
+/// A guarantee of the [`Tier`](crate::Tier) trait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Case {
-    /// What was put is looked up with its size; what was not is not found.
+    /// Stored objects are found with their size; others are not found.
     Stat,
     /// Ranges at the start, at the end, unaligned, across blocks, and the whole.
     Ranges,
     /// Empty ranges and an empty object.
     Empty,
-    /// Ranges past the end and reversed ones.
+    /// Ranges past the end and reversed ranges.
     PastEnd,
     /// Many ranges in one call: unordered, overlapping, repeated, empty.
     ManyAtOnce,
     /// Many tasks at once, on two objects.
     Concurrent,
-    /// Futures dropped before they are done; what is read afterwards is right.
+    /// Futures dropped before they finish; later reads are right.
     Cancelled,
     /// The object is replaced between look-up and read.
     Changed,
@@ -39,7 +39,7 @@ pub enum Case {
     Versions,
     /// Paths that leave the root are refused, odd names are only names.
     Names,
-    /// The longest names are kept or refused, longer ones refused.
+    /// The longest names are accepted or refused, longer names are refused.
     LongNames,
     /// Symbolic links behind the tier that lead out of its root. Needs a [`Reach`](super::Reach).
     Links,
@@ -53,7 +53,7 @@ pub enum Case {
     List,
     /// A big file, streamed to the tier and read back.
     Big,
-    /// Each read says how it got its bytes.
+    /// Each read reports its path and cost.
     Cost,
 }
 
@@ -82,7 +82,7 @@ impl Case {
         Self::Cost,
     ];
 
-    /// Its name in reports, and the folder that it works in.
+    /// Name in reports, and of the folder that the case writes.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -137,7 +137,7 @@ pub(super) async fn run(suite: &Suite, case: Case, reach: &Reach) -> Outcome {
     }
 }
 
-/// A case that needs something, where that is given.
+/// Runs a case that needs access to the storage behind the tier, if access is given.
 async fn with<T, F: Future<Output = Outcome>>(given: Option<T>, case: impl FnOnce(T) -> F) -> Outcome {
     match given {
         Some(given) => case(given).await,
@@ -145,7 +145,7 @@ async fn with<T, F: Future<Output = Outcome>>(given: Option<T>, case: impl FnOnc
     }
 }
 
-/// The ranges worth asking of an object of `size` bytes: around its ends and around device, cache and page blocks.
+/// Critical ranges of an object of `size` bytes: around its ends and around device, cache and page blocks.
 fn interesting(size: u64) -> Vec<Range<u64>> {
     let mut ranges = vec![0..1, 0..size, size - 1..size, size / 2..size, 0..size / 3];
     for edge in [512, 4096, 8192, 65_536] {
@@ -162,7 +162,7 @@ fn interesting(size: u64) -> Vec<Range<u64>> {
     ranges
 }
 
-/// `count` ranges of an object of `size` bytes that look random, each at most `longest` bytes.
+/// Pseudo-random ranges of an object of `size` bytes: `count` ranges of at most `longest` bytes.
 fn scattered(seed: u64, count: u64, size: u64, longest: u64) -> Vec<Range<u64>> {
     let one = |i: u64| {
         let start = mix(seed ^ (i << 20)) % size;
@@ -284,7 +284,7 @@ impl Bench<'_> {
         for round in 0..100u64 {
             let ranges = scattered(round % 7, 8, size, 30_000);
             let dropped = (0..4).map(|_| self.suite.tier.read_many(&object, &ranges));
-            // Polled at least once, given up after so short a time that most are still under way.
+            // Polled at least once, and dropped so early that most reads are still in flight.
             let limit = Duration::from_micros(mix(round) % 400);
             if let Ok(finished) = tokio::time::timeout(limit, join_all(dropped)).await {
                 for many in finished {
@@ -301,7 +301,7 @@ impl Bench<'_> {
 
     async fn cost(&self) -> Outcome {
         let object = self.put("counted", 13, 100_000).await?;
-        // What a stage has asks nothing of the tier, whether or not a cache around it let the blocks in.
+        // Staged blocks need no request to the tier, whether or not a cache around the stage admits them.
         let is_staged = self
             .suite
             .tier

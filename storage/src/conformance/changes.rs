@@ -136,7 +136,7 @@ impl Bench<'_> {
     pub(super) async fn long_names(&self) -> Outcome {
         let segment = "s".repeat(ObjectPath::MAX_SEGMENT_BYTES);
         let room = ObjectPath::MAX_BYTES - self.folder.as_str().len() - 1;
-        // Segments of at most 100 bytes and their slashes, as long as a path may be.
+        // Segments of at most 100 bytes and their slashes, up to the maximum length of a path.
         let deep: String = (1..=room)
             .map(|at| if at % 100 == 0 && at < room { '/' } else { 'd' })
             .collect();
@@ -235,7 +235,7 @@ impl Bench<'_> {
         ];
         let many = self.suite.tier.read_many(&object, &ranges).await.map_err(text)?;
         expect_parts(&many, 11, &ranges)?;
-        // Replaced by a stream of another content: a reader of the old version is told.
+        // Replaced by a stream of other content: a reader of the old version gets an error.
         tokio::fs::write(&file, content(12, 0..size)).await.map_err(text)?;
         let new = self.suite.tier.put(&path, Body::File(file)).await.map_err(text)?;
         let range = size - 5000..size;

@@ -1,8 +1,8 @@
-//! Contents whose every byte tells where it belongs.
+//! Content whose every byte identifies its position.
 
 use std::ops::Range;
 
-/// Bytes `range` of the endless content named by `seed`: no two places and no two seeds look alike.
+/// Bytes `range` of the endless content of `seed`: different positions and different seeds give different bytes.
 #[must_use]
 pub fn content(seed: u64, range: Range<u64>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity((range.end - range.start) as usize);

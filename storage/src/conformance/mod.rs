@@ -39,7 +39,7 @@ pub use content::content;
 pub use reach::Reach;
 pub use suite::Suite;
 
-/// The longest that one case may take before it counts as hung.
+/// Time after which a case counts as hung.
 pub const CASE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The cases that failed.
@@ -56,7 +56,7 @@ impl fmt::Display for Failures {
     }
 }
 
-/// As shown, so that `unwrap` in a test says what failed.
+/// Same as `Display`, so that `unwrap` in a test names the failed cases.
 impl fmt::Debug for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -66,18 +66,18 @@ impl fmt::Debug for Failures {
 impl std::error::Error for Failures {}
 
 impl Suite {
-    /// Runs every case that needs nothing but the tier, one after another.
+    /// Runs every case that needs only the tier, in order.
     ///
     /// # Errors
-    /// The cases that failed, each with what was seen.
+    /// The failed cases, each with its unexpected result.
     pub async fn run(&self) -> Result<(), Failures> {
         self.run_with(&Reach::default()).await
     }
 
-    /// Runs every case, those included that get at what lies behind the tier.
+    /// Runs every case, including cases that access the storage behind the tier.
     ///
     /// # Errors
-    /// The cases that failed, each with what was seen.
+    /// The failed cases, each with its unexpected result.
     pub async fn run_with(&self, reach: &Reach) -> Result<(), Failures> {
         let mut failures = Vec::new();
         for case in Case::ALL {
@@ -95,7 +95,7 @@ impl Suite {
     /// Runs one case.
     ///
     /// # Errors
-    /// What was seen.
+    /// Describes the unexpected result.
     pub async fn run_case(&self, case: Case, reach: &Reach) -> Result<(), String> {
         let running = Box::pin(cases::run(self, case, reach));
         match tokio::time::timeout(CASE_LIMIT, running).await {

@@ -1,4 +1,5 @@
-//! The cases that need a hand behind the tier: links, permissions, damaged copies. In: a [`Reach`]. Out: what was seen.
+//! Cases that change the storage behind the tier: links, permissions, damaged copies. In: a [`Reach`]. Out: unexpected
+//! results.
 
 use super::bench::{Bench, Outcome, ensure, expect_kind, text};
 use super::content::content;
@@ -10,8 +11,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where a test gets at what lies behind a tier, past the tier. By default nowhere; then the cases that need it are not
-/// run, as the table of this suite says.
+/// Access to the storage behind a tier, past the tier (default: none). Cases that need it are skipped without it, as
+/// the table of this suite says.
 #[derive(Clone, Default)]
 pub struct Reach {
     folder: Option<PathBuf>,
@@ -20,7 +21,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// The local folder in which objects lie under their own paths.
+    /// Access to the local folder in which objects are stored under their own paths.
     #[must_use]
     pub fn folder(folder: &Path) -> Self {
         Self {
@@ -29,7 +30,7 @@ impl Reach {
         }
     }
 
-    /// The folder belongs to somebody for whom the permissions of files hold, which they do not for root.
+    /// Declares that file permissions apply to this process, which they do not for root.
     #[must_use]
     pub fn with_permissions(self) -> Self {
         Self {
@@ -38,7 +39,7 @@ impl Reach {
         }
     }
 
-    /// Damages every copy that the tier keeps with checksums, once it is called.
+    /// Action that damages every copy that the tier keeps with checksums.
     #[must_use]
     pub fn with_damage(self, damage: impl Fn() + Send + Sync + 'static) -> Self {
         Self {
@@ -57,7 +58,7 @@ impl Reach {
         self.folder.as_deref().filter(|_| self.permissions)
     }
 
-    /// What the case `damaged` does.
+    /// Action that damages copies, for the case `damaged`.
     pub(super) fn damage(&self) -> Option<&(dyn Fn() + Send + Sync)> {
         self.damage.as_deref()
     }
@@ -84,7 +85,7 @@ impl Bench<'_> {
         for name in ["file", "folder/secret", "up/secret"] {
             let path = self.path(name)?;
             expect_kind(&format!("stat of {path}"), self.suite.tier.stat(&path).await, &refused)?;
-            // As whoever knows what lies there would ask.
+            // A caller that knows the stored object would ask for this version.
             let made_up = Object {
                 path,
                 size: SECRET.len() as u64,
@@ -134,7 +135,7 @@ impl Bench<'_> {
         self.expect(&now, 2, 0..size).await
     }
 
-    /// Copies whose checksums do not fit are read from the tier behind, and nobody sees a wrong byte.
+    /// Copies that fail their checksum are read from the tier behind, and no caller sees a wrong byte.
     pub(super) async fn damaged(&self, damage: &(dyn Fn() + Send + Sync)) -> Outcome {
         let size = 300_007;
         let object = self.put("copied", 4, size).await?;

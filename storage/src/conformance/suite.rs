@@ -1,4 +1,4 @@
-//! What is tested.
+//! Tier under test and its folders.
 
 use crate::path::ObjectPath;
 use crate::tier::Tier;
@@ -14,7 +14,7 @@ pub struct Suite {
     pub folder: ObjectPath,
     /// A local folder for the file that is streamed to the tier.
     pub scratch: PathBuf,
-    /// Whether the tier itself looks at each read if the object is still the one looked up. A cache need not: what it
-    /// holds of the version that was looked up stays right. Bytes of another version are never accepted.
+    /// If true, the tier checks at each read that the object is still the version looked up. A cache need not: its
+    /// bytes of that version stay valid. Bytes of another version are never accepted.
     pub notices_changes: bool,
 }

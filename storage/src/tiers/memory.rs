@@ -1,5 +1,5 @@
-//! The reference tier: objects in this process. In: bytes, or a directory to load. Out: slices of them, without a
-//! copy. It sets the noise floor and says what the other tiers must do; it knows nothing of them.
+//! Reference tier: objects in this process. In: bytes, or a directory to load. Out: slices of them, without a copy. It
+//! sets the noise floor and defines the behaviour of the other tiers; it knows nothing of them.
 
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
@@ -193,7 +193,7 @@ impl Tier for MemoryTier {
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
         let bytes = match body {
-            // An own copy: a slice of a large buffer would keep the whole of it.
+            // A separate copy: a slice of a large buffer would keep the whole buffer.
             Body::Bytes(bytes) => Bytes::copy_from_slice(&bytes),
             Body::File(file) => tokio::fs::read(&file)
                 .await

@@ -1,4 +1,4 @@
-//! The tiers, one folder or file each: what its TOML says, how it is opened, how it reads.
+//! Tiers, one folder or file each: TOML keys, opening, reading.
 
 pub mod flight;
 pub mod gds;

@@ -1,5 +1,5 @@
-//! What a put reads from: bytes in memory, or a local file in pieces. In: a [`Body`]. Out: its size and its pieces.
-//! Knows nothing of where they go.
+//! Source of a put: bytes in memory, or a local file in pieces. In: a [`Body`]. Out: its size and its pieces. Knows
+//! nothing of their destination.
 
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::Body;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 /// An opened body.
 pub(super) struct Source {
     bytes: Bytes,
-    /// The file and its name, where the bytes are not in memory.
+    /// File and its name, if the bytes are not in memory.
     file: Option<(Arc<File>, String)>,
     size: u64,
 }
 
 impl Source {
-    /// Opens a body. Pieces of a file that shrinks afterwards are errors, and what it grows by is not read.
+    /// Opens a body. If the file shrinks afterwards, pieces fail; if it grows, the added bytes are not read.
     pub(super) async fn open(body: Body) -> Result<Self, StorageError> {
         match body {
             Body::Bytes(bytes) => Ok(Self {
@@ -45,7 +45,7 @@ impl Source {
         self.size
     }
 
-    /// The piece at `at`, at most `len` bytes and none behind the end.
+    /// Piece at `at`, at most `len` bytes and none behind the end.
     pub(super) async fn piece(&self, at: u64, len: u64) -> Result<Bytes, StorageError> {
         let len = len.min(self.size.saturating_sub(at));
         let Some((file, name)) = &self.file else {

@@ -10,14 +10,14 @@ use crate::tier::Tier;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What lies around one tier.
+/// Wrappers around a tier.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WrapperConfig {
     /// A remote service emulated over the tier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulated: Option<EmulatedConfig>,
-    /// A copy on a local folder, of what was read.
+    /// Copies of read bytes on a local folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staged: Option<StagedConfig>,
     /// A cache in memory, for [`compose`](super::compose): whoever reads from the tier knows if rows or whole files.
@@ -29,10 +29,10 @@ impl WrapperConfig {
     /// The names of the tables.
     pub(crate) const TABLES: [&str; 3] = ["emulated", "staged", "cache"];
 
-    /// Wraps a tier: `staged(emulated(tier))`, each where it is configured.
+    /// Wraps a tier as `staged(emulated(tier))`, with the configured wrappers only.
     ///
     /// # Errors
-    /// A table that makes no sense, or a folder that cannot be staged on; the error names the key.
+    /// Fails if a table is invalid, or if a folder cannot be used for staging; the error names the key.
     pub(crate) async fn wrap(
         &self,
         tier: Arc<dyn Tier>,

@@ -1,5 +1,5 @@
-//! A tier whose objects have a size at most. In: a tier, and how large an object may be that is read whole. Out: the same
-//! tier, whose larger objects cannot be looked up. So what a tier says of a size never becomes memory.
+//! Tier with a maximum object size. In: a tier, and the largest object that is read whole. Out: the same tier, whose
+//! larger objects cannot be looked up. So a size reported by a tier never causes an allocation of that size.
 
 use crate::device::DeviceReads;
 use crate::error::{ErrorKind, StorageError};
@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tierlab_protocol::via::ViaSet;
 
-/// A tier that looks up no object above a size.
+/// Tier that refuses to look up objects above a size.
 pub struct Limited {
     inner: Arc<dyn Tier>,
     max_bytes: u64,

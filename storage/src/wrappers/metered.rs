@@ -1,7 +1,8 @@
-//! A tier whose reads are counted and timed. In: a tier and its metrics. Out: the same tier, counted.
+//! Tier with counted and timed reads. In: a tier and its metrics. Out: the same tier, counted.
 //!
-//! Counted is what reached the tier: what a stage below had on its folder is not, and what was sent for reads that failed
-//! or whose caller went away is, at the next read, where the tier can tell ([`Tier::take_unreported`]).
+//! The counts are those of reads that reached the tier, without those that a stage below served from its folder. Reads
+//! that failed or whose caller went away are counted at the next read, if the tier can report them
+//! ([`Tier::take_unreported`]).
 
 use super::metrics::TierMetrics;
 use crate::device::{DeviceReads, Landed};
@@ -44,11 +45,11 @@ impl Metered {
     }
 }
 
-/// Only handed out where the tier below can do it.
+/// Handed out only if the tier below reads into device memory.
 #[async_trait]
 impl DeviceReads for Metered {
     fn ordinal(&self) -> u32 {
-        // Handed out only where what lies below has a device.
+        // Handed out only if the tier below has a device.
         self.inner.device().map_or(u32::MAX, DeviceReads::ordinal)
     }
 

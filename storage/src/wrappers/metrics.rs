@@ -1,5 +1,5 @@
-//! The metrics of this crate. In: a registry. Out: counters and gauges, resolved to the labels of one tier, for the
-//! wrappers that count with them. Their names are in `tierlab_protocol::metrics`.
+//! Metrics of this crate. In: a registry. Out: counters and gauges with the labels of one tier, for the wrappers that
+//! count with them. Their names are in `tierlab_protocol::metrics`.
 
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::ReadCost;
@@ -16,7 +16,7 @@ const READ_BUCKETS: [f64; 18] = [
     10.0,
 ];
 
-/// What a tier is read for: the `role` label.
+/// Use of a tier: the `role` label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Model files.
@@ -98,10 +98,10 @@ impl Registrar<'_> {
 }
 
 impl StorageMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// One of the names is taken in this registry.
+    /// Fails if a name is already registered in this registry.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let on = Registrar(registry);
         let of_tier = ["tier", "role"];
@@ -132,16 +132,16 @@ impl StorageMetrics {
         })
     }
 
-    /// Metrics that nobody scrapes.
+    /// Creates metrics that are never scraped.
     ///
     /// # Errors
-    /// None that is known: the registry is new.
+    /// None is known: the registry is new.
     pub fn unscraped() -> Result<Self, StorageError> {
         Self::register(&Registry::new())
             .map_err(|e| StorageError::new(ErrorKind::Invalid, "the storage metrics", e.to_string()))
     }
 
-    /// The metrics of one tier in one role.
+    /// Metrics of a tier in a role.
     #[must_use]
     pub fn tier(&self, tier: &str, role: Role) -> TierMetrics {
         let labels = [tier, role.as_str()];
@@ -156,7 +156,7 @@ impl StorageMetrics {
         }
     }
 
-    /// The metrics of the cache over one tier.
+    /// Metrics of the cache over a tier.
     #[must_use]
     pub fn cache(&self, tier: &str) -> CacheMetrics {
         let of = &self.cache;
@@ -170,7 +170,7 @@ impl StorageMetrics {
         }
     }
 
-    /// The metrics of the stage of one tier.
+    /// Metrics of the stage of a tier.
     #[must_use]
     pub fn staged(&self, tier: &str) -> StagedMetrics {
         let of = &self.staged;
@@ -188,7 +188,7 @@ impl StorageMetrics {
         }
     }
 
-    /// The metrics of the service emulated over one tier.
+    /// Metrics of the service emulated over a tier.
     #[must_use]
     pub fn emulated(&self, tier: &str) -> EmulatedMetrics {
         let faults = |kind: ErrorKind| self.emulated_faults.with_label_values(&[tier, kind.as_str()]);
@@ -197,8 +197,8 @@ impl StorageMetrics {
         }
     }
 
-    /// The metrics of reads into device memory by one tier, which was asked to take `path`; `missing` is what
-    /// GPUDirect Storage lacks, and `counts` whether cuFile says by which way its reads went.
+    /// Metrics of a tier's reads into device memory over `path`. `missing` is the detected obstacle to GPUDirect
+    /// Storage, and `counts` is true if cuFile reports the path of each read.
     #[must_use]
     pub fn device(&self, tier: &str, path: &str, missing: &str, counts: bool) -> DeviceMetrics {
         self.device_path
@@ -212,7 +212,7 @@ impl StorageMetrics {
         }
     }
 
-    /// For whoever checks the rows that come from one tier.
+    /// Counters for the code that checks a tier's rows.
     #[must_use]
     pub fn damaged_rows(&self, tier: &str) -> DamagedRows {
         DamagedRows {
@@ -290,7 +290,7 @@ impl TierMetrics {
     }
 }
 
-/// The metrics of the cache over one tier.
+/// Metrics of the cache over a tier.
 #[derive(Debug, Clone)]
 pub struct CacheMetrics {
     pub(super) hits: IntCounter,
@@ -301,7 +301,7 @@ pub struct CacheMetrics {
     pub(super) capacity_bytes: IntGauge,
 }
 
-/// The metrics of the stage of one tier.
+/// Metrics of the stage of a tier.
 #[derive(Debug, Clone)]
 pub struct StagedMetrics {
     pub(super) hits: IntCounter,
@@ -316,7 +316,7 @@ pub struct StagedMetrics {
     pub(super) capacity_bytes: IntGauge,
 }
 
-/// The metrics of the service emulated over one tier.
+/// Metrics of the service emulated over a tier.
 #[derive(Debug, Clone)]
 pub struct EmulatedMetrics {
     /// In the order of [`ErrorKind::ALL`].
@@ -347,12 +347,12 @@ impl DeviceMetrics {
     }
 }
 
-/// Rows of one tier that failed their checksum.
+/// Rows of a tier that failed their checksum.
 #[derive(Debug, Clone)]
 pub struct DamagedRows {
-    /// They were right when they were read again.
+    /// Rows that were correct when read again.
     pub mended: IntCounter,
-    /// They were not, and were refused.
+    /// Rows that failed again and were refused.
     pub refused: IntCounter,
 }
 

@@ -1,8 +1,8 @@
 //! Wrappers: each a tier around a tier. In: a tier, a config and the metrics. Out: the tier that a server reads from.
 //!
-//! The order is `cache(metered(staged(emulated(tier))))`. What lies directly around a tier, `emulated` and `staged`,
-//! comes with it from [`open`](crate::open()), as its TOML says; [`compose`] adds the rest: the tier's metrics count what
-//! reaches the tier as it was opened, the cache's count what it kept from there.
+//! The order is `cache(metered(staged(emulated(tier))))`. [`open`](crate::open()) adds the inner wrappers of a tier's
+//! TOML, `emulated` and `staged`. [`compose`] adds the rest: the tier's metrics count reads that reach the opened tier,
+//! the cache's metrics count its own hits and misses.
 
 pub mod cache;
 mod config;
@@ -27,10 +27,10 @@ use crate::error::StorageError;
 use crate::tier::Tier;
 use std::sync::Arc;
 
-/// Wraps a tier: metered always, cached where `cache` has a capacity.
+/// Wraps a tier: always metered, and cached if `cache` has a capacity.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a cache configuration that makes no sense, naming the key.
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for an invalid cache configuration, naming the key.
 pub fn compose(
     tier: Arc<dyn Tier>,
     role: Role,

@@ -1,5 +1,4 @@
-//! What goes wrong: libraries that are missing, calls that fail, reads that nobody waits for any more, promises of the
-//! direct way that were not kept.
+//! Faults: missing libraries, failing calls, abandoned reads, and reads that did not take the direct path.
 
 use crate::harness::{Harness, content, object, on_host, read_one};
 use std::time::Duration;
@@ -8,7 +7,7 @@ use tierlab_storage::device::{DevicePath, shortfall};
 use tierlab_storage::tiers::gds::{GdsConfig, GdsTier};
 use tierlab_storage::{ErrorKind, Tier};
 
-/// cuFile's codes and what a caller acts on.
+/// Codes of cuFile and their error kinds.
 const READ_CODES: [(i64, ErrorKind); 8] = [
     (5001, ErrorKind::Unavailable),
     (5008, ErrorKind::Unsupported),
@@ -105,7 +104,7 @@ async fn a_dropped_read_keeps_its_memory_until_it_has_ended() {
         let object = object(&tier, harness.root.path(), "x", &bytes).await;
         harness.set("delay_us", 3000);
         for _ in 0..5 {
-            // Given up while it is queued or under way.
+            // Dropped while it is queued or in flight.
             let _ = tokio::time::timeout(Duration::from_millis(2), read_one(&tier, &object, 0..400_000)).await;
         }
         let landed = read_one(&tier, &object, 0..400_000).await.unwrap();
@@ -195,7 +194,7 @@ async fn a_start_that_fails_gives_everything_back_and_says_why() {
     harness.assert_balanced();
 }
 
-/// Where NVIDIA's libraries are not, every one that was looked for is named. On a machine that has them this says nothing.
+/// Without NVIDIA's libraries, the error names every file that was tried. Returns early on a machine that has them.
 #[tokio::test]
 async fn without_libraries_there_is_one_error_that_helps() {
     let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A folder, a stand-in with a state of its own, and a tier that reads one through the other.
+//! A folder, a stand-in with its own state, and a tier that reads the folder through the stand-in.
 
 use crate::standin::StandIn;
 use libloading::Library;
@@ -11,7 +11,7 @@ use tierlab_storage::device::{DevicePath, DeviceReads, Landed};
 use tierlab_storage::tiers::gds::{GdsConfig, GdsTier};
 use tierlab_storage::{Object, ObjectPath, StorageError, Tier};
 
-/// What must be zero when everything has been given back.
+/// Counters that must be zero when everything has been released.
 const BALANCED: [&str; 8] = [
     "contexts",
     "allocations",
@@ -97,7 +97,7 @@ impl Harness {
     }
 }
 
-/// Bytes that tell their place.
+/// Bytes that identify their position.
 pub(crate) fn content(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 7) as u8).collect()
 }
@@ -107,7 +107,7 @@ pub(crate) async fn object(tier: &GdsTier, root: &Path, name: &str, bytes: &[u8]
     tier.stat(&ObjectPath::new(name).unwrap()).await.unwrap()
 }
 
-/// What lies on the device, on the host.
+/// Copies landed ranges to the host.
 pub(crate) fn on_host(landed: &Landed) -> Vec<Vec<u8>> {
     let parts = landed.parts.iter().map(|part| {
         let mut bytes = vec![0; part.len()];

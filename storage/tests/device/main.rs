@@ -1,4 +1,4 @@
-//! Reads into device memory, run against a stand-in for NVIDIA's libraries: nothing here says anything of hardware.
+//! Reads into device memory, run against a stand-in for NVIDIA's libraries: they prove nothing about hardware.
 
 #[path = "../standin/mod.rs"]
 mod standin;

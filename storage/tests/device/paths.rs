@@ -106,7 +106,7 @@ fn any_ranges_of_any_path_come_right() {
         .unwrap();
     let harness = Harness::new();
     let bytes = content(300_000);
-    // One process has cuFile in one mode.
+    // A process has cuFile in a single mode.
     let paths = DevicePath::ALL.into_iter().filter(|&path| path != DevicePath::Compat);
     let tiers: Vec<_> = paths
         .map(|path| {

@@ -1,10 +1,10 @@
-//! Builds the stand-in for NVIDIA's libraries (`device_standin.c`) into a folder of its own. In: nothing. Out: a folder
-//! that holds it under the names that are looked for. For tests alone: host memory plays the device.
+//! Builds the stand-in for NVIDIA's libraries (`device_standin.c`) into its own folder. In: nothing. Out: a folder that
+//! holds it under the libraries' names. For tests only: host memory plays the device.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The names that the stand-in goes by.
+/// Names of the stand-in.
 const NAMES: [&str; 3] = ["libcuda.so.1", "libcufile.so.0", "libnvidia-ml.so.1"];
 
 /// A folder with the stand-in, removed when it is dropped.
@@ -28,7 +28,7 @@ impl StandIn {
             .expect("a C compiler, `cc`, is needed to build the stand-in for NVIDIA's libraries");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         for name in NAMES {
-            // Links to one file: the loader takes them for one library, which then has one state.
+            // Links to one file: the loader treats them as one library, which then has one state.
             std::os::unix::fs::symlink(&library, folder.path().join(name)).unwrap();
         }
         Self(folder)

@@ -1,5 +1,5 @@
-//! Through pinned buffers, in turn: while one is copied to the device, the next one is read into. A buffer is read into
-//! again only after its copy has ended.
+//! Route through pinned buffers, in rotation: while one buffer is copied to the device, the next is read into. A buffer
+//! is read into again only after its copy has ended.
 
 use super::landing::Piece;
 use super::route::{PhaseTimes, Route, read_whole};
@@ -28,7 +28,7 @@ pub(super) fn slots(gpu: &Arc<Gpu>, count: usize, bytes: usize) -> Result<Vec<Sl
         .collect()
 }
 
-/// Begins to copy what was read for a piece from its slot.
+/// Begins to copy the bytes read for a piece from its slot.
 pub(super) fn begin_copy(slot: &Slot, piece: &mut Piece, stream: &Stream) {
     // SAFETY: the piece's place is device memory of its length, owned by its job until the run is over; the slot is not
     // written before its event, and the run waits for the stream before it returns.
@@ -38,7 +38,7 @@ pub(super) fn begin_copy(slot: &Slot, piece: &mut Piece, stream: &Stream) {
     }
 }
 
-/// The stream comes first: dropping it waits for its copies, before the memory goes.
+/// The stream comes first: dropping it waits for its copies, before the memory is freed.
 pub(super) struct Bounce {
     stream: Stream,
     slots: Vec<Slot>,
@@ -80,7 +80,7 @@ impl Route for Bounce {
     }
 }
 
-/// Waits for all copies; what went wrong with any of them is every piece's.
+/// Waits for all copies; an error of any copy fails every piece.
 pub(super) fn finish(stream: &Stream, pieces: &mut [&mut Piece]) -> std::time::Duration {
     let began = Instant::now();
     if let Err(error) = stream.wait() {

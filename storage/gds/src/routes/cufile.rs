@@ -1,5 +1,5 @@
-//! cuFile: from the file to device memory by whatever way the driver has. Files are registered once and kept so; the
-//! pieces of large jobs are read by several threads, as each call of cuFile waits for its own read.
+//! Route through cuFile: from the file to device memory by the driver's own choice. Files are registered once and stay
+//! registered. Several threads read the pieces of large jobs, because each cuFile call waits for its own read.
 
 use super::landing::{Piece, SourceFile};
 use super::route::{PhaseTimes, Route};
@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Files registered with cuFile at most.
+/// Maximum number of files registered with cuFile.
 const REGISTERED: usize = 64;
-/// Bytes from which on a run is worth more than one thread.
+/// Size of a run, in bytes, from which more than one thread pays off.
 const WORTH_THREADS: usize = 1 << 20;
 
 pub(super) struct CuFileRoute {
     gpu: Arc<Gpu>,
     threads: usize,
-    /// The least recently used one first.
+    /// Registered files, least recently used first.
     files: VecDeque<(Arc<dyn SourceFile>, Handle)>,
 }
 
@@ -46,7 +46,7 @@ impl CuFileRoute {
         Ok(handle)
     }
 
-    /// Lets go of the oldest files. Between runs: then no read is under way.
+    /// Deregisters the oldest files. Call it between runs, when no read is in flight.
     fn trim(&mut self, cufile: &CuFile) {
         while self.files.len() > REGISTERED
             && let Some((_, oldest)) = self.files.pop_front()

@@ -1,5 +1,5 @@
-//! Device memory that stretches of files are read into. In: memory, stretches, and where in it each goes. Out: pieces for a
-//! route, which lie inside that memory and go no earlier than it, and what came of them.
+//! Device memory that stretches of files are read into. In: memory, stretches, and the position of each in it. Out:
+//! pieces for a route, inside that memory and dropped no earlier than it, and their results.
 
 use crate::error::{DeviceError, DeviceErrorKind};
 use crate::pool::DeviceBytes;
@@ -13,31 +13,31 @@ pub trait SourceFile: fmt::Debug + Send + Sync {
     /// The file.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// What direct reads of it must be multiples of, in bytes; `None` where it is not open for direct reads.
+    /// Alignment of direct reads, in bytes; `None` if the file is not open for direct reads.
     fn direct_align(&self) -> Option<u32>;
 }
 
-/// A stretch of a file, and its place.
+/// Stretch of a file, and its position in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
-    /// Where in the file it begins.
+    /// Offset in the file.
     pub offset: u64,
-    /// Bytes to read: aligned where the file is read directly, maybe past its end.
+    /// Bytes to read: aligned if the file is read directly, possibly past its end.
     pub len: usize,
-    /// Bytes that must come.
+    /// Bytes that must arrive.
     pub wanted: usize,
-    /// Where in the memory it goes.
+    /// Offset in the memory.
     pub into: usize,
 }
 
-/// What came of the stretches of a [`Landing`].
+/// Result of a [`Landing`]'s stretches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Came {
     /// Bytes, over-read included.
     pub bytes: u64,
     /// Reads that were made for them.
     pub requests: u32,
-    /// Of these, repeats.
+    /// Retries among them.
     pub retries: u32,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Piece {
     /// Start of the block of device memory.
     pub(super) base: u64,
     pub(super) into: usize,
-    /// Bytes that came.
+    /// Bytes that arrived.
     pub(super) came: usize,
     pub(super) requests: u32,
     pub(super) retries: u32,
@@ -71,7 +71,7 @@ impl Piece {
         self.error.get_or_insert(error);
     }
 
-    /// The file ended before the bytes that were looked up.
+    /// Fails the piece: the file ended before the bytes that were looked up.
     pub(super) fn cut_short(&mut self) {
         let what = format!(
             "ends at byte {}, before what was looked up",
@@ -100,10 +100,10 @@ impl Landing {
         Self { bytes, pieces }
     }
 
-    /// Asks for a stretch of a file.
+    /// Adds a stretch of a file.
     ///
     /// # Errors
-    /// [`DeviceErrorKind::OutOfRange`] for one that the memory has no room for.
+    /// [`DeviceErrorKind::OutOfRange`] if the memory has no room for it.
     pub fn ask(&mut self, file: Arc<dyn SourceFile>, stretch: Stretch) -> Result<(), DeviceError> {
         let Stretch {
             offset,
@@ -131,16 +131,16 @@ impl Landing {
         &mut self.pieces
     }
 
-    /// Bytes that came so far, of stretches that failed as well.
+    /// Bytes that arrived so far, including those of failed stretches.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.came as u64).sum()
     }
 
-    /// What came, or the first failure.
+    /// Returns the result of all stretches.
     ///
     /// # Errors
-    /// That of the first stretch that failed.
+    /// Returns the error of the first stretch that failed.
     pub fn came(&self) -> Result<Came, DeviceError> {
         let mut came = Came::default();
         for piece in &self.pieces {

@@ -1,5 +1,5 @@
-//! The ways that bytes take from a file to device memory. In: memory, and the stretches of files that it is to hold. Out:
-//! what came of each, and the time that went where.
+//! Paths that bytes take from a file to device memory. In: memory, and the stretches of files that it is to hold. Out:
+//! the result of each, and the time of each phase.
 
 mod bounce;
 mod cufile;
@@ -19,20 +19,20 @@ use route::Route;
 use std::fmt;
 use std::sync::Arc;
 
-/// How to read.
+/// Options of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteOptions {
     /// The way.
     pub path: DevicePath,
-    /// Bytes of one read, one pinned buffer, one copy: a multiple of [`ALIGN`].
+    /// Bytes of a read, a pinned buffer and a copy: a multiple of [`ALIGN`].
     pub chunk_bytes: usize,
     /// Pinned buffers.
     pub pinned_buffers: usize,
-    /// Threads that call cuFile for one run.
+    /// Threads that call cuFile in a run.
     pub threads: usize,
 }
 
-/// One way, opened: for one thread, on which the device is current.
+/// An opened path: for one thread, on which the device is current.
 pub struct Reader {
     route: Box<dyn Route>,
     chunk_bytes: usize,
@@ -61,11 +61,11 @@ impl Reader {
         Ok(Self { route, chunk_bytes })
     }
 
-    /// Reads everything that was asked of these. When it has returned nothing is under way any more; what came, and what
-    /// failed, is told by each. A stretch longer than `chunk_bytes` fails, and nothing of it is read.
+    /// Reads all stretches of these landings. No read is in flight when it has returned; each landing holds its bytes
+    /// and errors. A stretch longer than `chunk_bytes` fails, and is not read at all.
     pub fn run<'a>(&mut self, landings: impl Iterator<Item = &'a mut Landing>) -> PhaseTimes {
         let mut pieces: Vec<&mut Piece> = landings.flat_map(Landing::pieces).collect();
-        // Before anything is under way: buffers have no room for more.
+        // Before any read is in flight: buffers have no room for more.
         pieces.retain_mut(|piece| {
             let fits = piece.len <= self.chunk_bytes;
             if !fits {

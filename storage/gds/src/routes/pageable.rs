@@ -1,4 +1,4 @@
-//! The plain way: a buffered read into ordinary memory, then a copy that waits. What the others are measured against.
+//! Plain path: a buffered read into ordinary memory, then a synchronous copy. Baseline for the other paths.
 
 use super::landing::Piece;
 use super::route::{PhaseTimes, Route, read_whole};
@@ -6,7 +6,7 @@ use crate::gpu::Gpu;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One buffer of ordinary memory.
+/// Route through a buffer of ordinary memory.
 pub(super) struct Pageable {
     gpu: Arc<Gpu>,
     buffer: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Direct reads through io_uring into pinned buffers that the kernel has registered: as many reads under way as there are
-//! buffers, each copied to the device as soon as it is there.
+//! Direct reads through io_uring into pinned buffers that the kernel has registered. As many reads are in flight as
+//! there are buffers, and each is copied to the device as soon as it completes.
 
 use super::bounce::{Slot, begin_copy, finish, slots};
 use super::landing::Piece;
@@ -17,9 +17,9 @@ pub(super) struct Ring {
     ring: IoUring,
     stream: Stream,
     slots: Vec<Slot>,
-    /// Whether the kernel has the buffers registered.
+    /// True if the kernel has registered the buffers.
     registered: bool,
-    /// After a failure of the ring itself nothing is read any more: a read may still be under way.
+    /// Set by a failure of the ring itself. No more reads follow: a read may still be in flight.
     broken: Option<DeviceError>,
 }
 
@@ -59,7 +59,7 @@ impl Ring {
     /// Queues the next read of a piece into its slot.
     fn push(&mut self, at: usize, piece: &mut Piece) -> Result<(), DeviceError> {
         debug_assert!(piece.len <= self.slots[at].memory.as_slice().len());
-        // What came before it began at a multiple of the alignment.
+        // The bytes before began at a multiple of the alignment.
         let buffer = self.slots[at].memory.as_mut_ptr().wrapping_add(piece.came);
         let len = u32::try_from(piece.len - piece.came).unwrap_or(u32::MAX);
         let fd = types::Fd(piece.fd());
@@ -74,13 +74,13 @@ impl Ring {
             .map_err(|_| DeviceError::new(DeviceErrorKind::Unavailable, "the ring is full"))
     }
 
-    /// Takes a read's result. True where the rest has to be asked for.
+    /// Handles a read's result. True if the rest must be read.
     fn take(piece: &mut Piece, result: i32) -> bool {
         match usize::try_from(result) {
             Ok(0) => piece.cut_short(),
             Ok(came) if piece.came + came >= piece.wanted => piece.came += came,
             Ok(came) => {
-                // A short read: what is left must begin at a multiple of the alignment again.
+                // After a short read the rest must again begin at a multiple of the alignment.
                 let align = piece.file.direct_align().map_or(1, |align| align as usize).max(1);
                 let whole = (piece.came + came) / align * align;
                 if whole > piece.came {

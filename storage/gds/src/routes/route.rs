@@ -1,12 +1,12 @@
-//! What every way from a file to the device has in common.
+//! Common parts of the paths from a file to the device.
 
 use super::landing::Piece;
 use std::time::Duration;
 
-/// Where stretches begin in device memory is a multiple of this: what direct reads of all usual devices ask for.
+/// Alignment of stretches in device memory, which suits direct reads of all usual devices.
 pub const ALIGN: usize = 4096;
 
-/// Where the time of a run went.
+/// Times of a run by phase.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PhaseTimes {
     /// With the file's device.
@@ -15,7 +15,8 @@ pub struct PhaseTimes {
     pub copying: Duration,
 }
 
-/// One way. Nothing is under way when [`run`](Self::run) has returned. The device is current on the thread.
+/// A path from a file to the device. No read or copy is in flight when [`run`](Self::run) has returned. The device is
+/// current on the thread.
 pub(super) trait Route {
     fn run(&mut self, pieces: &mut [&mut Piece]) -> PhaseTimes;
 }

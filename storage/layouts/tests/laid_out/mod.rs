@@ -124,7 +124,7 @@ async fn a_table_that_was_laid_out_again_is_a_new_version_and_the_old_one_stays_
         assert_eq!(of_old, place.file[place.file.len() - 100..], "{layout}");
         let of_new = tier.read(&new, range.clone()).await.unwrap().bytes;
         assert_eq!(of_new, other[other.len() - 100..], "{layout}");
-        // Who has not seen the old manifest cannot read by it.
+        // A reader that has not seen the old manifest cannot read by it.
         let later = LaidOut::new(Arc::clone(&place.tier), layout);
         assert_eq!(
             later.read(&old, range).await.unwrap_err().kind(),
@@ -240,7 +240,7 @@ async fn a_table_that_is_not_laid_out_is_refused_with_the_command() {
     assert!(missing.to_string().contains("lay-out --layout parquet"), "{missing}");
     let refused = tier.put(&path("t.rows"), Body::Bytes("x".into())).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
-    // What is no table is as it was.
+    // Paths that are not tables are unchanged.
     tier.put(&path("models/m/config.toml"), Body::Bytes("x".into()))
         .await
         .unwrap();

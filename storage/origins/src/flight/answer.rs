@@ -1,5 +1,5 @@
-//! The replies of DoGet. In: a ticket's object or table. Out: a stream of messages with checksums, each of at most
-//! [`MESSAGE_BYTES`] and one row, read as the client takes them. Knows nothing of gRPC.
+//! Replies of DoGet. In: a ticket's object or table. Out: a stream of messages with checksums, each of at most
+//! [`MESSAGE_BYTES`] and one row, read at the client's pace. Knows nothing of gRPC.
 
 use super::folder::{Folder, Table};
 use arrow_array::RecordBatch;
@@ -24,7 +24,7 @@ use tonic::Status;
 
 /// Messages that are read ahead of the client.
 const READ_AHEAD: usize = 2;
-/// Rows of one message at most.
+/// Maximum rows per message.
 const MESSAGE_ROWS: usize = 16_384;
 
 /// Messages, as a client gets them.
@@ -69,7 +69,7 @@ pub(super) fn ranges(
     Ok(messages(schema, batches.buffered(READ_AHEAD).boxed()))
 }
 
-/// The length of all ranges, where it is the same and small enough for one message.
+/// Common length of all ranges, if they have one that is small enough for a message.
 fn width(ranges: &[Range<u64>]) -> Option<i32> {
     let len = |range: &Range<u64>| range.end - range.start;
     let width = len(ranges.first()?);
@@ -77,7 +77,7 @@ fn width(ranges: &[Range<u64>]) -> Option<i32> {
     same.then(|| i32::try_from(width).ok()).flatten()
 }
 
-/// Ranges in groups of one message each; those that are longer are cut.
+/// Groups ranges by message; longer ranges are split.
 fn groups(ranges: Vec<Range<u64>>) -> impl Iterator<Item = Vec<Range<u64>>> {
     let mut pieces = ranges
         .into_iter()
@@ -107,7 +107,7 @@ fn groups(ranges: Vec<Range<u64>>) -> impl Iterator<Item = Vec<Range<u64>>> {
     })
 }
 
-/// Rows of a table: those of `ids`, or all.
+/// Rows of a table: the rows of `ids`, or all rows.
 pub(super) fn rows(
     folder: &Folder,
     table: &Arc<Table>,
@@ -134,7 +134,7 @@ pub(super) fn rows(
     Ok(messages(schema, batches.buffered(READ_AHEAD).boxed()))
 }
 
-/// Rows of one message.
+/// Rows of a message.
 enum Chunk {
     These(Vec<i64>),
     From(Range<i64>),
@@ -183,7 +183,7 @@ async fn batch(
     };
     match form {
         Form::Rows => Ok(payload::batch(schema, &rows)?),
-        // A row that is damaged must not come out with a checksum of its own.
+        // A damaged row must not get a new checksum.
         Form::Columns => to_batch(&table.header, schema, &ids, &rows).map_err(|what| {
             let error = StorageError::new(ErrorKind::Corrupt, table.object.path.as_str(), what);
             failed(&error)
@@ -204,7 +204,7 @@ fn messages(schema: SchemaRef, batches: BoxStream<'static, Result<RecordBatch, F
         .boxed()
 }
 
-/// A schema as GetSchema and GetFlightInfo tell it.
+/// Schema as GetSchema and GetFlightInfo send it.
 pub(super) fn encoded(schema: &Schema) -> Result<Bytes, StorageError> {
     use arrow_flight::{IpcMessage, SchemaAsIpc};
     let options = arrow_ipc::writer::IpcWriteOptions::default();

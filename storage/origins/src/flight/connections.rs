@@ -1,5 +1,5 @@
-//! Connections, and no more than a bound of them: the next one waits in the listener's backlog. In: a listener. Out: a
-//! stream of connections, each of which gives its place back when it ends. Knows nothing of what is said on them.
+//! Bounded number of connections: the next connection waits in the listener's backlog. In: a listener. Out: a stream of
+//! connections, each of which releases its permit when it ends. Knows nothing of the protocol.
 
 use futures::stream::{self, Stream};
 use std::io;
@@ -15,7 +15,7 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 /// The wait after a connection could not be accepted, as when there are no descriptors left.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// A connection and its place.
+/// A connection and its permit.
 #[derive(Debug)]
 pub(super) struct CountedStream {
     stream: TcpStream,

@@ -1,6 +1,6 @@
-//! The objects and tables below a root folder. In: tickets. Out: the version that they are about, tables with their
-//! headers, reads of that version, and writes. Reading is the nvme tier's, through the page cache; what this adds is the
-//! tables. Knows nothing of Flight.
+//! Objects and tables below a root folder. In: tickets. Out: the version of their object, tables with their headers,
+//! reads of that version, and writes. The nvme tier reads, through the page cache; this module adds the tables. Knows
+//! nothing of Flight.
 
 use arrow_schema::SchemaRef;
 use std::collections::HashMap;
@@ -16,19 +16,19 @@ use tierlab_storage::tiers::flight::schema;
 use tierlab_storage::tiers::flight::ticket::{Ticket, table_path};
 use tierlab_storage::tiers::nvme::{LocalOptions, NvmeTier};
 
-/// Reads in flight at most.
+/// Maximum reads in flight.
 const QUEUE_DEPTH: u32 = 128;
-/// Tables whose headers are kept at most.
+/// Maximum tables whose headers are cached.
 const MAX_OPEN: usize = 64;
 
-/// A feature table of one version.
+/// A version of a feature table.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) object: Object,
     pub(super) header: TableHeader,
     /// [`TableHeader::header_len`], which costs a serialisation of the schema.
     pub(super) first_row: u64,
-    /// Its rows as typed columns.
+    /// Schema of the rows as typed columns.
     pub(super) schema: SchemaRef,
 }
 
@@ -60,7 +60,7 @@ impl Folder {
         })
     }
 
-    /// What a ticket is about, which must be of the ticket's version.
+    /// Looks up a ticket's object, which must be of the ticket's version.
     pub(super) async fn object(&self, ticket: &Ticket) -> Result<Object, StorageError> {
         let path = ticket
             .object()
@@ -109,7 +109,7 @@ impl Folder {
         Ok(table)
     }
 
-    /// Every feature table; what is damaged or has another name is left out with a warning.
+    /// Lists every feature table; damaged tables and other names are left out with a warning.
     pub(super) async fn tables(&self) -> Result<Vec<Arc<Table>>, StorageError> {
         let features = ObjectPath::new(FEATURES_PREFIX)?;
         let mut tables = Vec::new();
@@ -127,7 +127,7 @@ impl Folder {
         Ok(tables)
     }
 
-    /// Writes what `source` gives, which blocks, as an object.
+    /// Writes the bytes of `source`, which blocks, as an object.
     pub(super) async fn put(
         &self,
         path: &ObjectPath,

@@ -1,13 +1,13 @@
-//! An Arrow Flight server over a folder: the feature tables below it as typed columns, and every object as bytes.
+//! Arrow Flight server over a folder: the feature tables below it as typed columns, and every object as bytes.
 //!
 //! In: a listener and a root folder. Out: Flight over gRPC, without TLS. `features/NAME.rows` is the flight of the path
-//! `[NAME]`; what tickets and commands say stands in [`ticket`](tierlab_storage::tiers::flight::ticket), which the tier
-//! uses as well. Beyond what every Flight client can do (list, get info, get schema, get) an object can be put (DoPut
-//! with the command `{"object":PATH,"size":BYTES}` and a binary column) and removed (the action `tierlab.delete`).
-//! Every reply is of one version; a ticket without one reads the newest. Made for tests and for the lab on loopback:
-//! every client is served with the rights of this process.
+//! `[NAME]`. The tier uses the same tickets and commands, defined in
+//! [`ticket`](tierlab_storage::tiers::flight::ticket). Every Flight client can list, get info, get schema and get. In
+//! addition an object can be put (DoPut with the command `{"object":PATH,"size":BYTES}` and a binary column) and
+//! removed (the action `tierlab.delete`). Every reply is of one version; a ticket without a version reads the newest.
+//! Made for tests and for the lab on loopback: every client is served with the rights of this process.
 //!
-//! `folder` has the objects and tables, `answer` the replies of DoGet, `upload` takes what is put, `service` speaks Flight,
+//! `folder` has the objects and tables, `answer` the replies of DoGet, `upload` receives puts, `service` speaks Flight,
 //! on `connections`.
 
 mod answer;
@@ -27,16 +27,16 @@ use tierlab_storage::error::StorageError;
 use tokio::net::TcpListener;
 use tonic::transport::Server;
 
-/// Bytes of one message from a client at most: a ticket of some hundred thousand ids, or a piece of an upload.
+/// Maximum bytes of a client's message: a ticket of some hundred thousand ids, or a piece of an upload.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// Connections served at a time; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 1024;
-/// Calls under way on one connection at most.
+/// Maximum calls in flight per connection.
 const MAX_STREAMS: u32 = 256;
 /// Bytes that an upload may send ahead.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// How long calls under way may take to end at shutdown.
+/// Time limit for calls in flight at shutdown.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
 /// A root folder, ready to be served.
@@ -55,10 +55,10 @@ impl FlightOrigin {
         Ok(Self { folder })
     }
 
-    /// Serves until `shutdown` resolves, then lets the calls under way end.
+    /// Serves until `shutdown` resolves, then waits for the calls in flight.
     ///
     /// # Errors
-    /// A listener that fails for good.
+    /// Fails if the listener fails permanently.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let service = FlightServiceServer::new(Service::new(self.folder))
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
@@ -71,7 +71,7 @@ impl FlightOrigin {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .add_service(service)
             .serve_with_incoming_shutdown(incoming, async {
-                // Told to stop, or nobody is left to tell.
+                // Shutdown was requested, or its sender is gone.
                 let _ = stopped.await;
             });
         let mut server = std::pin::pin!(server);

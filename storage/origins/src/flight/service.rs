@@ -1,5 +1,5 @@
-//! Flight's calls. In: requests. Out: replies, or a status that names object and kind. What is in them is up to the
-//! other files.
+//! Calls of Flight. In: requests. Out: replies, or a status that names object and kind. Other files define their
+//! contents.
 
 use super::answer::{self, Messages};
 use super::folder::{Folder, Table};
@@ -19,7 +19,7 @@ use tierlab_storage::tiers::flight::status::{refusal, to_status};
 use tierlab_storage::tiers::flight::ticket::{About, Criteria, DELETE_ACTION, DeleteCommand, Form, Ticket};
 use tonic::{Request, Response, Status, Streaming};
 
-/// What a client may ask of a folder.
+/// Flight service of a folder.
 #[derive(Debug)]
 pub(super) struct Service {
     folder: Arc<Folder>,
@@ -37,7 +37,7 @@ impl Service {
         Self { folder }
     }
 
-    /// What a descriptor is about, and the ticket for it, with the version that is there now.
+    /// Describes a descriptor's object or table, with a ticket for its current version.
     async fn describe(&self, descriptor: &FlightDescriptor) -> Result<FlightInfo, Status> {
         let ticket = Ticket::of_descriptor(descriptor).map_err(invalid)?;
         let object = self.folder.object(&ticket).await.map_err(|e| to_status(&e))?;

@@ -1,5 +1,5 @@
-//! What is put. In: a client's messages. Out: the object, once all of it has come. Messages become pieces that a blocking
-//! writer takes; an upload that ends early, or is damaged, leaves nothing. Knows nothing of files.
+//! Uploads. In: a client's messages. Out: the object, once all of it has arrived. Messages become pieces for a blocking
+//! writer; an upload that ends early, or is damaged, leaves nothing behind. Knows nothing of files.
 
 use super::folder::Folder;
 use arrow_array::RecordBatch;
@@ -42,12 +42,12 @@ pub(super) async fn take(folder: &Folder, mut messages: Streaming<FlightData>) -
     };
     let messages = stream::iter([Ok(first)]).chain(messages);
     let (sent, stored) = tokio::join!(send(messages.boxed(), pieces), folder.put(&path, reader));
-    // What broke the upload says more than that it was broken.
+    // The error that broke the upload says more than its end.
     sent?;
     stored.map_err(|e| to_status(&e))
 }
 
-/// Passes the values of all batches on. Where it fails, the writer's pieces end before all has come.
+/// Passes on the values of all batches. If it fails, the writer's pieces end early.
 async fn send(
     messages: stream::BoxStream<'static, Result<FlightData, Status>>,
     pieces: mpsc::Sender<Bytes>,
@@ -66,7 +66,7 @@ async fn send(
             }
             DecodedPayload::RecordBatch(batch) => {
                 if pieces.send(piece(&batch)?).await.is_err() {
-                    // The writer has given up, and says why.
+                    // The writer has stopped; its result has the error.
                     return Ok(());
                 }
             }
@@ -80,7 +80,7 @@ fn piece(batch: &RecordBatch) -> Result<Bytes, Status> {
     Ok(Bytes::copy_from_slice(values))
 }
 
-/// The pieces as a writer reads them: exactly as many bytes as were told, or an error.
+/// Pieces for the writer: exactly as many bytes as announced, or an error.
 struct Pieces {
     taken: mpsc::Receiver<Bytes>,
     current: Bytes,

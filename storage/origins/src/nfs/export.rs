@@ -1,4 +1,4 @@
-//! NFSv3's procedures on the files below a root. In: decoded calls. Out: attributes, bytes and entries.
+//! Procedures of NFSv3 on the files below a root. In: decoded calls. Out: attributes, bytes and entries.
 //!
 //! Metadata is read in place, because it is in the kernel's caches in all but the rarest case; data and syncs go to
 //! blocking threads.
@@ -33,7 +33,7 @@ pub(super) struct Export {
 
 type Status<T> = Result<T, nfsstat3>;
 
-/// What tells one state of a file from another.
+/// Identity and last change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     id: NodeId,
@@ -54,8 +54,9 @@ impl State {
 }
 
 thread_local! {
-    /// What `getattr` told last on this thread. The library takes the attributes of a READ's reply right before it asks for
-    /// the bytes, without waiting in between, so `read` finds there what its reply will say of the file.
+    /// State that `getattr` last returned on this thread. The library takes the attributes of a READ's reply right
+    /// before it asks for the bytes, without waiting in between. So `read` finds here the attributes that its reply
+    /// will carry.
     static TOLD: Cell<Option<State>> = const { Cell::new(None) };
 }
 
@@ -66,7 +67,7 @@ impl Export {
         })
     }
 
-    /// Runs work on one open file off the async threads, and makes sure that it is still the handle's.
+    /// Runs work on an open file off the async threads, and checks that the file is still that of the handle.
     async fn with_file<T: Send + 'static>(
         &self,
         id: NodeId,
@@ -175,12 +176,12 @@ impl NfsReadFileSystem for Export {
                 }
             }
             bytes.truncate(filled);
-            // The kernel sets the modification time before it takes the bytes of a write: so these are all of the state
-            // that the reply's attributes tell.
+            // The kernel sets the modification time before it takes the bytes of a write. So these bytes are all of the
+            // state that the reply's attributes describe.
             let is_told = State::of(&file.metadata()?) == told;
             Ok(is_told.then(|| (bytes, offset + filled as u64 >= meta.len())))
         });
-        // Written to meanwhile: asked again, the reply tells what the file is then.
+        // Written to meanwhile: the repeated reply describes the file as it is then.
         read.await?.ok_or(nfsstat3::NFS3ERR_JUKEBOX)
     }
 
@@ -201,7 +202,7 @@ impl NfsReadFileSystem for Export {
     }
 
     async fn readlink(&self, _: &NodeId) -> Status<nfspath3<'_>> {
-        // Links show as what they lead to.
+        // Links appear as their targets.
         Err(nfsstat3::NFS3ERR_INVAL)
     }
 
@@ -225,7 +226,7 @@ impl NfsReadFileSystem for Export {
     }
 }
 
-/// The place of a name in its folder's listing: by hash, so that it holds while other names come and go.
+/// Position of a name in its folder's listing: by hash, so that it stays while other names come and go.
 fn cookie_of(name: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
@@ -241,7 +242,7 @@ struct Entries {
 impl ReadDirPlusIterator<NodeId> for Entries {
     async fn next(&mut self) -> NextResult<DirEntryPlus<NodeId>> {
         for (cookie, name) in self.names.by_ref() {
-            // What went away since, or leads outside, is not listed.
+            // Entries removed since, or leading outside, are not listed.
             let Ok((id, meta)) = self.nodes.adopt(self.path.join(&name)) else {
                 continue;
             };

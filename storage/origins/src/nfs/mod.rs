@@ -21,10 +21,10 @@ pub struct NfsOrigin {
 }
 
 impl NfsOrigin {
-    /// Opens a root folder, making it when missing, and binds an address; port 0 takes a free one.
+    /// Opens a root folder, creating it if missing, and binds an address; port 0 picks a free port.
     ///
     /// # Errors
-    /// A folder that cannot be opened, or an address that cannot be bound.
+    /// Fails if the folder cannot be opened, or the address cannot be bound.
     pub async fn bind(address: SocketAddrV4, root: &Path) -> io::Result<Self> {
         let export = Export::open(root)?;
         let mut listener = NFSTcpListener::bind(&address.to_string(), export).await?;
@@ -38,7 +38,7 @@ impl NfsOrigin {
         SocketAddr::new(self.listener.get_listen_ip(), self.listener.get_listen_port())
     }
 
-    /// What a client connects to: `nfs://127.0.0.1:PORT/export`.
+    /// URL for clients: `nfs://127.0.0.1:PORT/export`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("nfs://{}{EXPORT}", self.address())

@@ -1,8 +1,8 @@
-//! File handles: which file a handle names, and where it lies now.
+//! File handles: the file of a handle, and its current path.
 //!
-//! In: names looked up in folders. Out: handles made of inode and birth time, which hold across renames and are stale
-//! once their file is gone, even when its inode is used again. Nothing outside the root ever gets a handle: symbolic
-//! links are followed only while they stay inside, and every use of a handle checks the inode again.
+//! In: names looked up in folders. Out: handles made of inode and birth time. They survive renames, and are stale once
+//! their file is gone, even if its inode is used again. Nothing outside the root ever gets a handle: symbolic links are
+//! followed only while they stay inside, and every use of a handle checks the inode again.
 
 use nfs3_server::nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, nfstime3, specdata3};
 use nfs3_server::vfs::FileHandle;
@@ -22,7 +22,7 @@ pub(super) struct NodeId([u8; 16]);
 
 impl NodeId {
     pub(super) fn of(meta: &Metadata) -> Self {
-        // Where the file system keeps no birth time, the inode alone has to do.
+        // Without birth times in the file system, the inode alone identifies the file.
         let born = meta
             .created()
             .ok()
@@ -50,7 +50,7 @@ impl FileHandle for NodeId {
     }
 }
 
-/// The files that have handles. As many entries as files looked up and still there.
+/// Files that have handles. One entry per file that was looked up and still exists.
 #[derive(Debug)]
 pub(super) struct Nodes {
     root: PathBuf,
@@ -89,7 +89,7 @@ impl Nodes {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a handle's file lies now, with its metadata.
+    /// Current path and metadata of a handle's file.
     pub(super) fn resolve(&self, id: &NodeId) -> Result<(PathBuf, Metadata), nfsstat3> {
         let path = self.paths().get(id).cloned().ok_or(nfsstat3::NFS3ERR_STALE)?;
         match fs::symlink_metadata(&path) {
@@ -117,7 +117,7 @@ impl Nodes {
         nfsstat3::NFS3ERR_STALE
     }
 
-    /// Looks a name up in a folder.
+    /// Looks up a name in a folder.
     pub(super) fn lookup(&self, folder: &NodeId, name: &[u8]) -> Result<(NodeId, Metadata), nfsstat3> {
         let path = self.folder(folder)?;
         match name {
@@ -129,7 +129,7 @@ impl Nodes {
         self.adopt(path.join(plain(name)?))
     }
 
-    /// Gives the file at `path`, which lies in a folder below the root, a handle.
+    /// Creates a handle for the file at `path`, in a folder below the root.
     pub(super) fn adopt(&self, path: PathBuf) -> Result<(NodeId, Metadata), nfsstat3> {
         let mut path = path;
         let mut meta = fs::symlink_metadata(&path).map_err(|e| status_of(&e))?;
@@ -141,7 +141,7 @@ impl Nodes {
             meta = fs::symlink_metadata(&path).map_err(|e| status_of(&e))?;
         }
         if meta.dev() != self.device {
-            // Inodes name files on one file system only.
+            // Inodes identify files within one file system only.
             return Err(nfsstat3::NFS3ERR_ACCES);
         }
         let id = NodeId::of(&meta);

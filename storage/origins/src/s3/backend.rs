@@ -12,9 +12,9 @@ use std::io;
 use std::ops::Range as Span;
 use std::sync::Arc;
 
-/// Keys on a page when the client does not say, and at most.
+/// Default and maximum number of keys per page.
 const PAGE_KEYS: i32 = 1000;
-/// How often an object is opened for one GET while somebody writes to it in place.
+/// Maximum openings of an object for one GET while a writer changes it in place.
 const OPENINGS: u32 = 4;
 
 /// The calls' receiver.
@@ -96,7 +96,7 @@ impl Backend {
         Self { folder }
     }
 
-    /// Runs one call on the folder off the async threads.
+    /// Runs a call on the folder off the async threads.
     async fn run<T: Send + 'static>(&self, call: impl FnOnce(&Folder) -> S3Result<T> + Send + 'static) -> S3Result<T> {
         let folder = Arc::clone(&self.folder);
         tokio::task::spawn_blocking(move || call(&folder))
@@ -105,7 +105,7 @@ impl Backend {
     }
 }
 
-/// What one hop to a blocking thread gets of an object: its first chunk, and the file where more is to follow.
+/// Result of opening an object on a blocking thread: its first chunk, and the file if more follows.
 struct Opened {
     stored: Stored,
     span: Span<u64>,
@@ -142,7 +142,7 @@ impl S3 for Backend {
                             more,
                         });
                     }
-                    // Written to meanwhile: what it is now may not be what the conditions ask for.
+                    // Written to meanwhile: its present version may not meet the conditions.
                     Err(e) if opened == OPENINGS => return Err(FolderError::Io(e).into()),
                     Err(_) => {}
                 }

@@ -38,7 +38,7 @@ pub(super) fn read_version(file: &File, range: Range<u64>, stored: &Stored) -> i
     Ok(bytes)
 }
 
-/// A file's range as a stream: `first` has been read already, the rest is read one chunk ahead of the network.
+/// Stream of a file's range: `first` has already been read, and the rest is read one chunk ahead of the network.
 pub(super) struct FileStream {
     file: Arc<File>,
     stored: Stored,
@@ -101,7 +101,7 @@ impl ByteStream for FileStream {
     }
 }
 
-/// What went wrong with a body on its way in.
+/// Failure to receive a body.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReceiveError {
     #[error("the body broke off: {0}")]
@@ -249,7 +249,7 @@ mod tests {
         let first = read_version(&file, 0..10, &stored).unwrap();
         let writer = file.try_clone().unwrap();
         writer.write_all_at(&[2; 100], 2 * CHUNK_BYTES).unwrap();
-        // Wherever the clock of the file system stands.
+        // Whatever the state of the file system's clock.
         writer
             .set_modified(stored.modified + std::time::Duration::from_secs(1))
             .unwrap();

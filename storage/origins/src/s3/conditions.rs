@@ -1,4 +1,4 @@
-//! Conditional requests. In: the conditions of a request and what is stored. Out: whether to go on.
+//! Conditional requests. In: the conditions of a request and the stored object. Out: permission to go on.
 
 use super::folder::{Condition, Stored};
 use s3s::dto::{ETagCondition, Timestamp};

@@ -1,22 +1,21 @@
-//! What the origin does wrong on purpose, and how slow it is on purpose. In: a plan, written `key=value,key=value`.
-//! Out: for each request, the one thing that happens to it; the same for the same seed and order. Pure, but for the
-//! place where the plan in force is kept.
+//! Deliberate faults and delays of the origin. In: a plan, written `key=value,key=value`. Out: the fate of each
+//! request, the same for the same seed and order. Pure, except for the holder of the current plan.
 
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How the origin misbehaves. Rates are shares of the requests, from 0 to 1, and sum to 1 at most: a request has one
-/// fault or none. The default is none, at full speed.
+/// Faults and delays of the origin (default: none, at full speed). Rates are shares of the requests, from 0 to 1, and
+/// sum to 1 at most: a request has one fault or none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FaultPlan {
-    /// GETs and HEADs answered with 500 or 503; where `retry_after_s` is set, with 503 or 429.
+    /// GETs and HEADs answered with 500 or 503; with 503 or 429 if `retry_after_s` is set.
     pub error_rate: f64,
-    /// What these ask for in `Retry-After`, in seconds.
+    /// Value of `Retry-After` in error replies, in seconds.
     pub retry_after_s: Option<u32>,
     /// GETs and HEADs that wait for `slow` before anything else happens.
     pub slow_rate: f64,
-    /// That wait.
+    /// Wait of slow requests.
     pub slow: Duration,
     /// Bodies of GETs that stop half-way, the connection left open.
     pub stall_rate: f64,
@@ -115,7 +114,7 @@ fn speed(setting: &str, value: &str) -> Result<f64, String> {
     }
 }
 
-/// What happens to one request.
+/// Fault of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     /// An error reply with this status.
@@ -132,11 +131,11 @@ pub(super) enum Fault {
     Change,
 }
 
-/// What one request gets.
+/// Fault of a request and its position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Fate {
     pub(super) fault: Option<Fault>,
-    /// Where in the body a fault happens, as a share of it.
+    /// Position of the fault in the body, as a share of the body's length.
     pub(super) at: f64,
 }
 
@@ -152,7 +151,7 @@ impl FaultPlan {
         ]
     }
 
-    /// What happens to the `nth` request.
+    /// Fate of the `nth` request.
     fn fate(&self, nth: u64) -> Fate {
         let mut state = self.seed ^ nth.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut draw = || {
@@ -201,7 +200,7 @@ impl Faults {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State { plan, drawn: 0 };
     }
 
-    /// The plan and what it has for the next request. Only requests that `may_fail` are counted.
+    /// Current plan, and its fate for the next request. Only requests that `may_fail` are counted.
     pub(super) fn next(&self, may_fail: bool) -> (FaultPlan, Fate) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = state.plan;

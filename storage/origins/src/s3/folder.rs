@@ -1,11 +1,11 @@
 //! Objects as files: a root folder whose sub-folders are buckets.
 //!
 //! In: bucket names, keys and staged files. Out: open files with their version marks, listings, or a [`FolderError`].
-//! Blocking; the caller moves it off the async threads. Knows nothing of HTTP.
+//! Everything here blocks; the caller moves it off the async threads. Knows nothing of HTTP.
 //!
-//! A version mark is made of inode, modification time and size, so no read ever hashes a file. Every write lands in a
-//! file of its own that is synced and renamed into place with a modification time of its own, so two writes never share
-//! a mark. Symbolic links are not followed: what a key names lies inside its bucket or is not there.
+//! A version mark is made of inode, modification time and size, so no read ever hashes a file. Every write goes to a
+//! new file, which is synced and renamed into place with a unique modification time, so two writes never share a mark.
+//! Symbolic links are not followed: a key's file is inside its bucket, or the key does not exist.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_storage::path::ObjectPath;
 
-/// Where writes wait until they are whole. A bucket's name cannot begin with a dot.
+/// Folder for incomplete writes. A bucket's name cannot begin with a dot.
 const STAGING: &str = ".tierlab-origin";
-/// What a crash left in the staging folder is removed at a later start, once it is this old.
+/// Age from which a start removes files that a crash left in the staging folder.
 const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// What can go wrong with a bucket or an object.
+/// Error of a bucket or an object.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FolderError {
     #[error("no such bucket")]
@@ -46,12 +46,12 @@ pub(super) enum FolderError {
     Io(#[from] io::Error),
 }
 
-/// What is known of a stored object without reading it.
+/// Attributes of a stored object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stored {
     /// Length in bytes.
     pub(super) size: u64,
-    /// When it was written.
+    /// Time of the last write.
     pub(super) modified: SystemTime,
     /// The version mark, fit for an ETag. Holds dashes, so no client takes it for an MD5.
     pub(super) version: String,
@@ -68,15 +68,15 @@ impl Stored {
     }
 }
 
-/// What must hold of the object that a write replaces.
+/// Condition on the object that a write replaces.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Condition {
-    /// Nothing.
+    /// No condition.
     #[default]
     Always,
-    /// There is none.
+    /// No object exists.
     Absent,
-    /// It has this version mark; `None` is any.
+    /// Object has this version mark; `None` is any version.
     Matches(Option<String>),
 }
 
@@ -90,7 +90,7 @@ pub(super) struct Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         if let Some(path) = self.path.take() {
-            // Nobody is left to tell; a later start clears what stays.
+            // No caller is left to get the error; a later start removes the file.
             let _ = fs::remove_file(path);
         }
     }
@@ -167,7 +167,7 @@ impl Folder {
     /// Opens an object for reading.
     pub(super) fn get(&self, bucket: &str, key: &str) -> Result<(File, Stored), FolderError> {
         let path = self.target(bucket, key)?;
-        // Equal only where no symbolic link is on the way.
+        // Equal only without a symbolic link on the way.
         if !matches!(fs::canonicalize(&path), Ok(real) if real == path) {
             return Err(FolderError::NoSuchKey);
         }
@@ -284,14 +284,14 @@ impl Folder {
     }
 }
 
-/// A bucket's name as a folder's: what S3 allows has no dot in front, no slash and no upper case.
+/// Folder name of a bucket: names that S3 allows have no leading dot, no slash and no upper case.
 fn bucket_name(name: &str) -> Result<&str, FolderError> {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
     let valid = (3..=63).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain);
     valid.then_some(name).ok_or(FolderError::NoSuchBucket)
 }
 
-/// Makes the folder that `target` lies in, and nothing beyond a link.
+/// Creates the folder of `target`, and nothing beyond a link.
 fn make_parent<'a>(target: &'a Path, key: &str) -> Result<&'a Path, FolderError> {
     let parent = target.parent().ok_or(FolderError::NoSuchBucket)?;
     let taken = || FolderError::BadKey(format!("a leading part of `{key}` is an object or a link here"));

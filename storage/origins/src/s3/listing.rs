@@ -1,25 +1,25 @@
-//! Pages of a bucket's keys. In: a prefix, a delimiter and where to go on. Out: one page, in byte order of the keys.
+//! Pages of a bucket's keys. In: a prefix, a delimiter and a start. Out: a page, in byte order of the keys.
 
 use super::folder::{Folder, FolderError, Stored};
 use std::fs;
 use std::path::Path;
 use tierlab_storage::path::ObjectPath;
 
-/// What to list.
+/// Parameters of a listing.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Query {
     pub(super) prefix: String,
     /// Keys that share everything up to the next delimiter are rolled up into one prefix.
     pub(super) delimiter: Option<String>,
-    /// Keys after this one.
+    /// Key after which the page starts.
     pub(super) start_after: Option<String>,
     /// The token of the page before.
     pub(super) token: Option<String>,
-    /// Keys and prefixes on a page at most.
+    /// Maximum keys and prefixes per page.
     pub(super) max_keys: usize,
 }
 
-/// One page.
+/// Page of a listing.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) objects: Vec<(String, Stored)>,
@@ -62,7 +62,7 @@ impl Entry {
 }
 
 impl Folder {
-    /// One page of a bucket.
+    /// Lists a page of a bucket.
     pub(super) fn list(&self, bucket: &str, query: &Query) -> Result<Page, FolderError> {
         let folder = self.bucket(bucket)?;
         let after = match (&query.token, &query.start_after) {
@@ -138,7 +138,7 @@ fn keys_below(bucket: &Path, prefix: &str) -> Result<Vec<String>, FolderError> {
     Ok(keys)
 }
 
-/// Cuts one page out of sorted keys.
+/// Cuts a page out of sorted keys.
 fn paginate(keys: Vec<String>, query: &Query, after: Option<&Entry>) -> (Vec<Entry>, Option<String>) {
     let mut entries: Vec<Entry> = Vec::new();
     for key in keys {

@@ -1,9 +1,9 @@
-//! An S3 server over a folder: each sub-folder is a bucket, each file below it an object.
+//! S3 server over a folder: each sub-folder is a bucket, each file below it an object.
 //!
 //! In: a listener and a root folder. Out: the object calls of S3 (ranges, conditions, listings, multipart uploads),
-//! signed with the test credentials or unsigned, the bucket in the path or, below `localhost`, in the host's name. It
-//! can be told to be slow and to fail ([`FaultPlan`]). Made for tests and for the lab on loopback: no versions, no
-//! access control lists, no encryption, and checksums of its own other than Content-MD5 are not checked.
+//! signed with the test credentials or unsigned, with the bucket in the path or, below `localhost`, in the host's name.
+//! It can be slowed down and made to fail ([`FaultPlan`]). Made for tests and for the lab on loopback: no versions, no
+//! access control lists, no encryption, and of the checksums only Content-MD5 is checked.
 
 mod backend;
 mod body;
@@ -42,9 +42,9 @@ pub const SECRET_KEY: &str = "tierlab-secret";
 
 /// Connections served at a time; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 1024;
-/// How long requests under way may take to end at shutdown.
+/// Time limit for requests in flight at shutdown.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
-/// How long a client may take to send a request's head.
+/// Time limit for a client to send a request's head.
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
 
 /// A root folder, ready to be served.
@@ -66,7 +66,7 @@ impl S3Origin {
         })
     }
 
-    /// What it does wrong; none at the start, and set at any time.
+    /// Faults of the origin (initially none); they can be set at any time.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.faults
@@ -87,10 +87,10 @@ impl S3Origin {
         }
     }
 
-    /// Serves until `shutdown` resolves, then lets the requests under way end.
+    /// Serves until `shutdown` resolves, then waits for the requests in flight.
     ///
     /// # Errors
-    /// A listener that fails for good.
+    /// Fails if the listener fails permanently.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let service = self.service();
         let graceful = GracefulShutdown::new();
@@ -170,7 +170,7 @@ impl S3Access for Unsigned {
     }
 }
 
-/// Errors of accepting one connection that say nothing of the next.
+/// Errors of accepting one connection that do not affect the next.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,5 +1,5 @@
-//! The HTTP side of faults: a service, a body and a connection that do what a plan says. In: the requests of the S3
-//! service. Out: its replies, delayed, paced, broken off or of another version. Knows nothing of folders.
+//! HTTP side of faults: a service, a body and a connection that follow a plan. In: the requests of the S3 service. Out:
+//! its replies, delayed, paced, broken off or of another version. Knows nothing of folders.
 
 use super::faults::{Fate, Fault, FaultPlan, Faults};
 use bytes::Bytes;
@@ -21,10 +21,10 @@ use tokio::time::{Instant, Sleep};
 
 /// Bytes of a paced body that are let go at a time.
 const PACED_BYTES: usize = 64 << 10;
-/// The pause before a body breaks off, in which what was sent before it leaves.
+/// Pause before a body breaks off, so that the bytes before it are sent.
 const FLUSH_PAUSE: Duration = Duration::from_millis(2);
 
-/// The S3 service of one connection, with the faults of a plan.
+/// S3 service of one connection, with the faults of a plan.
 pub(super) struct Shaped {
     inner: S3Service,
     faults: Faults,
@@ -99,7 +99,7 @@ fn refusal(status: u16, retry_after_s: Option<u32>) -> Response<Body> {
     reply
 }
 
-/// A body at a pace, with the place where it breaks off.
+/// Paced body, with the position at which it breaks off.
 pub(super) struct ShapedBody {
     inner: Body,
     /// Taken from `inner`, not yet let go.
@@ -141,7 +141,7 @@ impl ShapedBody {
         }
     }
 
-    /// What happens at the place where the body breaks off.
+    /// Ends the body at the fault's position.
     fn break_off(&mut self, fault: Fault, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         if !self.paused {
             self.paused = true;
@@ -151,7 +151,7 @@ impl ShapedBody {
             return Poll::Pending;
         }
         match fault {
-            // Nothing wakes this body again; it goes away with its connection.
+            // No event wakes this body again; it ends with its connection.
             Fault::Stall => return Poll::Pending,
             Fault::Reset => self.reset.store(true, Ordering::Relaxed),
             _ => {}

@@ -28,7 +28,7 @@ impl Folder {
         Ok(id)
     }
 
-    /// Takes one part in, replacing an earlier one of that number.
+    /// Stores a part, replacing an earlier part of that number.
     pub(super) fn keep_part(
         &self,
         bucket: &str,

@@ -1,4 +1,4 @@
-//! The suite, and what it does not ask: several DoGets to a read, feature rows in every form.
+//! The suite, and cases beyond it: several DoGets per read, feature rows in every form.
 
 use crate::harness::{Served, connect, header, path, put, row, table};
 use arrow_flight::decode::FlightRecordBatchStream;
@@ -114,7 +114,7 @@ async fn typed_columns_are_laid_out_as_the_file_has_them() {
     );
 }
 
-/// A DoGet by the library's own client: its schema's metadata, and its rows as one batch's bytes.
+/// DoGet by the library's own client: metadata of its schema, and its rows as the bytes of one batch.
 async fn get(served: &Served, ticket: &str) -> Result<Vec<arrow_array::RecordBatch>, tonic::Status> {
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", served.address)).unwrap();
     let mut client = FlightServiceClient::new(endpoint.connect_lazy());

@@ -1,5 +1,5 @@
-//! What goes wrong between tier and server: no wrong byte, errors that name the object, and reads that succeed again once
-//! the fault is gone, without a new tier.
+//! Faults between tier and server: no wrong byte, errors that name the object, and reads that succeed again with the
+//! same tier once the fault is gone.
 
 use crate::harness::{Process, Served, connect, header, path, put, relay, row, table};
 use futures::future::join_all;
@@ -152,7 +152,7 @@ async fn a_damaged_row_is_never_taken_for_a_good_one() {
     let tier = served.tier("").await;
     let name = path("features/ctr.rows");
     let object = tier.put(&name, Body::Bytes(file.into())).await.unwrap();
-    // Bytes come as they lie there, and the row's own checksum shows the damage to whoever asked.
+    // Bytes arrive as stored, and the row's own checksum shows the damage to the caller.
     let range = header.row_range(77).unwrap();
     let bytes = tier.read(&object, range).await.unwrap().bytes;
     assert!(header.check_row(77, &bytes).is_err());

@@ -1,4 +1,4 @@
-//! What the tests stand on: a served folder, a tier that reads it, a small feature table, a relay that breaks.
+//! Shared parts of the tests: a served folder, a tier that reads it, a small feature table, a relay that breaks.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -63,7 +63,7 @@ pub(crate) async fn put(tier: &Arc<dyn Tier>, at: &str, seed: u64, size: u64) ->
     tier.put(&path(at), body).await.unwrap()
 }
 
-/// A process that says one line once it is ready, killed when dropped.
+/// Process that prints one line when ready; killed when dropped.
 pub(crate) struct Process(Child);
 
 impl Process {
@@ -161,8 +161,8 @@ pub(crate) fn table(header: &TableHeader, seed: u64) -> Vec<u8> {
     file
 }
 
-/// Passes bytes on in both directions. The first `cuts` connections are closed once they have brought `after` bytes of
-/// replies; the next `stalls` go silent instead, and the next `flips` bring one wrong byte there.
+/// Relays bytes in both directions. The first `cuts` connections are closed after `after` bytes of replies. The next
+/// `stalls` connections go silent instead, and the next `flips` carry one wrong byte there.
 pub(crate) async fn relay(
     to: SocketAddr,
     after: usize,

@@ -1,5 +1,5 @@
-//! A Flight server that says anything: sizes and row counts that no memory has, actions, flights and results without an
-//! end. Each is an error, soon.
+//! Hostile Flight server: sizes and row counts beyond any memory, endless actions, flights and results. Each is an
+//! error, soon.
 
 use crate::harness::{connect, path};
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
@@ -19,7 +19,7 @@ type Reply<T> = Result<Response<T>, Status>;
 type Several<T> = BoxStream<'static, Result<T, Status>>;
 
 struct Hostile {
-    /// Whether it claims to have objects, as ours has.
+    /// If true, claims to store objects, like `tierlab-origin`.
     objects: bool,
 }
 

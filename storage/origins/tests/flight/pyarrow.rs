@@ -75,7 +75,7 @@ fn name() -> ObjectPath {
     path("features/typed.rows")
 }
 
-/// What the server's values are, laid out by hand.
+/// Checks a row against the server's values, laid out by hand.
 fn check(header: &TableHeader, id: i64, row: &[u8], seed: i64) {
     header.check_row(id, row).unwrap();
     let at = |column: &str| header.schema.column(column).unwrap().offset as usize;
@@ -127,7 +127,7 @@ async fn the_tier_reads_a_plain_pyarrow_server() {
     for (&id, row) in ids.iter().zip(&read.parts) {
         check(&header, id, row, 0);
     }
-    // What cannot be laid out as rows is left out, by name in the log.
+    // Columns that cannot be laid out as rows are left out, and named in the log.
     assert_eq!(tier.list(None).await.unwrap(), [object]);
     let missing = tier.stat(&path("features/none.rows")).await.unwrap_err();
     assert!(missing.to_string().contains("none"), "{missing}");
@@ -172,7 +172,7 @@ async fn a_pyarrow_server_that_errs_is_never_believed() {
         let read = tier.read_many(&object, &ranges).await.unwrap();
         check(&header, 30, &read.parts[1], 0);
     }
-    // Replaced for good: looked up again, it is read again.
+    // Permanently replaced: after a new look-up it can be read again.
     server.be("replaced").await;
     assert_eq!(
         tier.read_many(&object, &ranges).await.unwrap_err().kind(),

@@ -1,5 +1,5 @@
-//! The NFS tier when things go wrong between it and the embedded origin: killed servers, cut connections, lost files,
-//! readers that go away. No wrong byte, and reads succeed again without a new tier.
+//! Faults between the NFS tier and the embedded origin: killed servers, cut connections, lost files, abandoned reads.
+//! No wrong byte, and reads succeed again with the same tier.
 
 use crate::origin::{Origin, url};
 use crate::readers::Readers;
@@ -29,7 +29,7 @@ async fn a_server_killed_in_mid_run_is_a_pause() {
             let again = async || {
                 origin.kill();
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                // Its handles are of its own life: those that are kept are stale.
+                // Its handles belong to this process: cached handles of the previous one are stale.
                 origin = Origin::start(root.path(), &address.to_string());
             };
             readers.recover(again).await;

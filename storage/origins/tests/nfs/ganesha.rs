@@ -123,7 +123,7 @@ fn kill() {
     assert!(killed.success());
 }
 
-/// The server comes back at other ports, which only the portmapper knows.
+/// The server restarts at other ports, which only the portmapper knows.
 async fn a_server_that_moves_is_found() {
     let tier = open("nfs://127.0.0.1/export", "connections = 2\ntimeout_ms = 20000").await;
     let object = put(&tier, "move/o", 6, 4 << 20).await;
@@ -148,7 +148,7 @@ async fn a_server_that_moves_is_found() {
     std::net::TcpStream::connect("127.0.0.1:2049").unwrap_err();
 }
 
-/// Another client removes a file and makes one of the same name and size: the handle that is kept is stale.
+/// Another client removes a file and creates one of the same name and size: the cached handle is stale.
 async fn a_file_made_anew_is_another() {
     let (ours, theirs) = (
         open("nfs://127.0.0.1/export", "").await,

@@ -42,7 +42,7 @@ impl Origin {
     }
 }
 
-/// The export of an origin, or of what stands in front of one.
+/// Export of an origin, or of a proxy in front of it.
 pub(crate) fn url(address: SocketAddr) -> String {
     format!("nfs://{address}/export")
 }

@@ -12,11 +12,11 @@ use tokio::net::{TcpListener, TcpStream};
 /// Changes a result in place.
 pub(crate) type Edit = Arc<dyn Fn(&mut [u8]) + Send + Sync>;
 
-/// What becomes of a call.
+/// Treatment of a call.
 pub(crate) enum Verdict {
     /// The server answers it.
     Pass,
-    /// This is its result; the server does not see it.
+    /// Answers with this result; the server does not see the call.
     Answer(Vec<u8>),
     /// The server answers, and the result is changed on its way.
     Edit(Edit),
@@ -25,10 +25,10 @@ pub(crate) enum Verdict {
 type Judge = dyn Fn(u32) -> Verdict + Send + Sync;
 type Edits = Mutex<HashMap<[u8; 4], Edit>>;
 
-/// Where an accepted reply's result begins, with the empty verifiers of the servers here.
+/// Offset of an accepted reply's result, given the empty verifiers of these servers.
 const RESULT_AT: usize = 24;
 
-/// Stands in front of a server; `judge` is asked about every NFS call by the number of its procedure.
+/// Proxy in front of a server; `judge` decides about every NFS call by its procedure number.
 pub(crate) async fn proxy(to: SocketAddr, judge: impl Fn(u32) -> Verdict + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -10,9 +10,9 @@ use tierlab_storage::{Object, Tier};
 pub(crate) struct Readers {
     pub(crate) tier: Arc<dyn Tier>,
     pub(crate) object: Object,
-    /// What the object's content is made of.
+    /// Seed of the object's content.
     pub(crate) seed: u64,
-    /// Bytes of the long reads; every other reader makes short ones.
+    /// Bytes per long read; every other reader makes short reads.
     pub(crate) long: u64,
     stop: AtomicBool,
     done: AtomicU64,
@@ -32,7 +32,7 @@ impl Readers {
         }
     }
 
-    /// Lets so many of them read while `meanwhile` runs. Any read that fails, or brings a wrong byte, is a panic.
+    /// Runs readers while `meanwhile` runs. Panics if a read fails, or returns a wrong byte.
     pub(crate) async fn during<T>(&self, readers: u64, meanwhile: impl Future<Output = T>) -> T {
         let until = async {
             let done = meanwhile.await;
@@ -54,7 +54,7 @@ impl Readers {
         }
     }
 
-    /// Waits until they are well under way.
+    /// Waits until the readers have made progress.
     pub(crate) async fn are_busy(&self) {
         let before = self.done.load(Ordering::Relaxed);
         wait(|| self.done.load(Ordering::Relaxed) > before + 30).await;

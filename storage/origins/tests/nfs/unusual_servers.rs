@@ -1,4 +1,4 @@
-//! Servers with unusual answers: "try later" is waited for, and the sizes of FSINFO are kept to, odd ones too.
+//! Servers with unusual answers: "try later" leads to a wait, and the sizes of FSINFO are respected, even odd sizes.
 
 use crate::origin::{Origin, url};
 use crate::proxy::{Verdict, proxy};
@@ -75,7 +75,7 @@ async fn the_sizes_of_fsinfo_are_kept_to() {
     let origin = Origin::start(root.path(), "127.0.0.1:0");
     let size = 100_000;
     put(&open(&origin.url(), "").await, "o", 1, size).await;
-    // What the server offers, and what a READ then asks for.
+    // Size offered by the server, and the resulting size of a READ.
     for (offered, used) in [(8192_u32, 8192), (1001, 1001), (0, 8192), (u32::MAX, 1 << 20)] {
         let address = proxy(origin.address, move |procedure| {
             if procedure != NFS_PROGRAM::NFSPROC3_FSINFO as u32 {
@@ -106,8 +106,8 @@ async fn the_sizes_of_fsinfo_are_kept_to() {
     }
 }
 
-/// Where LOOKUP's result has the size: behind the status, a handle with its length, the mark of attributes, and their
-/// first five words.
+/// Finds the size in LOOKUP's result: behind the status, a handle with its length, the mark of attributes, and the
+/// first five words of the attributes.
 fn size_in_lookup(result: &mut [u8]) -> Option<&mut [u8]> {
     let handle = u32::from_be_bytes(*result.get(4..8)?.first_chunk()?) as usize;
     let at = 8 + handle.next_multiple_of(4) + 4 + 20;
@@ -135,7 +135,7 @@ async fn a_size_that_no_memory_has_is_an_error() {
     assert_eq!(object.size, 1 << 62);
     let error = tier.read(&object, 0..object.size).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    // As much as a call may ask for: the replies say another size.
+    // The most that a call may request: the replies claim another size.
     let error = tier.read(&object, 0..8 << 30).await.unwrap_err();
     assert!(
         matches!(error.kind(), ErrorKind::Changed | ErrorKind::Unavailable),

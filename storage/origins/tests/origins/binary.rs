@@ -1,4 +1,4 @@
-//! What `tierlab-origin` promises as a process: its line, its exit codes, its end.
+//! Process behaviour of `tierlab-origin`: its output line, its exit codes, its shutdown.
 
 use crate::process::{Origin, text};
 use std::net::TcpStream;
@@ -109,7 +109,7 @@ fn what_fails_is_one_and_names_it() {
 #[test]
 fn it_ends_with_its_parent() {
     let root = tempfile::tempdir().unwrap();
-    // The shell starts the origin, tells its address once there is one, and ends.
+    // The shell starts the origin, prints its address once known, and ends.
     let script = "\"$0\" --s3-root \"$1\" --exit-with-parent > \"$1/line\" 2> /dev/null & \
                   while ! [ -s \"$1/line\" ]; do sleep 0.05; done; cat \"$1/line\"";
     let shell = Command::new("sh")

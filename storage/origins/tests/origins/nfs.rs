@@ -1,4 +1,4 @@
-//! The NFS tier over the embedded origin: the conformance suite, and what its errors say.
+//! NFS tier over the embedded origin: the conformance suite, and the text of its errors.
 
 use crate::process::{Origin, text};
 use bytes::Bytes;

@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 /// A running origin.
 pub(crate) struct Origin {
     child: Child,
-    /// What it printed once it was ready.
+    /// JSON line that the origin printed when ready.
     pub(crate) ready: serde_json::Value,
 }
 
@@ -49,7 +49,7 @@ impl Origin {
 
 impl Drop for Origin {
     fn drop(&mut self) {
-        // Both fail only for a child that has ended, which is what is wanted.
+        // Both fail only if the child has already ended, which is the goal.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -28,7 +28,7 @@ fn a_calibrated_bucket_is_replayed_without_it() {
         folder.path().join("memory.toml"),
         folder.path().join("profile.toml"),
     );
-    // A service in front, so that what is recorded is no matter of this machine alone.
+    // A service in front, so that the recording does not depend on this machine alone.
     let service = "latency = { distribution = \"empirical\", samples_us = [5000, 5000, 5000, 20000] }";
     let toml = format!(
         "kind = \"s3\"\nbucket = \"bucket\"\nendpoint = \"{}\"\nallow_http = true\nanonymous = true\n[emulated]\n{service}\n",

@@ -1,4 +1,4 @@
-//! The S3 tier over the embedded origin: the conformance suite, and what its errors say.
+//! S3 tier over the embedded origin: the conformance suite, and the text of its errors.
 
 use crate::process::{Origin, text};
 use bytes::Bytes;
@@ -88,7 +88,7 @@ async fn large_ranges_are_cut_and_small_ones_joined() {
         (whole.cost.requests, whole.cost.retries, whole.cost.wire_bytes),
         (10, 0, 1_000_000)
     );
-    // 100 rows of 512 bytes, 1,512 bytes from one to the next: gaps of 1,000 are read over.
+    // 100 rows of 512 bytes, 1,512 bytes apart: gaps of 1,000 bytes are read over.
     let rows: Vec<_> = (0..50_u64).map(|i| i * 1512..i * 1512 + 512).collect();
     let joined = tier.read_many(&object, &rows).await.unwrap();
     assert_eq!((joined.cost.requests, joined.cost.wire_bytes), (1, 49 * 1512 + 512));

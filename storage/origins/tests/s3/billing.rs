@@ -1,5 +1,5 @@
-//! What is counted is what reached the bucket: not what a stage had, and also what was sent for reads that failed or
-//! whose caller went away.
+//! Counts of requests that reached the bucket. They leave out blocks that a stage had, and include requests of reads
+//! that failed or whose caller went away.
 
 use crate::harness::{Harness, path, put, rows};
 use std::sync::Arc;
@@ -70,11 +70,11 @@ async fn what_was_sent_for_nothing_is_billed_all_the_same() {
     harness.fault("error-rate=1");
     assert!(tier.read(&object, 0..100).await.is_err());
     harness.fault("slow-rate=1,slow-ms=60000");
-    // The caller goes away while a GET is under way.
+    // The caller goes away while a GET is in flight.
     let gone = tokio::time::timeout(Duration::from_millis(200), tier.read(&object, 0..100)).await;
     assert!(gone.is_err());
     harness.fault("");
-    // The next read that is counted tells of those before.
+    // The next counted read reports the earlier ones.
     assert_eq!(tier.read(&object, 0..100).await.unwrap().cost.requests, 1);
     let _ = tier.stat(&path("features/t.rows")).await.unwrap();
     tier.read(&object, 0..100).await.unwrap();

@@ -57,7 +57,7 @@ async fn parts_that_break_off_go_on_from_the_byte_reached() {
         ));
         let Read { bytes, cost } = tier.read(&object, 0..SIZE).await.unwrap();
         assert!(bytes == content(2, 0..SIZE), "seed {seed}");
-        // What came before a break is not fetched again.
+        // Bytes that arrived before a break are not fetched again.
         assert_eq!(cost.wire_bytes, SIZE, "seed {seed}: {cost:?}");
         assert_eq!(cost.requests, gets + cost.retries, "seed {seed}: {cost:?}");
         retries += cost.retries;
@@ -78,7 +78,7 @@ async fn an_object_replaced_under_a_read_is_never_mixed() {
         put(&tier, "o", 4, SIZE).await
     });
     match read {
-        // Only where the machine was so slow that the read was over before the put.
+        // Only on a machine so slow that the read ended before the put.
         Ok(read) => assert!(read.bytes == content(3, 0..SIZE)),
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
@@ -152,7 +152,7 @@ async fn attempts_stay_within_the_deadline_of_the_one_who_asks() {
         )
     };
     harness.fault("stall-rate=1");
-    // One GET, and several of which some wait for a slot.
+    // A single GET, and several GETs of which some wait for a slot.
     for range in [0..1000, 0..SIZE] {
         let (read, took) = within(&tier, &object, 300, range).await;
         let error = read.unwrap_err();
@@ -170,8 +170,8 @@ async fn attempts_stay_within_the_deadline_of_the_one_who_asks() {
     let (read, _) = within(&tier, &object, 60_000, 0..SIZE).await;
     assert_eq!(read.unwrap(), (true, 0));
 
-    // An origin of its own: what was given up above may reach the first one late, and each request takes the seed's next
-    // fault. Of this seed's the first stalls, the next two do not: the first leaves time for another.
+    // A separate origin: GETs abandoned above may reach the first origin late, and each request takes the seed's next
+    // fault. With this seed the first request stalls and the next two do not: the first leaves time for another.
     let harness = Harness::new().await;
     let tier = harness.tier(TIER).await;
     let object = put(&tier, "o", 8, SIZE).await;
@@ -194,7 +194,7 @@ async fn an_origin_that_asks_to_be_left_alone_is() {
     assert_eq!((read.bytes, read.cost.retries), (content(9, 0..1000).into(), 1));
     let waited = began.elapsed();
     assert!(waited >= Duration::from_secs(1), "asked again after {waited:?}");
-    // What asks for more than there is time for is not waited for at all.
+    // A requested wait longer than the remaining time is not waited for.
     harness.fault("error-rate=1,retry-after-s=30");
     let error = tier.read(&object, 0..1000).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);

@@ -1,4 +1,4 @@
-//! What the tests share: an origin in this process whose faults can be set, and tiers that read from it.
+//! Shared parts of the tests: an origin in this process whose faults can be set, and tiers that read from it.
 
 use std::ops::Range;
 use tempfile::TempDir;
@@ -54,7 +54,7 @@ pub(crate) fn path(path: &str) -> ObjectPath {
     ObjectPath::new(path).unwrap()
 }
 
-/// Puts content that tells every byte's place.
+/// Puts content in which every byte identifies its position.
 pub(crate) async fn put(tier: &S3Tier, name: &str, seed: u64, size: u64) -> Object {
     let body = Body::Bytes(content(seed, 0..size).into());
     tier.put(&path(name), body).await.unwrap()

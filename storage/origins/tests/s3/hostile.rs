@@ -1,5 +1,5 @@
-//! A server that says anything: sizes that no memory has, listings and pages without an end, errors that repeat the
-//! client's secrets, redirects to somebody else. Each is an error, soon, and nothing secret is in it.
+//! Hostile S3 server: sizes beyond any memory, endless listings and pages, errors that repeat the client's secrets,
+//! redirects to other servers. Each is an error, soon, and contains no secret.
 
 use crate::harness::{connect, path};
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ const KEY: &str = "AKIAIOSFODNN7EXAMPLE";
 const TOKEN: &str = "FwoGZXIvYXdzEXAMPLETOKENEXAMPLETOKEN==";
 const EMPTY_LIST: &str = "<?xml version=\"1.0\"?><ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
 
-/// Answers every request by its head; what is answered is written as it is, and the connection closed.
+/// Answers every request by its head. The answer is written unchanged, and the connection closed.
 async fn server(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -37,7 +37,7 @@ async fn server(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> (Str
 
 enum Answer {
     Once(String),
-    /// The head, then the same bytes until the client goes, or 256 MiB of them.
+    /// Sends the head, then the same bytes until the client disconnects, or 256 MiB of them.
     Endless(String, Vec<u8>),
 }
 
@@ -269,8 +269,8 @@ async fn what_is_not_the_range_asked_for_is_never_taken_for_it() {
     }
 }
 
-/// Bytes that somebody packed before they were stored are the object's bytes: they are not unpacked on the way, or ranges would be of
-/// something else.
+/// Bytes compressed before they were stored are the object's bytes. They are not decompressed on the way, or ranges
+/// would refer to other bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_that_are_stored_packed_come_as_they_lie() {
     let (endpoint, _) = server(|head| {

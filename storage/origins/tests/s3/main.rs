@@ -1,4 +1,4 @@
-//! The S3 tier where things go wrong, and against a server that is not ours.
+//! Faults of the S3 tier, and tests against an independent server.
 
 mod billing;
 mod faults;

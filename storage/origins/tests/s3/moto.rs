@@ -73,7 +73,7 @@ struct Moto {
 
 impl Drop for Moto {
     fn drop(&mut self) {
-        // Both fail only for a child that has ended, which is what is wanted.
+        // Both fail only if the child has already ended, which is the goal.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The keys of a Flight tier's TOML. In: what serde reads. Out: checked values. Reaches out to nothing.
+//! Keys of a Flight tier's TOML. In: TOML through serde. Out: checked values. Opens nothing.
 
 #[cfg(feature = "flight")]
 use crate::error::{ErrorKind, StorageError};
@@ -13,43 +13,43 @@ pub(super) const ID_COLUMN: &str = "entity_id";
 pub struct FlightConfig {
     /// `grpc://host:port`.
     pub url: String,
-    /// What is spoken with the server.
+    /// Protocol dialect of the server (default: `auto`).
     #[serde(default)]
     pub dialect: Dialect,
-    /// The int64 column of entity ids, where the server sends typed columns.
+    /// Int64 column of entity ids, used with servers that send typed columns.
     #[serde(default = "default_id_column")]
     pub id_column: String,
-    /// Connections; each has many calls under way.
+    /// Number of connections; each carries many calls.
     #[serde(default = "default_connections")]
     pub connections: u32,
-    /// DoGets in flight at most.
+    /// Maximum DoGets in flight.
     #[serde(default = "default_concurrency")]
     pub concurrency: u32,
-    /// Ranges, or rows, of one DoGet at most; a read of more becomes several that are in flight together.
+    /// Maximum ranges, or rows, per DoGet; longer reads become several DoGets in flight together.
     #[serde(default = "default_ranges_per_request")]
     pub ranges_per_request: u32,
-    /// Bytes of one DoGet at most, likewise.
+    /// Maximum bytes per DoGet; longer reads become several DoGets in flight together.
     #[serde(default = "default_part_bytes")]
     pub part_bytes: u64,
-    /// Bytes of one message, which holds one batch, that are accepted at most.
+    /// Maximum accepted size of a message in bytes; a message holds one batch.
     #[serde(default = "default_max_message_bytes")]
     pub max_message_bytes: u64,
-    /// Repeats of one call after a failure that may pass.
+    /// Maximum retries of a call after a failure that may pass.
     #[serde(default = "default_retries")]
     pub retries: u32,
-    /// The limit of one call with its repeats, in milliseconds; for puts the time of their bytes at 4 MB/s is added.
+    /// Time limit of a call with its retries, in milliseconds; a put gets the time of its bytes at 4 MB/s in addition.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u64,
-    /// A server that says nothing for so long, in milliseconds, is given up, and asked again over a new connection.
+    /// Maximum silence of a server, in milliseconds, before the call is retried over a new connection.
     #[serde(default = "default_attempt_ms")]
     pub attempt_ms: u64,
 }
 
-/// What is spoken with a Flight server.
+/// Protocol dialect of a Flight server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
-    /// The server is asked which.
+    /// Asks the server for its dialect.
     #[default]
     Auto,
     /// Ranges of objects, as `tierlab-origin` serves them.

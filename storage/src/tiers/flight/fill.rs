@@ -1,11 +1,11 @@
-//! Ranges to read, cut into DoGets, and what has come of them. In: ranges and bounds, then bytes in order. Out: for each
-//! DoGet what is still missing, and in the end the parts. Pure; knows nothing of the wire.
+//! Ranges split into DoGets, and the bytes received for them. In: ranges and bounds, then bytes in order. Out: for each
+//! DoGet the missing ranges, and finally the parts. Pure; knows nothing of the wire.
 
 use crate::limits::{buffer, rejoin, split_front};
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
 
-/// A piece of a range, which one DoGet brings.
+/// Piece of a range, read by one DoGet.
 #[derive(Debug)]
 struct Piece {
     /// The index of the range.
@@ -20,7 +20,7 @@ impl Piece {
     }
 }
 
-/// What one DoGet asks for.
+/// Contents of one DoGet request.
 #[derive(Debug, Default)]
 pub(super) struct Fill {
     pieces: Vec<Piece>,
@@ -28,13 +28,13 @@ pub(super) struct Fill {
     at: usize,
 }
 
-/// Cuts ranges into DoGets of at most so many bytes and pieces. Empty ranges need none. `None` where a range is more than
-/// memory holds.
+/// Splits ranges into DoGets of at most `part_bytes` bytes and `count` pieces. Empty ranges need none. `None` if a
+/// range exceeds memory.
 pub(super) fn cut(ranges: &[Range<u64>], part_bytes: u64, count: usize) -> Option<Vec<Fill>> {
     let mut fills: Vec<Fill> = Vec::new();
     let mut room = 0;
     for (of, range) in ranges.iter().enumerate() {
-        // One allocation for each range, split where its pieces part, so that joining them copies nothing.
+        // One allocation per range, split between its pieces, so that joining them copies nothing.
         let mut rest = buffer(usize::try_from(range.end - range.start).ok()?)?;
         let mut start = range.start;
         while start < range.end {
@@ -65,12 +65,12 @@ impl Fill {
         self.pieces[self.at..].iter().map(Piece::missing).collect()
     }
 
-    /// Whether everything has come.
+    /// True if every byte has arrived.
     pub(super) fn is_full(&self) -> bool {
         self.at == self.pieces.len()
     }
 
-    /// Takes the next bytes; `false` where they are more than were asked for.
+    /// Takes the next bytes; `false` if more bytes arrive than were requested.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) -> bool {
         while let Some(piece) = self.pieces.get_mut(self.at) {
             let missing = piece.missing();

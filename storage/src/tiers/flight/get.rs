@@ -1,5 +1,6 @@
-//! One DoGet, from the ticket to the last batch. In: a connection, a ticket, what to do with each batch. Out: nothing, or
-//! why it ended early. Messages with a checksum are checked; silence ends it. Knows nothing of objects and rows.
+//! A single DoGet, from the ticket to the last batch.
+//! In: a connection, a ticket, a sink for the batches. Out: nothing, or why the call ended early. Checks messages that
+//! carry a checksum; silence ends the call. Knows nothing of objects and rows.
 
 use super::link::{Lease, RetriedCall};
 use super::payload;
@@ -14,7 +15,7 @@ use futures::StreamExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a reply's messages hold.
+/// Receiver of a reply's schema and batches.
 pub(super) trait Sink: Send {
     /// The schema, before any batch.
     fn schema(&mut self, schema: &SchemaRef) -> Result<(), StorageError>;
@@ -22,7 +23,7 @@ pub(super) trait Sink: Send {
     fn batch(&mut self, batch: &RecordBatch) -> Result<(), StorageError>;
 }
 
-/// Sends a ticket and gives the reply to `sink`. Adds the bytes that came to `wire_bytes`.
+/// Sends a ticket and passes the reply to `sink`. Adds the bytes received to `wire_bytes`.
 pub(super) async fn get(
     call: &RetriedCall<'_>,
     lease: &mut Lease,

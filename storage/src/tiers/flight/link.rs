@@ -36,14 +36,14 @@ pub(super) struct Link {
     retries: u32,
 }
 
-/// One connection. `generation` counts how often it was replaced.
+/// A connection. `generation` counts how often it was replaced.
 #[derive(Debug)]
 struct Connection {
     channel: Channel,
     generation: u64,
 }
 
-/// One attempt's connection.
+/// Connection used by a single attempt.
 #[derive(Debug)]
 pub(super) struct Lease {
     connection: usize,
@@ -77,7 +77,7 @@ impl Link {
         })
     }
 
-    /// Where the server is.
+    /// URL of the server.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
@@ -87,7 +87,7 @@ impl Link {
         format!("{}/{below}", self.url)
     }
 
-    /// A place among the calls under way.
+    /// Waits for a slot among the calls in flight.
     pub(super) async fn slot(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.slots.acquire().await.ok()
@@ -133,7 +133,7 @@ impl Link {
     }
 }
 
-/// One call, with its repeats.
+/// A call with its retries.
 #[derive(Debug)]
 pub(super) struct RetriedCall<'a> {
     link: &'a Link,
@@ -168,7 +168,7 @@ impl RetriedCall<'_> {
         self.within(self.limit, answer).await
     }
 
-    /// Waits for an answer within a limit and the time that is left of the call. A stream that always has another message
+    /// Waits for an answer within a limit and the call's remaining time. A stream that always has another message
     /// neither keeps the thread nor outlives the call.
     async fn within<T>(&self, limit: Duration, answer: impl Future<Output = T>) -> Result<T, StorageError> {
         let late = |detail: String| StorageError::new(ErrorKind::Timeout, self.object.as_str(), detail);
@@ -182,7 +182,7 @@ impl RetriedCall<'_> {
         answer.map_err(|_| late(format!("no word for {} ms", limit.as_millis())))
     }
 
-    /// After a failed attempt: waits and returns when there is to be another, or says why there is not.
+    /// After a failed attempt, waits and returns if another attempt follows; otherwise returns the error.
     pub(super) async fn retry(&mut self, failure: StorageError, lease: &Lease) -> Result<(), StorageError> {
         if !failure.kind().is_transient() {
             return Err(failure);

@@ -1,6 +1,6 @@
-//! A server that has objects: reads by their ranges, and everything else that a tier does. In: paths and ranges. Out:
-//! bytes as they lie there, of the version that was looked up, which goes into every ticket. A DoGet that breaks is
-//! resumed where it broke.
+//! Tier over a Flight server that stores objects: reads by ranges, and all other operations. In: paths and ranges. Out:
+//! stored bytes of the version that was looked up, which every ticket names. A DoGet that breaks is resumed where it
+//! broke.
 
 use super::fill::{self, Fill};
 use super::get::{self, Sink};
@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::task::JoinSet;
 
-/// Results of an action that are waited for at most; a server of ours sends none.
+/// Maximum results of an action to wait for; `tierlab-origin` sends none.
 const MAX_RESULTS: u32 = 16;
 
-/// How reads are cut.
+/// Limits by which reads are split into DoGets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) part_bytes: u64,
@@ -154,7 +154,7 @@ pub(super) async fn read_many(
     })
 }
 
-/// One DoGet, with its repeats.
+/// Reads one DoGet, with retries.
 async fn read(link: &Link, object: &Object, mut fill: Fill) -> Result<(Fill, ReadCost), StorageError> {
     let queued = Instant::now();
     let _slot = link.slot().await;

@@ -1,4 +1,4 @@
-//! Plain bytes as Arrow batches: one column of binary values, whose concatenation is what is meant. In: pieces. Out:
+//! Plain bytes as Arrow batches: one column of binary values, whose concatenation is the payload. In: pieces. Out:
 //! batches and their messages, each with a checksum; and back. Knows nothing of objects.
 
 use arrow_array::{Array, BinaryArray, FixedSizeBinaryArray, RecordBatch};
@@ -10,14 +10,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tierlab_formats::arrow;
 
-/// Bytes of one message at most, but for a single row that is larger. gRPC's usual limit is 4 MiB.
+/// Maximum bytes of a message, except for a single larger row. The usual limit of gRPC is 4 MiB.
 pub const MESSAGE_BYTES: u64 = 1 << 20;
-/// What the buffers of one message may grow to, in bytes: far more than any message of rows or of a stretch of an object.
+/// Largest size of a message's unpacked buffers, in bytes: far more than any message of rows or of part of an object.
 const MAX_UNPACKED_BYTES: u64 = 256 << 20;
 /// Begins the metadata of a message that has a checksum: CRC-32C of its header and body, in hexadecimal.
 const SUM: &str = "crc32c=";
 
-/// One column of binary values, all of them `width` bytes long where it is given.
+/// Schema of a single column of binary values. All values are `width` bytes long if `width` is given.
 pub fn schema(column: &str, width: Option<i32>, metadata: HashMap<String, String>) -> SchemaRef {
     let arrow = width.map_or(DataType::Binary, DataType::FixedSizeBinary);
     Arc::new(Schema::new_with_metadata(
@@ -26,10 +26,10 @@ pub fn schema(column: &str, width: Option<i32>, metadata: HashMap<String, String
     ))
 }
 
-/// A batch of one value for each part.
+/// Builds a batch with one value per part.
 ///
 /// # Errors
-/// Parts that do not fit the schema.
+/// Fails if the parts do not fit the schema.
 pub fn batch(schema: &SchemaRef, parts: &[Bytes]) -> Result<RecordBatch, ArrowError> {
     let values = match parts {
         [part] => Buffer::from(part.clone()),
@@ -45,10 +45,10 @@ pub fn batch(schema: &SchemaRef, parts: &[Bytes]) -> Result<RecordBatch, ArrowEr
     RecordBatch::try_new(Arc::clone(schema), vec![column])
 }
 
-/// Whether batches of a schema hold plain bytes: asked before any batch is decoded.
+/// Checks that batches of a schema hold plain bytes, before any batch is decoded.
 ///
 /// # Errors
-/// A sentence that says what they hold.
+/// Returns a sentence that names the columns found.
 pub fn check_schema(schema: &Schema) -> Result<(), String> {
     let arrow = match &schema.fields()[..] {
         [field] => field.data_type(),
@@ -61,10 +61,10 @@ pub fn check_schema(schema: &Schema) -> Result<(), String> {
     }
 }
 
-/// The values of a batch, one after another.
+/// Values of a batch, in order.
 ///
 /// # Errors
-/// A batch of anything but one binary column.
+/// Fails unless the batch is a single binary column.
 pub fn values(batch: &RecordBatch) -> Result<&[u8], String> {
     let column = match batch.columns() {
         [column] if column.null_count() == 0 => column.as_any(),
@@ -77,7 +77,7 @@ pub fn values(batch: &RecordBatch) -> Result<&[u8], String> {
         return Err("a reply of bytes has a binary column".into());
     };
     let offsets = binary.value_offsets();
-    // An array's offsets are never empty, and lie inside its values.
+    // The offsets of an array are never empty, and stay inside its values.
     let place = |offset: Option<&i32>| offset.map_or(0, |&offset| usize::try_from(offset).unwrap_or(0));
     Ok(&binary.value_data()[place(offsets.first())..place(offsets.last())])
 }
@@ -89,10 +89,10 @@ pub fn seal(mut message: FlightData) -> FlightData {
     message
 }
 
-/// Checks a message's checksum, where it has one, and what its buffers claim to hold, before any memory is set aside for them.
+/// Checks a message's checksum, if present, and the claimed sizes of its buffers, before allocating memory for them.
 ///
 /// # Errors
-/// A message that was damaged on the way, or holds what no server means to send.
+/// Fails if the message was damaged on the way, or claims more than any valid message holds.
 pub fn check(message: &FlightData) -> Result<(), String> {
     check_sum(message)?;
     // A message may hold metadata of its application alone.

@@ -53,7 +53,7 @@ async fn put_once(
     object.map_err(|what| StorageError::new(ErrorKind::Corrupt, call.object(), what))
 }
 
-/// Why an upload was broken off on this side.
+/// Local error that ended an upload early.
 #[derive(Debug, Clone, Default)]
 struct Broken(Arc<Mutex<Option<StorageError>>>);
 
@@ -67,7 +67,7 @@ impl Broken {
     }
 }
 
-/// The messages of an upload. Ends early, which the server notices, where the source cannot be read on.
+/// Messages of an upload. They end early, which the server notices, if the source cannot be read.
 fn upload(path: &ObjectPath, source: &Arc<Source>, broken: &Broken) -> impl Stream<Item = FlightData> + Send + 'static {
     let (source, broken) = (Arc::clone(source), broken.clone());
     let (size, name) = (source.size(), path.to_string());

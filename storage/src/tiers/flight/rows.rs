@@ -1,5 +1,6 @@
-//! Rows of a feature table as columns of Arrow arrays, and columns as rows. In: either, with the table's header. Out: the
-//! other. Rows are proven before their values are sent, and sealed once they are laid out. Knows nothing of the wire.
+//! Conversion of a feature table's rows to Arrow columns, and back. In: either, with the table's header. Out: the
+//! other. Rows are verified before their values are sent, and sealed after columns are laid out. Knows nothing of the
+//! wire.
 
 use arrow_array::{
     Array, ArrayRef, BooleanArray, FixedSizeListArray, Int64Array, RecordBatch, StringArray, make_array,
@@ -23,7 +24,7 @@ pub fn to_batch(header: &TableHeader, schema: &SchemaRef, ids: &[i64], rows: &[B
     }];
     for (column, field) in header.schema.columns.iter().zip(schema.fields().iter().skip(1)) {
         let (from, len) = (column.offset as usize, column.byte_len().unwrap_or(0));
-        // Aligned to what any element needs.
+        // Aligned for every element type.
         let mut data = MutableBuffer::with_capacity(len * rows.len());
         for row in rows {
             data.extend_from_slice(&row[from..from + len]);
@@ -79,12 +80,12 @@ fn array(arrow: &Arrow, data: MutableBuffer, len: usize) -> Result<ArrayRef, Arr
     })
 }
 
-/// Lays the columns of a batch out as rows, one after another, each sealed for its id. The batch must hold exactly the
-/// rows of `ids`, in this order, and have the header's columns. Where entities have keys, `id_column` is theirs, and `ids` are numbers of
-/// rows, which the batch does not hold: whoever has the rows' checksums sees by them whether these are the rows.
+/// Lays out the columns of a batch as rows, in order, each sealed for its id. The batch must hold exactly the rows of
+/// `ids`, in this order, and have the header's columns. If entities have keys, `id_column` is the key column, and `ids`
+/// are row numbers, which the batch does not hold. The rows' checksums then show whether these are the requested rows.
 ///
 /// # Errors
-/// A column that is missing or of another size; rows of other ids; a key that a row cannot hold.
+/// Fails if a column is missing or has another size, if rows have other ids, or if a row cannot hold a key.
 pub fn lay_out(header: &TableHeader, id_column: &str, batch: &RecordBatch, ids: &[i64]) -> Result<Vec<u8>, String> {
     let stride = header.stride as usize;
     let mut rows = vec![0; stride * ids.len()];
@@ -157,7 +158,7 @@ fn put_keys<'a>(
     Ok(())
 }
 
-/// The elements of an array, one after another, little-endian.
+/// Elements of an array in order, little-endian.
 fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>, String> {
     if array.null_count() > 0 {
         return Err(format!(

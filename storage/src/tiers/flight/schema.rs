@@ -44,8 +44,8 @@ const fn key_type(kind: KeyKind) -> Arrow {
     }
 }
 
-/// What is told of a table beside its columns. Of one with keys, `key` names their column, and `first_id` and ids in tickets
-/// are numbers of rows.
+/// Metadata of a table beside its columns. If the table has keys, `key` names their column; `first_id` and ids in
+/// tickets are then row numbers.
 pub fn metadata(header: &TableHeader, version: &str) -> HashMap<String, String> {
     let key = header.schema.key.as_ref();
     let key = key.map(|key| ("key".to_owned(), format!("{}:{}", key.name, key.kind.as_str())));
@@ -84,7 +84,7 @@ fn field(name: &str, dtype: DataType, shape: &[i64]) -> Result<Field, String> {
     Ok(Field::new(name, arrow, false).with_metadata(metadata))
 }
 
-/// The Arrow type of one element.
+/// Arrow type of an element.
 fn element(dtype: DataType) -> Option<Arrow> {
     Some(match dtype {
         DataType::Bool => Arrow::Boolean,
@@ -103,20 +103,20 @@ fn element(dtype: DataType) -> Option<Arrow> {
     })
 }
 
-/// The type of one element, where it is one of a tensor's.
+/// Tensor element type of an Arrow type; `None` if it has none.
 fn dtype(arrow: &Arrow) -> Option<DataType> {
     let named = DataType::ALL.into_iter().filter(|&dtype| dtype != DataType::Bf16);
     named.into_iter().find(|&dtype| element(dtype).as_ref() == Some(arrow))
 }
 
-/// A table as another server tells it: what can be laid out as rows, all columns but that of the ids.
+/// Table description from a server's schema. All columns but the ids can be laid out as rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ForeignTable {
     /// The columns.
     pub(super) schema: TableSchema,
-    /// `rows` of the schema's metadata, where it has one.
+    /// `rows` of the schema's metadata, if present.
     pub(super) rows: Option<u64>,
-    /// `first_id` of the schema's metadata; 0 where it has none.
+    /// `first_id` of the schema's metadata (default: 0).
     pub(super) first_id: i64,
 }
 
@@ -160,7 +160,7 @@ pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<
     })
 }
 
-/// The element type and shape of one row's value.
+/// Element type and shape of a row's value.
 fn column(field: &Field) -> Result<(DataType, Vec<i64>), String> {
     let (mut arrow, mut shape) = (field.data_type(), Vec::new());
     while let Arrow::FixedSizeList(inner, count) = arrow {
@@ -192,7 +192,7 @@ fn column(field: &Field) -> Result<(DataType, Vec<i64>), String> {
     Ok((dtype, shape))
 }
 
-/// The shape that `arrow.fixed_shape_tensor` tells of a flat list.
+/// Shape that `arrow.fixed_shape_tensor` gives to a flat list.
 fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
     #[derive(serde::Deserialize)]
     struct TensorShape {

@@ -1,5 +1,5 @@
-//! Errors of tiers as gRPC's, and back. In: either. Out: the other. A server of ours names the kind in the trailers, so
-//! that nothing is lost; of other servers the code tells it as well as it can.
+//! Conversion of tier errors to gRPC statuses, and back. In: either. Out: the other. `tierlab-origin` names the kind in
+//! the trailers, so nothing is lost. For other servers the kind is inferred from the code.
 
 use super::ticket::KIND_KEY;
 use crate::error::{ErrorKind, StorageError};
@@ -33,7 +33,7 @@ pub fn refusal(kind: ErrorKind, message: impl Into<String>) -> Status {
     status
 }
 
-/// What a status says, as an error about `object`.
+/// Converts a gRPC status to an error about `object`.
 pub(super) fn from_status(object: &str, status: &Status) -> StorageError {
     let told = status.metadata().get(KIND_KEY).and_then(|kind| kind.to_str().ok());
     let told = told.and_then(|told| ErrorKind::ALL.into_iter().find(|kind| kind.as_str() == told));
@@ -41,12 +41,12 @@ pub(super) fn from_status(object: &str, status: &Status) -> StorageError {
         Code::NotFound => ErrorKind::NotFound,
         Code::FailedPrecondition => ErrorKind::Changed,
         Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Denied,
-        // The library's own refusal of a message above its limit comes as OutOfRange.
+        // The library refuses a message above its own limit with OutOfRange.
         Code::InvalidArgument | Code::OutOfRange => ErrorKind::Invalid,
         Code::DataLoss => ErrorKind::Corrupt,
         Code::DeadlineExceeded => ErrorKind::Timeout,
         Code::Unimplemented => ErrorKind::Unsupported,
-        // Connections that break inside a reply come as Unknown, Internal or Cancelled.
+        // Connections that break inside a reply yield Unknown, Internal or Cancelled.
         _ => ErrorKind::Unavailable,
     });
     let mut detail = status.message().to_owned();
@@ -67,7 +67,7 @@ pub(super) fn from_status(object: &str, status: &Status) -> StorageError {
     StorageError::new(kind, object, detail)
 }
 
-/// What an error of a decoder says.
+/// Converts a decoder's error to an error about `object`.
 pub(super) fn from_flight(object: &str, error: &FlightError) -> StorageError {
     match error {
         FlightError::Tonic(status) => from_status(object, status),

@@ -1,11 +1,12 @@
-//! A server that has typed tables and nothing else. In: paths `features/NAME.rows` and ranges of them. Out: the bytes of
-//! the file that the table would be: a header made of the Arrow schema, and rows laid out and sealed here as they come.
+//! Tier over a Flight server that serves only typed tables. In: paths `features/NAME.rows` and ranges of them. Out: the
+//! bytes of the file that the table would be: a header made of the Arrow schema, and rows laid out and sealed here as
+//! they arrive.
 //!
-//! What such a server has to do: GetFlightInfo of the path `[NAME]` tells a schema with an int64 column of ids, and how
-//! many rows there are (`rows` in the schema's metadata, or the info's `total_records`); `first_id` in the metadata is
-//! the first row's id, 0 without; the ids run on from there. DoGet of `{"table":NAME,"ids":[…]}` sends these rows in this
-//! order, the column of ids among them. Where the metadata has a `version`, a table that was replaced is noticed by it;
-//! without, only one of another schema, other rows or other metadata is.
+//! Requirements on the server: GetFlightInfo of the path `[NAME]` returns a schema with an int64 column of ids and the
+//! number of rows (`rows` in the schema's metadata, or the info's `total_records`). `first_id` in the metadata is the
+//! id of the first row (default: 0); ids are consecutive. DoGet of `{"table":NAME,"ids":[…]}` sends these rows in this
+//! order, with the column of ids. If the metadata has a `version`, any replaced table is detected. Without a `version`,
+//! only a change of schema, row count or metadata is detected.
 
 use super::get::{self, Sink};
 use super::link::Link;
@@ -30,7 +31,7 @@ use tierlab_formats::table::TableHeader;
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::task::JoinSet;
 
-/// Tables remembered at most; one more, and all are looked up anew.
+/// Maximum tables remembered; one more clears them all.
 const MAX_KNOWN: usize = 256;
 /// The key of a version in a schema's metadata.
 const VERSION_KEY: &str = "version";
@@ -143,7 +144,7 @@ impl Tables {
                 let mut listing = Listing::of(call.object());
                 while let Some(info) = call.attempt(infos.message()).await?.map_err(failed)? {
                     listing.named(info.schema.len() + info.app_metadata.len())?;
-                    // What else it says is not kept: endpoints, of which there may be any number.
+                    // Everything else is dropped: a reply may hold any number of endpoints.
                     all.push(FlightInfo {
                         endpoint: Vec::new(),
                         ..info
@@ -214,7 +215,7 @@ impl Tables {
         })
     }
 
-    /// Rows of one DoGet at most.
+    /// Maximum rows per DoGet.
     fn per_request(&self, table: &Table) -> usize {
         let by_bytes = self.bounds.part_bytes / u64::from(table.header.stride);
         usize::try_from(by_bytes)
@@ -222,7 +223,7 @@ impl Tables {
             .clamp(1, self.bounds.ranges)
     }
 
-    /// Reads rows, so many in each chunk as one DoGet brings.
+    /// Reads rows in chunks of one DoGet each.
     async fn rows(&self, table: &Arc<Table>, ids: Vec<i64>) -> Result<(Vec<Vec<u8>>, ReadCost), StorageError> {
         if ids.is_empty() {
             // The header alone, which is made here.
@@ -323,7 +324,7 @@ fn changed(object: &str, what: &str) -> StorageError {
     StorageError::new(ErrorKind::Changed, object, what)
 }
 
-/// One DoGet, with its repeats.
+/// Reads the rows of one DoGet, with retries.
 async fn get_rows(
     link: &Link,
     table: &Table,

@@ -1,6 +1,6 @@
-//! What client and server say to each other inside Flight's opaque fields, all of it JSON: tickets, commands of
-//! descriptors, criteria of listings, and what is known of an object. In: bytes of such a field. Out: checked values, or a
-//! sentence. No I/O, no Arrow.
+//! Messages between client and server inside Flight's opaque fields, all JSON: tickets, commands of descriptors,
+//! criteria of listings, and metadata of objects. In: bytes of such a field. Out: checked values, or a sentence. No
+//! I/O, no Arrow.
 //!
 //! ```text
 //! {"table":"ctr"}                                       every row of features/ctr.rows, as typed columns
@@ -9,7 +9,7 @@
 //! {"object":"models/ctr/1/model.onnx"}                  a whole object, as `bytes`
 //! {"object":"…","ranges":[[0,64],[4096,8192]],"version":"…"}   these ranges of it (start and end), of this version
 //! ```
-//! A descriptor is the path `[TABLE]`, or one of these as its command. Without `version` the newest one is read.
+//! A descriptor is the path `[TABLE]`, or a ticket as its command. Without `version` the newest version is read.
 
 use crate::path::ObjectPath;
 use crate::tier::Object;
@@ -22,41 +22,41 @@ use tierlab_formats::table::EXTENSION;
 
 /// The type of the action that removes an object; a server that lists it speaks of objects and their ranges.
 pub const DELETE_ACTION: &str = "tierlab.delete";
-/// In the trailers of an error, the [`ErrorKind`](crate::ErrorKind) that gRPC's code cannot tell.
+/// Trailer of an error with its [`ErrorKind`](crate::ErrorKind), which gRPC's codes cannot express.
 pub(super) const KIND_KEY: &str = "tierlab-kind";
 
-/// How rows are sent.
+/// Encoding of rows in a reply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
-    /// `entity_id` and one typed column for each of the table's.
+    /// Typed columns: `entity_id` and one column per column of the table.
     #[default]
     Columns,
-    /// One column `row` of the rows' own bytes, checksums included.
+    /// Stored row bytes, checksums included, in a single column `row`.
     Rows,
 }
 
-/// What a ticket or a command asks for.
+/// Request of a ticket or a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ticket {
     /// Rows of a feature table.
     Table {
-        /// The table's name: its object is `features/NAME.rows`.
+        /// Name of the table; its object is `features/NAME.rows`.
         table: String,
-        /// The rows wanted, in this order; all of them without.
+        /// Ids of the wanted rows, in reply order; `None` for all rows.
         ids: Option<Vec<i64>>,
-        /// How they are sent.
+        /// Encoding of the rows.
         form: Form,
-        /// The version that they must be of.
+        /// Required version.
         version: Option<String>,
     },
     /// Bytes of an object.
     Object {
-        /// Its path.
+        /// Path of the object.
         object: ObjectPath,
-        /// The ranges wanted, in this order; all of it without.
+        /// Wanted ranges, in reply order; `None` for the whole object.
         ranges: Option<Vec<Range<u64>>>,
-        /// The version that they must be of.
+        /// Required version.
         version: Option<String>,
     },
 }
@@ -112,7 +112,7 @@ impl Ticket {
     /// Reads a descriptor: the path of one table's name, or a ticket as its command.
     ///
     /// # Errors
-    /// As [`Ticket::parse`].
+    /// Same as [`Ticket::parse`].
     pub fn of_descriptor(descriptor: &FlightDescriptor) -> Result<Self, String> {
         if descriptor.r#type == DescriptorType::Cmd as i32 {
             return Self::parse(&descriptor.cmd);
@@ -150,7 +150,7 @@ impl Ticket {
         }
     }
 
-    /// As it goes into a ticket.
+    /// Encodes the request as the bytes of a ticket.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let raw = match self.clone() {
@@ -189,15 +189,15 @@ fn check_name(table: &str) -> Result<(), String> {
     }
 }
 
-/// Where a table lies.
+/// Path of a table's object.
 ///
 /// # Errors
-/// A name that is no object path.
+/// Fails if the name cannot be part of an object path.
 pub fn table_path(table: &str) -> Result<ObjectPath, String> {
     ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{EXTENSION}")).map_err(|e| e.to_string())
 }
 
-/// The table that an object is, where it is one.
+/// Name of the table that an object is; `None` for other objects.
 #[must_use]
 pub fn table_name(path: &ObjectPath) -> Option<&str> {
     let file = path.as_str().strip_prefix(FEATURES_PREFIX)?.strip_prefix('/')?;
@@ -205,7 +205,7 @@ pub fn table_name(path: &ObjectPath) -> Option<&str> {
     is_plain_name(name).then_some(name)
 }
 
-/// What is known of an object: the metadata of its FlightInfo and of a put's result.
+/// Metadata of an object in its FlightInfo and in the result of a put.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct About {
     object: String,
@@ -214,7 +214,7 @@ pub struct About {
 }
 
 impl About {
-    /// As it goes into the metadata.
+    /// Encodes an object as metadata.
     #[must_use]
     pub fn encode(object: &Object) -> Vec<u8> {
         to_json(&Self {
@@ -238,13 +238,13 @@ impl About {
     }
 }
 
-/// The command of a put's descriptor. The size is told first, so that an upload that ends early is never taken as whole.
+/// Command of a put's descriptor. The size comes first, so that an upload that ends early is never taken as whole.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PutCommand {
-    /// Its path.
+    /// Path of the object.
     pub object: String,
-    /// Its length in bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
@@ -252,11 +252,11 @@ pub struct PutCommand {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeleteCommand {
-    /// Its path.
+    /// Path of the object.
     pub object: String,
 }
 
-/// The expression of a listing. An empty one lists tables.
+/// Expression of a listing. An empty expression lists tables.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Criteria {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierlab_protocol::via::{Via, ViaSet};
 
-/// Actions of a server that are looked at.
+/// Maximum actions of a server that are read.
 const MAX_ACTIONS: u32 = 1000;
 
 /// A Flight server.
@@ -34,10 +34,11 @@ enum ServerKind {
 }
 
 impl FlightTier {
-    /// Asks the server what it speaks, so that a wrong address shows now.
+    /// Asks the server for its dialect, so that a wrong address fails now.
     ///
     /// # Errors
-    /// Config that contradicts itself, a server that does not answer, or one without objects where the config wants them.
+    /// Fails if the config contradicts itself, if the server does not answer, or if the config requires objects and the
+    /// server has none.
     pub async fn connect(config: &FlightConfig) -> Result<Self, StorageError> {
         let link = Arc::new(Link::new(config)?);
         let bounds = Bounds {
@@ -70,7 +71,7 @@ impl FlightTier {
     }
 }
 
-/// Whether the server has objects: whether it offers the action that removes one.
+/// Returns true if the server stores objects, which it shows by offering the action that removes an object.
 async fn has_objects(link: &Link) -> Result<bool, StorageError> {
     let mut call = link.begin("", Duration::ZERO);
     loop {

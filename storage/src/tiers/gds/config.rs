@@ -1,4 +1,4 @@
-//! The keys of a gds tier's TOML. In: what serde reads. Opens nothing.
+//! Keys of a gds tier's TOML. In: TOML through serde. Opens nothing.
 
 use crate::device::DevicePath;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub struct GdsConfig {
     /// The way that the bytes take.
     #[serde(default)]
     pub path: DevicePath,
-    /// Bytes of one read of cuFile, or of one pinned buffer; longer ranges become several.
+    /// Maximum bytes of a cuFile read, or of a pinned buffer; longer ranges become several.
     #[serde(default = "default_chunk_bytes")]
     pub chunk_bytes: u32,
     /// Pinned host buffers of `chunk_bytes`, for `bounce` and `bounce-direct`.
@@ -25,15 +25,15 @@ pub struct GdsConfig {
     /// Threads that call cuFile, for `gds` and `compat`.
     #[serde(default = "default_threads")]
     pub threads: u32,
-    /// Device memory for reads at most.
+    /// Maximum device memory for reads.
     #[serde(default = "default_device_memory_bytes")]
     pub device_memory_bytes: u64,
-    /// Folders where NVIDIA's libraries are looked for first.
+    /// Folders searched first for NVIDIA's libraries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub libraries: Vec<PathBuf>,
 }
 
-/// As `KvikIO`'s tasks.
+/// Same size as the tasks of `KvikIO`.
 const fn default_chunk_bytes() -> u32 {
     4 << 20
 }

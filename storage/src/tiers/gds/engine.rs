@@ -1,7 +1,7 @@
-//! The thread that reads into device memory: one device, one path. In: jobs. Out: their ranges in device memory, with
-//! what cuFile's counters prove of the way.
+//! Thread that reads into device memory: one device, one path. In: jobs. Out: their ranges in device memory, with the
+//! path that cuFile's counters prove.
 //!
-//! Jobs that wait are read together, so that many small reads share a submission, a wait and a look at the counters. A
+//! Waiting jobs are read together, so that many small reads share a submission, a wait and a reading of the counters. A
 //! job owns its memory until it has ended, so that dropping its future is sound.
 
 use super::options::EngineOptions;
@@ -23,13 +23,13 @@ use tierlab_gds::{Counters, Reads};
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::sync::{mpsc, oneshot};
 
-/// Jobs waiting for the thread at most; further callers wait.
+/// Maximum jobs waiting for the thread; further callers wait.
 const BACKLOG: usize = 1024;
-/// Jobs, and bytes of them, that are read together at most.
+/// Maximum jobs, and their bytes, read together.
 const MOST_TOGETHER: usize = 64;
 const MOST_BYTES_TOGETHER: u64 = 64 << 20;
 
-/// Where a job's bytes are wanted.
+/// Destination of a job's bytes: device or host memory.
 enum ReplyTo {
     Device(oneshot::Sender<Result<Landed, StorageError>>),
     Host(oneshot::Sender<Result<ReadMany, StorageError>>),
@@ -44,7 +44,7 @@ impl ReplyTo {
     }
 
     fn send(self, landed: Result<Landed, StorageError>, path: &str) {
-        // Nobody may be waiting any more; what was read is then given back here.
+        // If no caller waits any more, the memory is returned here.
         match self {
             Self::Device(reply) => drop(reply.send(landed)),
             Self::Host(reply) => drop(reply.send(landed.and_then(|landed| on_host(landed, path)))),
@@ -65,7 +65,7 @@ impl ReadJob {
     }
 }
 
-/// The callers' side. Dropping it ends the thread after what it is at.
+/// Handle of the callers. Dropping it ends the thread after its current jobs.
 #[derive(Debug)]
 pub(super) struct Engine {
     jobs: Option<mpsc::Sender<ReadJob>>,
@@ -121,7 +121,7 @@ impl Engine {
         self.ask(file, ranges, ReplyTo::Device).await
     }
 
-    /// Reads into device memory, and copies what was asked for to the host.
+    /// Reads into device memory, and copies the requested ranges to the host.
     pub(super) async fn read_to_host(
         &self,
         file: Arc<OpenFile>,
@@ -187,7 +187,7 @@ struct Reading {
     queue: Duration,
 }
 
-/// The thread's state. The reader comes first: what it has registered goes before the device does.
+/// State of the thread. The reader is dropped first: its registrations must end before the device is released.
 struct Worker {
     reader: Reader,
     pool: Arc<DevicePool>,
@@ -211,7 +211,7 @@ impl Worker {
                 bytes += next.bytes();
                 jobs.push(next);
             }
-            // Those that nobody waits for any more are not read.
+            // Jobs without a waiting caller are not read.
             jobs.retain(|job| !job.reply.is_closed());
             self.read(jobs);
         }
@@ -260,14 +260,14 @@ impl Worker {
         }
     }
 
-    /// Takes memory for a job, asks for what goes there, and tells where in it each range will lie.
+    /// Allocates memory for a job, queues its reads, and returns the position of each range in the memory.
     fn lay_out(&self, job: &ReadJob) -> Result<(Landing, Vec<Range<usize>>), DeviceError> {
         let plan = Plan::new(&job.ranges, self.alignment(&job.file));
         let mut starts = Vec::with_capacity(plan.segments.len());
         let mut total = 0usize;
         for segment in &plan.segments {
             starts.push(total);
-            // Each begins where direct reads may: a multiple of the largest usual alignment.
+            // Each starts at a multiple of the largest usual alignment, as direct reads require.
             let end = total.checked_add((segment.end - segment.start) as usize);
             let aligned = end.and_then(|end| end.checked_next_multiple_of(ALIGN));
             total = aligned.ok_or_else(|| DeviceError::new(DeviceErrorKind::OutOfRange, "ranges past any memory"))?;
@@ -299,8 +299,8 @@ impl Worker {
         Ok((landing, parts.collect()))
     }
 
-    /// What reads of a file must be multiples of. cuFile takes anything, and reads what is no multiple of 4 KiB through a
-    /// buffer of its own.
+    /// Alignment of reads of a file. cuFile takes any range, but reads ranges that are not multiples of 4 KiB through
+    /// its own buffer.
     fn alignment(&self, file: &OpenFile) -> u64 {
         let direct = file.direct_align.map_or(1, u64::from);
         match self.path {
@@ -313,7 +313,7 @@ impl Worker {
         self.gpu.reads_so_far(&mut self.counters)
     }
 
-    /// Counts what cuFile counted, and tells whether that proves that `bytes` went to the device directly.
+    /// Adds cuFile's counts to the metrics; true if they prove that `bytes` went to the device directly.
     fn count(&self, before: Option<Reads>, after: Option<Reads>, bytes: u64) -> bool {
         let Some((before, after)) = before.zip(after) else {
             return false;
@@ -325,7 +325,7 @@ impl Worker {
         bytes > 0 && since.is_some_and(|since| since.prove_direct(bytes))
     }
 
-    /// What a job's reads come to.
+    /// Returns the cost of a job's reads, or the job's error.
     fn settle(&self, reading: &Reading, times: PhaseTimes, direct: bool) -> Result<ReadCost, StorageError> {
         let file = &reading.job.file;
         let path = file.path.as_str();
@@ -342,7 +342,7 @@ impl Worker {
         if cost.requests > 0 {
             cost.via = ViaSet::of(self.via(file, direct));
         }
-        // Asked after the last byte, as in the nvme tier: then every byte was of the version looked up.
+        // Checked after the last byte, as in the nvme tier, so every byte was of the version looked up.
         match self.root.identity(&file.c_path) {
             Ok(id) if id == file.id => Ok(cost),
             Ok(_) => Err(StorageError::new(

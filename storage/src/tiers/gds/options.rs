@@ -1,21 +1,21 @@
-//! How the engine reads. In: a tier's config. Out: options within their bounds, or an error that names the key.
+//! Options of the engine. In: a tier's config. Out: options within their bounds, or an error that names the key.
 
 use super::config::GdsConfig;
 use crate::error::{ErrorKind, StorageError};
 use std::ops::RangeInclusive;
 use tierlab_gds::routes::RouteOptions;
 
-/// Bytes of one piece, and what they are multiples of: the largest alignment of a direct read.
+/// Unit of piece sizes, in bytes: the largest alignment of a direct read.
 const CHUNK_UNIT: u32 = 64 << 10;
 const LARGEST_CHUNK: u32 = 64 << 20;
 const PINNED_BUFFERS: RangeInclusive<u32> = 2..=256;
 const THREADS: RangeInclusive<u32> = 1..=64;
 
-/// How to read.
+/// Options of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EngineOptions {
     pub(super) route: RouteOptions,
-    /// Device memory for reads at most.
+    /// Maximum device memory for reads.
     pub(super) device_memory_bytes: usize,
 }
 

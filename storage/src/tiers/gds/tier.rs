@@ -25,7 +25,7 @@ pub struct GdsTier {
     files: OpenFiles,
     gpu: Arc<Gpu>,
     path: DevicePath,
-    /// What GPUDirect Storage lacks here, as far as that can be seen.
+    /// Detected obstacles to GPUDirect Storage on this machine.
     missing: String,
 }
 
@@ -43,7 +43,7 @@ impl GdsTier {
         let options = EngineOptions::of(config)?;
         let (config, metrics) = (config.clone(), metrics.clone());
         blocking("gds", move || {
-            // First what cannot be created by a `mkdir`.
+            // Conditions that `mkdir` cannot fix are checked first.
             let search = Search::in_folders(&config.libraries);
             let gpu =
                 Gpu::open_for(search, config.device, config.path).map_err(|e| StorageError::of_device("gds", e))?;
@@ -71,7 +71,7 @@ impl GdsTier {
             .await
     }
 
-    /// Lets go of a file that is no more what was looked up.
+    /// Closes a file that is no longer the version that was looked up.
     fn noticed<T>(&self, object: &Object, read: Result<T, StorageError>) -> Result<T, StorageError> {
         if let Err(e) = &read
             && matches!(e.kind(), ErrorKind::Changed | ErrorKind::NotFound)

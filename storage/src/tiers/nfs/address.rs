@@ -1,5 +1,5 @@
-//! Where a program of a server listens. In: an address, or a resolver that knows it. Out: the address, which is asked for
-//! again when nobody answers there any more.
+//! Address of a server's program. In: an address, or a resolver. Out: the address, resolved again if it stops
+//! answering.
 
 use crate::error::StorageError;
 use futures::future::BoxFuture;
@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long asking again may take: the program may be back at its old port before the resolver is.
+/// Time limit for resolving again: the program may be back at its old port before the resolver is.
 const AGAIN_LIMIT: Duration = Duration::from_secs(1);
 
-/// Whoever knows where a program listens now.
+/// Resolver of a program's current address.
 pub(super) trait Resolve: fmt::Debug + Send + Sync {
     fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<SocketAddr, StorageError>>;
 }
@@ -51,7 +51,7 @@ impl Address {
         *self.lock()
     }
 
-    /// Nobody answers at `tried`: another address, if there is one.
+    /// Returns another address, if there is one, after `tried` did not answer.
     pub(super) async fn instead_of(&self, tried: SocketAddr) -> Option<SocketAddr> {
         let moved = |address: SocketAddr| (address != tried).then_some(address);
         if let Some(address) = moved(self.get()) {

@@ -1,5 +1,5 @@
-//! NFSv3's procedures (RFC 1813), one function each. In: handles and names. Out: results, or a [`Fault`]. Knows nothing of
-//! paths or objects.
+//! Procedures of NFSv3 (RFC 1813), one function each. In: handles and names. Out: results, or a [`Fault`]. Knows
+//! nothing of paths or objects.
 
 use super::fault::Fault;
 use super::pool::{Pool, Repeat};
@@ -22,23 +22,23 @@ use nfs3_types::xdr_codec::{Opaque, Pack, Unpack, Void};
 use std::io::Cursor;
 use std::time::{Duration, Instant};
 
-/// The bytes of one READDIRPLUS reply at most.
+/// Maximum bytes of a READDIRPLUS reply.
 const DIRECTORY_BYTES: u32 = 64 << 10;
 /// The waits before a call is made again that the server has put off.
 const BACKOFF: Backoff = Backoff::exact(Duration::from_millis(50), Duration::from_secs(2));
 /// The size of a file's attributes.
 const ATTRIBUTES_BYTES: usize = 84;
 
-/// What READ brings.
+/// Reply of READ.
 #[derive(Debug)]
 pub(super) struct ReadReply {
     pub(super) attributes: Option<fattr3>,
-    /// What was there already, and behind it what came.
+    /// Bytes of the caller's buffer, followed by the bytes read.
     pub(super) data: BytesMut,
     pub(super) end_of_file: bool,
 }
 
-/// One name of a directory.
+/// Directory entry.
 #[derive(Debug)]
 pub(super) struct DirectoryEntry {
     pub(super) name: Vec<u8>,
@@ -46,22 +46,22 @@ pub(super) struct DirectoryEntry {
     pub(super) handle: Option<nfs_fh3>,
 }
 
-/// One page of a directory.
+/// Page of a directory listing.
 #[derive(Debug)]
 pub(super) struct DirectoryPage {
     pub(super) entries: Vec<DirectoryEntry>,
-    /// Where the next page starts; none after the last.
+    /// Start of the next page; `None` after the last page.
     pub(super) next: Option<PageStart>,
 }
 
-/// Where a page of a directory starts: at the beginning by default.
+/// Start of a directory page (default: the first page).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PageStart {
     cookie: u64,
     verifier: cookieverf3,
 }
 
-/// The procedures over a pool, on behalf of one object: `about` is what errors name, `cost` what the calls add up to.
+/// Procedures over a pool, on behalf of one object: `about` is its name in errors, `cost` the sum of the calls' costs.
 pub(super) struct Client<'a> {
     pub(super) pool: &'a Pool,
     pub(super) about: &'a str,
@@ -107,7 +107,7 @@ impl Client<'_> {
         Box::pin(self.repeat_put_off(&call, again, repeat, reply)).await
     }
 
-    /// Makes a call that was put off again and again, within the limit of one call.
+    /// Makes a call, and repeats it while the server postpones it, within the limit of one call.
     async fn repeat_put_off(
         &mut self,
         call: &Call,
@@ -129,7 +129,7 @@ impl Client<'_> {
         Ok(reply)
     }
 
-    /// Calls; `T` is what success brings, `E` what failure brings, which is decoded and not looked at.
+    /// Makes a call. `T` is the result of success, `E` the result of failure, which is decoded and ignored.
     async fn call<T: Unpack, E: Unpack>(
         &mut self,
         procedure: NFS_PROGRAM,
@@ -181,8 +181,8 @@ impl Client<'_> {
         Ok((done.object, attributes))
     }
 
-    /// Reads up to `count` bytes to the end of `buffer`, whose capacity must have room for them; without one into a new
-    /// buffer.
+    /// Reads up to `count` bytes and appends them to `buffer`, which must have capacity for them; allocates a buffer if
+    /// none is given.
     pub(super) async fn read(
         &mut self,
         file: &nfs_fh3,
@@ -203,7 +203,7 @@ impl Client<'_> {
         decode_read(&reply.body, reply.landed, count).map_err(|e| self.garbled(procedure, &e))?
     }
 
-    /// Makes a file, or takes one that is there, and empties it.
+    /// Creates a file, or opens an existing file, and empties it.
     pub(super) async fn create(&mut self, directory: &nfs_fh3, name: &str) -> Result<nfs_fh3, Fault> {
         let empty = sattr3 {
             mode: Nfs3Option::Some(0o644),
@@ -235,7 +235,7 @@ impl Client<'_> {
         Ok((done.count, done.verf))
     }
 
-    /// Brings what was written to the disk.
+    /// Makes written data durable.
     pub(super) async fn commit(&mut self, file: &nfs_fh3) -> Result<writeverf3, Fault> {
         let arguments = COMMIT3args {
             file: file.clone(),
@@ -319,8 +319,8 @@ impl Client<'_> {
         })
     }
 
-    /// Where the next page starts, behind the last name of this one. A page without names that is not the last says nothing of what
-    /// follows: taken as an end, it would hide files.
+    /// Returns the start of the next page, behind the last name of this page. A page without names that is not the last
+    /// does not say what follows; taking it as the end would hide files.
     fn next_page(
         &self,
         procedure: NFS_PROGRAM,
@@ -372,7 +372,7 @@ fn is_put_off(reply: &Reply) -> bool {
     status_of(&reply.body) == Some(nfsstat3::NFS3ERR_JUKEBOX as u32)
 }
 
-/// Where the data lies in READ3res: behind status, attributes, count, end-of-file and its own length.
+/// Finds the data in READ3res: behind status, attributes, count, end-of-file flag and the data's own length.
 fn find_read_data(result: &[u8]) -> Option<Bulk> {
     if status_of(result)? != nfsstat3::NFS3_OK as u32 {
         return None;

@@ -1,15 +1,15 @@
-//! Why a procedure of NFSv3 has no result. In: the protocol's status, or why the call could not be made. Out: an error
-//! that names the object. Keeps the status until then, so that callers can act on a stale handle.
+//! Failure of an NFSv3 procedure. In: the protocol's status, or the error of the call. Out: an error that names the
+//! object. Keeps the status until then, so that callers can handle a stale handle.
 
 use crate::error::{ErrorKind, StorageError};
 use nfs3_types::nfs3::nfsstat3;
 
-/// Why a procedure has no result.
+/// Failure of an NFSv3 procedure.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The server ran it and said this.
+    /// Status returned by the server.
     Status(nfsstat3),
-    /// It could not be called.
+    /// Error of the call itself.
     Call(StorageError),
 }
 
@@ -20,7 +20,7 @@ impl From<StorageError> for Fault {
 }
 
 impl Fault {
-    /// Whether the handle used is one of an earlier life of the file or the server.
+    /// True if the server no longer accepts the handle.
     pub(super) fn is_stale(&self) -> bool {
         matches!(
             self,

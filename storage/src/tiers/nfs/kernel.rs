@@ -1,5 +1,5 @@
-//! What the kernel says of a mount. In: a path and `/proc/self/mountinfo`. Out: the mount's options worth noting beside
-//! every figure, or why the path is no NFS mount.
+//! Options of a kernel NFS mount. In: a path and `/proc/self/mountinfo`. Out: the options to record with every figure,
+//! or why the path is not an NFS mount.
 
 use crate::error::{ErrorKind, StorageError};
 use std::path::Path;
@@ -32,7 +32,7 @@ fn parse(line: &str) -> Option<Mount<'_>> {
     })
 }
 
-/// Spaces and the like stand as three octal digits behind a backslash.
+/// Spaces and similar characters are written as three octal digits behind a backslash.
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -55,10 +55,10 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The notes of the NFS mount that `path`, an absolute path without links, lies on.
+/// Notes on the NFS mount that holds `path`, an absolute path without links.
 pub(super) fn notes(path: &Path, mountinfo: &str) -> Result<Vec<String>, StorageError> {
     let holds = |mount: &Mount<'_>| path.starts_with(&mount.point);
-    // Of mounts on one point, the last hides the others.
+    // The last mount on a point hides the others.
     let mounts = mountinfo.lines().filter_map(parse).filter(holds);
     let mount = mounts.max_by_key(|mount| mount.point.len());
     let refuse = |what: String| {

@@ -1,4 +1,4 @@
-//! What lies below a path. In: a path. Out: its files, walked directory by directory.
+//! Recursive listing. In: a path. Out: all files below it, collected directory by directory.
 
 use super::client::{Client, PageStart};
 use super::fault::Fault;
@@ -9,7 +9,7 @@ use crate::path::ObjectPath;
 use crate::tier::{Object, ReadCost};
 use nfs3_types::nfs3::{fattr3, ftype3, nfs_fh3, nfsstat3};
 
-/// How often a directory is read from its start when it changes under the listing.
+/// Maximum attempts to read a directory that changes during the listing.
 const LISTING_ATTEMPTS: u32 = 3;
 
 /// Bytes of an entry beside its name, for the limit of a listing: the path before it and the version.
@@ -63,7 +63,7 @@ impl Tree {
         Ok(listing.end())
     }
 
-    /// What a directory holds now. Names that are no text, and files under construction, are left out.
+    /// Current entries of a directory. Leaves out names that are not UTF-8, and files under construction.
     async fn entries(
         &self,
         client: &mut Client<'_>,
@@ -91,7 +91,7 @@ impl Tree {
                 }
                 other => other?,
             };
-            // A page without entries counts, too: there may be no end of them.
+            // A page without entries counts too: a server may send them endlessly.
             listing.named(0)?;
             for entry in page.entries {
                 // With the folders before it, and the version's text.

@@ -1,15 +1,15 @@
-//! An NFSv3 export: read in user space over a pool of connections, or through a kernel mount.
+//! Tier over an NFSv3 export: read in user space over a pool of connections, or through a kernel mount.
 //!
 //! In: object paths and ranges. Out: bytes of the version that was looked up. In user space a version is the file's id,
 //! size, modification and change time, and each READ's reply is checked against it. Knows nothing of caches.
 //!
-//! The files, from the wire up: `rpc` has the messages, `dial` opens streams, `stream` has many calls under way on one.
-//! `pool` keeps several connections to one `address` and repeats what broke; `portmap` finds the address again. `client`
-//! has the procedures, `mount` finds the export, `tree` turns paths into handles, and `read`, `put` and `listing` do what
-//! the trait asks.
+//! Files, from the wire up: `rpc` has the messages, `dial` opens streams, `stream` carries many calls on one stream.
+//! `pool` keeps several connections to one `address` and repeats broken calls; `portmap` finds the address again.
+//! `client` has the procedures, `mount` finds the export, `tree` turns paths into handles, and `read`, `put` and
+//! `listing` implement the trait.
 //!
-//! Costs: `requests` are RPCs (a look-up among them where the handle was not known), `wire_bytes` the replies with their
-//! heads, `queue` the wait for a place among the calls under way and, where there is none, for a connection.
+//! Costs: `requests` are RPCs (including a look-up if the handle was unknown), `wire_bytes` the replies with their
+//! heads, `queue` the wait for a slot among the calls in flight and, if there is no connection, for a connection.
 
 mod address;
 mod client;
@@ -41,7 +41,7 @@ use std::sync::Arc;
 use tree::{Tree, describe};
 use url::NfsUrl;
 
-/// Reads in flight at most on a kernel mount.
+/// Maximum reads in flight on a kernel mount.
 const MOUNT_QUEUE_DEPTH: u32 = 128;
 
 /// An export.

@@ -36,10 +36,10 @@ const MOUNT: Program = Program {
 #[derive(Debug, Clone)]
 pub(super) struct Server {
     url: NfsUrl,
-    /// Where the port that was given is, or the portmapper.
+    /// Address with the configured port, or that of the portmapper.
     host: SocketAddr,
     mount_port: Option<u16>,
-    /// Whether the ports are asked of a portmapper: such servers may trust privileged source ports only.
+    /// True if a portmapper gives the ports; such servers may trust privileged source ports only.
     pub(super) privileged: bool,
     pub(super) credential: opaque_auth<'static>,
     limit: Duration,
@@ -72,7 +72,7 @@ impl Server {
         })
     }
 
-    /// Where NFS calls go.
+    /// Address for NFS calls.
     pub(super) async fn nfs(&self) -> Result<Address, StorageError> {
         self.program(NFS, self.url.port).await
     }
@@ -91,7 +91,7 @@ impl Server {
         Address::resolved(portmapper, self.limit).await
     }
 
-    /// Those of the few calls before the first look-up.
+    /// Limits of the few calls before the first look-up.
     fn limits(&self) -> Limits {
         Limits {
             connections: 1,

@@ -1,9 +1,9 @@
-//! A pool of connections to one server: opened when needed, replaced when they break (at another port, if the server has
-//! moved to one), each with many calls under way.
+//! Pool of connections to one server. Connections are opened when needed, carry many calls each, and are replaced when
+//! they break, at a new port if the server has moved.
 //!
-//! In: calls, and whether they may be repeated. Out: replies and what they cost. A call goes to the connection with the
-//! least under way. From when it has a place there, it has one limit for everything: connecting, waiting, repeats.
-//! Knows nothing of NFS's procedures.
+//! In: calls, and whether they may be repeated. Out: replies and their costs. A call goes to the connection with the
+//! fewest calls in flight. Once admitted, a call has one time limit for connecting, waiting and retries together. Knows
+//! nothing of NFS's procedures.
 
 use super::address::Address;
 use super::dial::dial;
@@ -20,36 +20,36 @@ use std::time::{Duration, Instant};
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::sync::Semaphore;
 
-/// Calls under way per connection at most; more wait here.
+/// Maximum calls in flight per connection; more calls wait in the pool.
 const WINDOW: usize = 128;
-/// Replies with more data than this also count by their data, in units of it: a server that prepares many large replies
-/// at once does so in cold memory, and small ones wait behind them.
+/// Data unit, in bytes. Replies with more data than this also count by their data units: a server that prepares many
+/// large replies at once does so in cold memory, and small replies wait behind them.
 const UNIT_BYTES: usize = 64 << 10;
 /// The waits before repeats.
 const BACKOFF: Backoff = Backoff::exact(Duration::from_millis(20), Duration::from_millis(500));
 
-/// Whether a call that may or may not have run can be made again.
+/// Retry rule for a call that may have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// Running twice is the same as running once.
+    /// Retry: running the call twice equals running it once.
     Safe,
-    /// Only while it is certain that it has not run.
+    /// Retry only if the call certainly has not run.
     Never,
 }
 
-/// What a pool keeps to.
+/// Limits of a pool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) connections: usize,
     /// Data asked for at once per connection by calls that bring much.
     pub(super) in_flight_bytes: usize,
-    /// The limit of one call.
+    /// Time limit of a call.
     pub(super) call: Duration,
-    /// Whether to come from a privileged port.
+    /// If true, connects from a privileged source port.
     pub(super) privileged: bool,
 }
 
-/// The connections to one address.
+/// Connections to one address.
 #[derive(Debug)]
 pub(super) struct Pool {
     address: Address,
@@ -62,7 +62,7 @@ pub(super) struct Pool {
     slots: Vec<Slot>,
 }
 
-/// A place for one connection.
+/// Slot for a connection.
 #[derive(Debug, Default)]
 struct Slot {
     /// Calls that have chosen it, and their units of data.
@@ -72,7 +72,7 @@ struct Slot {
     opening: tokio::sync::Mutex<()>,
 }
 
-/// How one attempt ended.
+/// Outcome of an attempt.
 enum Attempt {
     Done(Reply),
     /// The server cannot have seen the call.
@@ -112,12 +112,12 @@ impl Pool {
         }
     }
 
-    /// How long one call may take.
+    /// Time limit of a call.
     pub(super) fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// Makes a call; `about` is what an error names. What it cost is added to `cost`.
+    /// Makes a call; `about` is named in errors. Adds the cost to `cost`.
     pub(super) async fn call(
         &self,
         about: &str,
@@ -154,7 +154,7 @@ impl Pool {
     ) -> Result<Reply, CallError> {
         let begun = Instant::now();
         let room = landing.as_ref().map_or(0, |landing| landing.room);
-        // Clocks are read where something may have been waited for.
+        // The clock is read only after a possible wait.
         let (permit, mut at) = match self.try_permit(room) {
             Some(permit) => (permit, begun),
             None => (self.permit(room).await?, Instant::now()),
@@ -196,7 +196,7 @@ impl Pool {
         result
     }
 
-    /// One attempt, begun at a time, with the permit given or, once that is used up, with another.
+    /// Makes one attempt that began at `began`, with the given permit or else a new permit.
     async fn attempt(
         &self,
         outgoing: &Outgoing<'_>,
@@ -238,7 +238,7 @@ impl Pool {
         answer.map_or_else(Attempt::Failed, Attempt::Done)
     }
 
-    /// How many units of data a reply of this size counts for.
+    /// Number of data units that a reply of this size takes.
     fn units(&self, room: usize) -> u32 {
         match room.div_ceil(UNIT_BYTES).min(self.data_units) {
             0 | 1 => 0,
@@ -246,7 +246,7 @@ impl Pool {
         }
     }
 
-    /// A place among the calls under way, where there is one at once.
+    /// Takes a slot among the calls in flight, if one is free.
     fn try_permit(&self, room: usize) -> Option<CallPermit> {
         let data = match self.units(room) {
             0 => None,
@@ -255,7 +255,8 @@ impl Pool {
         Some(CallPermit::new(Arc::clone(&self.calls).try_acquire_owned().ok()?, data))
     }
 
-    /// A place among the calls under way. Each of those ends within the limit, so the wait does too, in turn.
+    /// Waits for a slot among the calls in flight. Each call ends within its limit, so the wait ends too, in order of
+    /// arrival.
     async fn permit(&self, room: usize) -> Result<CallPermit, CallError> {
         // The semaphores are never closed.
         let closed = |_| CallError::Broken("the pool is closed".to_owned());

@@ -1,5 +1,5 @@
-//! Portmappers (RFC 1833, version 2). In: a portmapper's address, and a program. Out: where the program listens. Knows
-//! nothing of what the program does.
+//! Portmappers (RFC 1833, version 2). In: a portmapper's address, and a program. Out: the program's address. Knows
+//! nothing of the program.
 
 use super::address::Resolve;
 use super::pool::{Limits, Pool, Repeat};
@@ -24,17 +24,17 @@ pub(super) struct Program {
     pub(super) name: &'static str,
 }
 
-/// Whom to ask, and for what.
+/// Portmapper and the program to look up.
 #[derive(Debug, Clone)]
 pub(super) struct Portmapper {
     pub(super) address: SocketAddr,
     pub(super) program: Program,
-    /// What errors name.
+    /// Object named in errors.
     pub(super) about: String,
 }
 
 impl Resolve for Portmapper {
-    /// Where the program listens now. The portmapper itself is called over a pool.
+    /// Asks the portmapper, over a pool, for the program's current address.
     fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<SocketAddr, StorageError>> {
         async move {
             let Program { number, version, name } = self.program;

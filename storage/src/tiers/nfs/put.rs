@@ -1,7 +1,7 @@
-//! Writes: to a name of their own, brought to the disk, then renamed into place.
+//! Writes: to a temporary name, made durable, then renamed into place.
 //!
-//! In: a path and a body. Out: the object. WRITEs go out unstable and in parallel and are covered by one COMMIT; when
-//! the server restarted in between, which its verifier tells, everything is written again.
+//! In: a path and a body. Out: the object. WRITEs are unstable and parallel, and one COMMIT covers them. If the server
+//! restarted in between, which its verifier shows, everything is written again.
 
 use super::fault::Fault;
 use super::tree::{PARTIAL, Tree, describe};
@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How often a put is tried when the server restarts or handles turn out stale.
+/// Maximum attempts of a put when the server restarts or handles are stale.
 const ATTEMPTS: u32 = 3;
-/// WRITEs under way per connection: each holds its bytes in memory.
+/// WRITEs in flight per connection: each holds its bytes in memory.
 const WRITES_PER_CONNECTION: usize = 4;
 /// The last modification time handed out, in nanoseconds since 1970.
 static CLOCK: AtomicU64 = AtomicU64::new(0);
 
-/// Now, and later than any time handed out before: two writes within one tick of the server's clock still differ.
+/// Current time, made later than every earlier result: two writes within one tick of the server's clock still differ.
 fn tick() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_nanos()).unwrap_or_default();
@@ -30,7 +30,7 @@ fn tick() -> u64 {
     now.max(last.unwrap_or_default() + 1)
 }
 
-/// How one try ended, where it did not fail for good.
+/// Outcome of an attempt that did not fail permanently.
 enum PutAttempt {
     Done(Object),
     Again,
@@ -104,7 +104,7 @@ async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Sour
     client.setattr(&file, times).await?;
     match client.rename(&directory, &temporary, name).await {
         Ok(()) => {}
-        // The reply was lost; whether the server renamed shows in what lies there.
+        // The reply was lost; the file at the path shows whether the server renamed.
         Err(Fault::Call(e)) if e.kind().is_transient() => {
             let (ours, there) = (client.getattr(&file).await?, client.lookup(&directory, name).await);
             if !matches!(there, Ok((_, there)) if there.fileid == ours.fileid) {
@@ -125,7 +125,8 @@ async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Sour
     Ok(PutAttempt::Done(object))
 }
 
-/// Writes everything; returns the verifier of the server's life, or another one where they differ from each other.
+/// Writes everything and returns the verifier. If the WRITEs' verifiers differ, returns a verifier that matches no
+/// COMMIT.
 async fn write(tree: &Tree, about: &str, file: &nfs_fh3, source: &Source) -> Result<Option<writeverf3>, Fault> {
     let step = u64::from(tree.write_bytes);
     let pieces = (0..source.size().div_ceil(step)).map(|i| i * step);
@@ -136,7 +137,7 @@ async fn write(tree: &Tree, about: &str, file: &nfs_fh3, source: &Source) -> Res
         .await?;
     let first = verifiers.first().copied();
     let odd = verifiers.iter().find(|verifier| Some(**verifier) != first);
-    // One that differs from the first cannot equal the COMMIT's and hide the first: the flipped one equals neither.
+    // The flipped verifier equals neither of the two. Unflipped, it could equal the COMMIT's and hide the first.
     Ok(odd.map_or(first, |odd| Some(writeverf3(odd.0.map(|byte| !byte)))))
 }
 
@@ -195,7 +196,7 @@ pub(super) async fn delete(tree: &Tree, path: &ObjectPath) -> Result<(), Storage
     let about = tree.name(path);
     let mut cost = ReadCost::default();
     let mut client = tree.client(&about, &mut cost);
-    // Also refuses what is no file, and brings stale handles up to date.
+    // Also refuses anything but a file, and refreshes stale handles.
     tree.object(&mut client, path).await?;
     let removed = async {
         let (directory, name) = tree.parent(&mut client, path, false).await?;

@@ -1,8 +1,8 @@
-//! Reads: ranges joined where they touch, cut into READs, all sent at once, checked to be of one version.
+//! Reads: adjacent ranges joined, cut into READs, all sent at once, checked to be of one version.
 //!
 //! In: an object as it was looked up, and ranges. Out: their bytes, or [`ErrorKind::Changed`]. Every reply carries the
-//! file's attributes, and each must be those of the version; where a server leaves them out they are asked for after
-//! the last byte.
+//! file's attributes, which must be those of the version. If a server leaves the attributes out, they are requested
+//! after the last byte.
 
 use super::fault::Fault;
 use super::tree::{FileHandle, Tree, VersionMark};
@@ -16,18 +16,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often handles are looked up again in one read.
+/// Maximum repeated look-ups of a handle in one read.
 const LOOKUPS: u32 = 2;
 
-/// What one chain of READs brings.
+/// Result of a chain of READs.
 struct ReadBytes {
     data: BytesMut,
     cost: ReadCost,
-    /// Whether every reply had attributes.
+    /// True if every reply had attributes.
     proven: bool,
 }
 
-/// A read under way.
+/// A read in progress.
 struct Reading<'a> {
     tree: &'a Tree,
     known: Arc<FileHandle>,
@@ -60,7 +60,7 @@ pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>
         let reading = Reading { tree, known };
         match reading.ranges(ranges, &mut cost).await {
             Ok(parts) => return Ok(ReadMany { parts, cost }),
-            // The server may have restarted, or the file is gone and the look-up will say so.
+            // The server may have restarted, or the file is gone and the look-up reports it.
             Err(fault) if fault.is_stale() && lookups < LOOKUPS => {
                 cost.retries += 1;
                 tree.forget(&object.path);
@@ -100,14 +100,14 @@ impl Reading<'_> {
             of_reads.device += std::mem::take(&mut after.device);
             of_reads.merge(&after);
         }
-        // What came before, a look-up, was waited for first.
+        // An earlier look-up was waited for first.
         of_reads.queue += cost.queue;
         of_reads.device += cost.device;
         cost.merge(&of_reads);
         Ok(parts)
     }
 
-    /// Many ranges, those that touch as one. Out: their bytes, what they cost, and whether they are proven.
+    /// Reads many ranges, adjacent ranges as one. Returns their bytes, their cost, and whether the version is proven.
     async fn joined(&self, ranges: &[Range<u64>]) -> Result<(Vec<Bytes>, ReadCost, bool), Fault> {
         let joined = ranges::runs(ranges, self.tree.coalesce_bytes, u64::from(self.tree.read_bytes));
         let pieces = try_join_all(joined.iter().map(|joined| self.range(joined.range.clone()))).await?;
@@ -120,7 +120,7 @@ impl Reading<'_> {
                 parts.push(piece.data.freeze());
                 continue;
             }
-            // Copied, so that one part that is kept does not keep its neighbours.
+            // Copied, so that keeping one part does not keep its neighbours.
             let began = Instant::now();
             let members = &ranges[parts.len()..parts.len() + joined.members];
             let at = |offset: u64| usize::try_from(offset - joined.range.start).unwrap_or(usize::MAX);
@@ -131,7 +131,7 @@ impl Reading<'_> {
         Ok((parts, cost, proven))
     }
 
-    /// One range.
+    /// Reads a range.
     async fn range(&self, range: Range<u64>) -> Result<ReadBytes, Fault> {
         if range.end - range.start <= u64::from(self.tree.read_bytes) {
             return self.chain(range, None).await;
@@ -139,7 +139,7 @@ impl Reading<'_> {
         Box::pin(self.parallel(range)).await
     }
 
-    /// A range longer than one READ: as many as it takes, all at once, each into its part of one buffer.
+    /// Reads a range longer than one READ: as many READs as needed, all at once, each into its part of one buffer.
     async fn parallel(&self, range: Range<u64>) -> Result<ReadBytes, Fault> {
         let step = u64::from(self.tree.read_bytes);
         let invalid =
@@ -165,7 +165,7 @@ impl Reading<'_> {
         })
     }
 
-    /// READs from the start of a range until it is whole: one, unless the server answers short.
+    /// Sends READs from the start of a range until it is complete: one READ, unless the server sends short replies.
     async fn chain(&self, range: Range<u64>, mut buffer: Option<BytesMut>) -> Result<ReadBytes, Fault> {
         let mut cost = ReadCost::default();
         let mut proven = true;
@@ -178,7 +178,7 @@ impl Reading<'_> {
                 .min(self.tree.read_bytes);
             let mut client = self.tree.client(&self.known.name, &mut of_call);
             let reply = client.read(&self.known.handle, at, count, buffer.take()).await?;
-            // One after another, so waits add up.
+            // Sequential, so waits add up.
             cost.queue += std::mem::replace(&mut of_call.queue, Duration::ZERO);
             cost.device += std::mem::replace(&mut of_call.device, Duration::ZERO);
             cost.merge(&of_call);

@@ -1,7 +1,7 @@
 //! ONC RPC (RFC 5531) messages with record marking.
 //!
-//! In: calls with packed arguments. Out: records to send, and from the records that come back the place where a result
-//! begins, or a [`CallError`]. Knows nothing of sockets or of NFS.
+//! In: calls with packed arguments. Out: records to send, and for received records the offset of the result, or a
+//! [`CallError`]. Knows nothing of sockets or of NFS.
 
 use bytes::{Bytes, BytesMut};
 use nfs3_types::rpc::{
@@ -24,25 +24,25 @@ pub(super) fn next_xid() -> u32 {
     NEXT_XID.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What is called.
+/// An RPC call: procedure and arguments.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) program: u32,
     pub(super) version: u32,
     pub(super) procedure: u32,
-    /// Packed.
+    /// Arguments, packed as XDR.
     pub(super) arguments: Vec<u8>,
-    /// What the arguments end with, without its padding: the data of a WRITE, sent from where it lies.
+    /// Trailing data of the arguments without padding: the data of a WRITE, sent without a copy.
     pub(super) data: Bytes,
 }
 
-/// Why a call has no result.
+/// Failure of a call.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum CallError {
     /// The connection failed, or there is none to be had.
     #[error("{0}")]
     Broken(String),
-    /// The server sent what is no reply.
+    /// The server sent something that is not a reply.
     #[error("the server does not keep to the protocol: {0}")]
     Protocol(String),
     /// The server refuses the caller.
@@ -61,7 +61,7 @@ impl CallError {
         Self::Protocol(what.to_string())
     }
 
-    /// Whether the connection that it happened on is at an unknown place.
+    /// True if the position in the connection's byte stream is lost, so the connection cannot be used again.
     pub(super) fn is_fatal(&self) -> bool {
         matches!(self, Self::Broken(_) | Self::Protocol(_))
     }
@@ -73,7 +73,7 @@ impl From<std::io::Error> for CallError {
     }
 }
 
-/// What XDR packs a value into.
+/// Packs a value as XDR.
 pub(super) fn pack(value: &impl Pack) -> Vec<u8> {
     let mut packed = Vec::with_capacity(value.packed_size());
     // Writing to memory fails only for values too large for XDR, and these are short.
@@ -86,7 +86,7 @@ pub(super) fn padding(len: usize) -> &'static [u8] {
     &[0; 3][..len.wrapping_neg() % 4]
 }
 
-/// What every record of one caller begins with, packed once. A call patches its own words into a copy.
+/// Common head of a caller's records, packed once. Each call patches its own words into a copy.
 #[derive(Debug)]
 pub(super) struct Head(Vec<u8>);
 
@@ -128,7 +128,7 @@ impl Head {
     }
 }
 
-/// The big-endian word at a place.
+/// Big-endian word at an offset.
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
 }
@@ -138,7 +138,7 @@ pub(super) fn xid_of(record: &[u8]) -> Option<u32> {
     word(record, 0)
 }
 
-/// Where the result begins in a reply whose head says success, found in place.
+/// Offset of the result in a reply whose head reports success, found without unpacking.
 fn success_at(record: &[u8]) -> Option<usize> {
     const REPLY: u32 = 1;
     const ACCEPTED: u32 = 0;
@@ -149,7 +149,7 @@ fn success_at(record: &[u8]) -> Option<usize> {
     is_success.then_some(status + 4)
 }
 
-/// Where the result begins in a reply, or what the server says instead. Enough of a long record does.
+/// Offset of the result in a reply, or the server's error. The first bytes of a long record suffice.
 pub(super) fn result_at(record: &[u8]) -> Result<usize, CallError> {
     if let Some(at) = success_at(record) {
         return Ok(at);

@@ -1,7 +1,7 @@
-//! Paths on an export: from object paths to handles, and back from what the server lists.
+//! Paths on an export: object paths to handles, and listed names to paths.
 //!
-//! In: object paths. Out: handles with attributes. Handles of directories are kept for a moment, handles of files with
-//! the version that they belong to; stale ones are forgotten and looked up again once.
+//! In: object paths. Out: handles with attributes. Handles of directories are cached for a short time, handles of files
+//! with their version. Stale handles are dropped and looked up again once.
 
 use super::client::Client;
 use super::config::NfsConfig;
@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the handle of a directory is trusted without a look: a renamed directory is noticed after this.
+/// Time for which a directory's handle is trusted without a check. A renamed directory is noticed after this time.
 const DIRECTORY_TRUST: Duration = Duration::from_secs(3);
-/// Handles kept at most, of directories and of files.
+/// Maximum cached handles, of directories and of files.
 const MAX_HANDLES: usize = 4096;
 /// The largest READ and WRITE used, whatever the server offers.
 const MAX_IO_BYTES: u32 = 1 << 20;
-/// How often a path is walked when handles on it turn out stale: a server may restart twice.
+/// Maximum walks of a path when its handles are stale: a server may restart twice.
 const LOOKUP_ATTEMPTS: u32 = 3;
 /// Files under construction have names that begin so; a listing leaves them out.
 pub(super) const PARTIAL: &str = ".tierlab-put-";
@@ -42,11 +42,11 @@ pub(super) struct Tree {
     /// Held while handles are brought up to date; counts how often they were.
     refreshed: tokio::sync::Mutex<()>,
     generation: AtomicU64,
-    /// Bytes of one READ at most.
+    /// Maximum bytes of a READ.
     pub(super) read_bytes: u32,
-    /// Bytes of one WRITE at most.
+    /// Maximum bytes of a WRITE.
     pub(super) write_bytes: u32,
-    /// Ranges no further apart than this are read as one.
+    /// Maximum gap between ranges that are read as one.
     pub(super) coalesce_bytes: u64,
     pub(super) connections: usize,
 }
@@ -58,11 +58,11 @@ pub(super) struct FileHandle {
     pub(super) mark: VersionMark,
     /// The mark as text.
     pub(super) version: String,
-    /// How errors name it.
+    /// Name of the object in errors.
     pub(super) name: String,
 }
 
-/// Which file it is, and when it was last changed.
+/// Identity and last change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct VersionMark {
     file: u64,
@@ -96,7 +96,7 @@ impl fmt::Display for VersionMark {
     }
 }
 
-// Nothing panics while one of these locks is held, so a poisoned one still guards whole values.
+// No code panics while it holds one of these locks, so a poisoned lock still guards whole values.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -148,7 +148,7 @@ impl Tree {
         })
     }
 
-    /// How errors name an object.
+    /// Name of an object in errors.
     pub(super) fn name(&self, path: &ObjectPath) -> String {
         match self.url.export.as_str() {
             "/" => format!("{}{path}", self.url),
@@ -168,13 +168,13 @@ impl Tree {
         }
     }
 
-    /// Where the handles stand, for [`Tree::refresh`].
+    /// Number of refreshes so far, for [`Tree::refresh`].
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Forgets every handle, and mounts again when the root's is stale too, as after a restart of the server. Once for
-    /// all who found a stale handle of the generation `seen`.
+    /// Drops every handle, and mounts again if the root's handle is stale too, as after a restart of the server. Runs
+    /// once for all callers that found a stale handle of the generation `seen`.
     pub(super) async fn refresh(&self, client: &mut Client<'_>, seen: u64) -> Result<(), Fault> {
         let _refreshing = self.refreshed.lock().await;
         if self.generation() != seen {
@@ -216,7 +216,7 @@ impl Tree {
         directories.insert(path, (handle, Instant::now()));
     }
 
-    /// The handle of a directory, given as its segments; missing ones are made when asked.
+    /// Handle of a directory, given as its segments; creates missing directories on request.
     async fn directory(&self, client: &mut Client<'_>, segments: &[&str], make: bool) -> Result<nfs_fh3, Fault> {
         let kept = (1..=segments.len())
             .rev()
@@ -241,7 +241,7 @@ impl Tree {
         Ok(handle)
     }
 
-    /// The directory that a path lies in, and its name there.
+    /// Directory of a path, and the last name in it.
     pub(super) async fn parent<'p>(
         &self,
         client: &mut Client<'_>,
@@ -253,13 +253,13 @@ impl Tree {
         Ok((self.directory(client, above, make).await?, name))
     }
 
-    /// Looks a path up, whatever lies there.
+    /// Looks up a path, whatever its type.
     pub(super) async fn lookup(&self, client: &mut Client<'_>, path: &ObjectPath) -> Result<(nfs_fh3, fattr3), Fault> {
         let (parent, name) = self.parent(client, path, false).await?;
         client.lookup(&parent, name).await
     }
 
-    /// Looks an object up; directories and links are none. Stale handles on the way are brought up to date.
+    /// Looks up an object; directories and links are refused. Refreshes stale handles on the way.
     pub(super) async fn object(
         &self,
         client: &mut Client<'_>,
@@ -289,7 +289,7 @@ impl Tree {
         }
     }
 
-    /// Keeps the handle of a version of a file.
+    /// Caches the handle of a version of a file.
     pub(super) fn keep(&self, path: &ObjectPath, handle: nfs_fh3, attributes: &fattr3) -> Arc<FileHandle> {
         let mark = VersionMark::of(attributes);
         let known = Arc::new(FileHandle {
@@ -311,7 +311,7 @@ impl Tree {
         lock(&self.files).remove(path);
     }
 
-    /// What is kept of exactly this version.
+    /// Cached handle of exactly this version.
     pub(super) fn kept(&self, object: &Object) -> Option<Arc<FileHandle>> {
         let files = lock(&self.files);
         let known = files.get(&object.path);

@@ -1,4 +1,4 @@
-//! Where an export is. In: `nfs://host[:port]/export`. Out: its parts, or what is wrong with it.
+//! URL of an export. In: `nfs://host[:port]/export`. Out: its parts, or why it is invalid.
 
 use crate::error::{ErrorKind, StorageError};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 pub(super) struct NfsUrl {
     /// Name or address; an IPv6 address without its brackets.
     pub(super) host: String,
-    /// The port that serves both NFS and MOUNT; without one, the portmapper is asked.
+    /// Port that serves both NFS and MOUNT; if `None`, the portmapper is asked.
     pub(super) port: Option<u16>,
     /// The path that is mounted, with its leading slash.
     pub(super) export: String,

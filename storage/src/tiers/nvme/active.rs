@@ -1,4 +1,4 @@
-//! A job at work: which of its reads come next, and what has become of it so far. Knows nothing of rings.
+//! Job in progress: its next reads, and its results so far. Knows nothing of rings.
 
 use super::job::Job;
 use super::op::Op;
@@ -11,7 +11,7 @@ pub(super) struct Active {
     pub(super) job: Job,
     /// The next byte to submit: segment and offset in it.
     pub(super) next: (usize, usize),
-    /// Whether it is in the queue for its next turn.
+    /// True if the job is queued for its next reads.
     pub(super) in_turn: bool,
     /// Reads submitted or to be submitted again.
     pub(super) pending: u32,
@@ -23,7 +23,7 @@ pub(super) struct Active {
 }
 
 impl Active {
-    /// A job that waits for its first turn.
+    /// Creates a job that waits for its first reads.
     pub(super) fn new(job: Job) -> Self {
         Self {
             job,
@@ -52,7 +52,7 @@ impl Active {
         self.stop();
     }
 
-    /// Cuts the next read off, where it has more; the job's slot is noted in it.
+    /// Takes the job's next read. `slot` is the job's slot, which the read carries.
     pub(super) fn next_op(&mut self, slot: usize, chunk_bytes: usize) -> Op {
         let (index, at) = self.next;
         let segment = &self.job.segments[index].0;
@@ -65,7 +65,7 @@ impl Active {
             (index, at + len)
         };
         self.pending += 1;
-        // The end of a segment beyond what is wanted may lie past the end of the file.
+        // The end of a segment beyond the wanted bytes may be past the end of the file.
         let need = len.min(wanted.saturating_sub(at));
         Op {
             job: slot,

@@ -1,14 +1,14 @@
-//! Aligned buffers, taken from a bounded pool and given back when the last reader of their bytes drops them.
-//! In: lengths. Out: buffers that the kernel may write and that then become `Bytes` without a copy.
+//! Aligned buffers, taken from a bounded pool and returned when the last reader of their bytes drops them. In: lengths.
+//! Out: buffers that the kernel may write and that then become `Bytes` without a copy.
 //!
-//! A pool may own an [`Arena`], memory that the ring has registered. Blocks are carved from it as sizes are asked for
-//! and keep their size from then on; once it is used up, or for what is larger than a pooled block, the heap serves.
+//! A pool may own an [`Arena`], memory that the ring has registered. Blocks are carved from it on demand and keep their
+//! size. When the arena is used up, and for sizes larger than a pooled block, the heap serves.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Alignment of every buffer: what direct reads of all usual devices ask for.
+/// Alignment of every buffer, which suits direct reads of all usual devices.
 pub(super) const BUFFER_ALIGN: usize = 4096;
 /// Buffers up to this size are pooled, in classes that are powers of two from [`BUFFER_ALIGN`].
 const LARGEST_POOLED: usize = 1 << 20;
@@ -17,7 +17,7 @@ const CLASSES: usize = (LARGEST_POOLED / BUFFER_ALIGN).ilog2() as usize + 1;
 const KEPT_PER_CLASS: usize = 4 << 20;
 /// Alignment of an arena: a huge page, so that the kernel can register it as few pieces.
 const ARENA_ALIGN: usize = 2 << 20;
-/// What a test finds in a buffer that nobody has written since it was given back.
+/// Byte that tests find in a buffer not written since it was returned.
 #[cfg(test)]
 pub(super) const POISON: u8 = 0xDB;
 
@@ -36,7 +36,7 @@ struct Free {
 pub(super) struct Arena {
     at: NonNull<u8>,
     layout: Layout,
-    /// Where the part that is not carved yet begins.
+    /// Offset of the part that is not carved yet.
     carved: Mutex<usize>,
 }
 
@@ -46,7 +46,7 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Memory for `bytes` bytes, rounded up to whole huge pages; `None` where there is none.
+    /// Allocates `bytes` bytes, rounded up to whole huge pages; `None` if memory is short.
     pub(super) fn new(bytes: usize) -> Option<Self> {
         let size = bytes.max(1).checked_next_multiple_of(ARENA_ALIGN)?;
         let layout = Layout::from_size_align(size, ARENA_ALIGN).ok()?;
@@ -96,7 +96,7 @@ impl Drop for Arena {
     }
 }
 
-/// Memory, owned; or, where it is registered, lent by the arena for ever.
+/// Owned memory, or a registered block lent by the arena for ever.
 #[derive(Debug)]
 struct Block {
     at: NonNull<u8>,
@@ -108,7 +108,7 @@ struct Block {
 unsafe impl Send for Block {}
 
 impl Block {
-    /// `None` where there is no memory. `capacity` is not zero.
+    /// Allocates a block; `None` if memory is short. `capacity` is not zero.
     fn allocate(capacity: usize) -> Option<Self> {
         assert!(capacity > 0);
         let layout = Layout::from_size_align(capacity, BUFFER_ALIGN).ok()?;
@@ -156,7 +156,7 @@ impl Pool {
         }))
     }
 
-    /// Takes a buffer of `len` bytes; `None` where there is no memory for it.
+    /// Takes a buffer of `len` bytes; `None` if memory is short.
     pub(super) fn take(&self, len: usize) -> Option<Buffer> {
         let rounded = len.max(1).checked_next_multiple_of(BUFFER_ALIGN)?;
         let capacity = if rounded <= LARGEST_POOLED {
@@ -188,14 +188,14 @@ impl Pool {
 }
 
 impl Buffer {
-    /// Where the kernel may write, for as long as the buffer lives and nobody reads it.
+    /// Memory for the kernel to write to, valid while the buffer lives and nobody reads it.
     pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
         self.block
             .as_ref()
             .map_or(std::ptr::null_mut(), |block| block.at.as_ptr())
     }
 
-    /// Whether it lies in the arena that the ring has registered.
+    /// True if the buffer is in the arena that the ring has registered.
     pub(super) fn is_registered(&self) -> bool {
         self.block.as_ref().is_some_and(|block| block.registered)
     }
@@ -203,7 +203,7 @@ impl Buffer {
 
 #[cfg(test)]
 impl Block {
-    /// Every buffer in a test's pool is poisoned when it comes back, so a write after that shows here.
+    /// In tests every returned buffer is poisoned, so that a later write shows here.
     fn assert_untouched(&self) {
         // SAFETY: the block is that many bytes, initialised, and this is its only owner.
         let bytes = unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.layout.size()) };
@@ -234,7 +234,7 @@ impl Drop for Buffer {
         }
         if let Some(class) = class(block.layout.size()) {
             let mut free = self.pool.lock(class);
-            // What the arena lends always comes back to be lent again; there is only so much of it.
+            // Blocks of the arena always return to be lent again, because the arena is limited.
             if block.registered || (free.len() + 1) * block.layout.size() <= KEPT_PER_CLASS {
                 free.push(block);
             }

@@ -1,10 +1,10 @@
-//! The keys of an nvme tier's TOML. In: what serde reads. Out: checked values. Opens nothing.
+//! Keys of an nvme tier's TOML. In: TOML through serde. Out: checked values. Opens nothing.
 
 use crate::error::{ErrorKind, StorageError};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Local directories read through io_uring: one (`root`), or several over which objects are striped (`roots`).
+/// Local directories read through io_uring: one (`root`), or several with striped objects (`roots`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvmeConfig {
@@ -15,22 +15,23 @@ pub struct NvmeConfig {
     /// layout.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roots: Vec<PathBuf>,
-    /// Bytes of an object that lie in one of `roots` before the next one's turn; for objects written from now on.
+    /// Stripe size in bytes, for objects written from now on.
     #[serde(default = "default_stripe_bytes")]
     pub stripe_bytes: u64,
-    /// Reads in flight at most, in each directory.
+    /// Maximum reads in flight, per directory.
     #[serde(default = "default_queue_depth")]
     pub queue_depth: u32,
-    /// Whether to read with `O_DIRECT`; where the file system refuses, reads are buffered and say so.
+    /// If true, reads with `O_DIRECT`. Reads are buffered, and marked so, if the file system refuses (default: true).
     #[serde(default = "yes")]
     pub direct: bool,
-    /// Bytes of one read at most; longer ranges become several reads that are in flight together.
+    /// Maximum bytes per read; longer ranges become several reads that are in flight together.
     #[serde(default = "default_chunk_bytes")]
     pub chunk_bytes: u32,
     /// Memory registered with the kernel for reads to go into, in each directory's engine; 0 for none.
     #[serde(default = "default_registered_buffers_bytes")]
     pub registered_buffers_bytes: u64,
-    /// Who submits reads and takes their completions: `runtime` (the tasks that read) or `thread` (one of the tier's own).
+    /// Task that submits reads and takes their completions: `runtime` (the tasks that read) or `thread` (a thread of
+    /// the tier).
     #[serde(default = "default_driver")]
     pub driver: Driver,
 }
@@ -54,25 +55,25 @@ fn default_driver() -> Driver {
     Tuning::default().driver
 }
 
-/// Who does the engine's work.
+/// Task that runs the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Driver {
-    /// The tasks that read, and one task of the runtime that opened the tier: the least delay. Readers on another runtime
-    /// get their bytes as long as the one that opened the tier is running.
+    /// The reading tasks, and one task of the runtime that opened the tier: the least delay. Readers on another runtime
+    /// get their bytes as long as the opening runtime is running.
     Runtime,
     /// A thread of its own: independent of runtimes, two switches between threads for each read.
     Thread,
 }
 
-/// What is set by measurement rather than by need.
+/// Settings chosen by measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Bytes of one read at most; longer ranges become several reads that are in flight together.
+    /// Maximum bytes per read; longer ranges become several reads that are in flight together.
     pub chunk_bytes: u32,
     /// Bytes of memory to register with the kernel, and to read into first; 0 for none.
     pub registered_buffers_bytes: u64,
-    /// Who submits reads and takes their completions.
+    /// Task that submits reads and takes their completions.
     pub driver: Driver,
 }
 
@@ -87,9 +88,9 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// The smallest chunk, and what chunks are multiples of: the largest alignment of a direct read.
+    /// Smallest chunk, and unit of chunk sizes: the largest alignment of a direct read.
     const CHUNK_UNIT: u32 = 64 << 10;
-    /// The kernel takes 1 GiB as one registered buffer at most.
+    /// Largest registered buffer that the kernel accepts: 1 GiB.
     const LARGEST_ARENA: u64 = 1 << 30;
     const LARGEST_CHUNK: u32 = 1 << 30;
 

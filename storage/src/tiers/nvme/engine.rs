@@ -1,15 +1,14 @@
-//! The reading engine around one io_uring, driven by a named thread or by its callers ([`Driver`]). In: jobs, each the
-//! reads of one call. Out: filled buffers and what they cost. Knows nothing of tiers; asks the root whether a path still
-//! names the file it read.
+//! Reading engine around one io_uring, driven by a named thread or by its callers ([`Driver`]). In: jobs, each with the
+//! reads of a call. Out: filled buffers and their cost. Knows nothing of tiers; asks the root if a path still names the
+//! file that was read.
 //!
 //! - A job owns its buffers from submission to the last completion; the caller's future only waits. So a future may be
-//!   dropped at any moment: its job's reads under way finish into memory that is still theirs, the rest is not started.
-//! - All reads of a call are queued before the ring is entered once. At most `depth` reads are in flight; jobs take
-//!   turns, read by read, so that a small job does not wait for a large one.
-//! - Jobs that finish together share the look at what their path names now, which is taken after the last byte of
-//!   each.
+//!   dropped at any moment: its reads in flight finish into memory that the job still owns, and no further reads start.
+//! - All reads of a call are queued before the ring is entered once. At most `depth` reads are in flight. Jobs are
+//!   served round-robin, read by read, so that a small job does not wait for a large job.
+//! - Jobs that finish together share the check of their paths, which follows the last byte of each job.
 //! - With nothing to do, the thread sleeps in the kernel until a completion or the wake-up event arrives; without a
-//!   thread there is nothing that could run.
+//!   thread nothing runs.
 
 use super::buffer::Buffer;
 use super::config::Driver;
@@ -30,7 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Jobs accepted and not yet answered; further callers wait, without holding memory.
 const BACKLOG: usize = 4096;
-/// Reads in flight at most, whatever the configuration says: the largest ring that every kernel gives.
+/// Maximum reads in flight, whatever the configuration: the largest ring that every kernel grants.
 pub(super) const LARGEST_DEPTH: u32 = 4096;
 
 /// The callers' side. Dropping it ends the engine: reads in flight finish first.
@@ -55,8 +54,8 @@ struct ThreadDriver {
 }
 
 impl Engine {
-    /// Starts it; on the runtime that this is called from, if a runtime is to drive it. The second value tells whether the
-    /// arena was registered.
+    /// Starts the engine, on the current runtime if a runtime is to drive it. The second value is true if the arena was
+    /// registered.
     pub(super) fn start(root: Arc<Root>, options: EngineOptions) -> Result<(Self, bool), StorageError> {
         let EngineOptions { depth, driver, .. } = options;
         if depth == 0 || depth > LARGEST_DEPTH {
@@ -80,7 +79,7 @@ impl Engine {
         Ok((Self { places, way }, has_arena))
     }
 
-    /// Waits for a place in the backlog.
+    /// Waits for a slot in the backlog.
     pub(super) async fn place(&self, file: &OpenFile) -> Result<OwnedSemaphorePermit, StorageError> {
         self.places.clone().acquire_owned().await.map_err(|_| stopped(file))
     }
@@ -114,7 +113,7 @@ impl Engine {
 
 #[cfg(test)]
 impl Engine {
-    /// Makes the next completions say something else, the last one first.
+    /// Substitutes `results` for those of the next completions, taken from the end.
     pub(super) fn inject(&self, results: Vec<i32>) {
         let signals = match &self.way {
             EngineDriver::Thread(thread) => &thread.signals,

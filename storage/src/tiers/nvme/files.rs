@@ -1,4 +1,4 @@
-//! Files opened for reading, and a bounded set of them kept open. In: objects. Out: open files of that very version.
+//! Files opened for reading, and a bounded set of open files. In: objects. Out: open files of exactly that version.
 
 use super::buffer::BUFFER_ALIGN;
 use super::root::{DirectIo, FileId, Root, c_path, not_a_file, stat_fd};
@@ -15,11 +15,11 @@ use std::os::fd::BorrowedFd;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Files kept open at most. An open file that somebody else removes holds its disk space until it leaves the set.
+/// Maximum open files kept. An open file that another program removes holds its disk space until it leaves the set.
 const KEPT_OPEN: usize = 128;
-/// Alignment of direct reads where the file system does not tell: enough for every usual device.
+/// Alignment of direct reads if the file system reports none: enough for every usual device.
 const DEFAULT_ALIGN: u32 = 4096;
-/// Why files on tmpfs are not read directly: there is no device behind them.
+/// Reason for buffered reads on tmpfs: it has no device.
 pub(super) const PAGE_CACHE: &str = "the file system lives in the page cache (tmpfs)";
 /// Larger alignments than this would over-read so much that buffered reads are better.
 const LARGEST_ALIGN: u32 = 64 << 10;
@@ -32,16 +32,16 @@ pub(crate) struct OpenFile {
     pub(crate) c_path: CString,
     pub(crate) id: FileId,
     version: String,
-    /// Alignment of direct reads in bytes; `None` where reads are buffered.
+    /// Alignment of direct reads in bytes; `None` for buffered reads.
     pub(crate) direct_align: Option<u32>,
-    /// Why reads are buffered, where direct ones were wanted.
+    /// Reason for buffered reads although direct reads were requested.
     pub(crate) refusal: Option<&'static str>,
-    /// Its place in the table of the ring that reads it, once it has been read.
+    /// Index in the file table of the ring that reads it, set by the first read.
     pub(super) registration: OnceLock<Registration>,
 }
 
-/// A file's place in a ring's table of registered files, or that it has none. The kernel holds a registered file open,
-/// so dropping this tells the ring's thread to take it out.
+/// Index of a file in a ring's table of registered files, or its absence. The kernel holds a registered file open, so
+/// dropping this tells the ring's thread to remove it.
 #[derive(Debug)]
 pub(super) struct Registration {
     place: Option<u32>,
@@ -121,12 +121,12 @@ impl OpenFile {
         })
     }
 
-    /// Whether this is the version that was looked up.
+    /// True if the file is the version that was looked up.
     fn is_version_of(&self, object: &Object) -> bool {
         self.id.size() == object.size && self.version == object.version
     }
 
-    /// The error of a reader that looked up another version than this one.
+    /// Error of a reader that looked up another version.
     fn changed(&self, object: &Object) -> StorageError {
         let detail = format!("was {} when looked up, is {} now", object.version, self.version);
         StorageError::new(ErrorKind::Changed, object.path.as_str(), detail)
@@ -148,8 +148,8 @@ fn usable(memory: u32, offset: u32) -> bool {
     memory as usize <= BUFFER_ALIGN && offset.is_power_of_two() && offset <= LARGEST_ALIGN
 }
 
-/// The files kept open, the least recently used leaving first. Holding a version is no promise that the path still
-/// names it: each read asks that again after its last byte.
+/// Set of open files; the least recently used leaves first. An open version does not guarantee that the path still
+/// names it: each read checks that after its last byte.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles(Mutex<RecentFiles>);
 
@@ -164,7 +164,7 @@ impl OpenFiles {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file of the version that was looked up, opened by `open` on a blocking thread when it is not kept.
+    /// File of the version that was looked up; opened by `open` on a blocking thread if it is not in the set.
     pub(crate) async fn get_or_open(
         &self,
         object: &Object,
@@ -193,7 +193,7 @@ impl OpenFiles {
         file.is_version_of(object).then(|| file.clone())
     }
 
-    /// Keeps a file open.
+    /// Adds a file to the set.
     fn keep(&self, file: Arc<OpenFile>) {
         let mut kept = self.lock();
         kept.uses += 1;
@@ -211,7 +211,7 @@ impl OpenFiles {
         }
     }
 
-    /// Lets go of whatever is kept for a path.
+    /// Closes the file of a path.
     pub(crate) fn forget(&self, path: &ObjectPath) {
         self.lock().files.remove(path);
     }

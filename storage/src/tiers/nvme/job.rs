@@ -1,4 +1,4 @@
-//! What the reading engine is given and gives back: how to run, the reads of one call, and what became of them.
+//! Input and output of the reading engine: its options, the reads of a call, and their results.
 
 use super::buffer::{Arena, Buffer};
 use super::config::Driver;
@@ -9,30 +9,30 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// How to run an engine.
+/// Options of an engine.
 #[derive(Debug)]
 pub(super) struct EngineOptions {
-    /// Ends the thread's name.
+    /// Suffix of the thread's name.
     pub(super) name: &'static str,
-    /// Reads in flight at most.
+    /// Maximum reads in flight.
     pub(super) depth: u32,
-    /// Bytes of one read at most: longer segments are read in this many bytes at a time, several at once.
+    /// Maximum bytes per read: longer segments are read in chunks of this size, several at once.
     pub(super) chunk_bytes: usize,
     /// Memory to register.
     pub(super) arena: Option<Arc<Arena>>,
-    /// Who does its work.
+    /// Task that runs the engine.
     pub(super) driver: Driver,
 }
 
-/// The reads of one call.
+/// Reads of a call.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) file: Arc<OpenFile>,
-    /// What to read, and the buffer that takes it: one to one, each buffer as long as its segment.
+    /// Segments to read, each with a buffer of the same length.
     pub(super) segments: Vec<(Segment, Buffer)>,
     pub(super) started: Instant,
     pub(super) reply: oneshot::Sender<Result<Done, StorageError>>,
-    /// The place in the backlog, free again when the job is gone.
+    /// Slot in the backlog, released with the job.
     pub(super) _place: OwnedSemaphorePermit,
 }
 

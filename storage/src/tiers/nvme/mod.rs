@@ -1,17 +1,18 @@
-//! Local files through io_uring. In: object paths below a root folder. Out: bytes read straight into aligned buffers.
-//! Knows nothing of wrappers.
+//! Tier over local files, read through io_uring. In: object paths below a root folder. Out: bytes read straight into
+//! aligned buffers. Knows nothing of wrappers.
 //!
-//! Reads are direct (`O_DIRECT`), widened to the device's alignment; where the file system refuses that they are
-//! buffered, and both [`TierInfo`](crate::tier::TierInfo) and each read's `via` say so. Nothing is copied on the way to the caller.
+//! Reads are direct (`O_DIRECT`), widened to the device's alignment. If the file system refuses direct reads, reads are
+//! buffered, and both [`TierInfo`](crate::tier::TierInfo) and each read's `via` report that. Nothing is copied on the
+//! way to the caller.
 //!
-//! **What a version promises.** A version is inode, size, modification and change time. The path is asked once more
-//! after the last byte of a call, so the bytes of one call are all of the version that was looked up, or the call
-//! answers `Changed` or `NotFound`. One gap remains before Linux 6.13: a writer that overwrites a file in place twice
-//! within one clock tick leaves both times as they were. Files that are replaced by renaming, as `put` does, have no
-//! such gap. A file that somebody else removes keeps its disk space while it is among the few that stay open.
+//! **Guarantee of a version.** A version is inode, size, modification and change time. The path is checked once more
+//! after the last byte of a call. So all bytes of a call are of the version that was looked up, or the call answers
+//! `Changed` or `NotFound`. One gap remains before Linux 6.13: a writer that overwrites a file in place twice within
+//! one clock tick leaves both times unchanged. Files replaced by renaming, as by `put`, have no such gap. A file that
+//! another program removes keeps its disk space while it is among the few open files.
 //!
-//! `tier` is one folder, `striped` several; `files` has what is open, `store` lists and writes, `plan` says what to read,
-//! and `engine` reads it: `worker` does the work, driven by a thread or by `runtime`, on a `ring`.
+//! `tier` is a single folder, `striped` several. `files` holds open files, `store` lists and writes, `plan` chooses the
+//! segments to read, and `engine` reads them: `worker` does the work, driven by a thread or by `runtime`, on a `ring`.
 
 mod active;
 mod buffer;
@@ -40,10 +41,10 @@ use crate::tier::Tier;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Opens what a config names: one folder, or several striped into one tier.
+/// Opens a config's tier: one folder, or several striped into one tier.
 ///
 /// # Errors
-/// Neither or both of `root` and `roots`, or as [`NvmeTier::open_with`].
+/// Fails if neither or both of `root` and `roots` are given, or like [`NvmeTier::open_with`].
 pub(crate) async fn open(config: &NvmeConfig) -> Result<Arc<dyn Tier>, StorageError> {
     let tuning = Tuning {
         chunk_bytes: config.chunk_bytes,

@@ -1,7 +1,7 @@
-//! One read of a job, and how it gets on: short reads go on from an aligned place until what is needed is there. In: what
-//! a completion says. Out: what to do next. Pure arithmetic; knows nothing of rings.
+//! Progress of a single read: a short read continues from an aligned offset until all needed bytes have arrived. In: a
+//! completion's result. Out: the next step. Pure arithmetic; knows nothing of rings.
 
-/// One read: the bytes `at .. at + len` of a segment's buffer.
+/// Read of the bytes `at .. at + len` of a segment's buffer.
 #[derive(Debug)]
 pub(super) struct Op {
     pub(super) job: usize,
@@ -18,13 +18,13 @@ pub(super) struct Op {
 pub(super) enum Progress {
     Done,
     Again,
-    /// The file ends before what was wanted.
+    /// The file ends before the needed bytes.
     Ended,
     /// An errno.
     Failed(i32),
 }
 
-/// Accounts `n` bytes more. A short read is resumed, from the last aligned place, and each time has to get further.
+/// Adds `n` bytes. A short read resumes from the last aligned offset, and must make progress each time.
 pub(super) fn progress(op: &mut Op, n: usize, align: usize) -> Progress {
     let reached = op.done + n;
     if reached >= op.need {

@@ -1,42 +1,42 @@
-//! Which aligned stretches of a file to read for the ranges asked for. In: ranges and an alignment. Out: a [`Plan`].
-//! Pure arithmetic; knows nothing of files.
+//! Aligned segments of a file that cover the requested ranges. In: ranges and an alignment. Out: a [`Plan`]. Pure
+//! arithmetic; knows nothing of files.
 
 use crate::ranges;
 use std::ops::Range;
 
-/// An aligned stretch of the file that one buffer takes.
+/// Aligned segment of the file, read into one buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Where it starts: a multiple of the alignment.
+    /// Start offset: a multiple of the alignment.
     pub(crate) start: u64,
-    /// Where the last byte asked for ends.
+    /// End of the last requested byte.
     pub(crate) wanted_end: u64,
-    /// Where it ends: a multiple of the alignment, maybe past the file's end.
+    /// End offset: a multiple of the alignment, possibly past the end of the file.
     pub(crate) end: u64,
 }
 
-/// Where one range asked for lies.
+/// Position of a requested range in the segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
     /// Index of its segment.
     pub(crate) segment: usize,
-    /// Where in the segment it starts.
+    /// Offset in the segment.
     pub(crate) offset: usize,
-    /// Its length in bytes; 0 for an empty range, which needs no segment.
+    /// Length in bytes; 0 for an empty range, which needs no segment.
     pub(crate) len: usize,
 }
 
-/// What to read, and where in it the ranges are.
+/// Segments to read, and positions of the ranges in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// In order of the file, apart from each other.
     pub(crate) segments: Vec<Segment>,
-    /// One per range, in the order asked for.
+    /// Position of each range, in request order.
     pub(crate) parts: Vec<Part>,
 }
 
 impl Plan {
-    /// Widens each range to `align` (a power of two) and joins those that then touch or overlap, so that no block is
+    /// Widens each range to `align` (a power of two) and joins ranges that then touch or overlap, so that no block is
     /// read twice.
     pub(crate) fn new(ranges: &[Range<u64>], align: u64) -> Self {
         let mut segments: Vec<Segment> = Vec::new();

@@ -1,4 +1,4 @@
-//! One io_uring with its registered memory and files. In: reads. Out: completions, by the mark of their read. Knows
+//! An io_uring with its registered memory and files. In: reads. Out: completions, with the mark of their read. Knows
 //! nothing of jobs.
 
 use super::buffer::Arena;
@@ -13,43 +13,43 @@ use std::time::Duration;
 
 /// The pause when the kernel is short of memory and nothing of ours is in flight that would wake us.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(1);
-/// Such pauses at most, where nothing but time can help.
+/// Maximum number of such pauses, if nothing but time can help.
 const SHORTAGE_PAUSES: u32 = 1000;
 /// The mark of the wake-up event's completions; reads are marked by smaller numbers.
 const WAKE: u64 = u64::MAX;
-/// Files registered at most; further ones are read by their descriptor.
+/// Maximum registered files; further files are read by their descriptor.
 const FILE_TABLE: u32 = 256;
-/// The registered arena's place in the table of buffers, which holds nothing else.
+/// Index of the registered arena in the table of buffers, which holds nothing else.
 const ARENA_INDEX: u16 = 0;
 
-/// One read of a file, straight into memory.
+/// Read of a file, straight into memory.
 pub(super) struct Entry<'a> {
     pub(super) file: &'a OpenFile,
     pub(super) into: *mut u8,
     pub(super) len: u32,
     pub(super) offset: u64,
-    /// Whether `into` lies in the arena.
+    /// True if `into` is in the registered arena.
     pub(super) registered: bool,
-    /// What the completion is marked with.
+    /// Mark that the completion carries.
     pub(super) mark: u64,
 }
 
-/// The ring. Where a thread drives it, that is the thread that made it.
+/// Ring of the engine. If a thread drives it, that thread must have made it.
 pub(super) struct Ring {
     ring: IoUring,
     signals: Arc<Signals>,
-    /// Free places of the table of files; empty, too, where the kernel refused the table.
+    /// Free indexes of the file table; also empty if the kernel refused the table.
     free_files: Vec<u32>,
     has_arena: bool,
     wake: Wake,
 }
 
-/// How the wake-up event is watched.
+/// State of the poll on the wake-up event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wake {
     Unarmed,
     Armed,
-    /// To be armed for one event at a time: the kernel knows no lasting polls (before 5.13).
+    /// To be armed for one event at a time: kernels before 5.13 have no persistent polls.
     UnarmedOnce,
     ArmedOnce,
 }
@@ -58,7 +58,7 @@ impl Ring {
     /// A ring for `depth` reads in flight. The arena and the table of files are registered as far as the kernel lets
     /// us ([`has_arena`](Self::has_arena)); without them reads work as well.
     pub(super) fn new(signals: Arc<Signals>, depth: u32, arena: Option<&Arena>, driver: Driver) -> io::Result<Self> {
-        // One more than the depth, for the wake-up event.
+        // The extra entry is for the wake-up event.
         let entries = (depth + 1).next_power_of_two();
         let mut tuned = IoUring::builder();
         match driver {
@@ -88,7 +88,7 @@ impl Ring {
         })
     }
 
-    /// Whether the kernel has registered the arena: it may be more than the limit of locked memory allows.
+    /// True if the kernel has registered the arena. The limit of locked memory may prevent it.
     pub(super) const fn has_arena(&self) -> bool {
         self.has_arena
     }
@@ -105,7 +105,7 @@ impl Ring {
         unsafe { self.push(&entry) };
     }
 
-    /// Where in the table a file is, putting it there if there is room.
+    /// Index of a file in the table; adds the file if there is room.
     fn place_of(&mut self, file: &OpenFile) -> Option<u32> {
         if let Some(registration) = file.registration.get() {
             return registration.place();
@@ -124,10 +124,10 @@ impl Ring {
         self.ring.submitter().register_files_update(place, &[fd]).is_ok()
     }
 
-    /// Takes files out of the table that were closed meanwhile, so that the kernel lets go of them.
+    /// Removes closed files from the table, so that the kernel releases them.
     pub(super) fn release_closed_files(&mut self) {
         for place in self.signals.take_closed() {
-            // A place that cannot be cleared is not used again.
+            // An index that cannot be cleared is not used again.
             if self.update_file(place, -1) {
                 self.free_files.push(place);
             }
@@ -143,7 +143,7 @@ impl Ring {
         debug_assert!(pushed.is_ok());
     }
 
-    /// Asks to be told whenever the wake-up event is set. It is a poll: it owns no memory.
+    /// Polls the wake-up event. A poll owns no memory.
     pub(super) fn arm_wake(&mut self) {
         let (once, armed) = match self.wake {
             Wake::Unarmed => (false, Wake::Armed),
@@ -163,8 +163,8 @@ impl Ring {
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }.try_clone_to_owned()
     }
 
-    /// Submits what is queued, without waiting for it. Where the kernel is short of memory and something is in flight,
-    /// that is left to the next completion.
+    /// Submits queued reads without waiting for them. If the kernel is short of memory and reads are in flight, the
+    /// next completion submits them.
     pub(super) fn submit(&mut self, in_flight: bool) -> io::Result<()> {
         let mut pauses = 0;
         while !self.ring.submission().is_empty() {
@@ -190,7 +190,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Submits what is queued and sleeps until something completes.
+    /// Submits queued reads and sleeps until a completion.
     pub(super) fn enter(&self) -> io::Result<()> {
         match self.ring.submit_and_wait(1) {
             Ok(_) => Ok(()),
@@ -228,7 +228,7 @@ impl Ring {
     }
 }
 
-/// With the file's place in the table, if it has one.
+/// Uses the file's index in the table, if it has one.
 fn entry(read: &Entry<'_>, place: Option<u32>) -> io_uring::squeue::Entry {
     use opcode::{Read, ReadFixed};
     let (into, len, offset) = (read.into, read.len, read.offset);

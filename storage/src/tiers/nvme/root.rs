@@ -1,7 +1,7 @@
-//! A folder that no path leaves. In: object paths. Out: open files and what `statx` says of them.
+//! A folder that no path leaves. In: object paths. Out: open files and their attributes from `statx`.
 //!
-//! Every look-up goes through `openat2` with `RESOLVE_BENEATH`, so that neither `..` nor a symbolic link leads out of
-//! the folder, not even one that is exchanged between a check and its use. Links that stay inside are followed.
+//! Every look-up uses `openat2` with `RESOLVE_BENEATH`. So neither `..` nor a symbolic link leads out of the folder,
+//! not even a link exchanged between a check and its use. Links that stay inside are followed.
 
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
@@ -26,9 +26,9 @@ pub(crate) struct Root {
     location: PathBuf,
 }
 
-/// What tells one version of a file from another: equal identities mean equal bytes, as long as nobody writes in place
-/// twice within one tick of the file system's clock (some milliseconds before Linux 6.13, which made it fine-grained).
-/// A file that is replaced by renaming, as [`put`](super::store::put) does, always differs.
+/// Identity of a version of a file. Equal identities mean equal bytes, unless a writer changes the file in place twice
+/// within one tick of the file system's clock (some milliseconds before Linux 6.13, which made it fine-grained). A file
+/// replaced by renaming, as by [`put`](super::store::put), always differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileId {
     inode: u64,
@@ -37,18 +37,18 @@ pub(crate) struct FileId {
     changed_ns: i128,
 }
 
-/// What a file system says of direct reads.
+/// Direct-read support reported by a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DirectIo {
-    /// It does not say.
+    /// Not reported.
     Unknown,
-    /// Not of this file.
+    /// Not supported for this file.
     Refused,
-    /// With these alignments, in bytes.
+    /// Supported with these alignments, in bytes.
     Aligned { memory: u32, offset: u32 },
 }
 
-/// What `statx` says.
+/// Attributes of a file from `statx`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileStat {
     pub(crate) id: FileId,
@@ -107,7 +107,7 @@ impl Root {
             dir: dir.into(),
             location: location.to_owned(),
         };
-        // One look-up now, so that a kernel without openat2 is found at the start and not at the first read.
+        // A look-up now finds a kernel without openat2 at the start and not at the first read.
         root.open_raw(c".", libc::O_PATH).map_err(|e| root.explain(".", &e))?;
         Ok(root)
     }
@@ -116,7 +116,7 @@ impl Root {
         &self.location
     }
 
-    /// Opens what lies at a path below the folder; `.` is the folder.
+    /// Opens a path below the folder; `.` is the folder.
     pub(crate) fn open_raw(&self, path: &CStr, flags: i32) -> io::Result<OwnedFd> {
         // SAFETY: `open_how` is plain numbers, for which zero is a valid value.
         let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -147,7 +147,7 @@ impl Root {
         }
     }
 
-    /// What lies at a path, links inside the folder followed. Blocks.
+    /// Attributes of the file at a path, following links inside the folder. Blocks.
     pub(crate) fn stat(&self, path: &ObjectPath) -> Result<FileStat, StorageError> {
         let fd = self
             .open_raw(&c_path(path), libc::O_PATH)
@@ -165,13 +165,14 @@ impl Root {
         }
     }
 
-    /// What the path names now, without opening it: cheap enough for the reading thread. Links are followed wherever
-    /// they lead, so this only ever serves to compare with a file that [`open_raw`](Self::open_raw) has opened.
+    /// Identity of the file that the path names now, without opening it: cheap enough for the reading thread. Links are
+    /// followed even out of the folder, so the result is only for comparison with a file that
+    /// [`open_raw`](Self::open_raw) opened.
     pub(crate) fn identity(&self, path: &CStr) -> io::Result<FileId> {
         statx(self.dir.as_fd(), path, 0).map(|stat| stat.id)
     }
 
-    /// Whether files here live in the page cache alone, where a direct read is none.
+    /// True if files here exist in the page cache alone, so that direct reads are meaningless.
     pub(crate) fn is_page_cache(&self) -> bool {
         let mut stat = MaybeUninit::<libc::statfs>::zeroed();
         // SAFETY: the descriptor is open, and `stat` is writable and of the right type.
@@ -188,7 +189,7 @@ impl Root {
         magic == libc::TMPFS_MAGIC || magic == RAMFS_MAGIC
     }
 
-    /// An error of the kernel about a path, with what to do about it.
+    /// Error of the kernel about a path, with advice.
     pub(crate) fn explain(&self, path: &str, error: &io::Error) -> StorageError {
         let (kind, what) = match error.raw_os_error() {
             Some(libc::EXDEV) => (
@@ -217,7 +218,7 @@ pub(crate) fn not_a_file(path: &ObjectPath) -> StorageError {
     )
 }
 
-/// What an open file is.
+/// Attributes of an open file.
 pub(crate) fn stat_fd(fd: BorrowedFd<'_>) -> io::Result<FileStat> {
     statx(fd, c"", libc::AT_EMPTY_PATH)
 }

@@ -1,9 +1,9 @@
-//! Drives the reading engine from the tasks that read: no thread of its own. In: jobs. Out: their replies. Knows nothing
-//! of tiers.
+//! Driver that runs the reading engine from the reading tasks, without its own thread. In: jobs. Out: their replies.
+//! Knows nothing of tiers.
 //!
-//! The caller submits its reads itself. A task of the runtime waits for the ring, which is pollable as any socket is, and
-//! takes the completions. So a read costs no switch to another thread and back, which on a busy machine is what most of
-//! its time beyond the device's goes into. With nothing in flight nothing runs.
+//! The caller submits its reads itself. A task of the runtime waits for the ring, which can be polled like a socket,
+//! and takes the completions. So a read needs no thread switch and back, which on a busy machine costs most of its time
+//! beyond the device's. With no reads in flight nothing runs.
 
 use super::job::Job;
 use super::signals::Signals;
@@ -88,7 +88,7 @@ impl Core {
         }
     }
 
-    /// Waits for what is in flight and starts nothing more.
+    /// Waits for reads in flight and starts no more.
     fn close(&self) {
         self.signals.stop();
         if let Some(worker) = self.lock().take() {
@@ -97,7 +97,7 @@ impl Core {
     }
 }
 
-/// Closes the engine when the task ends with its runtime: readers elsewhere are told rather than left waiting.
+/// Closes the engine when the task ends with its runtime: readers elsewhere get an error instead of waiting for ever.
 struct CloseOnDrop(Arc<Core>);
 
 impl Drop for CloseOnDrop {
@@ -110,7 +110,7 @@ async fn take_completions(core: Arc<Core>, ring: AsyncFd<OwnedFd>) {
     let closing = CloseOnDrop(core);
     loop {
         match ring.readable().await {
-            // Cleared before the look: what completes during it makes the ring ready once more.
+            // Cleared before the check: a completion during the check makes the ring ready once more.
             Ok(mut ready) => ready.clear_ready(),
             Err(error) => {
                 tracing::error!(%error, "the ring cannot be watched; the tier answers no more reads");

@@ -1,5 +1,5 @@
-//! Signals between the engine's worker and those who give it work: wake up, stop, a file was closed. Knows nothing of jobs
-//! or rings.
+//! Signals between the engine's worker and the submitters of jobs: wake up, stop, a file was closed. Knows nothing of
+//! jobs or rings.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -7,17 +7,17 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
-/// What the worker and those who give it work tell each other.
+/// State shared by the worker and the submitters of jobs.
 #[derive(Debug)]
 pub(super) struct Signals {
     /// Set while the thread sleeps or is about to.
     parked: AtomicBool,
     stopping: AtomicBool,
     wake: File,
-    /// Places in the table of registered files whose files are closed.
+    /// Indexes of closed files in the table of registered files.
     closed: Mutex<Vec<u32>>,
     has_closed: AtomicBool,
-    /// Results that a test puts in the place of the next completions'.
+    /// Results that a test substitutes for those of the next completions.
     #[cfg(test)]
     pub(super) injected: Mutex<Vec<i32>>,
 }
@@ -57,7 +57,7 @@ impl Signals {
         let _ = (&self.wake).write(&1u64.to_ne_bytes());
     }
 
-    /// Called before the thread looks for jobs a last time and sleeps.
+    /// Called before the thread checks for jobs a last time and sleeps.
     pub(super) fn park(&self) {
         self.parked.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -75,8 +75,8 @@ impl Signals {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Called when a registered file was closed: the thread takes it out of the kernel's table, so that what was removed
-    /// from the folder gives its disk space back.
+    /// Called when a registered file was closed: the thread removes it from the kernel's table, so that a file removed
+    /// from the folder releases its disk space.
     pub(super) fn file_closed(&self, place: u32) {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner).push(place);
         self.has_closed.store(true, Ordering::SeqCst);
@@ -87,7 +87,7 @@ impl Signals {
         self.has_closed.load(Ordering::SeqCst)
     }
 
-    /// The places since the last call.
+    /// Takes the indexes added since the last call.
     pub(super) fn take_closed(&self) -> Vec<u32> {
         if !self.has_closed() {
             return Vec::new();

@@ -1,5 +1,4 @@
-//! What is not reading: listing, writing and removing files below a root. Everything here blocks, and is called on
-//! blocking threads only.
+//! Listing, writing and removing files below a root. Everything here blocks, and is called on blocking threads only.
 
 use super::root::{FileId, Root, c_path, not_a_file, stat_fd};
 use crate::error::{ErrorKind, StorageError};
@@ -37,7 +36,7 @@ pub(crate) fn list(root: &Root, prefix: Option<&ObjectPath>) -> Result<Vec<Objec
     Ok(found.end())
 }
 
-/// One folder; the depth is bounded by the length of a path.
+/// Lists a folder. The length limit of paths bounds the depth.
 fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Listing) -> Result<(), StorageError> {
     let name = folder.map_or(".", ObjectPath::as_str);
     let failed = |e: &io::Error| root.explain(name, e);
@@ -48,7 +47,7 @@ fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Listing) -> Result
         Err(e) if e.kind() == io::ErrorKind::NotFound && folder.is_some() => return Ok(()),
         Err(e) => return Err(failed(&e)),
     };
-    // Through the descriptor, so that what is read is what was opened.
+    // Listed through the descriptor, so that the folder listed is the folder opened.
     let entries = std::fs::read_dir(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|e| failed(&e))?;
     for entry in entries {
         let entry = entry.map_err(|e| failed(&e))?;
@@ -79,7 +78,7 @@ fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Listing) -> Result
     Ok(())
 }
 
-/// Writes a file beside its place, makes it durable, and renames it into place.
+/// Writes a temporary file in the same folder, makes it durable, and renames it into place.
 pub(crate) fn put(root: &Root, path: &ObjectPath, body: &Body) -> Result<Object, StorageError> {
     // The source is opened first: when it is missing, nothing is made.
     let mut source: Box<dyn Read> = match body {
@@ -91,7 +90,7 @@ pub(crate) fn put(root: &Root, path: &ObjectPath, body: &Body) -> Result<Object,
     put_from(root, path, &mut *source)
 }
 
-/// Writes what `source` gives, as [`put`] does.
+/// Writes the bytes of `source`, like [`put`].
 pub(crate) fn put_from(root: &Root, path: &ObjectPath, source: &mut dyn Read) -> Result<Object, StorageError> {
     let (parent, name) = split(path);
     let failed = |e: &io::Error| root.explain(path.as_str(), e);
@@ -150,7 +149,7 @@ fn check(result: i32) -> io::Result<()> {
     }
 }
 
-/// Opens the folder at `path`, making what is missing on the way.
+/// Opens the folder at `path`, creating missing folders on the way.
 fn make_folders(root: &Root, path: &str) -> io::Result<File> {
     let mut folder = File::from(root.open_raw(c".", libc::O_RDONLY | libc::O_DIRECTORY)?);
     let mut end = 0;
@@ -175,7 +174,7 @@ fn make_folders(root: &Root, path: &str) -> io::Result<File> {
     Ok(folder)
 }
 
-/// A file under construction; removed again unless it was renamed into place.
+/// Incomplete file; removed unless it was renamed into place.
 struct Partial<'a> {
     folder: &'a File,
     name: CString,
@@ -200,7 +199,7 @@ impl<'a> Partial<'a> {
                         },
                     ));
                 }
-                // Left by an earlier process of the same number, or made by one on another machine.
+                // Left by an earlier process with the same id, or made by a process on another machine.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempts < NAME_ATTEMPTS => attempts += 1,
                 Err(e) => return Err(e),
             }

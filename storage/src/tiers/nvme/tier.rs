@@ -1,4 +1,4 @@
-//! One local folder as a tier. In: object paths and ranges. Out: bytes, and what reading them cost.
+//! Tier over a local folder. In: object paths and ranges. Out: bytes, and the cost of reading them.
 
 use super::buffer::{Arena, Pool};
 use super::config::{Driver, Tuning};
@@ -21,22 +21,22 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
 
-/// How to open a folder as a tier.
+/// Options for opening a folder as a tier.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     /// The folder.
     pub root: PathBuf,
-    /// The kind that [`TierInfo`] tells: `nvme`, or `nfs` for a kernel mount.
+    /// Kind reported in [`TierInfo`]: `nvme`, or `nfs` for a kernel mount.
     pub kind: &'static str,
-    /// Notes that [`TierInfo`] tells, such as mount options.
+    /// Notes reported in [`TierInfo`], such as mount options.
     pub notes: Vec<String>,
-    /// Reads in flight at most.
+    /// Maximum reads in flight.
     pub queue_depth: u32,
-    /// Whether to read with `O_DIRECT` where that is possible.
+    /// If true, reads with `O_DIRECT` where possible.
     pub direct: bool,
 }
 
-/// A local folder read through io_uring. Dropping it ends its engine, and joins the thread where one drives it.
+/// Local folder read through io_uring. Dropping it ends its engine, and joins the thread if a thread drives it.
 #[derive(Debug)]
 pub struct NvmeTier {
     pub(super) root: Arc<Root>,
@@ -44,7 +44,7 @@ pub struct NvmeTier {
     pool: Pool,
     files: OpenFiles,
     options: LocalOptions,
-    /// Why reads are buffered, once a file has shown it.
+    /// Reason for buffered reads, set by the first such file.
     buffered: OnceLock<&'static str>,
 }
 
@@ -52,7 +52,7 @@ impl NvmeTier {
     /// Opens a local folder.
     ///
     /// # Errors
-    /// As [`NvmeTier::open_with`].
+    /// Same as [`NvmeTier::open_with`].
     pub async fn open(root: &Path, queue_depth: u32, direct: bool) -> Result<Self, StorageError> {
         let options = LocalOptions {
             root: root.to_owned(),
@@ -64,11 +64,12 @@ impl NvmeTier {
         Self::open_tuned(options, Tuning::default()).await
     }
 
-    /// Opens a folder under another kind's name, such as a kernel mount: read by a thread of its own, since what lies
-    /// behind it may be slow to take reads.
+    /// Opens a folder under another kind's name, such as a kernel mount. The folder is read by its own thread, since
+    /// the storage behind it may be slow to take reads.
     ///
     /// # Errors
-    /// The folder is missing, the depth is out of range, or the kernel refuses io_uring; the error says what to do.
+    /// Fails if the folder is missing, the depth is out of range, or the kernel refuses io_uring; the error gives
+    /// advice.
     pub async fn open_with(options: LocalOptions) -> Result<Self, StorageError> {
         let tuning = Tuning {
             driver: Driver::Thread,
@@ -77,10 +78,10 @@ impl NvmeTier {
         Self::open_tuned(options, tuning).await
     }
 
-    /// Opens a folder with settings of one's own.
+    /// Opens a folder with given tuning.
     ///
     /// # Errors
-    /// As [`NvmeTier::open_with`], or the tuning is out of range.
+    /// Same as [`NvmeTier::open_with`]; also fails if the tuning is out of range.
     pub async fn open_tuned(mut options: LocalOptions, tuning: Tuning) -> Result<Self, StorageError> {
         tuning.check()?;
         let location = options.root.display().to_string();
@@ -120,10 +121,10 @@ impl NvmeTier {
         .await
     }
 
-    /// Writes what `source` gives as an object, as [`put`](Tier::put) does. `source` is read on a thread that may block.
+    /// Writes the bytes of `source` as an object, like [`put`](Tier::put). `source` is read on a thread that may block.
     ///
     /// # Errors
-    /// As [`put`](Tier::put), or what reading `source` fails with; then nothing is left.
+    /// Same as [`put`](Tier::put); also fails with the error of `source`, and then leaves nothing behind.
     pub async fn put_from(
         &self,
         path: &ObjectPath,
@@ -133,7 +134,7 @@ impl NvmeTier {
         blocking(path.as_str(), move || store::put_from(&root, &of, &mut source)).await
     }
 
-    /// The open file of the version that was looked up.
+    /// Open file of the version that was looked up.
     async fn open_file(&self, object: &Object) -> Result<Arc<OpenFile>, StorageError> {
         let (root, direct) = (self.root.clone(), self.options.direct);
         let file = self

@@ -1,5 +1,5 @@
-//! The engine's work: jobs to submissions, completions to answers. In: jobs. Out: their replies. Knows not who drives it:
-//! a thread of its own ([`Worker::run`]), or its callers ([`Worker::advance`]).
+//! Worker of the engine: turns jobs into submissions and completions into answers. In: jobs. Out: their replies. Does
+//! not know its driver: its own thread ([`Worker::run`]), or its callers ([`Worker::advance`]).
 
 use super::active::Active;
 use super::files::OpenFile;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 
-/// Times that one read is tried again after the kernel asked for it, before it counts as failed.
+/// Maximum retries of a read that the kernel asks to repeat, before it counts as failed.
 const ATTEMPTS: u32 = 32;
 
 /// The engine's state. Reads in flight point into the buffers of `jobs`.
@@ -31,7 +31,7 @@ pub(super) struct Worker {
     jobs: Slab<Active>,
     /// A completion's mark is the key of its read.
     ops: Slab<Op>,
-    /// Jobs with reads not yet submitted, in turn.
+    /// Jobs with reads not yet submitted, in round-robin order.
     turn: VecDeque<usize>,
     /// Reads to submit again.
     again: VecDeque<usize>,
@@ -49,7 +49,7 @@ impl fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// Where a thread drives it, made on that thread: the ring takes submissions from no other.
+    /// Creates the worker. With the `thread` driver, call it on that thread: the ring takes submissions from no other.
     pub(super) fn new(root: Arc<Root>, signals: Arc<Signals>, options: EngineOptions) -> io::Result<Self> {
         let EngineOptions {
             depth,
@@ -77,7 +77,7 @@ impl Worker {
         self.ring.has_arena()
     }
 
-    /// Works until told to stop and nothing is in flight.
+    /// Works until stopped and no reads are in flight.
     pub(super) fn run(mut self, queue: &Receiver<Job>) {
         if let Err(error) = self.work(queue) {
             tracing::error!(%error, "io_uring failed; the tier answers no more reads");
@@ -105,7 +105,7 @@ impl Worker {
         }
     }
 
-    /// Does what there is to do, without waiting: for callers that drive it themselves.
+    /// Does all possible work without waiting: for callers that drive the worker themselves.
     pub(super) fn advance(&mut self) -> io::Result<()> {
         self.reap();
         self.ring.release_closed_files();
@@ -120,7 +120,7 @@ impl Worker {
         self.ring.submit(self.in_flight > 0)
     }
 
-    /// Waits until nothing is in flight. What has not been submitted is not started.
+    /// Waits until no reads are in flight. Reads not yet submitted are not started.
     pub(super) fn wind_down(mut self) {
         let mut finish = || -> io::Result<()> {
             self.submit_reads();
@@ -151,7 +151,7 @@ impl Worker {
         }
     }
 
-    /// Takes one job off the queue. When stopping, jobs are dropped, which tells their callers.
+    /// Takes a job off the queue. When stopping, jobs are dropped, which notifies their callers.
     fn take_job(&mut self, queue: &Receiver<Job>) -> bool {
         match queue.try_recv() {
             Ok(_) if self.signals.is_stopping() => true,
@@ -163,7 +163,7 @@ impl Worker {
         }
     }
 
-    /// Queues a job for its first turn.
+    /// Queues a job for its first reads.
     pub(super) fn accept(&mut self, job: Job) {
         let slot = self.jobs.insert(Active::new(job));
         self.turn.push_back(slot);
@@ -180,7 +180,7 @@ impl Worker {
             let Some(job) = self.turn.pop_front() else { break };
             let active = &mut self.jobs[job];
             active.in_turn = false;
-            // Nobody waits for it any more: what is not submitted need not be.
+            // No caller waits any more, so the remaining reads need not be submitted.
             if stopping || active.job.reply.is_closed() {
                 active.stop();
             }
@@ -223,7 +223,7 @@ impl Worker {
         unsafe { self.ring.push_read(&read) };
     }
 
-    /// One read came back: with an errno (negated), with the end of the file (0) or with that many bytes.
+    /// Handles a completed read: `result` is a negated errno, 0 for the end of the file, or the number of bytes read.
     fn complete(&mut self, slot: usize, result: i32) {
         let op = &mut self.ops[slot];
         let active = &mut self.jobs[op.job];
@@ -233,7 +233,7 @@ impl Worker {
                 active.wire_bytes += n as u64;
                 progress(op, n as usize, align)
             }
-            // Cancelled is what the kernel leaves undone when the thread that submitted it ends.
+            // The kernel cancels reads when the thread that submitted them ends.
             n if matches!(-n, libc::EINTR | libc::EAGAIN | libc::ECANCELED) && op.attempts < ATTEMPTS => {
                 op.attempts += 1;
                 Progress::Again
@@ -266,14 +266,14 @@ impl Worker {
         if active.pending > 0 || active.has_more() {
             return;
         }
-        // Only a job that was stopped early still stands there.
+        // Only a job that was stopped early is still queued.
         if active.in_turn {
             self.turn.retain(|&waiting| waiting != slot);
         }
         self.finished.push(slot);
     }
 
-    /// Answers the jobs that are done. Their last bytes have all arrived by now, so one look at each file is enough.
+    /// Answers the finished jobs. All their last bytes have arrived, so one check of each file is enough.
     fn answer_finished(&mut self) {
         if self.finished.is_empty() {
             return;
@@ -331,8 +331,8 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Normally nothing is in flight. After a panic or a failed ring something may be: the kernel may still write
-    /// those buffers, so they are leaked. Callers are told by their reply's end.
+    /// Normally no reads are in flight. After a panic or a failed ring some may be: the kernel may still write those
+    /// buffers, so they are leaked. Callers notice the end of their reply channel.
     fn drop(&mut self) {
         if self.in_flight > 0 {
             for active in self.jobs.drain() {

@@ -1,6 +1,6 @@
-//! What the HTTP requests of one range came to. In: requests marked with a tally, and their replies. Out: how many
-//! really went out, and when the server asked to be asked again. What reqwest repeats on a pooled connection that closed
-//! before the request left is not seen here.
+//! Tally of the HTTP requests of a range. In: requests marked with a tally, and their replies. Out: the number of
+//! requests sent, and the wait that the server asked for. Misses requests that reqwest repeats because a pooled
+//! connection closed before they were sent.
 
 use crate::tier::ReadCost;
 use crate::unreported::UnreportedCost;
@@ -18,17 +18,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// The longest reply that is no range of an object: a page of a listing has 1,000 keys of at most 1,024 bytes, which
-/// may be three times as long when they are escaped.
+/// Maximum size of a reply other than an object's bytes. A page of a listing has 1,000 keys of at most 1,024 bytes,
+/// which may be three times as long when escaped.
 const MAX_REPLY_BYTES: usize = 16 << 20;
-/// What is looked at of an error's body.
+/// Maximum bytes read of an error's body.
 const MAX_ERROR_BYTES: usize = 64 << 10;
 
-/// A tally that travels with the requests of one range.
+/// Tally carried by the requests of a range.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Attempts(Arc<Tally>);
 
-/// Dropped before a read has reported it, it adds what was sent to the unreported cost.
+/// Counts of a range. Dropped before a read has reported them, they are added to the unreported cost.
 #[derive(Debug, Default)]
 struct Tally {
     unreported: Option<Arc<UnreportedCost>>,
@@ -63,7 +63,7 @@ impl Attempts {
         Self(Arc::new(tally))
     }
 
-    /// What was counted is told by the read itself.
+    /// Marks the counts as reported by the read itself.
     pub(super) fn report(&self) {
         self.0.reported.store(true, Ordering::Relaxed);
     }
@@ -77,7 +77,7 @@ impl Attempts {
         self.0.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Of these, second ones by hedging.
+    /// Hedged requests among them.
     pub(super) fn hedges(&self) -> u32 {
         self.0.hedges.load(Ordering::Relaxed)
     }
@@ -99,7 +99,7 @@ impl Attempts {
         self.0.lost_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// How long the server asked to be left alone, if it did since the last time this was called.
+    /// Takes the wait that the server asked for since the last call, if any.
     pub(super) fn take_retry_after(&self) -> Option<Duration> {
         self.0.retry_after.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -113,7 +113,7 @@ impl Attempts {
     }
 }
 
-/// The wait that a `Retry-After` asks for: seconds, or a date (RFC 9110, 10.2.3). None for what is neither.
+/// Wait of a `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). `None` for anything else.
 fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     match text.trim().parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
@@ -126,7 +126,7 @@ fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     }
 }
 
-/// Hands out one HTTP client that counts, whoever asks, so that all share its connections.
+/// Hands out a single counting HTTP client, so that all callers share its connections.
 #[derive(Debug, Clone)]
 pub(super) struct CountingConnector(HttpClient);
 
@@ -169,7 +169,7 @@ impl HttpService for CountingService {
     }
 }
 
-/// Takes a reply's body in, as far as `limit`; what is longer is refused, or where it is only to be looked at, cut.
+/// Receives a reply's body up to `limit`. A longer body is refused, or cut if it is only an error text.
 async fn whole(response: HttpResponse, limit: usize, all: bool) -> Result<HttpResponse, HttpError> {
     let (parts, body) = response.into_parts();
     let mut taken = BytesMut::new();

@@ -1,4 +1,4 @@
-//! One bucket at one endpoint: requests with a limit each, and errors that name bucket, key and endpoint.
+//! A bucket at an endpoint: requests with a limit each, and errors that name bucket, key and endpoint.
 //!
 //! In: a config. Out: the calls that the tier is made of. Credentials stay inside `object_store` and are never printed.
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The longest key that S3 takes (the S3 user guide, "Naming Amazon S3 objects").
 const MAX_KEY_BYTES: usize = 1024;
 
-/// What stands before the status of a reply in errors of `object_store`.
+/// Text before the status of a reply in errors of `object_store`.
 const STATUS: &str = "non-2xx status code: ";
 
 /// A bucket, or a prefix in it.
@@ -32,7 +32,7 @@ pub(super) struct Bucket {
     pub(super) reads: AmazonS3,
     pub(super) policy: RetryPolicy,
     pub(super) hedging: Option<Hedging>,
-    /// What GETs cost whose read failed or was given up.
+    /// Cost of GETs whose read failed or was cancelled.
     pub(super) unreported: Arc<UnreportedCost>,
     name: String,
     endpoint: String,
@@ -113,7 +113,7 @@ impl Bucket {
         }
     }
 
-    /// Gives a call its time, at most what the caller has left, and its error a name.
+    /// Limits the time of a call to the caller's remaining time, and names the object in its error.
     pub(super) async fn within<T>(
         &self,
         key: &Key,
@@ -130,7 +130,7 @@ impl Bucket {
         }
     }
 
-    /// Looks an object up.
+    /// Looks up an object.
     pub(super) async fn head(&self, key: &Key) -> Result<ObjectMeta, StorageError> {
         let options = GetOptions {
             head: true,
@@ -186,13 +186,13 @@ impl Bucket {
     }
 }
 
-/// The version mark of an object: its ETag, or where a server has none, its date and size.
+/// Version mark of an object: its ETag, or its date and size if the server sends none.
 pub(super) fn version_of(meta: &ObjectMeta) -> String {
     let dated = || format!("{}-{}", meta.last_modified.timestamp_micros(), meta.size);
     meta.e_tag.clone().unwrap_or_else(dated)
 }
 
-/// The HTTP status that a call failed with. Calls other than GET and PUT say it only in their text.
+/// HTTP status of a failed call. Calls other than GET and PUT report it only in their text.
 fn status(error: &object_store::Error, text: &str) -> Option<u16> {
     match error {
         object_store::Error::NotFound { .. } => Some(404),
@@ -209,7 +209,7 @@ fn timed_out(error: &(dyn StdError + 'static)) -> bool {
     http.any(|e| e.kind() == HttpErrorKind::Timeout)
 }
 
-/// What stands before a reply's own words. Those may hold what nobody else is to see.
+/// Cuts an error's text before the reply's body, which may hold secrets.
 fn without_body(text: &str) -> String {
     let status = text.find(STATUS).map(|at| at + STATUS.len() + 3);
     let ends = [text.find('<'), text.find("error response: "), status];
@@ -223,7 +223,7 @@ fn without_body(text: &str) -> String {
         .to_owned()
 }
 
-/// The error and those causes that add something.
+/// Text of the error and of the causes that add to it.
 fn chain(error: &object_store::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

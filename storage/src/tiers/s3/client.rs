@@ -1,6 +1,6 @@
-//! A config made into `object_store` clients: endpoint and style, TLS, credentials, timeouts. In: the config and, where
-//! it leaves things open, the usual AWS environment and profile. Out: two clients over one pool of connections, one
-//! that retries by itself for everything but reads, one that does not for reads. Sends nothing.
+//! Clients of `object_store` made from a config: endpoint and style, TLS, credentials, timeouts. In: the config and,
+//! for keys it leaves out, the usual AWS environment and profile. Out: two clients over one connection pool: one for
+//! reads, which does not retry, and one that retries for all other calls. Sends nothing.
 
 use super::attempts::CountingConnector;
 use super::config::S3Config;
@@ -65,7 +65,7 @@ pub(super) fn build(config: &S3Config) -> Result<Clients, StorageError> {
     Ok(Clients { store, reads })
 }
 
-/// Where requests go, and in whose name.
+/// Sets endpoint, bucket and credentials of a client.
 fn addressed(config: &S3Config, endpoint: Option<&Url>) -> Result<AmazonS3Builder, String> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(&config.bucket);
     builder = match &config.credentials_file {
@@ -89,7 +89,7 @@ fn addressed(config: &S3Config, endpoint: Option<&Url>) -> Result<AmazonS3Builde
         } else {
             text(endpoint)
         };
-        // The environment's endpoint for S3 alone would come before the general one.
+        // Otherwise the environment's S3 endpoint would take precedence over the general endpoint.
         builder = builder
             .with_config(AmazonS3ConfigKey::S3Endpoint, &endpoint)
             .with_endpoint(endpoint);
@@ -97,7 +97,7 @@ fn addressed(config: &S3Config, endpoint: Option<&Url>) -> Result<AmazonS3Builde
     Ok(builder.with_skip_signature(config.anonymous))
 }
 
-/// Adds what the environment leaves out and its AWS profile has.
+/// Adds values of the AWS profile that the environment leaves out.
 fn with_environment(builder: AmazonS3Builder, anonymous: bool) -> AmazonS3Builder {
     let missing = |key| builder.get_config_value(&key).is_none();
     let sources = [
@@ -135,7 +135,7 @@ fn with_region(builder: AmazonS3Builder, profile: Profile) -> AmazonS3Builder {
     }
 }
 
-/// An endpoint that requests may go to. What it says of itself is not repeated where it may hold a secret.
+/// Checks an endpoint. The error does not repeat it where it may hold a secret.
 fn checked(endpoint: &str, allow_http: bool) -> Result<Url, String> {
     let url = Url::parse(endpoint)
         .map_err(|error| format!("endpoint is no URL ({error}); it begins with https:// or http://"))?;
@@ -155,7 +155,7 @@ fn checked(endpoint: &str, allow_http: bool) -> Result<Url, String> {
     }
 }
 
-/// Without the slash that stands for no path: `object_store` adds its own.
+/// Endpoint without a trailing slash: `object_store` adds its own.
 fn text(endpoint: &Url) -> String {
     endpoint.as_str().trim_end_matches('/').to_owned()
 }

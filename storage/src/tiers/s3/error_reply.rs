@@ -1,5 +1,5 @@
-//! What may be repeated of an S3 server's error reply. In: the body of one, which may hold anything: the access key, the
-//! session token, the request as it was signed. Out: its code, and its message without what could be a secret. Pure.
+//! Repeatable parts of an S3 server's error reply. In: a body, which may hold anything: the access key, the session
+//! token, the request as it was signed. Out: its code, and its message without possible secrets. Pure.
 
 /// The longest code and message that are repeated, in characters.
 const CODE_CHARS: usize = 64;
@@ -23,7 +23,7 @@ fn element<'a>(body: &'a str, name: &str) -> Option<&'a str> {
     rest.split_once('<').map(|(text, _)| text)
 }
 
-/// A text in one line, cut short, its long runs of key characters replaced.
+/// Formats a text as one line, shortened, with long runs of key characters replaced.
 pub(super) fn without_secrets(text: &str) -> String {
     let of_key =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '%' | '_' | '-' | '.' | ':' | '~');

@@ -1,7 +1,7 @@
-//! One range of one version, whatever it takes. In: a range and the memory for it. Out: its bytes, in place, and what
-//! they cost. An attempt that breaks off or stalls leaves the bytes that came, and the next goes on behind them, under
-//! the same ETag; so no byte is asked for twice, and none of another version is ever taken. No attempt, and no wait
-//! between two, outlives the deadline of the one who asked.
+//! Read of a range of one version, over as many attempts as needed. In: a range and the memory for it. Out: its bytes,
+//! in place, and their cost. An attempt that breaks off or stalls leaves the bytes that arrived, and the next attempt
+//! continues behind them under the same ETag. So no byte is requested twice, and no byte of another version is
+//! accepted. No attempt, and no wait between attempts, outlives the caller's deadline.
 
 use super::attempts::Attempts;
 use super::bucket::{Bucket, version_of};
@@ -27,12 +27,12 @@ pub(super) struct Fetched {
     pub(super) wire_bytes: u64,
 }
 
-/// What is wanted: a range of one version.
+/// Range of a version to read.
 pub(super) struct Wanted<'a> {
     pub(super) key: &'a Key,
     pub(super) version: &'a str,
     pub(super) range: Range<u64>,
-    /// When the one who asks stops waiting.
+    /// Time at which the caller stops waiting.
     pub(super) deadline: Option<Instant>,
 }
 
@@ -58,7 +58,7 @@ impl Bucket {
                 Ok(Err(e)) => Some(e),
                 Err(_) => Some(self.stalled(key, limit)),
             };
-            // All bytes may have come before the failure.
+            // All bytes may have arrived before the failure.
             let Some(failure) = failure.filter(|_| (into.len() as u64) < len) else {
                 attempts.report();
                 return Ok(Fetched {
@@ -103,7 +103,7 @@ impl Bucket {
         StorageError::new(ErrorKind::Timeout, self.object(key), detail)
     }
 
-    /// One GET of what is missing, appended to `into` as it comes.
+    /// Makes one GET of the missing bytes and appends them to `into` as they arrive.
     async fn attempt(
         &self,
         wanted: &Wanted<'_>,
@@ -145,18 +145,18 @@ impl Bucket {
     }
 }
 
-/// What was done before a failure was let through.
+/// Effort spent before a failure was returned.
 struct FailedGet {
-    /// How many attempts, in what time.
+    /// Number of attempts and elapsed time, as text.
     given_up: String,
-    /// How long the server asked to be left alone.
+    /// Wait that the server asked for.
     asked: Option<Duration>,
     got: usize,
     wanted: u64,
 }
 
 impl FailedGet {
-    /// The last failure, and what was done before.
+    /// Last failure, with the effort spent before.
     fn give_up(&self, failure: &StorageError) -> StorageError {
         if !failure.kind().is_transient() {
             return failure.clone();

@@ -1,5 +1,5 @@
-//! When a GET is worth sending a second time. In: how long replies took to begin. Out: after what wait, and whether
-//! there is allowance for one more. Pure but for its counters; sends nothing.
+//! Decision to hedge a GET. In: latencies of first bytes. Out: the wait before a second GET, and permission to send it
+//! within the allowance. Pure but for its counters; sends nothing.
 
 use crate::error::{ErrorKind, StorageError};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ const WARM: u64 = 32;
 /// Replies between two computations of the quantile.
 const EVERY: u64 = 16;
 
-/// Hedging of one bucket.
+/// Hedging state of a bucket.
 #[derive(Debug)]
 pub(super) struct Hedging {
     quantile: f64,
@@ -21,7 +21,7 @@ pub(super) struct Hedging {
     /// The latest waits for a first byte, in microseconds, as a ring.
     recent: Mutex<Vec<u64>>,
     replies: AtomicU64,
-    /// In microseconds; 0 before there is one.
+    /// Wait in microseconds; 0 until it is known.
     delay_us: AtomicU64,
     sent: AtomicU64,
     hedged: AtomicU64,
@@ -55,7 +55,7 @@ impl Hedging {
         }))
     }
 
-    /// A GET goes out: how long to wait for it before a second one; none as long as too few replies are known.
+    /// Counts a GET and returns the wait before a second GET; `None` while too few reply times are known.
     pub(super) fn begin(&self) -> Option<Duration> {
         self.sent.fetch_add(1, Ordering::Relaxed);
         match self.delay_us.load(Ordering::Relaxed) {
@@ -64,7 +64,7 @@ impl Hedging {
         }
     }
 
-    /// Whether one more second GET stays within the share; if so it is counted.
+    /// Returns true, and counts the request, if a second GET stays within the share.
     pub(super) fn allow(&self) -> bool {
         let most = (self.sent.load(Ordering::Relaxed) as f64 * self.max_share) as u64;
         let more = |hedged| (hedged < most).then_some(hedged + 1);

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 /// The longest wait for a TCP and TLS connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// Idle connections kept are at least this many, for hedges and for calls that are no reads.
+/// Idle connections kept beyond `concurrency`, for hedges and for calls other than reads.
 const SPARE_CONNECTIONS: usize = 4;
 /// Redirects within the endpoint that are followed.
 const REDIRECTS: usize = 4;
 
-/// Builds the client; each call may take `limit`. A `local` one resolves every name to this machine.
+/// Builds the client; each call may take `limit`. A `local` client resolves every name to this machine.
 pub(super) fn client(config: &S3Config, limit: Duration, local: bool) -> Result<Client, String> {
     let idle = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
     let builder = Client::builder()
@@ -55,12 +55,12 @@ fn within_the_endpoint(attempt: Attempt<'_>) -> reqwest::redirect::Action {
     if first == Some(attempt.url().origin()) && attempt.previous().len() <= REDIRECTS {
         attempt.follow()
     } else {
-        // The redirect itself is the reply, and becomes an error that says so.
+        // The redirect itself is the reply, and becomes an error that names it.
         attempt.stop()
     }
 }
 
-/// Resolves names by the system's resolver, in an order of chance, so that connections spread over what a name stands for.
+/// Resolves names with the system's resolver, in random order, so that connections spread over the addresses of a name.
 #[derive(Debug)]
 struct Resolver {
     /// Every name is this machine: for names below `localhost`, which are reserved for it (RFC 6761) but which few

@@ -1,15 +1,15 @@
-//! An S3-compatible bucket, through `object_store`.
+//! Tier over an S3-compatible bucket, through `object_store`.
 //!
-//! In: object paths and ranges. Out: bytes of the version that was looked up, which is its ETag: every GET is
-//! conditional on it, so a replaced object is an error and never a mix. Large ranges are cut into parallel GETs, each
-//! a task of its own that streams into its slice of the one buffer; many small ones are joined over small gaps. Knows
+//! In: object paths and ranges. Out: bytes of the version that was looked up, which is its ETag. Every GET is
+//! conditional on the ETag, so a replaced object is an error and never a mix. Large ranges are cut into parallel GETs,
+//! each a task that streams into its slice of a shared buffer; many small ranges are joined over small gaps. Knows
 //! nothing of caches.
 //!
-//! Costs: `requests` are the HTTP requests that went out, `retries` of these the repeats after a failure, `hedges` the
-//! GETs sent a second time; `wire_bytes` are the body bytes that were taken, gaps included, without HTTP headers, and
-//! those that a losing hedge asked for; `queue` is the wait for one of `concurrency` slots; `device` runs from sending
-//! a GET to its last byte and contains retries and backoff; `copy` is what it took to cut small parts out of larger
-//! replies. Bytes are copied once on arrival, which counts as `device`.
+//! Costs: `requests` are the HTTP requests sent, among them `retries` after a failure and `hedges` sent a second time.
+//! `wire_bytes` are the body bytes received, gaps included, without HTTP headers, plus the bytes that losing hedges
+//! requested. `queue` is the wait for one of `concurrency` slots. `device` runs from sending a GET to its last byte,
+//! including retries and backoff. `copy` is the time to cut small parts out of larger replies. Bytes are copied once on
+//! arrival, which counts as `device`.
 
 mod attempts;
 mod bucket;
@@ -116,7 +116,7 @@ impl S3Tier {
         }
     }
 
-    /// The spans' bytes, one after another, and what they cost.
+    /// Reads the spans and returns their bytes in order, with the cost.
     async fn fetch(&self, key: &Key, version: &str, spans: &[Span]) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
         let mut gets = Vec::new();
         for (of, span) in spans.iter().enumerate() {
@@ -172,7 +172,7 @@ impl S3Tier {
     }
 }
 
-/// One GET to make.
+/// A GET to make.
 struct Get {
     /// The index of its span.
     of: usize,
@@ -181,11 +181,11 @@ struct Get {
     into: BytesMut,
 }
 
-/// What one GET brought.
+/// Result of a GET.
 struct Part {
     /// The index of its span.
     of: usize,
-    /// Where its bytes begin.
+    /// Offset of the first byte.
     start: u64,
     bytes: BytesMut,
     cost: ReadCost,
@@ -288,7 +288,7 @@ impl Tier for S3Tier {
                 None => listing.named(meta.location.as_ref().len())?,
             }
         }
-        // A listing holds what lies below the prefix; an object at the prefix itself belongs to it as well.
+        // A listing holds the objects below the prefix; an object at the prefix itself belongs to it as well.
         if let Some(path) = prefix {
             match self.stat(path).await {
                 Ok(object) => listing.push(object)?,

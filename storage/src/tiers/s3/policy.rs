@@ -1,5 +1,5 @@
-//! How long and how often a GET is tried. In: the config, the bytes still missing, the time left. Out: the limit of an
-//! attempt, and the waits between attempts. Pure.
+//! Retry policy of a GET. In: the config, the bytes still missing, the time left. Out: the time limit of an attempt,
+//! and the waits between attempts. Pure.
 
 use super::config::S3Config;
 use crate::retry::Backoff;
@@ -10,12 +10,12 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 /// Time is divided between attempts only down to this: below it a reply that is merely slow would be given up.
 const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
 
-/// How long and how often a GET is tried.
+/// Retry policy of a GET.
 #[derive(Debug)]
 pub(super) struct RetryPolicy {
-    /// All attempts together.
+    /// Time limit of all attempts together.
     pub(super) limit: Duration,
-    /// One attempt without its bytes.
+    /// Time limit of an attempt, without the time for its bytes.
     floor: Duration,
     min_bytes_per_s: u64,
     pub(super) retries: u32,
@@ -31,9 +31,10 @@ impl RetryPolicy {
         }
     }
 
-    /// The limit of an attempt at `bytes`, when `left` remains of the whole and `retries` may follow: the time of its
-    /// bytes and `attempt_ms`, but while a retry may follow no more than half of what is left, so that a stall leaves
-    /// time for another attempt. Never less than the time of its bytes, and never more than what is left.
+    /// Time limit of an attempt at `bytes`, with `left` remaining of the whole limit and `retries` still possible. The
+    /// limit is the time of the bytes plus `attempt_ms`. While a retry may follow, it is at most half of `left`, so
+    /// that a stall leaves time for another attempt. It is never less than the time of the bytes, and never more than
+    /// `left`.
     pub(super) fn of_attempt(&self, bytes: u64, left: Duration, retries: u32) -> Duration {
         let moving = Duration::from_secs_f64(bytes as f64 / self.min_bytes_per_s as f64);
         let fair = if retries == 0 || left < 2 * LEAST_ATTEMPT {
@@ -44,7 +45,7 @@ impl RetryPolicy {
         self.floor.saturating_add(moving).min(fair).min(left)
     }
 
-    /// The waits before retries: at most a quarter of the limit, and of that a random part of at least half.
+    /// Waits before retries: at most a quarter of the limit, of which a random share of at least half is used.
     pub(super) fn backoff(&self) -> Backoff {
         Backoff::spread(FIRST_BACKOFF, self.limit / 4, 0.5, 1.0)
     }
@@ -82,7 +83,7 @@ mod tests {
     fn a_short_deadline_is_shared_between_attempts() {
         assert_eq!(limit_ms(512, 600, 3), 300);
         assert_eq!(limit_ms(512, 200, 3), 100);
-        // The last attempt has everything, and what is left can be too short to divide.
+        // The last attempt may use everything, and the remaining time can be too short to divide.
         assert_eq!(limit_ms(512, 200, 0), 200);
         assert_eq!(limit_ms(512, 150, 3), 150);
         assert_eq!(limit_ms(512, 60, 3), 60);

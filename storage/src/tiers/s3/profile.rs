@@ -1,6 +1,6 @@
 //! Credentials of an AWS profile, which `object_store` does not read. In: the text of `~/.aws/credentials` and
-//! `~/.aws/config`. Out: keys and region of one profile. Only static keys; what a profile asks of other services
-//! (single sign-on, assumed roles, credential processes) is left to the environment variables that they can set.
+//! `~/.aws/config`. Out: keys and region of one profile. Static keys only: a profile's other services (single sign-on,
+//! assumed roles, credential processes) are supported only through the environment variables that they can set.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,7 +24,7 @@ impl fmt::Debug for Profile {
 }
 
 impl Profile {
-    /// The profile that the environment names, or `default`. Missing files and profiles are empty ones.
+    /// Profile that the environment names, or `default`. Missing files and profiles count as empty.
     pub(super) fn load() -> Self {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let name = variable("AWS_PROFILE").and_then(|name| name.into_string().ok());
@@ -53,7 +53,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// One profile out of both files; the credentials file comes first.
+    /// Reads a profile from both files; the credentials file takes precedence.
     fn parse(credentials: &str, config: &str, name: &str) -> Self {
         // In the config file, all profiles but `default` have a word before their name.
         let mut keys = section(config, &format!("profile {name}"));

@@ -1,4 +1,4 @@
-//! Writes: one PUT for what is small, a multipart upload for the rest. In: a body. Out: its size and ETag.
+//! Writes: one PUT for a small body, a multipart upload for a large body. In: a body. Out: its size and ETag.
 
 use super::bucket::Bucket;
 use crate::error::{ErrorKind, StorageError};
@@ -17,7 +17,7 @@ const MAX_PARTS: u64 = 10_000;
 /// Parts in memory and on their way at a time.
 const PARTS_IN_FLIGHT: usize = 4;
 
-/// Writes an object and returns its size and, where the server says it, its ETag.
+/// Writes an object and returns its size and, if the server sends it, its ETag.
 pub(super) async fn put(
     bucket: &Arc<Bucket>,
     key: &Key,
@@ -48,8 +48,8 @@ struct Upload {
 }
 
 impl Upload {
-    /// Begins an upload in a task of its own: when the caller goes away meanwhile, the task gets the upload's id all the
-    /// same, and drops, that is aborts, it.
+    /// Begins an upload on its own task. If the caller goes away meanwhile, the task still receives the upload's id and
+    /// drops the upload, which aborts it.
     async fn begin(bucket: Arc<Bucket>, key: Key) -> Result<Self, StorageError> {
         let name = key.to_string();
         let begun = tokio::spawn(async move {
@@ -105,7 +105,7 @@ impl Drop for Upload {
         let (bucket, key) = (Arc::clone(&self.bucket), self.key.clone());
         runtime.spawn(async move {
             match bucket.within(&key, upload.abort()).await {
-                // Its last call, of which no answer came, had completed it.
+                // The last call completed the upload, although its answer was lost.
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) => tracing::warn!("an upload stays behind unfinished: {e}"),
                 Ok(()) => {}

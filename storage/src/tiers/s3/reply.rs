@@ -1,9 +1,9 @@
-//! The beginning of a reply. In: a GET. Out: its reply, or that of a second GET, sent where hedging says so, whichever
-//! begins first; and what the other one cost.
+//! First bytes of a reply. In: a GET. Out: its reply, or that of a hedged second GET, whichever begins first; and the
+//! cost of the other GET.
 //!
-//! A losing GET is paid for like any other, so it is counted, with all bytes that it asked for. A small one is
-//! read to its end in the background: its connection stays good for the next GET. A large one is cut off, and then its
-//! count is an upper bound: what the server had not sent by then cannot be known.
+//! A losing GET costs like any other, so it is counted, with all bytes that it requested. A small reply is read to its
+//! end in the background: its connection stays usable for the next GET. A large reply is cut off, and its count is then
+//! an upper bound: the bytes not yet sent by then are unknown.
 
 use super::attempts::Attempts;
 use super::bucket::Bucket;
@@ -12,15 +12,15 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, GetResult, ObjectStore};
 use std::time::{Duration, Instant};
 
-/// A losing reply of at most this many bytes is read to its end; there are at most as many as second GETs, and each
-/// ends within [`DRAIN_LIMIT`].
+/// Maximum size of a losing reply that is read to its end. There are at most as many as second GETs, and each ends
+/// within [`DRAIN_LIMIT`].
 const DRAINED_BYTES: u64 = 64 << 10;
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
 type Sent = BoxFuture<'static, object_store::Result<GetResult>>;
 
 impl Bucket {
-    /// The beginning of the reply to a GET of `bytes`.
+    /// Waits for the first bytes of the reply to a GET of `bytes`.
     pub(super) async fn reply(
         &self,
         key: &Key,
@@ -58,7 +58,7 @@ impl Bucket {
     }
 }
 
-/// The first reply that is none of an error. The one that fails leaves it to the other.
+/// Returns the first reply that is not an error. A failed GET leaves the result to the other GET.
 async fn race(first: Sent, second: Sent, bytes: u64, attempts: &Attempts) -> object_store::Result<GetResult> {
     let hedge = attempts.clone();
     let second: Sent = Box::pin(async move {
@@ -66,12 +66,12 @@ async fn race(first: Sent, second: Sent, bytes: u64, attempts: &Attempts) -> obj
         second.await
     });
     let before = attempts.requests();
-    // The second one is looked at first, so that it goes out whatever becomes of the first meanwhile.
+    // The second GET is polled first, so that it goes out whatever happens to the first meanwhile.
     let (reply, loser) = match select(second, first).await {
         Either::Left((Err(_), other)) | Either::Right((Err(_), other)) => return other.await,
         Either::Left((reply, loser)) | Either::Right((reply, loser)) => (reply, loser),
     };
-    // What never went out costs nothing, and does not go out any more.
+    // A GET that never went out costs nothing, and does not go out any more.
     if attempts.requests() == before {
         attempts.uncount_hedge();
         return reply;
@@ -80,7 +80,7 @@ async fn race(first: Sent, second: Sent, bytes: u64, attempts: &Attempts) -> obj
     if bytes <= DRAINED_BYTES {
         tokio::spawn(tokio::time::timeout(DRAIN_LIMIT, async move {
             if let Ok(reply) = loser.await {
-                // Nobody wants them.
+                // No caller wants them.
                 let _ = reply.bytes().await;
             }
         }));
@@ -100,7 +100,7 @@ mod tests {
     enum Second {
         Replied,
         Slow,
-        /// Held up before it goes out, as by a look for credentials.
+        /// A GET may be delayed before it goes out, for example by fetching credentials.
         HeldUp,
     }
 
@@ -124,7 +124,7 @@ mod tests {
                     store.get_opts(&Key::from("o"), GetOptions::default()).await
                 }
             };
-            // The first one is out since before the race.
+            // The first GET went out before the race.
             attempts.count_request();
             let (counted, reply) = (attempts.clone(), get(second == Second::Replied));
             let sent: Sent = Box::pin(async move {

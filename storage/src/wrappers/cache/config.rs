@@ -4,8 +4,8 @@ use crate::error::{ErrorKind, StorageError};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Bytes that an entry takes beside those it holds: the key, its place in the table and in the queues of the policy,
-/// reference counts, and what the allocator adds. As measured: `tests/cache_memory.rs` holds it to that.
+/// Overhead of an entry in bytes: the key, its place in the table and in the queues of the policy, reference counts,
+/// and allocator overhead. Measured by `tests/cache_memory.rs`.
 pub(super) const ENTRY_BYTES: u64 = 480;
 
 /// The smallest and the largest block, in bytes.
@@ -13,44 +13,44 @@ const BLOCK_LIMITS: Range<u64> = 512..(1 << 20) + 1;
 /// The longest time to live: the library refuses a thousand years.
 const LONGEST_TTL_MS: u64 = 365 * 24 * 3600 * 1000;
 
-/// Which parts leave a full cache.
+/// Eviction policy of a full cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// What was used rarely of late: a scan does not push the popular out, and a newcomer is kept only when it was
-    /// asked for more often than what it would replace.
+    /// Evicts rarely used parts: a scan does not displace popular parts, and a new part is admitted only if it was
+    /// requested more often than the part that it would replace.
     #[default]
     TinyLfu,
-    /// What was not used for longest.
+    /// Evicts the least recently used part.
     Lru,
 }
 
-/// What is kept as one.
+/// Unit of caching.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Granularity {
-    /// Blocks of `block_bytes`: neighbours of what was asked for come along.
+    /// Blocks of `block_bytes`: neighbours of the requested bytes are cached too.
     #[default]
     Block,
-    /// Exactly the ranges asked for, such as rows: nothing comes along, and only the very same range is a hit.
+    /// Exactly the requested ranges, such as rows: neighbours are not cached, and only an equal range is a hit.
     Range,
 }
 
-/// How a cache works: `[cache]` of the server's configuration, or of a tier's.
+/// Cache settings: `[cache]` of the server's configuration, or of a tier's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheConfig {
-    /// Bytes of memory at most, bookkeeping of about 500 bytes for each part included; 0 is no cache.
+    /// Maximum memory in bytes, including about 500 bytes of bookkeeping per part; 0 disables the cache.
     pub capacity_bytes: u64,
     /// Bytes of a block: a power of two from 512 to 1 MiB.
     pub block_bytes: u64,
-    /// Which parts leave a full cache.
+    /// Eviction policy of a full cache.
     pub policy: Policy,
     /// Milliseconds after which a part is read again; never when left out. Without it a part still never outlives its
     /// version: another version has other keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// What is kept as one.
+    /// Unit of caching.
     pub granularity: Granularity,
 }
 
@@ -67,7 +67,7 @@ impl CacheConfig {
         }
     }
 
-    /// Blocks that fit at most.
+    /// Maximum number of blocks that fit.
     #[must_use]
     pub const fn most_blocks(&self) -> u64 {
         self.capacity_bytes / (self.block_bytes + ENTRY_BYTES)

@@ -1,4 +1,4 @@
-//! What a cache holds, and the fetches for what it has not. In: extents of objects. Out: their bytes, fetched once.
+//! Contents of a cache, and fetches of missing extents. In: extents of objects. Out: their bytes, fetched once.
 
 use super::config::{CacheConfig, ENTRY_BYTES, Policy};
 use crate::error::StorageError;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierlab_protocol::via::Via;
 
-/// What a fetch brought.
+/// Result of a fetch.
 #[derive(Debug, Default)]
 pub(super) struct Fetched {
     pub(super) extents: HashMap<Range<u64>, Bytes>,
@@ -29,7 +29,7 @@ pub(super) struct CachedExtents {
     flights: Arc<SingleFlight<Fetched>>,
     capacity_bytes: u64,
     metrics: CacheMetrics,
-    /// What the gauge of held bytes was last set to: several caches may share one gauge.
+    /// Contribution of this cache to the gauge of held bytes, which several caches may share.
     reported_bytes: AtomicU64,
 }
 
@@ -72,20 +72,20 @@ impl CachedExtents {
         self.extents.get(key).await
     }
 
-    /// Lets go of an extent, and of a fetch of it that is under way: nobody joins that any more.
+    /// Drops an extent. Later callers do not join a fetch of it that is in flight.
     pub(super) async fn forget(&self, key: &ExtentKey) {
         self.flights.forget(key);
         self.extents.invalidate(key).await;
     }
 
-    /// Counts a call's look-ups.
+    /// Counts the look-ups of a call.
     pub(super) fn record(&self, cost: &ReadCost, joined: u64) {
         self.metrics.hits.inc_by(u64::from(cost.cache_hits));
         self.metrics.misses.inc_by(u64::from(cost.cache_misses));
         self.metrics.joined.inc_by(joined);
     }
 
-    /// Joins the fetches under way for `missing` extents (ascending), and begins one for all the others.
+    /// Joins fetches in flight for `missing` extents (ascending), and begins a fetch of the others.
     pub(super) fn board(self: &Arc<Self>, object: &Object, missing: Vec<ExtentKey>) -> Boarded<Fetched> {
         let mut boarded = self.flights.board(missing);
         if let Some(lead) = boarded.lead.take() {
@@ -95,10 +95,10 @@ impl CachedExtents {
         boarded
     }
 
-    /// One fetch, on a task of its own.
+    /// Runs a fetch on its own task.
     async fn fetch(&self, object: &Object, mut lead: Lead<Fetched>) {
         let landed = self.fetch_extents(object, lead.keys()).await;
-        // They are in the cache by now, so whoever comes after this finds them there.
+        // The extents are cached by now, so later callers find them in the cache.
         lead.leave();
         lead.answer().land(landed.map(Arc::new));
         self.report_bytes().await;
@@ -108,7 +108,7 @@ impl CachedExtents {
         let mut landed = Fetched::default();
         let mut fetched = Vec::with_capacity(keys.len());
         for key in keys {
-            // Between the look-up and the boarding, another fetch may have landed.
+            // Another fetch may have ended between the look-up and the joining.
             if let Some(bytes) = self.extents.get(key).await {
                 landed.extents.insert(key.extent(), bytes);
                 landed.cost.via.insert(Via::Memory);
@@ -135,7 +135,7 @@ impl CachedExtents {
                 continue;
             }
             let copying = Instant::now();
-            // A copy of its own: a slice would keep the whole read in memory for as long as one extent of it lives.
+            // A separate copy: a slice would keep the whole read in memory for as long as one of its extents lives.
             let bytes = Bytes::copy_from_slice(&bytes[from as usize..to as usize]);
             landed.cost.copy += copying.elapsed();
             self.extents.insert(key.clone(), bytes.clone()).await;
@@ -144,7 +144,7 @@ impl CachedExtents {
         Ok(landed)
     }
 
-    /// Brings the gauge up to date. Housekeeping first, which also bounds what moka still has queued.
+    /// Updates the gauge. Housekeeping runs first, which also bounds moka's queue.
     async fn report_bytes(&self) {
         self.extents.run_pending_tasks().await;
         let held = self.extents.weighted_size();

@@ -1,11 +1,11 @@
-//! Parts of objects kept in memory. In: reads. Out: the same bytes, those of known parts without asking the tier.
+//! Cache of object parts in memory. In: reads. Out: the same bytes; cached parts without asking the tier.
 //!
-//! - Keyed by path, version and extent: an object that changes gets new keys, so a hit is always of the version asked
-//!   for. What the cache holds of a version stays readable after the object has changed.
-//! - All extents that a call misses go to the tier as one `read_many`, adjacent ones joined.
-//! - An extent is fetched once, however many ask for it at the same time. The fetch runs on its own: it goes on when
-//!   the call that began it is dropped. Its error reaches everyone who waits, and is not kept.
-//! - A range of more than [`BYPASS_BLOCKS`] blocks is read around the cache: a model file would only push rows out.
+//! - Keyed by path, version and extent: a changed object gets new keys, so a hit is always of the requested version.
+//!   Cached bytes of a version stay readable after the object has changed.
+//! - All extents that a call misses go to the tier as one `read_many`, adjacent extents joined.
+//! - Concurrent callers of an extent share one fetch. The fetch has its own task: it goes on when the call that began
+//!   it is dropped. Its error reaches every waiting caller, and is not cached.
+//! - A range of more than [`BYPASS_BLOCKS`] blocks bypasses the cache: a model file would only displace rows.
 
 mod config;
 mod fetch;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::via::{Via, ViaSet};
 
-/// A range that touches more blocks than this, or is as long, is read around the cache.
+/// Maximum number of blocks that a cached range touches or spans; longer ranges bypass the cache.
 pub const BYPASS_BLOCKS: u64 = 64;
 /// A tier behind a cache.
 pub struct Cache {
@@ -38,7 +38,7 @@ pub struct Cache {
     config: CacheConfig,
 }
 
-/// The extents of one call, as far as they are there.
+/// Cached extents of a call.
 #[derive(Default)]
 struct Gathered {
     extents: HashMap<Range<u64>, Bytes>,
@@ -63,7 +63,7 @@ impl Cache {
         let (range, size) = (range.clone(), object.size);
         let unit = match self.config.granularity {
             Granularity::Block => self.config.block_bytes,
-            // One extent, from the range's start to its end.
+            // A single extent, equal to the range.
             Granularity::Range => 0,
         };
         let units = match range.is_empty() {
@@ -126,7 +126,7 @@ impl Cache {
         Ok((gathered, waiting.elapsed()))
     }
 
-    /// One range out of its extents: a slice where one has it all, else a copy.
+    /// Cuts a range out of its extents: a slice if one extent holds it all, else a copy.
     fn cut(&self, object: &Object, range: &Range<u64>, gathered: &Gathered) -> Result<Bytes, StorageError> {
         let lost = || StorageError::new(ErrorKind::Corrupt, object.path.as_str(), "a block came back too short");
         let piece = |extent: Range<u64>| {
@@ -184,7 +184,7 @@ impl Tier for Cache {
 
     async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
         check_ranges(object, std::slice::from_ref(&range))?;
-        // A read around the cache keeps the tier's own way of reading one large range.
+        // A read that bypasses the cache keeps the tier's own way of reading a large range.
         if self.bypasses(&range) {
             return self.extents.inner().read(object, range).await;
         }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Waker};
 use tokio::sync::Semaphore;
 
-/// Memory behind a gate: each read is written down, then waits for a permit, then fails if it is told to.
+/// Memory tier behind a gate: each read is recorded, then waits for a permit, then fails if set to fail.
 struct Gated {
     inner: MemoryTier,
     gate: Semaphore,
@@ -66,7 +66,7 @@ struct Bench {
 }
 
 const SIZE: u64 = 1_000_001;
-/// Where a row asked for twice in these tests lies: inside block 2.
+/// Range of a row that these tests read twice; it is inside block 2.
 const ROW: Range<u64> = 8200..8300;
 
 async fn bench(permits: usize, capacity_bytes: u64) -> Bench {
@@ -135,7 +135,7 @@ async fn concurrent_misses_make_one_read() {
     gated.gate.add_permits(1);
     let costs: Vec<_> = join_all(readers).await.into_iter().map(Result::unwrap).collect();
     assert_eq!(gated.reads(), [one(8192..12_288)]);
-    // One of them made the request; all of them know where the bytes came from.
+    // One caller made the request; all callers know the source of the bytes.
     assert_eq!(costs.iter().map(|cost| cost.requests).sum::<u32>(), 1);
     assert!(costs.iter().all(|cost| cost.via.contains(Via::Memory)));
     assert_eq!((metrics.misses.get(), metrics.hits.get()), (20, 0));
@@ -217,7 +217,7 @@ async fn all_misses_of_a_call_are_one_read_of_joined_blocks() {
     for (part, range) in many.parts.iter().zip(&ranges) {
         assert_eq!(*part, content(1, range.clone()));
     }
-    // Block 2 was held already; 0 and 1, and 3 and 4, are adjacent; the last one is short.
+    // Block 2 was cached already; 0 and 1, and 3 and 4, are adjacent; the last block is short.
     let want = vec![0..8192, 12_288..20_480, 49_152..53_248, 999_424..SIZE];
     assert_eq!(gated.reads(), [one(8192..12_288), want]);
     assert_eq!(
@@ -342,7 +342,7 @@ async fn ranges_are_kept_as_they_were_asked_for() {
         gated, cache, object, ..
     } = bench_of(100, &config).await;
     cache.read(&object, ROW).await.unwrap();
-    // Overlapping, repeated and adjacent ranges, one that is held, and an empty one.
+    // Overlapping, repeated and adjacent ranges, a cached range, and an empty range.
     let ranges = [
         ROW.end..ROW.end + 100,
         ROW,
@@ -360,13 +360,13 @@ async fn ranges_are_kept_as_they_were_asked_for() {
     let want = vec![0..50, 0..100, 20..30, ROW.end..ROW.end + 200];
     assert_eq!(gated.reads(), [one(ROW), want]);
     assert_eq!((many.cost.cache_hits, many.cost.cache_misses), (1, 5));
-    // A part of what is held is another range.
+    // A part of a cached range is another range.
     cache.read(&object, ROW.start..ROW.end - 1).await.unwrap();
     assert_eq!(gated.reads().len(), 3);
     let again = cache.read_many(&object, &ranges).await.unwrap();
     assert_eq!((again.cost.cache_hits, gated.reads().len()), (6, 3));
     assert_eq!(again.parts, many.parts);
-    // What is too long goes around.
+    // Ranges that are too long bypass the cache.
     let limit = BYPASS_BLOCKS * config.block_bytes;
     for _ in 0..2 {
         assert!(cache.read(&object, 1..limit + 2).await.unwrap().bytes == content(1, 1..limit + 2));
@@ -437,7 +437,7 @@ async fn what_is_not_there_is_not_remembered() {
     let put = cache.put(&path, Bytes::from_static(b"12345").into()).await.unwrap();
     assert_eq!(cache.stat(&path).await.unwrap(), put);
     assert_eq!(cache.read(&put, 0..5).await.unwrap().bytes, "12345");
-    // A read of the version that never was is told so, and does not get what came later.
+    // A read of the version that never existed fails, and does not get the bytes of the later version.
     let stale = cache.read(&absent, 0..5).await.unwrap_err();
     assert_eq!(stale.kind(), ErrorKind::Changed);
 }
@@ -509,7 +509,7 @@ async fn nobody_joins_a_fetch_that_was_forgotten() {
     cache.forget(&object, &one(ROW)).await;
     let second = read();
     until(|| gated.reads().len() == 2).await;
-    // The first one's end leaves the second one's fetch to be joined.
+    // The end of the first fetch leaves the second fetch joinable.
     gated.gate.add_permits(1);
     let third = read();
     gated.gate.add_permits(9);

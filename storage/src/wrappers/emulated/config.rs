@@ -1,5 +1,5 @@
-//! The `[emulated]` table. In: TOML, perhaps naming a profile or the file of a recorded one. Out: a validated [`Emulation`].
-//! Knows nothing of time.
+//! The `[emulated]` table. In: TOML, which may name a profile or the file of a recorded profile. Out: a validated
+//! [`Emulation`]. Knows nothing of time.
 
 use super::fault::{Fault, InjectedError, faults};
 use super::latency::{Distribution, LatencyConfig};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How the name of a recorded profile's file ends.
+/// File name ending of a recorded profile.
 const FILE_ENDING: &str = ".toml";
 /// The profiles that can be named, with their tables.
 const PROFILES: [(&str, &str); 9] = [
@@ -47,19 +47,19 @@ const PROFILES: [(&str, &str); 9] = [
     ),
     ("gp3", include_str!("../../../../configs/tiers/emulated/gp3.toml")),
 ];
-/// Retries at most.
+/// Largest accepted number of retries.
 const MAX_RETRIES: u32 = 10;
-/// The seed where none is given.
+/// Default seed.
 const DEFAULT_SEED: u64 = 1;
 
-/// A remote service emulated over a tier: `[emulated]` of a tier's TOML. What a profile sets is replaced key by key;
-/// 0 takes a limit away.
+/// A remote service emulated over a tier: `[emulated]` of a tier's TOML. Keys override those of the profile; 0 removes
+/// a limit.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmulatedConfig {
-    /// A profile to begin with: `s3-standard`, `s3-express`, `efs-nfs`, `efs-elastic`, `efs-one-zone`, `efs-max-io`,
-    /// `fsx-lustre-125`, `fsx-lustre-1000` or `gp3`; or the file of a tier that `tierlab-storage-bench calibrate` recorded,
-    /// by a path that ends in `.toml`.
+    /// Base profile: `s3-standard`, `s3-express`, `efs-nfs`, `efs-elastic`, `efs-one-zone`, `efs-max-io`,
+    /// `fsx-lustre-125`, `fsx-lustre-1000` or `gp3`; or the path, ending in `.toml`, of a profile recorded by
+    /// `tierlab-storage-bench calibrate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Names the draws of latencies and errors; 1 when left out. The same calls in the same order draw the same.
@@ -71,10 +71,10 @@ pub struct EmulatedConfig {
     /// Requests served at the same time; the others queue in order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<u32>,
-    /// Bytes per second of one request, after its first byte.
+    /// Bytes per second of a request, after its first byte.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection_bytes_per_s: Option<u64>,
-    /// Bytes per second of all requests of one client together.
+    /// Bytes per second of all requests of a client together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_bytes_per_s: Option<u64>,
     /// Bytes per second of the whole service.
@@ -83,11 +83,11 @@ pub struct EmulatedConfig {
     /// Requests that the whole service begins per second; the others queue in order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_s: Option<u32>,
-    /// Bytes that count as one request in `requests_per_s`; a longer one counts as several.
+    /// Bytes that count as one request in `requests_per_s`; a longer request counts as several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_bytes: Option<u64>,
-    /// A file by which processes of one machine are clients of one service: `requests_per_s` and `service_bytes_per_s` are then
-    /// those of all that name it. Made where it is not there; without it each process has a service of its own.
+    /// File that makes processes of one machine clients of one service. They share `requests_per_s` and
+    /// `service_bytes_per_s`. Created if missing; without it each process has its own service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<PathBuf>,
     /// Errors that requests end in.
@@ -104,12 +104,12 @@ pub struct EmulatedConfig {
     pub retry_delay_ms: Option<u64>,
 }
 
-/// Times in which nothing is answered: the last `for_ms` of every `every_ms`, counted from when the tier was opened.
-/// What was due in them is answered at their end.
+/// Periods without answers: the last `for_ms` of every `every_ms`, counted from when the tier was opened. Answers due
+/// in a period are sent at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stall {
-    /// Milliseconds from one end to the next.
+    /// Milliseconds from the end of a stall to the end of the next stall.
     pub every_ms: u64,
     /// Milliseconds of silence.
     pub for_ms: u64,
@@ -118,11 +118,11 @@ pub struct Stall {
 /// A validated emulation.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Emulation {
-    /// What results are labelled with: `s3-standard`, `s3-standard, adjusted` or `custom`.
+    /// Label in results: `s3-standard`, `s3-standard, adjusted` or `custom`.
     pub(crate) label: String,
     pub(crate) seed: u64,
     pub(crate) latency: Distribution,
-    /// In the place of `latency`: a recorded tier, whose latencies are those of whole reads.
+    /// Recorded tier that replaces `latency`; its latencies are those of whole reads.
     pub(crate) law: Option<Law>,
     pub(crate) connections: Option<usize>,
     pub(crate) connection_bytes_per_s: Option<f64>,
@@ -158,7 +158,7 @@ impl EmulatedConfig {
         toml::from_str(text).map_err(|e| invalid("profile", format!("`{name}` does not parse: {e}")))
     }
 
-    /// The recorded profile that it names, where it names one.
+    /// Recorded profile named by the config, if any.
     fn recorded(&self) -> Result<Option<Recorded>, StorageError> {
         let Some(file) = self.profile.as_deref().filter(|name| name.ends_with(FILE_ENDING)) else {
             return Ok(None);
@@ -170,7 +170,7 @@ impl EmulatedConfig {
         Recorded::read(Path::new(file)).map(Some)
     }
 
-    /// This table over its profile's.
+    /// Overlays this table on its profile.
     fn over_profile(&self, recorded: Option<&Recorded>) -> Result<Self, StorageError> {
         let base = match (&self.profile, recorded) {
             (_, Some(recorded)) => Self {

@@ -1,5 +1,5 @@
-//! Distributions of latencies. In: parameters, and random bits. Out: durations. The same bits give the same duration
-//! on every machine: logarithms and exponentials come from `libm`.
+//! Latency distributions. In: parameters, and random bits. Out: durations. The same bits give the same duration on
+//! every machine: logarithms and exponentials come from `libm`.
 
 use crate::error::{ErrorKind, StorageError};
 use rand_chacha::ChaCha8Rng;
@@ -12,11 +12,11 @@ const Z_99: f64 = 2.326_347_874_040_841;
 /// The longest latency that a draw gives, in microseconds: ten minutes.
 const LONGEST_US: f64 = 600e6;
 
-/// How latencies are distributed. All times in microseconds.
+/// Latency distribution. All times in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "distribution", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LatencyConfig {
-    /// Lognormal, told by its median and either its 99th percentile or the deviation of its logarithm.
+    /// Lognormal, given by its median and either its 99th percentile or the deviation of its logarithm.
     Lognormal {
         /// The median.
         median_us: f64,
@@ -27,7 +27,7 @@ pub enum LatencyConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sigma: Option<f64>,
     },
-    /// As measured: either samples, each as likely as the others, or quantiles with straight lines between them.
+    /// Measured distribution: equally likely samples, or quantiles with linear interpolation.
     Empirical {
         /// Measured latencies.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -114,12 +114,12 @@ impl Distribution {
     /// No latency at all.
     pub(crate) const NONE: Self = Self::Samples(Vec::new());
 
-    /// One latency. Takes two numbers from `rng`, whatever the distribution.
+    /// Draws a latency. Takes two numbers from `rng`, whatever the distribution.
     pub(super) fn sample(&self, rng: &mut ChaCha8Rng) -> Duration {
         let (first, second) = (uniform(rng), uniform(rng));
         let us = match self {
             Self::Lognormal { median_us, sigma } => {
-                // Box and Muller, 1958: a standard normal number of two uniform ones.
+                // Box and Muller, 1958: a standard normal number from two uniform numbers.
                 let radius = libm::sqrt(-2.0 * libm::log(first));
                 let normal = radius * libm::cos(std::f64::consts::TAU * second);
                 median_us * libm::exp(sigma * normal)

@@ -1,4 +1,4 @@
-//! Two moments in a file that lies in the memory of every process that opens it. All of this wrapper's unsafe code stands here.
+//! Two times in a file mapped by every process that opens it. All unsafe code of this wrapper is here.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +24,7 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Of a file open for reading and writing, which is made as long as it has to be.
+    /// Maps a file that is open for reading and writing, and extends it to the needed length.
     pub(super) fn of(file: &File) -> io::Result<Self> {
         if file.metadata()?.len() < FILE_BYTES {
             file.set_len(FILE_BYTES)?;

@@ -1,12 +1,12 @@
 //! A remote service emulated over a tier. In: a tier, latencies, rates, faults and a seed. Out: the same bytes, later,
-//! or an error. Everything measured through it carries the note `emulated: PROFILE`.
+//! or an error. Every measurement through it carries the note `emulated: PROFILE`.
 //!
-//! What the tier itself takes comes first; the service's time is added, for as many requests and bytes as the tier
-//! says that it made. Latencies and errors are drawn by the number of the call, so that the same calls in the same
-//! order draw the same; when a call is answered follows from its draws and from who else is being served.
+//! The tier itself is read first. Then the service's time is added, for the requests and bytes that the tier reports.
+//! Latencies and errors are drawn by call number, so that the same calls in the same order draw the same values. The
+//! time of an answer depends on its draws and on the other calls in service.
 //!
-//! A recorded tier is replayed otherwise: what was recorded is how long whole reads took, so that is when a read ends, counted
-//! from its start, and what the tier below takes is a part of it.
+//! A recorded tier is replayed differently, because the recorded latencies are those of whole reads. A read ends after
+//! its recorded latency, counted from its start; the time of the tier below is part of that latency.
 
 mod config;
 mod fault;
@@ -61,18 +61,18 @@ pub struct Emulated {
     metrics: EmulatedMetrics,
 }
 
-/// What a call will meet.
+/// Latencies and faults drawn for a call.
 #[derive(Default)]
 struct Drawn<'a> {
     requests: Vec<Request>,
     retries: u32,
-    /// Every error met, those that a repeat has healed among them.
+    /// All errors, including those that a retry has cured.
     met: Vec<ErrorKind>,
     /// The first error that no repeat has healed.
     fault: Option<&'a Fault>,
 }
 
-/// What a call met.
+/// Schedule and retries of a served call.
 struct Served {
     plan: Plan,
     retries: u32,
@@ -100,13 +100,13 @@ impl Emulated {
         })
     }
 
-    /// A call begins, with so many reads at the same time.
+    /// Starts a call with `reads` concurrent reads.
     fn arrive(&self, reads: usize) -> Arrival<'_> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         self.replay.arrive(call, reads)
     }
 
-    /// What the requests of a call meet, each of them `bytes` long, with so many reads in flight.
+    /// Draws latencies and faults for a call's requests, which are `bytes` long, with `in_flight` reads in flight.
     fn draw(&self, call: u64, in_flight: u32, bytes: impl Iterator<Item = u64>) -> Drawn<'_> {
         let mut rng = self.draws.clone();
         rng.set_stream(call);
@@ -133,7 +133,7 @@ impl Emulated {
         drawn
     }
 
-    /// One attempt at a request: how long until its first byte, its last one of a recorded tier, or its error.
+    /// Draws an attempt at a request: the time to its first byte (to its last byte for a recorded tier), or its error.
     fn attempt(&self, rng: &mut ChaCha8Rng, in_flight: u32, bytes: u64) -> (Duration, Option<&Fault>) {
         let latency = match &self.service.law {
             Some(law) => {
@@ -151,7 +151,7 @@ impl Emulated {
         (fault.and_then(|fault| fault.after).unwrap_or(latency), fault)
     }
 
-    /// Waits as long as the service takes. What it took, or the error that it gave.
+    /// Waits for the service time. Returns the schedule, or the drawn error.
     async fn serve(
         &self,
         object: &str,
@@ -184,7 +184,7 @@ impl Emulated {
             None => Ok(Served {
                 plan: Plan {
                     queue: plan.queue,
-                    // What the tier below took has been counted by itself.
+                    // The tier below has counted its own time.
                     device: now.elapsed().saturating_sub(plan.queue),
                 },
                 retries,
@@ -196,7 +196,7 @@ impl Emulated {
         }
     }
 
-    /// What comes after the tier's own read: a failed one was one request without bytes.
+    /// Adds the service's time after the tier's own read. A failed read counts as a single request without bytes.
     async fn serve_read(
         &self,
         object: &Object,
@@ -208,7 +208,7 @@ impl Emulated {
         match read {
             Ok(cost) if cost.requests > 0 => {
                 let served = if self.service.law.is_some() {
-                    // However the tier below cuts them: what was recorded is the time of whole reads.
+                    // Independent of the tier's own requests: the recorded time is that of whole reads.
                     let asked = ranges.iter().map(|range| range.end - range.start);
                     self.serve(name, arrival, asked).await?
                 } else {
@@ -229,7 +229,7 @@ impl Emulated {
         Ok(())
     }
 
-    /// A call that is one request without bytes.
+    /// Serves a call that is one request without bytes.
     async fn ask(&self, object: &str) -> Result<(), StorageError> {
         let arrival = self.arrive(1);
         self.serve(object, &arrival, std::iter::once(0)).await.map(drop)
@@ -294,7 +294,7 @@ impl Tier for Emulated {
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
         let bytes = match &body {
             Body::Bytes(bytes) => bytes.len() as u64,
-            // A file that is not there is the tier's to tell.
+            // The tier reports missing files.
             Body::File(file) => tokio::fs::metadata(file).await.map_or(0, |meta| meta.len()),
         };
         let arrival = self.arrive(1);

@@ -1,10 +1,10 @@
-//! The service in virtual time: connections, rates and stalls. In: a moment, and the requests of a call. Out: when the
-//! call is answered, and how long it had queued before. Draws nothing and waits for nothing.
+//! The service in virtual time: connections, rates and stalls. In: a time, and the requests of a call. Out: the time of
+//! the call's answer, and its queueing time. Draws nothing and waits for nothing.
 //!
-//! Requests are taken in order of arrival. One begins when a connection is free and the request rate allows, has its
-//! first byte after its latency, and its last when its bytes have passed at the connection's rate, all bytes of the client
-//! so far at the total rate, and all of the service at its own. Latencies of requests on different connections overlap. What
-//! the whole service grants may be shared with other processes.
+//! Requests are served in order of arrival. A request begins when a connection is free and the request rate allows. Its
+//! first byte follows after its latency. Its last byte follows when three rates allow: its bytes at the connection's
+//! rate, all bytes of the client so far at the total rate, and all bytes of the service at the service's rate.
+//! Latencies of requests on different connections overlap. Other processes may share the rates of the whole service.
 
 use super::config::Emulation;
 use super::shared::Shared;
@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// One request to come.
+/// A request to schedule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
     /// From its start to its first byte.
@@ -21,36 +21,36 @@ pub(super) struct Request {
     pub(super) bytes: u64,
 }
 
-/// When a call is answered, counted from its arrival.
+/// Time until a call is answered, counted from its arrival.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// How long the request that is answered last waits before it begins.
+    /// Wait before the start of the request that is answered last.
     pub(super) queue: Duration,
-    /// How long it takes from there.
+    /// Service time of that request.
     pub(super) device: Duration,
 }
 
-/// What the service has promised so far. Times count from when it was opened.
+/// Commitments of the service so far. Times count from when it was opened.
 #[derive(Default)]
 pub(super) struct Model {
-    /// When each connection in use will be free, earliest first.
+    /// Times at which the connections in use become free, earliest first.
     connections: BinaryHeap<Reverse<Duration>>,
-    /// When all bytes so far will have passed at the total rate.
+    /// Time at which all bytes so far have passed at the total rate.
     bytes_passed: Duration,
-    /// When the next request may begin, and all bytes of the service so far will have passed; of a service that others share
-    /// it is asked.
+    /// Earliest start of the next request, followed by the time at which all bytes of the service have passed. Unused
+    /// if `shared` is set, which then grants both.
     next_begin: Duration,
     service_bytes_passed: Duration,
     shared: Option<Shared>,
 }
 
-/// How long `count` of something take at so many a second.
+/// Time that `count` units take at the given rate.
 fn time_of(count: f64, per_second: Option<f64>) -> Duration {
     per_second.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(count / rate))
 }
 
 impl Model {
-    /// Of a service that other processes share.
+    /// Creates a model; `shared` is set if other processes use the same service.
     pub(super) fn of(shared: Option<Shared>) -> Self {
         Self {
             shared,
@@ -58,7 +58,7 @@ impl Model {
         }
     }
 
-    /// Takes the requests of one call. A call that is given up keeps its place: the service would not know either.
+    /// Schedules the requests of a call. An abandoned call keeps its slot: the service would not notice either.
     pub(super) fn admit(&mut self, service: &Emulation, now: Duration, requests: &[Request]) -> Plan {
         let (mut last, mut queued) = (now, Duration::ZERO);
         for request in requests {
@@ -81,7 +81,7 @@ impl Model {
         }
     }
 
-    /// When a request that arrives now begins.
+    /// Start time of a request that arrives now.
     fn begin(&mut self, service: &Emulation, now: Duration, bytes: u64) -> Duration {
         let mut begin = now;
         if let Some(most) = service.connections {
@@ -98,7 +98,7 @@ impl Model {
             let counted = service.request_bytes.map_or(1, |most| bytes.div_ceil(most).max(1));
             let cost = time_of(counted as f64, service.requests_per_s);
             if let Some(shared) = &self.shared {
-                // From its arrival: one that waits for a connection here must hold up no other client.
+                // Counted from its arrival: a request that waits for a connection here must not delay other clients.
                 begin = begin.max(shared.request(now, cost));
             } else {
                 begin = begin.max(self.next_begin);
@@ -108,7 +108,7 @@ impl Model {
         begin
     }
 
-    /// When the service has passed the bytes of a request that arrives now.
+    /// Time at which the service has passed the bytes of a request that arrives now.
     fn of_service(&mut self, service: &Emulation, now: Duration, bytes: f64) -> Duration {
         if service.service_bytes_per_s.is_none() {
             return now;
@@ -195,7 +195,7 @@ mod tests {
             .map(|_| model.admit(&service, ms(0), &[request(5, 10_000)]))
             .collect();
         assert_eq!((calls[0], calls[9]), (plan(0, 10), plan(0, 100)));
-        // A slow first byte of one request holds nobody else up.
+        // A slow first byte of one request delays no other request.
         let mut model = Model::default();
         assert_eq!(model.admit(&service, ms(0), &[request(500, 1000)]), plan(0, 500));
         assert_eq!(model.admit(&service, ms(0), &[request(5, 1000)]), plan(0, 5));
@@ -268,7 +268,7 @@ mod tests {
                 let done = ms(now) + plan.queue + plan.device;
                 prop_assert!(done >= ms(now) + slowest);
                 prop_assert!(model.connections.len() <= connections as usize);
-                // From the start on, at most so many bytes have passed and so many requests have begun.
+                // From the start on, bytes and begun requests stay within their rates.
                 prop_assert!(model.bytes_passed.as_secs_f64() * 100_000.0 >= bytes as f64 - 1.0);
                 prop_assert!(model.next_begin.as_secs_f64() * 200.0 >= requests as f64 - 0.001);
             }

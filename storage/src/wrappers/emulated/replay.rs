@@ -1,34 +1,37 @@
-//! When reads of a recorded tier end. In: moments that are due, reads in flight. Out: waits that end at their moment, and what
-//! could not be kept. Draws nothing.
+//! Read completions of a recorded tier. In: due times, reads in flight. Out: waits that end at their due time, and the
+//! share of missed due times. Draws nothing.
 
 use super::timer::Timer;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The timer is asked for a moment so much earlier as waking takes; at most this.
+/// Maximum lead: the timer is set this much before the due time, to allow for waking.
 const MOST_LEAD_NS: u64 = 100_000;
-/// What the lead changes by, up after a wake-up that was late and down after one that was early: it ends where one of fifty is late. Who
-/// wakes early looks at the clock for the rest, so a longer lead would take more CPU, and a shorter one shows in the p95 of short reads.
+/// Step by which the lead grows after a late wake-up; it shrinks by `SHORTER_NS` after an early wake-up. The lead
+/// settles where one wake-up of fifty is late. After an early wake-up the call polls the clock for the rest. So a
+/// longer lead would take more CPU, and a shorter lead shows in the p95 of short reads.
 const LONGER_NS: u64 = 490;
 const SHORTER_NS: u64 = 10;
-/// A wake-up is late by more than this part of its wait: less than a replay is held to, so that long waits are not looked at the clock for.
+/// Divisor of a wait that gives its tolerated lateness. It is below the tolerance of a replay, so that long waits need
+/// no polling.
 const LATE_PART: u32 = 64;
 /// Waits up to this are short: a few of the longest leads.
 const SHORT_NS: u64 = 4 * MOST_LEAD_NS;
-/// A wait may end by this part of it too early: less than a replay is held to, and long ones need no look at the clock.
+/// Divisor of a wait that gives its tolerated earliness. It is below the tolerance of a replay, so that long waits need
+/// no polling.
 const EARLY_PART: u32 = 128;
-/// From this share of calls on that the tier below was too slow for, the tier says so.
+/// Share of missed due times from which the tier reports that the tier below is too slow.
 const NOTED_SHARE: f64 = 0.01;
 
-/// What the calls of a replayed tier share.
+/// State shared by the calls of a replayed tier.
 #[derive(Debug, Default)]
 pub(super) struct Replay {
     in_flight: AtomicU32,
     lead_ns: AtomicU64,
     waits: AtomicU64,
-    /// Of these, those whose moment had passed already.
+    /// Waits among them whose due time had already passed.
     missed: AtomicU64,
-    /// Calls that look at the clock now.
+    /// Calls that poll the clock now.
     looking: AtomicU32,
 }
 
@@ -49,7 +52,7 @@ impl Drop for Arrival<'_> {
     }
 }
 
-/// A call that looks at the clock until this is dropped.
+/// A call that polls the clock until this is dropped.
 struct Looking<'a>(&'a AtomicU32);
 
 impl<'a> Looking<'a> {
@@ -66,7 +69,7 @@ impl Drop for Looking<'_> {
 }
 
 impl Replay {
-    /// A call begins, with so many reads at the same time.
+    /// Starts a call with `reads` concurrent reads.
     pub(super) fn arrive(&self, call: u64, reads: usize) -> Arrival<'_> {
         let own = u32::try_from(reads).unwrap_or(u32::MAX);
         let before = self.in_flight.fetch_add(own, Ordering::Relaxed);
@@ -79,8 +82,7 @@ impl Replay {
         }
     }
 
-    /// Waits until a moment, or next to it: asleep for as long as waking leaves, then looking at the clock while the other tasks
-    /// run.
+    /// Waits until `at`, or close to it: sleeps until shortly before, then polls the clock while other tasks run.
     pub(super) async fn until(&self, timer: &Timer, at: Instant) {
         let now = Instant::now();
         self.waits.fetch_add(1, Ordering::Relaxed);
@@ -90,7 +92,8 @@ impl Replay {
         }
         let lead_ns = self.lead_ns.load(Ordering::Relaxed);
         let asked = at.checked_sub(Duration::from_nanos(lead_ns));
-        // Where others look at the clock anyway, one more takes no more CPU, and a thread that is to wake it would have to wait for theirs.
+        // If other calls poll the clock already, one more takes no more CPU, and a timer thread would have to wait for
+        // their CPU.
         let is_short = at - now < Duration::from_nanos(SHORT_NS);
         let is_watched = is_short && self.looking.load(Ordering::Relaxed) > 0;
         if let Some(asked) = asked.filter(|asked| *asked > now && !is_watched) {
@@ -105,7 +108,7 @@ impl Replay {
         }
     }
 
-    /// What a report has to say of this replay: that the tier below was slower than what was recorded.
+    /// Shortfall to report: the tier below was slower than the recorded tier.
     pub(super) fn shortfall(&self) -> Option<String> {
         let waits = self.waits.load(Ordering::Relaxed).max(1);
         let share = self.missed.load(Ordering::Relaxed) as f64 / waits as f64;
@@ -159,12 +162,12 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn no_wait_ends_far_too_early_and_a_slow_tier_is_told() {
         let (replay, timer) = (Replay::default(), Timer::start().unwrap());
-        // Longer than any wait here: only the clock is looked at.
+        // The lead is longer than any wait here, so only the clock is polled.
         replay.lead_ns.store(MOST_LEAD_NS, Ordering::Relaxed);
         for us in [1, 20, 60, 2000] {
             let begun = Instant::now();
             replay.until(&timer, begun + Duration::from_micros(us)).await;
-            // What is left at the wait's own start is shorter than what was asked for here.
+            // The time left at the wait's own start is shorter than the requested time.
             assert!(begun.elapsed() >= Duration::from_micros(us) * (EARLY_PART - 1) / EARLY_PART);
         }
         assert_eq!(replay.waits.load(Ordering::Relaxed), 4);

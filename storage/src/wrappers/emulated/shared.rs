@@ -1,8 +1,9 @@
-//! What a service grants all of its clients together, where they are processes of one machine. In: a file that each of them names. Out: turns, one
-//! after another whoever asks.
+//! Rates of a service shared by client processes of one machine. In: a file that each process names. Out: grants,
+//! serialised over all processes.
 //!
-//! The file lies in every process' memory, as two moments of the machine's monotonic clock: until when requests are granted, and until when bytes
-//! are. A turn is one atomic exchange, so that a process which is stopped in the middle holds up nobody.
+//! Every process maps the file, which holds two times of the machine's monotonic clock: the time up to which requests
+//! are granted, and the same for bytes. A grant is a single atomic exchange, so a stopped process delays no other
+//! process.
 
 use super::mapped::Mapped;
 use crate::error::{ErrorKind, StorageError};
@@ -45,12 +46,13 @@ impl Shared {
         })
     }
 
-    /// When the turn of a request begins that arrives at `now` and takes up `cost`. Both count from the opening, as what is answered does.
+    /// Start time of a request that arrives at `now` and takes up `cost`. Both times count from the opening, like
+    /// answers.
     pub(super) fn request(&self, now: Duration, cost: Duration) -> Duration {
         self.turn(&self.mapped.moments().requests, now, cost)
     }
 
-    /// Likewise of bytes.
+    /// Start time of bytes that arrive at `now` and take `cost`, counted separately from requests.
     pub(super) fn bytes(&self, now: Duration, cost: Duration) -> Duration {
         self.turn(&self.mapped.moments().bytes, now, cost)
     }
@@ -90,12 +92,12 @@ mod tests {
         let (one, other) = (Shared::open(&file).unwrap(), Shared::open(&file).unwrap());
         let apart = Duration::from_nanos(other.opened_ns - one.opened_ns);
         assert_eq!(one.request(ms(5), ms(10)), ms(5));
-        // The other has its own zero.
+        // The other process has its own time origin.
         assert_eq!(other.request(ms(5), ms(10)) + apart, ms(15));
         assert_eq!(one.request(ms(5), ms(10)), ms(25));
         // Bytes have their own.
         assert_eq!(other.bytes(ms(5), ms(1)), ms(5));
-        // What nobody asked for is not saved up.
+        // Unused rate is not saved up.
         assert_eq!(one.request(ms(500), ms(10)), ms(500));
     }
 

@@ -35,7 +35,7 @@ async fn everything_measured_through_it_is_labelled() {
     assert_eq!(emulated("profile = \"gp3\"").info().notes, ["emulated: gp3"]);
 }
 
-/// What the first calls of a tier draw.
+/// Latencies and errors drawn by the given calls of a tier.
 fn drawn(tier: &Emulated, calls: Range<u64>) -> Vec<(Vec<Duration>, Option<ErrorKind>)> {
     calls
         .map(|call| {
@@ -123,7 +123,7 @@ async fn bounded_retries_hide_some_errors_and_count_them() {
         retries += read.cost.retries;
     }
     assert!((20..80).contains(&retries), "{retries}");
-    // A service that always fails is given up, and what is no passing fault is not tried again.
+    // Calls of a service that always fails end with its error, and permanent faults are not retried.
     for (kind, attempts) in [("unavailable", 3), ("denied", 1)] {
         let text =
             format!("retries = 2\nretry_delay_ms = 2\nerrors = [{{ kind = \"{kind}\", rate = 1.0, after_ms = 1 }}]");
@@ -163,7 +163,8 @@ async fn an_emulated_tier_conforms() {
     suite.run().await.unwrap();
 }
 
-/// A tier of which reads of 4 KiB took 3 ms alone and 30 ms beside seven others; those of 64 KiB ten times that.
+/// A recorded tier: reads of 4 KiB take 3 ms alone and 30 ms beside seven others; reads of 64 KiB take ten times as
+/// long.
 fn replayed(folder: &std::path::Path, errors: &str) -> Emulated {
     let point = |bytes: u64, depth: u32, us: f64| {
         format!(
@@ -224,7 +225,7 @@ async fn what_the_tier_below_a_replay_takes_is_a_part_of_its_time() {
     let whole = started.elapsed();
     assert_eq!(read.bytes, content(1, 0..4096));
     assert!(whole >= Duration::from_micros(2970), "{whole:?}");
-    // What the tier below took is a part of that, and is not counted twice.
+    // The time of the tier below is a part of that, and is not counted twice.
     let parts = read.cost.queue + read.cost.device;
     assert!(
         parts >= Duration::from_micros(1999) && parts <= whole,

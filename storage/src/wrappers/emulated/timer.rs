@@ -1,5 +1,5 @@
-//! A thread that wakes futures at given moments. In: moments. Out: wake-ups, late by some ten microseconds where the
-//! async runtime's own timer would be late by a millisecond, which is more than some services take.
+//! Thread that wakes futures at given times. In: times. Out: wake-ups, late by some ten microseconds. The async
+//! runtime's timer would be late by a millisecond, which exceeds the latency of some services.
 
 use nix::sys::prctl;
 use std::cmp::{Ordering, Reverse};
@@ -10,10 +10,10 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// What the kernel may add to a sleep, in nanoseconds; it adds 50,000 when not asked.
+/// Slack that the kernel may add to a sleep, in nanoseconds; its default is 50,000.
 const SLACK_NS: u64 = 1;
 
-/// The thread. It sleeps while nobody waits, and ends when this is dropped.
+/// Handle of the thread. It sleeps without waiters, and ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Timer {
     shared: Arc<Shared>,
@@ -28,7 +28,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Earliest first. Those whose future was dropped stay until they are due.
+    /// Waiters, earliest first. Waiters whose future was dropped stay until they are due.
     waiting: BinaryHeap<Reverse<Waiting>>,
     serial: u64,
     stopped: bool,

@@ -1,6 +1,6 @@
-//! Fetches that are made once, however many ask at the same time. In: keys. Out: for every caller, tickets of the
-//! fetches that will bring its keys; for one of them, the duty to make the fetch that nobody has begun. Knows nothing
-//! of tiers, and not what is done with what was fetched.
+//! Single flight: concurrent callers share one fetch. In: keys. Out: for every caller, tickets of the fetches of its
+//! keys; for one caller, the duty to make a fetch that has not begun. Knows nothing of tiers, nor of the use of the
+//! fetched bytes.
 
 use super::sync::{Mutex, MutexGuard};
 use crate::error::{ErrorKind, StorageError};
@@ -41,7 +41,7 @@ impl Version {
     }
 }
 
-/// Some bytes of a version: what they are kept under, and what they are fetched under.
+/// Key of an extent of a version, for caches and fetches.
 #[derive(Debug, Clone)]
 pub(in crate::wrappers) struct ExtentKey {
     of: Arc<Version>,
@@ -72,7 +72,7 @@ impl Hash for ExtentKey {
     }
 }
 
-/// The cost of those who waited for `waited`: requests and bytes belong to the one whose call began the fetch.
+/// Cost of a caller that waited for `waited`. Requests and bytes count only for the caller that began the fetch.
 pub(in crate::wrappers) fn share_of(cost: &ReadCost, led: bool, waited: Duration) -> ReadCost {
     if led {
         return *cost;
@@ -86,7 +86,7 @@ pub(in crate::wrappers) fn share_of(cost: &ReadCost, led: bool, waited: Duration
 
 type Outcome<V> = Option<Result<Arc<V>, StorageError>>;
 
-/// A fetch under way, as one call sees it.
+/// A caller's view of a fetch in flight.
 #[derive(Debug)]
 pub(in crate::wrappers) struct Ticket<V> {
     outcome: watch::Receiver<Outcome<V>>,
@@ -94,12 +94,12 @@ pub(in crate::wrappers) struct Ticket<V> {
 }
 
 impl<V> Ticket<V> {
-    /// Whether this call began the fetch.
+    /// True if this call began the fetch.
     pub(in crate::wrappers) const fn is_led(&self) -> bool {
         self.led
     }
 
-    /// Whether the fetch has ended already.
+    /// True if the fetch has already ended.
     pub(in crate::wrappers) fn has_landed(&self) -> bool {
         self.outcome.borrow().is_some()
     }
@@ -122,13 +122,13 @@ impl<V> Ticket<V> {
 /// The fetches that will bring all keys of a call.
 pub(in crate::wrappers) struct Boarded<V> {
     pub(in crate::wrappers) tickets: Vec<Ticket<V>>,
-    /// Keys whose fetch was already under way.
+    /// Number of keys whose fetch was already in flight.
     pub(in crate::wrappers) joined: u64,
     /// The fetch that this call has to begin.
     pub(in crate::wrappers) lead: Option<Lead<V>>,
 }
 
-/// All fetches under way.
+/// All fetches in flight.
 #[derive(Debug)]
 pub(in crate::wrappers) struct SingleFlight<V> {
     under_way: Mutex<HashMap<ExtentKey, watch::Receiver<Outcome<V>>>>,
@@ -147,12 +147,12 @@ impl<V> SingleFlight<V> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody joins a fetch of this any more.
+    /// Removes a key, so that later callers do not join its fetch.
     pub(in crate::wrappers) fn forget(&self, key: &ExtentKey) {
         self.under_way().remove(key);
     }
 
-    /// Joins the fetches under way, and registers one for all other keys.
+    /// Joins the fetches in flight, and registers one fetch for all other keys.
     pub(in crate::wrappers) fn board(self: &Arc<Self>, missing: Vec<ExtentKey>) -> Boarded<V> {
         let (sender, receiver) = watch::channel(None);
         let mut tickets: Vec<Ticket<V>> = Vec::new();
@@ -189,7 +189,7 @@ impl<V> SingleFlight<V> {
     }
 }
 
-/// Answers those who wait for a fetch.
+/// Answers the callers that wait for a fetch.
 #[derive(Debug)]
 pub(in crate::wrappers) struct Answer<V>(watch::Sender<Outcome<V>>);
 
@@ -199,7 +199,7 @@ impl<V> Answer<V> {
     }
 }
 
-/// The duty to make one fetch. When it ends without an answer, those who wait are told so.
+/// Duty to make a fetch. If it is dropped without an answer, the waiting callers get an error.
 #[derive(Debug)]
 pub(in crate::wrappers) struct Lead<V> {
     flight: Arc<SingleFlight<V>>,
@@ -213,13 +213,13 @@ impl<V> Lead<V> {
         &self.keys
     }
 
-    /// What answers all who wait, and all who board until [`Lead::leave`].
+    /// Handle that answers all callers who wait, and all who join until [`Lead::leave`].
     pub(in crate::wrappers) fn answer(&self) -> Answer<V> {
         Answer(self.sender.clone())
     }
 
-    /// Nobody can join any more. Only the first call does anything, and only to this fetch: the same keys may be under
-    /// way again.
+    /// Closes the fetch to further callers. Later calls do nothing, and other fetches are unaffected: the same keys may
+    /// be in flight again.
     pub(in crate::wrappers) fn leave(&mut self) {
         let keys = std::mem::take(&mut self.keys);
         let this = self.sender.subscribe();

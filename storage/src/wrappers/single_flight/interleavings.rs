@@ -1,7 +1,7 @@
-//! Fetches made once, under a scheduler that tries orders of threads at random and with few changes of thread. A caller who is
-//! never answered is a deadlock there.
+//! Single flight under a scheduler that tries thread orders, at random and with few thread switches. A caller without
+//! an answer shows as a deadlock.
 
-// The same source as the one that is shipped, with other primitives.
+// Same source as the shipped code, with other primitives.
 #[allow(clippy::duplicate_mod, dead_code, unreachable_pub)]
 #[path = "flight.rs"]
 mod flight;
@@ -21,7 +21,7 @@ mod sync {
 }
 
 const ORDERS: usize = 2_000;
-/// What each caller asks for: extents that others ask for too.
+/// Extents requested by each caller; each extent is requested by two callers.
 const ASKED: [&[u64]; 3] = [&[0, 1], &[1, 2], &[2, 0]];
 
 fn explore(test: fn()) {
@@ -62,7 +62,7 @@ impl Origin {
     }
 }
 
-/// One call: boards, fetches what nobody fetches, and waits for all of it. `Err` where a fetch ended without an answer.
+/// Makes a call: joins or begins fetches, and waits for all extents. `Err` if a fetch ended without an answer.
 fn caller(
     flight: &Arc<SingleFlight<Vec<u64>>>,
     origin: &Arc<Origin>,
@@ -116,7 +116,7 @@ fn a_fetch_that_ends_without_an_answer_leaves_nobody_waiting() {
             let ended = caller.join().unwrap();
             assert!(ended.is_ok() || ended == Err(ErrorKind::Unavailable), "{ended:?}");
         }
-        // Whoever comes after them is not told of what was given up.
+        // Later callers do not see the failure of the abandoned fetch.
         let brought = caller(&flight, &origin, first, true).join().unwrap();
         assert_eq!(brought, Ok(HashSet::from([0, 1])));
     });

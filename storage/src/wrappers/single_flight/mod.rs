@@ -6,7 +6,7 @@ mod interleavings;
 
 pub(super) use flight::{Boarded, ExtentKey, Lead, SingleFlight, Version, share_of};
 
-/// What threads share here; `interleavings` has these of a scheduler that tries orders of threads.
+/// Synchronisation types. `interleavings` replaces them with types of a scheduler that tries thread orders.
 mod sync {
     pub(super) use std::sync::{Mutex, MutexGuard};
 }

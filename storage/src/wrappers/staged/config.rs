@@ -1,4 +1,4 @@
-//! The `[staged]` table, and what is counted. In: TOML. Out: a checked configuration. Knows nothing of files.
+//! The `[staged]` table, and a stage's counts. In: TOML. Out: a checked configuration. Knows nothing of files.
 
 use crate::error::{ErrorKind, StorageError};
 use serde::{Deserialize, Serialize};
@@ -8,27 +8,29 @@ use std::path::PathBuf;
 /// The smallest and the largest block, in bytes.
 const BLOCK_LIMITS: Range<u64> = (64 << 10)..(64 << 20) + 1;
 
-/// Where and how much to stage: `[staged]` of a tier's TOML.
+/// Staging folder and limits: `[staged]` of a tier's TOML.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StagedConfig {
-    /// A local folder, made where it is missing. One tier of one process at a time may use it, unless it is `shared`. A folder that cannot be
-    /// made, written or locked is an error at the start; one that fails later costs only the staging.
+    /// Local folder, created if missing. Only one tier of one process at a time may use it, unless it is `shared`. A
+    /// folder that cannot be created, written or locked is an error at the start; a later failure costs only the
+    /// staging.
     pub root: PathBuf,
-    /// Whether other processes of this machine stage in the same `root`. Each writes a part of its own and reads what the others have, and
-    /// what one of them fetches no other fetches meanwhile: one download for the whole machine.
+    /// If true, other processes of this machine stage in the same `root`. Each process writes its own part and reads
+    /// the parts of the others. A block that one process fetches is not fetched by another meanwhile: one download for
+    /// the whole machine.
     #[serde(default)]
     pub shared: bool,
-    /// Bytes on disk at most, of each process where it is shared; the least recently used blocks go first.
+    /// Maximum bytes on disk, per process if shared; the least recently used blocks are evicted first.
     #[serde(default = "default_capacity_bytes")]
     pub capacity_bytes: u64,
-    /// Bytes of a block, which is what is read of the tier: a power of two from 64 KiB to 64 MiB.
+    /// Block size in bytes, the unit of reads from the tier: a power of two from 64 KiB to 64 MiB.
     #[serde(default = "default_block_bytes")]
     pub block_bytes: u64,
-    /// Reads of the folder in flight at most.
+    /// Maximum reads of the folder in flight.
     #[serde(default = "default_queue_depth")]
     pub queue_depth: u32,
-    /// Whether to read the folder with `O_DIRECT`; where its file system refuses, reads are buffered and say so.
+    /// If true, reads the folder with `O_DIRECT`. Reads are buffered, and marked so, if the file system refuses.
     #[serde(default = "yes")]
     pub direct: bool,
 }
@@ -62,14 +64,14 @@ impl StagedConfig {
     }
 }
 
-/// What a stage has done since it was opened.
+/// Counts of a stage since it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StagedCounts {
     /// Blocks read from the folder.
     pub hits: u64,
-    /// Blocks that the folder did not have, broken ones included: they came from the tier, or another process.
+    /// Blocks that the folder did not have, broken blocks included: they came from the tier, or another process.
     pub misses: u64,
-    /// Of the misses, blocks that another process had.
+    /// Misses among them that another process had staged.
     pub neighbours: u64,
     /// Blocks written.
     pub staged: u64,

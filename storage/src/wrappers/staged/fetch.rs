@@ -1,5 +1,5 @@
-//! Fetching what is not staged. In: blocks. Out: their bytes from the tier, once for all who ask, and a job for the
-//! writer.
+//! Fetches of blocks that are not staged. In: blocks. Out: their bytes from the tier, fetched once for all callers, and
+//! a task for the writer.
 
 use super::neighbours::Claim;
 use super::stage::Stage;
@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
 
-/// The cost of a fetch on its way from the task that makes it to the call that began it; whoever comes last passes it on.
+/// Cost of a fetch, passed from the fetching task to the call that began it. The last of the two to finish passes it
+/// on.
 #[derive(Debug, Default)]
 struct Handover(Mutex<HandoverState>);
 
@@ -31,7 +32,7 @@ impl Handover {
     }
 }
 
-/// What came from the tier, and is claimed where processes share a root.
+/// Blocks read from the tier, with their claim if processes share a root.
 struct ToStage {
     blocks: Vec<u64>,
     claim: Option<Claim>,
@@ -61,7 +62,7 @@ impl Drop for Caller {
 }
 
 impl Stage {
-    /// Blocks from the tier: from fetches under way, and from one of this call's own.
+    /// Fetches blocks from the tier: joins fetches in flight, and begins one for the other blocks.
     pub(super) async fn fetch(self: &Arc<Self>, object: &Object, blocks: &[u64]) -> Result<Fetched, StorageError> {
         let mut landed = Fetched {
             parts: Vec::new(),
@@ -85,7 +86,7 @@ impl Stage {
             caller
         });
         let waiting = Instant::now();
-        // What others have fetched already and is still being written is in memory.
+        // Blocks that were already fetched and are still being written are in memory.
         let in_memory = boarded
             .tickets
             .iter()
@@ -128,14 +129,14 @@ impl Stage {
         let answer = lead.answer();
         match (&landed, to_stage) {
             (Ok(landed), Some(to_stage)) => self.stage(object, landed, lead, to_stage),
-            // The next one who asks begins anew.
+            // The next caller begins a new fetch.
             _ => drop(lead),
         }
         answer.land(landed);
     }
 
-    /// The blocks of a fetch. Another fetch of the same blocks may have ended after this call looked for them and before it
-    /// began its own: they are in the folder by now.
+    /// Fetches the blocks of `lead`. Another fetch of the same blocks may have ended between this call's look-up and
+    /// the start of its own fetch: those blocks are in the folder by now.
     async fn fetch_unless_staged(
         &self,
         object: &Object,
@@ -158,7 +159,7 @@ impl Stage {
         let claim = self.ask_neighbours(object, &mut missing, &mut landed).await;
         if !missing.is_empty() {
             let fetched = self.fetch_from_tier(object, &missing).await?;
-            // One after the other: times add.
+            // Sequential, so times add.
             let (queue, device) = (landed.cost.queue, landed.cost.device);
             landed.cost.merge(&fetched.cost);
             landed.cost.queue = queue + fetched.cost.queue;
@@ -169,7 +170,8 @@ impl Stage {
         Ok((landed, to_stage))
     }
 
-    /// Takes the blocks that other processes have, or have fetched while this one waited for them, and claims the others.
+    /// Takes the blocks that other processes have staged, or have fetched while this process waited, and claims the
+    /// others.
     async fn ask_neighbours(&self, object: &Object, missing: &mut Vec<u64>, landed: &mut Fetched) -> Option<Claim> {
         let neighbours = self.neighbours.as_ref()?;
         let header = self.header(object);
@@ -198,7 +200,7 @@ impl Stage {
     async fn fetch_from_tier(&self, object: &Object, blocks: &[u64]) -> Result<Fetched, StorageError> {
         let runs = ranges::adjacent(blocks.iter().map(|block| self.extent(object, *block)));
         let (parts, cost) = if let [run] = &runs[..] {
-            // The tier's own way of reading one large range.
+            // The tier's own way of reading a large range.
             let read = self.inner.read(object, run.clone()).await?;
             (vec![read.bytes], read.cost)
         } else {

@@ -1,9 +1,9 @@
-//! The files of a stage. In: versions, blocks, records. Out: files that survive a crash, and what a crash left of them.
-//! Everything here blocks. Knows nothing of which blocks are worth keeping.
+//! Files of a stage. In: versions, blocks, records. Out: files that survive a crash, and the state recovered after a
+//! crash. Everything here blocks. Does not choose the blocks to keep.
 //!
-//! Each version has a number, a sparse data file in which every block lies where it lies in the object, and a journal
+//! Each version has a number, a sparse data file in which every block is at its offset in the object, and a journal
 //! ([`super::journal`]). A journal appears by renaming, after its data file; a block's record is appended after the
-//! block is on the disk. Removing goes the other way round. Only files with such names are touched.
+//! block is on the disk. Removal goes in the opposite order. Only files with such names are touched.
 
 use super::journal::{Header, PAGE_BYTES, Record, Replayed, replay};
 use crate::error::{ErrorKind, StorageError};
@@ -18,7 +18,7 @@ use std::time::SystemTime;
 const LOCK: &str = "stage.lock";
 const DATA: &str = "data";
 const JOURNAL: &str = "journal";
-/// What the parts of a shared root are called, before their number.
+/// Name prefix of the parts of a shared root, followed by a number.
 const PART: &str = "part-";
 /// Processes that share a root.
 const MOST_PARTS: usize = 64;
@@ -35,7 +35,7 @@ pub(super) struct Folder {
     pub(super) fault: std::sync::Arc<std::sync::atomic::AtomicI32>,
 }
 
-/// The files of one version, open for writing.
+/// Files of a version, open for writing.
 #[derive(Debug)]
 pub(super) struct Files {
     data: File,
@@ -43,7 +43,7 @@ pub(super) struct Files {
     journal_bytes: u64,
 }
 
-/// What was found of one version.
+/// State of a version recovered from the folder.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) id: u64,
@@ -89,7 +89,7 @@ pub(super) fn part_folders(root: &Path) -> io::Result<Vec<(String, PathBuf)>> {
 }
 
 impl Folder {
-    /// Opens the folder, makes it where it is missing, and tidies up after a crash. What was staged comes least
+    /// Opens the folder, creates it if missing, and tidies up after a crash. Returns the staged versions, least
     /// recently written first.
     pub(super) fn open(root: &Path, block_bytes: u64) -> Result<(Self, Vec<Found>), StorageError> {
         match Self::open_unless_in_use(root, block_bytes)? {
@@ -106,7 +106,7 @@ impl Folder {
         }
     }
 
-    /// Opens the first part of a shared root that nobody has, with its name.
+    /// Opens the first unlocked part of a shared root, and returns its name.
     pub(super) fn open_part(root: &Path, block_bytes: u64) -> Result<(Self, Vec<Found>, String), StorageError> {
         for number in 0..MOST_PARTS {
             let part = format!("{PART}{number:02}");
@@ -175,7 +175,7 @@ impl Folder {
         Ok(found)
     }
 
-    /// What is whole of one version; `None` when it cannot be used.
+    /// Recovers the whole blocks of a version; `None` if the version cannot be used.
     fn recover(&self, id: u64, block_bytes: u64) -> io::Result<Option<Found>> {
         let path = self.path(id, JOURNAL);
         let bytes = match fs::read(&path) {
@@ -206,7 +206,7 @@ impl Folder {
                 .open(&path)?
                 .set_len(whole_bytes as u64)?;
         }
-        // Blocks that were written and never recorded take disk space that nobody knows of.
+        // Blocks written but never recorded take untracked disk space.
         let staged: u64 = blocks.keys().map(|block| header.len_of(*block)).sum();
         if meta.blocks() * 512 > staged + header.block_bytes / 2 && punch_gaps(&data, &header, &blocks).is_err() {
             return Ok(None);
@@ -229,7 +229,7 @@ impl Folder {
         self.reopen(id)
     }
 
-    /// Writes a journal whole, beside its place, and renames it.
+    /// Writes a complete journal to a temporary file, and renames it.
     pub(super) fn write_journal(&self, id: u64, header: &Header, records: &[Record]) -> io::Result<()> {
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
@@ -268,7 +268,7 @@ impl Folder {
         }
     }
 
-    /// Writes a block where it belongs. Not durable before [`Files::sync`].
+    /// Writes a block at its offset. Not durable before [`Files::sync`].
     pub(super) fn write_block(&self, files: &Files, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.check_fault()?;
         files.data.write_all_at(bytes, at)
@@ -326,7 +326,7 @@ impl Files {
         punch(&self.data, at, len)
     }
 
-    /// Appends records. What is cut short is cut off again, so that later records are not lost behind it.
+    /// Appends records. A partial write is cut off again, so that later records are not lost behind it.
     pub(super) fn append(&mut self, records: &[Record]) -> io::Result<()> {
         let mut bytes = Vec::new();
         for record in records {

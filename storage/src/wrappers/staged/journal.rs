@@ -1,23 +1,23 @@
-//! The records of what is staged of one version. In: blocks and their checksums. Out: bytes of a journal, and what a
-//! journal says as far as it is whole. Knows nothing of files.
+//! Records of a version's staged blocks. In: blocks and their checksums. Out: bytes of a journal, and the state
+//! recorded in its complete part. Knows nothing of files.
 //!
 //! A journal is a header and records, each in a frame: length (4 bytes), payload, CRC32C of length and payload (4
-//! bytes); all numbers little-endian. It is read up to the first frame that is cut short or does not fit its checksum:
-//! what was being written when the process died is as if it had never been.
+//! bytes); all numbers little-endian. It is read up to the first frame that is cut short or fails its checksum. So a
+//! record that was being written when the process died does not count.
 
 use std::collections::BTreeMap;
 
-/// First bytes of a header's payload; the last of them is the version of this layout.
+/// First bytes of a header's payload; the last byte is the version of this layout.
 const MAGIC: [u8; 8] = *b"tl-stag\x01";
-/// Bytes of one page: what a checksum is of, and so the least that is read for it.
+/// Page size in bytes: the unit of checksums, and so the smallest read.
 pub(super) const PAGE_BYTES: u64 = 4096;
-/// Frames longer than this are broken: a header holds at most a path, a version and a place, a record the checksums of
+/// Maximum length of a valid frame: a header holds at most a path, a version and an origin, a record the checksums of
 /// one block.
 const MAX_FRAME_BYTES: usize = 1 << 20;
 const TAG_STAGED: u8 = 1;
 const TAG_DROPPED: u8 = 2;
 
-/// Which version of which object a journal is of.
+/// Object and version that a journal belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Header {
     /// The tier that it was read from: the same path on another tier is another object.
@@ -28,7 +28,7 @@ pub(super) struct Header {
     pub(super) block_bytes: u64,
 }
 
-/// One thing that happened.
+/// Journal entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Record {
     /// A block is in the data file, with the CRC32C of each of its pages.
@@ -37,7 +37,7 @@ pub(super) enum Record {
     Dropped { block: u64 },
 }
 
-/// What a journal says.
+/// State recovered from a journal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Replayed {
     pub(super) header: Header,
@@ -128,7 +128,7 @@ impl Header {
         (header.block_bytes > 0).then_some(header)
     }
 
-    /// Bytes of a block: the last one may be shorter.
+    /// Length of a block in bytes: the last block may be shorter.
     pub(super) fn len_of(&self, block: u64) -> u64 {
         self.size
             .saturating_sub(block.saturating_mul(self.block_bytes))
@@ -176,13 +176,13 @@ pub(super) fn checks_of(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks(PAGE_BYTES as usize).map(crc32c::crc32c).collect()
 }
 
-/// The header that a journal begins with, and what follows; `None` when it is not whole.
+/// Header of a journal, and the bytes behind it; `None` if the header is incomplete.
 pub(super) fn split_header(bytes: &[u8]) -> Option<(Header, &[u8])> {
     let (payload, rest) = unframe(bytes)?;
     Some((Header::decode(payload)?, rest))
 }
 
-/// Brings what is staged of a version up to date with further records, and tells the bytes up to which they are whole.
+/// Applies further records to the staged blocks of a version, and returns the number of bytes in complete records.
 pub(super) fn replay_records(header: &Header, bytes: &[u8], blocks: &mut BTreeMap<u64, Vec<u32>>) -> usize {
     let mut rest = bytes;
     while let Some((payload, behind)) = unframe(rest) {
@@ -203,7 +203,7 @@ pub(super) fn replay_records(header: &Header, bytes: &[u8], blocks: &mut BTreeMa
     bytes.len() - rest.len()
 }
 
-/// What a journal says; `None` when not even its header is whole.
+/// Replays a journal; `None` if its header is incomplete.
 pub(super) fn replay(bytes: &[u8]) -> Option<Replayed> {
     let (header, records) = split_header(bytes)?;
     let mut blocks = BTreeMap::new();
@@ -233,10 +233,10 @@ mod tests {
         )
     }
 
-    /// Where a record ends, and what is staged by then.
+    /// End of a record, and the blocks staged by then.
     type State = (usize, BTreeMap<u64, Vec<u32>>);
 
-    /// A journal of a version, with what it says after each of its records and where each ends.
+    /// Journal of a version, with the end of each record and the state after it.
     fn journal(header: &Header, steps: &[(bool, u64)]) -> (Vec<u8>, Vec<State>) {
         let mut bytes = Vec::new();
         header.encode(&mut bytes);

@@ -1,5 +1,5 @@
-//! What is staged, in memory. In: look-ups, blocks that were staged, blocks that broke. Out: where a block lies and its
-//! checksums, and which block goes next. Does no I/O.
+//! Staged blocks, in memory. In: look-ups, blocks staged, blocks found broken. Out: positions and checksums of blocks,
+//! and the next block to evict. Does no I/O.
 
 use super::folder::Found;
 use super::journal::{Header, PAGE_BYTES, Record};
@@ -18,7 +18,7 @@ pub(super) const fn disk_bytes(len: u64) -> u64 {
     pages * (PAGE_BYTES + 4) + RECORD_BYTES
 }
 
-/// The capacity at which a folder holds so many blocks of one object: what it keeps of them beside their bytes is counted too.
+/// Capacity at which a folder holds `blocks` blocks of one object, including their bookkeeping on disk.
 #[must_use]
 pub const fn capacity_for(blocks: u64, block_bytes: u64) -> u64 {
     FILE_BYTES + blocks * disk_bytes(block_bytes)
@@ -33,7 +33,7 @@ pub(super) struct StagedBlock {
     serial: u64,
 }
 
-/// What is staged of the blocks that were asked for.
+/// Staged and missing blocks of a request.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
     /// The version's number; of no meaning when nothing is held.
@@ -48,7 +48,7 @@ struct Block {
     checks: Arc<[u32]>,
     /// Differs each time that a block is staged.
     serial: u64,
-    /// When it was used last.
+    /// Tick of the last use.
     tick: u64,
 }
 
@@ -56,7 +56,7 @@ struct Block {
 struct Version {
     header: Arc<Header>,
     blocks: HashMap<u64, Block>,
-    /// The data file as the reading tier looked it up, until something is written to it.
+    /// Data file as the reading tier looked it up; `None` after a write to it.
     handle: Option<Object>,
     /// Counts the writes.
     epoch: u64,
@@ -73,7 +73,7 @@ struct LedgerState {
     bytes: u64,
 }
 
-/// What is staged.
+/// Staged blocks.
 #[derive(Debug, Default)]
 pub(super) struct Ledger(Mutex<LedgerState>);
 
@@ -127,11 +127,12 @@ impl LedgerState {
 }
 
 impl Ledger {
-    /// What a folder had, least recently used first.
+    /// Loads the blocks found in a folder, least recently used first.
     pub(super) fn load(found: Vec<Found>) -> Self {
         let mut state = LedgerState::default();
         for Found { id, header, blocks, .. } in found {
-            // The same version twice, after a crash between making the new one and removing the old one: either will do.
+            // The same version twice, after a crash between creating the new one and removing the old one: either is
+            // valid.
             if state.ids.contains_key(&header) {
                 continue;
             }
@@ -147,7 +148,7 @@ impl Ledger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks blocks up, and marks those that are held as used.
+    /// Looks up blocks, and marks staged blocks as used.
     pub(super) fn find(&self, header: &Header, blocks: &[u64]) -> Lookup {
         let mut state = self.lock();
         let Some(id) = state.ids.get(header).copied() else {
@@ -243,7 +244,7 @@ impl Ledger {
         }
     }
 
-    /// Takes a block that broke out, unless it is another one by now.
+    /// Removes a broken block, unless it was replaced meanwhile.
     pub(super) fn reject(&self, id: u64, held: &StagedBlock) -> bool {
         let mut state = self.lock();
         let staged = state
@@ -272,7 +273,7 @@ impl Ledger {
         blocks.into_iter().flatten().map(record).collect()
     }
 
-    /// About what a journal of these records takes.
+    /// Approximate size of a journal of these records.
     pub(super) fn journal_bytes(&self, id: u64) -> u64 {
         let state = self.lock();
         state.versions.get(&id).map_or(0, |version| {
@@ -293,14 +294,14 @@ impl Ledger {
         self.lock().bytes
     }
 
-    /// The data file as it was looked up, and the number of writes before.
+    /// Data file as it was looked up, and the number of writes before.
     pub(super) fn handle(&self, id: u64) -> (Option<Object>, u64) {
         let state = self.lock();
         let version = state.versions.get(&id);
         version.map_or((None, 0), |version| (version.handle.clone(), version.epoch))
     }
 
-    /// Remembers a look-up, unless the file was written to since.
+    /// Stores a look-up, unless the file was written to since.
     pub(super) fn keep_handle(&self, id: u64, epoch: u64, handle: &Object) {
         if let Some(version) = self.lock().versions.get_mut(&id)
             && version.epoch == epoch
@@ -309,7 +310,7 @@ impl Ledger {
         }
     }
 
-    /// The data file was written to: it has to be looked up again.
+    /// Records a write to the data file, which must then be looked up again.
     pub(super) fn touch(&self, id: u64) {
         if let Some(version) = self.lock().versions.get_mut(&id) {
             version.handle = None;

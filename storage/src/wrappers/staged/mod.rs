@@ -1,13 +1,13 @@
-//! A copy of what was read, on a local folder. In: reads. Out: the same bytes, from the folder where they are there,
-//! else from the tier, and then also on the folder.
+//! Copies of read bytes on a local folder. In: reads. Out: the same bytes, from the folder if staged, else from the
+//! tier and then also written to the folder.
 //!
-//! - A version of an object is copied in blocks; what a call misses goes to the tier as one `read_many`, each block
-//!   once however many ask for it, and is answered before it is written.
-//! - Each page of 4 KiB has a CRC32C. It is checked on every read, so that a torn or flipped page costs one more read
-//!   of the tier and is never returned.
-//! - The folder outlives the process. Keys are tier, path and version: another version never
-//!   mixes in. Of a tier in memory nothing is used again, because its versions mean nothing after a restart.
-//! - Processes may share the folder's root: each writes a part of it and reads what the others wrote.
+//! - A version of an object is copied in blocks. Blocks that a call misses go to the tier as one `read_many`, and
+//!   concurrent callers of a block share one fetch. The call is answered before the blocks are written.
+//! - Each page of 4 KiB has a CRC32C, checked on every read. A torn or flipped page costs one more read of the tier and
+//!   is never returned.
+//! - The folder outlives the process. Keys are tier, path and version, so versions never mix. Copies of a memory tier
+//!   are not reused, because its versions mean nothing after a restart.
+//! - Processes may share the folder's root: each writes a part of it and reads the parts of the others.
 //! - When the folder is full, broken or gone, reads go to the tier and the failure is counted ([`StagedCounts`]).
 
 mod config;
@@ -52,21 +52,21 @@ use writer::Writer;
 pub use config::{StagedConfig, StagedCounts};
 pub use ledger::capacity_for;
 
-/// A tier whose reads are copied to a local folder. Dropping it stops and joins its writing thread; what was not
-/// written by then is not staged.
+/// Tier whose reads are copied to a local folder. Dropping it stops and joins its writing thread; blocks not written by
+/// then are not staged.
 pub struct Staged {
     stage: Arc<Stage>,
     config: StagedConfig,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A part of a root that others share, and what they write there.
+/// Part of a shared root that one process writes, and access to the other parts.
 struct Neighbourhood {
     part: String,
     neighbours: Neighbours,
 }
 
-/// What tells this tier's objects from those of others.
+/// Identity of this tier, which separates its objects from those of other tiers.
 fn origin_of(info: &TierInfo) -> String {
     static SERIAL: AtomicU64 = AtomicU64::new(0);
     let name = format!("{} {}", info.kind, info.location);
@@ -84,7 +84,8 @@ impl Staged {
     /// Opens the folder and wraps a tier.
     ///
     /// # Errors
-    /// A key that makes no sense, a folder that cannot be made or is in use, or no io_uring; the error says what to do.
+    /// Fails if a key is invalid, if the folder cannot be created or is in use, or without io_uring; the error gives
+    /// advice.
     pub async fn open(
         inner: Arc<dyn Tier>,
         config: &StagedConfig,
@@ -163,7 +164,7 @@ impl Staged {
         }
     }
 
-    /// What was done so far.
+    /// Counts since the stage was opened.
     #[must_use]
     pub fn counts(&self) -> StagedCounts {
         let tally = &self.stage.tally;
@@ -193,12 +194,12 @@ impl Drop for Staged {
     }
 }
 
-/// One range out of the bytes that cover it: a slice where one piece has it all, else a copy.
+/// Cuts a range out of the bytes that cover it: a slice if one piece holds it all, else a copy.
 fn cut(object: &Object, range: &Range<u64>, sources: &[(Range<u64>, Bytes)]) -> Result<Bytes, StorageError> {
     let mut pieces: Vec<Bytes> = Vec::new();
     let mut at = range.start;
     while at < range.end {
-        // Sorted by start; of those that begin before, some may end before.
+        // Sorted by start; sources that begin before the range may also end before it.
         let before = sources.partition_point(|(extent, _)| extent.start <= at);
         let found = sources[..before].iter().rev().find(|(extent, _)| extent.end > at);
         let Some((extent, bytes)) = found else {
@@ -279,7 +280,7 @@ impl Tier for Staged {
         sources.extend(landed.parts);
         if !staged.broken.is_empty() {
             let again = stage.fetch(object, &staged.broken).await?;
-            // One after the other: times add.
+            // Sequential, so times add.
             let (queue, device) = (cost.queue, cost.device);
             cost.merge(&again.cost);
             cost.queue = queue + again.cost.queue;

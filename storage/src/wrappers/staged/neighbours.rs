@@ -1,9 +1,11 @@
-//! What other processes of this machine have staged, where they share a root. In: blocks. Out: their bytes, as far as a neighbour has
-//! them whole, and claims, by which one process at a time fetches a block. Only reads what others write.
+//! Blocks staged by other processes of this machine in a shared root. In: blocks. Out: bytes of the blocks that a
+//! neighbour has whole, and claims, by which one process at a time fetches a block. Only reads files of other
+//! processes.
 //!
-//! Each process writes a part of the root, a folder of its own ([`super::folder`]), and reads the journals of the others. Every page is held
-//! against its checksum, so that a block which its owner evicts meanwhile is one that is not there. A claim is a lock on a byte of a file,
-//! a byte for each block of each version: the kernel frees those of a process that dies.
+//! Each process writes a part of the root, its own folder ([`super::folder`]), and reads the journals of the others.
+//! Every page is checked against its checksum, so a block that its owner evicts meanwhile counts as missing. A claim is
+//! a lock on a byte of a file, one byte per block of each version. The kernel releases the claims of a process that
+//! dies.
 
 use super::folder::{data_name, journal_id, part_folders};
 use super::journal::{Header, checks_of, replay_records, split_header};
@@ -24,17 +26,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const CLAIMS: &str = "claims.lock";
-/// Blocks of a version that have a byte each; further ones share theirs.
+/// Blocks of a version with their own byte; further blocks share bytes.
 const CLAIMED_BLOCKS: u64 = 1 << 22;
-/// Versions that have bytes of their own.
+/// Versions with their own bytes.
 const CLAIMED_VERSIONS: u64 = 1 << 40;
-/// Between two looks at whether a claim has become free.
+/// Wait between two checks of a claim.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
-/// Blocks that are known to be damaged at most: beyond it no neighbour is asked.
+/// Maximum number of known damaged blocks; beyond it neighbours are not asked.
 const MOST_DISTRUSTED: usize = 4096;
 
-/// The other parts of a root.
+/// Other parts of a root.
 pub(super) struct Neighbours {
     root: PathBuf,
     /// The name of this process' part.
@@ -64,12 +66,12 @@ struct Holding {
 pub(super) struct Claim {
     file: Arc<File>,
     held: Vec<Range<u64>>,
-    /// Whether another process had some of them before.
+    /// True if another process held some of the blocks before.
     pub(super) has_waited: bool,
 }
 
 impl Neighbours {
-    /// Of a root, for the process that writes the part `own`. Blocks.
+    /// Opens a root for the process that writes the part `own`. Blocks.
     pub(super) fn open(root: &Path, own: &str) -> io::Result<Self> {
         let claims = File::options()
             .read(true)
@@ -86,7 +88,7 @@ impl Neighbours {
         })
     }
 
-    /// What neighbours have of these blocks.
+    /// Reads the blocks that neighbours have staged.
     pub(super) async fn read(self: &Arc<Self>, header: &Header, blocks: &[u64]) -> Vec<(u64, Bytes)> {
         let (neighbours, wanted, version) = (self.clone(), blocks.to_vec(), header.clone());
         let read = blocking(&header.path, move || {
@@ -122,7 +124,7 @@ impl Neighbours {
         read
     }
 
-    /// Which of these blocks of a version each neighbour has.
+    /// Blocks of a version that each neighbour has, among the wanted ones.
     fn holdings(&self, header: &Header, wanted: &[u64]) -> Vec<Holding> {
         let known = lock(&self.known);
         let of_it = known.values().filter(|journal| journal.header == *header);
@@ -136,7 +138,7 @@ impl Neighbours {
         of_it.map(holding).collect()
     }
 
-    /// Reads what neighbours have written since the last time.
+    /// Reads the records that neighbours have written since the last call.
     fn look(&self) -> io::Result<()> {
         let mut there = HashSet::new();
         for (part, folder) in part_folders(&self.root)? {
@@ -149,7 +151,7 @@ impl Neighbours {
                     continue;
                 };
                 let path = entry.path();
-                // Renamed or removed meanwhile: another look will find what there is.
+                // Renamed or removed meanwhile: a later call will find the current state.
                 if self.follow(&path, &folder.join(data_name(id))).is_ok() {
                     there.insert(path);
                 }
@@ -159,7 +161,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Brings one journal up to date.
+    /// Reads the new records of a journal.
     fn follow(&self, path: &Path, data: &Path) -> io::Result<()> {
         let mut file = File::open(path)?;
         let meta = file.metadata()?;
@@ -192,8 +194,8 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Waits until no other process fetches any of these blocks, which stand in order. Where the file system knows no such locks, they are
-    /// not claimed.
+    /// Waits until no other process fetches any of these blocks, which are in order. On file systems without such
+    /// locks, blocks are not claimed.
     pub(super) async fn claim(&self, header: &Header, blocks: &[u64]) -> Claim {
         let mut claim = Claim {
             file: self.claims.clone(),
@@ -230,7 +232,7 @@ impl Neighbours {
         claim
     }
 
-    /// No neighbour is asked for these blocks any more: what was fetched is damaged, and they may have the same.
+    /// Stops asking neighbours for these blocks: the fetched bytes are damaged, and neighbours may have the same bytes.
     pub(super) fn distrust(&self, header: &Header, blocks: &[u64]) {
         let mut distrusted = lock(&self.distrusted);
         for block in blocks {
@@ -251,7 +253,7 @@ impl Drop for Claim {
     }
 }
 
-/// The byte that stands for a block.
+/// Lock byte of a block.
 fn byte_of(header: &Header, block: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     header.hash(&mut hasher);

@@ -1,5 +1,5 @@
-//! Reading what is staged. In: ranges and a look-up. Out: the bytes that fit their checksums, and the blocks of those
-//! that do not.
+//! Reads of staged blocks. In: ranges and a look-up. Out: the bytes that fit their checksums, and the blocks whose
+//! bytes do not.
 
 use super::folder::data_name;
 use super::journal::PAGE_BYTES;
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Times that a file is looked up again because the writer has written to it meanwhile.
+/// Maximum look-ups of a file that the writer writes to meanwhile.
 const LOOK_UPS: usize = 4;
 
-/// What came from the folder.
+/// Result of a read of the folder.
 #[derive(Debug, Default)]
 pub(super) struct FromFolder {
     pub(super) parts: Vec<(Range<u64>, Bytes)>,
@@ -28,7 +28,7 @@ pub(super) struct FromFolder {
     pub(super) broken: Vec<u64>,
 }
 
-/// The pages that hold what the ranges want of the blocks held, in order, none twice.
+/// Pages that hold the ranges' bytes in staged blocks, in order, without duplicates.
 fn pages_of(ranges: &[Range<u64>], held: &BTreeMap<u64, &StagedBlock>, block_bytes: u64) -> Vec<Range<u64>> {
     let mut pages: Vec<Range<u64>> = Vec::new();
     for range in ranges.iter().filter(|range| !range.is_empty()) {
@@ -42,7 +42,7 @@ fn pages_of(ranges: &[Range<u64>], held: &BTreeMap<u64, &StagedBlock>, block_byt
 }
 
 impl Stage {
-    /// What the folder has of the ranges. Never fails: what cannot be read there, the tier has.
+    /// Reads staged blocks of the ranges from the folder. Never fails: unreadable blocks are read from the tier.
     pub(super) async fn read_staged(&self, object: &Object, ranges: &[Range<u64>], lookup: &Lookup) -> FromFolder {
         if lookup.held.is_empty() {
             return FromFolder::default();
@@ -108,7 +108,7 @@ impl Stage {
         }
     }
 
-    /// Takes the pages of one extent that fit their checksums; whole blocks are left out where one does not.
+    /// Takes the pages of an extent that fit their checksums. A block with a page that does not fit is left out whole.
     fn check(
         &self,
         object: &Object,
@@ -146,8 +146,8 @@ impl Stage {
         into.parts.extend(whole.map(take));
     }
 
-    /// Takes the blocks of these ranges out, because what they hold is damaged although it fits its checksums: so it came
-    /// from the tier. Those on their way to the folder are taken out when they are there.
+    /// Removes the blocks of these ranges, because their bytes are damaged although they fit their checksums: so the
+    /// damage came from the tier. Blocks still in the queue are removed once they are written.
     pub(super) fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
         let (header, blocks) = (self.header(object), self.blocks_of(ranges));
         let version = Version::of(object);

@@ -1,4 +1,4 @@
-//! What a stage's own calls, its fetches and its reads share.
+//! State shared by a stage's calls, its fetches and its reads.
 
 use super::journal::Header;
 use super::ledger::Ledger;
@@ -14,16 +14,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-/// What the tier's own calls and its fetches share.
+/// State shared by the tier's calls and its fetches.
 pub(super) struct Stage {
     pub(super) inner: Arc<dyn Tier>,
     pub(super) local: NvmeTier,
-    /// Where other processes stage in the same root.
+    /// Other processes that stage in the same root; `None` if the root is not shared.
     pub(super) neighbours: Option<Arc<Neighbours>>,
     pub(super) ledger: Arc<Ledger>,
     pub(super) tally: Arc<Tally>,
     pub(super) flights: Arc<SingleFlight<Fetched>>,
-    /// What fetches cost whose caller had gone.
+    /// Cost of fetches whose caller went away.
     pub(super) unreported: UnreportedCost,
     pub(super) jobs: Sender<WriterTask>,
     pub(super) origin: String,

@@ -1,4 +1,4 @@
-//! What a stage counts: for itself, and for the metrics, which stages of the same kind of tier share.
+//! Counts of a stage: its own, and the metrics shared by stages of the same kind of tier.
 
 use crate::wrappers::metrics::StagedMetrics;
 use prometheus::{IntCounter, IntGauge};
@@ -21,7 +21,7 @@ impl Count {
         }
     }
 
-    /// Counts, and returns what this stage has counted with it.
+    /// Counts, and returns this stage's own count.
     pub(super) fn add(&self, more: usize) -> u64 {
         self.shared.inc_by(more as u64);
         self.own.fetch_add(more as u64, Ordering::Relaxed) + more as u64
@@ -32,7 +32,7 @@ impl Count {
     }
 }
 
-/// What is counted.
+/// Counts of a stage.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) hits: Count,
@@ -49,7 +49,7 @@ pub(super) struct Tally {
     pub(super) stopped: AtomicBool,
     bytes: IntGauge,
     capacity: (IntGauge, i64),
-    /// What the gauge of bytes has been told by this stage.
+    /// Contribution of this stage to the gauge of bytes.
     told_bytes: AtomicU64,
 }
 

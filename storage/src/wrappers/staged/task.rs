@@ -1,4 +1,4 @@
-//! What a fetch brings, and what the writing thread is asked to do with it.
+//! Results of fetches, and tasks of the writing thread.
 
 use super::journal::Header;
 use super::neighbours::Claim;
@@ -8,16 +8,16 @@ use bytes::Bytes;
 use std::ops::Range;
 use tokio::sync::oneshot;
 
-/// Bytes waiting to be written at most, unless it is one read alone.
+/// Maximum bytes waiting to be written; a single read may exceed it.
 pub(super) const PENDING_BYTES: u64 = 64 << 20;
-/// What a fetch brought: the bytes of joined blocks, in order.
+/// Result of a fetch: the bytes of joined blocks, in order.
 #[derive(Debug)]
 pub(super) struct Fetched {
     pub(super) parts: Vec<(Range<u64>, Bytes)>,
     pub(super) cost: ReadCost,
 }
 
-/// What the thread is asked to do, in order.
+/// Task of the writing thread; tasks run in order.
 pub(super) enum WriterTask {
     /// Stage blocks of a version. Until that is done or given up, whoever wants them gets them from the fetch.
     Store {
@@ -29,10 +29,10 @@ pub(super) enum WriterTask {
     },
     /// Record that a block is gone from the ledger.
     Drop { id: u64, block: u64 },
-    /// Take blocks out that turned out to be damaged, now that what was to be staged before this is.
+    /// Remove damaged blocks, after the blocks queued before are staged.
     Forget { header: Header, blocks: Vec<u64> },
-    /// Say when everything before is done.
+    /// Report when all earlier tasks are done.
     Settle(oneshot::Sender<()>),
-    /// End.
+    /// Ends the thread.
     Stop,
 }

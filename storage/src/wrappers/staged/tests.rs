@@ -158,7 +158,7 @@ async fn what_was_read_once_comes_from_the_folder() {
     let ranges = [5..9, 3 * BLOCK - 1..3 * BLOCK + 1, 1_000_000..1_000_001, 7..7];
     let first = tier.read_many(&object, &ranges).await.unwrap();
     assert_eq!(first.cost.via.to_string(), "nfs");
-    // One call, adjacent blocks joined, the last one short.
+    // One call, adjacent blocks joined, the last block short.
     let last = 1_000_001 / BLOCK * BLOCK;
     assert_eq!(origin.reads(), [vec![0..BLOCK, 2 * BLOCK..4 * BLOCK, last..1_000_001]]);
     tier.settle().await;
@@ -172,7 +172,7 @@ async fn what_was_read_once_comes_from_the_folder() {
     assert!(!via.contains(Via::Nfs) && !via.is_empty(), "{via}");
     // A row costs its pages, not its block.
     assert!(second.cost.wire_bytes <= 5 * 4096, "{:?}", second.cost);
-    // What is half there: the tier is asked for the rest alone.
+    // For half-staged ranges the tier is asked for the rest alone.
     let both = expect(&tier, &object, 1, 0..1_000_001).await;
     assert!(both.via.contains(Via::Nfs));
     assert_eq!(origin.reads(), [vec![BLOCK..2 * BLOCK, 4 * BLOCK..last]]);
@@ -193,7 +193,7 @@ async fn the_folder_is_used_again_after_a_restart() {
     tier.settle().await;
     drop(tier);
     origin.reads();
-    // What a crash may leave: half a journal, data of nothing, a torn record. And a file of somebody else.
+    // Possible leftovers of a crash: half a journal, a data file without journal, a torn record. And a foreign file.
     fs::write(folder.path().join("00000000000000aa.new"), b"half").unwrap();
     fs::write(folder.path().join("00000000000000ab.data"), b"orphan").unwrap();
     fs::write(folder.path().join("notes.txt"), b"mine").unwrap();
@@ -295,7 +295,8 @@ async fn what_turns_out_damaged_is_read_anew() {
     let row = 2 * BLOCK + 5..2 * BLOCK + 9;
     expect(&tier, &object, 1, 0..object.size).await;
     tier.settle().await;
-    // What came from the tier is staged with checksums that fit; only who knows the content sees that it is wrong.
+    // Damaged bytes of the tier are staged with checksums that fit; only a caller that knows the content sees the
+    // damage.
     origin.objects.lock().unwrap().get_mut(&object.path).unwrap().0 = 2;
     expect(&tier, &object, 1, row.clone()).await;
     tier.forget(&object, std::slice::from_ref(&row)).await;
@@ -329,7 +330,7 @@ async fn versions_never_mix_and_old_ones_go() {
     expect(&tier, &old, 1, 0..100_000).await;
     tier.settle().await;
     let new = origin.set("x", 2, 300_000);
-    // Of the old version, what is staged; the rest is gone and says so.
+    // Of the old version, staged blocks can be read; other blocks report the change.
     expect(&tier, &old, 1, 0..100_000).await;
     let error = tier.read(&old, 50_000..300_000).await.unwrap_err();
     assert_eq!((error.kind(), error.object()), (ErrorKind::Changed, "x"));
@@ -368,7 +369,7 @@ async fn the_stage_stays_within_its_bound() {
         counts.evicted > 50 && counts.broken == 0 && counts.failures == 0,
         "{counts:?}"
     );
-    // What is used stays, what is not goes.
+    // Used blocks stay, unused blocks are evicted.
     let (a, b) = (origin.get("a"), origin.get("b"));
     for i in 0..20 {
         expect(&tier, &a, 1, 0..10).await;
@@ -464,7 +465,7 @@ async fn concurrent_misses_make_one_read_that_outlives_its_leader() {
     tokio::time::sleep(Duration::from_millis(20)).await;
     origin.gate.add_permits(1);
     let costs = join_all(readers).await.into_iter().map(Result::unwrap);
-    // The leader is gone, so no read tells of its request; everyone knows where the bytes came from.
+    // The leader is gone, so no read reports its request; all waiting callers know the source of the bytes.
     assert!(
         costs
             .into_iter()
@@ -473,10 +474,10 @@ async fn concurrent_misses_make_one_read_that_outlives_its_leader() {
     assert_eq!(origin.reads().len(), 1);
     tier.settle().await;
     assert_eq!(tier.counts().staged, 1);
-    // Who counts what reached the tier is told of it, once.
+    // The caller that counts reads of the tier learns of the request once.
     assert_eq!(tier.take_unreported().map(|cost| cost.requests), Some(1));
     assert_eq!(tier.take_unreported(), None);
-    // What the folder has was not asked of the tier.
+    // Blocks that the folder has were not requested from the tier.
     let read = tier.read(&object, 0..10).await.unwrap();
     assert_eq!((read.cost.requests, read.cost.wire_bytes), (0, 0));
 }
@@ -516,7 +517,7 @@ async fn senseless_configs_and_shared_folders_are_refused() {
 /// Inverts every byte of every data file.
 fn invert(root: &Path) {
     for file in files(root, "data") {
-        // One that was evicted meanwhile is no longer there to be damaged.
+        // A block that was evicted meanwhile can no longer be damaged.
         let Ok(bytes) = fs::read(&file) else { continue };
         let inverted: Vec<u8> = bytes.into_iter().map(|byte| !byte).collect();
         fs::write(file, inverted).unwrap();
@@ -602,7 +603,7 @@ async fn the_whole_composition_conforms() {
     suite.run().await.unwrap();
 }
 
-/// Where the child of the next test stages, and its seed.
+/// Environment variable with the staging folder and seed of the next test's child process.
 const CHILD: &str = "TIERLAB_TEST_STAGE";
 const OBJECTS: [(&str, u64, u64); 3] = [("a", 1, 40 * BLOCK), ("b", 2, 11 * BLOCK + 77), ("c", 3, 100)];
 
@@ -638,7 +639,7 @@ async fn a_process_killed_while_staging_leaves_no_wrong_byte() {
     let origin = Origin::new(&OBJECTS);
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     let (mut used_again, mut broken, mut round) = (0, 0, 0);
-    // At least 8 kills; on a slow machine a child gets little done before its own, so more until enough was kept.
+    // At least 8 kills; on a slow machine a child stages little before its own, so more kills until enough is staged.
     while round < 8 || (used_again <= 20 * BLOCK && round < 80) {
         round += 1;
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -675,7 +676,7 @@ async fn a_process_killed_while_staging_leaves_no_wrong_byte() {
         broken += tier.counts().broken;
     }
     assert!(used_again > 20 * BLOCK, "only {used_again} bytes were used again");
-    // A killed process loses nothing that the kernel has: what is recorded is whole.
+    // A killed process loses nothing that the kernel has: recorded blocks are whole.
     assert_eq!(broken, 0);
 }
 
@@ -688,7 +689,7 @@ async fn who_comes_late_to_a_fetch_that_is_over_finds_its_blocks_in_the_folder()
     expect(&staged, &object, 7, 0..2 * BLOCK).await;
     staged.settle().await;
     assert_eq!(origin.reads(), [slice::from_ref(&(0..2 * BLOCK))]);
-    // As a call does that looked for the blocks before the fetch of the first two had ended.
+    // Like a call that looked for the blocks before the fetch of the first two had ended.
     let landed = staged.stage.fetch(&object, &[0, 1, 2]).await.unwrap();
     assert_eq!(origin.reads(), [slice::from_ref(&(2 * BLOCK..3 * BLOCK))]);
     assert_eq!(landed.cost.requests, 1);

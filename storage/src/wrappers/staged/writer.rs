@@ -1,9 +1,9 @@
-//! The thread that writes a stage. In: blocks that came from the tier. Out: files, and a ledger that says what is in
-//! them. Nobody waits for it: a reader has its bytes before they are staged.
+//! Thread that writes a stage. In: blocks from the tier. Out: files, and a ledger of their contents. Readers do not
+//! wait for it: they have their bytes before the bytes are staged.
 //!
-//! A batch of blocks is written, made durable once for each file, recorded in the journals, and only then in the
-//! ledger. A failure is counted, told to the log, and costs nothing but the staging: whoever asks again goes to the
-//! tier. After one, nothing is staged for a moment, so that a full disk is not hammered.
+//! A batch of blocks is written, made durable once per file, recorded in the journals, and only then in the ledger. A
+//! failure is counted and logged, and costs only the staging: later callers read from the tier. After a failure staging
+//! pauses, so that a full disk is not written to again and again.
 
 use super::folder::{Files, Folder};
 use super::journal::{Header, Record, checks_of};
@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 
 /// Bytes written before they are made durable.
 const BATCH_BYTES: u64 = 16 << 20;
-/// Versions whose files are kept open.
+/// Maximum versions whose files stay open.
 const OPEN_FILES: usize = 64;
-/// How long nothing is staged after a failure.
+/// Pause of staging after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A journal this much longer than twice what it says is written anew.
+/// Excess over twice the needed size at which a journal is rewritten.
 const SLACK_BYTES: u64 = 64 << 10;
 
 /// The thread's own.
@@ -97,7 +97,7 @@ impl Writer {
         }
     }
 
-    /// Writes the blocks of one fetch.
+    /// Writes the blocks of a fetch.
     fn store(&mut self, header: &Header, blocks: &[(u64, Bytes)]) {
         if self.paused_until.is_some_and(|until| Instant::now() < until) {
             self.tally.skipped.add(blocks.len());
@@ -138,7 +138,7 @@ impl Writer {
         }
     }
 
-    /// A failure: staging pauses, and where the disk is full it gives back what was wanted.
+    /// Handles a failure: pauses staging, and frees `wanted` bytes if the disk is full.
     fn fail(&mut self, header: &Header, error: &io::Error, wanted: u64) {
         self.tally.failed(&header.path, error);
         self.paused_until = Some(Instant::now() + PAUSE);
@@ -170,7 +170,7 @@ impl Writer {
 
     fn keep_open(&mut self, id: u64, files: Files) {
         if self.open.len() >= OPEN_FILES {
-            // Nothing may be lost with them: what was written is made durable through these.
+            // Closing must lose nothing: earlier writes are made durable through these files.
             self.flush();
             self.open.clear();
         }
@@ -211,7 +211,7 @@ impl Writer {
         records.iter().map(of).sum()
     }
 
-    /// Evicts until at most `keep` bytes are staged.
+    /// Evicts blocks until at most `keep` bytes are staged.
     fn shrink(&mut self, keep: u64, writing: Option<u64>) {
         while self.ledger.bytes() > keep {
             let Some((id, block)) = self.ledger.evict() else {
@@ -240,7 +240,7 @@ impl Writer {
     }
 
     fn forget(&mut self, header: &Header, blocks: &[u64]) {
-        // What was written and is not recorded yet is in the ledger after this.
+        // Blocks written and not yet recorded are in the ledger after this.
         self.flush();
         let lookup = self.ledger.find(header, blocks);
         for held in &lookup.held {
@@ -251,8 +251,8 @@ impl Writer {
         }
     }
 
-    /// Records that a block is gone, then gives its disk space back. A record that gets lost when the machine dies does
-    /// no harm: what it would have dropped no longer fits its checksums.
+    /// Records that a block is gone, then frees its disk space. A record lost in a crash of the machine does no harm:
+    /// the block it would have dropped no longer fits its checksums.
     fn drop_block(&mut self, id: u64, block: u64) {
         let Some(header) = self.ledger.header(id) else {
             return;
@@ -294,7 +294,7 @@ impl Writer {
         }
     }
 
-    /// Writes a journal anew that says little in many words.
+    /// Rewrites a journal that is much longer than its state needs.
     fn compact(&mut self, id: u64) {
         let Some(files) = self.open.get(&id) else {
             return;
@@ -305,7 +305,7 @@ impl Writer {
         if files.journal_bytes() <= 2 * self.ledger.journal_bytes(id) + SLACK_BYTES {
             return;
         }
-        // Opened again when it is needed, as what it is then.
+        // Reopened on demand, as the new file.
         self.open.remove(&id);
         if let Err(e) = self.folder.write_journal(id, &header, &self.ledger.records(id)) {
             self.tally.failed(&header.path, &e);

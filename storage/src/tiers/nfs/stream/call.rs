@@ -1,4 +1,5 @@
-//! One call and its reply: what is sent, where its data lands, and who waits. Knows nothing of streams or procedures.
+//! A call and its reply: bytes to send, destination of the data, and the waiting caller. Knows nothing of streams or
+//! procedures.
 
 use super::moderation::REPLY_HEAD_BYTES;
 use crate::tiers::nfs::rpc::{Call, CallError, Head, next_xid};
@@ -8,15 +9,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// Replies up to this are taken whole before they are looked at.
+/// Replies up to this size are received whole before they are parsed.
 pub(in crate::tiers::nfs) const SMALL_RECORD_BYTES: usize = 32 << 10;
 
-/// A call with what repeats of it share.
+/// A call, with the state that its retries share.
 #[derive(Debug)]
 pub(in crate::tiers::nfs) struct Outgoing<'a> {
     pub(in crate::tiers::nfs) call: &'a Call,
     pub(in crate::tiers::nfs) head: &'a Head,
-    /// The same in every repeat, so that a server can tell.
+    /// Equal in every retry, so that a server can recognise them.
     pub(in crate::tiers::nfs) xid: u32,
     pub(in crate::tiers::nfs) deadline: Instant,
 }
@@ -32,22 +33,22 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// Bulk data inside a result: where it begins, and its length.
+/// Position of bulk data inside a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tiers::nfs) struct Bulk {
     pub(in crate::tiers::nfs) at: usize,
     pub(in crate::tiers::nfs) len: usize,
 }
 
-/// Where the bulk data of a reply goes, straight from the socket.
+/// Destination of a reply's bulk data, filled straight from the socket.
 #[derive(Debug)]
 pub(in crate::tiers::nfs) struct Landing {
-    /// Finds the data from the first bytes of a result; `None` where there is none.
+    /// Finds the data from the first bytes of a result; `None` if there is none.
     pub(in crate::tiers::nfs) find: fn(&[u8]) -> Option<Bulk>,
-    /// The longest data that may come.
+    /// Maximum length of the data.
     pub(in crate::tiers::nfs) room: usize,
-    /// What it is appended to. Without one, a buffer is made when the data arrives: calls that only wait hold none, and
-    /// memory that was just used is used again.
+    /// Buffer to append to. If `None`, a buffer is allocated when the data arrives: waiting calls then hold no memory,
+    /// and recently used memory is reused.
     pub(in crate::tiers::nfs) buffer: Option<BytesMut>,
 }
 
@@ -57,7 +58,7 @@ impl Landing {
         Self { buffer: None, ..*self }
     }
 
-    /// The buffer, with room for data of this length; `None` where it is longer than it may be.
+    /// Buffer with room for data of this length; `None` if the data is longer than allowed.
     pub(in crate::tiers::nfs) fn into_buffer(self, len: usize) -> Option<BytesMut> {
         let buffer = self
             .buffer
@@ -66,20 +67,20 @@ impl Landing {
     }
 }
 
-/// A result, and what came over the wire for it.
+/// Result of a call, and its bytes on the wire.
 #[derive(Debug)]
 pub(in crate::tiers::nfs) struct Reply {
-    /// Up to the bulk data, where that has landed.
+    /// Result up to the bulk data, if that went to its landing.
     pub(in crate::tiers::nfs) body: Bytes,
     pub(in crate::tiers::nfs) landed: Option<BytesMut>,
     pub(in crate::tiers::nfs) wire_bytes: u64,
 }
 
-/// Room for a call among those under way.
+/// Permit for a call in flight.
 #[derive(Debug)]
 pub(in crate::tiers::nfs) struct CallPermit {
     _call: OwnedSemaphorePermit,
-    /// Units of data that its reply will bring, where that is much.
+    /// Data units of a large reply.
     data: Option<OwnedSemaphorePermit>,
 }
 
@@ -93,7 +94,7 @@ impl CallPermit {
     }
 }
 
-/// A place on a connection, given back when the reply is there or nobody waits for it any more.
+/// Slot on a connection, released when the reply has arrived or its caller went away.
 #[derive(Debug)]
 pub(in crate::tiers::nfs) struct Claim {
     load: Arc<AtomicUsize>,
@@ -115,7 +116,7 @@ impl Drop for Claim {
 
 pub(in crate::tiers::nfs) type Answer = Result<Reply, CallError>;
 
-/// A call that is under way.
+/// A call in flight.
 #[derive(Debug)]
 pub(in crate::tiers::nfs) struct Waiter {
     pub(in crate::tiers::nfs) answer: oneshot::Sender<Answer>,
@@ -126,7 +127,8 @@ pub(in crate::tiers::nfs) struct Waiter {
 }
 
 impl Waiter {
-    /// What its reply will bring, as far as that is for sure: a large one comes in pieces, and wakes as it comes.
+    /// Number of reply bytes certain to arrive together. Zero for large replies, which arrive in pieces and wake the
+    /// receiver as they come.
     pub(in crate::tiers::nfs) fn expects(&self) -> usize {
         match &self.landing {
             Some(landing) if landing.room > SMALL_RECORD_BYTES => 0,

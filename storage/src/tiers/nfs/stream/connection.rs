@@ -1,8 +1,8 @@
-//! One TCP connection with many calls under way. Replies find their calls by transaction id, in any order.
+//! A TCP connection with many calls in flight. Replies find their calls by transaction id, in any order.
 //!
-//! In: calls, each with a deadline and, where bulk data is expected, the buffer that it lands in. Out: replies, or a
-//! [`CallError`]. Whatever a call needs once it is sent is owned here: a caller that goes away leaves a reply that is
-//! received and discarded, into a buffer that is still there. Knows nothing of NFS.
+//! In: calls, each with a deadline and, where bulk data is expected, its buffer. Out: replies, or a [`CallError`]. The
+//! connection owns everything a sent call needs: if the caller goes away, the reply is still received into a live
+//! buffer and discarded. Knows nothing of NFS.
 
 use super::call::{Answer, Claim, Landing, Outgoing, Waiter};
 use super::receive::Receiver;
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-/// What callers and the connection's task share.
+/// State shared by callers and the connection's task.
 #[derive(Debug)]
 struct Shared {
     stream: TcpStream,
@@ -30,7 +30,7 @@ pub(in crate::tiers::nfs) struct Connection {
     task: AbortHandle,
 }
 
-/// Fails what waits when the task ends in any way, also with its runtime.
+/// Fails the waiting calls when the task ends in any way, even with its runtime.
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
@@ -54,7 +54,7 @@ impl Connection {
         let task = tokio::spawn(async move {
             let shared = &ending.0;
             let mut receiver = Receiver::new(&shared.stream, &shared.waiting, limit);
-            // One task for both ways: replies make their callers send again, on the same core.
+            // One task for both directions: replies make their callers send again, on the same core.
             let error = tokio::select! {
                 biased;
                 error = shared.outbox.run(&shared.stream) => error,
@@ -261,7 +261,7 @@ mod tests {
                 if answered % 1500 == 1000 {
                     tokio::time::sleep(Duration::from_millis(30)).await;
                 }
-                // Now and then an error, which is much shorter than what was to be expected.
+                // Some replies are errors, which are much shorter than expected.
                 let result = match answered % 50 {
                     40..50 => vec![0; 4],
                     _ => bulky(&[answered as u8; 4096]),

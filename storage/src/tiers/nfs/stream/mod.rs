@@ -1,8 +1,8 @@
-//! One stream with many calls under way.
+//! A stream with many calls in flight.
 //!
-//! In: calls. Out: their replies, in the order in which they come, with what was read in the buffers that it is for.
-//! `call` is one call and its reply, `waiting` the calls that wait for theirs. `connection` joins the two halves, `send`
-//! and `receive`; `moderation` decides when to be woken. Knows nothing of procedures, files or addresses.
+//! In: calls. Out: their replies in order of arrival, with the data in the calls' buffers. `call` is a call and its
+//! reply, `waiting` the calls that wait for replies. `connection` joins the two halves, `send` and `receive`;
+//! `moderation` decides when to wake the receiver. Knows nothing of procedures, files or addresses.
 
 pub(super) mod call;
 pub(super) mod connection;

@@ -1,10 +1,11 @@
-//! When to be woken for replies: as network cards moderate their interrupts.
+//! Wake-up moderation for replies, like the interrupt moderation of network cards.
 //!
-//! In: what was received and when, and what is still to come. Out: how many bytes have to lie there before the receiver
-//! is woken (the socket's low-water mark). While many small replies come fast, a wake-up for each costs more than the
-//! reply itself, on both sides of a machine that client and server share. The mark is bounded three ways, so that
-//! nothing waits for long or for what may never come: by half of what the calls under way will bring, by what arrives
-//! within a moment at the present rate, and by the caller's timer, which gives up on a mark that is not reached.
+//! In: the bytes received so far with their times, and the bytes still expected. Out: the number of bytes that must
+//! have arrived before the receiver wakes (the socket's low-water mark). When many small replies arrive fast, a wake-up
+//! for each costs more than the reply itself, on both sides of a machine that client and server share.
+//!
+//! Three bounds keep the mark from delaying replies: half of the bytes that the calls in flight will bring, the bytes
+//! that arrive within a moment at the present rate, and the caller's timer, which abandons a mark that is not reached.
 //! Knows nothing of sockets.
 
 use std::time::{Duration, Instant};
@@ -13,13 +14,13 @@ use std::time::{Duration, Instant};
 const MOMENT: Duration = Duration::from_micros(100);
 /// The rate is taken over at least this long.
 const RATE_WINDOW: Duration = Duration::from_millis(1);
-/// A rate older than this says nothing of the present one.
+/// Age after which a measured rate is ignored.
 const STALE: Duration = Duration::from_millis(10);
 /// Less than this is not worth a system call.
 const LEAST_BYTES: usize = 8 << 10;
 /// More than this gains nothing, and a socket's buffer holds it by far.
 const MOST_BYTES: usize = 64 << 10;
-/// What a small reply is, beside its data.
+/// Size of a small reply without its data, in bytes.
 pub(in crate::tiers::nfs) const REPLY_HEAD_BYTES: usize = 128;
 /// The mark that wakes at once.
 pub(in crate::tiers::nfs) const AT_ONCE: usize = 1;
@@ -47,7 +48,7 @@ impl Moderation {
         }
     }
 
-    /// Whether a mark is in force that data may lie below.
+    /// True if a mark is set, so that data may be waiting below it.
     pub(in crate::tiers::nfs) fn is_on(&self) -> bool {
         self.mark > AT_ONCE
     }
@@ -67,8 +68,8 @@ impl Moderation {
         }
     }
 
-    /// Another mark, where it is time for one. `expected` are the bytes that small replies under way will bring at
-    /// least.
+    /// Returns a new mark if one is due. `expected` is the least number of bytes that small replies in flight will
+    /// bring.
     pub(in crate::tiers::nfs) fn choose(&mut self, expected: usize) -> Option<usize> {
         if self.refused {
             return None;

@@ -1,12 +1,12 @@
-//! The receiving half of a connection.
+//! Receiving half of a connection.
 //!
-//! In: bytes of the stream. Out: replies, handed to their callers by transaction id. Small records are taken together
-//! out of one buffer; the bulk data of a large one goes from the socket to where its caller wants it. Records that
-//! nobody waits for are read to their end and dropped, so that the next one is found.
+//! In: bytes of the stream. Out: replies, handed to their callers by transaction id. Small records are parsed together
+//! out of one buffer; the bulk data of a large record goes from the socket to its caller's buffer. Records without a
+//! waiting call are read to their end and dropped, so that the next record is found.
 //!
-//! Bounds on what a server sends: a record has a maximum size and a time limit, fragments before the last hold data, and
-//! only so many records in a row may belong to no call. Each read of the socket uses the task's budget and compares the
-//! clock with the deadlines, so a server that never pauses stops neither other tasks nor timeouts.
+//! Bounds on a server: a record has a maximum size and a time limit, fragments before the last must hold data, and only
+//! a limited number of records in a row may belong to no call. Each read of the socket uses the task's budget and
+//! compares the clock with the deadlines. So a server that never pauses stops neither other tasks nor timeouts.
 
 use super::call::{Bulk, Reply, SMALL_RECORD_BYTES, Waiter};
 use super::moderation::{AT_ONCE, Moderation};
@@ -24,17 +24,17 @@ use tokio::time::Sleep;
 
 /// The largest reply taken: the largest READ asked for, and room for its head.
 const MAX_RECORD_BYTES: usize = (1 << 20) + (64 << 10);
-/// What a large record is recognised by: RPC's head with the longest verifier, and attributes.
+/// Bytes needed to recognise a large record: the RPC head with the longest verifier, and attributes.
 const HEAD_BYTES: usize = 1 << 10;
 /// Bytes taken at once while records are small.
 const MANY_BYTES: usize = 128 << 10;
-/// Bytes taken at once where a large record is to be expected, so that its data is not taken along.
+/// Bytes read at once if a large record is expected, so that its data is not read along.
 const FEW_BYTES: usize = HEAD_BYTES;
 /// The wait for a low-water mark to be reached, at the coarseness of the runtime's timer.
 const MARK_WAIT: Duration = Duration::from_millis(1);
-/// Maximum number of consecutive records that belong to no call: replies that came after their calls were given up.
+/// Maximum number of consecutive records that belong to no call: replies that arrived after their calls timed out.
 const MAX_UNCLAIMED_RECORDS: u32 = 4096;
-/// How often deadlines are looked at: this share of the limit, within bounds.
+/// Deadline checks per time limit, within the bounds below.
 const CHECKS_PER_LIMIT: u32 = 8;
 
 /// The state of receiving.
@@ -45,18 +45,18 @@ pub(in crate::tiers::nfs) struct Receiver<'a> {
     buffer: BytesMut,
     /// Bytes to take at once.
     read_bytes: usize,
-    /// When the server last sent something.
+    /// Time at which the server last sent bytes.
     heard: Instant,
     /// Arrival of the record that is not complete yet.
     record_began: Option<Instant>,
-    /// Records since the last one that a call waited for.
+    /// Records since the last record with a waiting call.
     unclaimed: u32,
     check: Pin<Box<Sleep>>,
     next_check: Instant,
     moderation: Moderation,
     /// Ends the wait for a low-water mark.
     mark_wait: Pin<Box<Sleep>>,
-    /// The reply whose data is arriving: it may come too late as well.
+    /// Reply whose data is arriving; its call may have ended.
     arriving: Option<Waiter>,
 }
 
@@ -149,7 +149,7 @@ impl<'a> Receiver<'a> {
         Ok((len, mark.eof()))
     }
 
-    /// A record in several fragments: joined before it is looked at.
+    /// Joins a record of several fragments before it is parsed.
     async fn fragments(&mut self, first: usize) -> Result<(), CallError> {
         let mut record = BytesMut::new();
         let (mut len, mut last) = (first, false);
@@ -174,7 +174,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// A large record whose data goes where its caller wants it.
+    /// Reads a large record whose data goes to its caller's buffer.
     async fn land(&mut self, record: usize, start: usize, bulk: Bulk, mut waiter: Waiter) -> Result<(), CallError> {
         let at = start + bulk.at;
         let buffer = waiter.landing.take().and_then(|landing| landing.into_buffer(bulk.len));
@@ -198,15 +198,15 @@ impl<'a> Receiver<'a> {
                 landed: Some(buffer),
                 wire_bytes: record as u64 + 4,
             };
-            // Nobody listens where the caller went away.
+            // Sending fails only if the caller went away.
             let _ = waiter.answer.send(Ok(reply));
         }
-        // The caller's next call goes out before the next megabyte comes in.
+        // The caller's next call goes out before the next megabyte is read.
         tokio::task::yield_now().await;
         Ok(())
     }
 
-    /// Makes the buffer hold at least so many bytes.
+    /// Fills the buffer to at least `bytes` bytes.
     async fn fill(&mut self, bytes: usize) -> Result<(), CallError> {
         while self.buffer.len() < bytes {
             let more = (bytes - self.buffer.len()).max(self.read_bytes);
@@ -230,7 +230,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// Takes what there is, waiting until there is something. So many bytes of replies not yet found are here already.
+    /// Reads available bytes, waiting for at least one. `held` received bytes belong to replies not yet parsed.
     async fn take_into(&mut self, buffer: &mut impl BufMut, held: usize) -> Result<(), CallError> {
         let stream = self.stream;
         loop {
@@ -272,7 +272,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Has the socket wake this task once so many bytes are there, or the server closes.
+    /// Has the socket wake this task once the given number of bytes has arrived, or the server closes.
     fn wake_at(&mut self, mark: usize) -> io::Result<()> {
         if mark > AT_ONCE {
             self.mark_wait.as_mut().reset((Instant::now() + MARK_WAIT).into());
@@ -288,7 +288,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// After a while without a wake-up takes what lies there. While replies come, the wait begins anew.
+    /// Reads available bytes after a time without a wake-up. Each reply restarts the wait.
     fn end_mark_wait(&mut self) -> io::Result<()> {
         if self.heard.elapsed() < MARK_WAIT {
             self.mark_wait.as_mut().reset((self.heard + MARK_WAIT).into());
@@ -320,7 +320,7 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// How many bytes wake who waits for a socket.
+/// Number of received bytes that wakes the reader of a socket.
 #[derive(Debug, Clone, Copy)]
 struct LowWater;
 
@@ -334,7 +334,7 @@ fn too_large() -> CallError {
     CallError::protocol(format!("a reply of more than {MAX_RECORD_BYTES} bytes"))
 }
 
-/// Answers a call with a whole record; an error is one that the connection does not survive.
+/// Answers a call with a whole record. After an error the connection cannot be used.
 fn settle(waiter: Waiter, record: &[u8]) -> Result<(), CallError> {
     let reply = result_at(record).and_then(|start| {
         let result = &record[start..];
@@ -364,7 +364,7 @@ fn settle(waiter: Waiter, record: &[u8]) -> Result<(), CallError> {
         })
     });
     let fatal = reply.as_ref().err().filter(|error| error.is_fatal()).cloned();
-    // Nobody listens where the caller went away.
+    // Sending fails only if the caller went away.
     let _ = waiter.answer.send(reply);
     fatal.map_or(Ok(()), Err)
 }

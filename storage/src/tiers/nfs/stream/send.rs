@@ -1,7 +1,8 @@
-//! The sending half of a connection: records queue up here and leave together.
+//! Sending half of a connection: records queue here and leave together.
 //!
-//! In: records of any task. Out: bytes on the stream, in order and whole, also when the caller has gone. A record with
-//! nothing else under way is sent by its caller at once; others wait until every task that is ready has added its own.
+//! In: records of any task. Out: bytes on the stream, in order and whole, even if the caller went away. If no other
+//! call is in flight, the caller sends its record at once. Otherwise the record waits until every ready task has added
+//! its own.
 
 use super::call::Outgoing;
 use crate::tiers::nfs::rpc::{CallError, padding};
@@ -12,20 +13,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-/// Segments of one system call at most.
+/// Maximum segments per system call.
 const MAX_SEGMENTS: usize = 64;
 /// Data up to this is copied behind its call; more travels as a segment of its own.
 const COPIED_BYTES: usize = 16 << 10;
 /// A staging buffer grows to this before its allocation is replaced.
 const STAGING_BYTES: usize = 16 << 10;
 
-/// What waits to be sent.
+/// Calls that wait to be sent.
 #[derive(Debug, Default)]
 struct Queue {
     /// Before the staged bytes.
     segments: VecDeque<Bytes>,
     staging: BytesMut,
-    /// Whether the sending task holds bytes that come before these.
+    /// True if the sending task holds earlier bytes that must be sent first.
     sending: bool,
 }
 
@@ -42,7 +43,7 @@ impl Queue {
         }
     }
 
-    /// Adds what the arguments of the last record end with.
+    /// Adds the trailing data of the last record.
     fn add_data(&mut self, data: &Bytes) {
         if data.len() > COPIED_BYTES {
             self.seal();
@@ -54,7 +55,7 @@ impl Queue {
     }
 }
 
-/// The records of one connection on their way out.
+/// Outgoing records of a connection.
 #[derive(Debug, Default)]
 pub(in crate::tiers::nfs) struct Outbox {
     queue: Mutex<Queue>,
@@ -67,7 +68,7 @@ impl Outbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a record; `alone` says that no other call is under way, so that waiting for company is no use.
+    /// Adds a record; `alone` means that no other call is in flight, so waiting to batch is no use.
     pub(in crate::tiers::nfs) fn push(
         &self,
         stream: &TcpStream,
@@ -97,7 +98,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Sends what is there until the stream fails.
+    /// Sends queued records until the stream fails.
     pub(in crate::tiers::nfs) async fn run(&self, stream: &TcpStream) -> CallError {
         loop {
             self.filled.notified().await;
@@ -136,7 +137,7 @@ impl Outbox {
     }
 }
 
-/// Takes what was sent off the front.
+/// Removes the sent bytes from the front.
 fn advance(segments: &mut VecDeque<Bytes>, mut sent: usize) {
     while let Some(first) = segments.front_mut() {
         if sent < first.len() {

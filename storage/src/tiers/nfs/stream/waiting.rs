@@ -1,5 +1,5 @@
-//! The calls that wait for their replies. In: calls, replies' transaction ids, and the end of the connection. Out: who is
-//! to be answered. Knows nothing of streams.
+//! Calls that wait for their replies. In: calls, transaction ids of replies, and the end of the connection. Out: the
+//! caller to answer. Knows nothing of streams.
 
 use super::call::Waiter;
 use crate::tiers::nfs::rpc::CallError;
@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Transaction ids are numbers of our own, one after another: multiplying spreads them well enough.
+/// Transaction ids are consecutive numbers of this process: multiplying spreads them well enough.
 #[derive(Debug, Default)]
 struct XidHasher(u64);
 
@@ -31,13 +31,13 @@ impl Hasher for XidHasher {
 #[derive(Debug, Default)]
 struct Waiters {
     by_xid: HashMap<u32, Waiter, BuildHasherDefault<XidHasher>>,
-    /// What all of them expect together.
+    /// Sum of the bytes expected by all waiters.
     expected_bytes: usize,
     broken: Option<CallError>,
 }
 
 impl Waiters {
-    /// Tells whether it is the only one.
+    /// Adds a call; returns true if it is the only one.
     fn insert(&mut self, xid: u32, waiter: Waiter) -> bool {
         self.expected_bytes += waiter.expects();
         self.by_xid.insert(xid, waiter);
@@ -58,7 +58,7 @@ impl Waiters {
     }
 }
 
-/// The calls of one connection that wait for their replies, until it breaks.
+/// Waiting calls of a connection, until it breaks.
 #[derive(Debug, Default)]
 pub(in crate::tiers::nfs) struct Waiting(Mutex<Waiters>);
 
@@ -68,7 +68,7 @@ impl Waiting {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a call; tells whether it is the only one. An error says why the connection is broken.
+    /// Adds a call; returns true if it is the only one. The error says why the connection is broken.
     pub(in crate::tiers::nfs) fn add(&self, xid: u32, waiter: Waiter) -> Result<bool, CallError> {
         let mut waiters = self.lock();
         match &waiters.broken {
@@ -77,7 +77,7 @@ impl Waiting {
         }
     }
 
-    /// Whose reply this is; nobody's where the call was given up.
+    /// Takes the caller of a reply; `None` if the call has ended.
     pub(in crate::tiers::nfs) fn take(&self, xid: u32) -> Option<Waiter> {
         self.lock().remove(xid)
     }
@@ -95,13 +95,13 @@ impl Waiting {
     pub(in crate::tiers::nfs) fn expire(&self, now: Instant) -> Option<Instant> {
         let mut waiters = self.lock();
         for waiter in waiters.remove_late(now) {
-            // Nobody listens where the caller went away.
+            // Sending fails only if the caller went away.
             let _ = waiter.answer.send(Err(CallError::Late));
         }
         waiters.by_xid.values().map(|waiter| waiter.sent).min()
     }
 
-    /// Ends the wait of all calls, and of those to come.
+    /// Fails all waiting and all later calls.
     pub(in crate::tiers::nfs) fn fail(&self, error: &CallError) {
         let ended = {
             let mut waiters = self.lock();

@@ -1,13 +1,13 @@
-//! What a striped object is on disk. In: roots. Out: manifests read, objects written and removed. Everything here blocks.
+//! Striped objects on disk. In: roots. Out: manifests read, objects written and removed. Everything here blocks.
 //!
 //! ```text
 //! ROOT 0/models/ctr/1/model.onnx          the manifest: size, stripe_bytes, parts, set
 //! ROOT 0/.tierlab-stripes/SET.0           part 0
 //! ROOT 1/.tierlab-stripes/SET.1           part 1
 //! ```
-//! A set of parts has a name of its own (128 random bits) and is never written again. A put writes the parts, makes them
-//! durable, and then renames the manifest into place: before that the object is the old one, after that the new one, also
-//! when the machine stops in between. What no manifest names is removed at the next start.
+//! Each set of parts has its own name (128 random bits) and is never written again. A put writes the parts, makes them
+//! durable, and then renames the manifest into place. Before the rename readers see the old object, after it the new
+//! object, even if the machine stops in between. The next start removes parts that no manifest names.
 
 use super::super::root::{FileId, Root};
 use super::super::store;
@@ -33,12 +33,12 @@ pub(super) const FOLDER: &str = ".tierlab-stripes";
 const FORMAT: u32 = 1;
 /// A manifest is shorter than this.
 const LONGEST_MANIFEST: u64 = 4096;
-/// An object that is replaced again and again while it is looked up is looked up this often.
+/// Maximum look-ups of an object that is replaced during each look-up.
 const ATTEMPTS: u32 = 8;
-/// Parts without a manifest may be those of a put that is under way; after this time they are not.
+/// Age from which parts without a manifest cannot belong to a put in progress.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// What lies at the object's path in root 0, as JSON.
+/// JSON file at the object's path in root 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {
@@ -49,12 +49,12 @@ struct Manifest {
     set: String,
 }
 
-/// A striped object as it was when it was looked up.
+/// A striped object as it was looked up.
 #[derive(Debug)]
 pub(super) struct Striped {
     pub(super) object: Object,
     pub(super) layout: Layout,
-    /// Its parts, one per root.
+    /// Parts of the object, one per root.
     pub(super) parts: Vec<Object>,
 }
 
@@ -63,7 +63,7 @@ fn part_path(set: &str, part: usize) -> Result<ObjectPath, StorageError> {
     ObjectPath::new(&format!("{FOLDER}/{set}.{part}"))
 }
 
-/// Refuses what lies among the parts: it is no object.
+/// Refuses paths among the parts: they are not objects.
 pub(super) fn check_path(path: &ObjectPath) -> Result<(), StorageError> {
     if path.segments().next() == Some(FOLDER) {
         let detail = "lies in the folder that holds the parts of striped objects";
@@ -72,7 +72,7 @@ pub(super) fn check_path(path: &ObjectPath) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Looks an object up, with its parts.
+/// Looks up an object, with its parts.
 pub(super) fn look_up(roots: &[Arc<Root>], path: &ObjectPath) -> Result<Striped, StorageError> {
     check_path(path)?;
     let mut attempts = 0;
@@ -185,7 +185,7 @@ pub(super) fn put(
         .map_err(|e| StorageError::new(ErrorKind::Invalid, path.as_str(), format!("cannot be described: {e}")))?;
     let placed = write_parts(roots, &source, layout, &manifest.set).and_then(|()| {
         let _held = lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // What is there is replaced even if it is no manifest.
+        // An existing file is replaced even if it is not a manifest.
         let old = read_manifest(roots, path).ok().map(|(_, old)| old.set);
         store::put(&roots[0], path, &Body::Bytes(text.into()))?;
         Ok(old)
@@ -227,7 +227,7 @@ fn write_parts(roots: &[Arc<Root>], source: &Source, layout: Layout, set: &str) 
     })
 }
 
-/// Removes an object: first the manifest, then what it named.
+/// Removes an object: first the manifest, then its parts.
 pub(super) fn delete(roots: &[Arc<Root>], path: &ObjectPath, lock: &std::sync::Mutex<()>) -> Result<(), StorageError> {
     check_path(path)?;
     let set = {
@@ -242,7 +242,7 @@ pub(super) fn delete(roots: &[Arc<Root>], path: &ObjectPath, lock: &std::sync::M
     Ok(())
 }
 
-/// Nothing names these parts any more, so what cannot be removed now is only wasted space until the next start.
+/// No manifest names these parts any more, so a part that cannot be removed now only wastes space until the next start.
 fn remove_set(roots: &[Arc<Root>], set: &str) {
     for (part, root) in roots.iter().enumerate() {
         let removed = part_path(set, part).and_then(|path| store::delete(root, &path));
@@ -255,7 +255,7 @@ fn remove_set(roots: &[Arc<Root>], set: &str) {
     }
 }
 
-/// The objects at and below a prefix. What is no manifest is left out with a warning.
+/// Lists the objects at and below a prefix. Files that are not manifests are left out with a warning.
 pub(super) fn list(roots: &[Arc<Root>], prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
     let mut found = Vec::new();
     for file in store::list(&roots[0], prefix)? {
@@ -271,7 +271,7 @@ pub(super) fn list(roots: &[Arc<Root>], prefix: Option<&ObjectPath>) -> Result<V
     Ok(found)
 }
 
-/// Removes parts that no manifest names and that are too old to be of a put that is under way.
+/// Removes parts that no manifest names and that are too old to belong to a put in progress.
 pub(super) fn sweep(roots: &[Arc<Root>]) -> Result<(), StorageError> {
     let folder = ObjectPath::new(FOLDER)?;
     let mut parts = Vec::new();
@@ -305,7 +305,7 @@ fn is_abandoned(file: &PathBuf) -> bool {
     age.is_ok_and(|age| age > ABANDONED_AFTER)
 }
 
-/// What a put reads from, by several threads at once.
+/// Source of a put, read by several threads at once.
 struct Source {
     size: u64,
     bytes: Bytes,
@@ -344,7 +344,7 @@ impl Source {
     }
 }
 
-/// Reads the stripes of one part, one after another.
+/// Reads the stripes of a part in order.
 struct PartReader<'a> {
     source: &'a Source,
     layout: Layout,

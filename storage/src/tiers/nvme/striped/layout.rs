@@ -1,11 +1,11 @@
-//! Where the bytes of a striped object lie. In: its size, the length of a stripe and the number of roots. Out: ranges of
-//! parts, and parts put together again. Pure arithmetic; knows nothing of files.
+//! Positions of a striped object's bytes. In: its size, the length of a stripe and the number of roots. Out: ranges of
+//! parts, and bytes reassembled from parts. Pure arithmetic; knows nothing of files.
 
 use bytes::Bytes;
 use std::ops::Range;
 
-/// Stripe `k` of an object, the bytes `k * stripe_bytes ..`, lies in part `k % parts`, behind that part's earlier ones.
-/// So any range of the object is one range, or none, of each part.
+/// Stripe `k` of an object, the bytes `k * stripe_bytes ..`, is in part `k % parts`, behind that part's earlier
+/// stripes. So any range of the object is one range, or none, of each part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Length of the object.
@@ -17,7 +17,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// How many of the object's first `end` bytes lie in a part.
+    /// Number of the object's first `end` bytes that are in `part`.
     fn bytes_before(&self, end: u64, part: usize) -> u64 {
         let row = self.stripe_bytes * self.parts as u64;
         let in_row = (end % row).saturating_sub(part as u64 * self.stripe_bytes);
@@ -29,7 +29,7 @@ impl Layout {
         self.bytes_before(self.size, part)
     }
 
-    /// What of a part a range of the object needs.
+    /// Range of `part` that holds the bytes of a range of the object.
     pub(super) fn part_range(&self, range: &Range<u64>, part: usize) -> Range<u64> {
         self.bytes_before(range.start, part)..self.bytes_before(range.end, part)
     }
@@ -39,20 +39,20 @@ impl Layout {
         (at / self.stripe_bytes % self.parts as u64) as usize
     }
 
-    /// Where in that part it is.
+    /// Offset in its part of the object's byte `at`.
     pub(super) fn place_in_part(&self, at: u64) -> u64 {
         self.bytes_before(at, self.part_of(at))
     }
 
-    /// Where in the object a byte of a part is, and how many bytes follow it in its stripe.
+    /// Offset in the object of a part's byte, and the number of bytes that follow it in its stripe.
     pub(super) const fn place_in_object(&self, part: usize, at: u64) -> (u64, u64) {
         let (row, in_stripe) = (at / self.stripe_bytes, at % self.stripe_bytes);
         let stripe = row * self.parts as u64 + part as u64;
         (stripe * self.stripe_bytes + in_stripe, self.stripe_bytes - in_stripe)
     }
 
-    /// Puts a range together from what [`part_range`](Self::part_range) says of each part. The second value tells
-    /// whether bytes were copied: one stripe's bytes are not.
+    /// Reassembles a range from the bytes of each part's [`part_range`](Self::part_range). The second value is true if
+    /// bytes were copied: a range within one stripe is not copied.
     pub(super) fn join(&self, range: &Range<u64>, pieces: &[Bytes]) -> (Bytes, bool) {
         let mut filled = pieces.iter().filter(|piece| !piece.is_empty());
         match (filled.next(), filled.next()) {

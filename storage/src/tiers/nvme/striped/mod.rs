@@ -1,8 +1,8 @@
-//! Objects striped over several local folders, each best on a device of its own. In: object paths. Out: bytes, put
-//! together from the parts that all folders' engines read at once. How that lies on disk: [`disk`].
+//! Objects striped over several local folders, each best on its own device. In: object paths. Out: bytes, reassembled
+//! from the parts that all folders' engines read at once. Layout on disk: [`disk`].
 //!
-//! The version of an object names the versions of its manifest and of all its parts; a part is never written again, and
-//! each part of a read is checked as any file of an [`NvmeTier`]. So bytes are of the version that was looked up.
+//! The version of an object names the versions of its manifest and of all its parts. A part is never written again, and
+//! each part of a read is checked like any file of an [`NvmeTier`]. So all bytes are of the version that was looked up.
 
 mod disk;
 mod layout;
@@ -24,13 +24,13 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Look-ups remembered at most; then they are all forgotten, which costs one look-up each.
+/// Maximum look-ups remembered; one more clears them all, which costs a look-up each.
 const REMEMBERED: usize = 4096;
-/// Stripes are a multiple of this: smaller ones would over-read at each boundary.
+/// Unit of stripe sizes: smaller stripes would over-read at each boundary.
 const STRIPE_UNIT: u64 = 4096;
 const LARGEST_STRIPE: u64 = 1 << 30;
 
-/// Several folders as one tier.
+/// Tier over several folders.
 #[derive(Debug)]
 pub struct StripedTier {
     tiers: Vec<NvmeTier>,
@@ -42,7 +42,7 @@ pub struct StripedTier {
 }
 
 impl StripedTier {
-    /// Stripes over folders that were opened, in this order. Blocks: it removes what crashed puts have left behind.
+    /// Tier that stripes over opened folders, in this order. Blocks: it removes parts left by crashed puts.
     pub(super) fn new(tiers: Vec<NvmeTier>, stripe_bytes: u64) -> Result<Self, StorageError> {
         if stripe_bytes == 0 || !stripe_bytes.is_multiple_of(STRIPE_UNIT) || stripe_bytes > LARGEST_STRIPE {
             let detail = format!("must be a multiple of {STRIPE_UNIT}, at most {LARGEST_STRIPE}, is {stripe_bytes}");
@@ -85,7 +85,7 @@ impl StripedTier {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
 
-    /// The parts of the version that was looked up.
+    /// Parts of the version that was looked up.
     async fn parts_of(&self, object: &Object) -> Result<Arc<Striped>, StorageError> {
         let known = {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +145,8 @@ impl StripedTier {
         Ok(ReadMany { parts: whole, cost })
     }
 
-    /// An error about a part, told of the object. A part that is gone or other than it was goes with its object.
+    /// Converts an error about a part to an error about its object. A missing or changed part means a missing or
+    /// changed object.
     async fn explain(&self, object: &Object, error: StorageError) -> StorageError {
         let of_object = |kind, detail: &str| StorageError::new(kind, object.path.as_str(), detail);
         if !matches!(error.kind(), ErrorKind::Changed | ErrorKind::NotFound) {

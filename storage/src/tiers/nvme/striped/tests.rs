@@ -85,7 +85,7 @@ async fn every_root_holds_its_share_and_only_that() {
     assert_eq!(roots.iter().map(|root| parts_in(root)).sum::<usize>(), 0);
 }
 
-/// Opening again finds what was written; with the roots exchanged or one too few it refuses.
+/// A tier opened again finds its objects; with the roots exchanged or a root missing it refuses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_layout_survives_and_other_roots_are_refused() {
     let (_above, roots) = folders(3);
@@ -153,7 +153,7 @@ async fn a_part_that_is_touched_is_noticed() {
     assert_eq!(tier.read(&object, 0..50_000).await.unwrap().bytes, body);
 }
 
-/// What a put leaves behind when the machine stops before the manifest is in place: parts that nothing names.
+/// A put that stops before its manifest is in place leaves parts that no manifest names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_crashed_put_left_is_removed_once_it_is_old() {
     let (_above, roots) = folders(2);

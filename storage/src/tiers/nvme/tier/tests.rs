@@ -9,7 +9,7 @@ fn path(text: &str) -> ObjectPath {
     ObjectPath::new(text).unwrap()
 }
 
-/// A folder beside the test's own binary: on a disk, where a temporary folder may be in memory.
+/// Folder beside the test's binary: on a disk, while a temporary folder may be in memory.
 fn on_disk() -> TempDir {
     let exe = std::env::current_exe().unwrap();
     tempfile::tempdir_in(exe.parent().unwrap()).unwrap()
@@ -58,7 +58,7 @@ async fn on_a_thread_of_its_own_conforms() {
     suite_passes(open_driven(root.path(), 32, Driver::Thread).await).await;
 }
 
-/// One thread for everything: what completes must be noticed by the very thread that waits.
+/// A single thread does everything: the thread that waits must itself notice completions.
 #[tokio::test]
 async fn on_one_thread_conforms() {
     conforms(on_disk().path(), true, 32).await;
@@ -137,7 +137,7 @@ async fn the_way_taken_is_told() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_file_systems_are_read_buffered() {
-    // Where there is no tmpfs, there is nothing to fall back from.
+    // Without tmpfs there is no fallback to test.
     let Ok(root) = tempfile::tempdir_in("/dev/shm") else {
         return;
     };
@@ -158,8 +158,8 @@ async fn memory_file_systems_are_read_buffered() {
     );
 }
 
-/// Buffers are poisoned when they come back to the pool and checked when they leave it: a read that still ran into
-/// one after its future was dropped would be caught there, or by the contents of the reads in between.
+/// Buffers are poisoned when they return to the pool and checked when they leave it. So a read that still wrote to a
+/// buffer after its future was dropped is caught there, or by the contents of the reads in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_dropped_reads_harm_nothing() {
     for driver in [Driver::Runtime, Driver::Thread] {
@@ -214,7 +214,7 @@ async fn files_changed_by_others_are_noticed() {
         .unwrap();
     assert!(tier.read(&old, 0..50_000).await.unwrap().bytes == content(1, 0..50_000));
 
-    // Truncated in place: the open file is the same one.
+    // Truncated in place: the open file stays the same.
     std::fs::OpenOptions::new()
         .write(true)
         .open(&file)
@@ -273,7 +273,7 @@ async fn nothing_outside_the_root_is_read_written_or_listed() {
     assert!(!outside.path().join("new").exists());
     assert_eq!(tier.list(None).await.unwrap(), []);
     assert!(tier.list(Some(&path("out"))).await.is_err());
-    // A put replaces the link itself, never what it points to.
+    // A put replaces the link itself, never its target.
     tier.put(&path("file"), Bytes::from_static(b"mine").into())
         .await
         .unwrap();
@@ -356,8 +356,8 @@ async fn a_senseless_depth_is_refused() {
     }
 }
 
-/// A disk that fails is told with the object's name; what the kernel asks to do again is done again; and the engine goes
-/// on, without a restart, once the disk works again.
+/// A failing disk is reported with the object's name. Reads that the kernel asks to repeat are repeated. The engine
+/// goes on, without a restart, once the disk works again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failing_disk_is_told_and_got_over() {
     for driver in [Driver::Runtime, Driver::Thread] {
@@ -390,7 +390,7 @@ async fn a_failing_disk_is_told_and_got_over() {
     }
 }
 
-/// More files at once than are kept open, or have a place in the ring's table.
+/// More files at once than the set of open files, or the ring's table, holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_files_are_read_at_once() {
     for driver in [Driver::Runtime, Driver::Thread] {
@@ -410,7 +410,7 @@ async fn many_files_are_read_at_once() {
             });
             futures::future::join_all(reads).await;
         }
-        // What leaves the set of open files is closed by the kernel too: its table holds no file back.
+        // The kernel closes files that leave the set too: its table holds no file open.
         let open = || {
             let files = std::fs::read_dir("/proc/self/fd").unwrap();
             let links = files.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok());

@@ -1,5 +1,5 @@
-//! From a profile's file to its law. In: a path or text. Out: a checked profile and its law, or what is wrong and where. The
-//! file comes from elsewhere: every length and number has a bound.
+//! Validation of a recorded profile. In: a path or text. Out: a checked profile and its law, or the error and its
+//! position. The file comes from elsewhere: every length and number has a bound.
 
 use super::law::Law;
 use super::profile::{Recorded, RecordedPoint, SCHEMA};
@@ -9,16 +9,16 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Bytes of a file at most; one of three sizes and three depths has some ten thousand.
+/// Maximum size of a file in bytes; a file of three sizes and three depths has some ten thousand.
 const MAX_BYTES: u64 = 8 << 20;
-/// Points, shares, rounds and notes at most.
+/// Maximum number of points, shares, rounds and notes.
 const MAX_POINTS: usize = 1024;
 const MAX_SHARES: usize = 1024;
 const MAX_ROUNDS: usize = 100_000;
 const MAX_NOTES: usize = 64;
 /// Characters of a text that reports show.
 const MAX_TEXT: usize = 400;
-/// Reads in flight at most.
+/// Maximum reads in flight.
 const MAX_DEPTH: u32 = 1 << 16;
 /// The longest latency, in microseconds: ten minutes, as of every emulation.
 const LONGEST_US: f64 = 600e6;
@@ -27,7 +27,7 @@ impl Recorded {
     /// Reads a profile's file.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`], naming the file and the place in it.
+    /// [`ErrorKind::Invalid`], naming the file and the position in it.
     pub fn read(file: &Path) -> Result<Self, StorageError> {
         let source = file.display().to_string();
         let refuse = |why: String| StorageError::new(ErrorKind::Invalid, source.as_str(), why);
@@ -47,13 +47,13 @@ impl Recorded {
         Self::parse(&source, &text)
     }
 
-    /// Reads a profile's text; `source` is where it comes from.
+    /// Parses a profile; `source` names it in errors.
     ///
     /// # Errors
-    /// As [`Recorded::read`].
+    /// Same as [`Recorded::read`].
     pub fn parse(source: &str, text: &str) -> Result<Self, StorageError> {
         let refuse = |why: String| StorageError::new(ErrorKind::Invalid, source, why);
-        // Of another version first: its other keys would be told as unknown ones.
+        // The version is checked first: other keys of another version would be reported as unknown.
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| refuse(trimmed(&e)))?;
         match table.get("schema").and_then(toml::Value::as_integer) {
             Some(schema) if schema == i64::from(SCHEMA) => {}

@@ -1,14 +1,15 @@
-//! What a recorded tier does, between the points that were measured. In: a share, bytes and reads in flight. Out: a latency.
-//! Pure: the same numbers give the same latency on every machine.
+//! Interpolated latency of a recorded tier. In: a share, bytes and reads in flight. Out: a latency. Pure: the same
+//! numbers give the same latency on every machine.
 //!
-//! Of one size and depth, quantiles have straight lines between them. Between sizes and between depths the same quantile goes
-//! in straight lines too: exact for a tier that takes so long for the first byte and so long for each after it, and for one
-//! whose rate is at its limit. Above what was measured the last line goes on, never downwards; below it the first value holds.
+//! Quantiles of one size and depth are interpolated linearly. Between sizes and between depths, equal quantiles are
+//! interpolated linearly too. This is exact for a tier with a fixed time to the first byte and a fixed time per further
+//! byte, and for a tier at its rate limit. Above the measured range the last line is extended, never downwards; below
+//! it the first value holds.
 
 /// The longest latency, in microseconds: ten minutes, as of every emulation.
 const LONGEST_US: f64 = 600e6;
 
-/// Quantiles of latencies over a grid of sizes and depths. Whoever makes one has checked it: nothing is empty, all ascends.
+/// Latency quantiles over a grid of sizes and depths. Its creator has checked it: nothing is empty, all axes ascend.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Law {
     /// From 0 to 1.
@@ -19,7 +20,7 @@ pub(crate) struct Law {
     pub(super) us: Vec<Vec<Vec<f64>>>,
 }
 
-/// Where a value lies on an axis: between two places, and how far from the first to the second.
+/// Position of a value on an axis: two neighbouring points, and the fraction of the distance between them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Place {
     low: usize,
@@ -60,7 +61,8 @@ impl Place {
 }
 
 impl Law {
-    /// The latency that a share of reads of so many bytes does not exceed, with so many reads in flight, this one included.
+    /// Latency that the given share of reads of `bytes` bytes does not exceed, with `in_flight` reads in flight, this
+    /// read included.
     pub(crate) fn latency_us(&self, share: f64, bytes: u64, in_flight: u32) -> f64 {
         let share = place(self.shares.iter().copied(), share);
         let size = place(self.sizes.iter().map(|bytes| *bytes as f64), bytes as f64);
@@ -121,7 +123,7 @@ mod tests {
         close(law.latency_us(0.25, 4000, 1), 78.0);
         // Half way from 8 to 32 in flight: between twice and eight times.
         close(law.latency_us(0.5, 4000, 20), 104.0 * 5.0);
-        // At its limit: twice the reads in flight take as much longer as the line says.
+        // Beyond the last depth, at the tier's limit, the latency follows the last line.
         close(law.latency_us(0.5, 4000, 56), 104.0 * 14.0);
         // Below the smallest the first holds.
         close(law.latency_us(0.5, 0, 1), 104.0);

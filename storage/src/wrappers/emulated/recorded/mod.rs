@@ -1,5 +1,5 @@
-//! Tiers that were measured once and are replayed elsewhere. In: a profile's file. Out: the law that latencies are drawn by,
-//! and where it comes from.
+//! Replay of tiers that were measured elsewhere. In: a profile's file. Out: the law that latencies are drawn by, and
+//! the origin of the profile.
 
 mod check;
 mod law;

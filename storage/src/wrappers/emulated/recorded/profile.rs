@@ -1,4 +1,5 @@
-//! A recorded profile as its file has it. In and out: TOML, of a stated version. Plain data; what makes sense of it is beside.
+//! File format of a recorded profile. In and out: TOML, of a stated version. Plain data; `check` and `law` interpret
+//! it.
 
 use super::super::fault::InjectedError;
 use serde::{Deserialize, Serialize};
@@ -6,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The version of the file that this build writes and reads.
 pub const SCHEMA: u32 = 1;
 
-/// A tier as it was measured: what `tierlab-storage-bench calibrate` writes and `emulated.profile = "FILE"` reads.
+/// A measured tier: written by `tierlab-storage-bench calibrate` and read by `emulated.profile = "FILE"`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recorded {
@@ -14,31 +15,31 @@ pub struct Recorded {
     pub schema: u32,
     /// The shares of reads that the latencies of each point belong to: ascending, from 0 to 1.
     pub shares: Vec<f64>,
-    /// What was measured, where and when.
+    /// Measured tier, place and date.
     pub origin: RecordedOrigin,
     /// Rates that were reached.
     pub limits: RecordedLimits,
     /// Errors that reads ended in, the tier's own repeats included.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<InjectedError>,
-    /// What did not stay what it was: each round beside all of them.
+    /// Drift between rounds: each round relative to all rounds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<RecordedRound>,
     /// Every size at every depth, once.
     pub points: Vec<RecordedPoint>,
 }
 
-/// What was measured, where and when.
+/// Measured tier, place and date.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedOrigin {
-    /// When it began, RFC 3339.
+    /// Start of the measurement, RFC 3339.
     pub date: String,
-    /// Where, as whoever measured it said: region, machine, network between.
+    /// Place as given by the person who measured: region, machine, network.
     pub place: String,
     /// The tier's kind: `s3`, `nfs`, `nvme`.
     pub tier: String,
-    /// What the tier said of itself: wrappers, and notes that belong beside every figure.
+    /// Wrappers of the tier, and notes that accompany every figure.
     #[serde(default)]
     pub notes: Vec<String>,
     /// The machine that measured.
@@ -49,11 +50,11 @@ pub struct RecordedOrigin {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedEnvironment {
-    /// Of the operating system.
+    /// Kernel of the operating system.
     pub kernel: String,
-    /// Its model.
+    /// CPU model.
     pub cpu: String,
-    /// How many.
+    /// Number of CPUs.
     pub cpus: u32,
     /// Memory, in bytes.
     pub memory_bytes: u64,
@@ -64,20 +65,21 @@ pub struct RecordedEnvironment {
     pub filesystem: String,
 }
 
-/// Rates that were reached. What is a limit shows in the latencies already; the replay takes it from there.
+/// Highest measured rates. A rate limit already shows in the latencies, from which the replay takes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedLimits {
-    /// Bytes per second of one read after its first byte: by how much longer the largest takes than the next smaller.
+    /// Bytes per second of one read after its first byte, from the difference in time between the largest and the next
+    /// smaller size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_bytes_per_s: Option<u64>,
     /// The most bytes per second of all reads together.
     pub total_bytes_per_s: u64,
-    /// Whether more reads in flight brought no more bytes.
+    /// True if more reads in flight brought no more bytes.
     pub total_is_limit: bool,
     /// The most reads per second.
     pub requests_per_s: u64,
-    /// Whether more reads in flight brought no more reads per second.
+    /// True if more reads in flight brought no more reads per second.
     pub requests_is_limit: bool,
 }
 
@@ -85,15 +87,15 @@ pub struct RecordedLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedRound {
-    /// Seconds from the first round's start to this one's.
+    /// Seconds from the start of the first round to the start of this round.
     pub at_s: f64,
-    /// Its median over that of all rounds, the geometric mean over the points.
+    /// Median of this round divided by the median of all rounds; geometric mean over the points.
     pub p50_ratio: f64,
-    /// Likewise of the 99th percentile.
+    /// Same ratio for the 99th percentile.
     pub p99_ratio: f64,
 }
 
-/// One size at one depth.
+/// Measurement of one size at one depth.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedPoint {
@@ -103,15 +105,15 @@ pub struct RecordedPoint {
     pub depth: u32,
     /// Reads that were timed.
     pub calls: u64,
-    /// How many of them a second.
+    /// Timed reads per second.
     pub calls_per_s: f64,
-    /// Latencies, one for each of `shares`, ascending, in microseconds.
+    /// Latencies, one per entry of `shares`, ascending, in microseconds.
     pub latency_us: Vec<f64>,
 }
 
 impl Recorded {
-    /// Where it came from, in one line: `recorded nfs of "office, 10 GbE", 2026-11-23`. What was itself emulated or
-    /// embedded when it was recorded says so.
+    /// Origin in one line: `recorded nfs of "office, 10 GbE", 2026-11-23`. The line says if the recorded tier was
+    /// itself emulated or embedded.
     #[must_use]
     pub fn label(&self) -> String {
         let RecordedOrigin {

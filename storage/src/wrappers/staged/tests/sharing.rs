@@ -1,4 +1,4 @@
-//! Processes that share a root. Each stage here stands for a process: its locks are on files that it opened itself.
+//! Processes that share a root. Each stage here stands for a process: it locks files that it opened itself.
 
 use super::*;
 
@@ -41,7 +41,7 @@ async fn what_one_process_has_another_does_not_fetch() {
     assert_eq!(blocks_read(&origin), [0, 1, 5, 6, 7, 8, 9, 10]);
     assert_eq!((second.counts().misses, second.counts().neighbours), (11, 3));
     second.settle().await;
-    // What the first has is not written once more.
+    // Blocks that the first stage has are not written again.
     assert_eq!(second.counts().staged, 8);
 
     // And back: the journals are read on.
@@ -50,7 +50,7 @@ async fn what_one_process_has_another_does_not_fetch() {
     assert_eq!((read.cost.requests, read.cost.wire_bytes), (0, 0));
     assert!(blocks_read(&origin).is_empty());
 
-    // A part whose process has ended is there still, for others and for the next one that takes it.
+    // A part whose process has ended remains, for other processes and for the next process that takes it.
     drop(first);
     drop(second);
     let third = shared(&origin, root.path()).await;
@@ -135,7 +135,7 @@ async fn what_a_neighbour_evicts_replaces_or_damages_comes_from_the_tier() {
     origin.reads();
     let read = second.read(&model, 0..4 * BLOCK).await.unwrap();
     assert_eq!(read.bytes, content(1, 0..4 * BLOCK));
-    // The first of them may lie in its own part by now.
+    // The first of them may be in its own part by now.
     let of_the_tier = blocks_read(&origin);
     assert!(
         of_the_tier == [0, 1, 2, 3] || of_the_tier == [1, 2, 3],
@@ -155,7 +155,7 @@ async fn what_a_neighbour_evicts_replaces_or_damages_comes_from_the_tier() {
     assert_eq!(read.bytes, content(1, 4 * BLOCK..8 * BLOCK));
     assert_eq!(blocks_read(&origin), [5]);
 
-    // A version that the neighbour has replaced is not taken for the new one.
+    // A version that the neighbour has replaced is not mistaken for the new version.
     let new = origin.set("model", 9, 8 * BLOCK);
     let read = second.read(&new, whole(&new)).await.unwrap();
     assert_eq!(read.bytes, content(9, whole(&new)));

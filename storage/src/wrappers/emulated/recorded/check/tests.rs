@@ -128,7 +128,8 @@ fn files_that_are_none_are_refused() {
 }
 
 proptest! {
-    /// Cut anywhere, with any byte changed: an error or a profile, never a panic; and what is accepted can be drawn from.
+    /// Cut anywhere, or with any byte changed, a file gives an error or a profile, never a panic. An accepted profile
+    /// can be drawn from.
     #[test]
     fn damage_is_refused_or_harmless(at in 0..TEXT.len(), byte: u8, cut: bool, share in 0.0f64..=1.0) {
         let mut bytes = TEXT.as_bytes().to_vec();
