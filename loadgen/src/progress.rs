@@ -5,6 +5,7 @@
 use console::{Term, measure_text_width, truncate_str};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
+use tierlab_instrument::units::wait;
 use tierlab_load::live::{Seen, View, Watch};
 
 /// More than the view draws: the last figures before a pause are not left out.
@@ -43,7 +44,7 @@ impl Progress {
         });
         // Without any, only a search goes on, which no one knows the length of.
         if bar.is_none() && steps > 0 {
-            eprintln!("{steps} steps, about {}", readable(expected_step * steps));
+            eprintln!("{steps} steps, about {}", wait(expected_step * steps));
         }
         Self {
             bar,
@@ -85,8 +86,8 @@ impl Progress {
             None => self.open_ended.then(|| "and what the search adds".to_owned()),
             Some((steps, ends)) => {
                 let most = ends.saturating_duration_since(Instant::now());
-                let about = readable((step * steps).min(most));
-                Some(format!("about {about} to go, at most {}", readable(most)))
+                let about = wait((step * steps).min(most));
+                Some(format!("about {about} to go, at most {}", wait(most)))
             }
         }
     }
@@ -171,18 +172,7 @@ fn remaining(step: Duration, left: u32, in_step: Duration) -> Duration {
 
 fn eta(left: Duration, more: Option<&str>) -> String {
     let more = more.map_or_else(String::new, |more| format!(", {more}"));
-    format!("ETA {}{more}", readable(left))
-}
-
-/// A time for people: `3m20s`.
-#[must_use]
-pub fn readable(time: Duration) -> String {
-    let seconds = time.as_secs_f64().ceil() as u64;
-    match (seconds / 3_600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, s) => format!("{s}s"),
-        (0, m, s) => format!("{m}m{s:02}s"),
-        (h, m, _) => format!("{h}h{m:02}m"),
-    }
+    format!("ETA {}{more}", wait(left))
 }
 
 /// What a look at a step found, in words that each may stand on a line of its own.
@@ -279,13 +269,6 @@ mod tests {
         );
         progress.searches(10, Instant::now());
         assert_eq!(progress.more_to_come(seconds(3)).unwrap(), "about 0s to go, at most 0s");
-    }
-
-    #[test]
-    fn times_are_readable() {
-        assert_eq!(readable(Duration::from_millis(1_200)), "2s");
-        assert_eq!(readable(Duration::from_secs(200)), "3m20s");
-        assert_eq!(readable(Duration::from_secs(7_265)), "2h01m");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What a person sees while a run goes on: a bar with the time that is left, or lines where there is no terminal.
 
-use crate::units::wait_text;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
+use tierlab_instrument::units::wait;
 
 /// The progress of a run.
 pub(crate) struct Progress {
@@ -21,7 +21,7 @@ impl Progress {
         }
         if bar.is_hidden() {
             let all = expected.saturating_mul(u32::try_from(todo).unwrap_or(u32::MAX));
-            eprintln!("{todo} repeats, about {}", wait_text(all));
+            eprintln!("{todo} repeats, about {}", wait(all));
         }
         Self {
             bar,
@@ -39,7 +39,7 @@ impl Progress {
             _ => self.expected,
         };
         let left = each.saturating_mul(u32::try_from(self.todo - self.done).unwrap_or(u32::MAX));
-        self.bar.set_message(format!("ETA {}  {what}", wait_text(left)));
+        self.bar.set_message(format!("ETA {}  {what}", wait(left)));
     }
 
     /// It ended.
@@ -51,7 +51,7 @@ impl Progress {
         if self.bar.is_hidden() && self.done.is_multiple_of(tenth) {
             let each = self.started.elapsed() / u32::try_from(self.done).unwrap_or(u32::MAX);
             let left = each.saturating_mul(u32::try_from(self.todo - self.done).unwrap_or(u32::MAX));
-            eprintln!("{}/{} repeats, ETA {}", self.done, self.todo, wait_text(left));
+            eprintln!("{}/{} repeats, ETA {}", self.done, self.todo, wait(left));
         }
     }
 
