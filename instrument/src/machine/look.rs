@@ -162,3 +162,31 @@ fn own_memory_share(own: u64) -> f64 {
     let used = memory.and_then(|memory| Some(memory.mem_total.saturating_sub(memory.mem_available?)));
     used.map_or(0.0, |used| (own as f64 / used.max(1) as f64).min(1.0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use procfs::FromReadSI as _;
+
+    #[test]
+    fn interrupts_and_waiting_for_disks_are_nobodys_work() {
+        let text = "cpu  10 20 30 40 50 6 7 8 9 9\nctxt 5\nbtime 1\nprocesses 2\nprocs_running 1\nprocs_blocked 0\n";
+        let kernel = KernelStats::from_read(text.as_bytes(), procfs::current_system_info()).unwrap();
+        let busy = 10 + 20 + 30;
+        let ticks = CpuTicks::of(&kernel);
+        assert_eq!(
+            ticks,
+            CpuTicks {
+                busy,
+                steal: 8,
+                all: 171
+            }
+        );
+        let since = ticks.since(CpuTicks {
+            busy: 50,
+            steal: 8,
+            all: 100,
+        });
+        assert_eq!((since.busy, since.steal, since.all), (10, 0, 71));
+    }
+}
