@@ -17,7 +17,6 @@ pub mod commands;
 pub mod environment;
 pub mod error;
 pub mod inputs;
-pub mod machine;
 pub mod page_cache;
 pub mod plan;
 pub mod pricing;

@@ -3,12 +3,11 @@
 //! disturb what is measured: [`tierlab_load::live`]); elsewhere plain lines.
 
 use console::{Term, measure_text_width, truncate_str};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use std::time::{Duration, Instant};
+use tierlab_instrument::progress::{bar, pace, remaining};
+use tierlab_instrument::units::wait;
 use tierlab_load::live::{Seen, View, Watch};
-
-/// More than the view draws: the last figures before a pause are not left out.
-const MOST_DRAWS_HZ: u8 = 8;
 
 /// The progress of one run.
 #[derive(Debug)]
@@ -32,18 +31,10 @@ impl Progress {
     /// For a run of `steps` steps and, where it is `open_ended`, more to come, each of which should take `expected_step`.
     #[must_use]
     pub fn new(steps: u32, expected_step: Duration, open_ended: bool) -> Self {
-        let target = ProgressDrawTarget::stderr_with_hz(MOST_DRAWS_HZ);
-        // Hidden: no terminal, or one that can do nothing.
-        let bar = (!target.is_hidden()).then(|| {
-            let bar = ProgressBar::with_draw_target(Some(u64::from(steps)), target);
-            if let Ok(style) = ProgressStyle::with_template("{msg}\n{wide_bar} {pos}/{len}  {elapsed}") {
-                bar.set_style(style);
-            }
-            bar
-        });
+        let bar = bar(steps);
         // Without any, only a search goes on, which no one knows the length of.
         if bar.is_none() && steps > 0 {
-            eprintln!("{steps} steps, about {}", readable(expected_step * steps));
+            eprintln!("{steps} steps, about {}", wait(expected_step * steps));
         }
         Self {
             bar,
@@ -85,8 +76,8 @@ impl Progress {
             None => self.open_ended.then(|| "and what the search adds".to_owned()),
             Some((steps, ends)) => {
                 let most = ends.saturating_duration_since(Instant::now());
-                let about = readable((step * steps).min(most));
-                Some(format!("about {about} to go, at most {}", readable(most)))
+                let about = wait((step * steps).min(most));
+                Some(format!("about {about} to go, at most {}", wait(most)))
             }
         }
     }
@@ -153,36 +144,9 @@ impl Progress {
     }
 }
 
-/// How long a step takes, as those so far did or, before there is one, as expected; and how many are left.
-fn pace(done: u32, steps: u32, elapsed: Duration, expected_step: Duration) -> (Duration, u32) {
-    let step = elapsed.checked_div(done).unwrap_or(expected_step);
-    (step, steps.saturating_sub(done))
-}
-
-/// What `left` steps will take, `in_step` after the first of them began.
-fn remaining(step: Duration, left: u32, in_step: Duration) -> Duration {
-    let first = if left > 0 {
-        step.saturating_sub(in_step)
-    } else {
-        Duration::ZERO
-    };
-    first + step * left.saturating_sub(1)
-}
-
 fn eta(left: Duration, more: Option<&str>) -> String {
     let more = more.map_or_else(String::new, |more| format!(", {more}"));
-    format!("ETA {}{more}", readable(left))
-}
-
-/// A time for people: `3m20s`.
-#[must_use]
-pub fn readable(time: Duration) -> String {
-    let seconds = time.as_secs_f64().ceil() as u64;
-    match (seconds / 3_600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, s) => format!("{s}s"),
-        (0, m, s) => format!("{m}m{s:02}s"),
-        (h, m, _) => format!("{h}h{m:02}m"),
-    }
+    format!("ETA {}{more}", wait(left))
 }
 
 /// What a look at a step found, in words that each may stand on a line of its own.
@@ -254,18 +218,8 @@ mod tests {
     };
 
     #[test]
-    fn what_is_left_is_expected_and_then_measured_and_shrinks_during_a_step() {
+    fn searches_say_how_long_they_go_on() {
         let seconds = Duration::from_secs;
-        let left = |done, elapsed, in_step| {
-            let (step, left) = pace(done, 10, seconds(elapsed), seconds(3));
-            remaining(step, left, seconds(in_step))
-        };
-        assert_eq!(left(0, 0, 0), seconds(30));
-        assert_eq!(left(2, 8, 0), seconds(32));
-        assert_eq!(left(2, 8, 3), seconds(29));
-        // A step that takes longer than the others does not eat up their time.
-        assert_eq!(left(2, 8, 60), seconds(28));
-        assert_eq!(left(10, 40, 0), seconds(0));
         assert_eq!(eta(seconds(29), None), "ETA 29s");
         let mut progress = Progress::new(0, seconds(3), true);
         let open = progress.more_to_come(seconds(3));
@@ -279,13 +233,6 @@ mod tests {
         );
         progress.searches(10, Instant::now());
         assert_eq!(progress.more_to_come(seconds(3)).unwrap(), "about 0s to go, at most 0s");
-    }
-
-    #[test]
-    fn times_are_readable() {
-        assert_eq!(readable(Duration::from_millis(1_200)), "2s");
-        assert_eq!(readable(Duration::from_secs(200)), "3m20s");
-        assert_eq!(readable(Duration::from_secs(7_265)), "2h01m");
     }
 
     #[test]

@@ -15,7 +15,8 @@ mod markdown;
 mod summary_csv;
 mod terminal;
 mod text_style;
-mod units;
+
+use tierlab_instrument::units;
 
 pub use answer_json::answer_json;
 pub use cold_starts_csv::cold_starts_csv;

@@ -11,13 +11,13 @@ use super::send::{Around, Requests};
 use super::step::Runner;
 use super::target::Target;
 use crate::error::RunError;
-use crate::machine::watch::MachineWatch;
 use crate::plan::{ClosedLoopPlan, Plan};
 use crate::server::delta;
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Points, Position};
 use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::record::{Factors, Purpose, Repeat, SentRequests};
+use tierlab_instrument::machine::watch::MachineWatch;
 use tierlab_load::by_goose::closed_loop;
 
 /// Behind all loads and mixes.

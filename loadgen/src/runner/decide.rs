@@ -8,11 +8,11 @@ use super::ledger::{Attempt, Ledger};
 use super::naming::factors;
 use super::step::Runner;
 use crate::error::RunError;
-use crate::progress::readable;
 use crate::store::journal::Position;
 use std::time::{Duration, Instant};
 use tierlab_analysis::decision::{self, Candidate, Next, Phase, Probe, StopReason, Time};
 use tierlab_analysis::record::{Question, Run};
+use tierlab_instrument::units::wait;
 use tierlab_load::load::Load;
 use tierlab_load::schedule::{split_mix, step_seed};
 
@@ -173,5 +173,5 @@ const fn told(phase: Phase) -> &'static str {
 }
 
 fn ended(reason: &StopReason, spent_s: f64) -> String {
-    format!("{reason} after {}", readable(Duration::from_secs_f64(spent_s)))
+    format!("{reason} after {}", wait(Duration::from_secs_f64(spent_s)))
 }

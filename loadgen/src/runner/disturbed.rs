@@ -4,9 +4,9 @@
 //! step is made.
 
 use super::ledger::{Attempt, Ledger};
-use crate::machine::disturbance::disturbance;
-use crate::machine::watch::Watched;
 use tierlab_analysis::record::{Factors, Limits, Repeat};
+use tierlab_instrument::machine::disturbance::disturbance;
+use tierlab_instrument::machine::watch::Watched;
 use tierlab_load::schedule::step_seed;
 
 /// Maximum number of repetitions of a disturbed step of a plan's own loads. A longer disturbance is no accident: the machine

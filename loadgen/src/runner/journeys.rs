@@ -13,7 +13,6 @@ use super::send::Around;
 use super::step::Runner;
 use super::target::Target;
 use crate::error::RunError;
-use crate::machine::watch::{MachineWatch, Watched};
 use crate::plan::{Ask, JourneyPlan, Plan, StepPlan};
 use crate::server::delta;
 use crate::store::histograms::hdr_file_of;
@@ -24,6 +23,7 @@ use std::time::Duration;
 use tierlab_analysis::record::{
     AgentStart, Factors, Failure, JourneyFigures, Outcome, Purpose, Repeat, Sample, ServerDelta,
 };
+use tierlab_instrument::machine::watch::{MachineWatch, Watched};
 use tierlab_load::by_goose::journey::{self, StepSample, Travelled};
 use tierlab_load::driver::Finished;
 use tierlab_load::live::Watch;

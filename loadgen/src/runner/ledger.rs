@@ -1,9 +1,9 @@
 //! The steps of a run under way: those that are finished, and which one is next.
 
-use crate::machine::quiet::Patience;
 use crate::progress::Progress;
 use crate::store::journal::{FinishedStep, Journal, Points};
 use tierlab_analysis::record::Purpose;
+use tierlab_instrument::machine::quiet::Patience;
 
 /// The steps of a run: those finished, and the journal that keeps them.
 pub(super) struct Ledger {

@@ -13,13 +13,13 @@ use super::send::{self, Around, Requests};
 use super::step::Runner;
 use super::target::Target;
 use crate::error::RunError;
-use crate::machine::watch::MachineWatch;
 use crate::plan::{Mix, Plan};
 use crate::server::delta;
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Position};
 use tierlab_analysis::mix_shares;
 use tierlab_analysis::record::{Factors, Purpose, Repeat};
+use tierlab_instrument::machine::watch::MachineWatch;
 use tierlab_load::load::Load;
 use tokio::sync::Barrier;
 

@@ -12,7 +12,6 @@ use super::mixed;
 use super::naming::{factors, name};
 use super::step::Runner;
 use crate::error::RunError;
-use crate::machine::quiet::Patience;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::store::folder;
@@ -22,6 +21,7 @@ use crate::store::time::rfc3339;
 use std::time::SystemTime;
 use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::record::{Driven, Factors, Point, Purpose, Run, SCHEMA_VERSION};
+use tierlab_instrument::machine::quiet::Patience;
 use tierlab_load::redact;
 
 impl Runner<'_> {

@@ -10,13 +10,13 @@ use super::naming::{factors, name};
 use super::step::Runner;
 use crate::error::RunError;
 use crate::plan::SearchPlan;
-use crate::progress::readable;
 use crate::store::journal::Position;
 use std::time::Instant;
 use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::curves::search::{MAX_PROBES, MAX_TRIES, Probe, Search};
 use tierlab_analysis::curves::slo::{self, Answer};
 use tierlab_analysis::record::{Factors, Point, Purpose, Run, SloOutcome};
+use tierlab_instrument::units::wait;
 use tierlab_load::load::Load;
 use tierlab_load::schedule::split_mix;
 
@@ -65,7 +65,7 @@ impl Runner<'_> {
                 ledger.progress.say(&self.told(curve, probe.rps, plan, run));
             }
             if !in_time {
-                let limit = readable(plan.limit);
+                let limit = wait(plan.limit);
                 run.search_stopped = Some(format!("its time limit of {limit} was over (`search.limit_s`)"));
                 break;
             }

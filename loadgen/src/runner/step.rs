@@ -10,10 +10,7 @@ use super::recorder::{self, Label};
 use super::send::{self, Requests, Senders};
 use super::target::Target;
 use crate::error::RunError;
-use crate::machine::quiet;
-use crate::machine::watch::MachineWatch;
 use crate::plan::Plan;
-use crate::progress::readable;
 use crate::store::folder;
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Points, Position};
@@ -22,6 +19,9 @@ use crate::store::time::rfc3339;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::{Driven, Factors, Repeat, Run};
+use tierlab_instrument::machine::quiet;
+use tierlab_instrument::machine::watch::MachineWatch;
+use tierlab_instrument::units::wait;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::load::Load;
 use tierlab_load::schedule::split_mix;
@@ -163,7 +163,7 @@ impl Runner<'_> {
         if longest.is_zero() {
             return;
         }
-        let told = format!("  waiting for a quiet machine, {} at most: {by}", readable(longest));
+        let told = format!("  waiting for a quiet machine, {} at most: {by}", wait(longest));
         ledger.progress.say(&told);
         let began = Instant::now();
         let servers = self.targets[target].control.addresses();

@@ -16,7 +16,6 @@ mod single;
 mod stop;
 mod summary;
 mod tables;
-mod units;
 mod ways;
 
 use anyhow::Result;

@@ -299,7 +299,7 @@ fn drift_text(drift: &Drift) -> String {
         DriftHow::Across => "from the first repeat to the last".to_owned(),
         DriftHow::After(count) => format!("after repeat {count}"),
     };
-    let time = |ns: f64| crate::units::time_text(ns / 1e3);
+    let time = |ns: f64| tierlab_instrument::units::latency(ns / 1e3);
     format!(
         "{} moved from {} to {} {when}",
         drift.of,

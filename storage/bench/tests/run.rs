@@ -157,6 +157,28 @@ fn an_interrupted_run_is_gone_on_with() {
     let output = run(folder.path(), &["--resume", out_text, "--seconds", "0.3"]);
     assert!(output.status.success(), "{}", told(&output));
     assert_eq!(lines(), 8);
+    let resume = || run(folder.path(), &["--resume", out_text, "--seconds", "0.3"]);
+    // A kill cuts the last line, and only its repeat is measured again.
+    let journal = out.join("journal.jsonl");
+    let whole = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, whole.strip_suffix('\n').unwrap()).unwrap();
+    let output = resume();
+    assert!(output.status.success(), "{}", told(&output));
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let kept: Vec<&str> = whole.lines().take(7).collect();
+    assert_eq!(text.lines().take(7).collect::<Vec<_>>(), kept);
+    assert_eq!(lines(), 8);
+    // Damage before it is named, and nothing behind it is lost.
+    let damaged = text.replacen("\"repeat\"", "\"raepet\"", 1);
+    std::fs::write(&journal, &damaged).unwrap();
+    let output = resume();
+    assert!(
+        !output.status.success() && told(&output).contains("journal.jsonl: entry 1: "),
+        "{}",
+        told(&output)
+    );
+    assert_eq!(std::fs::read_to_string(&journal).unwrap(), damaged);
+    std::fs::write(&journal, &text).unwrap();
     // Another plan is another run.
     let output = run(folder.path(), &["--resume", out_text]);
     assert!(

@@ -3,13 +3,13 @@
 
 use crate::error::RunError;
 use crate::plan::Plan;
-use crate::progress::readable;
 use crate::runner::asked;
 use crate::store::preamble::Instrument;
 use std::time::Duration;
 use tierlab_analysis::latency::objective::measured_us;
 use tierlab_analysis::record::{Objective, Point, Question};
 use tierlab_analysis::statistics::percentile::BlockTable;
+use tierlab_instrument::units::wait;
 
 /// Steps of a variant that even an easy answer takes: a scout, a bracket of two, and one to be sure.
 const STEPS_PER_VARIANT: u32 = 4;
@@ -33,16 +33,16 @@ pub(super) fn check(
         let of_loads = if loads.is_zero() {
             String::new()
         } else {
-            format!(", {} of it for the plan's own loads", readable(loads))
+            format!(", {} of it for the plan's own loads", wait(loads))
         };
         return refuse(
             plan,
             format!(
                 "`question.budget`: {} is too short for {variants} variants at {:.1} s a step: it takes {} at least{of_loads}; \
                  raise it, or leave variants out",
-                readable(Duration::from_secs_f64(question.budget_s)),
+                wait(Duration::from_secs_f64(question.budget_s)),
                 step.as_secs_f64(),
-                readable(fewest + loads)
+                wait(fewest + loads)
             ),
         );
     }

@@ -7,11 +7,11 @@ use crate::drive::{Driven, Faults};
 use crate::plan::{Access, Arrivals, CacheState, Operation, Pattern, Point, Way};
 use crate::runner::{Progress, Station};
 use crate::stop::Stop;
-use crate::units::bytes_text;
 use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use tierlab_instrument::units::bytes;
 
 /// Names positions and orders.
 const SEED: u64 = 1;
@@ -79,7 +79,7 @@ impl Calibrated {
     /// A size at a depth of which no read ended, or more reads that failed than that did not.
     pub(super) fn check(&self) -> Result<()> {
         for cell in &self.cells {
-            let what = || format!("reads of {} at depth {}", bytes_text(cell.bytes), cell.depth);
+            let what = || format!("reads of {} at depth {}", bytes(cell.bytes), cell.depth);
             let failed: u64 = cell.faults.values().map(|faults| faults.calls).sum();
             if failed > cell.calls {
                 let words = cell
@@ -133,7 +133,7 @@ pub(super) fn rounds(station: &mut Station, settings: &Settings, direct: bool, s
             progress.begin(&format!(
                 "round {}: {}, depth {}",
                 round + 1,
-                bytes_text(cell.bytes),
+                bytes(cell.bytes),
                 cell.depth
             ));
             let driven = one(station, &point, &access, round, stop).with_context(|| point.to_string())?;

@@ -1,12 +1,12 @@
 //! Flags of `calibrate` to settings that make sense.
 
 use crate::plan::bad_usage;
-use crate::units::bytes;
 use anyhow::Result;
 use clap::Args;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
+use tierlab_instrument::units::parse_bytes;
 
 /// Sizes and depths at most: what a profile can hold.
 const MOST_LEVELS: usize = 32;
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TEXT")]
     place: String,
     /// Bytes of a read
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4KiB,64KiB,1MiB", value_parser = bytes)]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4KiB,64KiB,1MiB", value_parser = parse_bytes)]
     blocks: Vec<u64>,
     /// Reads in flight
     #[arg(long, value_name = "DEPTHS", value_delimiter = ',', default_value = "1,8,32",
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
     every: Duration,
     /// Bytes of the data that is read
-    #[arg(long, default_value = "256MiB", value_parser = bytes)]
+    #[arg(long, default_value = "256MiB", value_parser = parse_bytes)]
     size: u64,
     /// A folder on the disk that an `nvme` tier measures, in the place of its root
     #[arg(long, value_name = "FOLDER")]

@@ -1,9 +1,9 @@
 //! A profile as a person reads it at the end of `calibrate`. In: a profile. Out: text.
 
 use crate::report::STYLE;
-use crate::units::{bytes_text, digits3, time_text};
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use std::path::Path;
+use tierlab_instrument::units::{bytes, digits3, latency};
 use tierlab_storage::wrappers::emulated::{Recorded, RecordedPoint};
 
 /// Reads from which on a 99th percentile is printed, as everywhere.
@@ -37,10 +37,10 @@ fn row(profile: &Recorded, point: &RecordedPoint) -> [String; 8] {
         let index = profile.shares.iter().position(|known| *known >= share);
         index
             .and_then(|index| point.latency_us.get(index))
-            .map_or_else(|| "n/a".to_owned(), |us| time_text(*us))
+            .map_or_else(|| "n/a".to_owned(), |us| latency(*us))
     };
     [
-        bytes_text(point.bytes),
+        bytes(point.bytes),
         point.depth.to_string(),
         at(0.5),
         at(0.95),
@@ -136,8 +136,8 @@ mod tests {
         };
         let text = text(&profile, Path::new("p.toml"));
         for wanted in [
-            "200 us",
-            "300 us",
+            "200 µs",
+            "300 µs",
             "4.00 ms",
             "n/a",
             "it drifted",

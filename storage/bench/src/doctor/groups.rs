@@ -2,7 +2,7 @@
 
 use super::finding::Finding;
 use super::tree::Tree;
-use crate::units::bytes_text;
+use tierlab_instrument::units::bytes;
 
 /// Where groups lie.
 const ROOT: &str = "sys/fs/cgroup";
@@ -88,7 +88,7 @@ fn memory(tree: &Tree, groups: &str) -> Option<Finding> {
     (least < all).then(|| {
         Finding::warning(
             "memory of the control group",
-            format!("{} of {}", bytes_text(least), bytes_text(all)),
+            format!("{} of {}", bytes(least), bytes(all)),
             "the page cache counts against it: warm reads are cold again sooner than the machine's memory says",
             "raise the memory limit of the container or service, or read past the page cache",
         )

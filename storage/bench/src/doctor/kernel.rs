@@ -2,7 +2,7 @@
 
 use super::finding::Finding;
 use super::tree::Tree;
-use crate::units::bytes_text;
+use tierlab_instrument::units;
 
 /// Open files that a run with a thousand connections needs.
 const ENOUGH_FILES: u64 = 4096;
@@ -52,7 +52,7 @@ fn amount(bytes: u64) -> String {
     if bytes == u64::MAX {
         "unlimited".to_owned()
     } else {
-        bytes_text(bytes)
+        units::bytes(bytes)
     }
 }
 
@@ -69,7 +69,7 @@ fn limits(tree: &Tree, pinned_bytes: u64) -> Vec<Finding> {
         found.push(if locked < pinned_bytes {
             Finding::warning(
                 about,
-                format!("{is}, and the tier registers {}", bytes_text(pinned_bytes)),
+                format!("{is}, and the tier registers {}", units::bytes(pinned_bytes)),
                 "reads go into memory that the kernel maps for each of them",
                 "ulimit -l unlimited, LimitMEMLOCK=infinity of the service, or a smaller registered_buffers_bytes",
             )

@@ -6,10 +6,10 @@ use crate::drive::Driven;
 use crate::plan::{Access, Arrivals, CacheState, Operation, Pattern, Point, Way, tier_config_of};
 use crate::runner::Station;
 use crate::stop::Stop;
-use crate::units::{bytes_text, digits3, time_text};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::time::Duration;
+use tierlab_instrument::units::{bytes, digits3, latency};
 
 /// Bytes of the file: more than what reads of half a second bring into the page cache.
 const FILE_BYTES: u64 = 128 << 20;
@@ -129,8 +129,8 @@ pub(super) fn findings(ways: &Ways, direct: Option<bool>) -> Vec<Finding> {
     found.extend(both(&ways.small_direct, &ways.small_ring).map(|(pread, ring)| {
         let figures = format!(
             "{} by io_uring, {} by pread",
-            time_text(ring.p50_us),
-            time_text(pread.p50_us)
+            latency(ring.p50_us),
+            latency(pread.p50_us)
         );
         Finding::fine("io_uring, 4 KiB at random, one at a time", "beside pread, both direct").measured(figures)
     }));
@@ -145,7 +145,7 @@ fn direct_reads(ways: &Ways) -> Finding {
     match &ways.small_direct {
         Ok(shown) => Finding::fine("O_DIRECT", "works here").measured(format!(
             "4 KiB at random in {}, 1 MiB in order at {}",
-            time_text(shown.p50_us),
+            latency(shown.p50_us),
             ways.large_direct.as_ref().map_or_else(
                 |_| "n/a".to_owned(),
                 |shown| format!("{} MB/s", digits3(shown.mb_per_s))
@@ -163,15 +163,12 @@ fn direct_reads(ways: &Ways) -> Finding {
 fn small(past: &Shown, through: &Shown, direct: Option<bool>) -> Finding {
     let about = "page cache, 4 KiB at random, cold";
     let fetched = through.fetched_share.map_or_else(String::new, |share| {
-        format!(
-            ", {} fetched for each asked for",
-            bytes_text((share * SMALL as f64) as u64)
-        )
+        format!(", {} fetched for each asked for", bytes((share * SMALL as f64) as u64))
     });
     let figures = format!(
         "{} through it{fetched}, {} past it",
-        time_text(through.p50_us),
-        time_text(past.p50_us)
+        latency(through.p50_us),
+        latency(past.p50_us)
     );
     if through.p50_us < past.p50_us * SLOWER {
         return Finding::fine(about, "costs no more than direct reads").measured(figures);

@@ -19,13 +19,13 @@ pub(crate) use options::Options;
 use crate::machine::{Environment, holding};
 use crate::plan::tier_config;
 use crate::stop::Stop;
-use crate::units::time_text;
 use anyhow::{Context, Result};
 use finding::Finding;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
 use subject::Subject;
+use tierlab_instrument::units::latency;
 use tierlab_storage::TierConfig;
 use tree::Tree;
 
@@ -107,7 +107,7 @@ fn opens(config: &TierConfig) -> Result<Finding> {
     let runtime = runtime.context("cannot start a runtime")?;
     let begun = Instant::now();
     let opened = runtime.block_on(tierlab_storage::open(config));
-    let took = time_text(begun.elapsed().as_secs_f64() * 1e6);
+    let took = latency(begun.elapsed().as_secs_f64() * 1e6);
     Ok(match opened {
         Ok(tier) => {
             let info = tier.info();

@@ -3,7 +3,7 @@
 use super::finding::Finding;
 use super::tree::Tree;
 use crate::machine::Mount;
-use crate::units::bytes_text;
+use tierlab_instrument::units::bytes;
 
 /// What servers of today answer to one READ.
 const WANTED_RSIZE: u64 = 1 << 20;
@@ -35,11 +35,11 @@ fn rsize(mount: &Mount) -> Finding {
         return Finding::unknown("rsize", "not told by the mount");
     };
     if rsize >= WANTED_RSIZE {
-        return Finding::fine("rsize", bytes_text(rsize));
+        return Finding::fine("rsize", bytes(rsize));
     }
     Finding::warning(
         "rsize",
-        bytes_text(rsize),
+        bytes(rsize),
         format!("a read of 1 MiB is {} READs", WANTED_RSIZE.div_ceil(rsize.max(1))),
         "mount with rsize=1048576; the server may allow less",
     )

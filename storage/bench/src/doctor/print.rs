@@ -2,8 +2,8 @@
 
 use super::finding::{Finding, Level};
 use crate::machine::Environment;
-use crate::units::bytes_text;
 use std::fmt::Write as _;
+use tierlab_instrument::units::bytes;
 
 pub(super) fn text(machine: &Environment, tier: Option<&str>, findings: &[Finding]) -> String {
     let Environment {
@@ -16,7 +16,7 @@ pub(super) fn text(machine: &Environment, tier: Option<&str>, findings: &[Findin
     } = machine;
     let mut out = format!(
         "{cores} x {cpu}, {}, Linux {kernel}, tierlab {version}\n",
-        bytes_text(*memory_bytes)
+        bytes(*memory_bytes)
     );
     if let Some(tier) = tier {
         let _ = writeln!(out, "tier {tier}");

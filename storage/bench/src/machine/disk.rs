@@ -3,9 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-
-/// Bytes of a sector in `/proc/diskstats`, whatever the device's are (Linux, Documentation/admin-guide/iostats.rst).
-const SECTOR: u64 = 512;
+use tierlab_instrument::machine::SECTOR_BYTES;
 
 /// The device below a folder.
 #[derive(Debug, Clone)]
@@ -33,21 +31,15 @@ impl Disk {
     }
 
     pub(super) fn counters(&self) -> Option<DiskUse> {
-        self.of(&std::fs::read_to_string("/proc/diskstats").ok()?)
-    }
-
-    /// Major, minor, name, then reads, merged, sectors read, time, writes, merged, sectors written.
-    fn of(&self, text: &str) -> Option<DiskUse> {
-        let number = |words: &[&str], at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
-        let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let words = lines
-            .into_iter()
-            .find(|words| number(words, 0) == Some(self.major) && number(words, 1) == Some(self.minor))?;
+        let all = procfs::diskstats().ok()?;
+        let own = all
+            .iter()
+            .find(|disk| u64::try_from(disk.major) == Ok(self.major) && u64::try_from(disk.minor) == Ok(self.minor))?;
         Some(DiskUse {
-            reads: number(&words, 3)?,
-            read_bytes: number(&words, 5)? * SECTOR,
-            writes: number(&words, 7)?,
-            write_bytes: number(&words, 9)? * SECTOR,
+            reads: own.reads,
+            read_bytes: own.sectors_read * SECTOR_BYTES,
+            writes: own.writes,
+            write_bytes: own.sectors_written * SECTOR_BYTES,
         })
     }
 }
@@ -69,26 +61,5 @@ impl DiskUse {
             writes: self.writes + other.writes,
             write_bytes: self.write_bytes + other.write_bytes,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_line_of_the_device_is_read() {
-        let text =
-            "   7       0 loop0 1 0 2 0 0 0 0 0 0 0 0\n 253       0 vda 100 5 2000 30 40 6 800 70 0 80 90 0 0 0 0\n";
-        let disk = Disk { major: 253, minor: 0 };
-        let want = DiskUse {
-            reads: 100,
-            read_bytes: 2000 * 512,
-            writes: 40,
-            write_bytes: 800 * 512,
-        };
-        assert_eq!(disk.of(text), Some(want));
-        assert_eq!(Disk { major: 8, minor: 0 }.of(text), None);
-        assert_eq!(Disk { major: 253, minor: 0 }.of("253 0 vda x"), None);
     }
 }

@@ -3,9 +3,11 @@
 use super::disk::{Disk, DiskUse};
 use super::nfs::{self, NfsUse};
 use nix::sys::resource::{UsageWho, getrusage};
+use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use tierlab_instrument::machine::CpuTicks;
 
 /// What is looked at: the CPUs always, disk and mount where a folder is given.
 #[derive(Debug, Clone, Default)]
@@ -19,18 +21,10 @@ pub(crate) struct Watched {
 pub(crate) struct Look {
     pub(crate) at: Instant,
     own_cpu_s: f64,
-    cpus: Option<Cpus>,
+    cpu: Option<CpuTicks>,
     fetched_bytes: Option<u64>,
     disk: Option<DiskUse>,
     nfs: Option<NfsUse>,
-}
-
-/// CPU time of all cores, in the kernel's ticks.
-#[derive(Debug, Clone, Copy, Default)]
-struct Cpus {
-    busy: u64,
-    stolen: u64,
-    all: u64,
 }
 
 /// What the machine did between two looks.
@@ -38,7 +32,7 @@ struct Cpus {
 pub(crate) struct MachineUse {
     /// CPU time of the bench's own process, kernel time for it included.
     pub(crate) own_cpu_s: f64,
-    /// CPU of all other processes, as a share of all cores.
+    /// CPU of all other processes and of kernel threads, without interrupts, as a share of all cores.
     pub(crate) foreign_cpu_share: Option<f64>,
     /// What the hypervisor gave to others, as a share of all cores.
     pub(crate) steal_share: Option<f64>,
@@ -62,12 +56,8 @@ impl Watched {
     pub(crate) fn look(&self) -> Look {
         Look {
             own_cpu_s: own_cpu_s(),
-            cpus: std::fs::read_to_string("/proc/stat")
-                .ok()
-                .and_then(|text| Cpus::of(&text)),
-            fetched_bytes: std::fs::read_to_string("/proc/self/io")
-                .ok()
-                .and_then(|text| fetched(&text)),
+            cpu: CpuTicks::now(),
+            fetched_bytes: Process::myself().and_then(|own| own.io()).ok().map(|io| io.read_bytes),
             disk: self.disk.as_ref().and_then(Disk::counters),
             nfs: self.folder.as_deref().and_then(nfs::counters),
             at: Instant::now(),
@@ -81,48 +71,18 @@ pub(crate) fn own_cpu_s() -> f64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-fn fetched(text: &str) -> Option<u64> {
-    text.lines()
-        .find_map(|line| line.strip_prefix("read_bytes: "))?
-        .trim()
-        .parse()
-        .ok()
-}
-
-impl Cpus {
-    /// `cpu user nice system idle iowait irq softirq steal …`: guests are in user and nice already.
-    fn of(text: &str) -> Option<Self> {
-        let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-        let ticks: Vec<u64> = line
-            .split_whitespace()
-            .take(8)
-            .map_while(|word| word.parse().ok())
-            .collect();
-        let [user, nice, system, idle, waiting, irq, softirq, stolen] = ticks.try_into().ok()?;
-        let busy = user + nice + system + irq + softirq;
-        Some(Self {
-            busy,
-            stolen,
-            all: busy + idle + waiting + stolen,
-        })
-    }
-}
-
 impl Look {
     /// What happened since an earlier look.
     pub(crate) fn since(&self, earlier: &Self) -> MachineUse {
         let own_cpu_s = (self.own_cpu_s - earlier.own_cpu_s).max(0.0);
-        let shares = self
-            .cpus
-            .zip(earlier.cpus)
-            .filter(|(now, then)| now.all > then.all)
-            .map(|(now, then)| {
-                let all = (now.all - then.all) as f64;
-                let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-                let seconds = self.at.saturating_duration_since(earlier.at).as_secs_f64().max(1e-9);
-                let foreign = (now.busy - then.busy) as f64 / all - own_cpu_s / (seconds * cores);
-                (foreign.clamp(0.0, 1.0), (now.stolen - then.stolen) as f64 / all)
-            });
+        let passed = self.cpu.zip(earlier.cpu).map(|(now, then)| now.since(then));
+        let shares = passed.filter(|passed| passed.all > 0).map(|passed| {
+            let all = passed.all as f64;
+            let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+            let seconds = self.at.saturating_duration_since(earlier.at).as_secs_f64().max(1e-9);
+            let foreign = passed.busy as f64 / all - own_cpu_s / (seconds * cores);
+            (foreign.clamp(0.0, 1.0), passed.steal as f64 / all)
+        });
         MachineUse {
             own_cpu_s,
             foreign_cpu_share: shares.map(|(foreign, _)| foreign),
@@ -140,14 +100,6 @@ impl Look {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ticks_and_bytes_are_read() {
-        let cpus = Cpus::of("cpu  10 20 30 40 50 6 7 8 9 9\ncpu0 1 1 1 1\n").unwrap();
-        assert_eq!((cpus.busy, cpus.stolen, cpus.all), (73, 8, 171));
-        assert!(Cpus::of("cpu 1 2 3").is_none());
-        assert_eq!(fetched("rchar: 5\nread_bytes: 4096\n"), Some(4096));
-    }
 
     #[test]
     fn work_of_its_own_is_not_foreign() {

@@ -1,8 +1,8 @@
 //! A point: one combination of the factors. Plain data.
 
-use crate::units::bytes_text;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use tierlab_instrument::units::bytes;
 
 /// How bytes are got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -131,7 +131,7 @@ impl Point {
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (family, block) = (self.family_text(), bytes_text(self.block_bytes));
+        let (family, block) = (self.family_text(), bytes(self.block_bytes));
         write!(f, "{family}, {block}, depth {}", self.depth)
     }
 }

@@ -1,10 +1,10 @@
 //! A plan as its TOML has it. In: text. Out: values of the right kinds, not yet held against each other. Reads no file.
 
 use super::point::{Operation, Pattern, Way};
-use crate::units::bytes;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use tierlab_instrument::units::parse_bytes;
 
 /// A plan.
 #[derive(Debug, Clone, Deserialize)]
@@ -137,7 +137,7 @@ impl<'de> Deserialize<'de> for Size {
         }
         match Written::deserialize(deserializer)? {
             Written::Number(bytes) => Ok(Self(bytes)),
-            Written::Text(text) => bytes(&text).map(Self).map_err(serde::de::Error::custom),
+            Written::Text(text) => parse_bytes(&text).map(Self).map_err(serde::de::Error::custom),
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::plan::{Point, word};
 use crate::summary::{Summary, Verdict};
-use crate::units::bytes_text;
 use maud::Markup;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
+use tierlab_instrument::units::bytes;
 use tierlab_report::parts::{Axis, Chart, Figure, Line, Unit};
 
 /// A value of a summary.
@@ -43,10 +43,10 @@ fn heading(point: &Point) -> String {
     };
     let what = format!("{}: {} {}", point.tier, word(&point.pattern), word(&point.operation));
     match point.rate {
-        0 => format!("{what}, {}{files}", bytes_text(point.block_bytes)),
+        0 => format!("{what}, {}{files}", bytes(point.block_bytes)),
         _ => format!(
             "{what}, {}{files}, at most {} in flight",
-            bytes_text(point.block_bytes),
+            bytes(point.block_bytes),
             point.depth
         ),
     }

@@ -2,9 +2,9 @@
 
 use super::rows::Family;
 use crate::summary::Summary;
-use crate::units::{bytes_text, digits3, time_text};
 use maud::{Markup, PreEscaped, html};
 use std::collections::BTreeSet;
+use tierlab_instrument::units::{bytes, digits3, latency};
 
 /// Its style, beside that of all pages.
 pub(super) const STYLE: PreEscaped<&str> = PreEscaped(
@@ -23,7 +23,7 @@ pub(super) fn maps(family: &Family<'_>) -> Markup {
         family,
         "p50 latency",
         |summary| summary.p50_us.map(|us| us.value),
-        time_text,
+        latency,
         true,
     );
     html! { div.maps { (rate) (latency) } }
@@ -63,7 +63,7 @@ fn map(
                     tbody {
                         @for block in &blocks {
                             tr {
-                                td { (bytes_text(*block)) }
+                                td { (bytes(*block)) }
                                 @for depth in &depths {
                                     @if let Some(value) = at(*block, *depth) { (cell(&text(value), strength(value))) }
                                     @else { td.n { "n/a" } }

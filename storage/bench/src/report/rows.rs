@@ -2,8 +2,8 @@
 //! depth alone.
 
 use crate::summary::{Summary, Verdict};
-use crate::units::{bytes_text, digits3, spread, time_text};
 use tierlab_analysis::record::Interval;
+use tierlab_instrument::units::{bytes, digits3, latency, spread};
 
 /// The heads of the columns.
 pub(super) const HEADER: [&str; 13] = [
@@ -43,10 +43,10 @@ pub(super) fn families(points: &[Summary]) -> Vec<Family<'_>> {
 /// A row.
 pub(super) fn row(summary: &Summary) -> [String; 13] {
     let point = &summary.point;
-    let time = |interval: &Option<Interval>| interval.map_or_else(|| "n/a".to_owned(), |us| time_text(us.value));
+    let time = |interval: &Option<Interval>| interval.map_or_else(|| "n/a".to_owned(), |us| latency(us.value));
     let share = |share: Option<f64>| share.map_or_else(|| "n/a".to_owned(), digits3);
     [
-        bytes_text(point.block_bytes),
+        bytes(point.block_bytes),
         point.depth.to_string(),
         spread(&summary.iops),
         spread(&summary.mb_per_s),

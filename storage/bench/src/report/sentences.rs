@@ -3,8 +3,8 @@
 use super::kept::Kept;
 use crate::peers::Tool;
 use crate::summary::{Peer, Summary, Verdict};
-use crate::units::{digits3, time_text};
 use std::collections::BTreeSet;
+use tierlab_instrument::units::{digits3, latency};
 
 /// A sentence for each peer of each point.
 pub(super) fn peers(points: &[Summary]) -> Vec<String> {
@@ -32,8 +32,8 @@ fn beside(summary: &Summary, peer: &Peer) -> String {
         let where_to = if apart.value < 0.0 { "below" } else { "above" };
         text += &format!(
             "; p50 {} {where_to} its {} [{:+.1} to {:+.1} us]",
-            time_text(apart.value.abs()),
-            time_text(theirs),
+            latency(apart.value.abs()),
+            latency(theirs),
             apart.lo,
             apart.hi
         );
@@ -101,7 +101,7 @@ pub(super) fn facts(kept: &Kept) -> Vec<String> {
         ),
         format!(
             "{} of data, seed {}",
-            crate::units::bytes_text(kept.size_bytes),
+            tierlab_instrument::units::bytes(kept.size_bytes),
             kept.seed
         ),
         format!("{}, {} cores, Linux {}", env.cpu, env.cores, env.kernel),

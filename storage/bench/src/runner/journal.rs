@@ -1,9 +1,9 @@
 //! What a run has finished, a line for each repeat. In: entries. Out: a file that outlives an interrupt.
 
 use crate::record::Entry;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "journal.jsonl";
@@ -40,7 +40,7 @@ impl Journal {
         })
     }
 
-    /// Goes on with one. A last line that was cut off is taken away.
+    /// Goes on with one. A last line without its end was cut by a kill and is taken away; any other damage is named.
     pub(super) fn resume(folder: &Path, plan: &str) -> Result<Self> {
         let path = folder.join(NAME);
         let why = || format!("{} holds no run that can be gone on with", folder.display());
@@ -50,16 +50,23 @@ impl Journal {
             "{}: the plan is another than that of the run; start it anew",
             folder.join(PLAN).display()
         );
-        let mut entries = Vec::new();
-        let mut whole = 0;
-        for line in BufReader::new(File::open(&path).with_context(why)?).lines() {
-            let line = line.with_context(why)?;
-            let Ok(entry) = serde_json::from_str(&line) else { break };
-            entries.push(entry);
-            whole += line.len() as u64 + 1;
-        }
+        let text = std::fs::read(&path).with_context(why)?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let lines = text[..whole].split(|byte| *byte == b'\n').enumerate();
+        let entries = lines
+            .filter(|(_, line)| !line.is_empty())
+            .map(|(number, line)| {
+                serde_json::from_slice(line).map_err(|error| {
+                    anyhow!(
+                        "{}: entry {}: {error}; restore the file, or measure again",
+                        path.display(),
+                        number + 1
+                    )
+                })
+            })
+            .collect::<Result<_>>()?;
         let file = OpenOptions::new().append(true).open(&path).with_context(why)?;
-        file.set_len(whole).with_context(why)?;
+        file.set_len(whole as u64).with_context(why)?;
         Ok(Self { path, file, entries })
     }
 

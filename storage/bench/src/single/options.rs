@@ -1,11 +1,11 @@
 //! Flags to a validated workload.
 
 use crate::chance::Zipf;
-use crate::units::bytes;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
+use tierlab_instrument::units::parse_bytes;
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::{ErrorKind, StorageError};
 
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH", conflicts_with = "size")]
     pub(crate) object: Option<String>,
     /// Size of the object to write
-    #[arg(long, default_value = "256MiB", value_parser = bytes)]
+    #[arg(long, default_value = "256MiB", value_parser = parse_bytes)]
     pub(crate) size: u64,
     /// Where the reads go
     #[arg(long, value_enum, default_value = "random")]
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1.0)]
     exponent: f64,
     /// Bytes of one range
-    #[arg(long, default_value = "4KiB", value_parser = bytes)]
+    #[arg(long, default_value = "4KiB", value_parser = parse_bytes)]
     block: u64,
     /// Ranges of one read call
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
@@ -55,10 +55,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
     idle: f64,
     /// Put a cache of this size in front of the tier; 0 is none. Left out, the `[cache]` of the tier's TOML decides
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     cache: Option<u64>,
     /// Bytes of the cache's blocks, likewise
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     cache_block: Option<u64>,
     /// Where the bytes end: in host memory, or in device memory, where the tier reads there (`kind = "gds"`)
     #[arg(long, value_enum, default_value = "host", conflicts_with = "cache")]

@@ -248,8 +248,8 @@ fn unit_of(text: &str, row_bytes: u64) -> Result<Unit, String> {
     if text == "row" {
         return Ok(Unit::Row);
     }
-    let bytes =
-        crate::units::bytes(text).map_err(|why| format!("units: `row`, or bytes of a block as `4KiB`: {why}"))?;
+    let bytes = tierlab_instrument::units::parse_bytes(text)
+        .map_err(|why| format!("units: `row`, or bytes of a block as `4KiB`: {why}"))?;
     match bytes.is_power_of_two() && (row_bytes..=1 << 20).contains(&bytes) {
         true => Ok(Unit::Block(bytes)),
         false => Err(format!(

@@ -1,8 +1,8 @@
 //! What stands between a look-up and the table. Names and sizes only.
 
-use crate::units::{bytes_text, digits3};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use tierlab_instrument::units::{self, digits3};
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::wrappers::cache::{Granularity, Policy};
 
@@ -18,7 +18,7 @@ impl fmt::Display for Unit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Row => out.write_str("rows"),
-            Self::Block(bytes) => out.write_str(&bytes_text(*bytes)),
+            Self::Block(bytes) => out.write_str(&units::bytes(*bytes)),
         }
     }
 }

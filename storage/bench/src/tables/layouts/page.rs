@@ -3,9 +3,9 @@
 use super::kept::Kept;
 use super::statements::{Statement, findings};
 use crate::tables::page::{Bars, Block, Page, Section};
-use crate::units::{bytes_text, digits3, spread, time_text};
 use maud::Markup;
 use tierlab_analysis::record::Interval;
+use tierlab_instrument::units::{bytes, digits3, latency, spread};
 
 const HEADER: [&str; 14] = [
     "layout",
@@ -30,13 +30,13 @@ const NOTE: &str = "stored: all objects, indexes among them. open: until every i
                     calls.";
 
 fn row(one: &Statement) -> Vec<String> {
-    let time = |us: Option<f64>| us.map_or_else(|| "n/a".to_owned(), time_text);
+    let time = |us: Option<f64>| us.map_or_else(|| "n/a".to_owned(), latency);
     let ratio = |of: Option<Interval>| of.map_or_else(String::new, |of| format!("{}x", digits3(of.value)));
     vec![
         one.layout.to_string(),
-        bytes_text(one.stored_bytes),
+        bytes(one.stored_bytes),
         one.objects.to_string(),
-        time_text(one.open_ms * 1e3),
+        latency(one.open_ms * 1e3),
         time(one.point.p50_us),
         time(one.point.p95_us),
         digits3(one.point.requests_per_sample),
@@ -45,8 +45,8 @@ fn row(one: &Statement) -> Vec<String> {
         spread(&one.scan.samples_per_s),
         ratio(one.scan.of_files),
         digits3(one.scan.bytes_per_sample),
-        time_text(one.scan.decode_us_per_sample),
-        time_text(one.scan.cpu_us_per_sample),
+        latency(one.scan.decode_us_per_sample),
+        latency(one.scan.cpu_us_per_sample),
     ]
 }
 
@@ -80,8 +80,8 @@ fn block(kept: &Kept, tier: &str) -> Block {
     Block {
         title: tier.to_owned(),
         bars: vec![
-            bars("One entity, p50 (less is better)", |one| one.point.p50_us, time_text),
-            bars("A batch, p50 (less is better)", |one| one.batch.p50_us, time_text),
+            bars("One entity, p50 (less is better)", |one| one.point.p50_us, latency),
+            bars("A batch, p50 (less is better)", |one| one.batch.p50_us, latency),
             bars(
                 "A scan, rows a second (more is better)",
                 |one| Some(one.scan.samples_per_s.value),

@@ -3,8 +3,8 @@
 use super::kept::Kept;
 use super::statements::Statement;
 use crate::tables::page::{Bars, Block, Page, Section};
-use crate::units::{bytes_text, digits3, spread, time_text};
 use maud::Markup;
+use tierlab_instrument::units::{bytes, digits3, latency, spread};
 
 const HEADER: [&str; 13] = [
     "tier",
@@ -46,8 +46,8 @@ fn row(one: &Statement) -> Vec<String> {
             percent(one.idle_decoding_share),
             percent(one.idle_batching_share)
         ),
-        time_text(one.both_cpu_us),
-        bytes_text(one.peak_bytes),
+        latency(one.both_cpu_us),
+        bytes(one.peak_bytes),
         usd(one.usd_per_million),
     ]
 }
@@ -79,7 +79,7 @@ fn facts(kept: &Kept) -> Vec<String> {
         format!(
             "{name}: {} rows of {}, batches of {}, drawn among {}",
             table.rows,
-            bytes_text(table.row_bytes),
+            bytes(table.row_bytes),
             table.batch_rows,
             table.shuffle_rows
         )

@@ -4,10 +4,10 @@
 use super::measure::{Figures, Repeat};
 use super::price::Prices;
 use crate::tables::intervals::{geometric_mean, mean};
-use crate::units::{digits3, time_text};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
+use tierlab_instrument::units::{digits3, latency};
 use tierlab_layouts::Layout;
 
 /// Two rates nearer than this are taken to be alike.
@@ -183,8 +183,8 @@ fn diagnosis(one: &Statement, cores: usize) -> Vec<String> {
             format!(
                 "they share {cores} cores: a row takes {} of CPU to load and {} to infer, so that no more than {} rows a second fit; more cores, or less \
                  work for each row",
-                time_text(one.loader_cpu_us),
-                time_text(one.inference_cpu_us),
+                latency(one.loader_cpu_us),
+                latency(one.inference_cpu_us),
                 rate(most)
             )
         } else {

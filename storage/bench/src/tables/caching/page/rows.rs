@@ -4,8 +4,8 @@ use super::super::kept::Kept;
 use super::super::statements::{Computed, Statement, usd};
 use super::super::strategy::{Strategy, share_text};
 use crate::tables::page::Block;
-use crate::units::{bytes_text, digits3, time_text};
 use tierlab_analysis::record::Interval;
+use tierlab_instrument::units::{bytes, digits3, latency};
 
 pub(super) const NOTE: &str = "hits: look-ups that asked nothing of the origin, ± half of the 95 % interval over the repeats, which begin with nothing \
                                cached; one that joins the fetch of another is a hit, though it waits for it. best: what Belady's MIN, which knows the \
@@ -30,16 +30,16 @@ fn percent(of: &Interval) -> String {
 fn time(of: Option<&Interval>) -> String {
     let Some(of) = of else { return "n/a".to_owned() };
     match of.hi / of.value {
-        factor if factor < 1.005 => time_text(of.value),
-        factor if factor < 10.0 => format!("{} ×÷{factor:.2}", time_text(of.value)),
-        _ => format!("{} ×÷>10", time_text(of.value)),
+        factor if factor < 1.005 => latency(of.value),
+        factor if factor < 10.0 => format!("{} ×÷{factor:.2}", latency(of.value)),
+        _ => format!("{} ×÷>10", latency(of.value)),
     }
 }
 
 fn row(one: &Statement, priced: bool) -> Vec<String> {
     let warm = match (one.warm_after_lookups, one.warm_after_s) {
         (Some(lookups), Some(seconds)) if one.strategy != Strategy::None => {
-            format!("{lookups:.0}, {}", time_text(seconds * 1e6))
+            format!("{lookups:.0}, {}", latency(seconds * 1e6))
         }
         _ => "-".to_owned(),
     };
@@ -54,7 +54,7 @@ fn row(one: &Statement, priced: bool) -> Vec<String> {
         digits3(one.origin_requests_per_lookup.value),
         digits3(one.origin_bytes_per_byte.value),
         warm,
-        time_text(one.seconds.value * 1e6),
+        latency(one.seconds.value * 1e6),
     ];
     if priced {
         cells.push(one.saved_usd_per_gb_month.map_or_else(String::new, usd));
@@ -148,7 +148,7 @@ pub(super) fn facts(kept: &Kept) -> Vec<String> {
         facts.push(format!(
             "saved at {} look-ups a second on a table of {}, as far as hit ratios at the same shares are the same; {}",
             digits3(prices.lookups_per_s),
-            bytes_text(prices.table_bytes),
+            bytes(prices.table_bytes),
             prices.sources.join("; ")
         ));
     }

@@ -4,8 +4,8 @@
 
 use procfs::net::{TcpNetEntry, TcpState};
 use procfs::process::{FDTarget, Process, all_processes};
-use reqwest::Url;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use url::Url;
 
 /// Programs that listen for somebody else, by the names that the kernel knows them by: whom they pass connections on to is not
 /// theirs to tell.

@@ -8,18 +8,48 @@ use procfs::{CpuInfo, CpuPressure, Current, CurrentSI, IoPressure, KernelStats, 
 use std::path::Path;
 use std::time::Instant;
 
-/// Of a sector in `/proc/diskstats`, whatever the disk has (Documentation/admin-guide/iostats.rst).
-const SECTOR_BYTES: u64 = 512;
+/// Bytes of a sector in `/proc/diskstats`, whatever the disk has (Documentation/admin-guide/iostats.rst).
+pub const SECTOR_BYTES: u64 = 512;
 
 /// CPU time of all cores so far, in the kernel's ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct CpuTicks {
+pub struct CpuTicks {
     /// In programs and for them: neither interrupts nor waiting for a disk.
-    pub(super) busy: u64,
+    pub busy: u64,
     /// Given to others by the hypervisor.
-    pub(super) steal: u64,
+    pub steal: u64,
     /// All of it.
-    pub(super) all: u64,
+    pub all: u64,
+}
+
+impl CpuTicks {
+    /// Ticks until now; `None` where the kernel shows none.
+    #[must_use]
+    pub fn now() -> Option<Self> {
+        KernelStats::current().ok().map(|kernel| Self::of(&kernel))
+    }
+
+    fn of(kernel: &KernelStats) -> Self {
+        let cpu = &kernel.total;
+        let busy = cpu.user + cpu.nice + cpu.system;
+        let [iowait, irq, softirq, steal] =
+            [cpu.iowait, cpu.irq, cpu.softirq, cpu.steal].map(Option::unwrap_or_default);
+        Self {
+            busy,
+            steal,
+            all: busy + cpu.idle + iowait + irq + softirq + steal,
+        }
+    }
+
+    /// Ticks since earlier ones.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            busy: self.busy.saturating_sub(earlier.busy),
+            steal: self.steal.saturating_sub(earlier.steal),
+            all: self.all.saturating_sub(earlier.all),
+        }
+    }
 }
 
 /// One look.
@@ -59,17 +89,9 @@ impl Look {
     pub(super) fn quick(processes: &mut Processes) -> Option<Self> {
         processes.count();
         let kernel = KernelStats::current().ok()?;
-        let cpu = &kernel.total;
-        let busy = cpu.user + cpu.nice + cpu.system;
-        let [iowait, irq, softirq, steal] =
-            [cpu.iowait, cpu.irq, cpu.softirq, cpu.steal].map(Option::unwrap_or_default);
         Some(Self {
             at: Instant::now(),
-            cpu: CpuTicks {
-                busy,
-                steal,
-                all: busy + cpu.idle + iowait + irq + softirq + steal,
-            },
+            cpu: CpuTicks::of(&kernel),
             own: processes.own_ticks(),
             context_switches: kernel.ctxt,
             more: None,
@@ -139,4 +161,32 @@ fn own_memory_share(own: u64) -> f64 {
     let memory = Meminfo::current().ok();
     let used = memory.and_then(|memory| Some(memory.mem_total.saturating_sub(memory.mem_available?)));
     used.map_or(0.0, |used| (own as f64 / used.max(1) as f64).min(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use procfs::FromReadSI as _;
+
+    #[test]
+    fn interrupts_and_waiting_for_disks_are_nobodys_work() {
+        let text = "cpu  10 20 30 40 50 6 7 8 9 9\nctxt 5\nbtime 1\nprocesses 2\nprocs_running 1\nprocs_blocked 0\n";
+        let kernel = KernelStats::from_read(text.as_bytes(), procfs::current_system_info()).unwrap();
+        let busy = 10 + 20 + 30;
+        let ticks = CpuTicks::of(&kernel);
+        assert_eq!(
+            ticks,
+            CpuTicks {
+                busy,
+                steal: 8,
+                all: 171
+            }
+        );
+        let since = ticks.since(CpuTicks {
+            busy: 50,
+            steal: 8,
+            all: 100,
+        });
+        assert_eq!((since.busy, since.steal, since.all), (10, 0, 71));
+    }
 }

@@ -1,4 +1,4 @@
-//! The machine that a step runs on, watched while it runs.
+//! The machine that a measurement runs on, watched while it runs.
 //!
 //! In: where the server is. Out: what the machine did in the step's window, and in words what foreign thing disturbed it.
 //! Knows nothing of requests, nor of what becomes of a disturbed step.
@@ -16,3 +16,5 @@ mod processes;
 pub mod quiet;
 mod sockets;
 pub mod watch;
+
+pub use look::{CpuTicks, SECTOR_BYTES};

@@ -1,11 +1,12 @@
-//! Numbers as people read them: three significant digits and the unit that suits them.
+//! Numbers as people write and read them: three significant digits and the unit that suits them.
 //!
-//! In: microseconds, rates, dollars, shares. Out: text. Knows nothing of what they measure.
+//! In: microseconds, rates, bytes, dollars, shares. Out: text, and numbers from text. Knows nothing of what they measure.
 
+use std::time::Duration;
 use tierlab_analysis::record::Interval;
 
 /// What is printed where there is no number.
-pub(crate) const NONE: &str = "n/a";
+pub const NONE: &str = "n/a";
 
 /// Microseconds per unit, by rising unit.
 const UNITS: [(f64, &str); 3] = [(1.0, "µs"), (1e3, "ms"), (1e6, "s")];
@@ -20,7 +21,8 @@ fn unit(us: f64) -> (f64, &'static str) {
 }
 
 /// A number with three significant digits and no exponent.
-pub(crate) fn digits3(value: f64) -> String {
+#[must_use]
+pub fn digits3(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return if value == 0.0 { "0".to_owned() } else { NONE.to_owned() };
     }
@@ -40,13 +42,15 @@ pub(crate) fn digits3(value: f64) -> String {
 }
 
 /// A latency: `850 µs`, `1.24 ms`, `12.3 s`.
-pub(crate) fn latency(us: f64) -> String {
+#[must_use]
+pub fn latency(us: f64) -> String {
     let (size, name) = unit(us);
     format!("{} {name}", digits3(us / size))
 }
 
 /// A latency with its interval, all in the unit of the latency: `1.24 ms [1.20–1.31]`; `~1.24 ms [≥ 1.20]` for a rough one.
-pub(crate) fn latency_interval(interval: Option<&Interval>) -> String {
+#[must_use]
+pub fn latency_interval(interval: Option<&Interval>) -> String {
     interval.map_or_else(
         || NONE.to_owned(),
         |interval| {
@@ -64,7 +68,8 @@ pub(crate) fn latency_interval(interval: Option<&Interval>) -> String {
 }
 
 /// A rate per second, without its unit.
-pub(crate) fn rate(per_s: f64) -> String {
+#[must_use]
+pub fn rate(per_s: f64) -> String {
     if per_s >= 1_000.0 {
         thousands(per_s.round() as u64)
     } else {
@@ -73,12 +78,14 @@ pub(crate) fn rate(per_s: f64) -> String {
 }
 
 /// Dollars: `$0.0124`.
-pub(crate) fn dollars(usd: f64) -> String {
+#[must_use]
+pub fn dollars(usd: f64) -> String {
     format!("${}", digits3(usd))
 }
 
 /// Dollars with their interval: `$0.0124 [0.0120–0.0131]`.
-pub(crate) fn dollars_interval(interval: Option<&Interval>) -> String {
+#[must_use]
+pub fn dollars_interval(interval: Option<&Interval>) -> String {
     interval.map_or_else(
         || NONE.to_owned(),
         |usd| format!("{} [{}–{}]", dollars(usd.value), digits3(usd.lo), digits3(usd.hi)),
@@ -86,22 +93,25 @@ pub(crate) fn dollars_interval(interval: Option<&Interval>) -> String {
 }
 
 /// Dollars with the half width of their interval in percent: `$0.0124 ±3.5 %`.
-pub(crate) fn dollars_spread(interval: Option<&Interval>) -> String {
-    interval.map_or_else(
-        || NONE.to_owned(),
-        |usd| {
-            let half = if usd.value > 0.0 {
-                (usd.hi - usd.lo) / 2.0 / usd.value
-            } else {
-                0.0
-            };
-            format!("{} ±{}", dollars(usd.value), percent(half))
-        },
-    )
+#[must_use]
+pub fn dollars_spread(interval: Option<&Interval>) -> String {
+    interval.map_or_else(|| NONE.to_owned(), |usd| format!("${}", spread(usd)))
+}
+
+/// A number with the half width of its interval in percent: `1234 ±3.5 %`.
+#[must_use]
+pub fn spread(interval: &Interval) -> String {
+    let half = if interval.value > 0.0 {
+        (interval.hi - interval.lo) / 2.0 / interval.value
+    } else {
+        0.0
+    };
+    format!("{} ±{}", digits3(interval.value), percent(half))
 }
 
 /// A share as percent: `92 %`, and with a digit more below ten: `0.3 %`.
-pub(crate) fn percent(share: f64) -> String {
+#[must_use]
+pub fn percent(share: f64) -> String {
     if !share.is_finite() {
         return NONE.to_owned();
     }
@@ -109,7 +119,8 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// The same without its sign.
-pub(crate) fn percent_digits(share: f64) -> String {
+#[must_use]
+pub fn percent_digits(share: f64) -> String {
     let percent = 100.0 * share;
     if percent > 0.0 && percent < 0.05 {
         "<0.1".to_owned()
@@ -123,20 +134,62 @@ pub(crate) fn percent_digits(share: f64) -> String {
     }
 }
 
-/// Bytes: `1.50 GiB`.
-pub(crate) fn bytes(bytes: u64) -> String {
+/// Bytes: `4 KiB` for a whole number of a unit, `1.50 GiB` else.
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
+    let mut unit = "B";
+    for larger in ["KiB", "MiB", "GiB", "TiB"] {
         if value < 1_023.5 {
-            return format!("{} {unit}", digits3(value));
+            break;
         }
-        value /= 1_024.0;
+        (value, unit) = (value / 1_024.0, larger);
     }
-    format!("{} TiB", digits3(value))
+    if value.fract() == 0.0 {
+        format!("{value} {unit}")
+    } else {
+        format!("{} {unit}", digits3(value))
+    }
+}
+
+/// Bytes from text: `4096`, `4KiB`, `1.5GiB`, `10MB`.
+///
+/// # Errors
+/// A unit that is none of bytes, or a number of bytes that is not whole.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let unit_at = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let factor = match unit.trim() {
+        "" | "B" => 1.0,
+        "KiB" | "K" | "k" => 1024.0,
+        "MiB" | "M" => 1024.0 * 1024.0,
+        "GiB" | "G" => 1024.0 * 1024.0 * 1024.0,
+        "kB" | "KB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        _ => {
+            return Err(format!(
+                "`{unit}` is no unit of bytes: use B, KiB, MiB, GiB, kB, MB or GB"
+            ));
+        }
+    };
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("`{number}` is no number of bytes"))?;
+    let bytes = number * factor;
+    // Whole bytes, and exact as a float.
+    if bytes.fract() == 0.0 && bytes <= 2f64.powi(53) {
+        Ok(bytes as u64)
+    } else {
+        Err("no whole number of bytes".into())
+    }
 }
 
 /// A length of time that is planned by: `45 s`, `12 min`, `1.5 h`.
-pub(crate) fn duration(seconds: f64) -> String {
+#[must_use]
+pub fn duration(seconds: f64) -> String {
     match seconds + 0.0 {
         s if !s.is_finite() => NONE.to_owned(),
         s if s < 99.5 => format!("{s:.0} s"),
@@ -145,8 +198,20 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
+/// A length of time to wait for: `3m20s`.
+#[must_use]
+pub fn wait(time: Duration) -> String {
+    let seconds = time.as_secs_f64().ceil() as u64;
+    match (seconds / 3_600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s}s"),
+        (0, m, s) => format!("{m}m{s:02}s"),
+        (h, m, _) => format!("{h}h{m:02}m"),
+    }
+}
+
 /// A count with separators: `12,345`.
-pub(crate) fn thousands(count: u64) -> String {
+#[must_use]
+pub fn thousands(count: u64) -> String {
     let text = count.to_string();
     let mut out = String::with_capacity(text.len() + text.len() / 3);
     for (index, digit) in text.chars().enumerate() {
@@ -224,7 +289,32 @@ mod tests {
             [45.2, 720.0, 5_400.0, 9_000.0].map(duration),
             ["45 s", "12 min", "90 min", "2.5 h"]
         );
-        assert_eq!([512, 1_024, 16 << 30].map(bytes), ["512 B", "1.00 KiB", "16.0 GiB"]);
+        assert_eq!(
+            [512, 1_000, 1_024, 1_536, 1_048_000, 16 << 30, 1_234 << 30].map(bytes),
+            ["512 B", "1000 B", "1 KiB", "1.50 KiB", "1023 KiB", "16 GiB", "1.21 TiB"]
+        );
+        assert_eq!(
+            [1_200, 200_000, 7_265_000].map(|ms| wait(Duration::from_millis(ms))),
+            ["2s", "3m20s", "2h01m"]
+        );
+        let interval = |lo, hi| Interval { value: 1_234.0, lo, hi };
+        assert_eq!(spread(&interval(1_200.0, 1_274.0)), "1234 ±3.0 %");
+    }
+
+    #[test]
+    fn sizes_read_as_written() {
+        for (text, want) in [
+            ("0", 0),
+            ("512", 512),
+            ("4KiB", 4096),
+            ("1.5MiB", 1_572_864),
+            ("2GB", 2_000_000_000),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(want));
+        }
+        for bad in ["", "KiB", "-1", "1.5", "4 parsecs", "1e3", "1.2.3KiB", "99999999999GiB"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
     }
 
     proptest! {

@@ -1,0 +1,61 @@
+//! Progress of a run on stderr: a bar on a terminal, and how long the run still takes.
+//!
+//! In: counts of steps, and times. Out: a bar, and durations. Knows nothing of what a step is.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::time::Duration;
+
+/// More than the live view draws: the last figures before a pause are not left out.
+const MOST_DRAWS_HZ: u8 = 8;
+
+/// A bar over so many steps; `None` without a terminal, or with one that can do nothing.
+#[must_use]
+pub fn bar(steps: u32) -> Option<ProgressBar> {
+    let target = ProgressDrawTarget::stderr_with_hz(MOST_DRAWS_HZ);
+    if target.is_hidden() {
+        return None;
+    }
+    let bar = ProgressBar::with_draw_target(Some(u64::from(steps)), target);
+    if let Ok(style) = ProgressStyle::with_template("{msg}\n{wide_bar} {pos}/{len}  {elapsed}") {
+        bar.set_style(style);
+    }
+    Some(bar)
+}
+
+/// Length of a step, as those so far took or, before there is one, as expected; and how many are left.
+#[must_use]
+pub fn pace(done: u32, steps: u32, elapsed: Duration, expected_step: Duration) -> (Duration, u32) {
+    let step = elapsed.checked_div(done).unwrap_or(expected_step);
+    (step, steps.saturating_sub(done))
+}
+
+/// Time that `left` steps will take, `in_step` after the first of them began.
+#[must_use]
+pub fn remaining(step: Duration, left: u32, in_step: Duration) -> Duration {
+    let first = if left > 0 {
+        step.saturating_sub(in_step)
+    } else {
+        Duration::ZERO
+    };
+    first.saturating_add(step.saturating_mul(left.saturating_sub(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_expected_and_then_measured_and_its_rest_shrinks() {
+        let seconds = Duration::from_secs;
+        let left = |done, elapsed, in_step| {
+            let (step, left) = pace(done, 10, seconds(elapsed), seconds(3));
+            remaining(step, left, seconds(in_step))
+        };
+        assert_eq!(left(0, 0, 0), seconds(30));
+        assert_eq!(left(2, 8, 0), seconds(32));
+        assert_eq!(left(2, 8, 3), seconds(29));
+        // A step that takes longer than the others does not eat up their time.
+        assert_eq!(left(2, 8, 60), seconds(28));
+        assert_eq!(left(10, 40, 0), seconds(0));
+    }
+}
