@@ -1,6 +1,8 @@
 """The lint of doc comments finds what it should and nothing else."""
 import importlib.machinery
 import importlib.util
+import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -23,3 +25,27 @@ class Words(unittest.TestCase):
 
     def test_plain_comments_are_free(self):
         self.assertEqual(self.faults("// What comes next is odd.\nlet a = 1;\n"), [])
+
+
+class Lengths(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        (self.root / "docs/how-to").mkdir(parents=True)
+        (self.root / "README.md").write_text("word " * words.README_WORDS)
+
+    def test_long_pages_are_found(self):
+        (self.root / "docs/how-to/page.md").write_text("word " * words.GUIDE_WORDS)
+        self.assertEqual(list(words.long_pages(self.root)), [])
+        (self.root / "README.md").write_text("word " * (words.README_WORDS + 1))
+        (self.root / "docs/how-to/page.md").write_text("word " * (words.GUIDE_WORDS + 1))
+        self.assertEqual([fault.split(":")[0] for fault in words.long_pages(self.root)], ["README.md", "docs/how-to/page.md"])
+
+    def test_a_long_subject_of_the_last_commit_is_found(self):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+        subprocess.run(["git", "init", "-q"], cwd=self.root, check=True)
+        for length, found in [(words.SUBJECT_CHARACTERS, 0), (words.SUBJECT_CHARACTERS + 1, 1)]:
+            commit = ["git", *identity, "commit", "-q", "--allow-empty", "-m", "s" * length]
+            subprocess.run(commit, cwd=self.root, check=True)
+            self.assertEqual(len(list(words.long_subjects(self.root))), found)
