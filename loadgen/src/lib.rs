@@ -8,8 +8,8 @@
 //! - [`store`]: runs in their folders, written as they go on, read back, resumed
 //! - [`server`]: a server asked and read; [`environment`]: where a run is made
 //! - [`selfcheck`]: the instrument measured by itself
-//! - [`machine`]: what else the machine did during a step
-//! - [`children`], [`page_cache`], [`progress`]: child processes, the page cache, and the terminal
+//! - [`children`], [`page_cache`], [`progress`]: child processes, the page cache, and the terminal; what else the machine did during
+//!   a step is watched by `tierlab-instrument`
 
 pub mod children;
 pub mod cli;
