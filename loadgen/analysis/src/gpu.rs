@@ -1,9 +1,9 @@
-//! What the GPUs of a point cost in energy, and where their time went. In: the repeats of a point. Out: figures. Knows nothing
-//! of how either was measured.
+//! Energy of a point's GPUs, and the division of their time. In: the repeats of a point. Out: figures. Knows nothing of
+//! the measurement.
 
 use crate::record::{IdleByCause, Repeat};
 
-/// Joules for one inference over all repeats and GPUs; `None` without a GPU or without inferences.
+/// Returns joules per inference over all repeats and GPUs; `None` without a GPU or without inferences.
 #[must_use]
 pub fn joules_per_inference(repeats: &[Repeat]) -> Option<f64> {
     let servers = || repeats.iter().filter_map(|repeat| repeat.server.as_ref());
@@ -15,7 +15,7 @@ pub fn joules_per_inference(repeats: &[Repeat]) -> Option<f64> {
     (joules > 0.0 && inferences > 0.0).then(|| joules / inferences)
 }
 
-/// The shares; `None` without a GPU, or without a session's time.
+/// Returns the shares of GPU time; `None` without a GPU, or without session times.
 #[must_use]
 pub fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
     let servers = || {
@@ -30,7 +30,7 @@ pub fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
     if whole <= 0.0 {
         return None;
     }
-    // Of the busiest GPU: sessions of one model run on one.
+    // The busiest GPU, because sessions of one model run on one GPU.
     let busy: f64 = servers()
         .map(|server| server.gpus.iter().map(|gpu| gpu.busy_s).fold(0.0, f64::max))
         .sum();
@@ -40,7 +40,7 @@ pub fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
         .map(|repeat| repeat.window_s)
         .sum();
     let busy = (busy / windows.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
-    // The sessions' waits share what is left when they say that they waited longer than the GPU was idle.
+    // If sessions waited longer than the GPU was idle, their waits share the idle time.
     let idle = waits.iter().sum::<f64>() / whole;
     let scale = ((1.0 - busy) / idle.max(f64::MIN_POSITIVE)).min(1.0);
     let [queue_wait, storage_wait, no_requests] = waits.map(|wait| wait / whole * scale);

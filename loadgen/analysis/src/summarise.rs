@@ -1,5 +1,5 @@
-//! The figures of a point. In: its repeats with their histograms, the limits and the prices. Out: its [`Summary`]. Pure: the same
-//! repeats give the same summary.
+//! Figures of a point. In: its repeats with their histograms, the limits and the prices. Out: its [`Summary`]. Pure:
+//! the same repeats give the same summary.
 
 use crate::costs::{cost, mix_shares};
 use crate::curves::exponential;
@@ -22,7 +22,7 @@ pub fn summarise(points: &mut [Point], limits: &Limits, pricing: Option<&Pricing
     withhold(points);
 }
 
-/// Removes the percentiles with too few requests from summaries that have every figure, and grades the others.
+/// Removes the percentiles with too few requests from full summaries, and grades the others.
 pub fn withhold(points: &mut [Point]) {
     let queueing = grade::queueing(points);
     for (point, queueing) in points.iter_mut().zip(queueing) {
@@ -33,7 +33,7 @@ pub fn withhold(points: &mut [Point]) {
     }
 }
 
-/// Summary of a point without the other points of its run.
+/// Summarises a point without the other points of its run.
 #[must_use]
 pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
     let summary = all_figures(point, limits, pricing);
@@ -46,7 +46,7 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
     summary.unwrap_or_else(|| unreachable!("it was filled in above"))
 }
 
-/// Removes the percentiles with too few requests, and grades the others: a rough one has no upper bound.
+/// Removes the percentiles with too few requests, and grades the others: a rough percentile has no upper bound.
 fn keep_printable(summary: &mut Summary, repeats: usize, queueing: f64) {
     let samples = summary.samples;
     let graded = |quantile: f64| grade::grade(quantile, samples, repeats, queueing);
@@ -71,7 +71,7 @@ fn keep_printable(summary: &mut Summary, repeats: usize, queueing: f64) {
     summary.gaps.retain(|gap| graded(gap.percentile.quantile()).is_some());
 }
 
-/// Every figure, whether or not there are samples enough to print it.
+/// Computes every figure, even those with too few samples to print.
 #[must_use]
 pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
     let repeats = &*counted(&point.repeats);
@@ -106,7 +106,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         Some(Driven::Journey { step: Some(_), .. }) => verdict::judge_step(&evidence, limits),
         _ => verdict::judge(&evidence, limits),
     };
-    // A journey is paid as a whole: its steps share the server's hour and the tier, and nobody knows what each has of them.
+    // A journey is paid as a whole: its steps share the server's hour and the tier, and the share of each is unknown.
     let pricing = pricing.filter(|_| !matches!(&point.factors.driven, Some(Driven::Journey { step: Some(_), .. })));
     let cost = pricing.and_then(|pricing| cost::cost(&point.factors, repeats, &achieved_rps, pricing));
     let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
@@ -156,7 +156,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
     }
 }
 
-/// What the server's session threads spent their time on, all repeats together.
+/// Returns the shares of the server's session threads' time by activity, over all repeats.
 fn session_shares(repeats: &[Repeat]) -> Vec<(String, f64)> {
     let mut seconds: BTreeMap<&str, f64> = BTreeMap::new();
     for (state, s) in repeats
@@ -185,7 +185,7 @@ fn autocorrelation_time(repeats: &[Repeat]) -> f64 {
     (repeats.iter().map(of).sum::<f64>() / scheduled.max(1) as f64).max(1.0)
 }
 
-/// The percentiles that lie on a gap of the distribution.
+/// Returns the percentiles that lie on a gap of the distribution.
 fn gaps(latency: &BlockTable) -> Vec<Gap> {
     Percentile::ALL
         .into_iter()
@@ -203,12 +203,12 @@ fn gaps(latency: &BlockTable) -> Vec<Gap> {
         .collect()
 }
 
-/// A percentile with its 95 % interval; `None` without samples. A single repeat says nothing of others: its interval is open on
+/// Returns a percentile with its 95 % interval; `None` without samples. With a single repeat the interval is open on
 /// both sides.
 ///
-/// The interval reaches as far as either of two says: the latencies up to which the share of the requests may be the percentile's
-/// by all repeats ([`inversion`]), and the 90 % interval of the repeats' own percentiles ([`sections`]), which follows repeats that
-/// differ as wholes. Together they cover 92 to 98 % in simulation (`results/coverage`).
+/// The interval covers two others: the latencies up to which the share of the requests may be the percentile's by all
+/// repeats ([`inversion`]), and the 90 % interval of the repeats' own percentiles ([`sections`]), which follows repeats
+/// that differ as wholes. Together they cover 92 to 98 % in simulation (`results/coverage`).
 #[must_use]
 pub fn latency_interval(table: &BlockTable, quantile: f64) -> Option<Interval> {
     let value = table.pooled_quantile(quantile)? as f64;
@@ -224,7 +224,7 @@ pub fn latency_interval(table: &BlockTable, quantile: f64) -> Option<Interval> {
     })
 }
 
-/// The mean with its 95 % interval; `None` without samples.
+/// Returns the mean with its 95 % interval; `None` without samples.
 fn mean_interval(table: &BlockTable) -> Option<Interval> {
     let value = table.mean()?;
     let interval = inversion::mean_interval(&table.means()).unwrap_or(open(value));
@@ -235,7 +235,7 @@ fn mean_interval(table: &BlockTable) -> Option<Interval> {
     })
 }
 
-/// A value without an interval.
+/// Creates a value without an interval.
 const fn open(value: f64) -> Interval {
     Interval {
         value,
@@ -244,8 +244,8 @@ const fn open(value: f64) -> Interval {
     }
 }
 
-/// Rate per second: the mean over the repeats with Student's interval, or for a single repeat the interval of a Poisson
-/// count (Wilson and Hilferty's approximation, within a percent of the exact one).
+/// Returns a rate per second: the mean over the repeats with Student's interval, or for a single repeat the interval of
+/// a Poisson count (Wilson and Hilferty's approximation, within a percent of the exact one).
 fn rate_interval(repeats: &[Repeat], rate: impl Fn(&Repeat) -> f64) -> Interval {
     let rates: Vec<f64> = repeats.iter().map(rate).collect();
     if let Some(interval) = sections::mean_interval(&rates) {
@@ -277,7 +277,7 @@ mod tests {
     use crate::record::{Factors, Fault, Histograms, Mode, Verdict};
     use crate::statistics::histogram::histogram;
 
-    /// Repeats of 1,000 requests, those disturbed of 50 ms and the others of 1 ms.
+    /// Summarises repeats of 1,000 requests: 50 ms each in disturbed repeats, 1 ms in the others.
     fn summarised(disturbed: &[bool]) -> Summary {
         let repeats = (0..).zip(disturbed).map(|(index, &disturbed)| {
             let us: u64 = if disturbed { 50_000 } else { 1_000 };

@@ -9,28 +9,29 @@ use crate::statistics::sections::mean_interval;
 
 const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
-/// The parts, in order.
+/// Names of the parts, in order.
 pub const PARTS: [&str; 5] = ["compute", "cache memory", "tier capacity", "storage requests", "bytes"];
 
-/// The cost of a point.
+/// Cost of a point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cost {
     /// Dollars per 10,000 inferences.
     pub usd_per_10k: Interval,
-    /// What it is made of, in dollars; sums to the value.
+    /// Parts in dollars, by name; they sum to the value.
     pub parts: Vec<(String, f64)>,
 }
 
-/// The cost at the offered rate: `(instance $/h ÷ 3600 ÷ inferences/s + tier $/h ÷ 3600 ÷ inferences/s + tier requests per inference × price +
-/// tier bytes per inference × price) × 10,000`, as the mean over the repeats with Student's interval. With a single
-/// repeat the interval is that of the rate alone. A part of a mix pays its share of the hour and of the tier
-/// ([`mod@crate::costs::mix_shares`]), so that what all parts pay together is what was paid.
+/// Returns the cost at the offered rate: `(instance $/h ÷ 3600 ÷ inferences/s + tier $/h ÷ 3600 ÷ inferences/s + tier
+/// requests per inference × price + tier bytes per inference × price) × 10,000`, as the mean over the repeats with
+/// Student's interval. With a single repeat the interval is that of the rate alone. A part of a mix pays its share of
+/// the hour and of the tier ([`mod@crate::costs::mix_shares`]), so that all parts together pay exactly the total.
 ///
-/// A closed loop offers no rate: what it was answered is what it pays by. Of a journey the cost is that of 10,000 journeys, all
-/// requests of each: the hour over the journeys, and what the tier did in the step over the journeys that ended in it.
+/// A closed loop has no offered rate and pays by its achieved rate. The cost of a journey is that of 10,000 journeys,
+/// with all their requests: the hour over the journeys, and the tier's use in the step over the journeys that ended in
+/// it.
 ///
-/// `None` where there is nothing to divide by, or where the tier charges for requests or bytes that the server's
-/// counters do not tell: a cost with a part missing would look like a cheap tier.
+/// `None` if there is nothing to divide by, or if the tier charges for requests or bytes that the server's counters do
+/// not report: a cost with a missing part would look like a cheap tier.
 #[must_use]
 pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pricing) -> Option<Cost> {
     let per_repeat: Vec<[f64; 5]> = repeats
@@ -68,12 +69,12 @@ pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pr
     })
 }
 
-/// The parts of one repeat, in the order of [`PARTS`]. The cache's memory is a part of the instance's price, so that it
-/// is taken out of compute: what it costs is seen, and the sum stays what is paid.
+/// Parts of one repeat, in the order of [`PARTS`]. The cache's memory is part of the instance's price. It is taken out
+/// of compute so that its cost shows and the sum stays the same.
 pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Option<[f64; 5]> {
     let share = share(factors, repeat)?;
-    // A short Poisson schedule holds a few percent more or fewer requests than its rate says. That is known, and says
-    // nothing of the server: what counts is which share of the schedule came back, times the rate offered.
+    // A short Poisson schedule holds a few percent more or fewer requests than its rate. That difference is no property
+    // of the server, so the rate is the share of the schedule that was answered, times the rate offered.
     let returned = repeat.achieved_rps * repeat.window_s / repeat.scheduled.max(1) as f64;
     let answered_per_s = match &factors.driven {
         Some(Driven::ClosedLoop { .. }) => repeat.achieved_rps,
@@ -99,7 +100,7 @@ pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
     let capacity_gib = repeat.server.as_ref().map_or(0.0, |server| server.cache_capacity_bytes) / BYTES_PER_GIB;
     let servers = pricing.servers_by_variant.get(tier).copied().unwrap_or(1);
     let instances_usd = f64::from(servers) * pricing.usd_per_hour;
-    // The capacity is that of all servers.
+    // Capacity of all servers together.
     let memory_usd = (capacity_gib * pricing.usd_per_gib_hour).min(instances_usd);
     Some([
         hourly(instances_usd - memory_usd),
@@ -110,8 +111,8 @@ pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
     ])
 }
 
-/// The part of the step that its repeat pays for: the whole, or a share where other parts of a mix shared it. `None` for a
-/// part in results made before shares were kept: its part is not known any more.
+/// Returns the share of the step that its repeat pays for: all of it, or a share if other parts of a mix ran with it.
+/// `None` for a part of a mix in older results, which lack shares.
 fn share(factors: &Factors, repeat: &Repeat) -> Option<MixShare> {
     const WHOLE: MixShare = MixShare {
         inferences: 1.0,
@@ -122,7 +123,7 @@ fn share(factors: &Factors, repeat: &Repeat) -> Option<MixShare> {
     repeat.mix_share.or(factors.mix.is_none().then_some(WHOLE))
 }
 
-/// Rows that the cache had and had not: by the server's counters, of a part of a mix by its own replies.
+/// Returns the cache's hits and misses in rows: by the server's counters, or by its own replies for a part of a mix.
 fn looked_up(repeat: &Repeat) -> (f64, f64) {
     match (&repeat.mix_share, &repeat.server) {
         (Some(_), _) => (
@@ -134,7 +135,7 @@ fn looked_up(repeat: &Repeat) -> (f64, f64) {
     }
 }
 
-/// The share of rows that the cache had, over some repeats; `None` where nothing was looked up.
+/// Returns the cache hit ratio of rows over some repeats; `None` if nothing was looked up.
 pub(crate) fn hit_ratio<'a>(repeats: impl IntoIterator<Item = &'a Repeat>) -> Option<f64> {
     let (mut hits, mut all) = (0.0, 0.0);
     for (had, had_not) in repeats.into_iter().map(looked_up) {
@@ -144,7 +145,7 @@ pub(crate) fn hit_ratio<'a>(repeats: impl IntoIterator<Item = &'a Repeat>) -> Op
     (all > 0.0).then(|| hits / all)
 }
 
-/// Requests that the tier made for the inferences of some repeats, each; `None` where the server did not say.
+/// Returns each repeat's tier requests per inference; `None` if the server did not report them.
 pub(crate) fn tier_requests_per_inference(repeats: &[Repeat]) -> Option<f64> {
     let (mut requests, mut inferences) = (0.0, 0.0);
     for repeat in repeats {
@@ -261,7 +262,7 @@ mod tests {
         let mut pricing = pricing();
         pricing.servers_by_variant = BTreeMap::from([("s3".to_owned(), 4)]);
         let mut server = delta();
-        // Of all four together: 0.72 of $14.4 an hour are a twentieth.
+        // Four servers together: 0.72 of $14.4 an hour are a twentieth.
         server.as_mut().unwrap().cache_capacity_bytes = 2.0 * BYTES_PER_GIB;
         let fleet = cost(&factors("s3", 1), &[repeat(100.0, server)], &rate(100.0), &pricing).unwrap();
         assert!((fleet.parts[0].1 - 0.38).abs() < 1e-12 && (fleet.parts[1].1 - 0.02).abs() < 1e-12);
@@ -306,7 +307,7 @@ mod tests {
             ..factors("s3", 2)
         };
         let cost = cost(&closed, &[repeat(80.0, delta())], &rate(80.0), &pricing()).unwrap();
-        // $0.001/s over 160 inferences/s, and what the tier asks for each as ever.
+        // $0.001/s over 160 inferences/s; requests and bytes cost the same as before.
         let expected = 0.062_5 + 0.008 + 0.040_96;
         assert!((cost.usd_per_10k.value - expected).abs() < 1e-12, "{cost:?}");
         assert!(cost.usd_per_10k.lo < expected && expected < cost.usd_per_10k.hi);
@@ -330,11 +331,11 @@ mod tests {
             ..repeat(100.0, delta())
         };
         let cost = |repeat| cost(&whole, &[repeat], &rate(100.0), &pricing());
-        // Four storage requests and 8,192 bytes of each journey, whatever an inference of it had.
+        // Four storage requests and 8,192 bytes per journey, whatever each inference used.
         let expected = 0.1 + 0.016 + 0.081_92;
         let paid = cost(one.clone()).unwrap().usd_per_10k.value;
         assert!((paid - expected).abs() < 1e-12, "{paid}");
-        // Results made before journeys were counted, and journeys of which none ended.
+        // Results from before journeys were counted, and steps in which no journey ended.
         assert_eq!(cost(repeat(100.0, delta())), None);
         let none = Some(JourneyFigures {
             completed: 0,
@@ -356,7 +357,7 @@ mod tests {
         assert_eq!(cost(&factors("s3", 1), &[], &rate(0.0), &pricing()), None);
     }
 
-    /// A part of a mix of two: of 100 requests per second of this many rows each.
+    /// Part of a mix of two: 100 requests per second of this many rows each.
     fn part(rows: u32, share: MixShare) -> Option<Cost> {
         let factors = Factors {
             mix: Some("two".to_owned()),

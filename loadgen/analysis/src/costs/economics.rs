@@ -1,7 +1,7 @@
-//! Costs side by side: a point on several instances, and tiers against each other over the hit ratio of a cache.
+//! Costs side by side: a point on several instances, and two tiers over the hit ratio of a cache.
 //!
 //! In: points and prices. Out: dollars per 10,000 inferences, and the hit ratio at which two tiers cost the same. Knows
-//! nothing of latencies. Every instance is taken to do what the measured machine did.
+//! nothing of latencies. Every instance is assumed to be as fast as the measured machine.
 
 use super::cost::{Cost, cost, hit_ratio, parts};
 use crate::curves::Curve;
@@ -9,7 +9,8 @@ use crate::record::{InstancePrice, Interval, Point, Pricing, Summary};
 use crate::statistics::sections::mean_interval;
 use crate::validity::disturbance::counted;
 
-/// The cost of a point on each instance of the prices, in their order; `None` where the tier cannot be had on it.
+/// Returns the cost of a point on each instance of the prices, in their order; `None` if the tier is not available on
+/// it.
 #[must_use]
 pub fn side_by_side<'a>(point: &Point, pricing: &'a Pricing) -> Vec<(&'a InstancePrice, Option<Cost>)> {
     let rate = point.summary.as_ref().map(|summary: &Summary| summary.achieved_rps);
@@ -27,37 +28,37 @@ fn can_be_had(pricing: &Pricing, tier: &str, instance: &InstancePrice) -> bool {
     names.is_none_or(|names| names.contains(&instance.name))
 }
 
-/// What a tier costs at one rate over the hit ratio of a cache in front of it: through the measured cache states, each
-/// with what a miss cost in that state. A miss of a cache that fetches blocks may read far more than a row read without
-/// one. Between two states the hour and the cost of a miss go straight from one to the other; outside of them they are
-/// those of the nearest.
+/// Cost of a tier at one rate over the hit ratio of a cache in front of it, interpolated through the measured cache
+/// states. Each state has its own cost of a miss, because a cache that fetches blocks may read far more than a row per
+/// miss. Between two states the hourly cost and the cost of a miss are linear; outside them they equal those of the
+/// nearest state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// The tier.
+    /// Name of the tier.
     pub tier: String,
-    /// The cheapest instance that it can be had on.
+    /// Cheapest instance on which the tier is available.
     pub instance: String,
-    /// The measured states, by rising hit ratio; at least one.
+    /// Measured states by rising hit ratio; at least one.
     pub states: Vec<State>,
 }
 
-/// A measured cache state of a tier.
+/// Measured cache state of a tier.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
-    /// Its name.
+    /// Name of the cache state.
     pub cache: String,
-    /// The share of rows that the cache had.
+    /// Share of rows found in the cache.
     pub hit_ratio: f64,
-    /// Dollars per 10,000 inferences of the hour.
+    /// Hourly costs, in dollars per 10,000 inferences.
     pub hourly_usd: f64,
-    /// Dollars per 10,000 inferences of requests and bytes if every row missed as its misses did.
+    /// Cost of requests and bytes if every row missed, in dollars per 10,000 inferences.
     pub misses_usd: f64,
-    /// The last three of each repeat, by its index.
+    /// Hit ratio, hourly and miss costs of each repeat, by its index.
     repeats: Vec<(u32, [f64; 3])>,
 }
 
 impl Line {
-    /// Dollars per 10,000 inferences at a hit ratio.
+    /// Returns dollars per 10,000 inferences at a hit ratio.
     #[must_use]
     pub fn at(&self, hit_ratio: f64) -> f64 {
         at(
@@ -68,14 +69,14 @@ impl Line {
         )
     }
 
-    /// The same of one repeat; `None` where a state lacks it.
+    /// Returns hit ratio, hourly and miss costs of one repeat in each state; `None` if a state lacks the repeat.
     fn in_repeat(&self, index: u32) -> Option<Vec<[f64; 3]>> {
         let of = |state: &State| Some(state.repeats.iter().find(|(known, _)| *known == index)?.1);
         self.states.iter().map(of).collect()
     }
 }
 
-/// Dollars at a hit ratio by states given as hit ratio, hour and misses.
+/// Returns dollars at a hit ratio, from states given as hit ratio, hourly and miss costs.
 fn at(states: impl IntoIterator<Item = [f64; 3]>, hit_ratio: f64) -> f64 {
     let (mut below, mut above) = (None, None);
     for state in states {
@@ -96,7 +97,7 @@ fn at(states: impl IntoIterator<Item = [f64; 3]>, hit_ratio: f64) -> f64 {
     hourly + (1.0 - hit_ratio) * misses
 }
 
-/// The lines of the tiers of some curves at a rate, in the order in which tiers first appear.
+/// Returns the lines of the tiers of some curves at a rate, in the order in which tiers first appear.
 #[must_use]
 pub fn lines(curves: &[Curve<'_>], offered_rps: f64, pricing: &Pricing) -> Vec<Line> {
     let mut tiers: Vec<(&str, Vec<&Point>)> = Vec::new();
@@ -121,7 +122,7 @@ fn line(tier: &str, points: &[&Point], pricing: &Pricing) -> Option<Line> {
     let on = pricing.on(cheapest);
     let mut states: Vec<State> = points.iter().map(|point| state(point, &on)).collect::<Option<_>>()?;
     states.sort_by(|a, b| a.hit_ratio.total_cmp(&b.hit_ratio));
-    // Without a miss nothing is known of what one costs.
+    // Without a miss the cost of one is unknown.
     if states.iter().any(|state| state.hit_ratio < 1.0) {
         states.retain(|state| state.hit_ratio < 1.0);
     }
@@ -154,25 +155,25 @@ fn state(point: &Point, pricing: &Pricing) -> Option<State> {
     })
 }
 
-/// How two tiers compare over the hit ratio.
+/// Comparison of two tiers over the hit ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum BreakEven {
-    /// They cost the same at this hit ratio; below it the first is cheaper where `first_below`, above it the other.
+    /// Equal cost at this hit ratio; below it the first is cheaper if `first_below`, above it the other.
     At {
-        /// With its interval over the repeats.
+        /// Hit ratio with its interval over the repeats.
         hit_ratio: Interval,
-        /// Which side is whose.
+        /// True if the first tier is cheaper below the hit ratio.
         first_below: bool,
     },
-    /// The first is cheaper at every hit ratio.
+    /// First tier cheaper at every hit ratio.
     First,
-    /// The second is.
+    /// Second tier cheaper at every hit ratio.
     Second,
-    /// They cost the same wherever they differ by less than a thousandth.
+    /// Difference below 0.1 % at every hit ratio.
     Same,
 }
 
-/// The hit ratio at which two lines cross; where they do so more than once, the highest.
+/// Returns the hit ratio at which two lines cross; the highest if they cross more than once.
 #[must_use]
 pub fn break_even(a: &Line, b: &Line) -> BreakEven {
     let (cold, hot) = (a.at(0.0) - b.at(0.0), a.at(1.0) - b.at(1.0));
@@ -208,7 +209,7 @@ pub fn break_even(a: &Line, b: &Line) -> BreakEven {
     }
 }
 
-/// The highest place from 0 to 1 at which a difference changes its sign, to within a millionth of a millionth.
+/// Returns the highest argument from 0 to 1 at which a difference changes its sign, within 1e-12.
 fn crossing(difference: impl Fn(f64) -> f64) -> Option<f64> {
     const STEPS: u32 = 400;
     let place = |step: u32| f64::from(step) / f64::from(STEPS);
@@ -261,19 +262,19 @@ mod tests {
 
     #[test]
     fn a_line_passes_through_every_state_and_crosses_by_what_a_miss_costs_there() {
-        // Without a cache a miss reads a row of 644 B, with one a block of 4.2 kB, 6.5 times as much.
+        // Without a cache a miss reads a row of 644 B; with a cache it reads a block of 4.2 kB, 6.5 times as much.
         let s3 = cached(&[(0.0, 0.02, &[0.25; 3]), (0.9, 0.021, &[1.63; 3])]);
         assert!((s3.at(0.0) - 0.27).abs() < 1e-12 && (s3.at(0.9) - (0.021 + 0.163)).abs() < 1e-12);
         let disk = line(0.031, &[0.0; 3]);
         let BreakEven::At { hit_ratio, first_below } = break_even(&s3, &disk) else {
             panic!("no crossing")
         };
-        // 0.021 + (1 - h) × 1.63 = 0.031; with what a miss cost without a cache it would be 95.6 %.
+        // 0.021 + (1 - h) × 1.63 = 0.031; by the cost of a miss without a cache it would be 95.6 %.
         assert!(
             (hit_ratio.value - (1.0 - 0.01 / 1.63)).abs() < 1e-9 && !first_below,
             "{hit_ratio:?}"
         );
-        // A state between them that was measured is on the same side as the sentence says.
+        // A measured state in between agrees with the break-even.
         assert!(s3.at(0.96) > disk.at(0.96));
     }
 
@@ -310,7 +311,7 @@ mod tests {
         assert_eq!(break_even(&line(0.02, &[0.01]), &line(0.05, &[0.0])), BreakEven::First);
         assert_eq!(break_even(&line(0.05, &[0.0]), &line(0.02, &[0.01])), BreakEven::Second);
         assert_eq!(break_even(&line(0.02, &[0.0]), &line(0.02, &[0.0])), BreakEven::Same);
-        // Same hour, dearer misses: never cheaper, and as cheap where nothing misses.
+        // Same hourly cost, dearer misses: never cheaper, and equal if nothing misses.
         assert_eq!(break_even(&line(0.02, &[0.04]), &line(0.02, &[0.0])), BreakEven::Second);
     }
 }

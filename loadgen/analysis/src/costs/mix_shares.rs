@@ -1,17 +1,17 @@
-//! Who pays for what in a mix: its parts share one server, and so its hour and its tier.
+//! Shares of a mix's parts in the cost of the server and tier that they share.
 //!
 //! In: the parts' repeats of one step. Out: each part's [`MixShare`]. Knows nothing of prices.
 //!
-//! The hour is divided by the time that requests spent in inference (the `infer` stage of their replies' `Server-Timing`):
-//! a batch that keeps a session busy for ten times as long as a single row pays ten times as much of it, however many rows
-//! it carries. The tier's requests and bytes are divided by the requests that the replies say the tier made for them. Where
-//! replies say nothing of either, the number of inferences divides in its place.
+//! Hourly cost is divided by inference time (the `infer` stage of the replies' `Server-Timing`): a batch that keeps a
+//! session busy for ten times as long as a single row pays ten times as much, however many rows it carries. The tier's
+//! requests and bytes are divided by the tier requests that the replies report. If replies report neither, the number
+//! of inferences divides instead.
 
 use crate::latency::bands::{band_total, reads_total};
 use crate::record::{HourBy, MixShare, Repeat};
 use tierlab_protocol::timing::Stage;
 
-/// The shares of the parts of one step, in their order; each part with its rows per request.
+/// Returns the shares of the parts of one step, in their order; each part comes with its rows per request.
 #[must_use]
 pub fn mix_shares(parts: &[(u32, &Repeat)]) -> Vec<MixShare> {
     let rows: Vec<f64> = parts
@@ -21,7 +21,7 @@ pub fn mix_shares(parts: &[(u32, &Repeat)]) -> Vec<MixShare> {
     let of_all = |total: fn(&Repeat) -> f64| -> Vec<f64> { parts.iter().map(|(_, repeat)| total(repeat)).collect() };
     let busy = of_all(|repeat| band_total(&repeat.bands, Stage::Infer.as_str()));
     let read = of_all(|repeat| reads_total(&repeat.bands, |reads| reads.tier_requests));
-    // A part that was answered and whose replies told no time would ride for nothing.
+    // A part with replies but without reported times would pay nothing.
     let told = busy.iter().zip(&rows).all(|(busy, rows)| *busy > 0.0 || *rows == 0.0);
     let (hour, hour_by) = if told {
         (shares(&busy, &rows), HourBy::InferenceTime)
@@ -40,7 +40,7 @@ pub fn mix_shares(parts: &[(u32, &Repeat)]) -> Vec<MixShare> {
         .collect()
 }
 
-/// The shares of one part over its repeats; `None` where there were no other parts.
+/// Returns the mean shares of one part over its repeats; `None` if there were no other parts.
 #[must_use]
 pub fn mean(repeats: &[Repeat]) -> Option<MixShare> {
     let shares: Vec<MixShare> = repeats.iter().filter_map(|repeat| repeat.mix_share).collect();
@@ -54,7 +54,7 @@ pub fn mean(repeats: &[Repeat]) -> Option<MixShare> {
     })
 }
 
-/// Of their sum; where that is nothing, those of `instead`; where that is nothing too, none.
+/// Returns each amount's share of their sum; if the sum is 0, the shares of `instead`; if that is 0 too, zeros.
 fn shares(amounts: &[f64], instead: &[f64]) -> Vec<f64> {
     let of = [amounts, instead].into_iter().find(|of| of.iter().sum::<f64>() > 0.0);
     let Some(of) = of else {
@@ -70,7 +70,7 @@ mod tests {
     use crate::record::{Band, Reads};
     use proptest::prelude::*;
 
-    /// As many requests, each with microseconds of inference and requests of the tier.
+    /// Creates a repeat of `requests` requests, each with microseconds of inference and requests to the tier.
     fn part(requests: u64, infer_us: f64, tier_requests: f64) -> Repeat {
         let reads = Reads {
             tier_requests,
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_hour_goes_by_time_and_the_tier_by_its_requests() {
-        // 80 single rows of 10 us and 10 batches of 16 rows of 40 us.
+        // 80 single rows of 10 us, and 10 batches of 16 rows of 40 us.
         let (single, batch) = (part(80, 10.0, 1.0), part(10, 40.0, 16.0));
         let shares = mix_shares(&[(1, &single), (16, &batch)]);
         assert_eq!(shares[0].hour_by, HourBy::InferenceTime);
@@ -108,7 +108,7 @@ mod tests {
         let shares = mix_shares(&[(1, &timed), (3, &silent)]);
         assert_eq!((shares[0].hour_by, shares[0].hour), (HourBy::Inferences, 0.25));
         assert_eq!((shares[0].tier, shares[1].tier), (0.25, 0.75));
-        // A part that was not answered at all has no share, and does not hide the others' times.
+        // A part without replies has no share, and does not hide the others' times.
         let shares = mix_shares(&[(1, &timed), (3, &part(0, 0.0, 0.0))]);
         assert_eq!((shares[0].hour_by, shares[1].hour), (HourBy::InferenceTime, 0.0));
         assert!(

@@ -1,8 +1,9 @@
-//! What a point costs.
+//! Costs of points and variants.
 //!
-//! - [`mod@cost`]: dollars per 10,000 inferences and their parts; [`mod@mix_shares`]: who of a mix pays for what
-//! - [`mod@monthly`]: a month at a demand; [`mod@over_demand`], [`mod@over_size`]: over demands, over sizes of the table; [`mod@turns`]: where another is cheaper
-//! - [`economics`]: the same on several instances, and of tiers over a cache's hit ratio
+//! - [`mod@cost`]: dollars per 10,000 inferences and their parts; [`mod@mix_shares`]: shares of a mix's parts
+//! - [`mod@monthly`]: a month at a demand; [`mod@over_demand`], [`mod@over_size`]: over demands and table sizes;
+//!   [`mod@turns`]: demands and sizes at which another variant is cheaper
+//! - [`economics`]: costs on several instances, and of tiers over a cache's hit ratio
 
 pub mod cost;
 pub mod economics;

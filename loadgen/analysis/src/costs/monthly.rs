@@ -1,14 +1,14 @@
-//! What a month costs.
+//! Cost of a month.
 //!
-//! In: a variant's prices, what an inference asks of its tier, a question, and how much one instance carries. Out: instances and dollars.
-//! Knows nothing of how the highest rate was found.
+//! In: a variant's prices, tier usage per inference, a question, and the highest rate of one instance. Out: instances
+//! and dollars. Knows nothing of how the highest rate was found.
 
 use crate::record::{CostTerms, Question};
 
-/// Hours of a month: a year's, over twelve.
+/// Hours of a month: those of a year, divided by twelve.
 pub const HOURS: f64 = 730.0;
 
-/// What one inference asks of the tier.
+/// Tier usage of one inference.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Use {
     /// Storage requests.
@@ -17,7 +17,7 @@ pub struct Use {
     pub bytes: f64,
 }
 
-/// A month.
+/// Instances and cost of a month.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Monthly {
     /// Instances that carry the demand.
@@ -26,13 +26,13 @@ pub struct Monthly {
     pub usd_per_month: f64,
     /// Dollars for 10,000 inferences.
     pub usd_per_10k: f64,
-    /// What the month is made of, in dollars, by name; nothing that is free.
+    /// Parts of the month in dollars, by name; free parts are left out.
     pub parts: Vec<(String, f64)>,
 }
 
-/// A month at the question's demand, with instances that carry up to `highest_rps` requests per second each under the objective, of
-/// which they are given the question's share: `max(least, ceil(peak ÷ (utilisation × highest)))` of them. Without a demand, a month of one
-/// instance that is given all of it. `highest_rps` is above 0.
+/// Returns a month at the question's demand, with instances that carry up to `highest_rps` requests per second each
+/// under the objective and are filled to the question's utilisation: `max(least, ceil(peak ÷ (utilisation × highest)))`
+/// of them. Without a demand, it is a month of one instance at that rate. `highest_rps` is above 0.
 #[must_use]
 pub fn monthly(terms: &CostTerms, use_per_inference: Use, question: &Question, highest_rps: f64) -> Monthly {
     let instances = instances(question, highest_rps);
@@ -53,7 +53,7 @@ pub fn monthly(terms: &CostTerms, use_per_inference: Use, question: &Question, h
         inferences * use_per_inference.bytes * terms.usd_per_byte,
     ));
     parts.retain(|(_, usd)| *usd > 0.0);
-    // From a plain zero on: an empty sum is -0.0.
+    // Starts from a positive zero, because an empty sum is -0.0.
     let usd_per_month = parts.iter().fold(0.0, |sum, (_, usd)| sum + usd);
     Monthly {
         // Saturates far above any number of instances.
@@ -64,12 +64,12 @@ pub fn monthly(terms: &CostTerms, use_per_inference: Use, question: &Question, h
     }
 }
 
-/// Instances that are needed where one carries so much; one without a demand.
+/// Returns the instances needed if one carries `highest_rps`; one without a demand.
 #[must_use]
 pub fn instances(question: &Question, highest_rps: f64) -> f64 {
     let least = f64::from(question.least_instances.max(1));
     question.demand.as_ref().map_or(1.0, |demand| {
-        // A rate that is exactly an instance's share needs no further one.
+        // A rate that is exactly an instance's share needs no further instance.
         let needed = demand.peak_rps / (question.utilisation * highest_rps) - 1e-9;
         needed.ceil().max(least)
     })
@@ -141,7 +141,7 @@ mod tests {
     fn instances_change_where_the_share_is_exceeded() {
         let at = |highest| monthly(&terms(), USE, &question(1_000.0), highest).instances;
         assert_eq!((at(500.0), at(499.9), at(666.7), at(666.6)), (4, 5, 3, 4));
-        // However fast: two of them.
+        // At least two, however fast one is.
         assert_eq!(at(1e9), 2);
     }
 

@@ -1,22 +1,23 @@
-//! What a variant costs over the demand.
+//! Cost of a variant over the demand.
 //!
-//! In: a variant of an answer, with the parts of its month at the question's demand. Out: the same at other demands, with a step wherever
-//! another instance is needed. Knows nothing of how the highest rate was found.
+//! In: a variant of an answer, with the parts of its month at the question's demand. Out: its month at other demands,
+//! with a step at each further instance. Knows nothing of how the highest rate was found.
 
 use super::monthly::instances;
 use crate::record::{Demand, Question, Ranked};
 
-/// Steps that are told between two demands at most: beyond them a curve of instances is a line to the eye.
+/// Maximum steps between two demands; with more, a curve of instances looks like a line.
 const STEPS: f64 = 100.0;
 
-/// Dollars a month over the demand's peak, in requests per second: at each of some rising demands, and between them at both sides of
-/// every step. The average stays the same share of the peak. Empty where the question names no demand or the variant has no price.
+/// Returns dollars a month over the peak demand in requests per second: at each given demand, rising, and between them
+/// at both sides of every step. The average stays the same share of the peak. Empty if the question has no demand or
+/// the variant no price.
 #[must_use]
 pub fn over_demand(question: &Question, ranked: &Ranked, at_rps: &[f64]) -> Vec<(f64, f64)> {
     in_steps(question, ranked, at_rps, STEPS)
 }
 
-/// The same with another bound on the steps that are told.
+/// Does the same with another maximum of steps.
 pub(super) fn in_steps(question: &Question, ranked: &Ranked, at_rps: &[f64], steps: f64) -> Vec<(f64, f64)> {
     let (Some(demand), Some(highest), Some(now)) = (question.demand, ranked.highest_rps, ranked.instances) else {
         return Vec::new();
@@ -140,7 +141,7 @@ mod tests {
     #[test]
     fn every_point_is_the_month_at_its_demand() {
         let curve = over_demand(&question(1_000.0), &ranked(), &[100.0, 3_100.0]);
-        // Two instances carry 500; one more for each further 250, up to 3,100: 2 to 13, and both ends.
+        // Two instances carry 500/s, and each further 250/s need one more, up to 3,100/s: 2 to 13, and both ends.
         assert_eq!(curve.len(), 2 + 2 * 11);
         assert!(
             curve
@@ -148,7 +149,7 @@ mod tests {
                 .all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 <= pair[1].1)
         );
         for (index, (rps, usd)) in curve.iter().enumerate() {
-            // The second of a step is just above it.
+            // The second end of a step is just above it.
             let above = index > 0 && index % 2 == 0 && index < curve.len() - 1;
             let expected = month(if above { rps * (1.0 + 1e-7) } else { *rps }).usd_per_month;
             assert!((usd / expected - 1.0).abs() < 1e-6, "{rps}/s: {usd}, not {expected}");
@@ -168,9 +169,9 @@ mod tests {
         };
         assert!(over_demand(&none, &ranked(), &[1.0, 2.0]).is_empty());
         assert!(over_demand(&asked, &free, &[1.0, 2.0]).is_empty());
-        // Demands between are told without a step.
+        // Demands without a step between them.
         assert_eq!(over_demand(&asked, &ranked(), &[100.0, 200.0, 300.0]).len(), 3);
-        // A great many instances are told in a bounded number of steps.
+        // The number of points is bounded for many instances.
         assert!(over_demand(&asked, &ranked(), &[1.0, 1e9]).len() < 1_000);
     }
 }

@@ -1,12 +1,12 @@
-//! What a variant costs over the size of the feature table.
+//! Cost of a variant over the size of the feature table.
 //!
-//! In: a variant of an answer, and what of its prices goes by size. Out: its month at other sizes. Instances are those that were measured,
-//! and copies and caches grow with the table: what it does to latency beyond that only a measurement can say.
+//! In: a variant of an answer, and its prices by size. Out: its month at other sizes. The number of instances is as
+//! measured, and copies and caches grow with the table; other effects on latency need a measurement.
 
 use crate::record::{CostTerms, Ranked};
 
-/// Dollars a month over the table's size, as multiples of the measured one from nothing up to `largest`; straight between two points.
-/// Empty where the variant has no price, or its prices do not say what goes by size.
+/// Returns dollars a month over the table's size, as multiples of the measured size from 0 to `largest`; linear between
+/// two points. Empty if the variant has no price, or its prices do not depend on size.
 #[must_use]
 pub fn over_size(ranked: &Ranked, terms: &CostTerms, largest: f64) -> Vec<(f64, f64)> {
     let (Some(by_size), Some(month), Some(instances)) = (&terms.by_size, ranked.usd_per_month, ranked.instances) else {

@@ -1,30 +1,30 @@
-//! At which demands, and at which sizes of the table, another variant is the cheaper one.
+//! Demands, and table sizes, at which another variant becomes cheaper.
 //!
-//! In: an answer's question and two of its variants, with the parts of their months. Out: the nearest demands, below and above the
-//! question's, at which the other costs less; the nearest sizes likewise. Both are taken to carry per instance what was measured.
-//! Knows nothing of latencies.
+//! In: an answer's question and two of its variants, with the parts of their months. Out: the nearest demands, below
+//! and above the question's, at which the other costs less; the nearest sizes likewise. Both are assumed to carry per
+//! instance the measured rate. Knows nothing of latencies.
 
 use super::over_demand::in_steps;
 use super::over_size::over_size;
 use crate::record::{BySize, CostTerms, Question, Ranked};
 
-/// How far from the question's demand a turn is looked for, as a factor on either side.
+/// Range of demands searched on either side of the question's demand, as a factor.
 const REACH: f64 = 100.0;
-/// Further instances that are looked at one by one.
+/// Maximum further instances searched one by one.
 const STEPS: f64 = 10_000.0;
 
-/// The nearest places at which another variant costs less: demands in requests per second at the peak, or sizes as multiples of the
-/// measured table.
+/// Nearest values at which another variant costs less: peak demands in requests per second, or sizes as multiples of
+/// the measured table.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Turns {
-    /// At and just below this one, if it costs less anywhere below.
+    /// The other costs less at and just below this value; `None` if nowhere below.
     pub below: Option<f64>,
-    /// At and just above this one, if it costs less anywhere above.
+    /// The other costs less at and just above this value; `None` if nowhere above.
     pub above: Option<f64>,
 }
 
-/// Where `other` costs less than `best`, within a hundredth and a hundred times of the question's demand; `None` where one of them
-/// has no month, or the question no demand.
+/// Returns the demands at which `other` costs less than `best`, within a factor of 100 of the question's demand; `None`
+/// if one of them has no month, or the question no demand.
 #[must_use]
 pub fn turns(question: &Question, best: &Ranked, other: &Ranked) -> Option<Turns> {
     let peak_rps = question.demand?.peak_rps;
@@ -36,11 +36,11 @@ pub fn turns(question: &Question, best: &Ranked, other: &Ranked) -> Option<Turns
     (!best.is_empty() && !other.is_empty()).then(|| nearest(&best, &other, peak_rps))
 }
 
-/// A variant of an answer and its prices.
+/// Variant of an answer with its prices.
 pub type Priced<'a> = (&'a Ranked, &'a CostTerms);
 
-/// Where `other` costs less than `best`, of tables between nothing and a thousand times the measured one, and no larger than both can
-/// hold; as multiples of it. `None` where the prices of one do not say what goes by size.
+/// Returns the table sizes at which `other` costs less than `best`, as multiples of the measured table, from 0 to 1,000
+/// and up to the largest that both can hold. `None` if the prices of one do not depend on size.
 #[must_use]
 pub fn turns_by_size(best: Priced<'_>, other: Priced<'_>) -> Option<Turns> {
     let largest = [best, other].map(|(_, terms)| terms.by_size.as_ref().map(BySize::largest));
@@ -52,12 +52,13 @@ pub fn turns_by_size(best: Priced<'_>, other: Priced<'_>) -> Option<Turns> {
     (!best.is_empty() && !other.is_empty()).then(|| nearest(&best, &other, 1.0))
 }
 
-/// Where one curve runs below another, nearest to a place; both go straight from point to point, or step where two have one place.
+/// Returns the values nearest to `place` at which one curve runs below another. Both are linear between points, and
+/// step where two points have one abscissa.
 fn nearest(best: &[(f64, f64)], other: &[(f64, f64)], place: f64) -> Turns {
     let mut ends: Vec<f64> = best.iter().chain(other).map(|(at, _)| *at).collect();
     ends.sort_by(f64::total_cmp);
     ends.dedup();
-    // Between two of these both months go straight, without a step.
+    // Between two of these both months are linear, without a step.
     let pieces = ends.windows(2).map(|ends| (ends[0], ends[1]));
     let cheaper = pieces.filter_map(|(low, high)| cheaper_in(best, other, low, high));
     let cheaper: Vec<(f64, f64)> = cheaper.collect();
@@ -74,7 +75,7 @@ fn nearest(best: &[(f64, f64)], other: &[(f64, f64)], place: f64) -> Turns {
     }
 }
 
-/// The part of a piece without steps in which `other` costs less.
+/// Returns the part of an interval without steps in which `other` costs less.
 fn cheaper_in(best: &[(f64, f64)], other: &[(f64, f64)], low: f64, high: f64) -> Option<(f64, f64)> {
     let saved = |at: f64| inside(best, low, high, at) - inside(other, low, high, at);
     let (at_low, at_high) = (saved(low), saved(high));
@@ -87,7 +88,7 @@ fn cheaper_in(best: &[(f64, f64)], other: &[(f64, f64)], low: f64, high: f64) ->
     }
 }
 
-/// A month by the line that a curve follows inside a piece: at its ends not what a step there jumps to.
+/// Returns a month by the line that a curve follows inside an interval, also at its ends, where the curve may step.
 fn inside(curve: &[(f64, f64)], low: f64, high: f64, at: f64) -> f64 {
     let middle = f64::midpoint(low, high);
     let next = curve
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_is_paid_by_the_request_is_cheaper_below_and_what_is_paid_by_the_month_above() {
-        // 100 dollars a month for good, or 1 and 1e-7 a request: the same at 99e7 requests a month.
+        // A fixed 100 dollars a month, or 1 and 1e-7 a request: equal at 99e7 requests a month.
         let (flat, by_request) = (terms(0.0, 100.0, 0.0), terms(0.0, 1.0, 1e-7));
         let turn_rps = 99e7 / (730.0 * 3_600.0);
         let of = |terms: &CostTerms| ranked(terms, 1e6, 1_000.0);
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(found, Turns::default());
     }
 
-    /// Prices of capacity by the table's size, in dollars at nothing and at the measured one.
+    /// Capacity prices by table size, in dollars at size 0 and at the measured size.
     fn sized(usd_at_none: f64, usd_now: f64, largest: Option<f64>) -> CostTerms {
         CostTerms {
             by_size: Some(BySize {
@@ -238,12 +239,13 @@ mod tests {
             ranked.usd_per_month = ranked.usd_per_month.map(|usd| usd + fixed);
             ranked
         };
-        // A dollar for the measured table and nothing else, or a server of 30 dollars whose capacity costs a tenth: the same at 33.3 times.
+        // A dollar for the measured table alone, or a server of 30 dollars with capacity at a tenth: equal at 33.3
+        // times.
         let (service, server) = (sized(0.0, 1.0, None), sized(0.0, 0.1, None));
         let found = turns_by_size((&of(&service, 0.0), &service), (&of(&server, 30.0), &server)).unwrap();
         assert_eq!(found.below, None);
         assert!((found.above.unwrap() - 30.0 / 0.9).abs() < 1e-9, "{found:?}");
-        // Beyond what a disk holds nothing is said of it.
+        // Beyond the capacity of a disk there is no result for it.
         let disk = sized(0.0, 0.1, Some(20.0));
         let found = turns_by_size((&of(&service, 0.0), &service), (&of(&disk, 30.0), &disk)).unwrap();
         assert_eq!(found, Turns::default());
@@ -257,7 +259,7 @@ mod tests {
     }
 
     proptest! {
-        /// Held against months at many demands: on the far side of a turn the other costs less, and between them it does not.
+        /// Compared with months at many demands: beyond a turn the other costs less, and between turns it does not.
         #[test]
         fn turns_are_those_of_the_months(
             a in (1.0_f64..50.0, 0.0_f64..50.0, 0.0_f64..2e-8, 20.0_f64..500.0),

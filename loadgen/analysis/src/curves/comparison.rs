@@ -1,11 +1,11 @@
 //! Decisions on the figures of two runs: worse, better, equivalent, or undecided.
 //!
-//! In: figures of pairs of points ([`super::per_repeat`]). Out: a decision for each. Pure. Knows nothing of how it is said.
+//! In: figures of pairs of points ([`super::per_repeat`]). Out: a decision for each. Pure. Knows nothing of wording.
 //!
-//! All tests of all points are one family (`super::multiplicity`), and the interval beside a decision is of the level that it
-//! was decided at. A percentile has two tests: its ratio, and the share of requests slower than a threshold that both runs
-//! share. If runs do not differ each side is wrongly called in at most 5 %: intervals leave out 10 %, which is also the level of
-//! the two one-sided tests of equivalence (D. J. Schuirmann, J. Pharmacokin. Biopharm. 15, 1987).
+//! All tests of all points are one family (`super::multiplicity`), and the interval beside a decision has the level of
+//! that decision. A percentile has two tests: its ratio, and the share of requests slower than a threshold that both
+//! runs share. If runs do not differ, each direction is wrongly called in at most 5 %: intervals leave out 10 %, which
+//! is also the level of the two one-sided tests of equivalence (D. J. Schuirmann, J. Pharmacokin. Biopharm. 15, 1987).
 
 use super::multiplicity;
 use crate::record::Interval;
@@ -17,7 +17,7 @@ use std::ops::RangeInclusive;
 
 /// Share that intervals leave out, both sides together, of one figure alone.
 pub const OUTSIDE: f64 = 0.10;
-/// Default share by which two figures may differ and be equivalent.
+/// Default share within which two figures are equivalent.
 pub const WITHIN: f64 = 0.05;
 /// Probability of missing the smallest difference that could have been found.
 const MISSED: f64 = 0.10;
@@ -38,29 +38,29 @@ pub enum Scale {
 pub struct Figure {
     /// `p50`, `p95`, `p99`, `mean`, `errors`, `good/s` or `$/10k`.
     pub what: &'static str,
-    /// How it is compared.
+    /// Scale of the comparison.
     pub scale: Scale,
-    /// In A and in B, in its own unit.
+    /// Values in A and in B, in the figure's unit.
     pub values: Option<(f64, f64)>,
-    /// The logarithm of B over A, or B less A for a share; `None` where the repeats cannot tell.
+    /// Logarithm of B over A, or B less A for a share; `None` if the repeats do not determine it.
     pub estimate: Option<Estimate>,
-    /// Share of slow requests; percentiles alone have one.
+    /// Share of slow requests; only percentiles have one.
     pub slow: Option<SlowShare>,
 }
 
-/// Share of the requests of each run that are slower than a threshold.
+/// Share of each run's requests that are slower than a threshold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SlowShare {
     /// Threshold in microseconds: the geometric mean of the percentile in A and in B.
     pub beyond_us: f64,
-    /// In A and in B.
+    /// Shares in A and in B.
     pub shares: (f64, f64),
-    /// B less A.
+    /// Difference of B less A.
     pub estimate: Estimate,
 }
 
 impl Figure {
-    /// A figure that at least one of the runs does not have.
+    /// Creates a figure that at least one of the runs lacks.
     pub(super) const fn unknown(what: &'static str, scale: Scale) -> Self {
         Self {
             what,
@@ -71,7 +71,7 @@ impl Figure {
         }
     }
 
-    /// The estimates that are tested, in their order: a difference of nothing that does not vary needs no test.
+    /// Returns the estimates that need a test, in their order: a difference of 0 without variation needs none.
     fn tested(&self) -> [Option<Estimate>; 2] {
         let can_differ = |estimate: &Estimate| estimate.error > 0.0 || estimate.value != 0.0;
         [self.estimate, self.slow.map(|slow| slow.estimate)].map(|estimate| estimate.filter(can_differ))
@@ -82,29 +82,29 @@ impl Figure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decision {
-    /// Certainly worse, and by more than what counts as equivalent.
+    /// Certainly worse, by more than the equivalence margin.
     Worse,
-    /// Certainly better, and by more than that.
+    /// Certainly better, by more than the equivalence margin.
     Better,
-    /// Certainly within what counts as equivalent.
+    /// Certainly within the equivalence margin.
     Equivalent,
-    /// None of these is certain.
+    /// None of the others is certain.
     Undecided,
 }
 
-/// A figure with its decision.
+/// Figure with its decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decided {
-    /// The interval that it was decided by: of B over A, or of B less A for a share.
+    /// Interval of the decision: of B over A, or of B less A for a share.
     pub interval: Option<Interval>,
-    /// The smallest change that would have been found in nine of ten comparisons: as a share of A, or of all requests.
+    /// Smallest change that nine of ten comparisons would find: as a share of A, or of all requests.
     pub smallest: Option<f64>,
-    /// The decision.
+    /// Decision on the figure.
     pub decision: Decision,
 }
 
-/// Decides the figures of all points together. `within`: the share by which two may differ and be equivalent; `error_share`:
-/// the same for failed shares.
+/// Decides the figures of all points together. `within` is the equivalence margin as a share; `error_share` is that of
+/// failed shares.
 #[must_use]
 pub fn decide(points: &[Vec<Figure>], within: f64, error_share: f64) -> Vec<Vec<Decided>> {
     let tests: Vec<Vec<f64>> = points
@@ -138,7 +138,8 @@ pub fn decide(points: &[Vec<Figure>], within: f64, error_share: f64) -> Vec<Vec<
         .collect()
 }
 
-/// One figure by its estimates with their levels. `least`: the level at which a change must be found in the worst case.
+/// Decides one figure by its estimates with their levels. `least` is the level at which a change must be found in the
+/// worst case.
 fn decided(figure: &Figure, [own, slow]: [Option<(Estimate, f64)>; 2], least: f64, within: f64) -> Decided {
     let is_share = figure.scale == Scale::Share;
     let equivalent = if is_share {
@@ -181,7 +182,8 @@ fn decided(figure: &Figure, [own, slow]: [Option<(Estimate, f64)>; 2], least: f6
     }
 }
 
-/// A percentile by the share of slow requests, if the percentile itself moved by more than is equivalent.
+/// Decides a percentile by the share of slow requests, if the percentile itself moved by more than the equivalence
+/// margin.
 fn by_slow_share(figure: &Figure, slow: Interval, equivalent: &RangeInclusive<f64>) -> Decision {
     let moved = figure.values.map_or(0.0, |(a, b)| (b / a).ln());
     if slow.lo > 0.0 && moved > *equivalent.end() {
@@ -193,7 +195,7 @@ fn by_slow_share(figure: &Figure, slow: Interval, equivalent: &RangeInclusive<f6
     }
 }
 
-/// By an interval on the scale of the estimate, and what is equivalent on it.
+/// Decides by an interval and an equivalence margin on the scale of the estimate.
 fn judge(interval: Interval, equivalent: &RangeInclusive<f64>, less_is_worse: bool) -> Decision {
     let (up, down) = if less_is_worse {
         (Decision::Better, Decision::Worse)
@@ -221,8 +223,8 @@ fn p_value(estimate: Estimate) -> f64 {
     beta::regularised(freedom / 2.0, 0.5, freedom / (freedom + t * t))
 }
 
-/// Two highest rates with what is known of their boundaries. Their intervals are of measured rates and not of a level, so
-/// that they stand beside the family.
+/// Compares two highest rates by the intervals of their boundaries. These are intervals of measured rates without a
+/// level, so they are not part of the family.
 #[must_use]
 pub fn highest_rates(a: Interval, b: Interval, within: f64) -> Decision {
     if b.hi < a.lo && b.value < a.value * (1.0 - within) {
@@ -272,9 +274,9 @@ mod tests {
             (-0.18, 0.03, Better),
             (0.0, 0.01, Equivalent),
             (0.02, 0.005, Equivalent),
-            // Certain, and of no size that is said to matter, but not certainly so small.
+            // Certain, but neither certainly relevant nor certainly small.
             (0.04, 0.01, Undecided),
-            // Cannot tell is not the same as the same.
+            // An unknown difference is not an equivalence.
             (0.0, 0.1, Undecided),
             (0.215, 0.15, Undecided),
         ] {
@@ -296,7 +298,7 @@ mod tests {
         let decided = decide(&many, WITHIN, 0.001);
         assert_eq!(decided[0][0].decision, Decision::Undecided);
         assert!(decided[0][0].interval.unwrap().lo < 1.0 && decided[0][0].smallest.unwrap() > 0.15);
-        // After the first has passed, the second is asked for less.
+        // After the first has passed, the second has a weaker level.
         let two = [figure(0.5, 0.01), figure(0.085, 0.04)];
         assert_eq!(decisions(&two), [Decision::Worse, Decision::Worse]);
     }
@@ -306,7 +308,7 @@ mod tests {
         let unknown = Figure::unknown("p99", Scale::MoreIsWorse);
         let both = [figure(0.0, 0.0), unknown.clone()];
         assert_eq!(decisions(&both), [Decision::Equivalent, Decision::Undecided]);
-        // Neither takes part in the family.
+        // Neither is part of the family.
         let beside = alone(&[figure(0.0, 0.0), unknown, figure(0.1, 0.1)]);
         assert_eq!(beside[2], alone(&[figure(0.1, 0.1)])[0]);
     }
@@ -325,7 +327,7 @@ mod tests {
         let jump = (33_000.0, 319_000.0);
         assert_eq!(decisions(&[slow(0.01, 0.002, jump)]), [Decision::Worse]);
         assert_eq!(decisions(&[slow(0.01, 0.01, jump)]), [Decision::Undecided]);
-        // A share that surely grew moves nothing while the percentile stays where it was.
+        // A share that certainly grew decides nothing while the percentile has not moved.
         assert_eq!(
             decisions(&[slow(0.01, 0.002, (33_000.0, 34_000.0))]),
             [Decision::Undecided]

@@ -1,41 +1,41 @@
-//! Points seen together: curves over the rate, the highest valid rate, a rate common to all, and differences between
-//! two points.
+//! Groups of points: curves over the rate, the highest valid rate, a rate common to all, and differences between two
+//! points.
 //!
-//! In: summarised points. Out: groupings and comparisons of them. Knows nothing of how they are shown.
+//! In: summarised points. Out: groupings and comparisons of them. Knows nothing of presentation.
 
 use crate::record::{Driven, Factors, Interval, Point, Repeat, Verdict, samples_needed};
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::sections::{self, OUTSIDE, Pairing};
 use crate::validity::disturbance::counted;
 
-/// Points that differ in the offered rate alone, by rising rate.
+/// Points that differ only in the offered rate, by rising rate.
 #[derive(Debug, Clone)]
 pub struct Curve<'a> {
-    /// The points; at least one.
+    /// Points by rising rate; at least one.
     pub points: Vec<&'a Point>,
 }
 
 impl<'a> Curve<'a> {
-    /// What the points share; its rate is that of the first.
+    /// Factors that the points share, with the rate of the first.
     #[must_use]
     pub fn factors(&self) -> &'a Factors {
         &self.points[0].factors
     }
 
-    /// The valid point with the highest rate up to which every point is valid: one above a rate that is not shows nothing
-    /// of what the server holds.
+    /// Returns the valid point with the highest rate up to which every point is valid. A valid point above an invalid
+    /// one says nothing about the server's capacity.
     #[must_use]
     pub fn highest_valid(&self) -> Option<&'a Point> {
         self.points.iter().copied().take_while(|point| is_valid(point)).last()
     }
 
-    /// The point that ends the rates up to which every point is valid; `None` where all are.
+    /// Returns the lowest point that is not valid; `None` if all are valid.
     #[must_use]
     pub fn first_not_valid(&self) -> Option<&'a Point> {
         self.points.iter().copied().find(|point| !is_valid(point))
     }
 
-    /// The valid point at a rate.
+    /// Returns the valid point at a rate.
     #[must_use]
     pub fn valid_at(&self, offered_rps: f64) -> Option<&'a Point> {
         self.points
@@ -45,7 +45,7 @@ impl<'a> Curve<'a> {
     }
 }
 
-/// Whether a point's verdict lets it be used.
+/// True if a point's verdict is `valid`.
 #[must_use]
 pub fn is_valid(point: &Point) -> bool {
     point
@@ -54,14 +54,14 @@ pub fn is_valid(point: &Point) -> bool {
         .is_some_and(|summary| summary.verdict == Verdict::Valid)
 }
 
-/// The points of single requests in an open loop as curves, in the order in which their first points appear. What says how far a
-/// server goes is made of these: a closed loop offers no rate, and a journey is no request.
+/// Returns the curves of single requests in an open loop, in the order in which their first points appear. Only these
+/// show a server's capacity: a closed loop offers no rate, and a journey is more than a request.
 #[must_use]
 pub fn curves(points: &[Point]) -> Vec<Curve<'_>> {
     curves_of(points.iter().filter(|point| point.factors.driven.is_none()))
 }
 
-/// The same of all points that have neighbours in rate, journeys and their steps among them.
+/// Returns the curves of all points with a rate, journeys and their steps included.
 #[must_use]
 pub fn all_curves(points: &[Point]) -> Vec<Curve<'_>> {
     let is_closed = |point: &Point| point.factors.driven.as_ref().is_some_and(Driven::is_closed);
@@ -87,7 +87,7 @@ fn curves_of<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Curve<'a>> {
     curves
 }
 
-/// The rate at which the most curves have a valid point; of several the highest. `None` without valid points.
+/// Returns the rate at which the most curves have a valid point; the highest of several. `None` without valid points.
 #[must_use]
 pub fn common_rate(curves: &[&Curve<'_>]) -> Option<f64> {
     let rates = curves
@@ -106,7 +106,7 @@ pub fn common_rate(curves: &[&Curve<'_>]) -> Option<f64> {
         .map(|(_, rate)| rate)
 }
 
-/// Whether two points belong to the same curve.
+/// True if two points belong to the same curve.
 #[must_use]
 pub fn same_but_rate(a: &Factors, b: &Factors) -> bool {
     let but_rate = |factors: &Factors| Factors {
@@ -116,27 +116,27 @@ pub fn same_but_rate(a: &Factors, b: &Factors) -> bool {
     but_rate(a) == but_rate(b)
 }
 
-/// How the latency percentile of `b` relates to that of `a`.
+/// Difference of a latency percentile of `b` from that of `a`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
-    /// `b / a`.
+    /// Ratio `b / a`.
     pub ratio: Interval,
-    /// `b - a`, in microseconds.
+    /// Difference `b - a`, in microseconds.
     pub delta_us: Interval,
-    /// The logarithm of the ratio with its standard error, for intervals of other confidence.
+    /// Logarithm of the ratio with its standard error, for intervals of another confidence.
     pub log_ratio: sections::Estimate,
 }
 
 impl Difference {
-    /// Whether the interval of the ratio leaves out 1: a change, and not noise.
+    /// True if the interval of the ratio excludes 1.
     #[must_use]
     pub fn is_significant(&self) -> bool {
         self.ratio.lo > 1.0 || self.ratio.hi < 1.0
     }
 }
 
-/// The difference of a latency percentile between two points, with its 95 % interval. With [`Pairing::ByRepeat`] only
-/// repeats that both points have are used, matched by index. `None` where either has too few samples for the percentile.
+/// Returns the difference of a latency percentile between two points, with its 95 % interval. [`Pairing::ByRepeat`]
+/// uses only repeats that both points have, matched by index. `None` if either has too few samples for the percentile.
 #[must_use]
 pub fn difference(a: &Point, b: &Point, quantile: f64, pairing: Pairing) -> Option<Difference> {
     let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
@@ -153,7 +153,7 @@ pub fn difference(a: &Point, b: &Point, quantile: f64, pairing: Pairing) -> Opti
     if table_a.samples().min(table_b.samples()) < samples_needed(quantile) {
         return None;
     }
-    // A repeat that lost all its samples cannot be matched by position any more: then there is no difference.
+    // A repeat without samples cannot be matched by position, so there is no difference then.
     let tables = (&table_a, &table_b);
     let log_ratio = sections::difference(tables, quantile, pairing, f64::ln)?;
     let delta = sections::difference(tables, quantile, pairing, |us| us)?;
@@ -164,7 +164,7 @@ pub fn difference(a: &Point, b: &Point, quantile: f64, pairing: Pairing) -> Opti
     })
 }
 
-/// An interval of a logarithm as one of the number itself.
+/// Converts the interval of a logarithm to one of the number.
 #[must_use]
 pub fn exponential(log: Interval) -> Interval {
     Interval {

@@ -1,19 +1,19 @@
-//! From points to what a run says. In: a run with its repeats. Out: the same run with every point summarised and every
-//! curve's finding, and with the answer where it was asked something. Pure, as all of this room.
+//! Conclusions of a run. In: a run with its repeats. Out: the same run with summaries of every point, findings of every
+//! curve, and the answer if it has a question. Pure, as is this whole module.
 
 use super::curve::curves;
 use super::{knee, slo};
 use crate::record::{Factors, Finding, Limits, Point, Run, Slo};
 use crate::{decision, summarise};
 
-/// Fills in the summaries of a run's points its findings, and the answer.
+/// Fills in the summaries of a run's points, its findings and its answer.
 pub fn conclude(run: &mut Run) {
     summarise(&mut run.points, &run.limits, run.pricing.as_ref());
     run.findings = findings(&run.points, run.slo.as_ref(), &run.limits);
     run.answer = decision::answer(run);
 }
 
-/// What each curve of summarised points says, in the order in which the curves first appear.
+/// Returns the finding of each curve of summarised points, in the order in which the curves first appear.
 #[must_use]
 pub fn findings(points: &[Point], objective: Option<&Slo>, limits: &Limits) -> Vec<Finding> {
     curves(points)

@@ -1,19 +1,19 @@
-//! Where a curve of latency over rate turns upwards.
+//! Knee of a curve of latency over rate: the rate at which it turns upwards.
 //!
-//! In: points of a curve. Out: the rate of its knee, where it has one. Knows nothing of objectives.
+//! In: points of a curve. Out: the rate of its knee, if it has one. Knows nothing of objectives.
 //!
-//! The knee of Satopää, Albrecht, Irwin and Raghavan (*Finding a "Kneedle" in a Haystack*, ICDCS workshops 2011): of the
-//! curve scaled to the unit square, the point that lies farthest below its diagonal. Only valid points count: the
-//! latency of a saturated one grows with the window's length and would bend every curve just before it.
+//! The definition is that of Satopää, Albrecht, Irwin and Raghavan (*Finding a "Kneedle" in a Haystack*, ICDCS
+//! workshops 2011): the point farthest below the diagonal of the curve scaled to the unit square. Only valid points
+//! count: the latency of a saturated point grows with the window's length and would bend every curve just before it.
 
 use super::curve::{Curve, is_valid};
 
-/// The fewest points of which one can bend.
+/// Minimum number of points.
 const FEWEST: usize = 4;
-/// How far below the diagonal, as a share of the curve's height, the knee must lie.
+/// Minimum depth of the knee below the diagonal, as a share of the curve's height.
 const BEND: f64 = 0.15;
 
-/// The rate of the knee of a curve's p95; `None` for fewer than four valid points with one, or where it does not bend.
+/// Returns the rate at the knee of a curve's p95; `None` with fewer than four valid points, or without a bend.
 #[must_use]
 pub fn knee(curve: &Curve<'_>) -> Option<f64> {
     let points: Vec<(f64, f64)> = curve
@@ -25,7 +25,7 @@ pub fn knee(curve: &Curve<'_>) -> Option<f64> {
     of(&points)
 }
 
-/// The knee of points with rising rates.
+/// Returns the knee of points with rising rates.
 fn of(points: &[(f64, f64)]) -> Option<f64> {
     let (&(first, low), &(last, high)) = (points.first()?, points.last()?);
     if points.len() < FEWEST || high <= low || last <= first {
@@ -55,7 +55,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the curve, a knee is one of its points, neither the first nor the last.
+        /// For any curve, a knee is one of its points, neither the first nor the last.
         #[test]
         fn a_knee_is_an_inner_point(latencies in prop::collection::vec(1.0_f64..1e6, 0..20)) {
             let points: Vec<(f64, f64)> = latencies.iter().enumerate().map(|(i, &us)| ((i + 1) as f64, us)).collect();
@@ -64,7 +64,7 @@ mod tests {
             }
         }
 
-        /// A convex rising curve that rises mostly in its last part has its knee before that part's end.
+        /// The knee of a convex curve that rises mostly in its last part lies before that part's end.
         #[test]
         fn a_hockey_stick_bends_at_its_corner(corner in 4_usize..15, slope in 2.0_f64..1e3) {
             let points: Vec<(f64, f64)> = (0..20)

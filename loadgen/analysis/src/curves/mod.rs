@@ -1,8 +1,9 @@
-//! Points seen together.
+//! Analyses of several points.
 //!
-//! - a [`Curve`]: the points of one configuration by rising rate; [`mod@knee`]: where it bends; [`slo`]: how far it goes under an
-//!   objective; [`search`]: which rates to measure to find that out
-//! - [`per_repeat`] and [`comparison`]: figures of two runs and the decisions on them; [`findings`]: findings of a whole run
+//! - a [`Curve`]: the points of one configuration by rising rate; [`mod@knee`]: its bend; [`slo`]: its highest rate
+//!   under an objective; [`search`]: the rates to measure for that
+//! - [`per_repeat`] and [`comparison`]: figures of two runs and the decisions on them; [`findings`]: findings of a
+//!   whole run
 
 pub mod comparison;
 mod curve;

@@ -7,8 +7,8 @@
 //! (Scand. J. Statist. 6, 1979): a test passes at the error divided by the number of points that still have tests to pass, in
 //! the order of the adjusted p-values, until the first that does not.
 
-/// Level that the interval of each test leaves out, where all tests together leave out `outside`. The interval of a test that
-/// passes excludes the null hypothesis, and no other does.
+/// Returns the level that the interval of each test leaves out, if all tests together leave out `outside`. The interval
+/// of a test that passes excludes the null hypothesis, and no other does.
 pub(super) fn levels(points: &[Vec<f64>], outside: f64) -> Vec<Vec<f64>> {
     let adjusted: Vec<Vec<f64>> = points.iter().map(|tests| adjusted(tests)).collect();
     let mut order: Vec<(usize, usize)> = (0..points.len())
@@ -35,8 +35,8 @@ pub(super) fn levels(points: &[Vec<f64>], outside: f64) -> Vec<Vec<f64>> {
     levels
 }
 
-/// P-values of a point adjusted for each other: for each test the largest of Simes' over all sets of tests that contain it.
-/// Among the sets of one size that is the set with the largest other p-values.
+/// Returns a point's p-values adjusted for each other: for each test the largest Simes p-value over all sets of tests
+/// that contain it. Among the sets of one size that is the set with the largest other p-values.
 fn adjusted(tests: &[f64]) -> Vec<f64> {
     let of = |test: usize| {
         let mut others = tests.to_vec();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     proptest! {
-        /// Bonferroni's level is the least that any test has, and rejections are at least Holm's within a point.
+        /// Each level is at least Bonferroni's, and rejections within a point are at least Holm's.
         #[test]
         fn levels_lie_between_bonferroni_and_the_whole(p in prop::collection::vec(prop::collection::vec(1e-6_f64..1.0, 1..6), 1..5)) {
             let count: usize = p.len();

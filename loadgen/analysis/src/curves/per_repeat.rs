@@ -1,7 +1,7 @@
-//! Statistics of each repeat of two points, and how they differ.
+//! Statistics of each repeat of two points, and their differences.
 //!
-//! In: two points. Out: their [`Figure`]s. Pure. Every statistic is one number a repeat, and repeats are independent
-//! whatever happens inside them, so that no figure needs a count of independent requests. Knows nothing of decisions.
+//! In: two points. Out: their [`Figure`]s. Pure. Every statistic is one number per repeat, and repeats are independent
+//! whatever happens inside them, so no figure needs a count of independent requests. Knows nothing of decisions.
 
 use super::comparison::{Figure, Scale, SlowShare};
 use crate::costs::cost;
@@ -12,14 +12,15 @@ use crate::validity::disturbance::counted;
 use std::ops::Range;
 use std::slice::from_ref;
 
-/// Pairing of the repeats of two points: by repeat where at least two have the same index and all of these the same seed, and
-/// so the same arrivals and keys.
+/// Returns the pairing of two points' repeats: by repeat if at least two have the same index and all of these have
+/// equal seeds, and so equal arrivals and keys.
 #[must_use]
 pub fn pairing(a: &Point, b: &Point) -> Pairing {
     Sides::new(&counted(&a.repeats), &counted(&b.repeats)).pairing
 }
 
-/// The figures of two points. A cost is a figure if either run has a price for it, and has no estimate if only one has.
+/// Returns the figures of two points. A cost is a figure if either run has a price for it, and has no estimate if only
+/// one has.
 #[must_use]
 pub fn figures(a: &Point, b: &Point, pricing: [Option<&Pricing>; 2]) -> Vec<Figure> {
     let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
@@ -36,7 +37,7 @@ pub fn figures(a: &Point, b: &Point, pricing: [Option<&Pricing>; 2]) -> Vec<Figu
     figures
 }
 
-/// Failures and good replies per second: the figures that hold at saturation too.
+/// Returns failures and good replies per second, the figures that also hold at saturation.
 #[must_use]
 pub fn throughput(a: &Point, b: &Point) -> Vec<Figure> {
     let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
@@ -45,7 +46,7 @@ pub fn throughput(a: &Point, b: &Point) -> Vec<Figure> {
     std::iter::once(errors(a, b)).chain(rate).collect()
 }
 
-/// Failed shares of the requests. If no request failed in either, nothing has to be decided.
+/// Compares the failed shares of requests. If no request failed in either run, nothing needs a decision.
 #[must_use]
 pub fn errors(a: &Point, b: &Point) -> Figure {
     let share = |repeat: &Repeat| repeat.errors.values().sum::<u64>() as f64 / repeat.scheduled.max(1) as f64;
@@ -60,7 +61,7 @@ pub fn errors(a: &Point, b: &Point) -> Figure {
     }
 }
 
-/// Repeats of two points that are compared, in the order of their indices if they are paired.
+/// Compared repeats of two points, in the order of their indices if paired.
 struct Sides<'a> {
     repeats: [Vec<&'a Repeat>; 2],
     pairing: Pairing,
@@ -87,7 +88,7 @@ impl<'a> Sides<'a> {
         }
     }
 
-    /// A positive statistic of every repeat, compared by its logarithm. `None` if neither side has it.
+    /// Compares a positive statistic of every repeat by its logarithm. `None` if neither side has it.
     fn logarithms(
         &self,
         what: &'static str,
@@ -111,7 +112,7 @@ impl<'a> Sides<'a> {
         })
     }
 
-    /// The p50, p95 and p99. Without estimates if a repeat has no latencies: its percentiles are unknown.
+    /// Compares p50, p95 and p99; without estimates if a repeat has no latencies.
     fn percentiles(&self) -> Vec<Figure> {
         let all = self.repeats.iter().flatten();
         let table = BlockTable::new(all.map(|repeat| repeat.histograms.latency.as_slice()));
@@ -126,7 +127,8 @@ impl<'a> Sides<'a> {
         [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)].map(figure).into()
     }
 
-    /// A percentile of all requests of each side, how the percentiles of the repeats differ, and the share of slow requests.
+    /// Compares a percentile of all requests of each side, with the difference between the repeats' percentiles and the
+    /// share of slow requests.
     fn percentile(
         &self,
         table: &BlockTable,

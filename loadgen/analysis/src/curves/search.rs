@@ -1,51 +1,51 @@
-//! Which rates to measure for the highest one that meets an objective.
+//! Search for the highest rate that meets an objective.
 //!
-//! In: what the rates measured so far say. Out: the rate to measure next, and how often; nothing at the end. Pure, and
-//! without a memory of its own: whatever was measured before (a plan's own loads, an earlier run that is resumed)
-//! is evidence as any other, and the same evidence gives the same next rate. Knows neither servers nor percentiles.
+//! In: results of the rates measured so far. Out: the next rate to measure and its number of repeats, or `None` at the
+//! end. Pure and stateless: earlier measurements (a plan's own loads, an earlier run that is resumed) are evidence like
+//! any other, and the same evidence gives the same next rate. Knows neither servers nor percentiles.
 //!
-//! Rates double until one does not meet the objective (or halve until one does), then the gap is bisected with as few
-//! repeats as the percentile needs. When it is as narrow as was asked, both its sides are measured with all repeats;
-//! where that overturns one of them, the bisection goes on from there. At last a few small steps outwards look for rates
-//! that meet the objective, or do not, for certain: they are the ends of the interval.
+//! Rates double until one misses the objective (or halve until one meets it), then the gap is bisected with as few
+//! repeats as the percentile needs. At the requested resolution both sides of the gap are measured with all repeats; if
+//! that overturns one of them, the bisection goes on from there. At last a few small steps outwards look for rates that
+//! certainly meet or certainly miss the objective: they are the ends of the interval.
 //!
-//! A rate at which the instrument failed says nothing. In the gap it is measured again, [`MAX_TRIES`] times in all; after
-//! that other rates in the gap are tried, and where those fail too, the gap stays as wide as it is.
+//! A rate at which the instrument failed is no evidence. In the gap it is measured again, [`MAX_TRIES`] times in all;
+//! after that other rates in the gap are tried, and if those fail too, the gap stays as wide as it is.
 
 use super::slo::{Answer, Evidence, cut};
 
-/// The most rates that one search measures in one run.
+/// Maximum number of rates measured by one search.
 pub const MAX_PROBES: usize = 60;
-/// How often a rate at which the instrument failed is measured, the first time counted.
+/// Maximum measurements of a rate at which the instrument failed, the first included.
 pub const MAX_TRIES: u32 = 3;
-/// Where in a gap, by ratio, a rate is looked for: in its middle, and where nothing is to be known there, beside it.
+/// Relative positions of candidate rates in a gap, by ratio: the middle, then beside it if the middle gives no answer.
 const PLACES: [f64; 3] = [0.5, 0.75, 0.25];
-/// Steps on either side of the boundary that look for certainty.
+/// Steps on either side of the boundary in search of certainty.
 const MARGIN_STEPS: usize = 3;
-/// Within so many steps of the resolution a side with all repeats is not weighed against single ones.
+/// Resolution steps within which a rate with all repeats is not weighed against rates with a single repeat.
 const CLOSE_STEPS: i32 = 4;
 
-/// A rate to measure.
+/// Rate to measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Probe {
     /// Requests per second.
     pub rps: f64,
-    /// How many repeats it has to have.
+    /// Repeats that the rate must have.
     pub repeats: u32,
 }
 
-/// Where a search looks, and how closely.
+/// Range and resolution of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Search {
-    /// Where it begins when nothing is known, in requests per second.
+    /// First rate without any evidence, in requests per second.
     pub start_rps: f64,
-    /// Never below.
+    /// Lowest rate, in requests per second.
     pub lowest_rps: f64,
-    /// Never above.
+    /// Highest rate, in requests per second.
     pub highest_rps: f64,
-    /// How close, as a share, the two sides of the boundary are to come.
+    /// Target distance of the two sides of the boundary, as a share.
     pub resolution: f64,
-    /// All repeats: those of the boundary.
+    /// Repeats of the rates at the boundary.
     pub repeats: u32,
     /// Samples that the percentile needs.
     pub samples: u64,
@@ -54,7 +54,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// The next rate, given what is known, by rising rate; `None` at the end.
+    /// Returns the next rate given the evidence, by rising rate; `None` at the end.
     #[must_use]
     pub fn next(&self, measured: &[Evidence]) -> Option<Probe> {
         let (known, unknown): (Vec<Evidence>, Vec<Evidence>) =
@@ -81,12 +81,12 @@ impl Search {
         }
     }
 
-    /// Where nothing is known.
+    /// Returns the first rate.
     fn first(&self, unknown: &Unknown<'_>) -> Option<Probe> {
         self.downwards_from(self.start_rps.clamp(self.lowest_rps, self.highest_rps), unknown)
     }
 
-    /// That rate, or the next half of it at which something may be known.
+    /// Returns that rate, or the next of its halves that is not given up.
     fn downwards_from(&self, from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
         let mut rps = from;
         while unknown.is_given_up(rps) {
@@ -98,7 +98,7 @@ impl Search {
         Some(self.coarse(rps))
     }
 
-    /// Twice a rate that meets the objective, or, where the instrument does not come so far, between the two.
+    /// Returns twice a rate that meets the objective, or a rate between the two if the instrument fails there.
     fn above(&self, met: &Evidence, unknown: &Unknown<'_>) -> Option<Probe> {
         let double = rounded(2.0 * met.rps).min(self.highest_rps);
         let failed = unknown
@@ -115,7 +115,7 @@ impl Search {
         }
     }
 
-    /// The middle of a gap that is too wide, by ratio.
+    /// Returns the middle of a gap that is too wide, by ratio.
     fn between(&self, met: &Evidence, not_met: &Evidence, unknown: &Unknown<'_>) -> Option<Probe> {
         let ratio = not_met.rps / met.rps;
         if ratio <= 1.0 + self.resolution {
@@ -136,7 +136,7 @@ impl Search {
         })
     }
 
-    /// About how many repeats are still to be measured, where rates answer as they did so far and nothing is measured again.
+    /// Estimates the repeats still to be measured, if rates keep answering alike and nothing is measured again.
     #[must_use]
     pub fn outlook(&self, measured: &[Evidence]) -> u32 {
         let mut known: Vec<Evidence> = measured.to_vec();
@@ -151,7 +151,7 @@ impl Search {
             let not_met = judged.get(cut).map(|one| one.rps);
             match (met, not_met) {
                 (Some(met), Some(not_met)) => (met * not_met).sqrt(),
-                // Nobody knows how far: as if the next rate but one were too much.
+                // The boundary is unknown: assumes that the rate after the next is too high.
                 (Some(met), None) => (3.0 * met).min(self.highest_rps),
                 (None, Some(not_met)) => (not_met / 3.0).max(self.lowest_rps),
                 (None, None) => 3.0 * self.start_rps.clamp(self.lowest_rps, self.highest_rps),
@@ -179,14 +179,14 @@ impl Search {
         repeats
     }
 
-    /// The next step down to a rate that certainly meets the objective, unless there is one already.
+    /// Returns the next step down towards a rate that certainly meets the objective, unless there is one.
     fn downwards(&self, known: &[Evidence], from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
         let certain = |rps: f64| known.iter().any(|one| one.is_met() && one.certain && one.rps >= rps);
         let step = |rps: f64| Some(rounded(rps / (1.0 + self.resolution))).filter(|&rps| rps >= self.lowest_rps);
         self.walk(known, unknown, from, certain, step)
     }
 
-    /// The next step up to one that certainly does not.
+    /// Returns the next step up towards a rate that certainly misses the objective, unless there is one.
     fn upwards(&self, known: &[Evidence], from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
         let certain = |rps: f64| known.iter().any(|one| !one.is_met() && one.certain && one.rps <= rps);
         let step = |rps: f64| Some(rounded(rps * (1.0 + self.resolution))).filter(|&rps| rps <= self.highest_rps);
@@ -230,7 +230,7 @@ impl Search {
         }
     }
 
-    /// With as many repeats as give the samples, and no more than there are.
+    /// Creates a probe with as many repeats as the samples need, at most all.
     fn coarse(&self, rps: f64) -> Probe {
         let each = (rps * self.window_s).round().max(1.0);
         let repeats = (self.samples as f64 / each).ceil() as u32;
@@ -245,7 +245,7 @@ impl Search {
 struct Unknown<'a>(&'a [Evidence]);
 
 impl Unknown<'_> {
-    /// Whether a rate has had all its tries without an answer.
+    /// True if a rate has had all its tries without an answer.
     fn is_given_up(&self, rps: f64) -> bool {
         self.0.iter().any(|one| one.rps == rps && is_given_up(one))
     }
@@ -255,16 +255,16 @@ const fn is_given_up(one: &Evidence) -> bool {
     one.tries >= MAX_TRIES
 }
 
-/// The lowest rate whose repeats together have as many samples as are needed; windows hold a whole number of requests.
+/// Returns the lowest rate whose repeats together have the needed samples; windows hold a whole number of requests.
 #[must_use]
 pub fn lowest_rate(samples: u64, repeats: u32, window_s: f64) -> f64 {
     samples.div_ceil(u64::from(repeats)) as f64 / window_s
 }
 
-/// Three significant digits: a rate that can be read, and the same on every machine.
+/// Rounds to three significant digits, which reads well and is the same on every machine.
 fn rounded(rps: f64) -> f64 {
     let digits = 2 - rps.max(1e-9).log10().floor() as i32;
-    // A power of ten is exact where its exponent is positive: divide by one, or multiply.
+    // A power of ten is exact only for a positive exponent: divide by it, or multiply.
     if digits >= 0 {
         let scale = 10_f64.powi(digits);
         (rps * scale).round() / scale
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// The same against an instrument that fails where `fails` says so, of a probe and how often it was tried.
+    /// Runs a search against an instrument that fails where `fails` says so, given a probe and its number of tries.
     fn run_in_vain(
         search: &Search,
         boundary: f64,
@@ -312,7 +312,7 @@ mod tests {
         let (mut probes, mut known): (Vec<Probe>, Vec<Evidence>) = (Vec::new(), Vec::new());
         while let Some(probe) = search.next(&known) {
             probes.push(probe);
-            // A run stops at `MAX_PROBES`; here it is followed to its end, which an instrument that mostly fails puts off.
+            // A run stops at `MAX_PROBES`; here it is followed to its end, which a mostly failing instrument delays.
             assert!(probes.len() < 10 * MAX_PROBES, "{probes:?}");
             let before = known.iter().find(|one| one.rps == probe.rps);
             let tries = before.map_or(1, |one| one.tries + u32::from(one.answer == Answer::Unknown));
@@ -349,7 +349,7 @@ mod tests {
         let (Some(met), Some(not_met)) = found_of(&known) else {
             panic!("{known:?}")
         };
-        // Where a rate was given up, the one beside it bounds the gap; and rates have three digits.
+        // If a rate was given up, the next rate bounds the gap; and rates have three digits.
         assert!(
             met <= 330.0 && not_met > 330.0 && not_met / met <= 1.061,
             "{met} {not_met}"
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(search.outlook(&known), 0);
     }
 
-    /// Carries a search out; `judge` says of a probe whether it meets the objective, and whether for certain.
+    /// Runs a search; `judge` returns whether a probe meets the objective, and whether that is certain.
     fn run(
         search: &Search,
         mut known: Vec<Evidence>,
@@ -486,7 +486,7 @@ mod tests {
 
     #[test]
     fn what_all_repeats_overturn_moves_the_boundary() {
-        // A single repeat is too kind by a fifth.
+        // A single repeat is too optimistic by a fifth.
         let (_, known) = run(&search(50.0, 10_000.0, 0.05), Vec::new(), |probe| {
             (probe.rps <= if probe.repeats == 5 { 300.0 } else { 360.0 }, true)
         });
@@ -551,8 +551,8 @@ mod tests {
             }
         }
 
-        /// A noisy server, whose every answer is wrong with a chance that falls with the distance from the boundary: the
-        /// search ends, and near it.
+        /// With a noisy server, whose answers are wrong with a probability that falls with the distance from the
+        /// boundary, the search ends near the boundary.
         #[test]
         fn noise_leaves_it_near(boundary in 100.0_f64..5_000.0, seed: u64) {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -565,7 +565,8 @@ mod tests {
             prop_assert!((met / boundary).ln().abs() < 0.3 && (not_met / boundary).ln().abs() < 0.3, "{} {}", met, not_met);
         }
 
-        /// An instrument that fails at random, on a server with a clear boundary: the search ends, on either side of it.
+        /// With an instrument that fails at random and a clear boundary, the search ends on either side of the
+        /// boundary.
         #[test]
         fn failures_at_random_never_move_the_boundary(boundary in 20.0_f64..15_000.0, share in 0.0_f64..0.9, seed: u64) {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -574,7 +575,7 @@ mod tests {
             prop_assert!(met.is_none_or(|met| met <= boundary) && not_met.is_none_or(|not_met| not_met > boundary));
         }
 
-        /// Whatever is told, it ends: each probe is a rate not yet known, or one that had fewer repeats.
+        /// The search ends for any answers: each probe is a new rate, or one that had fewer repeats.
         #[test]
         fn ends_whatever_is_told(answers in prop::collection::vec(any::<(bool, bool)>(), MAX_PROBES)) {
             let mut answers = answers.into_iter();

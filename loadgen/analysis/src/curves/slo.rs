@@ -1,7 +1,7 @@
-//! Which points meet a service-level objective, and how far a curve goes under it.
+//! Points under a service-level objective, and the highest rate of a curve under it.
 //!
-//! In: an objective, and summarised points of a curve. Out: what each point says of the objective, and the boundary that
-//! they say together. Knows nothing of how rates are chosen; [`crate::curves::search`] does.
+//! In: an objective, and summarised points of a curve. Out: the answer of each point, and the boundary from all points
+//! together. Knows nothing of the choice of rates; [`crate::curves::search`] does.
 
 use super::curve::Curve;
 use crate::decision::curve::Grid;
@@ -18,43 +18,43 @@ use crate::statistics::sections::mean_interval;
 use crate::validity::disturbance::counted;
 use hdrhistogram::Histogram;
 
-/// What one measured rate says of an objective.
+/// Evidence of one measured rate about an objective.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evidence {
     /// Requests per second.
     pub rps: f64,
-    /// Repeats that it rests on; at least one.
+    /// Number of repeats; at least one.
     pub repeats: u32,
-    /// How often it was measured, the last time counted; at least once.
+    /// Number of measurements, the last included; at least one.
     pub tries: u32,
-    /// Whether the rate meets the objective.
+    /// Answer of the rate to the objective.
     pub answer: Answer,
-    /// Whether that is certain: the whole 95 % interval lies on that side of the limit, or the server failed in another
-    /// way than by its latency.
+    /// True if the answer is certain: the whole 95 % interval lies on one side of the limit, or the server failed in
+    /// another way than by its latency.
     pub certain: bool,
 }
 
 impl Evidence {
-    /// Whether it is known to meet the objective.
+    /// True if the objective is met.
     #[must_use]
     pub fn is_met(&self) -> bool {
         self.answer == Answer::Met
     }
 }
 
-/// Whether a rate meets an objective.
+/// Answer of a rate to an objective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Failures within their share, and the percentile as estimated below the limit. A late send and a disturbance count
-    /// against it, so that it holds in spite of them.
+    /// Failures within their share, and the estimated percentile below the limit. A late send and a disturbance only
+    /// make the latency worse, so the answer holds despite them.
     Met,
-    /// The percentile at the limit or above, failures above their share, or a server that cannot keep up.
+    /// Percentile at or above the limit, failures above their share, or a server that cannot keep up.
     NotMet,
-    /// The instrument or the machine failed: nothing is known of the server.
+    /// The instrument or the machine failed: no evidence about the server.
     Unknown,
 }
 
-/// What a point says of an objective; `None` where it was not summarised.
+/// Returns the evidence of a point about an objective; `None` if it was not summarised.
 #[must_use]
 pub fn evidence(point: &Point, slo: &Slo) -> Option<Evidence> {
     let summary = point.summary.as_ref()?;
@@ -81,7 +81,8 @@ pub fn evidence(point: &Point, slo: &Slo) -> Option<Evidence> {
     })
 }
 
-/// True if the server failed in another way than by its latency. What fails on a disturbed machine may not have failed by it.
+/// True if the server failed in another way than by its latency. A failure on a disturbed machine may not be the
+/// server's.
 fn is_refused(summary: &Summary, slo: &Slo) -> bool {
     let has = |fault: Fault| summary.faults.contains(&fault);
     let queue_grows = !has(Fault::Errors) || has(Fault::Backlog) || has(Fault::Replies);
@@ -104,7 +105,7 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
             Answer::NotMet
         };
     }
-    // What was measured is not what was asked for, whatever came out.
+    // The measurement did not follow its schedule, so any result is unknown.
     if has(&[
         Fault::Device,
         Fault::Skew,
@@ -119,7 +120,7 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
         return Answer::Unknown;
     }
     if estimate_us < limit_us {
-        // The wait for a user and a late send are in it.
+        // Latency includes the wait for a user and a late send.
         return if has(&[Fault::Replies]) {
             Answer::Unknown
         } else {
@@ -130,7 +131,7 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
         return Answer::Unknown;
     }
     let is_late = has(&[Fault::Late]) && !has(&[Fault::InFlight]);
-    // Every user was busy: the server is too slow only if its own time says so.
+    // Every user was busy: the server is too slow only if its own time shows that.
     let service_us = self::estimate_us(point, slo, |repeat| &repeat.histograms.service);
     let waited = has(&[Fault::InFlight]) && service_us.is_none_or(|us| us < limit_us);
     if is_late || waited {
@@ -140,8 +141,8 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
     }
 }
 
-/// Limited figure of a point, in microseconds; `None` with too few samples. A percentile is that of all requests, a failed one
-/// slower than any reply: infinite if failures alone miss the objective.
+/// Returns the limited figure of a point, in microseconds; `None` with too few samples. A percentile counts all
+/// requests, with a failed request slower than any reply: infinite if failures alone miss the objective.
 fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> Option<f64> {
     let repeats = counted(&point.repeats);
     let table = BlockTable::new(repeats.iter().map(|repeat| of(repeat).as_slice()));
@@ -158,7 +159,7 @@ fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &Vec<Histogram<
     }
 }
 
-/// Interval of the share of requests that miss the objective, failed ones included, over the repeats.
+/// Returns the interval of the share of requests that miss the objective, failed requests included, over the repeats.
 fn misses(point: &Point, slo: &Slo) -> Option<Interval> {
     let share = |repeat: &Repeat| goodput::misses(repeat, slo.objective) / repeat.scheduled.max(1) as f64;
     mean_interval(&counted(&point.repeats).iter().map(share).collect::<Vec<f64>>())
@@ -171,11 +172,11 @@ const fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {
     }
 }
 
-/// How many of the lowest rates, all of which have an answer, lie on the side that meets the objective: the cut that contradicts the fewest repeats, of
-/// several the lowest. One slow minute at a low rate does not undo what many repeats at higher ones showed, and one lucky
-/// repeat at a high rate shows nothing against many.
+/// Returns the number of lowest rates, all of which have an answer, on the side that meets the objective. The cut
+/// contradicts the fewest repeats; of several cuts it is the lowest. One slow minute at a low rate does not undo many
+/// repeats at higher rates, and one lucky repeat at a high rate shows nothing against many.
 ///
-/// The rate below the cut always meets the objective, and the one above does not.
+/// The rate below the cut always meets the objective, and the rate above misses it.
 #[must_use]
 pub fn cut(evidence: &[Evidence]) -> usize {
     let above: u64 = evidence
@@ -200,8 +201,8 @@ pub fn cut(evidence: &[Evidence]) -> usize {
 /// Probability outside a search's interval, at either end.
 const SIDE: f64 = 0.025;
 
-/// Interval of a highest rate by all steps together, those of other rates among them; 0 and the highest rate asked are open ends.
-/// A higher rate that certainly breaks the objective ends it.
+/// Returns the interval of a highest rate from the steps at all rates; 0 and the highest rate asked are open ends. A
+/// higher rate that certainly misses the objective bounds it.
 fn highest(points: &[(&Point, Evidence)], best: Evidence, slo: &Slo, limits: &Limits) -> Interval {
     let first = points.first().map_or(best.rps, |(point, _)| point.factors.offered_rps);
     let question = question(slo, points.last().map_or(&best, |(_, last)| last).rps, points[0].0);
@@ -217,7 +218,8 @@ fn highest(points: &[(&Point, Evidence)], best: Evidence, slo: &Slo, limits: &Li
     let (lo, hi) = curves
         .first()
         .map_or((0.0, f64::INFINITY), |curve| curve.interval(&grid, SIDE));
-    // A queue that grows in every repeat breaks the objective in the long run, however few are slow within a repeat.
+    // A queue that grows in every repeat misses the objective in the long run, however few requests are slow within a
+    // repeat.
     let broken = points.iter().map(|(_, evidence)| evidence);
     let broken = broken.filter(|one| one.answer == Answer::NotMet && one.certain && one.rps > best.rps);
     let ceiling = broken.map(|one| one.rps).fold(f64::INFINITY, f64::min);
@@ -229,7 +231,7 @@ fn highest(points: &[(&Point, Evidence)], best: Evidence, slo: &Slo, limits: &Li
     }
 }
 
-/// The search's objective as a question about one instance.
+/// Converts the search's objective to a question about one instance.
 fn question(slo: &Slo, highest_rps: f64, point: &Point) -> Question {
     Question {
         objectives: vec![slo.objective],
@@ -247,7 +249,7 @@ fn question(slo: &Slo, highest_rps: f64, point: &Point) -> Question {
     }
 }
 
-/// How far a curve goes; `None` where nothing was measured.
+/// Returns the highest rate of a curve under an objective; `None` if nothing was measured.
 #[must_use]
 pub fn finding(curve: &Curve<'_>, slo: &Slo, limits: &Limits) -> Option<SloFinding> {
     let measured = curve
@@ -298,7 +300,7 @@ fn outcome(below: &[Evidence], above: &[Evidence], unknown: &[NotMet], slo: &Slo
     }
 }
 
-/// Why a point does not meet the objective, or why that is not known, in words.
+/// Returns the reason for which a point misses the objective, or for which that is unknown, in words.
 #[must_use]
 pub fn why_not(point: &Point, slo: &Slo) -> String {
     let Some(summary) = &point.summary else {
@@ -347,7 +349,7 @@ mod tests {
         }
     }
 
-    /// Requests of which one in fifty takes `slow_us`, the others 1 ms, each sent `lag_us` late.
+    /// Creates a point whose requests take 1 ms, one in fifty `slow_us`, each sent `lag_us` late.
     fn point(rps: f64, slow_us: u64, lag_us: u64, change: impl FnOnce(&mut Repeat)) -> Point {
         let service: Vec<u64> = (0..1_000).map(|i| if i % 50 == 0 { slow_us } else { 1_000 }).collect();
         let blocks = |values: &[u64]| values.chunks(100).map(histogram).collect::<Vec<_>>();
@@ -410,17 +412,17 @@ mod tests {
         let fine = |_: &mut Repeat| ();
         assert_eq!(answered(&point(100.0, 10_000, 0, fine)), Answer::Met);
         assert_eq!(answered(&point(100.0, 60_000, 0, fine)), Answer::NotMet);
-        // Under the limit in spite of a late send, which is in the latency.
+        // Under the limit despite a late send, which is part of the latency.
         let late = point(100.0, 10_000, 20_000, fine);
         assert!(matches!(late.summary.as_ref().unwrap().verdict, Verdict::Invalid(_)));
         assert_eq!(answered(&late), Answer::Met);
-        // Above it with one.
+        // Above the limit with a late send.
         assert_eq!(answered(&point(100.0, 10_000, 60_000, fine)), Answer::Unknown);
         assert_eq!(answered(&point(100.0, 60_000, 60_000, fine)), Answer::Unknown);
-        // The schedule did not hold what was asked.
+        // The schedule did not hold the requests asked for.
         let other = point(100.0, 10_000, 0, |repeat| repeat.window_s = 30.0);
         assert_eq!(answered(&other), Answer::Unknown);
-        // Too few for a p95, and enough for the p50 that is asked for.
+        // Too few for a p95, and enough for a p50.
         let p50 = Slo {
             objective: Objective::Percentile {
                 percentile: Percentile::P50,
@@ -554,9 +556,9 @@ mod tests {
         let mut hiccup = vec![said(1.0, 5, false)];
         hiccup.extend((2..6).map(|rps| said(f64::from(rps), 5, true)));
         assert_eq!(cut(&hiccup), 5);
-        // A lucky repeat above a rate that five repeats refused.
+        // A lucky repeat above a rate that five repeats missed.
         assert_eq!(cut(&[said(1.0, 5, true), said(2.0, 5, false), said(3.0, 1, true)]), 1);
-        // One against one: nothing is promised.
+        // One against one: the lower cut.
         assert_eq!(cut(&[said(1.0, 1, false), said(2.0, 1, true)]), 0);
     }
 
@@ -575,7 +577,7 @@ mod tests {
             prop_assert!((0..=evidence.len()).all(|other| against(other) >= against(cut)));
         }
 
-        /// Where every rate up to a boundary meets the objective and none above does, the cut is the boundary.
+        /// If every rate up to a boundary meets the objective and none above does, the cut is the boundary.
         #[test]
         fn clean_evidence_is_cut_where_it_changes(met in 0_usize..10, not_met in 0_usize..10, repeats in 1_u32..6) {
             let evidence: Vec<Evidence> = (0..met + not_met).map(|i| said(i as f64, repeats, i < met)).collect();

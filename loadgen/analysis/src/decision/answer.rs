@@ -1,5 +1,6 @@
-//! The answer. In: a run with a question, its points summarised. Out: the variants in order, with why, and what is open. Another
-//! question asked of the same run is answered by the same steps. Knows nothing of how it is shown.
+//! Answer to a run's question. In: a run with a question and summarised points. Out: the variants in order, with
+//! reasons, and open questions. Another question about the same run is answered from the same steps. Knows nothing of
+//! how the answer is shown.
 
 use super::from_run::{candidates, points};
 use super::next::at_rps;
@@ -11,17 +12,17 @@ use crate::costs::monthly::{Monthly, instances, monthly};
 use crate::record::Verdict as PointVerdict;
 use crate::record::{Answer, AnswerOutcome, Interval, MeetsObjective, Point, Purpose, Question, Ranked, Repeat, Run};
 
-/// Fewer controls do not show a drift.
+/// Minimum number of controls that can show a drift.
 const CONTROLS: usize = 4;
 
-/// The answer to the run's question; `None` where it has none.
+/// Returns the answer to the run's question; `None` if the run has no question.
 #[must_use]
 pub fn answer(run: &Run) -> Option<Answer> {
     let question = run.question.as_ref()?;
     let candidates = candidates(run);
     let lab = Lab::new(question, &candidates);
     let repeats: Vec<&Repeat> = points(run, question).flat_map(|point| &point.repeats).collect();
-    // A step that was measured again was measured as long before.
+    // A step that was measured again took as long each time.
     let measured = |repeat: &&Repeat| repeat.window_s * f64::from(1 + repeat.attempt);
     let spent_s = run
         .question_spent_s
@@ -34,7 +35,8 @@ pub fn answer(run: &Run) -> Option<Answer> {
         outcome: verdict.outcome,
         best: verdict.best.map(|best| candidates[best].variant.clone()),
         confidence: match (verdict.outcome, verdict.best) {
-            // An answer that is likely enough and still open has another reason to be: none can be claimed.
+            // An answer that is likely enough and still open has another reason for being open, and no reason is
+            // claimed.
             (AnswerOutcome::Undecided, Some(best)) if lab.chances[best] < question.confidence => lab.chances[best],
             (AnswerOutcome::Undecided, _) => 0.0,
             _ => question.confidence,
@@ -55,7 +57,8 @@ pub fn answer(run: &Run) -> Option<Answer> {
     })
 }
 
-/// The best first, then those that meet the objective, those of which it is not known, those that do not; by what should be least.
+/// Orders the best first, then variants that meet the objective, undecided variants and variants that miss it; each
+/// group by score.
 fn order(lab: &Lab<'_>, verdict: &Verdict) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..lab.standings.len()).collect();
     let rank = |index: usize| {
@@ -83,7 +86,7 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &Verdict, (index, reach): (usize, R
     let shown = at_rps(lab, index);
     let point = shown.and_then(|rps| beside(run, question, &candidate.variant, rps));
     let summary = point.and_then(|point| point.summary.as_ref());
-    // A point that is not valid is no figure of the server.
+    // A point that is not valid says nothing about the server.
     let sound = summary.filter(|summary| summary.verdict == PointVerdict::Valid);
     let p99 = sound.and_then(|summary| summary.p99_us);
     let tail = sound.and_then(|summary| summary.tail.as_ref()?.parts.first());
@@ -129,7 +132,7 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &Verdict, (index, reach): (usize, R
     }
 }
 
-/// The point next to a rate that is valid and has a p99, or else one that is valid, or else any.
+/// Returns the point nearest to a rate: preferably valid with a p99, else valid, else any.
 fn beside<'a>(run: &'a Run, question: &'a Question, variant: &str, rps: f64) -> Option<&'a Point> {
     let far = |point: &Point| (point.factors.offered_rps / rps).ln().abs();
     let of_it = || points(run, question).filter(|point| point.factors.label() == variant);
@@ -138,12 +141,12 @@ fn beside<'a>(run: &'a Run, question: &'a Question, variant: &str, rps: f64) -> 
         Some(summary) if summary.verdict == PointVerdict::Valid => u8::from(summary.p99_us.is_none()),
         _ => 2,
     };
-    // Next to it: not at another end of the curve.
+    // Only points near the rate, not at another end of the curve.
     let near = of_it().filter(|point| far(point) <= nearest + 0.1);
     near.min_by(|a, b| lacks(a).cmp(&lacks(b)).then(far(a).total_cmp(&far(b))))
 }
 
-/// The control's median from the first half of its steps to the second, as a share.
+/// Returns the change of the control's median from the first to the second half of its steps, as a share.
 fn control_drift(run: &Run, question: &Question) -> Option<f64> {
     let mut controls: Vec<(&str, f64)> = points(run, question)
         .flat_map(|point| &point.repeats)

@@ -1,24 +1,25 @@
-//! How likely each candidate is the answer. In: of each how likely each score is. Out: of each the chance that no other is better by
-//! more than the tie. Knows nothing of steps.
+//! Probability of each candidate being the answer. In: each candidate's score distribution. Out: the probability that
+//! no other candidate is better by more than the tie margin. Knows nothing of steps.
 
 use super::curve::Curve;
 use super::percentile;
 
-/// The confidence with which percentiles differ is found in so many halvings.
+/// Halvings in the search for the confidence at which percentiles differ.
 const HALVINGS: usize = 12;
 
-/// How likely each score of a candidate is.
+/// Score distribution of a candidate.
 #[derive(Debug, Clone)]
 pub struct Scores {
-    /// By rising highest rate, so that it falls; the first is that of none.
+    /// Scores in falling order, by rising highest rate; the first belongs to no rate at all.
     values: Vec<f64>,
     mass: Vec<f64>,
-    /// The chance of a score that is no less than each.
+    /// Cumulative probability: that the score is no less than each value.
     so_far: Vec<f64>,
 }
 
 impl Scores {
-    /// One score for each rate of the curve's grid, falling; a candidate that meets the objective at no rate has an infinite one.
+    /// Creates the distribution from the score at each rate of the curve's grid, falling. Meeting the objective at no
+    /// rate scores infinity.
     #[must_use]
     pub fn new(by_rate: Vec<f64>, curve: &Curve) -> Self {
         let mut values = vec![f64::INFINITY];
@@ -36,14 +37,14 @@ impl Scores {
         }
     }
 
-    /// The chance that it is not below another score by more than the tie.
+    /// Returns the probability that this score is not below `score` by more than the tie margin.
     #[must_use]
     pub fn not_below(&self, score: f64, tie: f64) -> f64 {
         let count = self.values.partition_point(|value| (1.0 + tie) * value >= score);
         count.checked_sub(1).map_or(0.0, |last| self.so_far[last].min(1.0))
     }
 
-    /// The mean of something.
+    /// Returns the expected value of a function of the score.
     #[must_use]
     pub fn expect(&self, of: impl Fn(f64) -> f64) -> f64 {
         let (mut sum, mut last) = (0.0, (f64::NAN, 0.0));
@@ -56,20 +57,20 @@ impl Scores {
         sum
     }
 
-    /// The score with the highest rate at an index of the grid; of none without one.
+    /// Returns the score if the highest rate is the grid's at an index; the score of no rate for `None`.
     #[must_use]
     pub fn at(&self, highest: Option<usize>) -> f64 {
         highest.map_or(f64::INFINITY, |index| self.values[index + 1])
     }
 
-    /// The chance that there is one at all.
+    /// Returns the probability that the score is finite: that some rate meets the objective.
     #[must_use]
     pub fn is_finite(&self) -> f64 {
         self.expect(|value| f64::from(value.is_finite()))
     }
 }
 
-/// The chance that no other candidate is better than one with this score by more than the tie; none at an infinite one.
+/// Returns the probability that no other candidate beats `score` by more than the tie margin; 0 for an infinite score.
 #[must_use]
 pub fn unbeaten(scores: &[&Scores], placed: &[bool], candidate: usize, score: f64, tie: f64) -> f64 {
     if !score.is_finite() {
@@ -79,7 +80,7 @@ pub fn unbeaten(scores: &[&Scores], placed: &[bool], candidate: usize, score: f6
     others.map(|other| scores[other].not_below(score, tie)).product()
 }
 
-/// By scores that are likely by themselves.
+/// Returns each candidate's probability of being best, from independent score distributions.
 #[must_use]
 pub fn by_score(scores: &[&Scores], placed: &[bool], tie: f64) -> Vec<f64> {
     let chance = |candidate: usize| {
@@ -92,7 +93,8 @@ pub fn by_score(scores: &[&Scores], placed: &[bool], tie: f64) -> Vec<f64> {
     (0..scores.len()).map(chance).collect()
 }
 
-/// By percentiles: the highest confidence with which their intervals lie apart, of those that meet the objective.
+/// Returns each candidate's probability of being best by percentile: the highest confidence at which its interval lies
+/// apart from those of the other candidates that meet the objective.
 #[must_use]
 pub fn by_percentile(logs: &[Vec<f64>], scores: &[&Scores], tie: f64) -> Vec<f64> {
     let meets: Vec<f64> = scores.iter().map(|scores| scores.is_finite()).collect();

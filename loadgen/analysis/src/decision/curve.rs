@@ -1,27 +1,29 @@
-//! How high a candidate goes under the objectives, by all of its steps together.
+//! Highest rate of a candidate under the objectives, from all of its steps together.
 //!
-//! In: what the steps of each rate say ([`places`](super::places)). Out: how likely each highest rate is. Knows nothing of other
-//! candidates, of costs and of what is measured next.
+//! In: likelihoods of the steps at each rate ([`places`](super::places)). Out: the distribution of the highest rate.
+//! Knows nothing of other candidates, of costs and of the next measurement.
 //!
-//! The odds of being slow rise with the rate: about as a power of it, from a share that is slow at any rate (misses, say). At
-//! the highest rate they are those of the limit; a candidate whose slow share lies above the limit at any rate has none. How steep the rise is and
-//! how large the share at any rate is not known, nor how much repeats differ: all are averaged over, weighed by how likely they make
-//! the steps. So a step at one rate speaks for what it shows at others, as far as any such curve goes through all of them.
+//! The odds of a slow request rise with the rate: about as a power of it, above a floor that is slow at any rate
+//! (misses, for example). At the highest rate the odds are those of the limit; a candidate whose floor lies above the
+//! limit has no highest rate. The steepness of the rise, the floor and the spread of repeats are unknown: the model
+//! averages over all of them, weighted by the likelihood of the steps. So a step at one rate is evidence for other
+//! rates, as far as a curve goes through all steps.
 
 use super::likelihood::{FINE, Likelihood, SIDE, SIGMAS, THETAS};
 use super::places::Place;
 use std::sync::OnceLock;
 
-/// Highest rates lie so far apart, in their logarithm …
+/// Distance between highest rates on the grid, in the logarithm of the rate.
 const STEP: f64 = 0.025;
-/// … from so far below the lowest rate that matters …
+/// Factor by which the grid begins below the lowest rate that matters.
 const BELOW: f64 = 1.4;
-/// … to so far above the highest.
+/// Factor by which the grid ends above the highest rate that matters.
 const ABOVE: f64 = 1.4;
-/// Slopes of the log odds over the logarithm of the rate, and their probabilities. A queue of constant service times is the steepest.
+/// Slopes of the log odds over the logarithm of the rate, and their probabilities. A queue of constant service times is
+/// the steepest.
 const SLOPES: [f64; 5] = [4.0, 8.0, 16.0, 32.0, 64.0];
 const SLOPE_PRIOR: [f64; SLOPES.len()] = [0.225, 0.225, 0.225, 0.225, 0.1];
-/// Probability of each `σ` by the rise: a repeat that is a tenth slower has log odds higher by a tenth of the rise.
+/// Probability of each `σ` by slope: a repeat that is 10 % slower has log odds higher by a tenth of the slope.
 const SIGMA_BY_SLOPE: [[f64; SIGMAS.len()]; SLOPES.len()] = [
     [0.95, 0.04, 0.008, 0.002],
     [0.86, 0.09, 0.04, 0.01],
@@ -29,37 +31,37 @@ const SIGMA_BY_SLOPE: [[f64; SIGMAS.len()]; SLOPES.len()] = [
     [0.7, 0.05, 0.15, 0.1],
     [0.7, 0.05, 0.15, 0.1],
 ];
-/// See `SIGMA_BY_SLOPE`, for candidates that have no highest rate.
+/// Probability of each `σ` for candidates without a highest rate.
 const SIGMA_NEVER: [f64; SIGMAS.len()] = [0.8, 0.12, 0.06, 0.02];
-/// Shares of the limit that are slow at any rate, of candidates that have a highest rate, and how likely they are.
+/// Floors as shares of the limit, for candidates with a highest rate, and their probabilities.
 const FLOORS: [f64; 3] = [0.0, 0.4, 0.75];
 const FLOOR_PRIOR: [f64; 3] = [0.7, 0.15, 0.15];
-/// Log odds above the limit that are slow at any rate, of candidates that have none.
+/// Floors in log odds above the limit, for candidates without a highest rate.
 const NEVER: [f64; 5] = [0.35, 0.8, 1.5, 3.0, 6.0];
-/// How they rise then, and from where.
+/// Slope above the floor, and number of knees, for candidates without a highest rate.
 const NEVER_SLOPE: f64 = 12.0;
 const NEVER_KNEES: usize = 12;
-/// How likely a candidate has none, before anything was seen …
+/// Prior probability that a candidate has no highest rate.
 const NEVER_PRIOR: f64 = 0.1;
-/// … and how likely one lies above all rates that matter.
+/// Prior probability that the highest rate lies above all rates that matter.
 const TOP_PRIOR: f64 = 0.1;
-/// How much the steps of other candidates say of this one's weather.
+/// Weight of other candidates' steps in the spread of this candidate's repeats.
 const POOLED: f64 = 0.5;
-/// Shapes of a curve with a highest rate.
+/// Number of curve shapes with a highest rate.
 const SHAPES: usize = SLOPES.len() * FLOORS.len();
-/// The tables of odds reach so many half steps to either side.
+/// Half steps that the tables of odds cover on either side.
 const REACH: i64 = 800;
 
-/// The highest rates that are told apart.
+/// Grid of highest rates that the model distinguishes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grid {
-    /// Rising.
+    /// Rates in requests per second, rising.
     pub rates: Vec<f64>,
     start: f64,
 }
 
 impl Grid {
-    /// Around the rates that matter, of which there is at least one.
+    /// Creates a grid around the rates that matter, at least one.
     #[must_use]
     pub fn around(rates: &[f64]) -> Self {
         let (low, high) = (rates[0], rates[rates.len() - 1]);
@@ -75,12 +77,12 @@ impl Grid {
         self.rates.len()
     }
 
-    /// How many half steps a rate lies above the first.
+    /// Returns the distance of a rate from the grid's first, in half steps.
     fn half_steps(&self, rps: f64) -> i64 {
         ((rps.ln() - self.start) / (0.5 * STEP)).round() as i64
     }
 
-    /// Shapes with a highest rate by highest rates, then those without one.
+    /// Number of states: every shape at every highest rate, then the states without a highest rate.
     fn states(&self) -> usize {
         SHAPES * self.count() + NEVER.len() * NEVER_KNEES
     }
@@ -89,7 +91,7 @@ impl Grid {
         index * (self.count() - 1) / (NEVER_KNEES - 1)
     }
 
-    /// Where each state's curve lies at a rate, in steps of `θ` from the table's first.
+    /// Calls `each` with every state's log odds at a rate, in steps of `θ` from the table's first.
     fn odds(&self, rps: f64, mut each: impl FnMut(usize, f32)) {
         let (tables, at) = (odds_tables(), self.half_steps(rps));
         let index = |k: usize| (at - 2 * k as i64 + REACH).clamp(0, 2 * REACH) as usize;
@@ -108,12 +110,12 @@ impl Grid {
         }
     }
 
-    /// The index of the highest rate of a state; `None` without one.
+    /// Returns the index of a state's highest rate; `None` if it has none.
     fn highest(&self, state: usize) -> Option<usize> {
         (state < SHAPES * self.count()).then(|| state % self.count())
     }
 
-    /// By `σ` and state.
+    /// Prior by `σ` and state.
     fn prior(&self) -> Prior {
         let states = self.state_prior();
         let of_shapes = SHAPES * self.count();
@@ -147,7 +149,8 @@ impl Grid {
 /// Probability of each state by `σ`, before any step.
 type Prior = [Vec<f64>; SIGMAS.len()];
 
-/// One for each shape, then one for each share that is slow at any rate: by half steps of the rate from the highest or the knee.
+/// Tables of log odds, for each shape and then for each floor without a highest rate. Indexed by half steps of the rate
+/// from the highest rate or the knee.
 fn odds_tables() -> &'static [Vec<f32>] {
     static TABLES: OnceLock<Vec<Vec<f32>>> = OnceLock::new();
     TABLES.get_or_init(|| {
@@ -156,7 +159,7 @@ fn odds_tables() -> &'static [Vec<f32>] {
                 let x = (index - REACH) as f64 * 0.5 * STEP;
                 let theta = (floor + rising * (slope * x).min(700.0).exp()).max(1e-300).ln();
                 let most = (THETAS - 1) as f64;
-                // One whole step is always left to the right, so that a line can be drawn.
+                // Leaves a whole step on the right for interpolation.
                 (theta / FINE + SIDE as f64).clamp(0.0, most - 1e-3) as f32
             };
             (0..=2 * REACH).map(at).collect()
@@ -171,15 +174,15 @@ fn odds_tables() -> &'static [Vec<f32>] {
     })
 }
 
-/// How likely a candidate's steps are, by the state of its curve and the spread of its repeats.
+/// Log likelihood of a candidate's steps, by curve state and spread of repeats.
 #[derive(Debug, Clone)]
 pub struct Likely {
-    /// One for each `σ`.
+    /// Log likelihoods by `σ`, then by state.
     logs: Vec<Vec<f64>>,
 }
 
 impl Likely {
-    /// Of the steps of all rates, for one objective.
+    /// Computes the likelihood of the steps of all rates, for one objective.
     #[must_use]
     pub fn of<'a>(grid: &Grid, places: impl Iterator<Item = (f64, &'a Likelihood)>) -> Self {
         let mut logs = vec![vec![0.0; grid.states()]; SIGMAS.len()];
@@ -195,7 +198,7 @@ impl Likely {
         Self { logs }
     }
 
-    /// How likely each `σ` makes them, as logarithms.
+    /// Returns the log likelihood of each `σ`, averaged over states.
     fn weather(&self, prior: &Prior) -> [f64; SIGMAS.len()] {
         std::array::from_fn(|sigma| {
             let logs = &self.logs[sigma];
@@ -210,21 +213,21 @@ impl Likely {
     }
 }
 
-/// How likely each highest rate is.
+/// Distribution of a candidate's highest rate.
 #[derive(Debug, Clone)]
 pub struct Curve {
-    /// Of each of the grid's rates, that it is the highest.
+    /// Probability of each of the grid's rates being the highest.
     pub mass: Vec<f64>,
-    /// That no rate meets the objectives.
+    /// Probability that no rate meets the objectives.
     pub never: f64,
-    /// Of each state, what is likely at all.
+    /// States with their probabilities, without negligible ones.
     weights: Vec<(usize, f64)>,
 }
 
-/// Weights below this are nothing.
+/// Probability below which a state is negligible.
 const NOTHING: f64 = 1e-7;
 
-/// The curves of all candidates, each of one objective: how much repeats differ is asked of all of them.
+/// Returns the curves of all candidates for one objective each; the spread of repeats is pooled over all of them.
 #[must_use]
 pub fn curves(grid: &Grid, likely: &[Likely]) -> Vec<Curve> {
     let prior = grid.prior();
@@ -256,7 +259,7 @@ impl Curve {
             });
         let mut weights = vec![0.0; grid.states()];
         for ((logs, sigma), prior) in likely.logs.iter().zip(sigma_logs).zip(prior) {
-            // Far below the greatest nothing is left after `exp`.
+            // Terms far below the greatest vanish after `exp`.
             let shift = sigma - greatest;
             for ((weight, log), prior) in weights.iter_mut().zip(logs).zip(prior) {
                 let log = log + shift;
@@ -284,14 +287,15 @@ impl Curve {
         curve
     }
 
-    /// Before any step.
+    /// Returns the distribution before any step.
     #[must_use]
     pub fn prior(grid: &Grid) -> Self {
         let likely = Likely::of(grid, std::iter::empty());
         Self::of(grid, &grid.prior(), &likely, &[0.0; SIGMAS.len()])
     }
 
-    /// Where all objectives must be met: no more likely at least a rate than by any of them alone.
+    /// Combines the curves of several objectives, all of which must be met. Meeting a rate is no more likely than for
+    /// any single objective.
     #[must_use]
     pub fn all_of(grid: &Grid, curves: Vec<Self>) -> Self {
         let mut curves = curves.into_iter();
@@ -327,7 +331,7 @@ impl Curve {
         logs.sum()
     }
 
-    /// How likely a rate meets the objectives.
+    /// Returns the probability that a rate meets the objectives.
     #[must_use]
     pub fn at_least(&self, grid: &Grid, rps: f64) -> f64 {
         let above = self.mass.iter().zip(&grid.rates).rev();
@@ -337,8 +341,8 @@ impl Curve {
             .sum()
     }
 
-    /// Returns the rate that the highest one exceeds with a probability, between the rates of the grid; 0 where no rate meets the
-    /// objectives too often for one, infinite where the highest rate lies too often beyond the grid.
+    /// Returns the rate that the highest rate exceeds with a probability, interpolated between the rates of the grid. 0
+    /// if too likely no rate meets the objectives; infinite if the highest rate too likely lies above the grid.
     #[must_use]
     pub fn exceeded(&self, grid: &Grid, probability: f64) -> f64 {
         let mut above = 0.0;
@@ -363,15 +367,16 @@ impl Curve {
         (self.exceeded(grid, 1.0 - side), self.exceeded(grid, side))
     }
 
-    /// Returns the rate that the highest one exceeds as often as not; `None` where none meets the objectives.
+    /// Returns the median of the highest rate; `None` if no rate is likely to meet the objectives.
     #[must_use]
     pub fn median(&self, grid: &Grid) -> Option<f64> {
         let top = grid.rates[grid.rates.len() - 1];
         Some(self.exceeded(grid, 0.5).min(top)).filter(|rps| *rps > 0.0)
     }
 
-    /// How much a step at a rate is expected to tell of something, in natural logarithms: `chance` is how likely that is, by the index
-    /// of the highest rate, and without one. `requests` is how many of the step count.
+    /// Returns the expected information of a step at a rate about an event, in nats. `chance` is the event's
+    /// probability given the index of the highest rate, or given none. `requests` is the step's effective number of
+    /// requests.
     #[must_use]
     pub fn tells(
         &self,
@@ -402,14 +407,14 @@ impl Curve {
 
 const OUTCOMES: usize = 3;
 
-/// No slow request, a few, more: as likely as with so many expected.
+/// Returns the probabilities of no slow request, a few and more, given the expected number.
 fn outcomes(expected: f64) -> [f64; OUTCOMES] {
     let none = (-expected).exp();
     let few = none * expected * (1.0 + expected / 2.0 * (1.0 + expected / 3.0));
     [none, few, (1.0 - none - few).max(0.0)]
 }
 
-/// What the outcome tells of the row.
+/// Returns the mutual information between row and outcome, in nats.
 fn information(sums: &[[f64; OUTCOMES]; 2]) -> f64 {
     let rows = sums.map(|row| row.iter().sum::<f64>());
     let all: f64 = rows.iter().sum();
@@ -425,7 +430,7 @@ fn information(sums: &[[f64; OUTCOMES]; 2]) -> f64 {
     told.max(0.0)
 }
 
-/// The steps of a candidate for one objective, or for failures where it has too many.
+/// Returns the likelihood of a candidate's steps for one objective, or for failures if it has too many.
 #[must_use]
 pub fn likely(grid: &Grid, places: &[Place], objective: usize) -> Likely {
     Likely::of(

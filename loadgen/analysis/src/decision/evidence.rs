@@ -1,107 +1,107 @@
-//! What goes into the rule and what comes out of it: plain data, free of histograms.
+//! Input and output of the rule: plain data, free of histograms.
 
 use crate::record::{CostTerms, Purpose};
 use std::fmt;
 
-/// One step as evidence.
+/// Evidence of one step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepEvidence {
-    /// Offered, in requests per second.
+    /// Offered rate in requests per second.
     pub rps: f64,
-    /// What it was measured for.
+    /// Purpose of the measurement.
     pub purpose: Purpose,
     /// Requests scheduled in the window.
     pub requests: f64,
-    /// Requests above each objective's limit, failed ones included: one for each objective.
+    /// Requests above the limit of each objective, failed requests included.
     pub slow: Vec<f64>,
     /// Failed requests.
     pub failed: f64,
-    /// How many requests say as much as an independent one, of whether a request is among the slow ones; at least 1.
+    /// Requests per independent observation of being slow; at least 1.
     pub dependence: f64,
-    /// Why it is evidence of nothing, where the instrument or the machine failed.
+    /// Reason why the step is no evidence, if the instrument or the machine failed.
     pub usable: Result<(), String>,
-    /// Whether the server could not keep up.
+    /// True if the server could not keep up.
     pub saturated: bool,
-    /// Requests of the tier for an inference; absent where the server did not say.
+    /// Requests to the tier per inference; absent if the server did not report them.
     pub tier_requests_per_inference: Option<f64>,
-    /// Bytes of the tier for an inference; absent where the server did not say.
+    /// Bytes from the tier per inference; absent if the server did not report them.
     pub tier_bytes_per_inference: Option<f64>,
     /// The step's own estimate of each objective's percentile, in microseconds; empty without requests.
     pub quantile_us: Vec<f64>,
-    /// The block that it was measured in.
+    /// Number of the block that the step belongs to.
     pub block: u32,
 }
 
 /// A variant with its steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// Its name.
+    /// Name of the variant.
     pub variant: String,
-    /// What it costs; absent without prices.
+    /// Prices; absent without any.
     pub terms: Option<CostTerms>,
-    /// Its steps, in the order in which they were measured.
+    /// Steps in the order of measurement.
     pub steps: Vec<StepEvidence>,
 }
 
-/// What time there is.
+/// Time spent and time per step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Time {
     /// Seconds spent so far.
     pub spent_s: f64,
-    /// Seconds that a step takes all in all.
+    /// Seconds per step, including its overhead.
     pub step_s: f64,
 }
 
-/// What a block of steps is for.
+/// Purpose of a block of steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// One step of each at a low rate.
+    /// One step of each candidate at a low rate.
     Scout,
     /// The likeliest answer and its strongest rival.
     Decide,
     /// Fresh steps of the winner.
     Confirm,
-    /// The answer is known; what is left shows each variant at the demand and over its rates.
+    /// The answer is known; further steps show each variant at the demand and over its rates.
     Pictures,
 }
 
 /// A step to be measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Probe {
-    /// The candidate's index.
+    /// Index of the candidate.
     pub candidate: usize,
-    /// To offer, in requests per second.
+    /// Rate to offer, in requests per second.
     pub rps: f64,
-    /// What for.
+    /// Purpose of the step.
     pub purpose: Purpose,
 }
 
-/// What comes next.
+/// Next action of a lab.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
     /// Steps, in this order.
     Block {
-        /// What they are for.
+        /// Purpose of the block.
         phase: Phase,
-        /// At least one.
+        /// Steps, at least one.
         probes: Vec<Probe>,
     },
-    /// Nothing.
+    /// No further steps, with the reason.
     Stop(StopReason),
 }
 
-/// Why nothing comes next.
+/// Reason to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StopReason {
-    /// There is an answer, and every picture that it needs.
+    /// The answer is known and every variant is shown as planned.
     Decided,
     /// No variant meets the objective.
     NoneMeets,
-    /// The fresh steps say otherwise than those that chose.
+    /// Fresh steps contradict the steps that chose the answer.
     Contradicted,
     /// The time is used up.
     Budget,
-    /// What is open cannot be measured: the machine disturbs it again and again, or there are no prices.
+    /// The open question cannot be measured: the machine disturbs the steps repeatedly, or prices are missing.
     Stuck,
 }
 

@@ -1,4 +1,5 @@
-//! From the record of a run to evidence. In: the run, with the histograms of its repeats. Out: candidates. Knows nothing of the rule.
+//! Conversion of a run's record to evidence. In: the run, with the histograms of its repeats. Out: candidates. Knows
+//! nothing of the rule.
 
 use super::evidence::{Candidate, StepEvidence};
 use crate::latency::{goodput, objective};
@@ -6,11 +7,11 @@ use crate::record::{Fault, Limits, Mode, Objective, Point, Question, Repeat, Run
 use crate::statistics::percentile::BlockTable;
 use crate::validity::verdict;
 
-/// A percentile below this depends on all requests, one above on the slow ones.
+/// Quantile from which a percentile depends on the slow requests only, rather than on all.
 const TAIL_FROM: f64 = 0.9;
 
-/// The run's variants with their steps of the question's kind of request, in the order in which they were measured; none without a
-/// question. A run without variants has one for each tier.
+/// Returns the run's variants with their steps of the question's kind of request, in the order of measurement; empty
+/// without a question. A run without variants has one per tier.
 #[must_use]
 pub fn candidates(run: &Run) -> Vec<Candidate> {
     let Some(question) = &run.question else {
@@ -32,7 +33,7 @@ pub fn candidates(run: &Run) -> Vec<Candidate> {
                 .filter(|point| point.factors.label() == name)
                 .flat_map(|point| point.repeats.iter().map(move |repeat| (point, repeat)))
                 .collect();
-            // RFC 3339 in UTC sorts as it passes.
+            // RFC 3339 in UTC sorts chronologically.
             repeats.sort_by(|a, b| a.1.started_at.cmp(&b.1.started_at));
             Candidate {
                 variant: name.to_owned(),
@@ -46,7 +47,7 @@ pub fn candidates(run: &Run) -> Vec<Candidate> {
         .collect()
 }
 
-/// The points that a question is about.
+/// Points of the question's kind of request.
 pub(super) fn points<'a>(run: &'a Run, question: &'a Question) -> impl Iterator<Item = &'a Point> {
     run.points.iter().filter(|point| {
         let factors = &point.factors;
@@ -55,7 +56,7 @@ pub(super) fn points<'a>(run: &'a Run, question: &'a Question) -> impl Iterator<
     })
 }
 
-/// One repeat as evidence.
+/// Returns one repeat as evidence.
 #[must_use]
 pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat) -> StepEvidence {
     let latency = BlockTable::new([repeat.histograms.latency.as_slice()]);
@@ -89,7 +90,7 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     }
 }
 
-/// What a step is evidence of.
+/// Usability of a step as evidence.
 struct Judged {
     saturated: bool,
     usable: Result<(), String>,
@@ -111,7 +112,7 @@ impl Judged {
     }
 }
 
-/// Whether the server could not keep up, and whether the step says anything of it, by the rules that a point is judged by.
+/// Judges whether the server could not keep up and whether the step is evidence about it, by the rules for points.
 fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, latency: &BlockTable) -> Judged {
     if let Some(disturbed) = &repeat.disturbed {
         return Judged::of_nothing(disturbed.clone());
@@ -141,11 +142,11 @@ fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, 
     };
     let (verdict, faults) = verdict::judge(&evidence, &limits);
     let has = |fault: Fault| faults.contains(&fault);
-    // Failures above the plan's limit are counted as misses, and are no queue that grows.
+    // Failures above the plan's limit are counted as misses; they are no growing queue.
     if matches!(verdict, Verdict::Saturated(_)) && (has(Fault::Backlog) || has(Fault::Replies)) {
         return Judged::usable(true);
     }
-    // A late send is in the latency: an objective met in spite of it is met, one broken with it says nothing.
+    // A late send is in the latency: an objective met despite it is met, an objective missed with it is unknown.
     let broken = question
         .objectives
         .iter()

@@ -1,75 +1,75 @@
-//! Likelihood of the counts of steps, over the mean share of slow requests and over the spread of the repeats.
+//! Likelihood of steps' counts, over the mean share of slow requests and the spread of the repeats.
 //!
-//! In: of each step how many requests it had, how many were slow, and how much they depend on each other. Out: a table of
-//! logarithms. Knows nothing of rates, variants or costs.
+//! In: requests, slow requests and their dependence, for each step. Out: a table of logarithms. Knows nothing of rates,
+//! variants or costs.
 //!
-//! A repeat has weather of its own, which moves all of its requests: the log odds of being slow are normal about a centre, with a
-//! standard deviation of `σ`. `θ` is the log odds of the mean share over all repeats that could be, which lies above the centre: a few
-//! bad repeats make much of the mean. Given the odds of a repeat, slow requests come in bursts: at random, and of geometric lengths whose mean is the dependence of
-//! all steps around the rate, because a step that met no burst shows none. A small share of all steps is disturbed without anybody having seen it: such a step may show
-//! anything, so that no single step is certain of anything.
+//! Each repeat has a random effect that moves all of its requests: the log odds of being slow are normal about a
+//! centre, with a standard deviation of `σ`. `θ` is the log odds of the mean share over all possible repeats. It lies
+//! above the centre, because a few bad repeats make much of the mean. Given the odds of a repeat, slow requests come in
+//! bursts: at random, with geometric lengths. Their mean length is the dependence of all steps around the rate, because
+//! a step without a burst shows none. A small share of all steps is disturbed without being noticed. Such a step may
+//! show anything, so that no single step is certain evidence.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Standard deviations of a repeat's weather, in log odds.
+/// Standard deviations of the effect of a repeat, in log odds.
 pub const SIGMAS: [f64; 4] = [0.3, 0.8, 1.6, 3.2];
-/// How likely each is before anything was seen.
+/// Prior probability of each `σ`.
 pub const SIGMA_PRIOR: [f64; 4] = [0.7, 0.17, 0.09, 0.04];
-/// Log odds go in such steps …
+/// Step between log odds.
 pub const FINE: f64 = 0.5;
-/// … so many to either side of the limit, for the mean share …
+/// Steps on either side of the limit, for the mean share.
 pub const SIDE: usize = 16;
-/// … and so many for a single one.
+/// Steps on either side of the limit, for a single repeat.
 const FAR_SIDE: usize = 28;
-/// Log odds of the mean share.
+/// Number of log odds of the mean share.
 pub const THETAS: usize = 2 * SIDE + 1;
-/// A whole number of [`LANES`]; the last ones are never likely.
+/// Number of log odds of a single repeat, rounded up to a multiple of [`LANES`]; the last entries have no probability.
 const ODDS: usize = (2 * FAR_SIDE + 1).next_multiple_of(LANES);
-/// The centre of a repeat's log odds is found in so many halvings.
+/// Halvings in the search for the centre of a repeat's log odds.
 const CENTRE_HALVINGS: usize = 24;
 /// Products summed side by side.
 const LANES: usize = 4;
-/// The share of steps that were disturbed unseen.
+/// Share of steps that were disturbed without being noticed.
 const DISTURBED: f64 = 0.02;
-/// Where a larger share is slow there is no telling bursts apart: requests count by their dependence.
+/// Share of slow requests above which bursts cannot be told apart; requests then count by their dependence.
 const OFTEN: f64 = 0.2;
-/// Bursts above the limit are longer than the dependence of the slowest twentieth says by this factor …
+/// Factor by which bursts above the limit are longer than the dependence of the slowest twentieth.
 const BURST: f64 = 1.2;
-/// … which rises with the share of slow requests, for bursts then run into each other …
+/// Rise of that factor with the share of slow requests, because bursts then merge.
 const MERGED: f64 = 10.0;
-/// … up to this much.
+/// Maximum of that factor.
 const MOST_MERGED: f64 = 4.0;
-/// A step's count tells its odds no better than so many slow requests that come each by itself, or it would fall between [`FINE`] steps.
+/// Maximum effective number of slow requests in a step; more would make the likelihood fall between [`FINE`] steps.
 const MOST_SURE: f64 = 8.0;
-/// More slow requests than these are counted in larger pieces.
+/// Number of slow requests above which counts are scaled down.
 const MOST_COUNTED: f64 = 40.0;
-/// Of a server that could not keep up so many requests count, however many were sent: all of them say the same.
+/// Maximum effective requests of a server that could not keep up, because all of its requests say the same.
 const SATURATED_COUNT: f64 = 50.0;
 
-/// The logarithm of the likelihood of some steps over `σ` and `θ`, the log odds less those of the limit.
+/// Log likelihood of steps over `σ` and `θ`, the log odds less the log odds of the limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Likelihood(Box<[[f64; THETAS]; SIGMAS.len()]>);
 
 /// Counts of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counts {
-    /// Requests.
     pub requests: f64,
-    /// Of these, slow.
+    /// Slow requests among them.
     pub slow: f64,
-    /// How many say as much as an independent one.
+    /// Requests per independent observation.
     pub dependence: f64,
-    /// Whether the server could not keep up: more than may be are slow then, and in a longer step all would be.
+    /// True if the server could not keep up: more than the allowed share is slow, and in a longer step all would be.
     pub saturated: bool,
 }
 
 impl Counts {
-    /// How likely they are at some log odds, and how many requests count.
+    /// Returns the likelihood at each log odds, and the effective requests and slow requests.
     fn given(self, odds: impl Fn(usize) -> f64, limit: f64) -> ([f64; ODDS], f64, f64) {
         let dependence = self.dependence.max(1.0);
         let share = (self.slow / self.requests.max(1e-9)).clamp(0.0, 1.0);
-        // A backlog that grows while few are slow may be a burst at the window's end.
+        // A growing backlog with few slow requests may be a burst at the window's end.
         let saturated = self.saturated && share > limit.max(OFTEN);
         if !saturated && share < OFTEN {
             let of = |odds: f64| {
@@ -88,17 +88,17 @@ impl Counts {
         let slow = if saturated { count } else { count * share };
         let ways = libm::lgamma(count + 1.0) - libm::lgamma(slow + 1.0) - libm::lgamma(count - slow + 1.0);
         let of = |odds: f64| {
-            // ln p and ln (1 - p) without losing the small one.
+            // ln p and ln (1 - p) without losing the smaller value.
             let (p, q) = (-(-odds).exp().ln_1p(), -odds.exp().ln_1p());
             (ways + slow * p + (count - slow) * q).exp()
         };
         (std::array::from_fn(|index| of(odds(index))), count, slow)
     }
 
-    /// The chance of so many slow ones where a share is slow, in bursts that come at random and are of geometric lengths
-    /// (Pólya and Aeppli's law, by its recursion).
+    /// Returns the probability of this many slow requests at a share, in random bursts of geometric length
+    /// (Pólya-Aeppli distribution, by its recursion).
     fn in_bursts(self, share: f64, dependence: f64) -> f64 {
-        // The same in coarser pieces where there are many.
+        // Counts are scaled down if there are many.
         let coarse = (MOST_COUNTED / self.slow.max(1.0)).min(1.0);
         let length = dependence.max(self.slow / MOST_SURE);
         let (slow, mean) = ((self.slow * coarse).round() as u32, (length * coarse).max(1.0));
@@ -116,13 +116,13 @@ impl Counts {
 }
 
 impl Likelihood {
-    /// Of no steps.
+    /// Returns the likelihood of no steps.
     #[must_use]
     pub fn none() -> Self {
         Self(Box::new([[0.0; THETAS]; SIGMAS.len()]))
     }
 
-    /// Adds a step; `limit` is the share of slow requests that may be, above 0 and below 1.
+    /// Adds a step; `limit` is the allowed share of slow requests, above 0 and below 1.
     pub fn add(&mut self, counts: Counts, limit: f64) {
         if counts.requests <= 0.0 {
             return;
@@ -131,7 +131,7 @@ impl Likelihood {
         let odds = |index: usize| of_limit + (index as f64 - FAR_SIDE as f64) * FINE;
         let (given, count, slow) = counts.given(odds, limit);
         let any = 1.0 / (count + 1.0);
-        // Half of the disturbed ones have nearly all slow.
+        // In half of the disturbed steps nearly all requests are slow.
         let most = if slow > 0.8 * count {
             1.0 / (0.2 * count + 1.0)
         } else {
@@ -150,13 +150,13 @@ impl Likelihood {
         }
     }
 
-    /// Over `θ`, for one `σ`.
+    /// Log likelihoods over `θ`, for one `σ`.
     #[must_use]
     pub fn row(&self, sigma: usize) -> &[f64; THETAS] {
         &self.0[sigma]
     }
 
-    /// The mean log odds by likelihood, from those of the limit: below 0 the objective looks met.
+    /// Returns the mean log odds by likelihood, relative to the limit; below 0 the objective looks met.
     #[must_use]
     pub fn position(&self) -> f64 {
         let over = || {
@@ -178,11 +178,11 @@ impl Likelihood {
     }
 }
 
-/// Probability of the log odds of one repeat, by `σ` and `θ`, where a mean share of slow requests of `limit` is `θ = 0`.
+/// Probability of a single repeat's log odds, by `σ` and `θ`; `θ = 0` is a mean share of slow requests of `limit`.
 struct Kernels([Vec<f64>; SIGMAS.len()]);
 
 impl Kernels {
-    /// Returns the kernels of a limit, computed once for each.
+    /// Returns the kernels of a limit, computed once per limit.
     fn of(limit: f64) -> Arc<Self> {
         static ALL: Mutex<BTreeMap<u64, Arc<Kernels>>> = Mutex::new(BTreeMap::new());
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,13 +200,13 @@ impl Kernels {
     }
 }
 
-/// Log odds less those of the limit, of a single repeat.
+/// Returns the log odds of a single repeat at an index, relative to the limit.
 fn odds_at(index: usize) -> f64 {
     (index as f64 - FAR_SIDE as f64) * FINE
 }
 
-/// Normal weights of log odds with a standard deviation of `sigma`, about the centre that makes the mean share `mean`: the share of the
-/// long run, which a few bad repeats may make.
+/// Returns normal weights of log odds with a standard deviation of `sigma`, centred so that the mean share is `mean`:
+/// the long-run share, in which a few bad repeats may dominate.
 fn with_mean(sigma: f64, mean: f64, shares: &[f64; ODDS]) -> [f64; ODDS] {
     let around = |centre: f64| {
         let weights: [f64; ODDS] = std::array::from_fn(|index| {
@@ -233,7 +233,7 @@ fn with_mean(sigma: f64, mean: f64, shares: &[f64; ODDS]) -> [f64; ODDS] {
     around(f64::midpoint(low, high))
 }
 
-/// Summed in lanes, so that the compiler may add several at once.
+/// Sums in lanes, so that the compiler may add several at once.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut lanes = [0.0; LANES];
     for (a, b) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
@@ -265,7 +265,8 @@ mod tests {
         }
     }
 
-    /// How much likelier the limit's odds are than those so far above them, with little weather.
+    /// Returns the log likelihood ratio between the limit's odds and odds `steps` above it, for a small spread of
+    /// repeats.
     fn below(likelihood: &Likelihood, steps: usize) -> f64 {
         likelihood.row(0)[SIDE - steps] - likelihood.row(0)[SIDE + steps]
     }
@@ -277,7 +278,7 @@ mod tests {
         assert!(below(&one, 2) > 2.0 && below(&two, 2) > 1.9 * below(&one, 2));
         assert!(one.position() < -2.0 && of(&[step(100.0)]).position() > 1.0);
         assert!(below(&of(&[step(27.0)]), 2) < -3.0);
-        // A clean step among bad ones may be one that nobody saw disturbed, and the other way round.
+        // A single clean step among bad ones may be an unnoticed disturbance, and the reverse.
         assert!(below(&of(&[step(1_000.0)]), 8) > -6.0);
     }
 
@@ -293,7 +294,7 @@ mod tests {
             ..step(300.0)
         };
         assert!(of(&[saturated]).position() > 4.0);
-        // A backlog that grows without slow requests is none.
+        // A backlog that grows without slow requests does not count.
         let short = Counts {
             saturated: true,
             ..step(0.0)

@@ -1,14 +1,15 @@
-//! The rate at which a variant's own steps miss an objective. In: a question and steps. Out: a rate. Knows nothing of curves.
+//! Rate at which a variant's own steps miss an objective. In: a question and steps. Out: a rate. Knows nothing of
+//! curves.
 
 use super::evidence::StepEvidence;
 use super::places::SAME;
 use crate::record::Question;
 
-/// A percentile is printed, and so counts, from so many requests beyond it, but for rounding.
+/// Requests beyond a percentile from which it is printed and counts, less a margin for rounding.
 const BEYOND: f64 = 10.0 - 1e-5;
 
-/// The lowest rate at which all steps together, whatever they were measured for, have more slow or failed requests than an objective
-/// allows, and enough of them for its percentile.
+/// Returns the lowest rate at which all steps together, for any purpose, have more slow or failed requests than an
+/// objective allows, and enough for its percentile.
 #[must_use]
 pub(super) fn missed_rps(question: &Question, steps: &[StepEvidence]) -> Option<f64> {
     let counts = |step: &&StepEvidence| step.requests > 0.0 && step.usable.is_ok();

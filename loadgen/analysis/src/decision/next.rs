@@ -1,5 +1,5 @@
-//! What is measured next. In: a question, the evidence so far, and the time. Out: a block of steps, or the reason to stop. Without
-//! memory: what comes next follows from what there is, whatever the order of the steps within a block.
+//! Choice of the next measurement. In: a question, the evidence so far, and the time. Out: a block of steps, or the
+//! reason to stop. Stateless: the next block follows from the evidence, whatever the order of the steps within a block.
 
 use super::chance::{Scores, unbeaten};
 use super::evidence::{Candidate, Next, Phase, Probe, StopReason, Time};
@@ -11,47 +11,46 @@ use super::standing::{CONFIRM, Lab};
 use crate::costs::monthly::instances;
 use crate::record::{MeetsObjective, Minimise, Purpose, Question};
 
-/// One step in so many is a control.
+/// Steps per control step.
 const CONTROL_EVERY: usize = 10;
-/// Steps of each variant at the demand's rate, which give it a p99 there where requests hardly depend on each other; at the rate that it is likely to carry, which show whether it
-/// does; and at each rate of its curve.
+/// Steps of each variant at the demand's rate, enough for a p99 there if requests hardly depend on each other.
 const AT_DEMAND: u32 = 16;
-/// See `AT_DEMAND`.
+/// Steps of each variant at its likely highest rate, to show whether it carries that rate.
 const TO_SETTLE: u32 = 14;
-/// See `AT_DEMAND`.
+/// Steps of each variant at each rate of its curve.
 const ON_CURVE: u32 = 2;
-/// Towards its knee a variant is offered at most this many times what it carried …
+/// Maximum ratio of an offered rate to the rate carried so far, in the search for the knee.
 const KNEE_RISE: f64 = 1.6;
-/// … until the rate that certainly breaks it is at most this many times the one that it certainly carries …
+/// Ratio of the lowest rate certainly missed to the highest rate certainly met at which the knee is known.
 const KNEE_WIDTH: f64 = 1.15;
-/// … or so many steps at either rate did not show that.
+/// Steps at either rate after which the search for the knee ends.
 const KNEE_STEPS: u32 = 6;
-/// The first step of a candidate is at most this many times the lowest rate, and any other one this many times what it carried.
+/// Maximum ratio of a candidate's first rate to the lowest rate, and of a later rate to the rate carried so far.
 const MOST_RISE: f64 = 4.0;
-/// A step that tells less than this share of what another one does is not worth it.
+/// Minimum information of a step, as a share of another candidate's step.
 const WORTH: f64 = 0.35;
-/// What is measured again tells this much more: repeats of one rate show how repeats differ.
+/// Factor on the information of a rate already measured: repeats at one rate show the spread of repeats.
 const AGAIN: f64 = 1.1;
-/// So many rates of a candidate are asked what they would tell.
+/// Maximum number of rates of a candidate whose information is computed.
 const ASKED: usize = 12;
-/// A rate is not asked where it is as certain as this on which side of the highest it lies.
+/// Probability of the less likely side of the highest rate below which a rate's information is not computed.
 const UNLIKELY: f64 = 0.002;
-/// A candidate may be the answer where its probability is at least this share of the greatest.
+/// Share of the greatest probability from which a candidate may be the answer.
 const CONTENDS: f64 = 0.2;
-/// Steps of a candidate before it is measured by what its step tells.
+/// Steps of a candidate before its rates are chosen by expected information.
 const FIRST_STEPS: usize = 3;
-/// An interval of a highest rate is narrowed until its upper end is at most this many times its lower one …
+/// Ratio of upper to lower end at which the interval of a highest rate is narrow enough.
 const WIDEST: f64 = 1.3;
-/// … by about one step in so many while the answer is open.
+/// Steps per narrowing step while the answer is open.
 const NARROW_EVERY: usize = 3;
-/// Share of the budget that is kept for pictures while intervals are narrowed.
+/// Share of the budget reserved for the steps that show each variant, while intervals are narrowed.
 const FOR_PICTURES: f64 = 0.15;
-/// With so many steps each of a block is measured once more …
+/// Total steps per additional repetition of each step of a block.
 const STEPS_A_TIME: usize = 64;
-/// … but at most so often.
+/// Maximum repetitions of each step of a block.
 const MOST_TIMES: usize = 3;
 
-/// The next block, or why there is none.
+/// Returns the next block, or the reason to stop.
 #[must_use]
 pub fn next(question: &Question, candidates: &[Candidate], time: &Time) -> Next {
     let lab = Lab::new(question, candidates);
@@ -73,14 +72,14 @@ pub fn next(question: &Question, candidates: &[Candidate], time: &Time) -> Next 
 
 struct Plan<'a> {
     lab: &'a Lab<'a>,
-    /// Steps that there is time for.
+    /// Number of steps that fit in the time left.
     left: f64,
-    /// Seconds of a step.
+    /// Seconds per step.
     step_s: f64,
 }
 
 impl Plan<'_> {
-    /// Without time for another step.
+    /// Returns the reason to stop if there is no time for another step.
     fn ended(&self) -> StopReason {
         match self.answered() {
             Some(Next::Stop(reason)) => reason,
@@ -106,7 +105,7 @@ impl Plan<'_> {
         )
     }
 
-    /// With an answer: what confirms it and what shows it.
+    /// Returns the steps that confirm and show an answer; `None` if the answer is open.
     fn answered(&self) -> Option<Next> {
         if self.lab.none_meets() {
             return Some(Next::Stop(StopReason::NoneMeets));
@@ -134,8 +133,8 @@ impl Plan<'_> {
         stopped.map(Next::Stop)
     }
 
-    /// Narrower intervals and what shows each variant, in the order that the time left asks for. Highest rates are narrowed over all
-    /// rates, also those between which the number of instances does not change.
+    /// Returns steps that narrow intervals and steps that show each variant, balanced by the time left. Highest rates
+    /// are narrowed over all rates, even where the number of instances does not change.
     fn pictured(&self) -> Option<Next> {
         let wide = widened(self.lab.question, self.lab.candidates);
         let is_rate = self.lab.question.minimise != Minimise::P99;
@@ -167,8 +166,8 @@ impl Plan<'_> {
         self.block(Phase::Decide, probes, f64::from(CONFIRM))
     }
 
-    /// While more than two may be the answer: each at the rate that it has to carry to be as good as the likeliest one probably is. That
-    /// about halves who may be.
+    /// Returns one step for each candidate if more than two may be the answer, at the rate that it must carry to match
+    /// the likeliest one. Each round about halves the candidates.
     fn elimination(&self) -> Vec<Probe> {
         let lab = self.lab;
         let Some(leader) = lab.leader().filter(|_| lab.question.minimise != Minimise::P99) else {
@@ -197,7 +196,8 @@ impl Plan<'_> {
         first.filter_map(needed).collect()
     }
 
-    /// Further steps of the likeliest answer at the rate that its steps miss together; `None` where curve and steps agree.
+    /// Returns further steps of the likeliest answer at a rate that its steps together miss; `None` if curve and steps
+    /// agree.
     fn contradicted(&self) -> Option<Vec<Probe>> {
         let lab = self.lab;
         let leader = lab.leader().filter(|&leader| lab.chances[leader] >= lab.enough())?;
@@ -206,8 +206,8 @@ impl Plan<'_> {
         (!is_stuck).then(|| vec![self.explore(leader, rps); CONFIRM as usize])
     }
 
-    /// The likeliest answer and whoever is likeliest to be better, each at the rate at which a step tells most of who is; one
-    /// alone where the other's step would tell little.
+    /// Returns steps of the likeliest answer and its likeliest rival, each at its most informative rate; only one step
+    /// if the other would give little information.
     fn duel(&self) -> Vec<Probe> {
         let lab = self.lab;
         if lab.question.minimise == Minimise::P99 {
@@ -224,20 +224,20 @@ impl Plan<'_> {
         let mut told: Vec<(f64, Probe)> = self.telling_score(leader, &fails).into_iter().collect();
         if let Some(rival) = rival {
             let own = scores[leader];
-            // The leader is beaten where it would have to be below.
+            // The leader is beaten if its rate would have to be lower.
             let wins = |score: f64| own.expect(|leads| f64::from(leads > (1.0 + tie) * score));
             told.extend(self.telling_score(rival, &wins));
         }
         let most = told.iter().map(|(told, _)| *told).fold(0.0, f64::max);
         told.retain(|(told, _)| *told > 0.0 && *told >= WORTH * most);
-        // As more is known one step changes less, and what comes next need not be asked as often.
+        // The more steps there are, the less one changes, so several are measured between decisions.
         let steps: usize = lab.candidates.iter().map(|candidate| candidate.steps.len()).sum();
         let times = 1 + (steps / STEPS_A_TIME).min(MOST_TIMES - 1);
         let once: Vec<Probe> = told.into_iter().map(|(_, probe)| probe).collect();
         once.repeat(times)
     }
 
-    /// With an answer: a step of each open variant whose interval is too wide.
+    /// Returns a step for each open variant whose interval is too wide, once there is an answer.
     fn narrow(&self) -> Option<Next> {
         let wide = (0..self.lab.candidates.len()).filter(|&index| self.is_open(index) && self.is_wide(index));
         self.block(
@@ -251,7 +251,8 @@ impl Plan<'_> {
         self.lab.standings[index].width() > WIDEST
     }
 
-    /// Step at the rate where the further end of a candidate's interval should lie: `sqrt(WIDEST)` above or below the estimate.
+    /// Returns a step at the target rate of the further end of a candidate's interval: `sqrt(WIDEST)` above or below
+    /// the estimate.
     fn narrowing(&self, index: usize) -> Option<Probe> {
         let (lab, standing) = (self.lab, &self.lab.standings[index]);
         let reach = WIDEST.sqrt();
@@ -271,13 +272,13 @@ impl Plan<'_> {
         nearest.map(|rps| self.explore(index, rps))
     }
 
-    /// Steps that were measured to know a point.
+    /// Number of steps that explore a point.
     fn explored(&self) -> usize {
         let steps = self.lab.candidates.iter().flat_map(|candidate| &candidate.steps);
         steps.filter(|step| step.purpose == Purpose::Explore).count()
     }
 
-    /// The rate at which a step of a candidate is expected to tell most of something that depends on its score, and how much.
+    /// Returns the most informative rate about an event that depends on a candidate's score, with the information.
     fn telling_score(&self, index: usize, chance: &dyn Fn(f64) -> f64) -> Option<(f64, Probe)> {
         let scores = &self.lab.standings[index].scores;
         let by_rate: Vec<f64> = (0..self.lab.grid.rates.len())
@@ -288,7 +289,8 @@ impl Plan<'_> {
         self.telling(index, &chance)
     }
 
-    /// The rate at which a step of a candidate is expected to tell most of something that depends on its highest rate, and how much.
+    /// Returns the most informative rate about an event that depends on a candidate's highest rate, with the
+    /// information.
     fn telling(&self, index: usize, chance: &dyn Fn(Option<usize>) -> f64) -> Option<(f64, Probe)> {
         let lab = self.lab;
         let standing = &lab.standings[index];
@@ -308,7 +310,8 @@ impl Plan<'_> {
         best.map(|(told, rps)| (told, self.explore(index, rps)))
     }
 
-    /// Rates at which a candidate may lie, not all of them where they are close, and none far above what it is known to carry.
+    /// Returns rates at which the highest rate may lie, thinned where they are close, and none far above the rate
+    /// carried so far.
     fn worth_asking(&self, index: usize) -> Vec<f64> {
         let lab = self.lab;
         let standing = &lab.standings[index];
@@ -326,13 +329,13 @@ impl Plan<'_> {
         let to = free.partition_point(|rps| likely(rps / 1.15) > UNLIKELY).max(from + 1);
         let near = &free[from.min(free.len().saturating_sub(1))..to.min(free.len())];
         let apart = near.len().div_ceil(ASKED).max(1);
-        // Those that were measured stay among them.
+        // Measured rates are never thinned out.
         let mut asked: Vec<f64> = near.iter().copied().step_by(apart).collect();
         asked.extend(near.iter().copied().filter(|rps| lab.at(index, *rps).is_some()));
         asked
     }
 
-    /// Seconds of a step, by the requests that steps had.
+    /// Seconds of a step's window, from the requests of earlier steps.
     fn window_s(&self, index: usize) -> f64 {
         let own = self.lab.candidates[index].steps.iter();
         let all = self.lab.candidates.iter().flat_map(|candidate| &candidate.steps);
@@ -340,7 +343,7 @@ impl Plan<'_> {
         measured.map_or(1.0, |step| step.requests / step.rps)
     }
 
-    /// How many requests are likely to say as much as an independent one, by what was measured next to a rate.
+    /// Returns the likely requests per independent observation, from the measured rate nearest to `rps`.
     fn dependence(&self, index: usize, rps: f64) -> f64 {
         let far = |place: &&Place| (place.rps / rps).ln().abs();
         let usable = self.lab.standings[index].places.iter().filter(|place| place.usable > 0);
@@ -349,7 +352,7 @@ impl Plan<'_> {
             .map_or(1.0, |place| place.dependence)
     }
 
-    /// The likeliest answer and its strongest rival at the one rate that percentiles are compared at.
+    /// Returns steps of the likeliest answer and its strongest rival at the rate at which percentiles are compared.
     fn by_percentile(&self) -> Vec<Probe> {
         let lab = self.lab;
         let mut open: Vec<usize> = (0..lab.candidates.len()).filter(|&index| self.is_open(index)).collect();
@@ -372,13 +375,14 @@ impl Plan<'_> {
         free.map(|index| self.explore(index, rps)).collect()
     }
 
-    /// The rates that are not given up for a candidate, rising.
+    /// Rates that are not given up for a candidate, rising.
     fn free_rates(&self, index: usize) -> impl Iterator<Item = f64> {
         let rates = self.lab.rates.iter().copied();
         rates.filter(move |rps| !self.lab.at(index, *rps).is_some_and(Place::is_stuck))
     }
 
-    /// The control, where one is due: always what the first one was, which is the leader well below what it seems to carry.
+    /// Returns the control step, if one is due. All controls repeat the first: the leader well below its estimated
+    /// highest rate.
     fn control(&self) -> Option<Probe> {
         let lab = self.lab;
         let steps = || lab.candidates.iter().flat_map(|candidate| &candidate.steps);
@@ -405,8 +409,9 @@ impl Plan<'_> {
         })
     }
 
-    /// Whether each variant carries what it is likely to, those that could not win among them; each at the demand's rate, its curve up
-    /// to where it breaks, and at last the p99 at the demand's rate of those whose requests depend on each other so that it takes more.
+    /// Returns the steps that show each variant, in order: whether it carries its likely rate, including variants that
+    /// cannot win; the demand's rate; its curve up to the rate at which it misses the objective; its knee; and the p99
+    /// at the demand's rate if dependent requests take more steps.
     fn pictures(&self) -> Option<Next> {
         let lab = self.lab;
         let open: Vec<usize> = (0..lab.candidates.len()).filter(|&index| self.is_open(index)).collect();
@@ -460,14 +465,15 @@ impl Plan<'_> {
         self.block(Phase::Pictures, probes, 0.0)
     }
 
-    /// The next step of each variant towards the rate at which it breaks or saturates, which may lie above the rates that matter.
+    /// Returns the next step of each variant towards its knee, which may lie above the rates that matter.
     fn knees(&self, open: &[usize]) -> Vec<Probe> {
         let wide = widened(self.lab.question, self.lab.candidates);
         let next = |&index: &usize| Some(self.explore(index, knee_rps(&wide, index)?));
         open.iter().filter_map(next).collect()
     }
 
-    /// The highest rate that matters at which a variant is likely to meet the objective; the lowest where there is none.
+    /// Returns the highest rate that matters at which a variant likely meets the objective; the lowest if there is
+    /// none.
     fn likely(&self, index: usize) -> f64 {
         let rates = &self.lab.rates;
         let estimate = self.lab.standings[index].curve.median(&self.lab.grid).unwrap_or(0.0);
@@ -486,7 +492,8 @@ impl Plan<'_> {
         }
     }
 
-    /// As many as there is time for, less what is kept for later steps, in an order that rotates with the steps measured.
+    /// Returns as many steps as fit in the time left less a reserve, in an order that rotates with the number of
+    /// measured steps.
     fn block(&self, phase: Phase, mut probes: Vec<Probe>, kept: f64) -> Option<Next> {
         if probes.is_empty() {
             return None;
@@ -500,7 +507,7 @@ impl Plan<'_> {
     }
 }
 
-/// The rate that tells most of where a variant breaks; `None` once that is known well, or no rate is left.
+/// Returns the most informative rate about a variant's knee; `None` if the knee is known well or no rate is left.
 fn knee_rps(wide: &Lab<'_>, index: usize) -> Option<f64> {
     let standing = &wide.standings[index];
     let measured = || standing.places.iter().filter(|place| place.usable > 0);
@@ -540,7 +547,7 @@ fn knee_rps(wide: &Lab<'_>, index: usize) -> Option<f64> {
     free.min_by_key(|place| place.usable).map(|place| place.rps)
 }
 
-/// The rate of one instance that a variant is shown at: the demand's share of one of its instances.
+/// Returns the rate of one instance at which a variant is shown: its share of the demand.
 #[must_use]
 pub fn at_rps(lab: &Lab<'_>, index: usize) -> Option<f64> {
     let question = lab.question;

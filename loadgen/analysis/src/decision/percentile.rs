@@ -1,22 +1,23 @@
-//! How a percentile compares between variants, at whatever time one looks.
+//! Comparison of a percentile between variants, valid at every look.
 //!
-//! In: of each variant the logarithms of its steps' own percentiles at one rate. Out: an interval of their mean for each. Knows nothing
-//! of objectives.
+//! In: the logarithms of the steps' own percentiles at one rate, by variant. Out: an interval of the mean for each.
+//! Knows nothing of objectives.
 //!
-//! Student's interval by the variance within all variants together, each look `k` at a further step with its share
-//! `6 / (π² k²)` of the error (a union over all looks): the simplest that holds at every look, where logarithms of percentiles are about
-//! normal. It is wider than a confidence sequence by the method of mixtures by less than a quarter.
+//! Student's interval from the variance within all variants together; look `k` has the share `6 / (π² k²)` of the error
+//! (a union bound over all looks). It is the simplest interval that holds at every look if logarithms of percentiles
+//! are about normal. It is wider than a confidence sequence by the method of mixtures by less than a quarter.
 
 use crate::record::Interval;
 use crate::statistics::student::t_two_sided;
 use std::f64::consts::PI;
 
-/// Before anything is known, steps are taken to differ by this much (a standard deviation of the logarithm) …
+/// Prior standard deviation of the logarithm of a step's percentile.
 const SPREAD: f64 = 0.2;
-/// … as if so many degrees of freedom had shown it.
+/// Degrees of freedom that the prior counts as.
 const FREEDOM: f64 = 2.0;
 
-/// The interval of each variant's mean, as logarithms; `None` without steps. All hold together, at every look, but for `wrong`.
+/// Returns the interval of each variant's mean, as logarithms; `None` without steps. All hold together, at every look,
+/// with probability `1 - wrong`.
 #[must_use]
 pub fn intervals(logs: &[Vec<f64>], wrong: f64) -> Vec<Option<Interval>> {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;

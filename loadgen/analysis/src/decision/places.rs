@@ -1,35 +1,35 @@
-//! The steps of one candidate by rate. In: steps. Out: for each rate what they say of every objective, and whether it can be measured
-//! at all. Knows nothing of other rates, of costs and of what is decided.
+//! Steps of one candidate by rate. In: steps. Out: for each rate the likelihood under every objective, and whether the
+//! rate can be measured. Knows nothing of other rates, of costs and of decisions.
 
 use super::evidence::StepEvidence;
 use super::likelihood::{Counts, Likelihood};
 use crate::record::{Purpose, Question};
 
-/// Rates closer than this share are one: a schedule may round.
+/// Share within which two rates are the same, because a schedule may round.
 pub(super) const SAME: f64 = 0.002;
-/// So often in a row a rate is tried in vain before it is given up.
+/// Failed attempts in a row after which a rate is given up.
 pub const TRIES: u32 = 3;
-/// Fewer failed requests than this may be chance at any limit.
+/// Failed requests below which any limit may be kept by coincidence.
 const FAILED: f64 = 2.0;
-/// The dependence of requests is asked of all steps at rates from this share of a rate …
+/// Lower end of the rates that are pooled for the dependence at a rate, as a share of it.
 const DEPENDENCE_FROM: f64 = 0.65;
-/// … up to this one.
+/// Upper end of the rates that are pooled for the dependence at a rate, as a share of it.
 const DEPENDENCE_TO: f64 = 1.1;
 
-/// The steps of one rate.
+/// Steps of one rate.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// In requests per second.
+    /// Offered rate in requests per second.
     pub rps: f64,
     /// Steps that are evidence.
     pub usable: u32,
-    /// Steps in vain since the last that is.
+    /// Unusable steps since the last usable one.
     pub in_vain: u32,
-    /// What they say of each objective, and last of failures.
+    /// Likelihood under each objective, then of failures.
     pub likelihoods: Vec<Likelihood>,
-    /// How many requests say as much as an independent one.
+    /// Requests per independent observation.
     pub dependence: f64,
-    /// Log odds of the mean slow share, from those of the limit, by the objective that looks worst.
+    /// Log odds of the mean slow share relative to the limit, for the objective that looks worst.
     pub position: f64,
     requests: f64,
     failed: f64,
@@ -49,20 +49,20 @@ impl Place {
         }
     }
 
-    /// Whether it looks as if it met the objectives.
+    /// True if the rate looks as if it met the objectives.
     #[must_use]
     pub fn looks_met(&self) -> bool {
         self.usable > 0 && self.position < 0.0
     }
 
-    /// Whether it could not be measured.
+    /// True if the rate could not be measured.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         self.in_vain >= TRIES
     }
 
-    /// Whether more requests failed than may. That there are fewer than a share of a thousandth cannot be shown in short steps, and
-    /// so is only asked to look like it.
+    /// True if more requests failed than allowed. Short steps cannot show a share below one in a thousand, so such
+    /// limits only have to look met.
     #[must_use]
     pub fn refuses(&self, question: &Question) -> bool {
         self.failed >= FAILED && self.failed > question.error_share * self.requests
@@ -109,7 +109,7 @@ fn says_nothing(step: &StepEvidence) -> bool {
     step.requests <= 0.0 || step.usable.is_err()
 }
 
-/// The steps of one candidate by rate, rising; those of the given purposes.
+/// Gathers the steps of one candidate with the given purposes by rate, rising.
 #[must_use]
 pub fn gather(question: &Question, steps: &[StepEvidence], rates: &[f64], of: fn(Purpose) -> bool) -> Vec<Place> {
     let mut places: Vec<Place> = Vec::new();
@@ -141,7 +141,7 @@ pub fn gather(question: &Question, steps: &[StepEvidence], rates: &[f64], of: fn
     places
 }
 
-/// What was found at a rate, where it was measured.
+/// Returns the steps of a rate, if it was measured.
 #[must_use]
 pub fn at(places: &[Place], rps: f64) -> Option<&Place> {
     places.iter().find(|place| (place.rps / rps - 1.0).abs() <= SAME)

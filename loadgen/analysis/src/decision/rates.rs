@@ -1,26 +1,26 @@
-//! The rates that matter to a question. In: the question. Out: rates of one instance. Knows nothing of steps.
+//! Rates that matter to a question. In: the question. Out: rates of one instance. Knows nothing of steps.
 
 use crate::costs::monthly::instances;
 use crate::record::{Minimise, Question};
 
-/// Of the highest rate that matters, the lowest is at least this share …
+/// Minimum ratio of the lowest rate that matters to the highest.
 const LOWEST_SHARE: f64 = 1.0 / 32.0;
-/// … and so many requests per second, below which a short step sees too few of them …
+/// Minimum rate that matters, in requests per second: below it a short step has too few requests.
 const LEAST_RPS: f64 = 30.0;
-/// … but for a highest rate that is low itself, of which it is this share.
+/// Minimum ratio of the lowest rate to the highest if the highest itself is low.
 const LOWEST_OF_LOW: f64 = 0.25;
-/// More rates than this are never asked about.
+/// Maximum number of rates.
 const MOST: usize = 256;
-/// A curve is measured at rates that rise by this factor.
+/// Ratio between successive rates of a curve.
 const RISE: f64 = 2.0;
-/// Two rates are never closer than this.
+/// Minimum distance of two rates, as a share.
 const LEAST_STEP: f64 = 0.01;
 
-/// The rates at which the answer can change, rising; at least one.
+/// Returns the rates at which the answer can change, rising; at least one.
 ///
-/// With a demand: `peak / (utilisation × n)`, the least that one of `n` instances must carry, from the fewest instances that
-/// could do on; where they are many, only those that differ by half a tie. Without: half a tie apart. For the percentile itself: the
-/// demand's share of the least number of instances alone.
+/// With a demand: `peak / (utilisation × n)`, the rate that each of `n` instances must carry, from the smallest
+/// possible `n`; if there are many, only those that differ by half a tie margin. Without a demand: half a tie margin
+/// apart. For a percentile question: only the demand's share of the fewest instances.
 #[must_use]
 pub fn rates(question: &Question) -> Vec<f64> {
     if question.minimise == Minimise::P99 {
@@ -48,7 +48,8 @@ pub fn rates(question: &Question) -> Vec<f64> {
     rates
 }
 
-/// The rates that matter, and from the lowest of them to the question's highest those half a tie apart; rising.
+/// Returns the rates that matter, with rates half a tie margin apart from the lowest of them to the question's highest;
+/// rising.
 #[must_use]
 pub fn all(question: &Question) -> Vec<f64> {
     let mut all = rates(question);
@@ -67,8 +68,8 @@ pub fn all(question: &Question) -> Vec<f64> {
     all
 }
 
-/// The next rate of a curve: the highest that is not more than twice as high as what was reached, or the next one; `None` at the
-/// end. From 0 it is the lowest.
+/// Returns the next rate of a curve: the highest up to twice the rate reached, or else the next one; `None` at the end.
+/// From 0 it is the lowest.
 #[must_use]
 pub fn bracket(rates: &[f64], reached: f64) -> Option<f64> {
     let above = || rates.iter().copied().filter(|rate| *rate > reached * (1.0 + 1e-6));
@@ -78,7 +79,7 @@ pub fn bracket(rates: &[f64], reached: f64) -> Option<f64> {
         .or_else(|| above().next())
 }
 
-/// The rate that the percentile is compared at: the demand's share of one of the fewest instances.
+/// Returns the rate at which percentiles are compared: the demand's share of one of the fewest instances.
 fn percentile_rps(question: &Question) -> f64 {
     question.demand.as_ref().map_or(question.highest_rps, |demand| {
         let least = f64::from(question.least_instances.max(1));
@@ -119,7 +120,7 @@ mod tests {
     fn instances_change_at_each_and_nowhere_else() {
         let question = question(Some(500.0));
         let rates = rates(&question);
-        // Three instances at least: 400/s each carry 200.
+        // At least three instances: 400/s each carry 200.
         assert!((rates[rates.len() - 1] - 1_000.0 / 3.0).abs() < 1e-9, "{rates:?}");
         for (fewer, rate) in rates.iter().rev().enumerate().take(10) {
             assert_eq!(instances(&question, *rate), fewer as f64 + 3.0);

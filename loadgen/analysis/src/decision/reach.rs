@@ -1,6 +1,6 @@
-//! The highest rate of each variant, above the rates that the question needs too.
+//! Highest rate of each variant, including rates above those that the question needs.
 //!
-//! In: a lab. Out: rates of one instance. Knows nothing of what is measured next.
+//! In: a lab. Out: rates of one instance. Knows nothing of the next measurement.
 
 use super::evidence::Candidate;
 use super::places::SAME;
@@ -9,20 +9,20 @@ use super::standing::{Lab, Standing};
 use crate::costs::monthly::instances;
 use crate::record::{Minimise, Question};
 
-/// The highest rate of one instance under the objectives, in requests per second.
+/// Highest rate of one instance under the objectives, in requests per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reach {
     /// Most likely rate; 0 if the lowest rate is likely missed, absent without a step.
     pub estimate: Option<f64>,
     /// Highest rate that certainly meets the objectives; 0 without one.
     pub lo: f64,
-    /// Lowest rate that certainly does not; infinite without one.
+    /// Lowest rate that certainly misses them; infinite without one.
     pub hi: f64,
     /// True if every measured rate looks as if it met the objectives.
     pub is_bound: bool,
 }
 
-/// The lab over all rates up to the question's highest, those that were measured among them.
+/// Returns the lab over all rates up to the question's highest, measured rates included.
 #[must_use]
 pub(super) fn widened<'a>(question: &'a Question, candidates: &'a [Candidate]) -> Lab<'a> {
     let mut rates = rates::all(question);
@@ -34,8 +34,8 @@ pub(super) fn widened<'a>(question: &'a Question, candidates: &'a [Candidate]) -
     Lab::over(question, candidates, rates)
 }
 
-/// The reach of every variant: within the rates that the question needs as the decision has it, so that it takes as many instances,
-/// and above them as far as was measured.
+/// Returns the reach of every variant. Within the rates that the question needs it agrees with the decision, and so
+/// with the number of instances; above them it extends as far as was measured.
 #[must_use]
 pub fn reaches(lab: &Lab<'_>) -> Vec<Reach> {
     let question = lab.question;

@@ -1,20 +1,20 @@
-//! What a variant has of what should be least. In: the question, its prices, and the highest rate of one instance under the objective.
-//! Out: a number, the less the better. Knows nothing of steps.
+//! Quantity that a question minimises. In: the question, a variant's prices, and the highest rate of one instance under
+//! the objective. Out: a number; lower is better. Knows nothing of steps.
 
 use crate::costs::monthly::{Use, instances, monthly};
 use crate::record::{CostTerms, Minimise, Question};
 
-/// What a variant costs by, as far as it is known.
+/// Prices and usage of a variant, as far as known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Priced<'a> {
-    /// Its prices; absent without any.
+    /// Prices of the variant; absent without any.
     pub terms: Option<&'a CostTerms>,
-    /// What its inferences ask of the tier; absent where the server did not say.
+    /// Tier usage per inference; absent if the server did not report it.
     pub use_per_inference: Option<Use>,
 }
 
-/// The score where one instance carries up to so many requests per second; infinite where it carries none, and where the tier
-/// charges for what is not known. A rate of infinity is the best case, with what is not known as nothing.
+/// Returns the score if one instance carries `highest_rps` requests per second. Infinite if it carries none, or if the
+/// tier charges for an unknown quantity. An infinite rate gives the best case, with unknown quantities as zero.
 #[must_use]
 pub fn score(question: &Question, priced: Priced<'_>, highest_rps: f64, best_case: bool) -> f64 {
     let highest_rps = highest_rps.min(question.highest_rps);
@@ -48,7 +48,7 @@ pub fn score(question: &Question, priced: Priced<'_>, highest_rps: f64, best_cas
     }
 }
 
-/// Whether prices decide.
+/// True if prices decide the question.
 #[must_use]
 pub fn is_priced(question: &Question) -> bool {
     matches!(question.minimise, Minimise::UsdPerMonth | Minimise::UsdPer10k)

@@ -1,6 +1,6 @@
-//! What all candidates say together: how each stands, who is likely to be best, and whether that is enough.
+//! State of all candidates together: who is likely to be best, and whether that is certain enough.
 //!
-//! In: a question and candidates. Out: of each how likely each score is. Knows nothing of what is measured next.
+//! In: a question and candidates. Out: the score distribution of each. Knows nothing of the next measurement.
 
 use super::chance::{self, Scores};
 use super::curve::{Curve, Grid, Likely, curves, likely};
@@ -15,44 +15,45 @@ use crate::costs::monthly::Use;
 use crate::record::{Interval, MeetsObjective, Minimise, Purpose, Question};
 use std::cmp::Ordering;
 
-/// Just below: a rate that is not met is none that serves.
+/// Factor just below 1, because a rate that is missed does not serve.
 const BELOW: f64 = 1.0 - 1e-6;
-/// The error that is allowed, less what is left to the things that the model of a curve does not know.
+/// Share of the allowed error that the probabilities may use; the rest is a margin for errors of the curve model.
 const BY_CHANCE: f64 = 0.2;
 
-/// How a candidate stands. Scores are what should be least.
+/// State of one candidate. Lower scores are better.
 #[derive(Debug, Clone)]
 pub struct Standing {
-    /// Its steps by rate.
+    /// Steps by rate.
     pub places: Vec<Place>,
-    /// How likely each highest rate of one instance is.
+    /// Distribution of the highest rate of one instance.
     pub curve: Curve,
-    /// How likely each score is.
+    /// Distribution of the score.
     pub scores: Scores,
-    /// Lower end of the highest rate's interval, no higher than what was measured; 0 without one.
+    /// Lower end of the highest rate's interval, at most the highest measured rate; 0 without one.
     pub lo: f64,
-    /// Its upper end; infinite without one.
+    /// Upper end of the highest rate's interval; infinite without one.
     pub hi: f64,
-    /// The likely highest rate, no higher than what was measured; 0 where the lowest one is likely not to do, absent without a step.
+    /// Likely highest rate, at most the highest measured rate; 0 if the lowest rate is likely missed, absent without a
+    /// step.
     pub estimate: Option<f64>,
-    /// The lowest rate at which all of its steps together miss an objective, whatever curves say.
+    /// Lowest rate at which all of its steps together miss an objective, independent of the curve model.
     pub missed: Option<f64>,
-    /// What its inferences ask of the tier; absent where the server did not say.
+    /// Tier usage per inference; absent if the server did not report it.
     pub use_per_inference: Option<Use>,
-    /// The score that it certainly is not below …
+    /// Lower end of the score's interval.
     pub lower: f64,
-    /// … and not above; infinite where it is not known to meet the objective.
+    /// Upper end of the score's interval; infinite if it is not known to meet the objective.
     pub upper: f64,
-    /// The likely one.
+    /// Likely score.
     pub score: f64,
-    /// Whether it meets the objective.
+    /// State of the objective: met, missed or unknown.
     pub outcome: MeetsObjective,
-    /// The logarithm of its percentile, where that is what should be least.
+    /// Logarithm of its percentile, if the question minimises that.
     pub percentile: Option<Interval>,
 }
 
 impl Standing {
-    /// Upper end of the highest rate's interval over its lower end; infinite where either is open.
+    /// Upper end of the highest rate's interval over its lower end; infinite if either is open.
     #[must_use]
     pub fn width(&self) -> f64 {
         if self.lo > 0.0 {
@@ -63,24 +64,24 @@ impl Standing {
     }
 }
 
-/// A question with how all candidates stand.
+/// Question with the state of all candidates.
 #[derive(Debug, Clone)]
 pub struct Lab<'a> {
-    /// The question.
+    /// Question being answered.
     pub question: &'a Question,
-    /// Who could be the answer.
+    /// Possible answers.
     pub candidates: &'a [Candidate],
-    /// In the same order.
+    /// States of the candidates, in the same order.
     pub standings: Vec<Standing>,
-    /// How likely each is best, or within the tie of the best, and meets the objective.
+    /// Probability of each candidate being best, or within the tie margin of the best, and meeting the objective.
     pub chances: Vec<f64>,
-    /// The rates at which the answer can change, rising; at least one.
+    /// Rates at which the answer can change, rising; at least one.
     pub rates: Vec<f64>,
-    /// The highest rates that are told apart.
+    /// Grid of highest rates that the model distinguishes.
     pub grid: Grid,
 }
 
-/// What chooses: everything but what confirms.
+/// True if steps of this purpose take part in the choice: all except confirming ones.
 fn chooses(purpose: Purpose) -> bool {
     purpose != Purpose::Confirm
 }
@@ -90,13 +91,13 @@ fn confirms(purpose: Purpose) -> bool {
 }
 
 impl<'a> Lab<'a> {
-    /// Of all steps so far.
+    /// Creates the lab from all steps so far.
     #[must_use]
     pub fn new(question: &'a Question, candidates: &'a [Candidate]) -> Self {
         Self::over(question, candidates, rates(question))
     }
 
-    /// Returns the lab of all steps so far, over the given rates: rising, at least one.
+    /// Creates the lab from all steps so far, over the given rates: rising, at least one.
     #[must_use]
     pub(super) fn over(question: &'a Question, candidates: &'a [Candidate], rates: Vec<f64>) -> Self {
         let grid = Grid::around(&rates);
@@ -211,8 +212,8 @@ impl<'a> Lab<'a> {
         standing
     }
 
-    /// Interval of a curve's highest rate: its lower end is no higher than what was measured, its upper end is infinite while every
-    /// measured rate looks met.
+    /// Returns the interval of a curve's highest rate. Its lower end is at most the highest measured rate; its upper
+    /// end is infinite while every measured rate looks met.
     fn interval(&self, places: &[Place], curve: &Curve, side: f64) -> (f64, f64) {
         let usable = || places.iter().filter(|place| place.usable > 0);
         let reached = usable().map(|place| place.rps).fold(0.0, f64::max);
@@ -236,37 +237,38 @@ impl<'a> Lab<'a> {
         Some(likely.map_or(0.0, |rps| rps.min(reached).min(self.question.highest_rps)))
     }
 
-    /// What was found for a candidate at a rate, where it was measured.
+    /// Returns the steps of a candidate at a rate, if it was measured.
     #[must_use]
     pub fn at(&self, candidate: usize, rps: f64) -> Option<&Place> {
         at(&self.standings[candidate].places, rps)
     }
 
-    /// The score of a candidate at a rate.
+    /// Returns the score of a candidate at a rate.
     #[must_use]
     pub fn score(&self, candidate: usize, rps: f64) -> f64 {
         score(self.question, self.priced(candidate), rps, false)
     }
 
-    /// Whether a candidate could be the answer: where prices decide, one without any cannot be placed.
+    /// True if a candidate can be the answer. If prices decide, a candidate without prices cannot.
     #[must_use]
     pub fn is_placed(&self, candidate: usize) -> bool {
         !is_priced(self.question) || self.candidates[candidate].terms.is_some()
     }
 
-    /// Within the tie: as good as each other.
+    /// Returns the highest score that ties with `score`.
     #[must_use]
     pub fn tied(&self, score: f64) -> f64 {
         (1.0 + self.question.tie) * score
     }
 
-    /// How likely an answer must be.
+    /// Returns the probability that an answer needs.
     #[must_use]
     pub fn enough(&self) -> f64 {
         1.0 - BY_CHANCE * (1.0 - self.question.confidence)
     }
 
-    /// The likeliest answer; of those that are likely enough, all of which are as good as the best by the tie, the one with the least.
+    /// Returns the likeliest answer. Among candidates that are likely enough, all within the tie margin of the best, it
+    /// is the one with the lowest score.
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
         (0..self.standings.len())
@@ -282,14 +284,14 @@ impl<'a> Lab<'a> {
             .filter(|&index| self.chances[index] > 0.0)
     }
 
-    /// How likely a candidate is better than another one by more than the tie.
+    /// Returns the probability that a candidate is better than another by more than the tie margin.
     #[must_use]
     pub fn beats(&self, candidate: usize, other: usize) -> f64 {
         let [one, other] = [candidate, other].map(|index| &self.standings[index].scores);
         other.expect(|score| 1.0 - one.not_below(score, self.question.tie))
     }
 
-    /// Candidates that may still be better than this one by more than the tie.
+    /// Returns candidates that may still be better than `best` by more than the tie margin.
     #[must_use]
     pub fn rivals(&self, best: usize) -> Vec<usize> {
         let others = (0..self.standings.len())
@@ -305,13 +307,14 @@ impl<'a> Lab<'a> {
         others.filter(|&index| self.beats(index, best) > open).collect()
     }
 
-    /// The answer, where it is certain and no steps contradict it: the first of `Self::as_good`.
+    /// Returns the answer, if it is certain and no steps contradict it: the first of `Self::as_good`.
     #[must_use]
     pub fn decided(&self) -> Option<usize> {
         self.as_good().first().copied()
     }
 
-    /// All variants that are likely enough to be within the tie of the best, the least expensive first; none while the likeliest is open.
+    /// Returns all variants that are likely enough to be within the tie margin of the best, least expensive first;
+    /// empty while the likeliest is open.
     #[must_use]
     pub(super) fn as_good(&self) -> Vec<usize> {
         let certain = |index: &usize| self.contradiction(*index).is_none();
@@ -332,7 +335,7 @@ impl<'a> Lab<'a> {
         good
     }
 
-    /// Order by what should be least, and by dollars a month if that is the same.
+    /// Orders by score, then by dollars a month.
     fn by_cost(&self, a: usize, b: usize) -> Ordering {
         let question = Question {
             minimise: Minimise::UsdPerMonth,
@@ -353,7 +356,8 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// The rate at which all steps of a variant together miss the objective, where that takes away what makes it the best.
+    /// Returns the rate at which all steps of a variant together miss the objective, if the variant is best only with
+    /// that rate.
     #[must_use]
     pub(super) fn contradiction(&self, best: usize) -> Option<f64> {
         let standing = &self.standings[best];
@@ -389,21 +393,21 @@ impl<'a> Lab<'a> {
         is_open.then_some(reached)
     }
 
-    /// How likely no candidate meets the objective.
+    /// Returns the probability that no candidate meets the objective.
     #[must_use]
     pub fn none_chance(&self) -> f64 {
         let meets = |standing: &Standing| standing.curve.at_least(&self.grid, self.rates[0]);
         self.standings.iter().map(|standing| 1.0 - meets(standing)).product()
     }
 
-    /// Whether no candidate meets the objective.
+    /// True if no candidate meets the objective.
     #[must_use]
     pub fn none_meets(&self) -> bool {
         let all_measured = self.standings.iter().all(|standing| standing.estimate.is_some());
         !self.standings.is_empty() && all_measured && self.none_chance() >= self.enough()
     }
 
-    /// The lowest rate at which the winner still is one: what fresh steps have to confirm.
+    /// Returns the lowest rate at which the winner still wins, which fresh steps have to confirm.
     #[must_use]
     pub fn decisive_rps(&self, best: usize) -> f64 {
         let others = (0..self.standings.len()).filter(|&index| index != best && self.is_placed(index));
@@ -418,11 +422,11 @@ impl<'a> Lab<'a> {
         self.rates.iter().find(serves).copied().unwrap_or(lo)
     }
 
-    /// What the fresh steps of the winner say.
+    /// Returns the result of the winner's fresh steps.
     #[must_use]
     pub fn confirmation(&self, best: usize, rps: f64) -> Confirmation {
         let mut places = gather(self.question, &self.candidates[best].steps, &self.rates, confirms);
-        // What holds at a higher rate holds at this one, and what does not hold at a lower one does not.
+        // A rate met also confirms lower rates; a rate missed also contradicts higher ones.
         let enough = places.iter().filter(|place| place.rps >= rps * 0.99);
         let (usable, in_vain) = enough.fold((0, 0), |(usable, in_vain), place| {
             (usable + place.usable, place.in_vain.max(in_vain))
@@ -442,30 +446,30 @@ impl<'a> Lab<'a> {
     }
 }
 
-/// Fresh steps that an answer takes.
+/// Fresh steps that an answer needs.
 pub const CONFIRM: u32 = 3;
 
-/// What fresh steps say.
+/// Result of fresh steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Confirmation {
     /// Steps that are evidence.
     pub usable: u32,
-    /// Steps in vain since the last that is.
+    /// Unusable steps since the last usable one.
     pub in_vain: u32,
-    /// Whether they say otherwise than those that chose.
+    /// True if they contradict the steps that chose.
     pub contradicted: bool,
 }
 
 impl Confirmation {
-    /// True if they are enough, and say the same as those that chose.
+    /// True if they are enough, and agree with the steps that chose.
     #[must_use]
     pub const fn confirms(&self) -> bool {
         !self.contradicted && self.usable >= CONFIRM
     }
 }
 
-/// What was measured far above every rate that matters, by a plan's own loads or for another question, lies where no curve of the grid
-/// goes. What holds there holds at the highest that matters; what does not hold there says nothing, as it stands.
+/// Moves rates met far above every rate that matters (by a plan's own loads or another question) to the highest rate that
+/// matters, because the grid has no curve up there. A rate missed up there says nothing, and stays as it is.
 fn within_reach(mut places: Vec<Place>, rates: &[f64], grid: &Grid) -> Vec<Place> {
     let (highest, top) = (rates[rates.len() - 1], grid.rates[grid.rates.len() - 1]);
     for place in places.iter_mut().filter(|place| place.rps > top && place.looks_met()) {
@@ -474,7 +478,7 @@ fn within_reach(mut places: Vec<Place>, rates: &[f64], grid: &Grid) -> Vec<Place
     places
 }
 
-/// By all objectives, and by failures where a candidate has too many of them.
+/// Returns the curves of all candidates under all objectives, and under failures if a candidate has too many of them.
 #[must_use]
 pub(crate) fn all_curves(question: &Question, grid: &Grid, gathered: &[Vec<Place>]) -> Vec<Curve> {
     let mut by_candidate: Vec<Vec<Curve>> = vec![Vec::new(); gathered.len()];
@@ -495,7 +499,7 @@ pub(crate) fn all_curves(question: &Question, grid: &Grid, gathered: &[Vec<Place
         .collect()
 }
 
-/// The logarithms of the first objective's percentile at a rate.
+/// Logarithms of the first objective's percentile at a rate.
 fn log_percentiles(candidate: &Candidate, rps: f64) -> Vec<f64> {
     let steps = candidate.steps.iter();
     steps
@@ -505,7 +509,7 @@ fn log_percentiles(candidate: &Candidate, rps: f64) -> Vec<f64> {
         .collect()
 }
 
-/// The mean over the steps that tell it, each by its requests.
+/// Returns the mean over the steps that report it, weighted by requests.
 fn use_per_inference(steps: &[StepEvidence]) -> Option<Use> {
     let (mut weight, mut used) = (0.0, Use::default());
     for step in steps.iter().filter(|step| step.usable.is_ok()) {

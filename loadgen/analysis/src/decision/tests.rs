@@ -1,4 +1,4 @@
-//! The rule by small hand-made evidence.
+//! Tests of the rule with small hand-made evidence.
 
 use super::shown::steps_for_p99;
 use super::standing::Lab;
@@ -16,7 +16,7 @@ const TIME: Time = Time {
     step_s: 2.0,
 };
 
-/// p99 below 40 ms at 700/s, instances filled to 70 %: 500, 333, 250, … are the rates that matter.
+/// p99 below 40 ms at 700/s, instances filled to 70 %: the rates that matter are 500, 333, 250, …
 fn question() -> Question {
     Question {
         objectives: vec![Objective::Percentile {
@@ -78,7 +78,7 @@ fn block(next: Next) -> (Phase, Vec<Probe>) {
     }
 }
 
-/// Two of which the first is certainly cheaper.
+/// Two candidates, the first of which is certainly cheaper.
 fn settled() -> Vec<Candidate> {
     vec![
         candidate("a", 1.0, &[(500.0, 0.0, 20)]),
@@ -110,7 +110,7 @@ fn it_decides_between_the_leader_and_its_rival_then_confirms_on_fresh_steps() {
         candidate("b", 1.0, &[(31.25, 0.0, 1), (250.0, 0.0, 1), (500.0, 0.9, 1)]),
         candidate("dear", 50.0, &[(31.25, 0.0, 1), (500.0, 0.0, 1)]),
     ];
-    // Requests that come in bursts: one step says little.
+    // Requests in bursts: one step is weak evidence.
     for step in open.iter_mut().flat_map(|candidate| &mut candidate.steps) {
         step.dependence = 40.0;
     }
@@ -157,7 +157,7 @@ fn a_p99_is_measured_until_it_can_be_printed() {
     assert_eq!(steps_for_p99(&measured, 300.0), 3);
     assert_eq!(steps_for_p99(&measured, 429.0), 0, "100 steps are too many");
     assert_eq!(steps_for_p99(&measured, 100.0), 0);
-    // What could not be used shows nothing.
+    // Unusable steps show nothing.
     let disturbed: Vec<StepEvidence> = steps(250.0, 450.0, 3)
         .into_iter()
         .map(|step| StepEvidence {
@@ -178,7 +178,7 @@ fn it_stops_where_time_does_and_where_none_meets() {
     assert_eq!(next(&question(), &open, &spent), Next::Stop(StopReason::Budget));
     // Decided, but there is no time to confirm it.
     assert_eq!(next(&question(), &settled(), &spent), Next::Stop(StopReason::Budget));
-    // While it is open, time to confirm is kept.
+    // While the answer is open, time to confirm is reserved.
     let scarce = Time {
         spent_s: 1_000.0 - 2.0 * 4.0,
         ..TIME
@@ -235,7 +235,7 @@ fn bounds_hold_below_and_above_and_costs_change_with_instances() {
         "{b:?}"
     );
     assert_eq!(lab.decided(), Some(0));
-    // Failures break an objective that the latency keeps to.
+    // Failures break an objective that the latency meets.
     let mut failing = candidate("a", 1.0, &[(500.0, 0.0, 20)]);
     for step in &mut failing.steps {
         step.failed = 50.0;
@@ -266,7 +266,7 @@ fn the_fastest_is_found_by_its_percentile() {
     assert!(lab.leader() == Some(1) && lab.standings[1].percentile.is_some());
 }
 
-/// Confirms what the rule asks to be confirmed, by clean steps.
+/// Adds clean confirming steps wherever the rule asks for them.
 fn confirmed(question: &Question, mut all: Vec<Candidate>) -> Vec<Candidate> {
     while let Next::Block {
         phase: Phase::Confirm,
@@ -289,7 +289,8 @@ fn an_answer_that_later_steps_contradict_is_open_again() {
     let question = question();
     let mut all = confirmed(&question, settled());
     assert_eq!(Verdict::of(&Lab::new(&question, &all)).outcome, AnswerOutcome::Decided);
-    // One step has more slow requests than all of them together may, at the rate that makes it the best.
+    // One step has more slow requests than all steps together are allowed, at the rate that makes the candidate the
+    // best.
     let rps = 1_000.0 / 3.0;
     all[0].steps.push(step(rps, 0.52));
     let lab = Lab::new(&question, &all);
@@ -302,7 +303,7 @@ fn an_answer_that_later_steps_contradict_is_open_again() {
     let (phase, probes) = block(next(&question, &all, &TIME));
     let again = probes.iter().filter(|probe| (probe.rps - rps).abs() < 1e-6);
     assert!(phase == Phase::Decide && again.count() == 3, "{probes:?}");
-    // If that is the only rate that would serve, nothing is known to meet it.
+    // If that is the only rate that would serve, the objective is not known to be met.
     let one = Question {
         highest_rps: 350.0,
         least_instances: 3,
@@ -357,14 +358,14 @@ fn of_the_tie_the_least_expensive_that_is_confirmed_is_named() {
     let all = confirmed(&question, prices(1.03, 1.0));
     let best = |all: &[Candidate]| Verdict::of(&Lab::new(&question, all)).best;
     assert_eq!(best(&all), Some(1));
-    // The dearer one is confirmed, and the cheaper one not yet.
+    // The dearer candidate is confirmed, and the cheaper one not yet.
     let mut all = confirmed(&question, prices(1.0, 1.03));
     all[1].terms.as_mut().unwrap().usd_per_instance_hour = 0.99;
     let lab = Lab::new(&question, &all);
     let verdict = Verdict::of(&lab);
     assert!(verdict.best == Some(0) && verdict.confirmed, "{verdict:?}");
     assert!(why::why(&lab, &verdict, 0).starts_with("within the tie of second"));
-    // By instances both are as good, and dollars tell them apart.
+    // By instances both are equally good, and dollars decide.
     let instances = Question {
         minimise: Minimise::Instances,
         ..question.clone()
@@ -411,8 +412,8 @@ fn the_time_that_is_left_goes_to_the_rates_at_which_variants_break() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever was seen: chances are chances, a candidate is no less likely to meet a lower rate than a higher one, what is certain holds
-    /// together, and the order of the steps within a block says nothing.
+    /// For any evidence: probabilities lie in [0, 1], a lower rate is at least as likely met as a higher one, certain
+    /// statements agree, and the order of steps within a block does not matter.
     #[test]
     fn no_evidence_breaks_the_rule(
         shares in prop::collection::vec(prop::collection::vec((0_usize..12, 0.0_f64..0.05, 1_usize..14), 0..6), 2..5),
@@ -444,7 +445,7 @@ proptest! {
         for one in &mut all {
             one.steps.reverse();
         }
-        // Sums in another order differ in their last digits, and chances that are as large may then change places.
+        // Sums in another order differ in their last digits, so equal probabilities may swap order.
         let turned = Lab::new(&question, &all);
         for (one, other) in before.iter().zip(&turned.chances) {
             prop_assert!((one - other).abs() < 1e-6, "{one} {other}");
@@ -479,7 +480,7 @@ fn what_holds_far_above_the_rates_that_matter_holds_at_them() {
 
 #[test]
 fn of_those_that_are_as_good_the_one_with_the_least_is_the_answer() {
-    // The dearer one, within the tie, is known a little better.
+    // The dearer candidate, within the tie margin, is known slightly better.
     let all = [
         candidate("dearer", 1.03, &[(500.0, 0.0, 40)]),
         candidate("a", 1.0, &[(500.0, 0.0, 20)]),
@@ -612,7 +613,7 @@ fn a_late_step_that_missed_the_objective_is_evidence_of_nothing() {
         });
         super::from_run::step(&question(), &Limits::default(), &point, &point.repeats[0])
     };
-    // An objective that is met in spite of the lag is met.
+    // An objective met despite the lag is met.
     assert_eq!(late(20_000, 30_000).usable, Ok(()));
     let missed = late(50_000, 60_000);
     assert!(
@@ -632,7 +633,7 @@ fn a_late_step_that_missed_the_objective_is_evidence_of_nothing() {
 
 #[test]
 fn a_failed_request_misses_an_objective_once_and_is_no_queue_that_grows() {
-    // 60 % answered 503 at once, 2 % too slow.
+    // 60 % fail with 503 at once, 2 % are too slow.
     let latencies: Vec<u64> = (0..400).map(|i| if i < 20 { 60_000 } else { 10_000 }).collect();
     let repeat = Repeat {
         window_s: 10.0,
@@ -653,7 +654,7 @@ fn a_failed_request_misses_an_objective_once_and_is_no_queue_that_grows() {
     let evidence = super::from_run::step(&question(), &limits, &point, &point.repeats[0]);
     assert_eq!((evidence.slow[0], evidence.failed), (620.0, 600.0));
     assert_eq!((evidence.usable, evidence.saturated), (Ok(()), false));
-    // All of them failed: evidence too.
+    // A step in which all requests failed is evidence too.
     let mut none_good = point.repeats[0].clone();
     (none_good.completed, none_good.achieved_rps) = (0, 0.0);
     none_good.errors = [("503".to_owned(), 1_000)].into();
@@ -665,7 +666,7 @@ fn a_failed_request_misses_an_objective_once_and_is_no_queue_that_grows() {
 #[test]
 fn the_estimand_is_the_mean_share_and_not_that_of_the_median_step() {
     let question = question();
-    // Three quarters of the steps show none, the others 4 %: 1 % in all.
+    // Three quarters of the steps have no slow requests, the others 4 %: 1 % in all.
     let mixed = |rps: f64| {
         let mut one = candidate("a", 1.0, &[(rps, 0.0, 30), (rps, 0.04, 10)]);
         one.steps
@@ -690,6 +691,6 @@ fn an_interval_lies_between_the_rates_of_the_grid() {
     let (lo, hi) = prior.interval(&grid, 0.3);
     assert!((prior.exceeded(&grid, 0.5) - prior.median(&grid).unwrap()).abs() < 1e-9);
     assert!(lo < hi && prior.exceeded(&grid, 0.3) == hi, "{lo} {hi}");
-    // The mass of the top alone has no upper end; the mass of no rate gives none.
+    // The mass of the top rate alone has no upper end; the mass of no rate gives none.
     assert!(prior.exceeded(&grid, 0.01).is_infinite() && prior.exceeded(&grid, 0.99) == 0.0);
 }

@@ -1,31 +1,32 @@
-//! Whether there is an answer. In: how all stand. Out: the outcome and the best. Knows nothing of runs.
+//! Decision whether there is an answer. In: the state of all candidates. Out: the outcome and the best. Knows nothing
+//! of runs.
 
 use super::standing::{CONFIRM, Lab};
 use crate::record::{AnswerOutcome, MeetsObjective};
 
-/// What the steps together say.
+/// Result of all steps together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Verdict {
-    /// Whether there is an answer.
+    /// State of the answer.
     pub(super) outcome: AnswerOutcome,
-    /// The best, or the most likely one.
+    /// The best, or else the likeliest candidate.
     pub(super) best: Option<usize>,
-    /// Whether fresh steps confirm it.
+    /// True if fresh steps confirm the best.
     pub(super) confirmed: bool,
-    /// Whether they contradict it.
+    /// True if fresh steps contradict the best.
     pub(super) contradicted: bool,
-    /// Fresh steps that are missing, where that is all that is.
+    /// Number of missing fresh steps, if only those are missing.
     pub(super) missing: u32,
 }
 
 impl Verdict {
-    /// Of a lab.
+    /// Computes the verdict of a lab.
     #[must_use]
     pub(super) fn of(lab: &Lab<'_>) -> Self {
         let undecided = Self {
             outcome: AnswerOutcome::Undecided,
-            // What does not meet the objective is no answer, however little is known of the others.
-            // Without a usable step the prior alone prefers a variant.
+            // A candidate that misses the objective is no answer, however little is known of the others. Without a
+            // usable step only the prior prefers a variant.
             best: lab.leader().filter(|&best| {
                 let standing = &lab.standings[best];
                 standing.outcome != MeetsObjective::NotMet && standing.places.iter().any(|place| place.usable > 0)
@@ -43,7 +44,7 @@ impl Verdict {
         }
         let good = lab.as_good();
         let fresh = |index: usize| lab.confirmation(index, lab.decisive_rps(index));
-        // The least expensive one within the tie that fresh steps confirm; without one, the least expensive.
+        // The least expensive one within the tie margin that fresh steps confirm; without one, the least expensive.
         let confirmed = good.iter().copied().find(|&index| fresh(index).confirms());
         let Some(best) = confirmed.or_else(|| good.first().copied()) else {
             return undecided;

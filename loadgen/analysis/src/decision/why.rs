@@ -1,10 +1,11 @@
-//! The answer's sentences. In: how all stand. Out: why a variant is where it is, and what is open. Knows nothing of runs.
+//! Sentences of the answer. In: the state of all candidates. Out: the reason for a variant's position, and open
+//! questions. Knows nothing of runs.
 
 use super::standing::Lab;
 use super::verdict::Verdict;
 use crate::record::{AnswerOutcome, MeetsObjective, Minimise, OpenQuestion};
 
-/// Why a variant is where it is.
+/// Returns the reason for a variant's position.
 #[must_use]
 pub(super) fn why(lab: &Lab<'_>, verdict: &Verdict, index: usize) -> String {
     let standing = &lab.standings[index];
@@ -55,12 +56,12 @@ pub(super) fn why(lab: &Lab<'_>, verdict: &Verdict, index: usize) -> String {
                 return kept;
             }
             if standing.lower >= upper {
-                // What is free is as much as what is free.
+                // Two free variants cost the same.
                 let more = match standing.lower - upper {
                     0.0 => 0.0,
                     _ => 100.0 * (standing.lower / upper - 1.0),
                 };
-                // A few requests a month are a difference to nobody.
+                // A few requests a month make no visible difference.
                 if more < 0.05 {
                     format!("as much as {name}, or more: {kept}")
                 } else if more.is_infinite() {
@@ -76,7 +77,7 @@ pub(super) fn why(lab: &Lab<'_>, verdict: &Verdict, index: usize) -> String {
     }
 }
 
-/// The variant with the least of all that meet the objective, where that is another one than the best.
+/// Returns the variant with the lowest score of all that meet the objective, if it is not the best.
 fn less(lab: &Lab<'_>, best: usize) -> Option<usize> {
     let score = |index: usize| lab.standings[index].score;
     let others = (0..lab.standings.len()).filter(|&index| lab.is_placed(index));
@@ -85,7 +86,7 @@ fn less(lab: &Lab<'_>, best: usize) -> Option<usize> {
         .min_by(|&a, &b| score(a).total_cmp(&score(b)))
 }
 
-/// What was not decided.
+/// Returns the open questions.
 #[must_use]
 pub(super) fn open(lab: &Lab<'_>, verdict: &Verdict, step_s: f64) -> Vec<OpenQuestion> {
     let name = |index: usize| lab.candidates[index].variant.clone();
@@ -110,7 +111,7 @@ pub(super) fn open(lab: &Lab<'_>, verdict: &Verdict, step_s: f64) -> Vec<OpenQue
             return std::iter::once(which).chain(unplaced).collect();
         }
         if unknown.is_empty() {
-            // Each is unlikely to, and that none does is not likely enough.
+            // Each is unlikely to meet it, but that none does is not likely enough.
             let share = (1.0 - lab.enough()) / lab.candidates.len().max(1) as f64;
             unknown = (0..lab.candidates.len())
                 .filter(|&index| meets(lab, index) > share)
@@ -191,7 +192,8 @@ fn steps(lab: &Lab<'_>, index: usize) -> f64 {
     lab.candidates[index].steps.len() as f64
 }
 
-/// Steps until something is likely enough, by how fast its odds have grown from even; `None` where they have not.
+/// Estimates the steps until an event is likely enough, from the growth of its odds since even; `None` if they have not
+/// grown.
 fn further(chance: f64, enough: f64, steps: f64) -> Option<f64> {
     let odds = |chance: f64| (chance / (1.0 - chance).max(1e-12)).ln();
     let (grown, needed) = (odds(chance), odds(enough));
@@ -207,7 +209,7 @@ fn least(minimise: Minimise) -> &'static str {
     }
 }
 
-/// Three digits.
+/// Formats with three digits.
 fn number(value: f64) -> String {
     if value >= 100.0 || value == 0.0 {
         return format!("{value:.0}");

@@ -1,14 +1,14 @@
-//! Where the time of a step went, and whether its backlog grew.
+//! Composition of a step's latency, and growth of its backlog.
 //!
-//! In: the samples of one step's window. Out: the mean composition of the latency per percentile band, and the slope
-//! of the latency over the window. Knows nothing of verdicts, nor of other steps.
+//! In: the samples of one step's window. Out: the mean composition of the latency per percentile band, and the slope of
+//! the latency over the window. Knows nothing of verdicts, nor of other steps.
 
 use crate::record::{Band, Interval, Reads, Repeat, Sample};
 use crate::statistics::sections::mean_interval;
 use crate::statistics::student::Z95;
 use tierlab_protocol::timing::{Stage, StageTimings};
 
-/// The bands: name, and the shares of the requests, sorted by latency, between which they lie.
+/// Bands: name, lower and upper share of the requests sorted by latency.
 const BANDS: [(&str, f64, f64); 4] = [
     ("p0-50", 0.0, 0.5),
     ("p50-90", 0.5, 0.9),
@@ -22,23 +22,23 @@ pub const SEND_LAG: &str = "send_lag";
 pub const NETWORK: &str = "network";
 /// In older results, time after the send of failed requests, whose replies carried no server timing.
 pub const UNATTRIBUTED: &str = "unattributed";
-/// Time after the send of requests that were answered well, by a server that does not tell its stages.
+/// Time after the send of good replies, if the server does not report its stages.
 pub const UNTOLD: &str = "untold";
 
 /// Blocks into which [`backlog_slope`] cuts a step.
 const SLOPE_BLOCKS: usize = 20;
-/// Fewest samples whose median makes a block.
+/// Minimum number of samples in a block.
 const SLOPE_BLOCK_SAMPLES: usize = 5;
-/// Without information the slope is anywhere up to a second per second: an open loop whose server stands still.
+/// Slope without information: up to a second per second, as for a server that stands still under an open loop.
 const UNKNOWN_SLOPE: Interval = Interval {
     value: 0.0,
     lo: -1e6,
     hi: 1e6,
 };
 
-/// Mean composition of the latency of good replies per percentile band: `send_lag`, `network`, then the server's stages, and
-/// `untold` last where replies without timing fall into the band. The parts of a band sum to its mean latency. Bands without
-/// requests are left out.
+/// Returns the mean composition of the latency of good replies per percentile band: `send_lag`, `network`, then the
+/// server's stages, and `untold` last if replies without timing fall into the band. The parts of a band sum to its mean
+/// latency. Bands without requests are left out.
 #[must_use]
 pub fn bands(samples: &[Sample]) -> Vec<Band> {
     let mut sorted: Vec<&Sample> = samples.iter().collect();
@@ -63,7 +63,7 @@ fn band(name: &str, samples: &[&Sample]) -> Band {
         let service = sample.service_us() as f64;
         match &sample.timings {
             Some(timings) => {
-                // Rounding can make this a microsecond negative for one request; kept, so that the sum holds.
+                // Rounding can make this a microsecond negative for one request; it stays, so that the sum holds.
                 network += service - timings.total().as_micros() as f64;
                 for stage in Stage::ALL {
                     stages[stage as usize] += timings.get(stage).as_micros() as f64;
@@ -117,7 +117,7 @@ fn add_reads(into: &mut Reads, reads: &Reads, weight: f64) {
     into.tier_requests += reads.tier_requests * weight;
 }
 
-/// The bands of several steps as one: means weighted by the requests in them.
+/// Merges the bands of several steps: means weighted by their requests.
 #[must_use]
 pub fn merge<'a>(steps: impl IntoIterator<Item = &'a [Band]>) -> Vec<Band> {
     let mut merged: Vec<Band> = Vec::new();
@@ -132,8 +132,9 @@ pub fn merge<'a>(steps: impl IntoIterator<Item = &'a [Band]>) -> Vec<Band> {
     merged
 }
 
-/// The bands of all repeats of a point: every repeat is cut into bands by itself, so that a slow one does not fill the
-/// slowest band alone, and the intervals are over the repeats' means, on the scale of their logarithm as for percentiles.
+/// Returns the bands of all repeats of a point. Every repeat is cut into bands by itself, so that a slow repeat does
+/// not fill the slowest band alone. The intervals are over the repeats' means, on the scale of their logarithm as for
+/// percentiles.
 #[must_use]
 pub fn over_repeats(repeats: &[Repeat]) -> Vec<Band> {
     let mut bands = merge(repeats.iter().map(|repeat| repeat.bands.as_slice()));
@@ -145,7 +146,7 @@ pub fn over_repeats(repeats: &[Repeat]) -> Vec<Band> {
             .collect();
         band.over_repeats_us = mean_interval(&means).map(|interval| Interval {
             value: band.mean_us,
-            // The mean by requests may differ from that by repeats.
+            // The mean over requests may differ from the mean over repeats.
             lo: interval.lo.exp().min(band.mean_us),
             hi: interval.hi.exp().max(band.mean_us),
         });
@@ -175,7 +176,7 @@ fn absorb(into: &mut Band, band: &Band) {
     into.count = count;
 }
 
-/// A part's microseconds of all requests of some bands.
+/// Returns the microseconds of a part, summed over all requests of some bands.
 #[must_use]
 pub fn band_total(bands: &[Band], part: &str) -> f64 {
     let of = |band: &Band| {
@@ -187,18 +188,18 @@ pub fn band_total(bands: &[Band], part: &str) -> f64 {
     bands.iter().map(|band| band.count as f64 * of(band)).sum()
 }
 
-/// What the replies of some bands said of the reads behind them, in all.
+/// Returns a figure of the reads behind some bands' replies, summed over their requests.
 #[must_use]
 pub fn reads_total(bands: &[Band], of: fn(&Reads) -> f64) -> f64 {
     bands.iter().map(|band| band.count as f64 * of(&band.reads)).sum()
 }
 
-/// How fast the latency grew over the step, in microseconds per second of schedule, with its 95 % interval.
+/// Returns the growth of the latency over the step, in microseconds per second of schedule, with its 95 % interval.
 ///
 /// The requests are cut by due time into up to 20 blocks of equal count; the estimate is the median of the slopes
-/// between every two block medians, and the interval is the rank interval of Kendall's tau (Theil 1950; Sen 1968,
-/// J. Am. Stat. Assoc. 63). Medians and ranks keep a short stall from looking like a trend. With too few requests for
-/// four blocks nothing is known, and the interval says so: a second per second to either side.
+/// between every two block medians, and the interval is the rank interval of Kendall's tau (Theil 1950; Sen 1968, J.
+/// Am. Stat. Assoc. 63). Medians and ranks keep a short stall from looking like a trend. With too few requests for four
+/// blocks the slope is unknown, and the interval reaches a second per second to either side.
 #[must_use]
 pub fn backlog_slope(samples: &[Sample]) -> Interval {
     let blocks = SLOPE_BLOCKS.min(samples.len() / SLOPE_BLOCK_SAMPLES);

@@ -1,19 +1,19 @@
-//! The whole distribution of a point's latency: its cumulative curve, and how it changed over time.
+//! Whole distribution of a point's latency: its cumulative curve, and its change over time.
 //!
-//! In: a point with its histograms. Out: numbers to draw. Knows nothing of how they are drawn.
+//! In: a point with its histograms. Out: numbers to draw. Knows nothing of drawing.
 
 use crate::record::{Histograms, Point, samples_needed};
 use crate::statistics::percentile::BlockTable;
 use crate::validity::disturbance::counted;
 use hdrhistogram::Histogram;
 
-/// The shares of the requests that a cumulative curve is told at: dense in the tail, since that is what it is drawn for.
-/// Even steps of `-log10(1 - share)`, from the fastest to one in ten thousand.
+/// Number of shares at which a cumulative curve is computed: even steps of `-log10(1 - share)`, from the fastest
+/// request to one in ten thousand. The steps are dense in the tail, which the curve is drawn for.
 const STEPS: u32 = 80;
 const NINES: f64 = 4.0;
 
-/// The cumulative curve: shares of the requests, and the latency in microseconds that they do not exceed. It ends where a
-/// percentile would not be printed any more.
+/// Returns the cumulative curve: shares of the requests, and the latency in microseconds that they do not exceed. It
+/// ends where a percentile would no longer be printed.
 #[must_use]
 pub fn cumulative(point: &Point) -> Vec<(f64, f64)> {
     let repeats = counted(&point.repeats);
@@ -25,7 +25,7 @@ pub fn cumulative(point: &Point) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// The least and the largest latency of a point, in microseconds and at least 1; `None` without requests.
+/// Returns the smallest and the largest latency of a point, in microseconds and at least 1; `None` without requests.
 #[must_use]
 pub fn range(point: &Point) -> Option<(f64, f64)> {
     let blocks = point.repeats.iter().flat_map(|repeat| &repeat.histograms.latency);
@@ -38,16 +38,16 @@ pub fn range(point: &Point) -> Option<(f64, f64)> {
 /// Bands of latency between two ends, evenly spaced in its logarithm.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grid {
-    /// Where the lowest band begins, in microseconds; above zero.
+    /// Lower end of the lowest band, in microseconds; above zero.
     pub from_us: f64,
-    /// Where the highest ends.
+    /// Upper end of the highest band, in microseconds.
     pub to_us: f64,
-    /// How many there are.
+    /// Number of bands.
     pub bands: usize,
 }
 
 impl Grid {
-    /// The band of a latency; what lies outside belongs to the first or the last.
+    /// Returns the band of a latency; a latency outside the grid belongs to the first or the last band.
     #[must_use]
     pub fn band(&self, us: f64) -> usize {
         let share = (us.max(1e-9) / self.from_us).ln() / (self.to_us / self.from_us).ln();
@@ -55,16 +55,16 @@ impl Grid {
     }
 }
 
-/// How a point's latency changed in one repeat.
+/// Change of a point's latency in one repeat.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverTime {
     /// Length of a column, in seconds; the last may be shorter.
     pub column_s: f64,
-    /// For each column, the share of its requests in each band of the grid; nothing for a column without requests.
+    /// Share of a column's requests in each band of the grid, for each column; empty for a column without requests.
     pub columns: Vec<Vec<f64>>,
 }
 
-/// How a point's latency changed, repeat by repeat: its time blocks, as many of them together as leave `most` columns.
+/// Returns the change of a point's latency in each repeat, with time blocks merged into at most `most` columns.
 #[must_use]
 pub fn over_time(point: &Point, grid: &Grid, most: usize) -> Vec<OverTime> {
     let one = |histograms: &Histograms| {
@@ -112,7 +112,7 @@ mod tests {
         let repeat = Repeat {
             scheduled: blocks.iter().map(|us| us.len() as u64).sum(),
             histograms,
-            // Next to none in flight.
+            // Hardly any requests in flight.
             window_s: 1e4,
             ..Repeat::empty()
         };

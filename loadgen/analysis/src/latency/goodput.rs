@@ -9,8 +9,8 @@ use crate::statistics::percentile::BlockTable;
 
 /// Returns the number of requests that missed a limit: slower good replies, and failed requests.
 ///
-/// Older results hold failed requests among the latencies, and do not tell which were slow: there both counts are added, as
-/// far as requests go.
+/// Older results hold failed requests among the latencies, without telling which were slow: their counts are added, up
+/// to the number of requests.
 #[must_use]
 pub fn missed(repeat: &Repeat, limit_us: f64) -> u64 {
     // Limits are far below 2^63.
@@ -23,7 +23,7 @@ pub fn missed(repeat: &Repeat, limit_us: f64) -> u64 {
     (slow + repeat.failed()).min(repeat.scheduled)
 }
 
-/// Returns the number of requests that count as missing an objective, failed ones included.
+/// Returns the number of requests that count as missing an objective, failed requests included.
 #[must_use]
 pub fn misses(repeat: &Repeat, objective: Objective) -> f64 {
     match objective {
@@ -49,8 +49,8 @@ pub fn share(repeats: &[Repeat], limit_us: f64) -> Option<f64> {
     (scheduled > 0).then(|| (scheduled - missed) as f64 / scheduled as f64)
 }
 
-/// Returns the quantile of good replies that is the given quantile of all requests, if failed ones count as slower than any
-/// reply; `None` if the quantile is among the failures.
+/// Returns the quantile of good replies that is the given quantile of all requests, if failed requests count as slower
+/// than any reply; `None` if the quantile is among the failures.
 #[must_use]
 pub fn among_good(repeats: &[Repeat], quantile: f64) -> Option<f64> {
     let sum = |of: fn(&Repeat) -> u64| repeats.iter().map(of).sum::<u64>() as f64;
@@ -67,7 +67,7 @@ mod tests {
     use crate::record::Histograms;
     use crate::statistics::histogram::histogram;
 
-    /// A window of 2 s with good replies of these latencies and so many failures at once.
+    /// Creates a window of 2 s with good replies of these latencies and `failed` immediate failures.
     fn repeat(latencies_us: &[u64], failed: u64, is_old: bool) -> Repeat {
         let at_once = vec![400; failed as usize];
         let old = [latencies_us, &at_once].concat();

@@ -1,30 +1,31 @@
-//! Grades of percentiles: whether the interval of a printed percentile holds.
+//! Grades of percentiles, which tell if the interval of a printed percentile holds.
 //!
-//! In: the points of a run with their means. Out: how much of each latency is queueing, and grades. Pure.
+//! In: the points of a run with their means. Out: the queueing share of each latency, and grades. Pure.
 //!
-//! An interval over the repeats fails in one case: a queue near saturation, where a few busy periods make the tail. Requests of a
-//! queue of one server with load `ρ` (M/M/1) depend on each other over some `1 / (1 - ρ)²` of them (J. Abate and W. Whitt,
-//! *Transient behavior of the M/M/1 queue*, Queueing Systems 2, 1987), and `ρ` is the share of the latency that is queueing. So
-//! `exceedances · (1 - queueing)²` of the requests beyond a percentile are worth as much as independent ones.
+//! An interval over the repeats fails in one case: a queue near saturation, where a few busy periods make the tail.
+//! Requests of a queue of one server with load `ρ` (M/M/1) depend on each other over some `1 / (1 - ρ)²` of them (J.
+//! Abate and W. Whitt, *Transient behavior of the M/M/1 queue*, Queueing Systems 2, 1987), and `ρ` is the share of the
+//! latency that is queueing. So `exceedances · (1 - queueing)²` of the requests beyond a percentile are worth as much
+//! as independent requests.
 //!
-//! The dependence or the tail that the same samples show never decides: a run that met no burst shows little of either.
+//! The dependence or the tail in the same samples never decides: a run without a burst shows little of either.
 
 use super::bands::{SEND_LAG, band_total, reads_total};
 use crate::curves::{all_curves, is_valid};
 use crate::record::{Grade, Point, samples_needed};
 use tierlab_protocol::timing::Stage;
 
-/// Independent exceedances from which on an interval over [`REPEATS`] repeats holds; found by simulation
+/// Independent exceedances from which an interval over [`REPEATS`] repeats holds; found by simulation
 /// (`results/coverage`).
 const EXCEEDANCES: f64 = 15.0;
-/// Repeats from which on more make no difference; fewer take proportionally more exceedances.
+/// Repeats beyond which more make no difference; fewer take proportionally more exceedances.
 const REPEATS: f64 = 10.0;
-/// With fewer repeats every percentile is rough: Student's t is 12.7 for two.
+/// Minimum repeats of a solid percentile: Student's t is 12.7 for two.
 const LEAST_REPEATS: usize = 3;
-/// Least ratio of two rates between which latencies are compared.
+/// Minimum ratio of two rates whose latencies are compared.
 const APART: f64 = 1.05;
 
-/// Grade of a percentile; `None` where fewer than 10 requests lie beyond it.
+/// Returns the grade of a percentile; `None` if fewer than 10 requests lie beyond it.
 ///
 /// `queueing` is the share of the mean latency that is queueing, from 0 to 1.
 #[must_use]
@@ -37,7 +38,7 @@ pub fn grade(quantile: f64, samples: u64, repeats: usize, queueing: f64) -> Opti
     Some(if is_solid { Grade::Solid } else { Grade::Rough })
 }
 
-/// Share of each point's mean latency that is queueing, in their order. Their summaries must have means.
+/// Returns the queueing share of each point's mean latency, in their order. Their summaries must have means.
 #[must_use]
 pub fn queueing(points: &[Point]) -> Vec<f64> {
     let mut shares: Vec<f64> = points.iter().map(alone).collect();
@@ -61,7 +62,8 @@ pub fn queueing(points: &[Point]) -> Vec<f64> {
     shares
 }
 
-/// Share of a lone point: the server's own waits, and at most what its requests in flight allow.
+/// Returns the queueing share of a single point: the server's own waits, and at most the share that its requests in
+/// flight allow.
 #[must_use]
 pub fn alone(point: &Point) -> f64 {
     waits(point).unwrap_or(1.0).min(most(point))
@@ -72,7 +74,8 @@ fn most(point: &Point) -> f64 {
     of_in_flight(summary.map_or(0.0, |summary| summary.in_flight.0.max(summary.in_flight.1)))
 }
 
-/// Queueing share of one server with exponential service and as many requests in flight on average. More servers queue less.
+/// Returns the queueing share of one server with exponential service, given its mean requests in flight. More servers
+/// queue less.
 #[must_use]
 pub fn of_in_flight(in_flight: f64) -> f64 {
     in_flight / (1.0 + in_flight)
@@ -83,8 +86,8 @@ fn growth(point: &Point, other: &Point) -> Option<f64> {
     of_growth(place(point)?, place(other)?)
 }
 
-/// Queueing share at a rate with a mean latency, by those of another: the reciprocal of a queue's latency falls about
-/// linearly with the rate, and at rate 0 nothing queues. `None` for rates too close to each other.
+/// Returns the queueing share at a rate from its mean latency and that of another rate: the reciprocal of a queue's
+/// latency falls about linearly with the rate, and at rate 0 nothing queues. `None` for rates too close to each other.
 #[must_use]
 pub fn of_growth((rps, mean_us): (f64, f64), (other_rps, other_mean_us): (f64, f64)) -> Option<f64> {
     if rps.max(other_rps) < APART * rps.min(other_rps) {
@@ -95,7 +98,7 @@ pub fn of_growth((rps, mean_us): (f64, f64), (other_rps, other_mean_us): (f64, f
     (unloaded > 0.0).then(|| (1.0 - here / unloaded).clamp(0.0, 1.0))
 }
 
-/// Share of the mean latency that requests waited by the server's own account; `None` where it gave none.
+/// Returns the share of the mean latency that requests waited as the server reports it; `None` without a report.
 fn waits(point: &Point) -> Option<f64> {
     let summary = point.summary.as_ref()?;
     let bands = &summary.bands;

@@ -1,9 +1,10 @@
-//! What the latencies of a point say.
+//! Analysis of a point's latencies.
 //!
-//! - [`grade`]: which percentiles are printed, and whether their intervals hold
-//! - [`mod@bands`]: where the time went, and whether the backlog grew; [`mod@tail`]: what dominates the slowest requests
+//! - [`grade`]: printed percentiles, and the trust in their intervals
+//! - [`mod@bands`]: composition of the latency, and growth of the backlog; [`mod@tail`]: dominant parts of the slowest
+//!   requests
 //! - [`distribution`]: cumulative curves, and latency over time
-//! - [`objective`]: latencies beside an objective; [`goodput`]: the same with failed requests
+//! - [`objective`]: latencies compared with an objective; [`goodput`]: good replies within a limit
 
 pub mod bands;
 pub mod distribution;

@@ -1,11 +1,11 @@
-//! Latencies of a step or point beside an objective.
+//! Latencies of a step or point compared with an objective.
 //!
 //! In: an objective and a table of latencies. Out: the limited figure, and the number of slow requests. Pure.
 
 use crate::record::Objective;
 use crate::statistics::percentile::BlockTable;
 
-/// Latency figure that the objective limits, in microseconds; `None` without samples.
+/// Returns the latency figure that the objective limits, in microseconds; `None` without samples.
 #[must_use]
 pub fn measured_us(objective: Objective, table: &BlockTable) -> Option<f64> {
     match objective {
@@ -14,10 +14,11 @@ pub fn measured_us(objective: Objective, table: &BlockTable) -> Option<f64> {
     }
 }
 
-/// Number of requests that count as slow; above [`Objective::slow_share`] of all the objective is missed.
+/// Returns the number of requests that count as slow; the objective is missed above a share of
+/// [`Objective::slow_share`].
 ///
-/// For the mean the odds of being slow are the mean over its limit: they reach 1 at the limit, and rise with the rate as the
-/// mean does.
+/// For the mean the odds of being slow are the mean over its limit: they reach 1 at the limit, and rise with the rate
+/// as the mean does.
 #[must_use]
 pub fn slow(objective: Objective, table: &BlockTable) -> f64 {
     let share = match objective {

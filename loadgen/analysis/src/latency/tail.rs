@@ -1,18 +1,19 @@
-//! What dominates the slowest requests of a point, and how certain that is.
+//! Dominant parts of a point's slowest requests, and their certainty.
 //!
-//! In: the repeats of a point with their bands. Out: a [`Tail`]. Knows nothing of how it is said.
+//! In: the repeats of a point with their bands. Out: a [`Tail`]. Knows nothing of wording.
 
 use super::bands;
 use crate::record::{Band, Interval, Repeat, Tail};
 use crate::statistics::sections::mean_interval;
 
-/// Parts that sum to more than this many times the latency are not its parts. Clocks of two machines and rounding differ
-/// by less.
+/// Ratio of the sum of parts to the latency above which the parts are inconsistent. Clocks of two machines and rounding
+/// differ by less.
 const EXCEEDS: f64 = 1.1;
 
-/// The parts of the slowest band by falling share. The share is that of the merged band; its interval is Student's over
-/// the repeats. The first part counts as clear where it leads the second in every repeat (within a repeat, so that a slow
-/// one does not blur it), and either that lead has a 95 % interval above zero or the part is more than half of the time.
+/// Returns the parts of the slowest band by falling share. The share is that of the merged band; its interval is
+/// Student's over the repeats. The first part is clear if it leads the second in every repeat (within a repeat, so that
+/// a slow repeat does not blur it), and either that lead has a 95 % interval above zero or the part is more than half
+/// of the time.
 #[must_use]
 pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
     let merged = bands::merge(repeats.iter().map(|repeat| repeat.bands.as_slice()));
@@ -47,8 +48,8 @@ pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
     })
 }
 
-/// What shares are of: the mean latency, or the sum of the parts where a server says that they are more. One that is below
-/// zero (the network, where the server's stages take longer than the request) makes nothing else smaller.
+/// Returns the denominator of shares: the mean latency, or the sum of the parts if a server reports more than that. A
+/// negative part (the network, if the server's stages take longer than the request) does not reduce the sum.
 #[must_use]
 pub fn whole(band: &Band) -> f64 {
     let parts: f64 = band.parts_us.iter().map(|(_, us)| us.max(0.0)).sum();
@@ -129,7 +130,7 @@ mod tests {
         assert!(!tail(&[of(60.0, 20.0), of(20.0, 50.0), of(45.0, 35.0)]).unwrap().clear);
         // Less than half, but a tenth ahead in every repeat.
         assert!(tail(&[of(45.0, 35.0), of(44.0, 35.0), of(46.0, 35.0)]).unwrap().clear);
-        // More than half, and in the lead every time, if by how much varies.
+        // More than half, and always ahead, by varying amounts.
         assert!(tail(&[of(90.0, 5.0), of(55.0, 40.0), of(60.0, 30.0)]).unwrap().clear);
         assert!(tail(&[of(60.0, 20.0)]).unwrap().clear && !tail(&[of(40.0, 35.0)]).unwrap().clear);
     }
@@ -144,7 +145,7 @@ mod tests {
         let tail = tail(&[0, 1, 2].map(lies)).unwrap();
         assert!((tail.exceeds.unwrap() - 22.49).abs() < 1e-9 && !tail.clear, "{tail:?}");
         assert!(tail.parts.iter().all(|(_, share)| share.hi <= 1.0), "{tail:?}");
-        // A clock that runs a little differently does not.
+        // A slightly different clock does not count.
         let near = repeat(&[("network", -40.0), ("infer", 1_040.0)]);
         assert_eq!(super::tail(&[near]).unwrap().exceeds, None);
     }

@@ -1,25 +1,25 @@
-//! What the points of a run say together, curve by curve: the highest valid rate, the knee, and the highest rate under
-//! a service-level objective.
+//! Findings of a run, curve by curve: the highest valid rate, the knee, and the highest rate under a service-level
+//! objective.
 //!
-//! In: nothing; the analysis fills these in from points. Out: plain data in `run.json`. Knows nothing of how rates were
-//! chosen.
+//! In: nothing; the analysis fills these in from points. Out: plain data in `run.json`. Knows nothing of the choice of
+//! rates.
 
 use super::{Factors, Interval, Percentile};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A service-level objective, and the range in which the highest rate that meets it was searched.
+/// Service-level objective, and the range in which the highest rate that meets it was searched.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Slo {
-    /// What the latency must keep to.
+    /// Limit of the latency.
     pub objective: Objective,
-    /// Failed share of the requests above which a rate does not meet it.
+    /// Failed share of the requests above which a rate misses the objective.
     pub error_share: f64,
-    /// The lowest rate asked, in requests per second.
+    /// Lowest rate asked, in requests per second.
     pub lowest_rps: f64,
-    /// The highest rate asked, in requests per second.
+    /// Highest rate asked, in requests per second.
     pub highest_rps: f64,
-    /// How close, as a share, the highest rate that meets it and the next that does not were to come.
+    /// Target distance between the highest rate that meets the objective and the next that misses it, as a share.
     pub resolution: f64,
 }
 
@@ -60,7 +60,7 @@ impl Objective {
         }
     }
 
-    /// Share of slow requests from which on the objective is missed.
+    /// Share of slow requests from which the objective is missed.
     #[must_use]
     pub const fn slow_share(self) -> f64 {
         match self {
@@ -69,7 +69,7 @@ impl Objective {
         }
     }
 
-    /// Fewest samples with which the limited figure is shown.
+    /// Minimum number of samples with which the limited figure is shown.
     #[must_use]
     pub fn samples_needed(self) -> u64 {
         self.percentile().unwrap_or(Percentile::P50).samples_needed()
@@ -100,62 +100,63 @@ impl fmt::Display for Objective {
     }
 }
 
-/// What one curve says: the points of one tier, cache state, mode and batch size over the rate.
+/// Finding of one curve: the points of one tier, cache state, mode and batch size over the rate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What its points share; `offered_rps` is 0.
+    /// Factors that the points share; `offered_rps` is 0.
     pub factors: Factors,
-    /// The highest rate with the verdict `valid`; absent where none has it.
+    /// Highest rate with the verdict `valid`; absent if there is none.
     pub highest_valid_rps: Option<f64>,
-    /// The rate at which the p95 begins to turn upwards; absent where the valid points show no bend.
+    /// Rate at which the p95 begins to turn upwards; absent if the valid points show no bend.
     pub knee_rps: Option<f64>,
-    /// How far the curve goes under the run's objective; absent without one, and where no point could be judged by it.
+    /// Highest rate under the run's objective; absent without an objective, or if no point could be judged by it.
     pub slo: Option<SloFinding>,
 }
 
-/// How far a curve goes under an objective.
+/// Highest rate of a curve under an objective.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SloFinding {
-    /// How the search ended.
+    /// Outcome of the search.
     pub outcome: SloOutcome,
-    /// The highest measured rate that meets the objective: a point of the run, with its cost and its percentiles. `lo` and `hi` are the
-    /// 95 % interval of the highest rate by all steps of the curve; 0 and the highest rate asked where an end is open. Absent
-    /// where the objective was never met.
+    /// Highest measured rate that meets the objective: a point of the run, with its cost and its percentiles. `lo` and
+    /// `hi` are the 95 % interval of the highest rate by all steps of the curve; an open end is 0 or the highest rate
+    /// asked. Absent if the objective was never met.
     pub highest_rps: Option<Interval>,
-    /// The next measured rate above, which does not meet the objective; where it was never met, the lowest measured one.
+    /// Next measured rate above, which misses the objective; the lowest measured rate if the objective was never met.
     pub not_met: Option<NotMet>,
-    /// Measured rates that say otherwise: lower ones that do not meet the objective, higher ones that do. The result
-    /// contradicts as few repeats as possible.
+    /// Measured rates that contradict the result: lower rates that miss the objective, higher rates that meet it. The
+    /// result contradicts as few repeats as possible.
     pub contradicting_rps: Vec<f64>,
-    /// Measured rates that say nothing of the server, for the instrument or the machine had failed, with the reason.
+    /// Measured rates without evidence about the server, because the instrument or the machine failed, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<NotMet>,
 }
 
-/// How a search ended.
+/// Outcome of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SloOutcome {
-    /// A rate meets the objective, and a higher one, as close as was asked, does not.
+    /// A rate meets the objective, and a higher rate within the resolution misses it.
     Found,
-    /// As `found`, but the two are further apart than was asked: the search did not come to its end, or was not made.
+    /// Like `found`, but the two rates are further apart than the resolution: the search did not end, or there was
+    /// none.
     Coarse,
-    /// The highest rate asked meets it: what the server can do lies above.
+    /// The highest rate asked meets the objective; the server's limit lies above.
     MetAtHighest,
-    /// Every measured rate meets it, but the highest rate asked was not measured.
+    /// Every measured rate meets the objective, but the highest rate asked was not measured.
     MetAsFarAsMeasured,
-    /// Not even the lowest measured rate meets it.
+    /// Even the lowest measured rate misses the objective.
     NeverMet,
-    /// No measured rate meets it, and lower ones, or all, could not be judged.
+    /// No measured rate meets the objective, and lower rates, or all, could not be judged.
     Unknown,
 }
 
-/// A rate that does not meet the objective, or is not known to.
+/// Rate that misses the objective, or is not known to meet it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NotMet {
     /// Requests per second.
     pub rps: f64,
-    /// Why, in words: `p99 31 ms`, or the verdict.
+    /// Reason in words: `p99 31 ms`, or the verdict.
     pub why: String,
 }
 

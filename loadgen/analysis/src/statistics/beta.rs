@@ -1,16 +1,17 @@
 //! Regularised incomplete beta function, the base of Student's t.
 //!
-//! In: two shapes and a place. Out: a probability. Knows nothing of statistics.
+//! In: two shapes and an argument. Out: a probability. Knows nothing of statistics.
 
-/// The most terms of the continued fraction; it needs about the root of the larger shape.
+/// Maximum number of terms of the continued fraction, which needs about the root of the larger shape.
 const TERMS: u32 = 20_000;
-/// Relative size below which further terms change nothing.
+/// Relative size below which further terms are ignored.
 const ENOUGH: f64 = 1e-14;
-/// Stands for zero in a denominator (Lentz's method).
+/// Substitute for zero in a denominator (Lentz's method).
 const TINY: f64 = 1e-300;
 
-/// `I_x(a, b)`: the probability that a beta variable of shapes `a` and `b` is at most `x`, by the continued fraction
-/// DLMF 8.17.22, on the side of the mean where it converges fast. Shapes are above 0; `x` outside 0 to 1 is clamped.
+/// Returns `I_x(a, b)`: the probability that a beta variable of shapes `a` and `b` is at most `x`, by the continued
+/// fraction DLMF 8.17.22, on the side of the mean where it converges fast. Shapes are above 0; `x` outside 0 to 1 is
+/// clamped.
 #[must_use]
 pub fn regularised(a: f64, b: f64, x: f64) -> f64 {
     if x <= 0.0 {
@@ -30,7 +31,7 @@ pub fn regularised(a: f64, b: f64, x: f64) -> f64 {
     }
 }
 
-/// The continued fraction, by Lentz's method.
+/// Evaluates the continued fraction by Lentz's method.
 fn fraction(a: f64, b: f64, x: f64) -> f64 {
     let away = |value: f64| if value.abs() < TINY { TINY } else { value };
     let (mut c, mut d) = (1.0, 1.0 / away(1.0 - (a + b) * x / (a + 1.0)));

@@ -1,28 +1,27 @@
 //! Dependence of successive latencies.
 //!
-//! In: the latencies of a step in order of their due times. Out: its autocorrelation times, the number of requests that carry
-//! as much information as one independent request: 1 if they are independent, some dozens behind a queue.
+//! In: the latencies of a step in order of their due times. Out: its autocorrelation times, the number of requests that
+//! carry as much information as one independent request: 1 if they are independent, some dozens behind a queue.
 //!
-//! A percentile depends on one property of each request: whether it lies above. The dependence of this property differs over
-//! the distribution. A machine that is a tenth slower for half a second moves all of a thousand requests a little, and says
-//! nothing about the few that met a stall; behind a queue the slow requests come together. So the tail has its own
+//! A percentile depends on one property of each request: lying above it. The dependence of this property differs over
+//! the distribution. A machine that is a tenth slower for half a second moves all of a thousand requests a little, and
+//! says nothing about the few that met a stall; behind a queue the slow requests come together. So the tail has its own
 //! autocorrelation time.
 
-/// The longest run of requests looked at in one piece, and the number of pieces: enough for a stable answer, and a bound
-/// on the work.
+/// Maximum length of a piece of requests, and number of pieces: enough for a stable answer, and a bound on the work.
 const PIECE: usize = 8_192;
 const PIECES: usize = 8;
-/// A dependence smaller than this many standard deviations of what independent requests show by chance is none.
+/// Standard deviations, as independent requests show them by coincidence, below which a dependence counts as none.
 const CHANCE: f64 = 3.0;
 
 /// Quantile at which the tail begins: the p95 and the p99 use the tail's time.
 const TAIL_FROM: f64 = 0.9;
-/// The share of the requests that the tail's time looks at, where it is at least [`TAIL_REQUESTS`] of them.
+/// Share of the requests in the tail's autocorrelation time, if that is at least [`TAIL_REQUESTS`].
 const TAIL_SHARE: f64 = 0.05;
-/// So few requests still show whether they come together.
+/// Minimum number of slow requests that show if they come together.
 const TAIL_REQUESTS: f64 = 16.0;
 
-/// The autocorrelation times of a step.
+/// Autocorrelation times of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dependence {
     /// Autocorrelation time of all latencies.
@@ -32,7 +31,7 @@ pub struct Dependence {
 }
 
 impl Dependence {
-    /// Autocorrelation times of latencies in order of their due times.
+    /// Computes the autocorrelation times of latencies in order of their due times.
     #[must_use]
     pub fn of(latencies_us: &[u64]) -> Self {
         Self {
@@ -41,14 +40,14 @@ impl Dependence {
         }
     }
 
-    /// Autocorrelation time for a percentile.
+    /// Returns the autocorrelation time for a percentile.
     #[must_use]
     pub fn at(self, quantile: f64) -> f64 {
         if quantile < TAIL_FROM { self.body } else { self.tail }
     }
 }
 
-/// The time of the slowest twentieth: of being among them or not. At least 1.
+/// Returns the autocorrelation time of being among the slowest twentieth. At least 1.
 #[must_use]
 pub fn tail_autocorrelation_time(latencies_us: &[u64]) -> f64 {
     let mut sorted = latencies_us.to_vec();
@@ -62,15 +61,15 @@ pub fn tail_autocorrelation_time(latencies_us: &[u64]) -> f64 {
     integrated(&above.iter().map(|above| above - share).collect::<Vec<_>>())
 }
 
-/// The integrated autocorrelation time of the ranks of the latencies, `1 + 2 Σ ρ(k)`, summed over pairs of lags as long
-/// as a pair is positive (Geyer, *Practical Markov Chain Monte Carlo*, Statistical Science 7, 1992). Ranks, because a
-/// single stall would otherwise be all that is seen. At least 1.
+/// Returns the integrated autocorrelation time of the ranks of the latencies, `1 + 2 Σ ρ(k)`, summed over pairs of lags
+/// as long as a pair is positive (Geyer, *Practical Markov Chain Monte Carlo*, Statistical Science 7, 1992). Ranks keep
+/// a single stall from dominating the result. At least 1.
 #[must_use]
 pub fn autocorrelation_time(latencies_us: &[u64]) -> f64 {
     integrated(&ranks(latencies_us))
 }
 
-/// Integrated autocorrelation time of values about their mean.
+/// Returns the integrated autocorrelation time of values about their mean.
 fn integrated(values: &[f64]) -> f64 {
     let pieces: Vec<&[f64]> = if values.len() <= PIECE * PIECES {
         vec![values]
@@ -105,7 +104,7 @@ fn integrated(values: &[f64]) -> f64 {
     if time > 1.0 + by_chance { time } else { 1.0 }
 }
 
-/// Ranks about their mean; equal values share theirs.
+/// Returns ranks about their mean; equal values share a rank.
 fn ranks(values: &[u64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_unstable_by_key(|&index| values[index]);
@@ -161,21 +160,21 @@ mod tests {
             let time = autocorrelation_time(&modulated(phi, 60_000, 3));
             assert!(time > 0.85 * expected && time < 1.25 * expected, "{phi}: {time}");
         }
-        // Longer than what is looked at in one piece.
+        // Longer than a piece.
         let time = autocorrelation_time(&modulated(0.9, 300_000, 4));
         assert!(time > 15.0 && time < 24.0, "{time}");
     }
 
     #[test]
     fn the_tail_has_a_time_of_its_own() {
-        // All requests are slower and faster together, the few that stall do so each for itself.
+        // All requests are slower and faster together, but the few stalls are independent.
         let mut slow = modulated(0.99, 4_000, 5);
         for (index, us) in slow.iter_mut().enumerate() {
             *us += if (index * 7_919) % 97 < 6 { 1_000_000 } else { 0 };
         }
         let found = Dependence::of(&slow);
         assert!(found.body > 20.0 && found.tail < 1.5, "{found:?}");
-        // They come together.
+        // The slow requests come together.
         let mut bursts = modulated(0.0, 4_000, 5);
         for (index, us) in bursts.iter_mut().enumerate() {
             *us += if index % 400 < 20 { 1_000_000 } else { 0 };

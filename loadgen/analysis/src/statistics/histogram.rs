@@ -1,11 +1,11 @@
-//! Latencies as a histogram. In: microseconds. Out: an HDR histogram of three significant digits.
+//! Histograms of latencies. In: microseconds. Out: an HDR histogram of three significant digits.
 
 use hdrhistogram::Histogram;
 
 /// Significant decimal digits of every histogram.
 const DIGITS: u8 = 3;
 
-/// A histogram just large enough for its values: a run keeps thousands of them.
+/// Creates a histogram just large enough for its values, because a run holds thousands of them.
 #[must_use]
 pub fn histogram(values_us: &[u64]) -> Histogram<u64> {
     let most = values_us.iter().copied().max().unwrap_or_default().max(2);

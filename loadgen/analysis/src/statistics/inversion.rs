@@ -1,25 +1,25 @@
 //! 95 % intervals of a percentile by inverting Student's t over the repeats, and gaps that a percentile may lie on.
 //!
-//! In: a table of blocks. Out: the latencies up to which the share of the requests, averaged over the repeats, may be the
-//! percentile's. Pure.
+//! In: a table of blocks. Out: the latencies up to which the share of the requests, averaged over the repeats, may be
+//! the percentile's. Pure.
 //!
-//! Repeats are independent of each other whatever happens inside them, so no count of independent requests is needed. The share
-//! of slow requests is skewed, because bursts make a few repeats much worse than the others: the statistic is corrected for
-//! that (P. Hall, *On the removal of skewness by transformation*, J. R. Statist. Soc. B 54, 1992). Where a distribution has a gap
-//! (rows from a cache beside rows from a tier) the interval reaches over it.
+//! Repeats are independent of each other whatever happens inside them, so no count of independent requests is needed.
+//! The share of slow requests is skewed, because bursts make a few repeats much worse than the others: the statistic is
+//! corrected for that (P. Hall, *On the removal of skewness by transformation*, J. R. Statist. Soc. B 54, 1992). If a
+//! distribution has a gap (rows from a cache and rows from a tier), the interval reaches over it.
 
 use super::percentile::BlockTable;
 use super::sections::OUTSIDE;
 use super::student::t_two_sided;
 use crate::record::Interval;
 
-/// Differences of shares below this are rounding.
+/// Difference of shares below which it is rounding.
 const TINY: f64 = 1e-12;
-/// Least factor between two neighbouring values that makes a gap.
+/// Minimum ratio of two neighbouring values that makes a gap.
 const GAP: f64 = 2.0;
-/// Least number of samples above a gap: one between the last few samples is none of the distribution.
+/// Minimum number of samples above a gap; a gap between the last few samples is not one of the distribution.
 const ABOVE: f64 = 12.0;
-/// Least part of the share above the percentile that lies above a gap.
+/// Minimum part of the share above the percentile that lies above a gap.
 const SHARE_ABOVE: f64 = 0.25;
 
 /// Gap of the distribution.
@@ -33,7 +33,8 @@ pub struct GapAt {
     pub to_us: f64,
 }
 
-/// Lower and upper end of the interval of a percentile, in microseconds; `None` without samples or with a single repeat.
+/// Returns the lower and upper end of the interval of a percentile, in microseconds; `None` without samples or with a
+/// single repeat.
 #[must_use]
 pub fn interval(table: &BlockTable, quantile: f64) -> Option<(u64, u64)> {
     let value = table.pooled_quantile(quantile)?;
@@ -63,7 +64,8 @@ pub fn interval(table: &BlockTable, quantile: f64) -> Option<(u64, u64)> {
     Some((lo.map_or(value, |(us, _)| us.min(value)), hi.max(value)))
 }
 
-/// 95 % interval of the mean of independent values, corrected for skewness as [`interval`] is; `None` for fewer than two.
+/// Returns the 95 % interval of the mean of independent values, corrected for skewness as [`interval`] is; `None` for
+/// fewer than two.
 #[must_use]
 pub fn mean_interval(values: &[f64]) -> Option<Interval> {
     let count = values.len() as f64;
@@ -88,7 +90,7 @@ pub fn mean_interval(values: &[f64]) -> Option<Interval> {
     })
 }
 
-/// Mean, standard deviation and skewness of at least two values.
+/// Returns mean, standard deviation and skewness of at least two values.
 fn moments(values: &[f64]) -> (f64, f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -105,7 +107,8 @@ fn moments(values: &[f64]) -> (f64, f64, f64) {
     (mean, deviation, skewness)
 }
 
-/// Student's t statistic of a mean of 0, by Hall's transformation; infinite where values do not vary about another mean.
+/// Returns Student's t statistic of a mean of 0, by Hall's transformation; infinite if the values do not vary about
+/// another mean.
 fn skew_corrected(values: &[f64]) -> f64 {
     let count = values.len() as f64;
     let (mean, deviation, skewness) = moments(values);
@@ -118,7 +121,7 @@ fn skew_corrected(values: &[f64]) -> f64 {
     count.sqrt() * corrected
 }
 
-/// Widest gap between the two ends of an interval, if it is one of the distribution.
+/// Returns the widest gap between the two ends of an interval, if it is one of the distribution.
 #[must_use]
 pub fn gap(table: &BlockTable, quantile: f64, lo: u64, hi: u64) -> Option<GapAt> {
     let ratio = |from: u64, to: u64| to as f64 / from.max(1) as f64;

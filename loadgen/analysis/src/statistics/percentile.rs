@@ -1,15 +1,15 @@
 //! Percentiles over many histograms.
 //!
 //! In: one histogram per time block of each repeat. Out: a table from which any weighting of the blocks gives its
-//! percentiles quickly. Knows nothing of how the weights are drawn.
+//! percentiles quickly. Knows nothing of the choice of weights.
 
 use hdrhistogram::Histogram;
 use std::ops::Range;
 
-/// The cumulative counts of all blocks over one common, sorted table of values.
+/// Cumulative counts of all blocks over one common, sorted table of values.
 #[derive(Debug, Clone)]
 pub struct BlockTable {
-    /// Distinct recorded values, ascending, each the highest that its histogram bucket stands for.
+    /// Distinct recorded values, ascending, each the highest of its histogram bucket.
     values: Vec<u64>,
     /// `cumulative[value * blocks + block]`: samples of the block at or below the value.
     cumulative: Vec<u32>,
@@ -17,12 +17,12 @@ pub struct BlockTable {
     by_repeat: Vec<u64>,
     /// Samples per block.
     totals: Vec<u32>,
-    /// The blocks of each repeat that have samples at all.
+    /// Blocks of each repeat that have samples.
     repeats: Vec<Range<usize>>,
 }
 
 impl BlockTable {
-    /// Lays out the blocks of some repeats. Blocks and repeats without samples are left out: they say nothing of a
+    /// Creates the table of some repeats. Blocks and repeats without samples are left out: they are no evidence about a
     /// percentile.
     #[must_use]
     pub fn new<'a>(repeats: impl IntoIterator<Item = &'a [Histogram<u64>]>) -> Self {
@@ -36,7 +36,7 @@ impl BlockTable {
             }
         }
         let mut values: Vec<u64> = blocks.iter().flatten().map(|&(value, _)| value).collect();
-        // Stable, since it finds the blocks' own order.
+        // A stable sort, which is fast for blocks that are sorted already.
         values.sort();
         values.dedup();
         let mut cumulative = vec![0_u32; values.len() * blocks.len()];
@@ -103,26 +103,26 @@ impl BlockTable {
         Some(sum / self.samples() as f64)
     }
 
-    /// The blocks of each repeat, as indices into a weighting.
+    /// Blocks of each repeat, as indices into a weighting.
     #[must_use]
     pub fn repeats(&self) -> &[Range<usize>] {
         &self.repeats
     }
 
-    /// The number of blocks: the length of a weighting.
+    /// Number of blocks, and length of a weighting.
     #[must_use]
     pub fn blocks(&self) -> usize {
         self.totals.len()
     }
 
-    /// All samples.
+    /// Number of samples.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.totals.iter().copied().map(u64::from).sum()
     }
 
-    /// The quantile of the blocks, each counted `weights[block]` times: the smallest value with at least the share
-    /// `quantile` of the samples at or below it, as HdrHistogram defines it. `None` without samples.
+    /// Returns the quantile of the blocks, each counted `weights[block]` times: the smallest value with at least the
+    /// share `quantile` of the samples at or below it, as HdrHistogram defines it. `None` without samples.
     #[must_use]
     pub fn quantile(&self, weights: &[u32], quantile: f64) -> Option<u64> {
         let total = dot(weights, &self.totals);
@@ -134,7 +134,7 @@ impl BlockTable {
         Some(self.at_rank(weights, rank))
     }
 
-    /// The smallest value with at least `rank` weighted samples at or below it; there are that many.
+    /// Returns the smallest value with at least `rank` weighted samples at or below it; there must be that many.
     fn at_rank(&self, weights: &[u32], rank: u64) -> u64 {
         let (mut low, mut high) = (0, self.values.len() - 1);
         while low < high {
@@ -148,13 +148,13 @@ impl BlockTable {
         self.values[low]
     }
 
-    /// The quantile of all blocks, each counted once.
+    /// Returns the quantile of all blocks, each counted once.
     #[must_use]
     pub fn pooled_quantile(&self, quantile: f64) -> Option<u64> {
         self.quantile(&vec![1; self.blocks()], quantile)
     }
 
-    /// The share of the samples of some blocks at or below a value; `None` where they have none.
+    /// Returns the share of the samples of some blocks at or below a value; `None` without samples.
     #[must_use]
     pub fn share_up_to(&self, blocks: Range<usize>, value: u64) -> Option<f64> {
         let rows = self.values.partition_point(|known| *known <= value);
@@ -164,7 +164,7 @@ impl BlockTable {
         (all > 0).then(|| below as f64 / all as f64)
     }
 
-    /// The recorded values from one to another, both included.
+    /// Recorded values in a closed range.
     #[must_use]
     pub fn values_between(&self, from: u64, to: u64) -> &[u64] {
         let start = self.values.partition_point(|known| *known < from);
@@ -172,7 +172,7 @@ impl BlockTable {
         &self.values[start.min(end)..end]
     }
 
-    /// The smallest and the largest value of any block; `None` without samples.
+    /// Smallest and largest value of any block; `None` without samples.
     #[must_use]
     pub fn range(&self) -> Option<(u64, u64)> {
         Some((*self.values.first()?, *self.values.last()?))
@@ -191,7 +191,7 @@ fn dot(weights: &[u32], counts: &[u32]) -> u64 {
         .sum()
 }
 
-/// The recorded values of a time block, ascending, each the highest that its bucket stands for, and how often it was met.
+/// Recorded values of a time block, ascending, each the highest of its bucket, with their counts.
 pub(crate) type Counts = Vec<(u64, u32)>;
 
 /// Counts of a histogram, without its empty buckets.
@@ -257,7 +257,7 @@ mod tests {
     }
 
     proptest! {
-        /// Weighted percentiles are those of the histogram in which every block was recorded `weight` times.
+        /// Weighted percentiles equal those of the histogram in which every block was recorded `weight` times.
         #[test]
         fn agrees_with_merged_histograms(
             blocks in prop::collection::vec(prop::collection::vec(1_u64..5_000_000, 0..60), 1..8),

@@ -1,21 +1,21 @@
 //! 95 % intervals of percentiles, and of their differences, by sectioning.
 //!
-//! In: [`BlockTable`]s. Out: estimates with their standard errors and degrees of freedom, and intervals from them. Pure:
-//! no random numbers. Knows nothing of latencies, points or tiers.
+//! In: [`BlockTable`]s. Out: estimates with their standard errors and degrees of freedom, and intervals from them.
+//! Pure: no random numbers. Knows nothing of latencies, points or tiers.
 //!
-//! The estimate is the percentile of all samples together. Each repeat is a *section*: its own percentile says how far
-//! one run lies from another, with everything in it that makes samples alike (queues, bursts, the machine's weather).
-//! With `k` sections the standard error is `sqrt(Σ (section - estimate)² / (k - 1) / k)`, on `k - 1` degrees of freedom,
-//! about the estimate from all samples rather than about the mean of the sections, which is biased in the tail (Asmussen
-//! & Glynn, *Stochastic Simulation*, 2007, III.5a; Nakayama, *Confidence intervals for quantiles using sectioning*, ACM
+//! The estimate is the percentile of all samples together. Each repeat is a *section*: the spread of the sections'
+//! percentiles contains everything that makes samples of a run alike (queues, bursts, changes of the machine). With `k`
+//! sections the standard error is `sqrt(Σ (section - estimate)² / (k - 1) / k)`, on `k - 1` degrees of freedom, about
+//! the estimate from all samples rather than about the mean of the sections, which is biased in the tail (Asmussen &
+//! Glynn, *Stochastic Simulation*, 2007, III.5a; Nakayama, *Confidence intervals for quantiles using sectioning*, ACM
 //! TOMACS 24, 2014). Latencies are sectioned on the scale of their logarithm.
 //!
-//! A run of one repeat has sections of its time blocks instead. Those know nothing of how one run differs from another,
-//! and so its interval holds for that one run.
+//! A run of one repeat has sections of its time blocks instead. Those do not show how one run differs from another, so
+//! the interval holds for that run only.
 //!
-//! What the intervals cover is simulated by `tierlab-loadgen coverage`; the table is in `results/coverage`. A two-level
-//! bootstrap (repeats, then blocks), which stood here before, covered 98.7 to 99.1 % where repeats do not differ and
-//! 92.5 % where three of them differ by 10 %.
+//! `tierlab-loadgen coverage` simulates the coverage of the intervals; the table is in `results/coverage`. An earlier
+//! two-level bootstrap (repeats, then blocks) covered 98.7 to 99.1 % if repeats do not differ and 92.5 % if three of
+//! them differ by 10 %.
 
 use super::percentile::BlockTable;
 use super::student::t_two_sided;
@@ -23,33 +23,33 @@ use crate::record::{Interval, Point};
 use crate::validity::disturbance::counted;
 use std::ops::Range;
 
-/// What an interval of 95 % leaves out.
+/// Share outside a 95 % interval.
 pub const OUTSIDE: f64 = 0.05;
-/// Sections of a single repeat: few, so that each still has the samples that its percentile needs.
+/// Sections of a single repeat: few, so that each has enough samples for its percentile.
 const SECTIONS_OF_ONE: usize = 5;
 
-/// How the repeats of two tables belong together.
+/// Pairing of the repeats of two tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pairing {
-    /// The n-th repeats were made side by side (interleaved): what disturbed both cancels.
+    /// Repeats of one index were measured side by side (interleaved), so that common disturbances cancel.
     ByRepeat,
-    /// The tables come from runs of their own.
+    /// Tables of separate runs.
     Independent,
 }
 
-/// An estimate with its standard error.
+/// Estimate with its standard error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// From all samples.
+    /// Estimate from all samples.
     pub value: f64,
-    /// Its standard error.
+    /// Standard error of the value.
     pub error: f64,
     /// Degrees of freedom of the error.
     pub freedom: f64,
 }
 
 impl Estimate {
-    /// From all samples together and from each section; `None` for fewer than two sections.
+    /// Computes the estimate from the value of all samples and from each section; `None` for fewer than two sections.
     fn of(value: f64, sections: &[f64]) -> Option<Self> {
         if sections.len() < 2 {
             return None;
@@ -63,7 +63,7 @@ impl Estimate {
         })
     }
 
-    /// The difference `self - other` of estimates that do not depend on each other (Welch and Satterthwaite).
+    /// Returns the difference `self - other` of independent estimates (Welch and Satterthwaite).
     fn minus(self, other: Self) -> Self {
         let (a, b) = (self.error.powi(2), other.error.powi(2));
         let weighted = a * a / self.freedom + b * b / other.freedom;
@@ -78,7 +78,7 @@ impl Estimate {
         }
     }
 
-    /// The interval that leaves out the share `outside`.
+    /// Returns the interval that leaves out the share `outside`.
     #[must_use]
     pub fn interval(self, outside: f64) -> Interval {
         let half = t_two_sided(outside, self.freedom) * self.error;
@@ -90,7 +90,7 @@ impl Estimate {
     }
 }
 
-/// The logarithm of a percentile; `None` without samples or with a single section.
+/// Returns the logarithm of a percentile; `None` without samples or with a single section.
 #[must_use]
 pub fn log_quantile(table: &BlockTable, quantile: f64) -> Option<Estimate> {
     let (all, sections) = quantiles(table, quantile)?;
@@ -98,8 +98,8 @@ pub fn log_quantile(table: &BlockTable, quantile: f64) -> Option<Estimate> {
     Estimate::of(all.ln(), &logs)
 }
 
-/// How a percentile of `b` lies above that of `a`, both on the scale of `scale` (a logarithm, or the values themselves).
-/// Paired tables must have the same number of repeats.
+/// Returns the difference of a percentile of `b` less that of `a`, both transformed by `scale` (a logarithm, or the
+/// identity). Paired tables must have the same number of repeats.
 #[must_use]
 pub fn difference(
     (a, b): (&BlockTable, &BlockTable),
@@ -126,8 +126,8 @@ pub fn difference(
     }
 }
 
-/// Whether the median is uncertain because repeats differ, and not because each has few samples: its standard error is more
-/// than twice what as many samples leave that depend on each other as these are assumed to.
+/// True if the median is uncertain because repeats differ, rather than because each has few samples: its standard error
+/// is more than twice the error of as many samples with their estimated dependence.
 #[must_use]
 pub fn spread_dominates(point: &Point) -> bool {
     let repeats = counted(&point.repeats);
@@ -144,8 +144,8 @@ pub fn spread_dominates(point: &Point) -> bool {
     estimate.error > (at((0.5 + error).min(1.0)) - at((0.5 - error).max(0.0))).max(1e-3)
 }
 
-/// How the mean of `b` lies above that of `a`, by values of their repeats; `None` for fewer than two, or for pairs that are
-/// not as many.
+/// Returns the difference of the mean of `b` less that of `a`, from values of their repeats; `None` for fewer than two,
+/// or for pairs of unequal number.
 #[must_use]
 pub fn of_means(a: &[f64], b: &[f64], pairing: Pairing) -> Option<Estimate> {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
@@ -159,14 +159,14 @@ pub fn of_means(a: &[f64], b: &[f64], pairing: Pairing) -> Option<Estimate> {
     }
 }
 
-/// The 95 % interval of a mean of independent values by Student's t; `None` for fewer than two values.
+/// Returns the 95 % interval of a mean of independent values by Student's t; `None` for fewer than two values.
 #[must_use]
 pub fn mean_interval(values: &[f64]) -> Option<Interval> {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
     Estimate::of(mean, values).map(|estimate| estimate.interval(OUTSIDE))
 }
 
-/// The percentile of all samples, and of each section, in microseconds and at least 1.
+/// Returns the percentile of all samples, and of each section, in microseconds and at least 1.
 fn quantiles(table: &BlockTable, quantile: f64) -> Option<(f64, Vec<f64>)> {
     let us = |range: Range<usize>| {
         let mut weights = vec![0; table.blocks()];
@@ -178,7 +178,7 @@ fn quantiles(table: &BlockTable, quantile: f64) -> Option<(f64, Vec<f64>)> {
     Some((all, sections))
 }
 
-/// The repeats; of a single one, its blocks in a few groups.
+/// Returns the repeats, or the blocks of a single repeat in a few groups.
 pub(crate) fn sections(table: &BlockTable) -> Vec<Range<usize>> {
     match table.repeats() {
         [one] => {
@@ -200,7 +200,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
     use rand_distr::{Distribution, Exp1, StandardNormal};
 
-    /// Repeats of blocks of exponential latencies around 1 ms, each repeat slower by its factor.
+    /// Simulates repeats of blocks of exponential latencies around 1 ms, each repeat slower by its factor.
     fn simulate(rng: &mut ChaCha8Rng, factors: &[f64], blocks: usize, samples: usize) -> BlockTable {
         let mut block = |factor: f64| {
             let values: Vec<u64> = (0..samples)
@@ -234,7 +234,7 @@ mod tests {
         let truth = 1.2_f64.ln();
         for trial in 0..trials {
             let mut rng = ChaCha8Rng::seed_from_u64(trial);
-            // Both meet the same weather in the same repeat; the second is 20 % slower.
+            // Both share the disturbances of a repeat; the second is 20 % slower.
             let shared = factors(&mut rng, 5, 0.2);
             let slower: Vec<f64> = shared.iter().map(|factor| factor * 1.2).collect();
             let (a, b) = (simulate(&mut rng, &shared, 4, 60), simulate(&mut rng, &slower, 4, 60));

@@ -1,23 +1,23 @@
-//! Points of Student's t and of the standard normal.
+//! Quantiles of Student's t and of the standard normal.
 //!
-//! In: what an interval may leave out, and degrees of freedom. Out: how many standard errors reach to either side.
-//! Knows nothing of what is estimated.
+//! In: the share outside an interval, and degrees of freedom. Out: standard errors to either side. Knows nothing of the
+//! estimate.
 
 use super::beta;
 
-/// Two-sided 95 % points of the standard normal.
+/// Two-sided 95 % quantile of the standard normal.
 pub const Z95: f64 = 1.959_964;
-/// From so many degrees of freedom on the normal serves.
+/// Degrees of freedom from which the normal is used.
 const NORMAL_FROM: f64 = 1e6;
 
-/// The two-sided 95 % point of Student's t with `freedom` degrees of freedom, which need not be whole.
+/// Returns the two-sided 95 % quantile of Student's t with `freedom` degrees of freedom, which need not be whole.
 #[must_use]
 pub fn t95(freedom: f64) -> f64 {
     t_two_sided(0.05, freedom)
 }
 
-/// The two-sided point of Student's t that leaves `outside` of it out. Fewer than one degree of freedom counts as one.
-/// By bisection of `P(|T| > t) = I_x(freedom / 2, 1 / 2)` with `x = freedom / (freedom + t²)` (DLMF 8.17).
+/// Returns the two-sided quantile of Student's t that leaves out `outside`. Fewer than one degree of freedom counts as
+/// one. By bisection of `P(|T| > t) = I_x(freedom / 2, 1 / 2)` with `x = freedom / (freedom + t²)` (DLMF 8.17).
 #[must_use]
 pub fn t_two_sided(outside: f64, freedom: f64) -> f64 {
     let freedom = freedom.max(1.0);
@@ -40,8 +40,8 @@ pub fn t_two_sided(outside: f64, freedom: f64) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// The two-sided point of the standard normal that leaves `outside` of it out: `z_two_sided(0.05)` is 1.96. Within
-/// 0.000 5 (Abramowitz & Stegun, *Handbook of Mathematical Functions*, 26.2.23).
+/// Returns the two-sided quantile of the standard normal that leaves out `outside`: `z_two_sided(0.05)` is 1.96.
+/// Accurate within 0.000 5 (Abramowitz & Stegun, *Handbook of Mathematical Functions*, 26.2.23).
 #[must_use]
 pub fn z_two_sided(outside: f64) -> f64 {
     let t = (-2.0 * (outside / 2.0).ln()).sqrt();
