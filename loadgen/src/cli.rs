@@ -337,9 +337,9 @@ enum Command {
         /// Serves one request at a time, each in so many microseconds
         #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
         service_us: Option<u64>,
-        /// Draws service times from an exponential distribution with that mean
-        #[arg(long, requires = "service_us")]
-        exponential: bool,
+        /// Draws service times from an exponential distribution with that mean; the seed of the draws
+        #[arg(long, requires = "service_us", value_name = "SEED", num_args = 0..=1, default_missing_value = "1")]
+        exponential: Option<u64>,
         /// Ends when stdin does
         #[arg(long)]
         until_stdin_closes: bool,

@@ -240,7 +240,7 @@ fn objectives(slo: &[String], limits: &Limits) -> Result<(Vec<Objective>, f64), 
         } else {
             return Err(format!(
                 "`question.slo`: `{text}` is no objective; they read like `p99 < 50 ms` (p50, p90, p95, p99, p99.9 or mean; us, \
-                 ms or s) and `errors < 0.1 %`"
+                 ms or s), `99.5 % within 50 ms` and `errors < 0.1 %`"
             ));
         }
     }

@@ -126,7 +126,7 @@ fn objective(text: &str) -> Result<Objective, String> {
     super::text::words::objective(text).ok_or_else(|| {
         format!(
             "`search.slo` = `{text}` is no objective; it reads like `p99 < 20 ms` (p50, p90, p95, p99, p99.9 or mean; \
-             us, ms or s)"
+             us, ms or s) or `99.5 % within 20 ms`"
         )
     })
 }

@@ -75,15 +75,15 @@ struct Queue {
 }
 
 impl OneByOne {
-    /// Idle server whose requests take `service` each, or `service` on average if `exponential`. With Poisson arrivals it
-    /// is an M/D/1 or M/M/1 queue, whose percentiles are known.
+    /// Idle server whose requests take `service` each, or an exponential time with that mean if `exponential` has a seed.
+    /// With Poisson arrivals it is an M/D/1 or M/M/1 queue, whose percentiles are known.
     #[must_use]
-    pub fn new(service: Duration, exponential: bool) -> Self {
+    pub fn new(service: Duration, exponential: Option<u64>) -> Self {
         Self {
             service,
             queue: Mutex::new(Queue {
                 busy_until: Instant::now(),
-                exponential: exponential.then(|| ChaCha8Rng::seed_from_u64(1)),
+                exponential: exponential.map(ChaCha8Rng::seed_from_u64),
             }),
         }
     }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn one_by_one_a_server_does_what_it_can() {
-        let server = OneByOne::new(Duration::from_millis(5), false);
+        let server = OneByOne::new(Duration::from_millis(5), None);
         let now = Instant::now();
         let done: Vec<u128> = (0..4).map(|_| (server.done_at(now) - now).as_millis()).collect();
         assert_eq!(done, [5, 10, 15, 20]);
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn exponential_service_times_have_the_mean_of_the_service() {
-        let server = OneByOne::new(Duration::from_millis(5), true);
+        let server = OneByOne::new(Duration::from_millis(5), Some(1));
         let start = Instant::now();
         let last = (0..10_000).map(|_| server.done_at(start)).last().unwrap();
         let mean = (last - start).as_secs_f64() / 10_000.0;

@@ -63,11 +63,12 @@ pub fn evidence(point: &Point, slo: &Slo) -> Option<Evidence> {
     let limited = interval(summary, slo.objective).zip(slo.objective.limit_us());
     let misses = misses(point, slo);
     let allowed = slo.objective.slow_share();
+    let by_misses = summary.errors > 0 || matches!(slo.objective, Objective::Goodput { .. });
     let certain = match (answer, limited) {
         (Answer::Unknown, _) => false,
         (Answer::NotMet, _) if is_refused(summary, slo) => true,
-        (Answer::Met, _) if summary.errors > 0 => misses.is_some_and(|share| share.hi < allowed),
-        (Answer::NotMet, _) if summary.errors > 0 => misses.is_some_and(|share| share.lo > allowed),
+        (Answer::Met, _) if by_misses => misses.is_some_and(|share| share.hi < allowed),
+        (Answer::NotMet, _) if by_misses => misses.is_some_and(|share| share.lo > allowed),
         (Answer::Met, Some((interval, limit_us))) => interval.hi < limit_us,
         (Answer::NotMet, Some((interval, limit_us))) => interval.lo >= limit_us,
         (_, None) => false,
@@ -150,10 +151,10 @@ fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &Vec<Histogram<
     if scheduled.max(table.samples()) < slo.objective.samples_needed() {
         return None;
     }
-    let Some(percentile) = slo.objective.percentile() else {
+    let Some(quantile) = slo.objective.quantile() else {
         return measured_us(slo.objective, &table);
     };
-    match goodput::among_good(&repeats, percentile.quantile()) {
+    match goodput::among_good(&repeats, quantile) {
         Some(among) => table.pooled_quantile(among).map(|us| us as f64),
         None => Some(f64::INFINITY),
     }
@@ -169,6 +170,7 @@ const fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {
     match objective {
         Objective::Percentile { percentile, .. } => summary.percentile(percentile),
         Objective::Mean { .. } => summary.mean_us,
+        Objective::Goodput { .. } => None,
     }
 }
 

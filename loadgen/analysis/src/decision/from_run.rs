@@ -66,8 +66,8 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     let slow = objectives().map(|objective| goodput::misses(repeat, objective));
     let quantiles = objectives().filter_map(|objective| objective::measured_us(objective, &latency));
     let tail = objectives()
-        .filter_map(Objective::percentile)
-        .any(|percentile| percentile.quantile() >= TAIL_FROM);
+        .filter_map(Objective::quantile)
+        .any(|quantile| quantile >= TAIL_FROM);
     let dependence = repeat
         .tail_autocorrelation_time
         .filter(|_| tail)

@@ -27,7 +27,10 @@ pub fn missed(repeat: &Repeat, limit_us: f64) -> u64 {
 #[must_use]
 pub fn misses(repeat: &Repeat, objective: Objective) -> f64 {
     match objective {
-        Objective::Percentile { limit_us, .. } => missed(repeat, limit_us) as f64,
+        Objective::Percentile { limit_us, .. }
+        | Objective::Goodput {
+            within_us: limit_us, ..
+        } => missed(repeat, limit_us) as f64,
         Objective::Mean { .. } => {
             let table = BlockTable::new([repeat.histograms.latency.as_slice()]);
             (slow(objective, &table) + repeat.failed() as f64).min(repeat.scheduled as f64)

@@ -8,9 +8,9 @@ use crate::statistics::percentile::BlockTable;
 /// Returns the latency figure that the objective limits, in microseconds; `None` without samples.
 #[must_use]
 pub fn measured_us(objective: Objective, table: &BlockTable) -> Option<f64> {
-    match objective {
-        Objective::Percentile { percentile, .. } => Some(table.pooled_quantile(percentile.quantile())? as f64),
-        Objective::Mean { .. } => table.mean(),
+    match objective.quantile() {
+        Some(quantile) => Some(table.pooled_quantile(quantile)? as f64),
+        None => table.mean(),
     }
 }
 
@@ -23,9 +23,10 @@ pub fn measured_us(objective: Objective, table: &BlockTable) -> Option<f64> {
 pub fn slow(objective: Objective, table: &BlockTable) -> f64 {
     let share = match objective {
         // The limit is far below 2^63.
-        Objective::Percentile { limit_us, .. } => {
-            1.0 - table.share_up_to(0..table.blocks(), limit_us as u64).unwrap_or(1.0)
-        }
+        Objective::Percentile { limit_us, .. }
+        | Objective::Goodput {
+            within_us: limit_us, ..
+        } => 1.0 - table.share_up_to(0..table.blocks(), limit_us as u64).unwrap_or(1.0),
         Objective::Mean { mean_limit_us } => table.mean().map_or(0.0, |us| us / (us + mean_limit_us)),
     };
     share * table.samples() as f64
@@ -51,7 +52,11 @@ mod tests {
             let mean = Objective::Mean {
                 mean_limit_us: 2_180.0 * limit,
             };
-            for objective in [p99, mean] {
+            let within = Objective::Goodput {
+                goodput_share: 0.985,
+                within_us: 60_000.0 * limit,
+            };
+            for objective in [p99, mean, within] {
                 let us = measured_us(objective, &table).unwrap();
                 assert_eq!(us < objective.limit_us().unwrap(), met, "{objective}: {us}");
                 assert_eq!(

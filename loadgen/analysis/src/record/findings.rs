@@ -4,6 +4,7 @@
 //! In: nothing; the analysis fills these in from points. Out: plain data in `run.json`. Knows nothing of the choice of
 //! rates.
 
+use super::percentile::samples_needed;
 use super::{Factors, Interval, Percentile};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -39,6 +40,13 @@ pub enum Objective {
         /// Limit in microseconds.
         mean_limit_us: f64,
     },
+    /// Lower limit of goodput, the share of all requests with a good reply in time; shown as `99.5 % within 50 ms`.
+    Goodput {
+        /// Share of all requests, between 0 and 1.
+        goodput_share: f64,
+        /// Latest good reply, in microseconds.
+        within_us: f64,
+    },
 }
 
 impl Objective {
@@ -47,7 +55,17 @@ impl Objective {
     pub const fn percentile(self) -> Option<Percentile> {
         match self {
             Self::Percentile { percentile, .. } => Some(percentile),
+            Self::Mean { .. } | Self::Goodput { .. } => None,
+        }
+    }
+
+    /// Share of all requests that must keep to the limit; `None` for the mean.
+    #[must_use]
+    pub const fn quantile(self) -> Option<f64> {
+        match self {
+            Self::Percentile { percentile, .. } => Some(percentile.quantile()),
             Self::Mean { .. } => None,
+            Self::Goodput { goodput_share, .. } => Some(goodput_share),
         }
     }
 
@@ -57,32 +75,38 @@ impl Objective {
         match self {
             Self::Percentile { limit_us, .. } => Some(limit_us),
             Self::Mean { mean_limit_us } => Some(mean_limit_us),
+            Self::Goodput { within_us, .. } => Some(within_us),
         }
     }
 
     /// Share of slow requests from which the objective is missed.
     #[must_use]
     pub const fn slow_share(self) -> f64 {
-        match self {
-            Self::Percentile { percentile, .. } => 1.0 - percentile.quantile(),
-            Self::Mean { .. } => 0.5,
+        match self.quantile() {
+            Some(quantile) => 1.0 - quantile,
+            None => 0.5,
         }
     }
 
     /// Minimum number of samples with which the limited figure is shown.
     #[must_use]
     pub fn samples_needed(self) -> u64 {
-        self.percentile().unwrap_or(Percentile::P50).samples_needed()
+        samples_needed(self.quantile().unwrap_or(0.5))
     }
 
     /// Name of the limited figure.
     #[must_use]
-    pub const fn figure(self) -> &'static str {
-        match self {
-            Self::Percentile { percentile, .. } => percentile.name(),
-            Self::Mean { .. } => "mean",
+    pub fn figure(self) -> String {
+        match self.quantile() {
+            Some(quantile) => format!("p{}", percent(quantile)),
+            None => "mean".into(),
         }
     }
+}
+
+/// Share in percent, with at most four decimals.
+fn percent(share: f64) -> f64 {
+    (share * 1e6).round() / 1e4
 }
 
 impl fmt::Display for Objective {
@@ -90,13 +114,19 @@ impl fmt::Display for Objective {
         let (Self::Percentile { limit_us, .. }
         | Self::Mean {
             mean_limit_us: limit_us,
+        }
+        | Self::Goodput {
+            within_us: limit_us, ..
         }) = *self;
         let (limit, unit) = match limit_us {
             us if us < 1e3 => (us, "us"),
             us if us < 1e6 => (us / 1e3, "ms"),
             us => (us / 1e6, "s"),
         };
-        write!(f, "{} < {limit} {unit}", self.figure())
+        match *self {
+            Self::Goodput { goodput_share, .. } => write!(f, "{} % within {limit} {unit}", percent(goodput_share)),
+            Self::Percentile { .. } | Self::Mean { .. } => write!(f, "{} < {limit} {unit}", self.figure()),
+        }
     }
 }
 

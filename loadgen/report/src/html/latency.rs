@@ -92,7 +92,7 @@ pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
 
 fn limits(group: &Group<'_>, percentile: Percentile) -> Vec<(f64, String)> {
     let objectives = group.objectives.iter();
-    let mine = objectives.filter(|objective| objective.percentile() == Some(percentile));
+    let mine = objectives.filter(|objective| objective.quantile() == Some(percentile.quantile()));
     mine.filter_map(|objective| Some((objective.limit_us()?, objective.to_string())))
         .collect()
 }

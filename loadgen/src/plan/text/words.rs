@@ -5,6 +5,9 @@ use serde::Deserialize;
 use std::time::Duration;
 use tierlab_analysis::record::{Objective, Percentile};
 
+/// Smallest share of goodput that is an objective.
+const LEAST_GOODPUT: f64 = 0.5;
+
 /// A share: `0.05`, or `5 %`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
@@ -35,21 +38,18 @@ pub(in crate::plan) fn time(text: &str) -> Option<Duration> {
     humantime::parse_duration(text.trim()).ok()
 }
 
-/// Latency objective, such as `p99 < 20 ms` or `mean < 5 ms`.
+/// Latency objective, such as `p99 < 20 ms`, `mean < 5 ms` or `99.5 % within 50 ms`.
 pub(in crate::plan) fn objective(text: &str) -> Option<Objective> {
-    let (name, limit) = text.split_once('<')?;
-    let limit = limit.trim();
-    let digits = limit.trim_end_matches(|c: char| c.is_alphabetic());
-    let unit_us = match &limit[digits.len()..] {
-        "us" | "µs" => 1.0,
-        "ms" => 1e3,
-        "s" => 1e6,
-        _ => return None,
-    };
-    let limit_us = digits.trim().parse::<f64>().ok()? * unit_us;
-    if !limit_us.is_finite() || limit_us <= 0.0 {
-        return None;
+    if let Some((goodput_share, limit)) = text.split_once("within") {
+        let within_us = latency_us(limit)?;
+        let goodput_share = share(goodput_share).filter(|share| *share >= LEAST_GOODPUT && *share < 1.0)?;
+        return Some(Objective::Goodput {
+            goodput_share,
+            within_us,
+        });
     }
+    let (name, limit) = text.split_once('<')?;
+    let limit_us = latency_us(limit)?;
     if name.trim() == "mean" {
         return Some(Objective::Mean {
             mean_limit_us: limit_us,
@@ -57,6 +57,20 @@ pub(in crate::plan) fn objective(text: &str) -> Option<Objective> {
     }
     let percentile = Percentile::named(name.trim())?;
     Some(Objective::Percentile { percentile, limit_us })
+}
+
+/// Positive latency in microseconds, such as `20 ms`.
+fn latency_us(text: &str) -> Option<f64> {
+    let limit = text.trim();
+    let digits = limit.trim_end_matches(|c: char| c.is_alphabetic());
+    let unit_us = match &limit[digits.len()..] {
+        "us" | "µs" => 1.0,
+        "ms" => 1e3,
+        "s" => 1e6,
+        _ => return None,
+    };
+    let us = digits.trim().parse::<f64>().ok()? * unit_us;
+    (us.is_finite() && us > 0.0).then_some(us)
 }
 
 /// `errors < 0.1 %`: the share of failed requests.
@@ -83,7 +97,13 @@ mod tests {
         assert!((errors("errors < 0.1 %").unwrap() - 0.001).abs() < 1e-12);
         assert_eq!(errors("errors < 100 %"), None);
         assert_eq!(errors("p99 < 5 %"), None);
-        for text in ["p50 < 300 us", "p90 < 4 ms", "p99.9 < 50 ms", "mean < 5 ms"] {
+        for text in [
+            "p50 < 300 us",
+            "p90 < 4 ms",
+            "p99.9 < 50 ms",
+            "mean < 5 ms",
+            "99.6 % within 50 ms",
+        ] {
             assert_eq!(objective(text).unwrap().to_string(), text);
         }
         for text in [
@@ -93,6 +113,9 @@ mod tests {
             "p99 > 5 ms",
             "p999 < 5 ms",
             "mean < 5",
+            "100 % within 5 ms",
+            "20 % within 5 ms",
+            "99 within 5 ms",
         ] {
             assert_eq!(objective(text), None, "{text}");
         }
