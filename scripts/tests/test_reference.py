@@ -1,4 +1,6 @@
 """Tests of what scripts/reference reads from code and from comments."""
+import importlib.machinery
+import importlib.util
 import sys
 import tempfile
 import unittest
@@ -69,6 +71,17 @@ class ShapesAreRead(unittest.TestCase):
         self.assertIn("is_default", way.fields[0].serde)
         self.assertEqual([key.name for key in way.fields[1].fields], ["by_ms"])
         self.assertEqual(way.fields[2].type, "Box < Plan >")
+
+
+class LinksOfCommentsBecomeWords(unittest.TestCase):
+    def test_a_type_is_a_word_and_a_path_or_a_constant_is_a_fault(self):
+        loader = importlib.machinery.SourceFileLoader("reference_script", str(SCRIPTS / "reference"))
+        reference = importlib.util.module_from_spec(importlib.util.spec_from_loader("reference_script", loader))
+        loader.exec_module(reference)
+        self.assertEqual(reference.links_as_words("Read with `O_DIRECT` into a [`Block`](crate::Block)."), "Read with `O_DIRECT` into a `Block`.")
+        self.assertEqual(reference.faults, [])
+        reference.links_as_words("Made by [`crate::conclude`], at most [`MAX_SIZE`].")
+        self.assertEqual(len(reference.faults), 2)
 
 
 class CommentsAreRead(unittest.TestCase):

@@ -42,6 +42,14 @@ class Lengths(unittest.TestCase):
         (self.root / "docs/how-to/page.md").write_text("word " * (words.GUIDE_WORDS + 1))
         self.assertEqual([fault.split(":")[0] for fault in words.long_pages(self.root)], ["README.md", "docs/how-to/page.md"])
 
+    def test_all_pages_together_are_bounded_beside_the_reference(self):
+        (self.root / "docs/reference").mkdir()
+        (self.root / "docs/reference/keys.md").write_text("word " * words.DOCS_WORDS)
+        (self.root / "docs/page.md").write_text("word " * words.DOCS_WORDS)
+        self.assertEqual(list(words.long_pages(self.root)), [])
+        (self.root / "docs/page.md").write_text("word " * (words.DOCS_WORDS + 1))
+        self.assertEqual([fault.split(":")[0] for fault in words.long_pages(self.root)], ["docs"])
+
     def test_a_long_subject_of_the_last_commit_is_found(self):
         identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
         subprocess.run(["git", "init", "-q"], cwd=self.root, check=True)

@@ -12,7 +12,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// A whole run: one sweep or one lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Run {
-    /// [`SCHEMA_VERSION`].
+    /// Version of the shape of this document, now 1.
     pub schema_version: u32,
     /// The plan's name.
     pub name: String,
@@ -49,7 +49,7 @@ pub struct Run {
     /// The objective that the highest rate was searched under; absent where none was.
     #[serde(default)]
     pub slo: Option<Slo>,
-    /// Findings of each curve; made by [`crate::conclude`].
+    /// Findings of each curve.
     #[serde(default)]
     pub findings: Vec<Finding>,
     /// Cold starts, in the order in which they were measured.
@@ -67,7 +67,7 @@ pub struct Run {
     /// The variants of the question, in the plan's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<Variant>,
-    /// The answer; made by [`crate::conclude`].
+    /// Answer to the question; absent in runs without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Answer>,
     /// Every configuration, in the plan's order.

@@ -16,7 +16,7 @@ pub const MAX_CPUS: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InstanceConfig {
-    /// Sessions, each on a thread of its own; at least 1, at most [`MAX_INSTANCES`].
+    /// Sessions, each on a thread of its own; 1 to 256.
     pub count: u32,
     /// ONNX Runtime's intra-op threads of each session; at least 1.
     pub intra_op_threads: u32,

@@ -119,7 +119,7 @@ fn opens(config: &TierConfig) -> Result<Finding> {
             "the tier does not open",
             error.to_string(),
             "nothing of it can be measured",
-            "what the error says; docs/how-to/tiers.md has each kind's keys",
+            "what the error says; docs/reference/server-config.md has each kind's keys",
         ),
     })
 }
