@@ -1,4 +1,4 @@
-//! The certificate of the self-check through the real binary: kept by one command, carried or refused by the next.
+//! The certificate of the self-check through the real binary: stored by one command, carried or refused by the next.
 
 use crate::lab::{LAB, lab, lab_place};
 use crate::program::{BINARY, Ended, NullEndpoint, Workdir, read_json, run};

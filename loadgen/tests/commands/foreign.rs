@@ -1,5 +1,5 @@
-//! The real binary against servers that are not the project's: behind TLS, with replicas, with Triton's statistics, with no metrics, and
-//! of another protocol altogether.
+//! The real binary with foreign servers: behind TLS, with replicas, with Triton's statistics, without metrics, and of
+//! another protocol.
 
 use crate::program::{BINARY, Workdir, read_json, run};
 use crate::site::{Asked, Reply, certificates, is_listening, secure_site, site};
@@ -18,7 +18,7 @@ const ONE_LOAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\n
 
 const SECRETS: [&str; 2] = ["S3CRET-TOKEN", "S3CRET-KEY"];
 
-/// What Triton, MLServer and KServe answer alike; `None` for what they do not have.
+/// Common replies of Triton, MLServer and KServe; `None` for unknown paths.
 fn v2(asked: &Asked, prefix: &str) -> Option<Reply> {
     let path = asked.path.strip_prefix(prefix)?;
     match path {
@@ -146,7 +146,7 @@ fn a_server_behind_tls_with_token_client_certificate_and_prefix_is_measured_and_
     }
 }
 
-/// What is sent by goose's own client, in place of [`ONE_LOAD`]'s open loop.
+/// Plans for goose's own client, instead of [`ONE_LOAD`]'s open loop.
 const BY_GOOSE: [&str; 2] = [
     "[[load]]\nmode = \"concurrency\"\nusers = [3]\n",
     "[[journey]]\nname = \"two\"\nrates = [50]\n\
@@ -246,7 +246,7 @@ fn a_closed_loop_asks_any_http_endpoint_as_its_target_says() {
     );
 }
 
-/// A replica's counter, and when its process started.
+/// Counter of a replica, and the start of its process.
 struct Replica {
     count: u64,
     started_s: u64,
@@ -298,7 +298,7 @@ fn counters_of_replicas_are_added_and_one_that_restarted_counts_from_zero() {
             if is_infer(asked) {
                 asked_in_all.fetch_add(1, Ordering::Relaxed);
                 let mut replicas = replicas.lock().unwrap();
-                // In the middle of the step the second one is started anew.
+                // In the middle of the step the second replica restarts.
                 if turn == 40 {
                     replicas[1] = Replica {
                         count: 0,

@@ -1,5 +1,5 @@
-//! `lab` through the real binary: the order of things, with the null endpoint standing in for every server and small
-//! scripts for the programs that make and publish data. The whole lab with its real programs is `make lab`.
+//! `lab` through the real binary: its order, with the null endpoint in place of every server and small scripts in place
+//! of the programs that generate and publish data. `make lab` runs the whole lab with its real programs.
 
 use crate::program::{BINARY, Ended, PLAN, Workdir, interrupt, read_json, run, run_until};
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 pub(crate) const LAB: &str = "[lab]\ntiers = [\"nvme\", \"s3\"]\nwork = \"work\"\nserver_config = \"server.toml\"\n\
     ready_timeout_s = 30\n[[lab.cache]]\nname = \"cold\"\nshare = 0.0\n[lab.data]\nrows = 10\n";
 
-/// Notes its arguments, and makes what the lab looks for.
+/// Script that records its arguments, and creates the files that the lab expects.
 const MODELS: &str = r#"#!/bin/sh
 echo "models $*" >> "$(dirname "$0")/calls"
 for last; do :; done
@@ -29,7 +29,7 @@ echo "server $* as ${AWS_ACCESS_KEY_ID:-nobody}" >> "$(dirname "$0")/calls"
 exec BINARY null-endpoint
 "#;
 
-/// A folder with a plan, and programs that stand in for those of the lab.
+/// Returns a folder with a plan, and scripts in place of the lab's programs.
 pub(crate) fn lab_place(plan: &str) -> Workdir {
     let place = Workdir::new(plan);
     fs::create_dir_all(place.path("tiers")).unwrap();
@@ -68,7 +68,7 @@ fn calls(place: &Workdir) -> String {
     fs::read_to_string(place.path("bin/calls")).unwrap()
 }
 
-/// Nobody that the lab started is left: each of them has the lab's folder on its command line or in its environment.
+/// Checks that no process of the lab is left: each has the lab's folder on its command line or in its environment.
 fn nobody_is_left(place: &Workdir) {
     let folder = place.folder.path().to_str().unwrap();
     for entry in fs::read_dir("/proc").unwrap().filter_map(Result::ok) {

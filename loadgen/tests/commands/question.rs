@@ -1,5 +1,5 @@
-//! `lab` with a question, and `advise`, through the real binary: null endpoints that serve one request at a time, each variant in
-//! a time of its own, so that the truth is known.
+//! `lab` with a question, and `advise`, through the real binary: null endpoints that serve one request at a time, each
+//! variant with its own service time, so that the truth is known.
 
 use crate::agreement;
 use crate::lab::{lab, lab_place};

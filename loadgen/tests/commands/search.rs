@@ -1,4 +1,4 @@
-//! `[search]` through the real binary, against a server that serves one request at a time and so has a known capacity.
+//! `[search]` through the real binary, with a server that serves one request at a time and so has a known capacity.
 
 use crate::program::{BINARY, NullEndpoint, Workdir, interrupt, run, run_until};
 use serde_json::Value;
@@ -9,12 +9,12 @@ use std::process::Command;
 const SERVICE_US: u64 = 2_500;
 const CAPACITY: f64 = 1e6 / SERVICE_US as f64;
 const RESOLUTION: f64 = 0.25;
-/// Far below what any rate asked here needs: on a machine with other things to do a server that sleeps for each request wakes late, and its
-/// capacity is less than it says.
+/// Far below the needs of any rate here: on a busy machine a server that sleeps for each request wakes late, and its
+/// capacity is lower than configured.
 const IDLE_US: u64 = 50;
 
-/// Equal gaps, so that the latency is the service time up to the capacity itself. Send lag is no matter here: the tests
-/// may share the machine with others.
+/// Equal gaps, so that the latency is the service time up to the capacity itself. Send lag does not matter here: the
+/// tests may share the machine with others.
 fn plan(search: &str) -> String {
     format!(
         "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.1\nstep_s = 0.8\ndrain_s = 1.0\n\
@@ -31,7 +31,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// What a search found, once what has to hold of every result was checked.
+/// Result of a search, after the checks common to all results.
 struct Found {
     value: f64,
     not_met: f64,

@@ -203,7 +203,7 @@ fn an_interrupted_run_keeps_what_is_finished() {
     assert!(place.path("results/r/report.html").is_file());
 }
 
-/// What of a result depends on the plan alone.
+/// Returns the parts of a result that depend on the plan alone.
 fn skeleton(run: &Value) -> Vec<String> {
     points(run)
         .iter()
