@@ -10,12 +10,12 @@ use std::process::Command;
 const PLAN: &str = "name = \"one\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 0.2\ndrain_s = 0.5\n\
     max_in_flight = 16\n[[load]]\nmode = \"realtime\"\nrates = [50]\n";
 
-/// Where the state folder of a test has it.
+/// Path of the certificate in a test's state folder.
 fn kept(place: &Workdir) -> PathBuf {
     place.path("state/tierlab/certificate.json")
 }
 
-/// What a sweep says of the instrument: in its `run.json`, in the table, and in both reports.
+/// Statements of a sweep about the instrument: in its `run.json`, in the table, and in both reports.
 struct Said {
     carried: Value,
     everywhere: [String; 3],
@@ -39,7 +39,7 @@ fn said(endpoint: &NullEndpoint, place: &Workdir, more: &[&str]) -> Said {
     what_it_says(place, ended)
 }
 
-/// What the run in `results/r` says, and its command.
+/// Returns the statements of the run in `results/r`, and its command.
 fn what_it_says(place: &Workdir, ended: Ended) -> Said {
     let report = |name: &str| fs::read_to_string(place.path("results/r").join(name)).unwrap();
     let certificates = place.run_json()["certificates"].clone();
@@ -71,7 +71,7 @@ fn without_one_a_sweep_says_how_to_get_it() {
     assert!(!kept(&place).exists());
 }
 
-/// Where the machine was too busy for a line, the line says so; what later runs make of it is asked of one that passed.
+/// Marks every check as passed, because a busy machine may fail one.
 fn with_every_check_passed(mut certificate: Value) -> Value {
     for check in certificate["checks"].as_array_mut().unwrap() {
         check["passed"] = json!(true);
