@@ -99,7 +99,7 @@ pub struct Point {
     pub factors: Factors,
     /// Finished repeats, in order.
     pub repeats: Vec<Repeat>,
-    /// Combined result of the repeats; computed by [`crate::summarise()`].
+    /// Combined result of the repeats.
     pub summary: Option<Summary>,
 }
 

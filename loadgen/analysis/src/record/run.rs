@@ -12,7 +12,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// A whole run: one sweep or one lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Run {
-    /// Version of the format, [`SCHEMA_VERSION`].
+    /// Version of the shape of this document, now 1.
     pub schema_version: u32,
     /// Name of the plan.
     pub name: String,
@@ -48,7 +48,7 @@ pub struct Run {
     /// Objective of the search for the highest rate; absent without a search.
     #[serde(default)]
     pub slo: Option<Slo>,
-    /// Findings of each curve; computed by [`crate::conclude`].
+    /// Findings of each curve.
     #[serde(default)]
     pub findings: Vec<Finding>,
     /// Cold starts, in the order of measurement.
@@ -66,7 +66,7 @@ pub struct Run {
     /// Variants of the question, in the plan's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<Variant>,
-    /// Answer to the question; computed by [`crate::conclude`].
+    /// Answer to the question; absent in runs without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Answer>,
     /// Measured configurations, in the plan's order.
