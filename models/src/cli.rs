@@ -43,7 +43,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Commands.
+/// Commands of the program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Write models with seeded weights into a repository

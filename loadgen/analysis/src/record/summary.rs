@@ -103,7 +103,7 @@ pub struct Summary {
     /// Faults behind the verdict, rule by rule; empty for a valid point.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
-    /// Verdict.
+    /// Verdict on the point.
     pub verdict: Verdict,
 }
 
