@@ -1,8 +1,8 @@
 //! Releases tickets at their due times. In: a schedule. Out: tickets for goose users, and the pacer's observations.
 //!
-//! The pacer owns a named OS thread, sleeps to absolute deadlines with a timer slack of 1 ns (and wakes up a little
-//! before them, for at most a fiftieth of the time), and never blocks on users: if every user is busy, a ticket waits
-//! in the queue with its due time unchanged, so that its wait counts as latency (open loop). Due times are always the
+//! The pacer owns a named OS thread and sleeps to absolute deadlines with a timer slack of 1 ns. It wakes up a little
+//! before them, for at most a fiftieth of the time. It never blocks on users: if every user is busy, a ticket waits in
+//! the queue with its due time unchanged, so that its wait counts as latency (open loop). Due times are always the
 //! schedule's, never the time of waking.
 
 use crate::schedule::Schedule;
