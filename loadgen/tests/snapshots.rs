@@ -82,7 +82,7 @@ fn the_answer_is_kept_beside_the_run_with_the_keys_of_the_record() {
     let csv = std::fs::read_to_string(folder.join("summary.csv")).unwrap();
     assert!(csv.lines().next().unwrap().contains(",offered_rps,variant,repeats,"));
     assert!(csv.contains(",100,s3-standard,"), "{csv}");
-    // Without a question there is nothing to keep.
+    // Without a question there is neither an answer.json nor a JUnit file.
     let asked_nothing = synthetic::run(1, 1.0);
     assert!(tierlab_report::answer_json(&asked_nothing).is_none() && tierlab_report::junit(&asked_nothing).is_none());
 }

@@ -172,8 +172,8 @@ fn a_scripted_tier_is_found_in_the_tail_and_its_counters_in_the_summary() {
     assert_eq!(summary["tail"]["parts"][0][0], "tier");
     assert_eq!(bands[0]["reads"]["cache_hits"], 1.0);
 
-    // Both sides of Little's law, which no measurement shares: 0.1 × 300 ms + 1 ms at 250/s are 7.75 in flight, but for
-    // those that the window cuts.
+    // Both sides of Little's law, which share no measurement: 0.1 × 300 ms + 1 ms at 250/s are 7.75 in flight, except
+    // for stays cut by the window.
     let (counted, by_stays) = (&summary["in_flight"][0], &summary["in_flight"][1]);
     let (counted, by_stays) = (counted.as_f64().unwrap(), by_stays.as_f64().unwrap());
     assert!(counted > 7.2 && by_stays > 7.2, "{counted} {by_stays}");
@@ -211,7 +211,8 @@ fn the_parts_of_a_mix_share_the_hour_and_the_tier_by_what_replies_tell() {
         .map(|point| &point["summary"])
         .collect();
     assert_eq!(summaries.len(), 2);
-    // Every request is a millisecond in inference, whatever it carries: four of five requests, four fifths of the hour.
+    // Every request takes a millisecond of inference, for any number of rows: four of five requests, four fifths of the
+    // hour.
     let share = |part: usize, of: &str| summaries[part]["mix_share"][of].as_f64().unwrap();
     assert!(
         (share(0, "hour") - 0.8).abs() < 1e-9 && (share(1, "hour") - 0.2).abs() < 1e-9,

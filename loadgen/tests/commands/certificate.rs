@@ -95,10 +95,10 @@ fn a_self_check_is_kept_and_carried_and_refused_where_it_proves_nothing() {
     assert_eq!(ended.code, Some(i32::from(failed > 0)), "{}", ended.stderr);
     assert_eq!(read_json(&place.path("lines.json")), certificate["checks"]);
     assert!(checks.len() > 5, "{certificate}");
-    // Nothing but the certificate lies there.
+    // The folder holds only the certificate.
     assert_eq!(fs::read_dir(place.path("state/tierlab")).unwrap().count(), 1);
 
-    // As it is: what it says decides whether it is a proof, and a line that failed is not forgotten.
+    // The certificate is used unchanged: its lines decide whether it is valid, and a failed line counts.
     let carried = said(&endpoint, &place, &[]).carried;
     assert_eq!(carried["certificate"], certificate);
     assert_eq!(

@@ -30,7 +30,7 @@ const SERVICE: Duration = Duration::from_millis(5);
 /// Length of a stall at the start of every period.
 const STALL: Duration = Duration::from_millis(400);
 const PERIOD: Duration = Duration::from_millis(1_000);
-/// Latency between those of stalled and other requests.
+/// Latency above that of requests without a stall, and below that of stalled ones.
 const SLOW_US: u64 = 60_000;
 
 /// Behaviour of the server.
@@ -176,7 +176,7 @@ fn swept(script: Script, plan: &str) -> (Workdir, Run, String) {
     let place = Workdir::new(plan);
     let ended = run(place.sweep(&url));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    // goose would have lines of its own there.
+    // goose would print its own lines there.
     assert!(!ended.stdout.contains("launched"), "{}", ended.stdout);
     let run = folder::load(&place.path("results/r")).unwrap();
     (place, run, ended.stdout)
@@ -340,13 +340,13 @@ fn a_journey_hands_values_on_and_its_steps_sum_to_it() {
         panic!("points")
     };
     let sum: f64 = steps.iter().map(mean_us).sum();
-    // But for what three digits of a histogram lose.
+    // Equal up to the three digits of a histogram.
     assert!(
         (sum / mean_us(whole) - 1.0).abs() < 0.01,
         "{sum} is not {}",
         mean_us(whole)
     );
-    // goose's own times leave out what lies before and between.
+    // goose's own times exclude the time before and between requests.
     let goose = whole.repeats[0].goose.unwrap();
     assert!(
         goose.p50_us > 0.0
@@ -397,7 +397,7 @@ fn steps_over_grpc_take_and_hand_on_the_same_values() {
         let mut requests = 0;
         for repeat in run.points.iter().flat_map(|point| &point.repeats) {
             assert_eq!((repeat.scheduled, repeat.completed), (100, 100), "{:?}", repeat.errors);
-            // goose cannot say how long what it did not send took.
+            // goose has no times of requests that it did not send.
             assert!(repeat.goose.is_none());
             requests += repeat.journeys.map_or(0, |journeys| journeys.requests);
         }
@@ -419,7 +419,7 @@ fn a_step_over_grpc_that_fails_is_named_by_its_status() {
     }));
     let plan = format!("protocol = \"grpc\"\n{HEAD}{JOURNEY}").replace("repeats = 2", "repeats = 1");
     let place = Workdir::new(&plan);
-    // Where it is not said where the server speaks it.
+    // A plan over gRPC without the server's gRPC address.
     let ended = run(place.sweep(&url));
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("--grpc-url"), "{}", ended.stderr);
@@ -466,7 +466,8 @@ fn closed_loops_and_journeys_have_a_price_by_the_rules_of_the_open_loop() {
         });
         rates.map(each).sum::<f64>() / point.repeats.len() as f64
     };
-    // Two storage requests for four rows; and for two infer requests four of them. What a window's edges cut is not counted anew.
+    // Two storage requests for four rows, so four for two infer requests. Requests cut by a window's edges are not
+    // counted again.
     for (point, inferences, storage) in [(closed, 4.0, 5.0), (open, 4.0, 5.0), (whole, 1.0, 40.0)] {
         let usd = paid(point);
         let expected = hour(point, inferences) + storage;
@@ -523,7 +524,7 @@ fn a_journey_that_cannot_be_made_is_named_before_anything_is_measured() {
         ..Script::default()
     }));
     let plan = format!("{HEAD}{JOURNEY}");
-    // The reply has no values there, so that the body that is made of it is refused by the server.
+    // The reply lacks the values, so the server refuses the body built from it.
     let place = Workdir::new(&plan);
     let ended = run(place.sweep(&url));
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
@@ -532,7 +533,7 @@ fn a_journey_that_cannot_be_made_is_named_before_anything_is_measured() {
         "{}",
         ended.stderr
     );
-    // What is to be taken and is not there is a wrong reply too.
+    // A missing value for a later step is a wrong reply too.
     let place = Workdir::new(&plan.replace("\"/name\"", "\"/nome\""));
     let ended = run(place.sweep(&url));
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
@@ -598,7 +599,7 @@ fn journeys_of_several_processes_are_those_of_one() {
             std::collections::BTreeMap::from([(format!("{reason} at rank"), *failed)])
         );
         assert_eq!(whole_once.completed + failed, 100);
-        // Those of the warm-up are counted too.
+        // Journeys of the warm-up are counted too.
         let journeys = whole_once.journeys.unwrap();
         assert!(
             journeys.requests > 300 && journeys.requests.is_multiple_of(3),

@@ -114,7 +114,7 @@ fn a_server_behind_tls_with_token_client_certificate_and_prefix_is_measured_and_
             assert!(!said.contains(secret), "{secret} is told");
         }
     }
-    // What is missing is named, with what to do.
+    // The message names the missing part, with advice.
     for (plan, args, says) in [
         (plan.clone(), &["--no-metrics"][..], "--token-env"),
         (plan.clone(), &["--token-env", "NO_SUCH_TOKEN_HERE"], "is not set"),
@@ -235,7 +235,7 @@ fn a_closed_loop_asks_any_http_endpoint_as_its_target_says() {
     assert!(repeat["closed_loop"].is_object(), "{repeat}");
     assert!(repeat["completed"].as_u64().unwrap() > 20, "{repeat}");
     assert!(repeat["errors"].as_object().unwrap().is_empty(), "{repeat}");
-    // What the plan says of a request's rows counts in a closed loop too, and no more different requests than were sent.
+    // The plan's rows per request also count in a closed loop, and the different requests are at most those sent.
     let summary = &place.run_json()["points"][0]["summary"];
     let [rows, requests] = ["inferences_per_s", "achieved_rps"].map(|name| summary[name]["value"].as_f64().unwrap());
     assert!((rows / requests - 3.0).abs() < 1e-9, "{summary}");
@@ -320,7 +320,7 @@ fn counters_of_replicas_are_added_and_one_that_restarted_counts_from_zero() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let server = only_repeat(&place)["server"].clone();
     assert_eq!(server["restarts"], 1, "{server}");
-    // 120 of the step, less those that the second had counted before it was started anew.
+    // 120 of the step, less the requests that the second had counted before its restart.
     let inferences = server["inferences"].as_f64().unwrap();
     assert!((80.0..=120.0).contains(&inferences), "{inferences}");
     assert!(report(&place).contains("started anew"), "{}", report(&place));
@@ -555,7 +555,7 @@ fn a_lab_measures_servers_that_run_already_and_starts_none() {
         .arg(place.path("results"))
         .args(["--name", "r"])
         .env("XDG_STATE_HOME", place.path("state"));
-    // Where no other program of the project is.
+    // A folder without any other program of the project.
     lab.arg("--bin-dir").arg(place.path("."));
     let ended = run(lab);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);

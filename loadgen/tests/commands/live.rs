@@ -34,7 +34,7 @@ fn seen_at_a_terminal(mut command: Command) -> String {
     text
 }
 
-/// The numbers between `before` and `after`, wherever both stand in a line.
+/// Returns the numbers between `before` and `after`, on every line with both.
 fn numbers(text: &str, before: &str, after: &str) -> Vec<f64> {
     let rests = text.split(before).skip(1);
     rests

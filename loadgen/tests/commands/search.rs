@@ -64,8 +64,8 @@ fn find(endpoint: &NullEndpoint) -> Found {
 #[test]
 fn the_highest_rate_of_a_server_of_known_capacity_is_found() {
     let endpoint = NullEndpoint::with(&["--service-us", &SERVICE_US.to_string()]);
-    // The capacity lies between the two, give or take what three digits and a window of 0.8 s can tell. Never above; below
-    // only where the machine stood still for others, which it does not each time.
+    // The capacity lies between the two, within the resolution of three digits and a window of 0.8 s. Never above;
+    // below only if the machine stood still for others, which does not happen every time.
     let is_right = |found: &Found| {
         assert!(found.value <= 1.02 * CAPACITY, "{}", found.stdout);
         1.02 * found.not_met >= CAPACITY
@@ -155,8 +155,8 @@ fn a_search_that_stopped_goes_on_where_it_was() {
     assert_eq!(slo(&result)["outcome"], "met-at-highest", "{}", ended.stdout);
     let kept = result["resumed"][0]["finished_steps"].as_u64().unwrap();
     assert!(kept >= 1);
-    // 250 and 300 per second, the first with the one repeat that it needs, the second with both. Where the machine was held up, lower
-    // rates were asked too.
+    // 250 and 300 per second, the first with the one repeat that it needs, the second with both. On a busy machine
+    // lower rates were measured too.
     let repeats: Vec<(f64, usize)> = result["points"]
         .as_array()
         .unwrap()
