@@ -92,7 +92,7 @@ pub(crate) async fn beside<T, M, E: From<DriverError>>(
     if let Some(conducted) = conduct.as_mut().now_or_never() {
         return Ok(Some((conducted?, Some(ended))));
     }
-    // Releases its borrow of the shared state.
+    // Returns its permits, so that the next line counts them.
     drop(conduct);
     let missing = users.saturating_sub(delivered.available_permits());
     Err(DriverError::Users(missing, users, "ended before the step").into())
