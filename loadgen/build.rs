@@ -1,11 +1,11 @@
-//! Writes down which commit a program is built from: `TIERLAB_COMMIT`, with `-dirty` where what it is built from has changes,
-//! and `unknown` outside a checkout of its own. Run again when the commit or the sources change, and only then. `TIERLAB_COMMIT_OF` is
-//! the folder that it is of: where two checkouts share a target folder, one is built with what was written down for the other.
+//! Records the commit that a program is built from: `TIERLAB_COMMIT`, with `-dirty` if its sources have changes, and
+//! `unknown` outside a checkout of its own. Runs again only when the commit or the sources change. `TIERLAB_COMMIT_OF`
+//! is the checkout's folder: if two checkouts share a target folder, one may be built with the other's record.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What the program is made of, below the workspace's root.
+/// Sources of the program, below the workspace's root.
 const SOURCES: [&str; 4] = ["loadgen", "protocol", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
@@ -32,7 +32,7 @@ fn main() {
 }
 
 fn commit(root: &Path) -> Option<String> {
-    // Sources unpacked inside the checkout of something else are not of its commits.
+    // Sources unpacked inside another project's checkout are not part of its commits.
     let top = git(root, &["rev-parse", "--show-toplevel"])?;
     if Path::new(&top).canonicalize().ok()? != root.canonicalize().ok()? {
         return None;

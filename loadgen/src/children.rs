@@ -1,7 +1,7 @@
-//! Processes that the load generator starts: they say on stdout when they are ready, and none outlives it.
+//! Child processes of the load generator: they report on stdout when they are ready, and end with the load generator.
 //!
-//! In: a command. Out: its ready line, and a handle that stops it by its process id. Each child leads a process group of
-//! its own, so that a Ctrl-C on the terminal reaches the load generator alone, which then ends them in order.
+//! In: a command. Out: its ready line, and a handle that stops it by its process id. Each child leads a process group
+//! of its own, so that a Ctrl-C on the terminal reaches only the load generator, which then ends the children in order.
 
 use crate::error::RunError;
 use nix::sys::signal::{Signal, killpg};
@@ -15,14 +15,14 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tierlab_load::interrupt::Interrupt;
 
-/// How long a child may take to end after SIGTERM before it is killed.
+/// Time for a child to end after SIGTERM before it is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Lines of a child's log that an error repeats.
 const LOG_TAIL_LINES: usize = 8;
 const POLL: Duration = Duration::from_millis(10);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// A child that runs. Ended when dropped.
+/// Running child process, ended on drop.
 #[derive(Debug)]
 pub struct Child {
     what: String,
@@ -37,7 +37,7 @@ impl Child {
     /// ends with that thread.
     ///
     /// # Errors
-    /// It cannot be started, ends before it is ready, is not ready in time, or says something else.
+    /// The command cannot be started, ends before it is ready, is not ready in time, or prints another line.
     pub fn start<R: DeserializeOwned>(
         what: &str,
         command: Command,
@@ -48,16 +48,16 @@ impl Child {
         Self::spawn(what, command, log)?.ready(limit, interrupt)
     }
 
-    /// Starts `command` as [`start`](Self::start) does, on a thread that lives as long, and does not wait for it. Whoever waits may do
-    /// so on any thread ([`ready`](Self::ready)).
+    /// Starts `command` as [`start`](Self::start) does, on a thread that lives as long as the child, without waiting
+    /// for it. [`ready`](Self::ready) may be called on any thread.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The command cannot be started.
     pub fn spawn(what: &str, mut command: Command, log: &Path) -> Result<Self, RunError> {
         let stderr = std::fs::File::create(log).map_err(RunError::io(log))?;
         let program = command.get_program().to_owned();
         let process = command
-            // An open pipe tells a child that its parent lives.
+            // The child sees by an open pipe that its parent lives.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr)
@@ -74,7 +74,7 @@ impl Child {
     /// Waits for the one line of JSON on stdout.
     ///
     /// # Errors
-    /// It ends before it is ready, is not ready in time, or says something else.
+    /// The child ends before it is ready, is not ready in time, or prints another line.
     pub fn ready<R: DeserializeOwned>(mut self, limit: Duration, interrupt: &Interrupt) -> Result<(Self, R), RunError> {
         let line = self.ready_line(limit, interrupt)?;
         match serde_json::from_str(&line) {
@@ -93,7 +93,7 @@ impl Child {
             let mut line = String::new();
             let _ = stdout.read_line(&mut line);
             let _ = sender.send(line);
-            // Keeps the pipe open and empty for as long as the child writes.
+            // Drains the pipe for as long as the child writes.
             let _ = std::io::copy(&mut stdout, &mut std::io::sink());
         });
         let deadline = Instant::now() + limit;
@@ -113,10 +113,10 @@ impl Child {
         }
     }
 
-    /// Whether it still runs.
+    /// Checks that the child still runs.
     ///
     /// # Errors
-    /// It ended; says how, with the end of its log.
+    /// The child has ended; the message holds its exit status and the end of its log.
     pub fn check(&mut self) -> Result<(), RunError> {
         match self.process.try_wait() {
             Ok(None) => Ok(()),
@@ -125,7 +125,7 @@ impl Child {
         }
     }
 
-    /// Its process id.
+    /// Process id of the child.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
@@ -154,7 +154,7 @@ impl Child {
     }
 
     fn signal(&self, signal: Signal) {
-        // Its process group's id is its own; only reaped ids are given anew, and it is not reaped while it runs.
+        // Its process group has its own id, which the system does not reuse before the process is reaped.
         if let Ok(id) = i32::try_from(self.process.id()) {
             let _ = killpg(Pid::from_raw(id), signal);
         }
@@ -174,19 +174,19 @@ impl Drop for Child {
     }
 }
 
-/// Runs a program to its end, its output shown on stderr.
+/// Runs a program to its end, with its output on stderr.
 ///
 /// # Errors
-/// It cannot be started, fails, or the run is interrupted, which ends it.
+/// The program cannot be started or fails, or the run is interrupted, which ends the program.
 pub fn run_to_end(what: &str, command: Command, interrupt: &Interrupt) -> Result<(), RunError> {
-    // What it prints is news of this command, not its result.
+    // The program's output is progress of this command, not its result.
     run(what, command, std::io::stderr().into(), interrupt)
 }
 
-/// As [`run_to_end`], and returns what it printed.
+/// Runs a program like [`run_to_end`], and returns its output.
 ///
 /// # Errors
-/// As [`run_to_end`].
+/// Those of [`run_to_end`].
 pub fn output_of(what: &str, command: Command, interrupt: &Interrupt) -> Result<String, RunError> {
     let broken = |error: std::io::Error| RunError::Child(format!("{what}: what it prints cannot be read: {error}"));
     let mut printed = tempfile::tempfile().map_err(broken)?;
@@ -221,7 +221,7 @@ fn run(what: &str, mut command: Command, stdout: Stdio, interrupt: &Interrupt) -
     }
 }
 
-/// Ends children side by side: each is asked first, and only then waited for.
+/// Ends children side by side: all are signalled first, and only then waited for.
 pub fn stop_all(children: Vec<Child>) {
     for child in &children {
         child.signal(Signal::SIGTERM);
@@ -240,10 +240,10 @@ fn said(ended: Option<ExitStatus>) -> String {
     }
 }
 
-/// A program of this project: beside the load generator's own executable, or in `folder`.
+/// Returns the path of a program of this project: beside the load generator's own executable, or in `folder`.
 ///
 /// # Errors
-/// It is not there; says how to build it.
+/// The program is not there; the message says how to build it.
 pub fn program(folder: Option<&Path>, name: &str) -> Result<PathBuf, RunError> {
     let folder = match folder {
         Some(folder) => folder.to_owned(),

@@ -1,4 +1,5 @@
-//! The command line. In: arguments. Out: an exit code, after the command has run. Parses, hands over, prints errors.
+//! Command line. In: arguments. Out: an exit code, after the command has run. Parses arguments, calls the command and
+//! prints its errors.
 
 use crate::commands::agents_options::AgentsOptions;
 use crate::commands::target_options::TargetOptions;
@@ -20,12 +21,12 @@ use tierlab_load::interrupt::Interrupt;
 use tierlab_load::workers;
 use tierlab_report::{Comparison, Outcome};
 
-/// Measures what a storage tier does to latency and cost.
+/// Measures the effect of a storage tier on latency and cost.
 ///
-/// Latency runs from the scheduled send time to the last byte of the reply (open loop, no coordinated omission).
-/// Exit codes: 0 success, 1 failure or regression, 2 bad usage or plan, 3 undecided (compare; lab with --baseline or --fail-on undecided), 4 no
-/// variant meets the objective (lab with --fail-on unmet), 5 an agent was lost and
-/// did not come back, 130 interrupted (with both, what was finished is written).
+/// Latency runs from the scheduled send time to the last byte of the reply (open loop, no coordinated omission). Exit
+/// codes: 0 success, 1 failure or regression, 2 bad usage or plan, 3 undecided (compare; lab with --baseline or
+/// --fail-on undecided), 4 no variant meets the objective (lab with --fail-on unmet), 5 an agent was lost and did not
+/// come back, 130 interrupted (5 and 130 keep the finished steps).
 #[derive(Debug, Parser)]
 #[command(
     name = "tierlab-loadgen",
@@ -42,10 +43,10 @@ pub struct Cli {
     command: Command,
 }
 
-/// Where the certificate of the self-check is.
+/// Location of the self-check's certificate.
 #[derive(Debug, Args)]
 struct CertificateOption {
-    /// The file of the self-check's certificate [default: tierlab/certificate.json in $XDG_STATE_HOME or ~/.local/state]
+    /// File of the self-check's certificate [default: tierlab/certificate.json in $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "FILE", env = "TIERLAB_CERTIFICATE")]
     certificate: Option<PathBuf>,
 }
@@ -56,24 +57,24 @@ impl CertificateOption {
     }
 }
 
-/// What an answer means to who called.
+/// Checks of an answer for scripts and CI.
 #[derive(Debug, Args)]
 struct JudgedAnswer {
-    /// Outcomes of the question that end with a code of their own: `unmet` (no variant meets the objective) with 4, `undecided`
-    /// with 3
+    /// Outcomes of the question with an exit code of their own: `unmet` (no variant meets the objective) exits with 4,
+    /// `undecided` with 3
     #[arg(long, value_name = "OUTCOMES", value_delimiter = ',')]
     fail_on: Vec<answer::FailOn>,
-    /// Also writes the answer as JUnit XML, a case for each variant, to this file
+    /// Also writes the answer to this file as JUnit XML, with one case per variant
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// A run of the same question to compare the answer with: ends with 1 if the p99, highest rate or $/month of a variant is
-    /// certainly worse, with 3 if anything cannot be compared
+    /// Earlier run of the same question to compare the answer with: exits with 1 if the p99, highest rate or $/month of
+    /// a variant is certainly worse, with 3 if anything cannot be compared
     #[arg(long, value_name = "RUN_FOLDER")]
     baseline: Option<PathBuf>,
 }
 
 impl JudgedAnswer {
-    /// A question is needed; said before anything is measured.
+    /// Checks that the plan has a question, before anything is measured.
     fn check(&self, plan: &Path) -> Result<(), RunError> {
         if self.fail_on.is_empty() && self.junit.is_none() && self.baseline.is_none() {
             return Ok(());
@@ -105,8 +106,8 @@ impl JudgedAnswer {
 enum Command {
     /// Measures one running server over every load of a plan
     ///
-    /// Any server of the Open Inference Protocol v2 over HTTP or gRPC (Triton, KServe, MLServer, tierlab-server), and with
-    /// `[target] kind = "http"` in the plan any HTTP endpoint.
+    /// Works with any server of the Open Inference Protocol v2 over HTTP or gRPC (Triton, KServe, MLServer,
+    /// tierlab-server), and with any HTTP endpoint if the plan has `[target] kind = "http"`.
     #[command(
         after_help = "Examples:\n  tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000 --name first\n  \
             tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000 --resume results/first\n  \
@@ -117,23 +118,23 @@ enum Command {
             --agents-token-env AGENTS_TOKEN"
     )]
     Sweep {
-        /// The plan, a TOML file without `[lab]`
+        /// Plan, a TOML file without `[lab]`
         plan: PathBuf,
         #[command(flatten)]
         target: TargetOptions,
-        /// The folder that results go to
+        /// Parent folder of the results
         #[arg(long, default_value = "results")]
         out: PathBuf,
-        /// The result's own folder there [default: the plan's name and the time]
+        /// Name of the result's folder [default: the plan's name and the time]
         #[arg(long)]
         name: Option<String>,
-        /// Goes on with a run that stopped: its folder, with the same plan and files; takes no --out or --name
+        /// Folder of a stopped run to continue, with the same plan and files; excludes --out and --name
         #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
         resume: Option<PathBuf>,
-        /// Seconds that searches may take, in place of the plan's `search.limit_s`
+        /// Maximum seconds for searches, overriding the plan's `search.limit_s`
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
         search_limit_s: Option<u32>,
-        /// Load processes on this host, each of which sends an interleaved share of every step
+        /// Load processes on this host; each sends an interleaved share of every step
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
         workers: u32,
         #[command(flatten)]
@@ -141,38 +142,39 @@ enum Command {
         #[command(flatten)]
         certificate: CertificateOption,
     },
-    /// Starts origins and a server for every tier and cache state, measures them in turn, and ends them
+    /// Starts origins and a server for every tier and cache state, measures all of them interleaved, and stops them
     #[command(after_help = "Examples:\n  tierlab-loadgen lab configs/labs/quick.toml\n  \
         tierlab-loadgen lab configs/labs/full.toml --out /data/results --bin-dir target/release\n  \
         tierlab-loadgen lab configs/labs/full.toml --resume results/full-20261101T120000Z\n  \
         tierlab-loadgen lab configs/labs/quick.toml --fail-on unmet,undecided --junit answer.xml --baseline results/last")]
     Lab {
-        /// The plan, a TOML file with `[lab]`
+        /// Plan, a TOML file with `[lab]`
         plan: PathBuf,
-        /// The folder that results go to
+        /// Parent folder of the results
         #[arg(long, default_value = "results")]
         out: PathBuf,
-        /// The result's own folder there [default: the plan's name and the time]
+        /// Name of the result's folder [default: the plan's name and the time]
         #[arg(long)]
         name: Option<String>,
-        /// Folder to work in: data, stages, logs [default: the plan's `lab.work`, or below $XDG_STATE_HOME if that cannot be written]
+        /// Working folder for data, stages and logs [default: the plan's `lab.work`, or below $XDG_STATE_HOME if that
+        /// cannot be written]
         #[arg(long, value_name = "FOLDER")]
         work: Option<PathBuf>,
-        /// Goes on with a run that stopped: its folder, with the same plan and files; takes no --out or --name
+        /// Folder of a stopped run to continue, with the same plan and files; excludes --out and --name
         #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
         resume: Option<PathBuf>,
-        /// Where tierlab-server, tierlab-origin and tierlab-models are [default: beside this program]
+        /// Folder of tierlab-server, tierlab-origin and tierlab-models [default: beside this program]
         #[arg(long)]
         bin_dir: Option<PathBuf>,
-        /// Seconds that searches may take, in place of the plan's `search.limit_s`
+        /// Maximum seconds for searches, overriding the plan's `search.limit_s`
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
         search_limit_s: Option<u32>,
-        /// Load processes, each of which sends an interleaved share of every step
+        /// Load processes; each sends an interleaved share of every step
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
         workers: u32,
         #[command(flatten)]
         agents: AgentsOptions,
-        /// Runs the self-check first and keeps its lines in the result, whatever the plan says
+        /// Runs the self-check first and stores its lines in the result, overriding the plan
         #[arg(long)]
         selfcheck: bool,
         #[command(flatten)]
@@ -180,7 +182,7 @@ enum Command {
         #[command(flatten)]
         certificate: CertificateOption,
     },
-    /// Makes summary and report of finished runs anew, and prints their tables
+    /// Rewrites summary and report of finished runs, and prints their tables
     #[command(
         after_help = "Examples:\n  tierlab-loadgen report results/quick-20261101T120000Z\n  \
         tierlab-loadgen report results/a results/b --out /tmp/views --combined both.html"
@@ -189,28 +191,29 @@ enum Command {
         /// Folders of runs
         #[arg(required = true)]
         runs: Vec<PathBuf>,
-        /// The folder for summary.csv, report.md and report.html, of several runs one below it for each; without it they
-        /// go to the run's own folder, unless that is under version control
+        /// Folder for summary.csv, report.md and report.html, with a subfolder per run if there are several. Default:
+        /// the run's own folder, unless it is under version control
         #[arg(long, value_name = "FOLDER")]
         out: Option<PathBuf>,
-        /// One report over all of them, to this file
+        /// Writes one report over all runs to this file
         #[arg(long)]
         combined: Option<PathBuf>,
     },
     /// Compares two runs: every figure is worse, better, equivalent or undecided
     ///
-    /// Exits with 0 if everything is certainly equivalent or better, with 1 if anything is certainly worse, with 2 if a run is
-    /// missing or cannot be read, and with 3 if nothing is worse and anything is undecided or cannot be compared.
+    /// Exits with 0 if everything is certainly equivalent or better, with 1 if anything is certainly worse, with 2 if a
+    /// run is missing or cannot be read, and with 3 if nothing is worse and anything is undecided or cannot be
+    /// compared.
     #[command(
         after_help = "Examples:\n  tierlab-loadgen compare results/before results/after --markdown\n  \
         tierlab-loadgen compare results/before results/after --json"
     )]
     Compare {
-        /// Folder of the run to compare with
+        /// Folder of the baseline run
         a: PathBuf,
-        /// Folder of the run that may have got worse
+        /// Folder of the run to check for regressions
         b: PathBuf,
-        /// The share by which two figures may differ and be equivalent
+        /// Share within which two figures are equivalent
         #[arg(long, value_name = "SHARE", default_value_t = comparison::WITHIN, value_parser = share)]
         within: f64,
         /// Prints a Markdown table
@@ -220,17 +223,17 @@ enum Command {
         #[arg(long, conflicts_with = "markdown")]
         json: bool,
     },
-    /// Asks runs of labs another question: another objective, demand or price list, without measuring
+    /// Answers another question from finished labs: another objective, demand or price list, without measuring
     ///
-    /// Says what was measured and what was not. Exits with 3 where that does not decide the question, with 4 where no variant
-    /// meets the objective.
+    /// Shows which steps were measured and which are missing. Exits with 3 if they do not decide the question, with 4
+    /// if no variant meets the objective.
     #[command(
         after_help = "Examples:\n  tierlab-loadgen advise results/quick-20261122T120000Z --demand-rps 900\n  \
         tierlab-loadgen advise results/a results/b --slo 'p99 < 20 ms' --slo 'errors < 0.1 %' --minimise usd_per_10k --json\n  \
         tierlab-loadgen advise results/quick-20261122T120000Z --prices my-prices.toml --instance aws/c7i.xlarge"
     )]
     Advise {
-        /// Folders of runs that were asked a question, of one model and one kind of request; their variants are put together
+        /// Folders of labs with a question, for one model and one kind of request; their variants are combined
         #[arg(required = true)]
         runs: Vec<PathBuf>,
         #[command(flatten)]
@@ -241,11 +244,11 @@ enum Command {
     },
     /// Measures the instrument: clock, pacer, histograms, noise floor, and stalls with a known answer
     ///
-    /// Keeps its certificate, which every sweep and lab of this build on this machine carries for 7 days.
+    /// Stores a certificate, which every sweep and lab of this build on this machine carries for 7 days.
     #[command(after_help = "Examples:\n  tierlab-loadgen selfcheck\n  \
         tierlab-loadgen selfcheck --certificate here.json --json lines.json")]
     Selfcheck {
-        /// Also writes the lines to this file
+        /// Also writes the lines to this file as JSON
         #[arg(long)]
         json: Option<PathBuf>,
         #[command(flatten)]
@@ -285,8 +288,9 @@ enum Command {
     SimulateAgents(simulate_agents::Options),
     /// Sends shares of the steps of runs that other hosts conduct (`--agents`), one run at a time
     ///
-    /// It is sent the plan and the files that requests are made of. Tokens and certificates for the server it reads itself, from the
-    /// variables and files that the run names. To other hosts it is open only with a token or with mutual TLS.
+    /// The run sends the plan and its input files to the agent. The agent reads tokens and certificates for the server
+    /// itself, from the variables and files that the run names. Other hosts can only connect with a token or with
+    /// mutual TLS.
     #[command(
         after_help = "Examples:\n  tierlab-loadgen agent --listen 0.0.0.0:7070 --token-env AGENTS_TOKEN\n  \
             tierlab-loadgen agent --listen 0.0.0.0:7070 --cert agent.pem --key agent.key --client-ca ca.pem"
@@ -295,59 +299,59 @@ enum Command {
     /// One of several load processes; started by `--workers`
     #[command(hide = true)]
     LoadProcess,
-    /// Makes a trace that plans replay out of a log of requests in CSV
+    /// Converts a request log in CSV to a trace that plans replay
     #[command(
         after_help = "Examples:\n  tierlab-loadgen trace access.csv --time ts --unit ms --ids user_id --out trace.csv\n  \
             tierlab-loadgen trace access.csv --time at --unit rfc3339 --batch rows --round-batches --out trace.csv"
     )]
     Trace {
-        /// The log: CSV with a header
+        /// Request log: CSV with a header
         log: PathBuf,
-        /// Where the trace goes
+        /// File to write the trace to
         #[arg(long)]
         out: PathBuf,
-        /// The column of times
+        /// Column of request times
         #[arg(long, default_value = "timestamp")]
         time: String,
-        /// What times are written in
+        /// Unit of request times
         #[arg(long, value_enum, default_value_t = trace::Unit::S)]
         unit: trace::Unit,
-        /// The column of entity ids, several apart by spaces or semicolons
+        /// Column of entity ids, separated by spaces or semicolons
         #[arg(long)]
         ids: Option<String>,
-        /// The column of batch sizes; without it a request has as many as it has ids
+        /// Column of batch sizes [default: the number of a request's ids]
         #[arg(long)]
         batch: Option<String>,
-        /// Rounds batch sizes up to powers of two: a mix has at most 32 of them
+        /// Rounds batch sizes up to powers of two, because a mix has at most 32 sizes
         #[arg(long)]
         round_batches: bool,
     },
-    /// A server that does nothing, for noise floors and tests
+    /// Runs a server that does nothing, for noise floors and tests
     #[command(hide = true)]
     NullEndpoint {
-        /// The address; port 0 takes a free one
+        /// Address to listen on; port 0 takes a free port
         #[arg(long, default_value = "127.0.0.1:0")]
         listen: SocketAddr,
-        /// Length of a stall at the start of every period
+        /// Length of a stall at the start of every period, in milliseconds
         #[arg(long, requires = "stall_every_ms")]
         stall_ms: Option<u64>,
-        /// The period
+        /// Length of a period, in milliseconds
         #[arg(long, requires = "stall_ms", value_parser = clap::value_parser!(u64).range(1..))]
         stall_every_ms: Option<u64>,
-        /// Serves one request at a time, each in so many microseconds
+        /// Serves one request at a time, each with this service time in microseconds
         #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
         service_us: Option<u64>,
         /// Draws service times from an exponential distribution with that mean; the seed of the draws
         #[arg(long, requires = "service_us", value_name = "SEED", num_args = 0..=1, default_missing_value = "1")]
         exponential: Option<u64>,
-        /// Ends when stdin does
+        /// Ends when stdin closes
         #[arg(long)]
         until_stdin_closes: bool,
     },
 }
 
 impl Cli {
-    /// Runs the command, says on stderr what went wrong, and returns the exit code.
+    /// Runs the command, prints its error on stderr, and returns the exit code.
     pub async fn run(self) -> u8 {
         match self.command.run().await {
             Ok(code) => code,
@@ -493,7 +497,7 @@ impl Command {
     }
 }
 
-/// A share above 0 and below 1.
+/// Parses a share above 0 and below 1.
 fn share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
     if share > 0.0 && share < 1.0 {

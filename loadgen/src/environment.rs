@@ -1,5 +1,5 @@
-//! Where a run is made, and by what. In: `/proc`, this build, the server's build info. Out: an [`Environment`]. What cannot be found out
-//! is said to be unknown, never left to look like a fact.
+//! Environment of a run. In: `/proc`, this build, the server's build info. Out: an [`Environment`]. Values that cannot
+//! be found are marked unknown.
 
 use crate::server::scrape::Scrape;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use tierlab_analysis::record::Environment;
 use tierlab_load::redact;
 use tierlab_protocol::metrics;
 
-/// What is known before any server is asked. `data` are the folders that hold what is read.
+/// Inspects this machine, before any server is asked. `data` are the folders of the data to read.
 #[must_use]
 pub fn inspect(data: &[PathBuf]) -> Environment {
     let Host { cpu, cores, kernel } = host();
@@ -36,7 +36,7 @@ pub fn inspect(data: &[PathBuf]) -> Environment {
     }
 }
 
-/// What measures, without what it reads from.
+/// Measuring machine, without its data.
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
     /// CPU model as the kernel names it.
@@ -47,7 +47,7 @@ pub(crate) struct Host {
     pub(crate) kernel: String,
 }
 
-/// This machine.
+/// Inspects this machine.
 pub(crate) fn host() -> Host {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     Host {
@@ -58,7 +58,7 @@ pub(crate) fn host() -> Host {
     }
 }
 
-/// Adds what a server says of itself: its ONNX Runtime, and where its tier reads from.
+/// Adds a server's own report: its ONNX Runtime, and the origin behind its tier.
 pub fn add_server(environment: &mut Environment, tier: &str, origin: &str, scrape: &Scrape) {
     let label = |label| scrape.label(metrics::BUILD_INFO, label).unwrap_or_default();
     if scrape.has(metrics::BUILD_INFO) {
@@ -87,7 +87,7 @@ fn memory_bytes(meminfo: &str) -> Option<u64> {
     Some(kib * 1_024)
 }
 
-/// Type, device and options of the mount below a path, from the text of `/proc/self/mounts`.
+/// Returns type, device and options of the mount below a path, from the text of `/proc/self/mounts`.
 fn filesystem(path: &Path, mounts: &str) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     mounts
@@ -98,12 +98,12 @@ fn filesystem(path: &Path, mounts: &str) -> String {
             path.starts_with(at)
                 .then(|| (at.len(), format!("{kind} on {device} ({options})")))
         })
-        // The longest prefix is the innermost mount, and of two on one place the later hides the earlier.
+        // The longest prefix is the innermost mount; of two mounts at one path the later hides the earlier.
         .max_by_key(|(len, _)| *len)
         .map_or_else(|| "unknown".into(), |(_, text)| text)
 }
 
-/// Models of the GPUs below `root`, each with the driver's version.
+/// Returns the models of the GPUs below `root`, each with the driver's version.
 fn gpus(root: &Path) -> Vec<String> {
     let driver = fs::read_to_string(root.join("version"))
         .ok()
@@ -124,8 +124,8 @@ fn gpus(root: &Path) -> Vec<String> {
     gpus
 }
 
-/// The commit that this program was built from, with `-dirty` where its sources had changes; `unknown` where they lay in no
-/// checkout, or where what is known of them is of another one that has the same target folder.
+/// Commit that this program was built from, with `-dirty` if its sources had changes. `unknown` outside a checkout, or
+/// if the record belongs to another checkout with the same target folder.
 pub(crate) const BUILD_COMMIT: &str = commit_here(
     env!("TIERLAB_COMMIT"),
     env!("TIERLAB_COMMIT_OF"),

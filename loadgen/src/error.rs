@@ -1,4 +1,4 @@
-//! Why a command ended without its result, and the exit code that says so.
+//! Errors of commands, with their exit codes.
 
 use crate::plan::PlanError;
 use crate::pricing::PricingError;
@@ -9,66 +9,66 @@ use std::path::{Path, PathBuf};
 use tierlab_load::driver::DriverError;
 use tierlab_load::workers::WorkerError;
 
-/// Why a command ended without its result.
+/// Reason for which a command ended without its result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A bad plan.
+    /// Invalid plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// Prices that cannot be used.
+    /// Unusable prices.
     #[error(transparent)]
     Pricing(#[from] PricingError),
-    /// Arguments that contradict each other or the world.
+    /// Arguments that contradict each other or the environment.
     #[error("{0}")]
     Usage(String),
-    /// A server that could not be asked.
+    /// Server that could not be asked.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// A step that could not be run.
+    /// Step that could not be run.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// A load process.
+    /// Failed load process.
     #[error(transparent)]
     Workers(#[from] WorkerError),
-    /// An agent that was lost and did not come back; what was finished is written.
+    /// Agent that was lost and did not come back; finished steps are written.
     #[error("{0}")]
     AgentLost(String),
-    /// A process of the lab.
+    /// Failed process of the lab.
     #[error("{0}")]
     Child(String),
-    /// A result that could not be written or read.
+    /// Result that could not be written or read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A file.
+    /// File or folder that could not be used.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which.
+        /// File or folder.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A run that went to its end, and whose result must not be taken for a success.
+    /// Completed run whose result must not count as a success.
     #[error("{0}")]
     Unsound(String),
-    /// A run that could not go on; what was finished is written.
+    /// Run that could not continue; finished steps are written.
     #[error("{0}")]
     Stopped(String),
-    /// Stopped by a signal; what was finished is written.
+    /// Run stopped by a signal; finished steps are written.
     #[error("interrupted; finished steps are in {}", .0.display())]
     Interrupted(PathBuf),
-    /// Stopped by a signal before anything was finished.
+    /// Run stopped by a signal before any step was finished.
     #[error("interrupted before the first step was finished")]
     InterruptedEarly,
 }
 
 impl RunError {
-    /// For a file or folder.
+    /// Creates an error about a file or folder.
     pub fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }
     }
 
-    /// 2 for bad usage or configuration, 5 for a lost agent, 130 for an interruption, else 1.
+    /// Returns 2 for bad usage or configuration, 5 for a lost agent, 130 for an interruption, else 1.
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {

@@ -1,28 +1,28 @@
-//! The page cache below a folder, dropped on purpose. In: a folder on this machine. Out: what the kernel was asked to
-//! forget. Only this machine's kernel is asked: what a remote origin keeps is its own.
+//! Drops the page cache of a folder's files. In: a folder on this machine. Out: the files that the kernel was asked to
+//! drop. Only this machine's cache is affected, not that of a remote origin.
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Files of one folder at most; a lab's origins hold some dozens.
+/// Maximum number of files in a folder; a lab's origins hold some dozens.
 const MOST_FILES: u64 = 1_000_000;
 
-/// What was dropped.
+/// Dropped files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes, in the cache before or not.
+    /// Bytes of the files, cached before or not.
     pub bytes: u64,
 }
 
-/// Writes every file below `folder` out, since only clean pages go, and tells the kernel that none of its pages is
-/// needed (`POSIX_FADV_DONTNEED`). Pages that another process has mapped stay.
+/// Writes out every file below `folder`, because only clean pages are dropped, and tells the kernel that none of its
+/// pages is needed (`POSIX_FADV_DONTNEED`). Pages that another process has mapped stay.
 ///
 /// # Errors
-/// A file cannot be opened or written out, or the file system takes no such advice.
+/// A file cannot be opened or written out, or the file system does not support such advice.
 pub fn drop_below(folder: &Path) -> io::Result<Dropped> {
     let mut dropped = Dropped::default();
     let mut folders = vec![folder.to_owned()];

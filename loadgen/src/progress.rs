@@ -1,6 +1,6 @@
-//! What a person sees while a run goes on. In: steps begun and finished, and counters of the one under way. Out, on stderr:
-//! on a terminal a bar, the run's ETA and the step's figures so far, redrawn by a thread of their own (why that does not
-//! disturb what is measured: [`tierlab_load::live`]); elsewhere plain lines.
+//! Progress display of a run. In: steps begun and finished, and counters of the current step. Out, on stderr: a bar
+//! with the run's ETA and the step's figures on a terminal, redrawn by a separate thread ([`tierlab_load::live`]
+//! explains why that does not disturb the measurement); plain lines elsewhere.
 
 use console::{Term, measure_text_width, truncate_str};
 use indicatif::ProgressBar;
@@ -9,30 +9,31 @@ use tierlab_instrument::progress::{bar, pace, remaining};
 use tierlab_instrument::units::wait;
 use tierlab_load::live::{Seen, View, Watch};
 
-/// The progress of one run.
+/// Progress of one run.
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,
-    /// Of the step under way.
+    /// View of the current step.
     view: Option<View>,
     started: Instant,
     expected_step: Duration,
     steps: u32,
-    /// Whether a search may add steps that are not known yet.
+    /// True if a search may add steps that are not known yet.
     open_ended: bool,
-    /// How many of them it will be about, and when it ends in any case.
+    /// Expected number of search steps, and the deadline of the searches.
     search: Option<(u32, Instant)>,
     begun: u32,
-    /// Of these, not run because they were there already.
+    /// Steps not run because they were finished before.
     skipped: u32,
 }
 
 impl Progress {
-    /// For a run of `steps` steps and, where it is `open_ended`, more to come, each of which should take `expected_step`.
+    /// Starts the display of a run of `steps` steps, each expected to take `expected_step`. If `open_ended`, more steps
+    /// may be added.
     #[must_use]
     pub fn new(steps: u32, expected_step: Duration, open_ended: bool) -> Self {
         let bar = bar(steps);
-        // Without any, only a search goes on, which no one knows the length of.
+        // Without steps there is only a search, whose length is unknown.
         if bar.is_none() && steps > 0 {
             eprintln!("{steps} steps, about {}", wait(expected_step * steps));
         }
@@ -49,7 +50,7 @@ impl Progress {
         }
     }
 
-    /// More steps than were thought of.
+    /// Adds steps beyond those expected.
     pub fn more(&mut self, steps: u32) {
         self.steps += steps;
         if let Some(bar) = &self.bar {
@@ -57,7 +58,7 @@ impl Progress {
         }
     }
 
-    /// Searches go on for about so many steps, those under way included, and until then at most.
+    /// Announces that searches take about `steps` more steps, the current ones included, and end by `ends`.
     pub fn searches(&mut self, steps: u32, ends: Instant) {
         self.search = Some((steps, ends));
         if self.bar.is_none() {
@@ -70,7 +71,7 @@ impl Progress {
         pace(self.begun - self.skipped, 0, self.started.elapsed(), self.expected_step).0
     }
 
-    /// What the search adds, in words.
+    /// Describes the steps that the search adds.
     fn more_to_come(&self, step: Duration) -> Option<String> {
         match self.search {
             None => self.open_ended.then(|| "and what the search adds".to_owned()),
@@ -82,7 +83,7 @@ impl Progress {
         }
     }
 
-    /// A step begins, which tells the returned watch of itself.
+    /// Starts a step and returns a watch on its progress.
     pub fn begin(&mut self, what: &str) -> Watch {
         self.view = None;
         let (done, steps) = (self.begun - self.skipped, self.steps - self.skipped);
@@ -100,12 +101,12 @@ impl Progress {
             bar.set_message(lines.join("\n"));
         };
         let watch = Watch::on();
-        // A bar without figures is a bar still.
+        // A bar without figures is still useful.
         self.view = View::start(&watch, draw).ok();
         watch
     }
 
-    /// A step is there already.
+    /// Counts a step that was finished before.
     pub fn skip(&mut self) {
         self.begun += 1;
         self.skipped += 1;
@@ -114,7 +115,7 @@ impl Progress {
         }
     }
 
-    /// The step under way is finished; `line` is what there is to say of it.
+    /// Ends the current step and shows `line`.
     pub fn finish(&mut self, line: &str) {
         self.view = None;
         self.say(&format!("[{}/{}] {line}", self.begun, self.steps));
@@ -127,7 +128,7 @@ impl Progress {
         }
     }
 
-    /// A line that stays.
+    /// Prints a line above the bar.
     pub fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| eprintln!("{line}")),
@@ -135,7 +136,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn clear(&mut self) {
         self.view = None;
         if let Some(bar) = &self.bar {
@@ -149,7 +150,7 @@ fn eta(left: Duration, more: Option<&str>) -> String {
     format!("ETA {}{more}", wait(left))
 }
 
-/// What a look at a step found, in words that each may stand on a line of its own.
+/// Describes a look at a step, in phrases that each may have a line of their own.
 fn words(seen: &Seen) -> Vec<String> {
     let figures = match seen {
         Seen::Preparing => return vec!["making requests and starting users".into()],
@@ -177,7 +178,7 @@ fn words(seen: &Seen) -> Vec<String> {
     words
 }
 
-/// Three digits, as an eye can follow.
+/// Formats three digits, for readability.
 fn short(value: f64) -> String {
     let digits = match value {
         _ if value < 9.995 => 2,
@@ -187,7 +188,7 @@ fn short(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// Lines of at most `width` columns: broken between words only; a word that is too long for a line is cut.
+/// Breaks text into lines of at most `width` columns, between words only; a word that is too long for a line is cut.
 fn lay_out(words: &[String], width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {

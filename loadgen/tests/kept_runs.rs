@@ -1,12 +1,14 @@
-//! Runs that were kept in `results/`, by this version and by earlier ones, still open: `report` makes their views again, which agree
-//! with each other. `TIERLAB_CHECK_RUN=FOLDER cargo nextest run -p tierlab-loadgen --test kept_runs` checks the files of any run.
+//! Stored runs in `results/`, by this version and by earlier ones, can still be read: `report` rewrites their reports,
+//! which agree with each other. `TIERLAB_CHECK_RUN=FOLDER cargo nextest run -p tierlab-loadgen --test kept_runs` checks
+//! the files of any run.
 
 mod agreement;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders below `results/` that hold a run of the load generator; the storage bench keeps its own without a `summary.csv`.
+/// Returns the folders below `results/` with a run of the load generator; runs of the storage bench have no
+/// `summary.csv`.
 fn kept() -> Vec<PathBuf> {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../results");
     let entries = std::fs::read_dir(results).unwrap().map(|entry| entry.unwrap().path());

@@ -1,6 +1,6 @@
-//! The report on a run that never happened: files, table, page and comparison.
+//! Reports of a synthetic run: files, table, page and comparison.
 //!
-//! With `TIERLAB_REPORT_TO=DIR` the result folder is left there, to be looked at in a browser.
+//! With `TIERLAB_REPORT_TO=DIR` the result folder is left there, for viewing in a browser.
 
 mod fleets;
 mod synthetic;
@@ -160,7 +160,8 @@ fn the_page_is_self_contained_and_escapes_what_others_wrote() {
     assert_eq!(page.matches("<script>").count(), 1);
 }
 
-/// The run with words of somebody else behind every text of one field, wherever it is; `None` where the field's texts are ours.
+/// Returns the run with foreign text after every text of one field; `None` if the project itself sets the field's
+/// texts.
 fn with_hostile(field: &str, said: &str) -> Option<Run> {
     fn say(value: &mut serde_json::Value, is_field: bool, field: &str, said: &str) {
         match value {
@@ -314,7 +315,7 @@ fn comparing_finds_a_slower_tier_and_blames_no_other() {
         .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
     assert!(slower.markdown().contains("| WORSE"));
-    // Every figure that an outcome may rest on is there, and what could have been found.
+    // Every figure of the comparison is listed, with the smallest detectable difference.
     for what in ["p50", "p95", "p99", "mean", "errors", "good/s", "$/10k", "highest rate"] {
         assert!(slower.changes.iter().any(|change| change.what == what), "{what}");
     }
@@ -622,7 +623,7 @@ fn a_latency_that_drifts_is_not_valid_and_every_report_shows_how() {
     for text in everywhere(&drifting) {
         assert!(text.contains("drifts: p50 is ") && text.contains(" ▁▅█"), "{text}");
     }
-    // What was valid before is.
+    // Valid points stay valid.
     assert!(run().points[0].summary.as_ref().unwrap().drifts.is_empty());
 }
 
@@ -661,7 +662,7 @@ fn a_rate_that_only_the_plan_set_is_a_lower_bound_and_its_cost_an_upper_one() {
     assert!(
         texts[2].contains("at ≥ 800 rps") && texts[2].contains("<td data-label=\"$/10k there\" class=\"n\">at most $")
     );
-    // With an objective that the highest rate asked keeps to, likewise.
+    // The same with an objective that the highest rate asked meets.
     for text in everywhere(run()) {
         assert!(text.contains("≥ 800 rps: at most $"), "{text}");
     }

@@ -1,9 +1,9 @@
-//! What people read of a run, as a whole: the terminal table and `report.md` of a kept run, held against files; and how a
-//! run with a question opens, by what its answer came to. With `TIERLAB_ANSWER_TO=DIR` the folder of such a run is left
-//! there, to be looked at in a browser.
+//! Readable output of a run as a whole: the terminal table and `report.md` of a stored run, compared with files; and
+//! the opening of a run with a question, by the outcome of its answer. With `TIERLAB_ANSWER_TO=DIR` the folder of such
+//! a run is left there, for viewing in a browser.
 //!
-//! Where a change of them is meant: `INSTA_UPDATE=always cargo nextest run --release --workspace --test snapshots`, and read the
-//! difference. Command lines are kept in `docs/reference/cli.md` by `scripts/reference`.
+//! After an intended change: `INSTA_UPDATE=always cargo nextest run --release --workspace --test snapshots`, and read
+//! the difference. `scripts/reference` writes the command lines to `docs/reference/cli.md`.
 
 mod answered;
 mod synthetic;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tierlab_analysis::record::{AnswerOutcome, Run};
 
-/// Makes the views of the kept run anew and says what stands on stdout and in `report.md`.
+/// Rewrites the report of the stored run, and returns stdout and `report.md`.
 fn views() -> (String, String) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let out = tempfile::tempdir().unwrap();
@@ -39,13 +39,13 @@ fn the_table_and_the_markdown_of_a_kept_run_are_as_they_were() {
     insta::assert_snapshot!("report.md", markdown);
 }
 
-/// What stands before the first group of curves.
+/// Returns the text before the first group of curves.
 fn opening(text: &str) -> String {
     let lines = text.lines().take_while(|line| !line.contains("realtime · ctr"));
     lines.map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// The run with an answer of each kind.
+/// Returns the run with an answer of each kind.
 fn answers() -> [(&'static str, Run); 3] {
     [
         ("decided", AnswerOutcome::Decided),
@@ -82,7 +82,7 @@ fn the_answer_is_kept_beside_the_run_with_the_keys_of_the_record() {
     let csv = std::fs::read_to_string(folder.join("summary.csv")).unwrap();
     assert!(csv.lines().next().unwrap().contains(",offered_rps,variant,repeats,"));
     assert!(csv.contains(",100,s3-standard,"), "{csv}");
-    // Without a question there is nothing to keep.
+    // Without a question there is neither an answer.json nor a JUnit file.
     let asked_nothing = synthetic::run(1, 1.0);
     assert!(tierlab_report::answer_json(&asked_nothing).is_none() && tierlab_report::junit(&asked_nothing).is_none());
 }

@@ -1,4 +1,4 @@
-//! The command line: arguments, and which part of the crate answers them. Results go to stdout, progress to stderr.
+//! Command line: parses arguments and calls the command. Results go to stdout, progress to stderr.
 
 mod lay_out;
 mod own_tables;
@@ -34,76 +34,77 @@ Examples:
 
 Exit codes: 0 success, 2 bad usage or config, 3 done with rows missing (import-table), 1 anything else.";
 
-/// Writes models and feature tables, checks them, and puts them on storage tiers.
+/// Generates, imports, checks and publishes models and feature tables.
 #[derive(Debug, Parser)]
 #[command(name = "tierlab-models", version = tierlab_program::version(None), after_help = EXAMPLES)]
 pub struct Cli {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// Commands of the program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Write models with seeded weights into a repository
     ///
-    /// Each lands in NAME/1/model.onnx with NAME/config.toml and NAME/manifest.json. The same arguments give the same
-    /// bytes; a model that is there already, undamaged, is left alone, and so is a config.toml that was edited.
+    /// Each becomes NAME/1/model.onnx with NAME/config.toml and NAME/manifest.json. The same arguments give the same
+    /// bytes. An existing, undamaged model stays unchanged, and so does an edited config.toml.
     Generate(GenerateArgs),
     /// Write a feature table with seeded rows
     ///
-    /// Entities 0 to ROWS-1. Every row depends on the seed and its id only. Memory stays bounded at any size. A table
-    /// that is there already, identical and undamaged, is left alone.
+    /// Entities are numbered 0 to ROWS-1. Every row depends only on the seed and its id. Memory is bounded at any size.
+    /// An existing, identical and undamaged table stays unchanged.
     Features(FeaturesArgs),
-    /// Take your own ONNX model, with its external weights, into a repository
+    /// Import your own ONNX model, with its external weights, into a repository
     ///
-    /// It is tried first, as the server would load it: a session of ONNX Runtime, its tensors against the config, the warm-up,
-    /// a run on zeros. What the server would refuse is not imported, and the message says what to do. Weights that are
-    /// missing, truncated or left out by git-lfs are told with their sizes.
+    /// The import first tries the model as the server would load it: a session of ONNX Runtime, its tensors against the
+    /// config, the warm-up, a run on zeros. A model that the server would refuse is not imported, and the message says
+    /// what to do. Weights that are missing, truncated or left out by git-lfs are listed with their sizes.
     ///
-    /// Without a config it is served unbatched: each request is a run of its own, whatever its shapes. With --batching,
-    /// seeded rows are run through ONNX Runtime together, alone and permuted, in several batch sizes. Where no row depends
-    /// on another, config.toml says `max_batch_size`; otherwise the model is imported without batching, what speaks
-    /// against it is printed, and the exit code is 1.
+    /// Without a config the model is served unbatched: each request is a separate run, whatever its shapes. With
+    /// --batching, seeded rows run through ONNX Runtime together, alone and permuted, in several batch sizes. If no row
+    /// depends on another, config.toml sets `max_batch_size`; otherwise the model is imported without batching, the
+    /// reason is printed, and the exit code is 1.
     Import(ImportArgs),
-    /// Make a feature table of your own rows: Parquet, Arrow IPC, CSV, shards of samples, or a folder of parts
+    /// Import a feature table from your own rows: Parquet, Arrow IPC, CSV, shards of samples, or a folder of parts
     ///
-    /// Keys are integers in any order, texts or UUIDs. Columns of numbers become columns, lists become vectors, and what
-    /// has no place in a row is refused by name. Memory stays bounded at any size; a command that was cut off goes on when
-    /// it is given again. Rows that cannot be used are kept in NAME.bad.jsonl, with file, row and reason.
+    /// Keys are integers in any order, texts or UUIDs. Columns of numbers become columns, lists become vectors, and
+    /// unsupported columns are refused by name. Memory is bounded at any size; an interrupted command continues when it
+    /// is run again. Rows that cannot be used go to NAME.bad.jsonl, with file, row and reason.
     #[command(after_help = own_tables::EXAMPLES)]
     ImportTable(ImportTableArgs),
-    /// Write a feature table as Parquet, which pandas, pyarrow, Spark and DuckDB read
+    /// Write a feature table as Parquet, readable by pandas, pyarrow, Spark and DuckDB
     ExportTable(ExportTableArgs),
     /// Put models and feature tables on a tier, at models/... and features/..., or results of runs at results/...
     ///
-    /// What is there already, identical, is left alone. Each model's manifest goes last, so no reader sees a manifest of
-    /// files that are not there. With --model, --table or --run, only what is named is put.
+    /// Identical existing objects stay unchanged. Each model's manifest is written last, so no reader sees a manifest
+    /// of missing files. With --model, --table or --run, only the named items are put.
     Publish(PublishArgs),
     /// Write feature tables to a tier in another layout, at features/TABLE.LAYOUT/...
     ///
-    /// As small files, shards of samples with an index, Parquet or Arrow IPC; a server reads them with `features.layout`. Memory holds one
-    /// shard. A server that reads the table meanwhile goes on with the version that it has, until the new one is whole.
+    /// Layouts are small files, shards of samples with an index, Parquet and Arrow IPC; a server reads them with
+    /// `features.layout`. Memory holds one shard. A server that reads the table continues with its version until the
+    /// new one is complete.
     #[command(after_help = lay_out::EXAMPLES)]
     LayOut(lay_out::LayOutArgs),
-    /// Print what repositories, models, tables and ONNX files hold
+    /// Print the contents of repositories, models, tables and ONNX files
     Inspect(InspectArgs),
 }
 
 /// Arguments of `generate`.
 #[derive(Debug, Args)]
 pub struct GenerateArgs {
-    /// A model to write; may be repeated [default: all]
+    /// Model to write; may be repeated [default: all]
     #[arg(long, value_enum)]
     model: Vec<ModelKind>,
-    /// How large (mlp has one size)
+    /// Model size (mlp has one size)
     #[arg(long, value_enum, default_value = "small")]
     size: Size,
     /// Seed of the weights
     #[arg(long, default_value_t = DEFAULT_SEED, allow_negative_numbers = true)]
     seed: u64,
-    /// The repository
+    /// Repository folder
     #[arg(long, value_name = "DIR", default_value = REPOSITORY)]
     repository: PathBuf,
 }
@@ -111,7 +112,7 @@ pub struct GenerateArgs {
 /// Arguments of `features`.
 #[derive(Debug, Args)]
 pub struct FeaturesArgs {
-    /// The table to write
+    /// Table to write
     #[arg(long, value_enum)]
     table: TableKind,
     /// Number of entities
@@ -120,7 +121,7 @@ pub struct FeaturesArgs {
     /// Seed of the rows
     #[arg(long, default_value_t = DEFAULT_SEED, allow_negative_numbers = true)]
     seed: u64,
-    /// The folder for TABLE.rows
+    /// Folder for TABLE.rows
     #[arg(long, value_name = "DIR", default_value = FEATURES)]
     out: PathBuf,
 }
@@ -128,32 +129,32 @@ pub struct FeaturesArgs {
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The .onnx file; external weights are looked for beside it
+    /// ONNX file; its external weights must be beside it
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Name in the repository [default: the file's own]
+    /// Name in the repository [default: the file's name]
     #[arg(long)]
     name: Option<String>,
-    /// A config.toml to go with it, or Triton's config.pbtxt; files of warm-up samples are taken from warmup/ beside it
+    /// Config of the model, config.toml or Triton's config.pbtxt; warm-up samples are read from warmup/ beside it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Serve it in batches of at most MAX rows, if its rows can be shown not to depend on each other [default MAX: 32]
+    /// Serve it in batches of at most MAX rows, if a test shows that its rows are independent [default MAX: 32]
     #[arg(
         long, value_name = "MAX", num_args = 0..=1, require_equals = true, default_missing_value = "32",
         conflicts_with = "config", value_parser = clap::value_parser!(u32).range(2..=1_000_000)
     )]
     batching: Option<u32>,
-    /// ONNX Runtime's library or its folder [default: what came with the program or lies in its Python
-    /// environment, else what `scripts/setup onnxruntime` fetched]
+    /// ONNX Runtime's library or its folder [default: the library packaged with the program or in its Python
+    /// environment, else the one fetched by `scripts/setup onnxruntime`]
     #[arg(long, value_name = "PATH", env = "ORT_DYLIB_PATH")]
     onnxruntime: Option<PathBuf>,
-    /// Take it without trying it in ONNX Runtime: the server's start says whether it serves it
+    /// Import without trying the model in ONNX Runtime; the server then checks it at its start
     #[arg(long, conflicts_with = "batching")]
     unchecked: bool,
     /// Replace a model of that name
     #[arg(long)]
     replace: bool,
-    /// The repository
+    /// Repository folder
     #[arg(long, value_name = "DIR", default_value = REPOSITORY)]
     repository: PathBuf,
 }
@@ -161,16 +162,16 @@ pub struct ImportArgs {
 /// Arguments of `publish`.
 #[derive(Debug, Args)]
 pub struct PublishArgs {
-    /// The repository [default: models/repository, if there]
+    /// Repository folder [default: models/repository, if it exists]
     #[arg(long, value_name = "DIR")]
     repository: Option<PathBuf>,
-    /// The folder of feature tables [default: models/features, if there]
+    /// Folder of feature tables [default: models/features, if it exists]
     #[arg(long, value_name = "DIR")]
     features: Option<PathBuf>,
-    /// The tier's config
+    /// Configuration of the tier, a TOML file
     #[arg(long, value_name = "TIER.toml")]
     to: PathBuf,
-    /// Overlay a key of the tier's config, or take it out with KEY=; may be repeated
+    /// Set a key of the tier's configuration, or remove it with KEY=; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Put this model; may be repeated
@@ -179,7 +180,7 @@ pub struct PublishArgs {
     /// Put this table; may be repeated
     #[arg(long, value_name = "NAME")]
     table: Vec<String>,
-    /// Put the results of this run, the folder that tierlab-loadgen wrote; may be repeated
+    /// Put the results of this run, a folder written by tierlab-loadgen; may be repeated
     #[arg(long, value_name = "DIR")]
     run: Vec<PathBuf>,
 }
@@ -190,7 +191,7 @@ pub struct InspectArgs {
     /// Repositories, model folders, feature folders, .rows or .onnx files [default: models/repository models/features]
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Read everything and check every checksum
+    /// Read all data and verify every checksum
     #[arg(long)]
     verify: bool,
 }
@@ -198,7 +199,7 @@ pub struct InspectArgs {
 /// Runs a command.
 ///
 /// # Errors
-/// What went wrong, with its exit code.
+/// The command's error, with its exit code.
 pub async fn run(cli: Cli, stop: &Stop) -> Result<(), ModelsError> {
     match cli.command {
         Command::Generate(args) => run_generate(&args, stop),

@@ -1,59 +1,59 @@
-//! What can go wrong here: what, where, and what to do next. The binary turns it into an exit code.
+//! Errors of this crate, each with its place and advice. The binary turns them into exit codes.
 
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use tierlab_storage::StorageError;
 
-/// An error of this crate.
+/// Error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelsError {
-    /// Arguments or a config that cannot be used: exit code 2.
+    /// Unusable arguments or config: exit code 2.
     #[error("{0}")]
     Usage(String),
-    /// The operating system refused.
+    /// Refusal by the operating system.
     #[error("{}: cannot {doing}: {source}", path.display())]
     Io {
-        /// What was tried, as `write`.
+        /// Attempted action, such as `write`.
         doing: &'static str,
-        /// The file or folder.
+        /// File or folder.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A file or object that is not what it should be.
+    /// Invalid file or object.
     #[error("{object}: {what}")]
     Bad {
-        /// The file or object.
+        /// File or object.
         object: String,
-        /// What is wrong with it, and what to do.
+        /// Fault and advice.
         what: String,
     },
-    /// A model that the server would not serve.
+    /// Model that the server would not serve.
     #[error("not imported: {0}")]
     Refused(String),
-    /// The work was done, and some of its input is missing from the result: exit code 3.
+    /// Completed work whose result lacks some of the input: exit code 3.
     #[error("{0}")]
     Incomplete(String),
-    /// A tier failed.
+    /// Failure of a tier.
     #[error("{object} on the {tier} tier at {location}: {source}")]
     Tier {
-        /// The object.
+        /// Object being accessed.
         object: String,
-        /// The tier's kind.
+        /// Kind of the tier.
         tier: &'static str,
-        /// The tier's root, URL or endpoint.
+        /// Root, URL or endpoint of the tier.
         location: String,
-        /// The tier's answer.
+        /// Error of the tier.
         source: StorageError,
     },
-    /// Somebody pressed Ctrl-C, or sent SIGTERM.
+    /// Interrupt by Ctrl-C or SIGTERM.
     #[error("stopped on request; nothing half-written was left under a final name, and the same command starts over")]
     Interrupted,
 }
 
 impl ModelsError {
-    /// An error of the operating system about a path.
+    /// Creates an error of the operating system about a path.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io {
             doing,
@@ -62,7 +62,7 @@ impl ModelsError {
         }
     }
 
-    /// A file or object that is not what it should be.
+    /// Creates an error about an invalid file or object.
     pub(crate) fn bad(object: &dyn Display, what: &dyn Display) -> Self {
         Self::Bad {
             object: object.to_string(),
@@ -70,7 +70,7 @@ impl ModelsError {
         }
     }
 
-    /// The same, of a file, where the error does not name it.
+    /// Names the file in an error that does not name it.
     pub(crate) fn of(self, file: &Path) -> Self {
         match self {
             Self::Refused(what) => Self::Refused(format!("{}: {what}", file.display())),
@@ -78,7 +78,7 @@ impl ModelsError {
         }
     }
 
-    /// The process's exit code: 2 for bad usage or config, 3 for an incomplete result, 1 otherwise.
+    /// Returns the exit code: 2 for bad usage or config, 3 for an incomplete result, 1 otherwise.
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {

@@ -1,4 +1,4 @@
-//! Says what repositories, models, tables and ONNX files hold, and checks them on request.
+//! Describes repositories, models, tables and ONNX files, and checks them on request.
 
 use crate::error::ModelsError;
 use crate::onnx::Interface;
@@ -14,17 +14,17 @@ use tierlab_formats::model::{MANIFEST_FILE, Manifest, ModelConfig};
 use tierlab_formats::table::{EXTENSION, TableHeader};
 use tierlab_protocol::tensor::TensorSpec;
 
-/// How to inspect.
+/// Options of an inspection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InspectOptions {
-    /// Whether to read everything and check every checksum.
+    /// If true, reads all data and verifies every checksum.
     pub verify: bool,
 }
 
-/// Describes every path through `print`. Everything is looked at, even after damage was found.
+/// Describes every path through `print`. Continues after damage.
 ///
 /// # Errors
-/// A path that is none of ours; or, at the end, which of them are damaged.
+/// A path of an unknown kind; or, at the end, the damaged paths.
 pub fn inspect(
     paths: &[PathBuf],
     options: InspectOptions,
@@ -59,7 +59,7 @@ pub fn inspect(
     ))
 }
 
-/// What a path leads to.
+/// Kind of a path.
 enum Artifact {
     Model(PathBuf),
     Table(PathBuf),
@@ -151,7 +151,7 @@ fn sessions(config: &ModelConfig) -> String {
     }
 }
 
-/// A manifest as indented lines.
+/// Formats a manifest as indented lines.
 #[must_use]
 pub fn describe_manifest(manifest: &Manifest) -> String {
     let mut text = format!("  by {}\n", manifest.generator);
@@ -197,7 +197,7 @@ fn describe_table(file: &Path, options: InspectOptions, stop: &Stop) -> Result<S
     Ok(text)
 }
 
-/// A table's keys and columns, as indented lines.
+/// Formats a table's keys and columns as indented lines.
 #[must_use]
 pub fn describe_columns(header: &TableHeader) -> String {
     let mut text = String::new();
@@ -225,7 +225,7 @@ fn describe_header(text: &mut String, header: &TableHeader) {
             text,
             "  index of keys {}, {:.2} MB in memory for a million keys; keys have {} bytes at most",
             human_bytes(header.index_bytes),
-            // Counts of bits beside the index's words are made when it is opened: 4 bytes for 64.
+            // Opening the index adds bit counts beside its words: 4 bytes for each 64.
             header.index_bytes as f64 * (1.0 + 4.0 / 64.0) / header.rows.max(1) as f64,
             key.longest(),
         );

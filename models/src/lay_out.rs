@@ -1,4 +1,5 @@
-//! Feature tables of a folder, laid out on a tier: `features/TABLE.LAYOUT/`, as the server reads them with `features.layout`.
+//! Layout of a folder's feature tables on a tier: `features/TABLE.LAYOUT/`, as the server reads them with
+//! `features.layout`.
 
 use crate::error::ModelsError;
 use crate::progress::Progress;
@@ -12,24 +13,24 @@ use tierlab_layouts::laid_out::folder_of;
 use tierlab_layouts::{Layout, Manifest, Options};
 use tierlab_storage::{ObjectPath, StorageError, Tier, TierConfig};
 
-/// A table that was laid out.
+/// Result for one table.
 #[derive(Debug)]
 pub struct LaidOutTable {
-    /// The table's name.
+    /// Name of the table.
     pub table: String,
-    /// The folder on the tier.
+    /// Folder on the tier.
     pub folder: ObjectPath,
-    /// What lies there.
+    /// Manifest of the folder.
     pub manifest: Manifest,
-    /// Seconds that it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// Lays tables out: of all of a folder where none is named. The file of each is read once, and every row is checked.
+/// Lays out tables: all of a folder if none is named. The file of each is read once, and every row is checked.
 ///
 /// # Errors
-/// A folder or a name that is not there; a table that is damaged, or that the layout cannot hold; a tier that refuses; a stop. What was
-/// there before stays until the new one is whole.
+/// A missing folder or table; a table that is damaged, or that the layout cannot hold; a tier that refuses; a stop. The
+/// existing version stays until the new one is complete.
 pub async fn lay_out(
     (features, tables): (&Path, &[String]),
     to: &dyn Tier,
@@ -70,7 +71,7 @@ pub async fn lay_out(
     Ok(done)
 }
 
-/// The folder as a tier that is read through the page cache: each byte is wanted once.
+/// Opens the folder as a tier that is read through the page cache, because each byte is read once.
 async fn local(folder: &Path) -> Result<std::sync::Arc<dyn Tier>, ModelsError> {
     let opened = |e: &dyn std::fmt::Display| ModelsError::bad(&folder.display(), &format!("cannot be opened: {e}"));
     let folder: PathBuf = std::path::absolute(folder).map_err(|e| opened(&e))?;

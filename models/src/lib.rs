@@ -1,13 +1,15 @@
 //! Models and feature tables: generated from seeds, imported, checked, and published to a tier.
 //!
-//! In: requests with a seed, or a user's ONNX file. Out: a Triton-style repository and `features/TABLE.rows`, on disk and
-//! on any tier that can be written. This crate knows nothing of servers or load.
+//! In: requests with a seed, or a user's ONNX file. Out: a Triton-style repository and `features/TABLE.rows`, on disk
+//! and on any writable tier. This crate knows nothing of servers or load.
 //!
 //! - [`onnx`]: the format; [`generators`]: the graphs; [`weights`]: their seeded weights
-//! - [`repository`] and [`mod@import`]: models on disk; [`import::independence`]: whether rows may share a batch
+//! - [`repository`] and [`mod@import`]: models on disk; [`import::independence`]: test for rows that may share a batch
 //! - [`tables`]: feature tables on disk, and any row of them by seed and id
-//! - [`mod@inspect`] and [`mod@publish`]: what is there, and putting it on a tier; `lay_out`: putting tables there in another layout
-//! - [`cli`]: the command line; [`progress`] of long work, its [`stop`] on request, and [`staged`] files, whole or not there
+//! - [`mod@inspect`] and [`mod@publish`]: description, and publishing to a tier; `lay_out`: publishing of tables in
+//!   another layout
+//! - [`cli`]: the command line; [`progress`] of long work, its [`stop`] on request, and [`staged`] files, which appear
+//!   atomically
 
 pub mod cli;
 pub mod error;

@@ -1,4 +1,4 @@
-//! `tierlab-models`: parses arguments, runs the command until it ends or is told to stop, sets the exit code.
+//! `tierlab-models`: parses arguments, runs the command until its end or a stop, and sets the exit code.
 
 use clap::Parser as _;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use tierlab_models::cli::{Cli, run};
 use tierlab_models::stop::{self, Stopper};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Threads of the async runtime: it waits for disks and networks.
+/// Threads of the async runtime, which mostly waits for disks and networks.
 const WORKERS: usize = 2;
 
 fn main() -> ExitCode {
@@ -54,7 +54,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
     code
 }
 
-/// Asks for a stop at the first signal and ends the process at the second.
+/// Requests a stop at the first signal and ends the process at the second.
 async fn stop_on_signal(mut interrupt: Signal, mut terminate: Signal, stopper: Stopper) {
     for _ in 0..2 {
         tokio::select! {

@@ -1,18 +1,18 @@
-//! Readers of other people's formats, which may panic on damaged files.
+//! Runs readers of foreign formats, which may panic on damaged files.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// True while a panic of this thread is an answer, and is not printed.
+    /// True while a panic of this thread becomes an error, and is not printed.
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a reader. Its panic is an error, and is printed only if `RUST_BACKTRACE` is set.
+/// Runs a reader. Its panic becomes an error, and is printed only if `RUST_BACKTRACE` is set.
 ///
 /// # Errors
-/// The reader's own, or its panic.
+/// The reader's own error, or its panic.
 pub(crate) fn unless_it_panics<T, E: From<String>>(read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

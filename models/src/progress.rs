@@ -4,10 +4,10 @@ use indicatif::{DecimalBytes, HumanDuration, ProgressBar, ProgressStyle};
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-/// Plain lines come no more often than this.
+/// Minimum interval between plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// Progress of one piece of work.
+/// Progress of one task.
 #[derive(Debug)]
 pub struct Progress {
     label: String,
@@ -19,7 +19,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Progress over `total` bytes.
+    /// Starts the progress over `total` bytes.
     #[must_use]
     pub fn bytes(label: &str, total: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
@@ -51,7 +51,7 @@ impl Progress {
         }
     }
 
-    /// Says what is being done now, everywhere.
+    /// Prints the current activity, everywhere.
     pub fn say(&self, what: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(what.to_owned()),
@@ -59,7 +59,7 @@ impl Progress {
         }
     }
 
-    /// Says on a terminal what is being done now; elsewhere it is not worth a line.
+    /// Shows the current activity on a terminal only.
     pub fn note(&self, what: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(what.to_owned());
@@ -95,7 +95,7 @@ impl Drop for Progress {
     }
 }
 
-/// Bytes for people, as `5.1 GB`.
+/// Formats bytes, as `5.1 GB`.
 #[must_use]
 pub fn human_bytes(bytes: u64) -> String {
     DecimalBytes(bytes).to_string()

@@ -1,7 +1,7 @@
-//! The model repository on disk: writing a generated model, reading manifests, checking files against them.
+//! Model repository on disk: writes generated models, reads manifests, checks files against them.
 //!
-//! `NAME/1/model.onnx`, `NAME/config.toml` and `NAME/manifest.json` each appear whole, the manifest last. The manifest
-//! lists the graph's files and not the config, which is its user's to edit.
+//! `NAME/1/model.onnx`, `NAME/config.toml` and `NAME/manifest.json` each appear atomically, the manifest last. The
+//! manifest lists the graph's files but not the config, which the user may edit.
 
 use crate::error::ModelsError;
 use crate::generators::{RECIPE, Request, Size};
@@ -19,30 +19,30 @@ use tierlab_formats::model::{
 use tierlab_formats::pbtxt::model::model_config;
 use tierlab_storage::ObjectPath;
 
-/// The version folder that generated and imported models are written to.
+/// Version folder of generated and imported models.
 pub const VERSION: &str = "1";
 
-/// What became of a request to write something.
+/// Outcome of a request to write something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was written.
+    /// New files were written.
     Written,
-    /// It was there already, identical and undamaged.
+    /// Identical, undamaged files existed already.
     UpToDate,
 }
 
-/// What [`write_generated`] did.
+/// Result of [`write_generated`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generated {
-    /// Whether the model was written.
+    /// Outcome of the request.
     pub outcome: Outcome,
-    /// Whether an edited config was found and kept.
+    /// True if an edited config was found and kept.
     pub config_kept: bool,
-    /// What the model consists of.
+    /// Files of the model.
     pub manifest: Manifest,
 }
 
-/// Writes one generated model below `repository`, unless the same one is there already, undamaged.
+/// Writes one generated model below `repository`, unless the same undamaged model exists.
 ///
 /// # Errors
 /// A folder or file that cannot be written, or a stop.
@@ -89,7 +89,7 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
     })
 }
 
-/// What the manifest names as the writer of this request.
+/// Returns the manifest's generator line for this request.
 #[must_use]
 pub fn generator_line(request: &Request) -> String {
     format!(
@@ -99,13 +99,13 @@ pub fn generator_line(request: &Request) -> String {
     )
 }
 
-/// The manifest that is there, when it answers the request and its files are undamaged.
+/// Returns the existing manifest if it matches the request and its files are undamaged.
 fn up_to_date(folder: &Path, generator: &str, stop: &Stop) -> Option<Manifest> {
     let manifest = read_manifest(folder).ok().flatten()?;
     (manifest.generator == generator && check_files(folder, &manifest, stop).is_ok()).then_some(manifest)
 }
 
-/// Writes the default config unless its user has edited it; answers whether an edited one was kept.
+/// Writes the default config unless the user has edited it; true if an edited config was kept.
 fn write_config(folder: &Path, request: &Request) -> Result<bool, ModelsError> {
     let path = folder.join(CONFIG_FILE);
     let wanted = config_text(request)?;
@@ -117,7 +117,7 @@ fn write_config(folder: &Path, request: &Request) -> Result<bool, ModelsError> {
     }
 }
 
-/// Whether a config is what the generator wrote for this model at some size.
+/// True if a config is the generator's default for this model at some size.
 fn is_default_config(request: &Request, found: &str) -> Result<bool, ModelsError> {
     for size in [Size::Small, Size::Full] {
         if config_text(&Request { size, ..*request })? == found {
@@ -134,7 +134,7 @@ fn config_text(request: &Request) -> Result<String, ModelsError> {
     )
 }
 
-/// A config as TOML under a comment line.
+/// Formats a config as TOML under a comment line.
 pub(crate) fn render_config(config: &ModelConfig, comment: &str) -> Result<String, ModelsError> {
     let body = toml::to_string(config).map_err(|e| ModelsError::bad(&CONFIG_FILE, &e))?;
     Ok(format!("# {comment}\n{body}"))
@@ -148,7 +148,7 @@ pub(crate) fn write_manifest(folder: &Path, manifest: &Manifest) -> Result<(), M
     write_whole(&path, &text)
 }
 
-/// Reads the manifest of the model in `folder`; `None` where there is none.
+/// Reads the manifest of the model in `folder`; `None` if there is none.
 ///
 /// # Errors
 /// A manifest that cannot be read, is malformed, or names files outside the model's folder.
@@ -169,11 +169,11 @@ pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>, ModelsError> {
     Ok(Some(manifest))
 }
 
-/// Reads and checks the config of the model in `folder`, `config.toml` or Triton's `config.pbtxt`; `None` where there is
+/// Reads and checks the config of the model in `folder`, `config.toml` or Triton's `config.pbtxt`; `None` if there is
 /// none.
 ///
 /// # Errors
-/// A config that cannot be read or is not valid; both of them.
+/// A config that cannot be read or is invalid, or two configs.
 pub fn read_config(folder: &Path) -> Result<Option<ModelConfig>, ModelsError> {
     let (own, triton) = (folder.join(CONFIG_FILE), folder.join(TRITON_CONFIG_FILE));
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -234,7 +234,7 @@ pub fn check_file(folder: &Path, expected: &ManifestFile, stop: &Stop) -> Result
     Ok(())
 }
 
-/// Length and SHA-256 of a file.
+/// Returns the length and SHA-256 of a file.
 pub(crate) fn sum_file(path: &Path, stop: &Stop) -> Result<(u64, String), ModelsError> {
     let mut file = File::open(path).map_err(ModelsError::io("open", path))?;
     let mut sum = HashingWriter::new(io::sink());
@@ -249,7 +249,7 @@ pub(crate) fn sum_file(path: &Path, stop: &Stop) -> Result<(u64, String), Models
     }
 }
 
-/// The names of the models below `repository`, in order. What is no plain name or holds no version is passed over.
+/// Returns the names of the models below `repository`, sorted. Entries without a valid name or a version are skipped.
 ///
 /// # Errors
 /// A folder that cannot be listed.
@@ -263,7 +263,7 @@ pub fn model_names(repository: &Path) -> Result<Vec<String>, ModelsError> {
     Ok(names)
 }
 
-/// The versions in a model's folder that hold a graph, in order of number.
+/// Returns the versions in a model's folder that hold a graph, sorted by number.
 ///
 /// # Errors
 /// A folder that cannot be listed.
@@ -283,7 +283,7 @@ fn folder_names(folder: &Path) -> Result<Vec<String>, ModelsError> {
     Ok(names.filter(|name| is_plain_name(name)).collect())
 }
 
-/// Paths of the files and folders in a folder, in order.
+/// Returns the paths of the entries in a folder, sorted.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, ModelsError> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(ModelsError::io("list", folder))? {
@@ -293,7 +293,7 @@ pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, ModelsError> {
     Ok(paths)
 }
 
-/// Every file in a model's folder, relative to it, in order, hidden ones left out: what there is to publish of a model
+/// Returns every file in a model's folder except hidden ones, relative to it, sorted: the files to publish of a model
 /// without a manifest.
 ///
 /// # Errors
@@ -351,7 +351,7 @@ pub(crate) fn check_inside(folder: &Path, path: &Path) -> Result<PathBuf, Models
     Ok(found)
 }
 
-/// Counts and sums what passes through to a writer.
+/// Writer that counts bytes and computes their checksum.
 pub(crate) struct HashingWriter<W> {
     inner: W,
     sum: Sha256,
@@ -367,7 +367,7 @@ impl<W> HashingWriter<W> {
         }
     }
 
-    /// Length, and SHA-256 as 64 lower-case hex digits.
+    /// Returns the length, and the SHA-256 as 64 lower-case hex digits.
     pub(crate) fn finish(self) -> (u64, String) {
         (self.bytes, hex::encode(self.sum.finalize()))
     }

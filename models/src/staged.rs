@@ -1,14 +1,14 @@
-//! Files that appear whole or not at all: written under a partial name, synced, renamed into place.
+//! Files that appear atomically: written under a partial name, synced, renamed into place.
 
 use crate::error::ModelsError;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A file being written beside its final place. Dropped without [`StagedFile::commit`], it is removed.
+/// File being written beside its final place. Dropped without [`StagedFile::commit`], it is removed.
 ///
-/// The partial file is `.NAME.partial`, locked while it is written: a second writer is refused, and what a killed
-/// writer left behind (the kernel dropped its lock) is written over by the next one.
+/// The partial file is `.NAME.partial`, locked while it is written: a second writer is refused. The partial file of a
+/// killed writer, whose lock the kernel released, is overwritten by the next writer.
 #[derive(Debug)]
 pub struct StagedFile {
     file: File,
@@ -18,10 +18,10 @@ pub struct StagedFile {
 }
 
 impl StagedFile {
-    /// Begins the file that will appear at `target`, and makes the folders above it.
+    /// Begins the file that will appear at `target`, and creates its parent folders.
     ///
     /// # Errors
-    /// A folder that cannot be made or written, or another process that is writing the same file.
+    /// A folder that cannot be created or written, or another process that is writing the same file.
     pub fn create(target: &Path) -> Result<Self, ModelsError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let folder = folder_of(target);
@@ -45,7 +45,7 @@ impl StagedFile {
                 }
                 Err(TryLockError::Error(e)) => return Err(ModelsError::io("lock", &partial)(e)),
             }
-            // Between opening and locking, the other writer may have renamed this very file into place.
+            // Between opening and locking, another writer may have renamed this file into place.
             if !is_still(&partial, &file) {
                 continue;
             }
@@ -59,13 +59,13 @@ impl StagedFile {
         }
     }
 
-    /// The file, to be written.
+    /// File to write to.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The name to give in errors about the writing.
+    /// Path to name in errors about writing.
     #[must_use]
     pub fn partial(&self) -> &Path {
         &self.partial
@@ -86,16 +86,16 @@ impl StagedFile {
 impl Drop for StagedFile {
     fn drop(&mut self) {
         if !self.committed {
-            // Best effort: a partial file that stays is written over by the next run.
+            // Best effort: the next run overwrites a remaining partial file.
             let _ = fs::remove_file(&self.partial);
         }
     }
 }
 
-/// Writes a small file whole.
+/// Writes a small file atomically.
 ///
 /// # Errors
-/// As [`StagedFile::create`] and [`StagedFile::commit`].
+/// Those of [`StagedFile::create`] and [`StagedFile::commit`].
 pub fn write_whole(target: &Path, bytes: &[u8]) -> Result<(), ModelsError> {
     use std::io::Write as _;
     let staged = StagedFile::create(target)?;

@@ -1,17 +1,17 @@
-//! A request to stop, checked between pieces of work and awaited beside I/O.
+//! Request to stop, checked between steps of work and awaited beside I/O.
 
 use crate::error::ModelsError;
 use tokio::sync::watch;
 
-/// The side that requests a stop. Dropping it requests nothing.
+/// Sender of a stop request. Dropping it requests nothing.
 #[derive(Debug)]
 pub struct Stopper(watch::Sender<bool>);
 
-/// The side that is stopped. Cheap to clone.
+/// Receiver of a stop request. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Stop(watch::Receiver<bool>);
 
-/// A connected pair.
+/// Creates a connected pair.
 #[must_use]
 pub fn pair() -> (Stopper, Stop) {
     let (sender, receiver) = watch::channel(false);
@@ -19,20 +19,20 @@ pub fn pair() -> (Stopper, Stop) {
 }
 
 impl Stopper {
-    /// Asks for a stop.
+    /// Requests a stop.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
 }
 
 impl Stop {
-    /// A stop that never comes.
+    /// Creates a receiver without a sender.
     #[must_use]
     pub fn never() -> Self {
         pair().1
     }
 
-    /// Fails once a stop was asked for.
+    /// Fails after a stop was requested.
     ///
     /// # Errors
     /// [`ModelsError::Interrupted`].
@@ -44,10 +44,10 @@ impl Stop {
         }
     }
 
-    /// Runs a future until it ends or a stop is asked for, whichever comes first.
+    /// Runs a future until it ends or a stop is requested, whichever comes first.
     ///
     /// # Errors
-    /// [`ModelsError::Interrupted`], or what the future answers.
+    /// [`ModelsError::Interrupted`], or the future's error.
     pub async fn or<T>(&self, work: impl Future<Output = Result<T, ModelsError>>) -> Result<T, ModelsError> {
         let mut asked = self.0.clone();
         tokio::select! {

@@ -1,26 +1,26 @@
-//! Seeded weights. Only integer arithmetic, multiplication and square roots take part, so the same seed gives the same
+//! Seeded weights. They use only integer arithmetic, multiplication and square roots, so the same seed gives the same
 //! bits on every machine.
 
 use bytes::Bytes;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
-/// A stream of weights, drawn in the order in which the graph is built.
+/// Stream of weights, drawn in the order in which the graph is built.
 #[derive(Debug)]
 pub struct Weights(ChaCha8Rng);
 
 impl Weights {
-    /// The stream of one model's seed. `model` keeps models with one seed apart.
+    /// Creates the stream of one model's seed. `model` separates models with the same seed.
     #[must_use]
     pub fn new(model: &str, seed: u64) -> Self {
         Self(ChaCha8Rng::from_seed(stream_seed(model, seed, 0)))
     }
 
-    /// `count` little-endian floats, uniform in [-bound, bound).
+    /// Returns `count` little-endian floats, uniform in [-bound, bound).
     pub fn uniform(&mut self, count: usize, bound: f32) -> Bytes {
         let mut out = Vec::with_capacity(count * size_of::<f32>());
         for _ in 0..count {
-            // 24 bits are all that a float holds, so the product is exact but for one rounding.
+            // A float holds 24 bits, so the product is exact except for one rounding.
             let unit = (self.0.next_u32() >> 8) as f32 * (1.0 / (1 << 23) as f32) - 1.0;
             out.extend_from_slice(&(unit * bound).to_le_bytes());
         }
@@ -28,19 +28,20 @@ impl Weights {
     }
 }
 
-/// The bound of He's uniform initialisation for layers followed by ReLU (He et al. 2015, arXiv:1502.01852).
+/// Returns the bound of He's uniform initialisation for layers followed by ReLU (He et al. 2015, arXiv:1502.01852).
 #[must_use]
 pub fn he_bound(fan_in: usize) -> f32 {
     (6.0 / fan_in as f32).sqrt()
 }
 
-/// The bound of Xavier's uniform initialisation (Glorot & Bengio 2010).
+/// Returns the bound of Xavier's uniform initialisation (Glorot & Bengio 2010).
 #[must_use]
 pub fn xavier_bound(fan_in: usize, fan_out: usize) -> f32 {
     (6.0 / (fan_in + fan_out) as f32).sqrt()
 }
 
-/// The 32 bytes that seed one stream: seed, id and the first 16 bytes of a name, so that no two streams meet.
+/// Returns the 32 bytes that seed one stream: seed, id and the first 16 bytes of a name, so that no two streams are
+/// equal.
 pub(crate) fn stream_seed(name: &str, seed: u64, id: i64) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());

@@ -1,4 +1,5 @@
-//! `tierlab-models import --batching`: the real binary over graphs whose rows are independent, and over some whose are not.
+//! `tierlab-models import --batching`: the real binary with graphs whose rows are independent, and graphs whose rows
+//! are not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use tierlab_models::onnx::{Dim, GraphBuilder, ModelProto, write_model};
 const N: Dim<'_> = Dim::Free("N");
 const FLOAT: ElementType = ElementType::Float;
 
-/// Imports a model as `name`; what it printed, and its config.
+/// Imports a model as `name`; returns the output, and its config.
 fn import(at: &Path, name: &str, model: &ModelProto, options: &[&str]) -> (Output, Option<ModelConfig>) {
     let file = at.join(format!("{name}.onnx"));
     write_model(model, &mut fs::File::create(&file).unwrap()).unwrap();
@@ -64,7 +65,7 @@ fn rows_that_do_not_depend_on_each_other_are_batched() {
     }
 }
 
-/// Texts and truth values, and a dimension that is free beside the rows.
+/// Texts and booleans, and a second free dimension.
 #[test]
 fn every_kind_of_element_is_tried() {
     let here = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The real binary: what it prints, what it leaves, how it exits.
+//! The real binary: its output, its files, its exit codes.
 
 use std::fs;
 use std::path::Path;
@@ -232,10 +232,10 @@ fn models_as_other_programs_export_them_are_imported_or_refused_with_advice() {
     let at = here.path();
     let write =
         |model: &ModelProto, name: &str| write_model(model, &mut fs::File::create(at.join(name)).unwrap()).unwrap();
-    // No shape says how many dimensions there are.
+    // No shape gives the number of dimensions.
     write(&reshape(Dim::Free("k")), "rank.onnx");
     assert!(succeed(at, &["import", "rank.onnx"]).contains("imported"));
-    // Zeros are no shape of one number: that is said once, and not by ONNX Runtime.
+    // Zeros are not a shape of one number: reported once, and not by ONNX Runtime.
     write(&reshape(Dim::Fixed(2)), "zeros.onnx");
     let output = run(at, &["import", "zeros.onnx"]);
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -276,7 +276,7 @@ fn everything_goes_to_a_directory_through_the_command_line() {
 fn a_signal_stops_a_long_write_and_leaves_nothing() {
     let here = tempfile::tempdir().unwrap();
     let out = here.path().join("out");
-    // 5 GB: it cannot be done before the signal comes.
+    // 5 GB: it cannot be finished before the signal comes.
     let mut child = command(
         here.path(),
         &["features", "--table", "ctr", "--rows", "10000000", "--out", "out"],

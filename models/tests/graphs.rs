@@ -1,5 +1,5 @@
-//! The generated graphs in the real ONNX Runtime: they load, agree with arithmetic done here by hand, and do not depend
-//! on what else is in the batch.
+//! The generated graphs in the real ONNX Runtime: they load, agree with arithmetic by hand, and do not depend on the
+//! rest of the batch.
 
 use ort::session::{Session, SessionInputValue};
 use ort::value::Tensor;

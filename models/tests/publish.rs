@@ -49,7 +49,7 @@ impl Local {
         self.folder.path().join(below)
     }
 
-    /// Where each object of the tier comes from.
+    /// Returns each object of the tier with its source file.
     fn objects(&self) -> Vec<(String, PathBuf)> {
         let mut objects = vec![("features/ctr.rows".to_owned(), self.path("features/ctr.rows"))];
         for model in ["ctr", "mlp"] {
@@ -207,10 +207,10 @@ async fn only_what_changed_is_put_again() {
     write_generated(&local.path("repository"), &other, &Stop::never()).unwrap();
     generate(TableKind::Ctr, 500, 2, &local.path("features"), &Stop::never()).unwrap();
     let reseeded = put(&*tier, &local).await;
-    // The graph and manifest of `mlp`, and the table, which is as long as before.
+    // The graph and manifest of `mlp`, and the table, which has the same length as before.
     assert_eq!((reseeded.put, reseeded.already_there), (3, 3));
 
-    // An object that was lost is put again though the manifest on the tier vouches for it.
+    // A lost object is put again although the tier's manifest lists it.
     tier.delete(&ObjectPath::new("models/ctr/1/model.onnx").unwrap())
         .await
         .unwrap();
@@ -266,7 +266,7 @@ async fn models_without_a_manifest_are_put_whole() {
     fs::write(local.path("repository/ctr/1/notes.txt"), "mine").unwrap();
     assert_eq!(put(&*tier, &local).await.put, 7);
     assert_eq!(read_whole(&*tier, "models/ctr/1/notes.txt").await, b"mine");
-    // The graph and the notes have nothing to be compared by; the rest is known to be there.
+    // The graph and the notes cannot be compared; the rest is known to exist.
     let again = put(&*tier, &local).await;
     assert_eq!((again.put, again.already_there), (2, 5));
 }

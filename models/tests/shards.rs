@@ -1,4 +1,4 @@
-//! `import-table` of shards: tar archives of samples and TFRecord files, the real binary over real files.
+//! `import-table` of shards: tar archives of samples and TFRecord files, the real binary with real files.
 
 use prost::Message as _;
 use std::collections::BTreeMap;
@@ -174,7 +174,7 @@ fn a_sample_that_does_not_fit_is_kept_aside_and_a_cut_archive_is_named() {
     fs::write(at.join("a.tar"), &whole[..whole.len() - 2000]).unwrap();
     let refused = fail(at, &import);
     assert!(refused.contains("a.tar") && refused.contains("cut off"), "{refused}");
-    // Between two members, where a reader sees nothing wrong but that the end is missing.
+    // Between two members: a reader sees no fault except the missing end.
     fs::write(at.join("a.tar"), &whole[..whole.len() - 1024]).unwrap();
     let refused = fail(at, &import);
     assert!(refused.contains("blocks of zeros"), "{refused}");
@@ -208,7 +208,8 @@ fn archives_that_were_put_behind_each_other_are_read_whole() {
 fn archives_of_pythons_tarfile_are_read_in_each_of_its_formats() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    // Longer than the 100 bytes of a name: ustar puts the folders into its prefix, the others into a header of their own.
+    // Longer than the 100 bytes of a name: ustar puts the folders into its prefix, other formats into a separate
+    // header.
     let long = format!("{}/{}", "p".repeat(60), "k".repeat(60));
     let script = format!(
         "import io, sys, tarfile\n\
@@ -253,7 +254,7 @@ fn examples(path: &Path, count: i64) -> Vec<u64> {
                     value: vec![i as f32, 0.5],
                 }),
             ),
-            // One element now and then, but a list.
+            // Sometimes one element, but always a list.
             (
                 "ids",
                 Kind::Int64(Int64List {

@@ -108,7 +108,7 @@ fn the_same_table_is_left_alone_and_any_other_is_written() {
     assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1);
 }
 
-/// Asks for a stop in the middle of the work.
+/// Requests a stop in the middle of the work.
 struct StoppingRows {
     rows: ctr::CtrRows,
     stopper: stop::Stopper,
@@ -141,7 +141,7 @@ fn a_stopped_writer_leaves_what_was_there() {
         rows: ctr::CtrRows::new(1).unwrap(),
         stopper,
     };
-    // Chunks are 8,192 rows: several per core are still to come when the stop is asked for.
+    // Chunks are 8,192 rows: several per core remain when the stop is requested.
     let header = TableHeader::new(source.schema().clone(), 300_000, 0, 1).unwrap();
     let result = write::write(&path, &source, header, &mut Progress::bytes("test", 1), &stop);
     assert!(matches!(result, Err(ModelsError::Interrupted)));
@@ -149,7 +149,7 @@ fn a_stopped_writer_leaves_what_was_there() {
     assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1);
 }
 
-/// Rows of one column whose bytes are told by the id.
+/// Rows of one column whose bytes follow from the id.
 struct PlainRows(TableSchema);
 
 impl RowSource for PlainRows {

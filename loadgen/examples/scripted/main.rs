@@ -1,8 +1,8 @@
-//! What `scripts/bench/loadgen` measures load generators against: a server whose latencies are known.
+//! Server with known latencies, against which `scripts/bench/loadgen` measures load generators.
 //!
-//! - `serve`: answers infer requests by a script of service times and stalls, on the routes that load generators ask for
-//! - `truth`: the percentiles that an open-loop client must find there
-//! - `percentiles`: what a run of ours found, pooled from its histograms, be they enough for an interval or not
+//! - `serve`: answers infer requests by a script of service times and stalls, on the routes that load generators use
+//! - `truth`: percentiles that an open-loop client must find there
+//! - `percentiles`: percentiles of one of our runs, pooled from its histograms, however few its requests
 //! - `goose`: plain goose, with its own throttle and its own metrics, as a peer
 
 mod peer_goose;
@@ -33,7 +33,7 @@ enum Command {
         script: Script,
         #[arg(long, default_value = "127.0.0.1:0")]
         listen: SocketAddr,
-        /// Answers over TLS too, on a port of its own, and writes its certificate there
+        /// Also serves TLS on a separate port, and writes its certificate to this file
         #[arg(long)]
         ca: Option<PathBuf>,
     },
@@ -45,7 +45,7 @@ enum Command {
     },
     /// Prints the percentiles of the first point of a run
     Percentiles { run: PathBuf },
-    /// Runs goose and prints what its own metrics say
+    /// Runs goose and prints its own metrics
     Goose(peer_goose::Options),
 }
 

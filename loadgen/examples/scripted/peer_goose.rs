@@ -1,5 +1,5 @@
 //! goose as its users run it: a closed loop of users, its throttle for the rate, its own percentiles. In: an address.
-//! Out: what it says. What `tierlab-load` does instead stands in its `driver`.
+//! Out: its report. The `driver` of `tierlab-load` explains the differences to this project.
 
 use clap::Args;
 use goose::GooseAttack;
@@ -40,7 +40,7 @@ pub(crate) async fn run(options: Options) -> Result<Value, Box<dyn std::error::E
                 .build();
             let reply = user.request(request).await?;
             if let Ok(reply) = reply.response {
-                // Else the connection is not used again.
+                // Unread bodies would keep the connection from being reused.
                 let _ = reply.bytes().await;
             }
             Ok(())

@@ -1,12 +1,13 @@
-//! Service times and stalls whose percentiles are known. In: the count and arrival time of a request. Out: when it is
-//! answered. Pure; the server keeps the time, and [`Script::truth_us`] says what an open-loop client must find.
+//! Service times and stalls with known percentiles. In: the count and arrival time of a request. Out: the time of its
+//! reply. Pure; the server keeps the time, and [`Script::truth_us`] returns the percentiles that an open-loop client
+//! must find.
 //!
 //! - constant: every request takes [`SERVICE`]
 //! - lognormal: median [`SERVICE`], sigma [`SIGMA`]. Request k takes the quantile `frac(k φ)`: a sequence of low
-//!   discrepancy (Weyl), so that every stretch of n requests has the distribution's percentiles but for some 1/n, and a
-//!   step of seconds can be held against the law itself
-//! - stall: every request takes [`SERVICE`]; for [`STALL`] at the start of every [`PERIOD`] none is begun, and then those
-//!   that wait are begun one by one, [`DRAIN_GAP`] apart, first come first served, as a queue drains
+//!   discrepancy (Weyl), so that every stretch of n requests has the distribution's percentiles within about 1/n, and a
+//!   step of seconds can be compared with the exact distribution
+//! - stall: every request takes [`SERVICE`]; for [`STALL`] at the start of every [`PERIOD`] no request is begun.
+//!   Waiting requests then begin one by one, [`DRAIN_GAP`] apart, first come first served, as a queue drains
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -15,9 +16,9 @@ pub(crate) const SERVICE: Duration = Duration::from_millis(20);
 pub(crate) const SIGMA: f64 = 0.5;
 pub(crate) const STALL: Duration = Duration::from_millis(600);
 pub(crate) const PERIOD: Duration = Duration::from_millis(5_600);
-/// Ten thousand a second, far above the rates that it is asked at.
+/// Ten thousand per second, far above the measured rates.
 pub(crate) const DRAIN_GAP: Duration = Duration::from_micros(100);
-/// One over the golden ratio: the Weyl sequence that spreads best.
+/// Reciprocal of the golden ratio: the Weyl sequence with the most even spread.
 const STEP: f64 = 0.618_033_988_749_894_9;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +41,12 @@ impl FromStr for Script {
     }
 }
 
-/// A script at work: what it has promised so far.
+/// State of a script: the replies scheduled so far.
 #[derive(Debug)]
 pub(crate) struct Player {
     script: Script,
     requests: u64,
-    /// When the last request was begun.
+    /// Begin of the last request.
     begun: Option<Duration>,
 }
 
@@ -58,7 +59,7 @@ impl Player {
         }
     }
 
-    /// When the next request, arriving at `arrival` after the start, is answered. Arrivals must not go back.
+    /// Returns the reply time of the next request, which arrives `arrival` after the start. Arrivals must not go back.
     pub(crate) fn answered(&mut self, arrival: Duration) -> Duration {
         let count = self.requests;
         self.requests += 1;
@@ -75,7 +76,7 @@ impl Player {
     }
 }
 
-/// How long nothing is begun from `at` on.
+/// Returns the rest of a stall at `at`.
 fn stalled_for(at: Duration) -> Duration {
     let into = Duration::from_nanos((at.as_nanos() % PERIOD.as_nanos()) as u64);
     STALL.saturating_sub(into)
@@ -85,8 +86,8 @@ fn lognormal(quantile: f64) -> Duration {
     SERVICE.mul_f64((SIGMA * normal(quantile)).exp())
 }
 
-/// The standard normal's quantile by Acklam's rational approximation (2003; relative error below 1.2e-9), here with its
-/// argument kept within 1e-4 of both ends, so that no request takes longer than 129 ms.
+/// Quantile of the standard normal by Acklam's rational approximation (2003; relative error below 1.2e-9). Its argument
+/// is kept at least 1e-4 away from 0 and 1, so that no request takes longer than 129 ms.
 fn normal(quantile: f64) -> f64 {
     const A: [f64; 6] = [
         -3.969_683_028_665_376e1,
@@ -131,8 +132,8 @@ fn normal(quantile: f64) -> f64 {
 }
 
 impl Script {
-    /// p50, p95 and p99 in microseconds: of the law itself, and for stalls by playing the script to evenly spread
-    /// arrivals over a whole period.
+    /// Returns p50, p95 and p99 in microseconds: exact, or for stalls by playing the script to evenly spread arrivals
+    /// over a whole period.
     pub(crate) fn truth_us(self, rate: f64) -> [f64; 3] {
         let us = |time: Duration| time.as_secs_f64() * 1e6;
         match self {
@@ -193,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_stall_without_a_crowd_is_the_arithmetic() {
-        // L(q) = service + stall - (1 - q) period, but for the gaps of the drain and the grain of the arrivals.
+        // L(q) = service + stall - (1 - q) period, except for the gaps of the drain and the spacing of the arrivals.
         let [p50_us, p95_us, p99_us] = Script::Stall.truth_us(50.0);
         assert!((p50_us - 20_000.0).abs() < 1.0, "{p50_us}");
         assert!((p95_us - 340_000.0).abs() < 25_000.0, "{p95_us}");

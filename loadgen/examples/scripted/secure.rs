@@ -1,5 +1,5 @@
-//! Connections over TLS for the scripted server, by a certificate made at the start. In: TCP connections. Out: those that have shaken
-//! hands, each as soon as it has: one that is slow to do so keeps no other.
+//! TLS connections of the scripted server, with a certificate created at the start. In: TCP connections. Out:
+//! connections after their handshake; a slow handshake delays no other.
 
 use axum::serve::Listener;
 use std::error::Error;
@@ -63,7 +63,7 @@ impl Listener for SecureListener {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         match self.ready.recv().await {
             Some(accepted) => accepted,
-            // The port is gone, and the process with it soon.
+            // The listener is gone, and the process ends soon.
             None => std::future::pending().await,
         }
     }

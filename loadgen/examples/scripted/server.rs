@@ -1,5 +1,5 @@
-//! The scripted server. In: infer requests. Out: a fixed reply, when the script says. The times are kept by a thread of
-//! its own with a minimal timer slack: the runtime's timer rounds up to whole milliseconds.
+//! Scripted server. In: infer requests. Out: a fixed reply at the script's time. A thread with a minimal timer slack
+//! keeps the times, because the runtime's timer rounds up to whole milliseconds.
 
 use crate::script::{Player, Script};
 use crate::secure::SecureListener;
@@ -25,12 +25,12 @@ use tierlab_load::pacer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// Behind the request's id.
+/// Reply after the request's id.
 const REPLY: &str =
     r#""model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
 const IDLE: Duration = Duration::from_secs(1);
 
-/// A request that waits: when it is answered, which it was, and how.
+/// Waiting request: reply time and channel.
 type Call = (Instant, oneshot::Sender<()>);
 
 struct Server {
@@ -39,7 +39,7 @@ struct Server {
     calls: mpsc::Sender<Call>,
 }
 
-/// Serves until stdin closes; over TLS too where there is a file for its certificate.
+/// Serves until stdin closes; also over TLS if there is a file for its certificate.
 pub(crate) async fn serve(script: Script, listen: SocketAddr, ca: Option<&Path>) -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
@@ -88,7 +88,7 @@ pub(crate) async fn serve(script: Script, listen: SocketAddr, ca: Option<&Path>)
 }
 
 async fn infer(State(server): State<Arc<Server>>, body: Bytes) -> impl IntoResponse {
-    // perf_analyzer tells replies apart by their ids.
+    // perf_analyzer matches replies by their ids.
     let reply = match id(&body) {
         Some(id) => format!("{{\"id\":\"{id}\",{REPLY}"),
         None => format!("{{{REPLY}"),
@@ -105,7 +105,7 @@ async fn infer(State(server): State<Arc<Server>>, body: Bytes) -> impl IntoRespo
     ([(CONTENT_TYPE, "application/json")], reply)
 }
 
-/// The id of a request, found without decoding it: what these clients send has no other key of that name, and no escapes.
+/// Returns the id of a request without decoding it: these clients send no other key of that name, and no escapes.
 fn id(body: &[u8]) -> Option<&str> {
     let body = std::str::from_utf8(body).ok()?;
     let (_, rest) = body.split_once("\"id\":")?;
@@ -119,7 +119,7 @@ async fn metadata(PathPart(model): PathPart<String>) -> impl IntoResponse {
     )
 }
 
-/// What perf_analyzer asks for before it measures.
+/// Answers the request that perf_analyzer sends before it measures.
 async fn config(PathPart(model): PathPart<String>) -> impl IntoResponse {
     let tensor = |name| json!([{"name": name, "data_type": "TYPE_FP32", "dims": [1]}]);
     Json(json!({
@@ -128,7 +128,7 @@ async fn config(PathPart(model): PathPart<String>) -> impl IntoResponse {
     }))
 }
 
-/// Answers calls at their times, those of one time in the order in which they came.
+/// Answers calls at their times; calls of one time in the order of arrival.
 fn keep_times(calls: &mpsc::Receiver<Call>) {
     let _ = pacer::minimal_timer_slack();
     let mut order = 0_u64;
@@ -152,7 +152,7 @@ fn keep_times(calls: &mpsc::Receiver<Call>) {
         {
             times.pop();
             if let Some(call) = waiting.remove(&order) {
-                // Whoever asked may be gone.
+                // The client may be gone.
                 let _ = call.send(());
             }
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The process and its profile.
+/// Arrival process and its profile.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Arrivals {
     /// Distribution of gaps.
@@ -27,38 +27,38 @@ pub enum Process {
         /// Standard deviation of a gap over its mean: 0 is constant, 1 is Poisson, more is bursts.
         cv: f64,
     },
-    /// The gaps of recorded requests, in their order, at the load's own mean rate.
+    /// Gaps of recorded requests, in their order, at the load's own mean rate.
     Trace(Arc<Trace>),
 }
 
-/// When recorded requests came.
+/// Arrival times of recorded requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
-    /// The file, as the plan names it.
+    /// Path as written in the plan.
     pub file: PathBuf,
-    /// Seconds from the first one, ascending; at least two, and not all at once.
+    /// Seconds from the first request, ascending; at least two, and not all equal.
     pub at_s: Vec<f64>,
 }
 
 /// Rate over the window; the load's rate is its mean. The warm-up runs at the mean throughout.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Shape {
-    /// Not at all.
+    /// Constant rate.
     #[default]
     Flat,
-    /// In pieces of equal length, each at its share of the mean rate.
+    /// Pieces of equal length, each at its share of the mean rate.
     Steps(Vec<f64>),
-    /// In a straight line between two shares of the mean rate, which average 1.
+    /// Straight line between two shares of the mean rate, which average 1.
     Ramp {
-        /// At the window's start.
+        /// Share at the window's start.
         from: f64,
-        /// At its end.
+        /// Share at the window's end.
         to: f64,
     },
 }
 
 impl Arrivals {
-    /// Equal gaps at a constant rate.
+    /// Creates equal gaps at a constant rate.
     #[must_use]
     pub const fn constant() -> Self {
         Self {

@@ -1,8 +1,8 @@
-//! Infer calls over gRPC: HTTP/2 connections that every user of a step shares, as gRPC's clients share theirs.
+//! Infer calls over gRPC: HTTP/2 connections shared by the users of a step, as gRPC's clients share theirs.
 //!
 //! In: an address and framed messages. Out: replies with their metadata, read to the last byte. The connections are
-//! hyper's own, without a client library's queue between the user and the wire, so that what is measured is the server.
-//! Knows nothing of tensors nor of when a call is due.
+//! hyper's own, without a client library's queue between the user and the wire, so that the server is measured. Knows
+//! nothing of tensors and due times.
 
 use crate::endpoint::{Alpn, Endpoint};
 use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received};
@@ -20,14 +20,14 @@ use tierlab_protocol::grpc::client::{PREFIX_BYTES, infer_path, unframed};
 use tierlab_protocol::timing::StageTimings;
 use tokio::sync::Mutex;
 
-/// Users on one connection: a server takes a bounded number of calls at a time on each (often 100), beyond which they
+/// Users per connection: a server accepts a bounded number of concurrent calls on each (often 100), beyond which calls
 /// would wait here.
 const USERS_PER_CONNECTION: usize = 64;
 /// Flow control, large enough that no reply waits for it.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 
-/// The connections of a step.
+/// Connections of a step.
 #[derive(Debug)]
 pub struct Connections {
     endpoint: Arc<Endpoint>,
@@ -36,7 +36,7 @@ pub struct Connections {
     next: AtomicUsize,
 }
 
-/// A reply, whole.
+/// Complete reply.
 #[derive(Debug)]
 pub struct GrpcReply {
     status: StatusCode,
@@ -45,10 +45,10 @@ pub struct GrpcReply {
 }
 
 impl Connections {
-    /// Connections for `users` users; each is made on first use, and again after it broke.
+    /// Creates connections for `users` users; each is opened on first use, and again after it broke.
     ///
     /// # Errors
-    /// An address with a path: gRPC has its own.
+    /// An address with a path, because gRPC defines its own.
     pub fn new(endpoint: Arc<Endpoint>, users: usize) -> Result<Self, String> {
         let address = endpoint.address();
         if !address.prefix.is_empty() {
@@ -72,13 +72,13 @@ impl Connections {
         })
     }
 
-    /// The server.
+    /// Server of the connections.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Makes all of them where that costs a handshake. One that cannot be made is tried again by the call that needs it.
+    /// Opens all connections if that costs a handshake. A call tries a failed connection again.
     pub async fn warm(&self) {
         if self.endpoint.address().secure {
             for place in 0..self.senders.len() {
@@ -97,7 +97,7 @@ impl Connections {
         let place = self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len();
         let mut sender = self.sender(place).await?;
         let response = match sender.send_request(self.request(message.clone())).await {
-            // The server closed the connection before anything was written: another one is made.
+            // The server closed the connection before anything was written: another one is opened.
             Err(error) if error.is_canceled() => {
                 sender = self.sender(place).await?;
                 sender.send_request(self.request(message)).await
@@ -151,10 +151,10 @@ impl Connections {
     }
 }
 
-/// A framed infer message that asks for a version of its model.
+/// Adds a model version to a framed infer message.
 #[must_use]
 pub fn with_model_version(framed: &Bytes, version: &str) -> Bytes {
-    /// `model_version`, a string, in the messages of the protocol.
+    /// Tag of `model_version`, a string, in the messages of the protocol.
     const FIELD: u8 = 2 << 3 | 2;
     let message = framed.get(PREFIX_BYTES..).unwrap_or_default();
     let mut field = vec![FIELD];
@@ -168,7 +168,7 @@ pub fn with_model_version(framed: &Bytes, version: &str) -> Bytes {
     let mut out = BytesMut::with_capacity(framed.len() + field.len());
     out.put_u8(0);
     out.put_u32(u32::try_from(message.len() + field.len()).unwrap_or(u32::MAX));
-    // Behind the others: of a field that comes twice, the last one counts.
+    // Appended last: of a repeated field the last value counts.
     out.extend_from_slice(message);
     out.extend_from_slice(&field);
     out.freeze()
@@ -192,7 +192,7 @@ impl GrpcReply {
         trailers.or_else(|| self.headers.get(name))?.to_str().ok()
     }
 
-    /// Stage times reported by the server, in front of the message or behind it.
+    /// Returns the stage times that the server reports, before or after the message.
     fn timings(&self) -> Option<StageTimings> {
         let told = |headers: &HeaderMap| {
             let told = headers.get_all(SERVER_TIMING).iter();
@@ -205,7 +205,7 @@ impl GrpcReply {
             .or_else(|| told(&self.headers))
     }
 
-    /// Its status, its structure, and what the server says of its stages, as for HTTP.
+    /// Checks status and structure, and reads the server's stage times, as for HTTP.
     #[must_use]
     pub fn judge(&self, expected: &Expected) -> CheckedReply {
         let timings = self.timings();
@@ -225,7 +225,7 @@ impl GrpcReply {
         }
     }
 
-    /// The message in it; `None` where it has none.
+    /// Returns the message in it; `None` if it has none.
     #[must_use]
     pub fn message(&self) -> Option<Bytes> {
         unframed(&self.body.bytes).filter(|message| !message.is_empty())
@@ -245,7 +245,7 @@ impl GrpcReply {
 
 #[cfg(test)]
 impl GrpcReply {
-    /// A reply of status 0.
+    /// Creates a reply with status 0.
     pub(crate) fn whole(body: Bytes) -> Self {
         let trailers = HeaderMap::from_iter([(
             hyper::header::HeaderName::from_static("grpc-status"),
@@ -373,7 +373,7 @@ mod tests {
         let endpoint = Endpoint::new(&url, &access.open().unwrap()).unwrap();
         let connections = Connections::new(Arc::new(endpoint), 1).unwrap();
         connections.warm().await;
-        // The one connection that the server takes is there already.
+        // The only connection that the server accepts is open already.
         let reply = connections.call(Bytes::new(), &Limit::of(100)).await.unwrap();
         assert_eq!(
             (reply.metadata("grpc-status"), reply.message().unwrap().len()),

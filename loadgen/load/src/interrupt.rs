@@ -1,11 +1,11 @@
-//! Ctrl-C and SIGTERM. In: the signal. Out: a flag that every step watches. The first asks for an orderly end, the
-//! second ends the process at once.
+//! Handling of Ctrl-C and SIGTERM. In: the signal. Out: a flag that every step watches. The first signal requests an
+//! orderly end, the second ends the process at once.
 //!
-//! Installed before goose, which would install a handler of its own and finds the place taken.
+//! Installed before goose, so that goose cannot install its own handler.
 
 use tokio::sync::watch;
 
-/// The exit code of a run that was interrupted: 128 + SIGINT.
+/// Exit code of an interrupted run: 128 + SIGINT.
 pub const EXIT_CODE: u8 = 130;
 
 /// Signal that ends a run.
@@ -13,7 +13,7 @@ pub const EXIT_CODE: u8 = 130;
 pub struct Interrupt(watch::Receiver<bool>);
 
 impl Interrupt {
-    /// Takes the process's SIGINT, SIGTERM and SIGHUP.
+    /// Handles the process's SIGINT, SIGTERM and SIGHUP.
     ///
     /// # Errors
     /// A handler is in place already.
@@ -29,7 +29,7 @@ impl Interrupt {
         Ok(Self(receiver))
     }
 
-    /// One that is never raised.
+    /// Creates an interrupt that is never raised.
     #[must_use]
     pub fn never() -> Self {
         Self(watch::channel(false).1)

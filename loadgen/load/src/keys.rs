@@ -1,7 +1,7 @@
-//! Which entities are asked for. In: a distribution, the number of entities and a seed. Out: ids, and requests for them.
+//! Entities of requests. In: a distribution, the number of entities and a seed. Out: ids, and requests for them.
 //!
-//! A key is drawn as a rank of popularity, and ranks are scattered over the ids by a fixed permutation: else the
-//! popular entities would lie side by side in the table and share its blocks, which real ones do not.
+//! A key is drawn as a rank of popularity, and a fixed permutation scatters ranks over the ids: otherwise the popular
+//! entities would lie side by side in the table and share its blocks, unlike real ones.
 
 use crate::payload::{self, Body, Form};
 use crate::schedule::split_mix;
@@ -21,25 +21,25 @@ const KEY_STREAM: u64 = 2;
 /// Rounds of a Feistel network: four mix well for any round function (Luby and Rackoff, 1988).
 const ROUNDS: u64 = 4;
 
-/// Which entities are asked for.
+/// Distribution of entities.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KeyDistribution {
-    /// Each as often as any other.
+    /// Equal frequencies.
     Uniform,
-    /// The entity of rank r with a frequency proportional to r^-exponent.
+    /// Entity of rank r with a frequency proportional to r^-exponent.
     Zipf {
-        /// The exponent, above 0.
+        /// Exponent above 0.
         exponent: f64,
     },
-    /// One after the other through the table, over and over.
+    /// One after the other through the table, repeatedly.
     Sequential,
-    /// Those of a file, in its order, over and over.
+    /// Entities of a file, in its order, repeatedly.
     File {
         /// Path as written in the plan.
         file: PathBuf,
-        /// At least one. Where keys are texts, their places among `texts`.
+        /// Ids; at least one. For text keys, their indices in `texts`.
         ids: Arc<[i64]>,
-        /// Each text once; none where keys are integers.
+        /// Distinct texts; empty for integer keys.
         texts: Arc<[Box<str>]>,
     },
 }
@@ -55,26 +55,26 @@ impl fmt::Display for KeyDistribution {
     }
 }
 
-/// The entities of a table and how popular each is.
+/// Entities of a table with their popularity.
 #[derive(Debug, Clone)]
 pub struct Population {
     first_id: i64,
     count: u64,
     distribution: KeyDistribution,
     scatter: Scatter,
-    /// Ids of a file: each once, the most frequent first.
+    /// Distinct ids of a file, the most frequent first.
     listed: Arc<[i64]>,
-    /// Texts of a file, which the ids stand for.
+    /// Texts of a file, indexed by the ids.
     texts: Arc<[Box<str>]>,
-    /// The type of the table's keys, where entities have keys.
+    /// Type of the table's keys, if entities have keys.
     keys: Option<DataType>,
 }
 
 impl Population {
-    /// The entities `first_id .. first_id + count`; `seed` chooses which of them are popular.
+    /// Creates the entities `first_id .. first_id + count`; `seed` chooses the popular ones.
     ///
     /// # Panics
-    /// When `count` is 0.
+    /// If `count` is 0.
     #[must_use]
     pub fn new(first_id: i64, count: u64, distribution: KeyDistribution, seed: u64) -> Self {
         assert!(count > 0, "a population has members");
@@ -95,13 +95,13 @@ impl Population {
         }
     }
 
-    /// The same, of a table whose entities have keys of this type, in the place of ids that follow each other.
+    /// Sets the type of the entities' keys, which replace consecutive ids.
     #[must_use]
     pub fn with_keys(self, keys: Option<DataType>) -> Self {
         Self { keys, ..self }
     }
 
-    /// Why the entities cannot be asked for, and what to write in the plan; `None` where they can.
+    /// Returns the reason for which the entities cannot be used, with the plan lines to add; `None` if they can.
     #[must_use]
     pub fn unsuited(&self) -> Option<&'static str> {
         let is_file = matches!(self.distribution, KeyDistribution::File { .. });
@@ -118,14 +118,14 @@ impl Population {
         }
     }
 
-    /// An entity as it stands in a text: its id, or the key that this stands for.
+    /// Formats an entity: its id, or its text key.
     #[must_use]
     pub fn shown(&self, id: i64) -> String {
         let text = usize::try_from(id).ok().and_then(|at| self.texts.get(at));
         text.map_or_else(|| id.to_string(), ToString::to_string)
     }
 
-    /// The body of a request for the rows of entities.
+    /// Builds the body of a request for the rows of entities.
     #[must_use]
     pub fn body<'a>(&self, ids: &[i64], form: impl Into<Form<'a>>) -> Body {
         let form = form.into();
@@ -137,7 +137,7 @@ impl Population {
         Body::encode(request, form)
     }
 
-    /// The tensor that names entities: ids, or their texts.
+    /// Returns the tensor of entities: ids, or their texts.
     #[must_use]
     pub fn tensor(&self, ids: &[i64]) -> Tensor {
         if self.texts.is_empty() {
@@ -156,10 +156,10 @@ impl Population {
         }
     }
 
-    /// An id of the file that the table does not have; `None` where there is none, or no file.
+    /// Returns an id of the file that the table does not have; `None` if there is none, or no file.
     #[must_use]
     pub fn unknown_id(&self) -> Option<i64> {
-        // Which keys a table has, only the table knows.
+        // Only the table knows its keys.
         if self.keys.is_some() {
             return None;
         }
@@ -178,17 +178,17 @@ impl Population {
         }
     }
 
-    /// Every entity of the table, in its order; of a file those that it names.
+    /// Entities of the table in its order, or those of a file.
     pub fn ids(&self) -> impl Iterator<Item = i64> + '_ {
         let of_table = if self.listed.is_empty() { self.count } else { 0 };
         let of_table = (0..of_table).map(|index| self.first_id + index.cast_signed());
         self.listed.iter().copied().chain(of_table)
     }
 
-    /// The id of the entity of a rank, 0 being the most popular.
+    /// Returns the id of the entity of a rank, 0 being the most popular.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// If there is no such rank.
     #[must_use]
     pub fn by_rank(&self, rank: u64) -> i64 {
         if let Some(id) = self.listed.get(rank as usize) {
@@ -197,7 +197,7 @@ impl Population {
         self.first_id + self.scatter.apply(rank).cast_signed()
     }
 
-    /// `count` ids drawn with a step's seed.
+    /// Draws `count` ids with a step's seed.
     #[must_use]
     pub fn draw(&self, count: usize, seed: u64) -> Vec<i64> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -217,7 +217,7 @@ impl Population {
                     })
                     .collect()
             }
-            // Another place to begin with for every step: else each repeat would ask for the same few.
+            // Every step begins elsewhere: otherwise each repeat would use the same few entities.
             KeyDistribution::Sequential => {
                 let first = rng.random_range(0..self.count);
                 (first..)
@@ -230,7 +230,7 @@ impl Population {
     }
 }
 
-/// Every id once, the most frequent first, of equals the smaller.
+/// Returns the distinct ids by falling frequency, then by value.
 fn by_frequency(ids: &[i64]) -> Arc<[i64]> {
     let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
     for id in ids {
@@ -241,7 +241,7 @@ fn by_frequency(ids: &[i64]) -> Arc<[i64]> {
     listed.into_iter().map(|(id, _)| id).collect()
 }
 
-/// A permutation of `0..count`: a Feistel network over the next even power of two, walked until it falls inside.
+/// Permutation of `0..count`: a Feistel network over the next even power of two, walked until it falls inside.
 #[derive(Debug, Clone, Copy)]
 struct Scatter {
     count: u64,
@@ -262,7 +262,7 @@ impl Scatter {
     fn apply(&self, rank: u64) -> u64 {
         assert!(rank < self.count, "rank {rank} of {}", self.count);
         let mut value = self.network(rank);
-        // Ends: the network is a bijection, so the walk returns to a value below `count` at the latest where it began.
+        // Ends: the network is a bijection, so the walk returns to its start at the latest, which is below `count`.
         while value >= self.count {
             value = self.network(value);
         }

@@ -1,21 +1,24 @@
-//! Makes load and hands out samples: a schedule becomes requests, requests become one sample each.
+//! Generates load and returns samples: a schedule becomes requests, each request a sample.
 //!
-//! In: a schedule, bodies and an address. Out: when each request was due, was sent and was over, and how it ended. Never links the
-//! server; what the two share is `tierlab-protocol`. Of `tierlab-analysis` it takes the plain records of a sample only. Knows nothing
-//! of percentiles, of plans, or of files of results.
+//! In: a schedule, bodies and an address. Out: due time, send time, end and outcome of each request. Never links the
+//! server; `tierlab-protocol` holds the parts that both share. Of `tierlab-analysis` it uses only the plain records of
+//! a sample. Knows nothing of percentiles, of plans, or of result files.
 //!
-//! In the order in which a step passes it:
-//! - [`load`], [`arrivals`], [`keys`], [`wire`]: what is asked for, when, of which entities, and how it is written; plain data
+//! In the order of a step:
+//! - [`load`], [`arrivals`], [`keys`], [`wire`]: rate, arrivals, entities and encoding of requests; plain data
 //! - [`schedule`], [`keys`], [`payload`]: the due times, the entities and the bodies of a step
-//! - [`inputs`]: what the bodies bring of tensors, by rule, from files or recorded
-//! - [`pacer`]: releases requests at their due times, from a thread of its own; [`tickets`]: the queue in which users wait for them
-//! - [`driver`]: goose users, each with a connection and at most one request on it; [`grpc`]: the connections of those over gRPC
-//! - [`endpoint`]: what is addressed, and how; [`custom`]: requests to endpoints that do not speak the Open Inference Protocol
-//! - [`by_goose`]: what goose's own client sends: closed loops, and journeys of several requests
-//! - [`reply`]: what a reply must look like, and how much of one is read
-//! - [`workers`]: the same by several processes, each with its share of the schedule
-//! - [`live`], [`interrupt`]: who is told of a step while it runs, and who can end it
-//! - [`redact`]: text without the credentials in it
+//! - [`inputs`]: tensors of the bodies, by rule, from files or recorded
+//! - [`pacer`]: releases requests at their due times, from its own thread; [`tickets`]: the queue in which users wait
+//!   for them
+//! - [`driver`]: goose users, each with a connection and at most one request on it; [`grpc`]: the shared connections
+//!   over gRPC
+//! - [`endpoint`]: addresses and access; [`custom`]: requests to endpoints that do not speak the Open Inference
+//!   Protocol
+//! - [`by_goose`]: load sent by goose's own client: closed loops, and journeys of several requests
+//! - [`reply`]: expectations for replies, and limits on their length
+//! - [`workers`]: load from several processes, each with its share of the schedule
+//! - [`live`], [`interrupt`]: live view of a step, and its interruption
+//! - [`redact`]: text without credentials
 
 pub mod arrivals;
 pub mod by_goose;

@@ -1,16 +1,16 @@
-//! Live view of the current step for a terminal. In: counters of the step. Out: its figures so far, four times a second; the
-//! commands write them as text.
+//! Live view of the current step for a terminal. In: counters of the step. Out: its figures so far, four times a
+//! second; the commands format them.
 //!
 //! The view does not disturb the measurement:
-//! - Sent and finished requests are read from counters that the ticket queue keeps anyway; the pacer's thread does nothing for
-//!   the view and touches none of its memory.
-//! - For each reply a user increments a bucket of a fixed table after the request's last time was read: a relaxed atomic
-//!   addition, without a lock, an allocation or a wait.
-//! - A thread of its own sums and draws. It takes a lock that is otherwise taken once at each step's start, by no user.
+//! - Sent and finished requests are read from counters that the ticket queue has anyway; the pacer's thread does
+//!   nothing for the view and touches none of its memory.
+//! - For each reply a user increments a bucket of a fixed table after the request's last time was read: a relaxed
+//!   atomic addition, without a lock, an allocation or a wait.
+//! - A separate thread sums and draws. Its lock is otherwise only taken once at each step's start, by no user.
 //! - Without a terminal there is neither table nor thread.
 //!
-//! The view is approximate: its buckets are 1/32 of their values wide, and no result uses it. As in results, latencies are of
-//! good replies to requests due in the window, from the scheduled send.
+//! The view is approximate: its buckets are 1/32 of their values wide, and no result uses it. As in results, latencies
+//! are of good replies to requests due in the window, from the scheduled send.
 
 use crate::pacer::Clock;
 use crate::tickets::{Counts, Tickets};
@@ -22,13 +22,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tierlab_analysis::record::Sample;
 
-/// Between two readings.
+/// Interval between two readings.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Rates are of this long.
+/// Period over which rates are computed.
 const RATE_OVER_US: u64 = 1_000_000;
-/// Below it a bucket is 1 us wide; above, every power of two has half as many.
+/// Latency below which a bucket is 1 us wide; above, every power of two has half as many buckets.
 const EXACT: u64 = 64;
-/// The largest latency told apart is 2^36 us, 19 hours.
+/// Powers of two above that; the largest distinguished latency is 2^36 us, 19 hours.
 const OCTAVES: u64 = 30;
 const BUCKETS: usize = (EXACT + OCTAVES * EXACT / 2) as usize;
 
@@ -38,9 +38,9 @@ pub struct Watch(Option<Arc<Meter>>);
 
 #[derive(Debug)]
 struct Meter {
-    /// More than one in a mix.
+    /// Parts of the step; several in a mix.
     parts: Mutex<Vec<(Arc<Tickets>, Clock)>>,
-    /// Processes that send in place of this one.
+    /// Number of processes that send instead of this one.
     processes: AtomicUsize,
     /// Users of a closed loop, which has no tickets.
     closed_loop: OnceLock<Users>,
@@ -49,7 +49,7 @@ struct Meter {
     latencies: [AtomicU32; BUCKETS],
 }
 
-/// The users of a closed loop, and their clock.
+/// Users of a closed loop, with their clock.
 #[derive(Debug)]
 struct Users {
     users: usize,
@@ -57,7 +57,7 @@ struct Users {
 }
 
 impl Watch {
-    /// With a meter.
+    /// Creates a watch with a meter.
     #[must_use]
     pub fn on() -> Self {
         Self(Some(Arc::new(Meter {
@@ -70,7 +70,7 @@ impl Watch {
         })))
     }
 
-    /// A part of the step starts its clock.
+    /// Starts the clock of a part of the step.
     pub fn starts(&self, tickets: &Arc<Tickets>, clock: Clock) {
         if let Some(meter) = &self.0 {
             let mut parts = meter.parts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +78,7 @@ impl Watch {
         }
     }
 
-    /// A closed loop of so many users starts its clock.
+    /// Starts the clock of a closed loop of `users` users.
     pub fn closed_loop(&self, users: usize, clock: Clock) {
         if let Some(meter) = &self.0 {
             // A step starts once.
@@ -86,14 +86,14 @@ impl Watch {
         }
     }
 
-    /// The step is sent by other processes, whose samples are known once they hand them over.
+    /// Marks the step as sent by other processes, whose samples are known at its end.
     pub fn sent_by(&self, processes: usize) {
         if let Some(meter) = &self.0 {
             meter.processes.store(processes, Ordering::Relaxed);
         }
     }
 
-    /// A request is over.
+    /// Counts a finished request.
     pub fn over(&self, sample: &Sample, in_window: bool) {
         let Some(meter) = &self.0 else { return };
         meter.ended.fetch_add(1, Ordering::Relaxed);
@@ -106,13 +106,13 @@ impl Watch {
 }
 
 impl Meter {
-    /// The step so far, of all its parts together.
+    /// Returns the figures of the step so far, over all its parts.
     fn look(&self, past: &mut VecDeque<Moment>) -> Seen {
         let processes = self.processes.load(Ordering::Relaxed);
         if processes > 0 {
             return Seen::Processes(processes);
         }
-        // Before the counts: each error is one of those that are over.
+        // Read before the counts: each error is one of the finished requests.
         let errors = self.errors.load(Ordering::Relaxed);
         let Some((at_us, all)) = self.closed_counts().or_else(|| self.open_counts()) else {
             return Seen::Preparing;
@@ -136,7 +136,7 @@ impl Meter {
 }
 
 impl Meter {
-    /// Counts of all parts together so far; `None` before the clock of the first.
+    /// Returns the counts of all parts so far; `None` before the clock of the first.
     fn open_counts(&self) -> Option<(u64, Counts)> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let at_us = parts.first()?.1.now_us();
@@ -170,10 +170,10 @@ struct Moment {
     answered: u64,
 }
 
-/// Sent and answered per second over the last second, or over the step where it is younger.
+/// Returns sent and answered requests per second over the last second, or over a shorter step.
 fn rates(past: &mut VecDeque<Moment>, now: Moment) -> (f64, f64) {
     if past.is_empty() {
-        // At its clock's zero nothing had happened.
+        // At the clock's zero the counts are 0.
         past.push_back(Moment::default());
     }
     past.push_back(now);
@@ -198,7 +198,7 @@ fn bucket(us: u64) -> usize {
     (EXACT + u64::from(shift - 1) * half + (us >> shift) - half) as usize
 }
 
-/// The middle of a bucket's values, in microseconds.
+/// Returns the middle of a bucket, in microseconds.
 fn middle_us(bucket: usize) -> f64 {
     let (bucket, half) = (bucket as u64, EXACT / 2);
     if bucket < EXACT {
@@ -209,7 +209,7 @@ fn middle_us(bucket: usize) -> f64 {
     lowest as f64 + ((1_u64 << shift) - 1) as f64 / 2.0
 }
 
-/// The latency that the share `q` of requests stay within, in microseconds; `None` without any request.
+/// Returns the quantile `q` of the latencies, in microseconds; `None` without requests.
 fn quantile(latencies: &[u32], q: f64) -> Option<f64> {
     let all: u64 = latencies.iter().map(|&count| u64::from(count)).sum();
     let rank = ((q * all as f64).ceil() as u64).max(1);
@@ -224,7 +224,7 @@ fn quantile(latencies: &[u32], q: f64) -> Option<f64> {
 /// State of the view.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Seen {
-    /// Requests are being made, users start.
+    /// Before the start: requests are prepared, users start.
     Preparing,
     /// Number of sending processes, which report nothing before they are done.
     Processes(usize),
@@ -232,24 +232,24 @@ pub enum Seen {
     Figures(Figures),
 }
 
-/// A step so far.
+/// Figures of a step so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
     /// Requests sent per second over the last second.
     pub sent_rps: f64,
-    /// Requests answered without an error, likewise.
+    /// Requests answered without an error per second over the last second.
     pub answered_rps: f64,
     /// Median latency of the window so far, in microseconds.
     pub p50_us: Option<f64>,
-    /// 99th percentile, likewise.
+    /// 99th percentile of the window so far, in microseconds.
     pub p99_us: Option<f64>,
     /// Failed requests of the step, its warm-up included.
     pub errors: u64,
-    /// Requests due and not over, whether sent or waiting for a user.
+    /// Requests due and unfinished, sent or waiting for a user.
     pub in_flight: usize,
 }
 
-/// The thread that looks at a step; it ends when this is dropped.
+/// Thread that draws a step; it ends on drop.
 #[derive(Debug)]
 pub struct View {
     stop: Option<mpsc::Sender<()>>,
@@ -257,10 +257,10 @@ pub struct View {
 }
 
 impl View {
-    /// Has `draw` called with what there is to see, at once and then four times a second.
+    /// Calls `draw` with the view, at once and then four times a second.
     ///
     /// # Errors
-    /// Nobody watches, or no thread could be started.
+    /// The watch is off, or no thread could be started.
     pub fn start(watch: &Watch, draw: impl Fn(Seen) + Send + 'static) -> io::Result<Self> {
         let meter = watch.0.clone().ok_or(io::ErrorKind::NotFound)?;
         let (stop, stopped) = mpsc::channel();
@@ -335,7 +335,7 @@ mod tests {
         for quarter in 2..=8 {
             rates(&mut past, moment(quarter * 250_000, quarter * 100, quarter * 50));
         }
-        // From here on nothing is answered any more.
+        // From here on there are no replies.
         for quarter in 9..=12 {
             let (sent, answered) = rates(&mut past, moment(quarter * 250_000, quarter * 100, 400));
             assert_eq!((sent, answered), (400.0, (12 - quarter) as f64 * 50.0));
@@ -384,7 +384,7 @@ mod tests {
         let Seen::Figures(figures) = meter.look(&mut VecDeque::new()) else {
             panic!("not begun")
         };
-        // Of ten due in each part three are over and one is on its way.
+        // Of ten due in each part three are finished and one is in flight.
         assert_eq!((figures.errors, figures.in_flight), (2, 14));
         assert_eq!((figures.p50_us, figures.p99_us), (Some(20.0), Some(20.0)));
         let share = figures.answered_rps / figures.sent_rps;

@@ -1,9 +1,9 @@
-//! One load: what is asked for, and how often.
+//! Load of one point: mode, batch size and rate.
 
 use serde::{Deserialize, Serialize};
 use tierlab_analysis::record::Mode;
 
-/// One load: a mode, a batch size and a rate.
+/// Mode, batch size and rate of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// Real-time or batch.
@@ -15,7 +15,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// The same load at another rate.
+    /// Returns the same load at another rate.
     #[must_use]
     pub fn at(self, rate: f64) -> Self {
         Self { rate, ..self }

@@ -1,9 +1,9 @@
-//! Releases tickets at their due times. In: a schedule. Out: tickets handed to goose users, and what the pacer saw.
+//! Releases tickets at their due times. In: a schedule. Out: tickets for goose users, and the pacer's observations.
 //!
-//! The pacer owns a named OS thread, sleeps to absolute deadlines with a timer slack of 1 ns (and wakes up a little before
-//! them, for a fiftieth of the time at most), and never waits for anybody:
-//! a ticket that finds every user busy waits in the line, its due time unchanged, so that its wait counts as latency
-//! (open loop). Due times are the schedule's; the moment of waking is never read as one.
+//! The pacer owns a named OS thread and sleeps to absolute deadlines with a timer slack of 1 ns. It wakes up a little
+//! before them, for at most a fiftieth of the time. It never blocks on users: if every user is busy, a ticket waits in
+//! the queue with its due time unchanged, so that its wait counts as latency (open loop). Due times are always the
+//! schedule's, never the time of waking.
 
 use crate::schedule::Schedule;
 use crate::tickets::{Next, Taker, Ticket, Tickets};
@@ -16,36 +16,36 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::Sample;
 
-/// The in-flight count is sampled about so often in a window: once in every span of equal length, at a random point of
-/// it, so that samples cannot fall into step with constant arrivals.
+/// Approximate number of samples of the in-flight count in a window: one in every span of equal length, at a random
+/// point, so that samples cannot fall into step with constant arrivals.
 const SAMPLES: u64 = 500;
-/// Lengths of such a span: every sample wakes the thread.
+/// Limits of such a span's length: every sample wakes the thread.
 const SAMPLE_SPAN_US: RangeInclusive<u64> = 2_000..=10_000;
-/// The longest sleep between two sampler at the stop flag.
+/// Longest sleep between two checks of the stop flag.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// Longest busy wait at the end of a sleep before a ticket; it is also limited to this share of the sleep. A core that has been
 /// idle takes tens of microseconds to wake up, a virtual one more.
 const LONGEST_AWAKE: Duration = Duration::from_micros(50);
 const AWAKE_SHARE: u32 = 50;
 
-/// The one clock of a step: microseconds since its start, monotonic.
+/// Clock of a step: microseconds since its start, monotonic.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock(Instant);
 
 impl Clock {
-    /// A clock whose zero is `start`, which may lie ahead.
+    /// Creates a clock whose zero is `start`, which may lie in the future.
     #[must_use]
     pub const fn starting_at(start: Instant) -> Self {
         Self(start)
     }
 
-    /// Microseconds since the start; 0 before it.
+    /// Returns microseconds since the start; 0 before it.
     #[must_use]
     pub fn now_us(self) -> u64 {
         u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The instant of a time on this clock.
+    /// Returns the instant of a time on this clock.
     #[must_use]
     pub fn at(self, us: u64) -> Instant {
         self.0 + Duration::from_micros(us)
@@ -57,17 +57,17 @@ impl Clock {
 pub struct Observed {
     /// True if a ticket of the window found as many requests in flight as there are users.
     pub limit_hit: bool,
-    /// Mean number of requests released and not finished over the window, sampled apart from the latencies.
+    /// Mean number of requests released and not finished over the window, sampled independently of the latencies.
     pub mean_in_flight: f64,
 }
 
-/// Starts the pacer's thread. It ends after the window's last ticket and the window's end, or when stopped.
+/// Starts the pacer's thread. It ends after the window's last ticket and the window's end, or on a stop.
 ///
 /// # Errors
 /// No thread could be started.
 pub fn start(tickets: Arc<Tickets>, clock: Clock) -> io::Result<JoinHandle<Observed>> {
     thread::Builder::new().name("pacer".into()).spawn(move || {
-        // Without it the kernel may wake the thread up to 50 us late; that shows in the send lag, so it is no error.
+        // Without it the kernel may wake the thread up to 50 us late; the send lag shows that, so it is no error.
         let _ = minimal_timer_slack();
         pace(&tickets, clock)
     })
@@ -103,7 +103,7 @@ fn pace(tickets: &Tickets, clock: Clock) -> Observed {
     }
 }
 
-/// Sleeps until then, or for the longest sleep; before a ticket, the end of it is spent awake.
+/// Sleeps until `wake`, or for the longest sleep; before a ticket, it stays awake at the end.
 fn sleep_until(wake: Instant, before_ticket: bool) {
     let left = wake.saturating_duration_since(Instant::now());
     if left > LONGEST_SLEEP {
@@ -123,7 +123,7 @@ fn sleep_until(wake: Instant, before_ticket: bool) {
     }
 }
 
-/// InFlightSampler at the in-flight count over a window.
+/// Sampler of the in-flight count over a window.
 struct InFlightSampler {
     rng: ChaCha8Rng,
     end_us: u64,
@@ -150,7 +150,7 @@ impl InFlightSampler {
         }
     }
 
-    /// When the next sample is due.
+    /// Returns the due time of the next sample.
     fn next_us(&self) -> Option<u64> {
         Some(self.at_us).filter(|&at_us| at_us < self.end_us)
     }
@@ -161,7 +161,7 @@ impl InFlightSampler {
         }
         self.seen += in_flight() as u64;
         self.count += 1;
-        // A late wake-up skips the spans that it slept through.
+        // A late wake-up skips the spans that it missed.
         self.span_us += self.every_us * ((now_us - self.span_us) / self.every_us).max(1);
         self.at_us = self.span_us + self.rng.random_range(0..self.every_us);
     }
@@ -171,18 +171,18 @@ impl InFlightSampler {
     }
 }
 
-/// Asks the kernel to wake this thread as close to its deadline as it can. Linux keeps the slack of each thread in
+/// Asks the kernel to wake this thread as close to its deadline as possible. Linux stores the slack of each thread in
 /// `/proc/TID/timerslack_ns`, which a thread may write for itself.
 ///
 /// # Errors
-/// No such file, or no right to write it; deadlines are then kept to within 50 us or so.
+/// No such file, or no right to write it; deadlines are then met within about 50 us.
 pub fn minimal_timer_slack() -> io::Result<()> {
     let thread = std::fs::read_link("/proc/thread-self")?;
     let id = thread.file_name().ok_or(io::ErrorKind::NotFound)?;
     std::fs::write(std::path::Path::new("/proc").join(id).join("timerslack_ns"), "1")
 }
 
-/// The release lag of a pacer without users, as samples without service: for `selfcheck`.
+/// Measures the release lag of a pacer without users, as samples without service, for `selfcheck`.
 ///
 /// # Errors
 /// No thread could be started, or it panicked.
@@ -203,7 +203,7 @@ pub async fn measure_release_lag(schedule: Schedule) -> io::Result<Vec<Sample>> 
     Ok(std::mem::take(&mut probe.samples()))
 }
 
-/// A user that sampler at the clock and is done.
+/// User that reads the clock and finishes at once.
 struct Probe {
     me: Weak<Self>,
     clock: Clock,

@@ -1,6 +1,6 @@
-//! The bodies of a step's requests, made before it starts so that nothing is encoded while the clock runs.
+//! Bodies of a step's requests, built before its start so that nothing is encoded while the clock runs.
 //!
-//! In: what the model wants and which entities are asked for. Out: ready bodies. Knows no HTTP client.
+//! In: the model's inputs and the entities. Out: prepared bodies. Knows no HTTP client.
 
 use crate::reply::WantedReply;
 use crate::wire::Encoding;
@@ -15,9 +15,9 @@ use tierlab_protocol::tensor::DataType;
 /// Encoding of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form<'a> {
-    /// A body over HTTP.
+    /// Body over HTTP.
     Http(Encoding),
-    /// A framed message over gRPC, which names its model.
+    /// Framed message over gRPC, with its model name.
     Grpc(&'a str),
 }
 
@@ -27,19 +27,19 @@ impl From<Encoding> for Form<'_> {
     }
 }
 
-/// One request's body.
+/// Body of one request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Body {
     /// Encoded body.
     pub bytes: Bytes,
-    /// Length of the JSON part where binary tensors follow it.
+    /// Length of the JSON part if binary tensors follow it.
     pub json_len: Option<usize>,
     /// Expectation for its own reply, if it differs from the step's.
     pub wanted: Option<Arc<WantedReply>>,
 }
 
 impl Body {
-    /// A body that is sent as it stands, all of it JSON or a message.
+    /// Creates a body that is sent unchanged, all of it JSON or a message.
     #[must_use]
     pub const fn new(bytes: Bytes) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl Body {
     }
 }
 
-/// The tensor of entities whose rows the server joins.
+/// Creates the tensor of entities whose rows the server joins.
 #[must_use]
 pub fn entity_ids(ids: &[i64]) -> Tensor {
     Tensor {
@@ -77,7 +77,7 @@ pub fn entity_ids(ids: &[i64]) -> Tensor {
     }
 }
 
-/// The body of a joined request: the server reads the rows of `ids` itself.
+/// Builds the body of a joined request: the server reads the rows of `ids` itself.
 #[must_use]
 pub fn joined<'a>(ids: &[i64], form: impl Into<Form<'a>>) -> Body {
     let form = form.into();

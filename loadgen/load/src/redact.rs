@@ -1,12 +1,12 @@
-//! Text that is kept or printed, without the credentials in it. In: a plan, an address, a server's words. Out: the same
-//! with `***` for names and passwords in URLs, for values of their queries and fragments, and for what a key calls a secret.
+//! Removal of credentials from stored or printed text. In: a plan, an address, a server's message. Out: the same with
+//! `***` for names and passwords in URLs, for values of their queries and fragments, and for values of secret keys.
 
 /// Replacement of a secret.
 const HIDDEN: &str = "***";
-/// Keys whose values are never kept.
+/// Keys whose values are never stored.
 const SECRET_KEYS: [&str; 5] = ["secret", "password", "token", "credential", "access_key"];
 
-/// Hides what URLs in a text carry beside where they lead.
+/// Hides all parts of URLs in a text except the location.
 #[must_use]
 pub fn urls(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -19,7 +19,7 @@ pub fn urls(text: &str) -> String {
             .unwrap_or(after.len());
         let (url, more) = after.split_at(end);
         let authority_len = url.find(['/', '?', '#']).unwrap_or(url.len());
-        // A password may hold what should have been escaped: whatever stands in front of the last `@` is hidden.
+        // A password may contain unescaped characters: everything before the last `@` is hidden.
         let user_len = url[..authority_len]
             .rfind('@')
             .or_else(|| url.find(['?', '#']).map_or(url, |q| &url[..q]).rfind('@'));
@@ -42,7 +42,7 @@ pub fn urls(text: &str) -> String {
     out + rest
 }
 
-/// The same of a plan or config in TOML, and the strings behind keys that name secrets.
+/// Hides the same in a plan or config in TOML, and the strings of secret keys.
 #[must_use]
 pub fn toml(text: &str) -> String {
     let text = urls(text);
@@ -50,7 +50,7 @@ pub fn toml(text: &str) -> String {
     for line in text.split_inclusive('\n') {
         match headers.is_inside(line) {
             true if line.contains('=') && !line.trim_start().starts_with(['#', '[']) => out += &hidden(line),
-            // Of a table over several lines, whose every line may hold a value.
+            // Inside a table over several lines, every line may hold a value.
             true if headers.is_open && !line.contains('}') => {}
             _ => out += &hide_value(line),
         }
@@ -61,9 +61,9 @@ pub fn toml(text: &str) -> String {
 /// Tracks whether a line of TOML is in a table of headers, whose values are often credentials.
 #[derive(Default)]
 struct Headers {
-    /// A `[....headers]`.
+    /// True in a `[....headers]` table.
     in_table: bool,
-    /// A `headers = {` that is not closed yet.
+    /// True in a `headers = {` that is not closed yet.
     is_open: bool,
 }
 

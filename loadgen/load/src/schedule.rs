@@ -1,13 +1,13 @@
-//! When requests are due. In: a rate, a warm-up, a window and a seed. Out: every due time of a step, before it starts.
+//! Due times of requests. In: a rate, a warm-up, a window and a seed. Out: every due time of a step, before it starts.
 //!
 //! The Poisson process is conditioned on its count: a warm-up of `w` seconds and a window of `t` seconds at rate `r`
-//! hold exactly `round(r w)` and `round(r t)` arrivals, placed as sorted independent uniforms. That is how the arrivals of
-//! a Poisson process lie once their number is known (Cox and Lewis, 1966, section 2.1), so bursts and gaps
-//! are a Poisson process's own, while two seeds offer the same number of requests and the achieved rate can be
-//! held against the offered one without the noise of the count. The other processes keep to the same count: a gamma
-//! renewal process is stretched to its span (for exponential gaps that is the same as placing uniforms), a trace is
-//! stretched so that as many of its requests as are wanted fill the span. A profile then bends time: an arrival at the
-//! share `u` of a span's requests comes when the profile has let the share `u` of its rate pass.
+//! hold exactly `round(r w)` and `round(r t)` arrivals, placed as sorted independent uniforms. Given their number, the
+//! arrivals of a Poisson process have this distribution (Cox and Lewis, 1966, section 2.1). So bursts and gaps are
+//! those of a Poisson process, while two seeds offer the same number of requests, and the achieved rate can be compared
+//! with the offered one without the noise of the count. The other processes have the same count: a gamma renewal
+//! process is stretched to its span (for exponential gaps that equals placing uniforms), and a trace is stretched so
+//! that the needed number of its requests fills the span. A profile then bends time: an arrival at the share `u` of a
+//! span's requests is due when the share `u` of the profile's rate has passed.
 
 use crate::arrivals::{Arrivals, Process, Shape, Trace};
 use rand::{RngExt, SeedableRng};
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Streams of one step's seed, so that arrivals and keys do not depend on each other.
 const ARRIVAL_STREAM: u64 = 1;
 
-/// The due times of a step.
+/// Due times of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     /// Microseconds since the step's start, ascending.
@@ -33,7 +33,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Makes a step's schedule; the same arguments give the same schedule.
+    /// Creates a step's schedule; the same arguments give the same schedule.
     #[must_use]
     pub fn new(arrivals: &Arrivals, rate: f64, warmup: Duration, window: Duration, seed: u64) -> Self {
         let window_start_us = micros(warmup);
@@ -43,7 +43,7 @@ impl Schedule {
         let count = |span: &Range<u64>| (rate * (span.end - span.start) as f64 / 1e6).round() as usize;
         let (before, window) = (0..window_start_us, window_start_us..window_end_us);
         let (first, measured) = (count(&before), count(&window));
-        // A trace begins with the window; the warm-up replays what comes before that, its end.
+        // A trace begins with the window; the warm-up replays the part before it, which is the trace's end.
         let mut due_us = place(
             &shares(&arrivals.process, first, Start::Before, &mut rng),
             &Shape::Flat,
@@ -62,7 +62,7 @@ impl Schedule {
         }
     }
 
-    /// Every `of`-th request, from the `number`-th on, over the same window.
+    /// Returns the share of every `of`-th request from the `number`-th on, over the same window.
     #[must_use]
     pub fn share(&self, number: usize, of: usize) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Schedule {
     }
 }
 
-/// Which part of a trace a span replays.
+/// Part of a trace that a span replays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
     Before,
@@ -94,7 +94,7 @@ enum Start {
 /// Arrivals of a span with a constant rate, as ascending shares of its length below 1.
 fn shares(process: &Process, count: usize, start: Start, rng: &mut ChaCha8Rng) -> Vec<f64> {
     match process {
-        // Half a gap in, so that no arrival lies on the edge of the span.
+        // Shifted by half a gap, so that no arrival lies on the edge of the span.
         Process::Constant => (0..count).map(|i| (i as f64 + 0.5) / count as f64).collect(),
         Process::Poisson => {
             let mut shares: Vec<f64> = (0..count).map(|_| rng.random_range(0.0..1.0)).collect();
@@ -124,13 +124,13 @@ fn shares(process: &Process, count: usize, start: Start, rng: &mut ChaCha8Rng) -
     }
 }
 
-/// `count` requests of a trace, over and over where it has fewer, from its beginning or up to it.
+/// Returns `count` requests of a trace, repeated if it has fewer, from its beginning or up to it.
 fn replay(trace: &Trace, count: usize, start: Start) -> Vec<f64> {
     let recorded = trace.at_s.len();
     let (Some(&first), Some(&last)) = (trace.at_s.first(), trace.at_s.last()) else {
         return Vec::new();
     };
-    // Between two rounds lies a mean gap.
+    // Two rounds are a mean gap apart.
     let round_s = (last - first) * recorded as f64 / (recorded as f64 - 1.0);
     let skipped = match start {
         Start::Here => 0,
@@ -144,7 +144,7 @@ fn replay(trace: &Trace, count: usize, start: Start) -> Vec<f64> {
         .collect()
 }
 
-/// Shares of a span's requests as times in it.
+/// Converts shares of a span's requests to times in it.
 fn place(shares: &[f64], shape: &Shape, span: &Range<u64>) -> Vec<u64> {
     let length = (span.end - span.start) as f64;
     shares
@@ -153,7 +153,7 @@ fn place(shares: &[f64], shape: &Shape, span: &Range<u64>) -> Vec<u64> {
         .collect()
 }
 
-/// The share of the span's time by which the share `passed` of its requests has come.
+/// Returns the share of the span's time after which the share `passed` of its requests is due.
 fn bend(passed: f64, shape: &Shape) -> f64 {
     match shape {
         Shape::Flat => passed,
@@ -169,7 +169,7 @@ fn bend(passed: f64, shape: &Shape) -> f64 {
             }
             1.0
         }
-        // The rate's integral is `from t + (to - from) t² / 2`; solved for t without losing digits where they are equal.
+        // The rate's integral is `from t + (to - from) t² / 2`, solved for t without losing digits if both are equal.
         Shape::Ramp { from, to } => {
             let root = (from * from + 2.0 * (to - from) * passed).max(0.0).sqrt();
             if from + root > 0.0 {
@@ -185,15 +185,15 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A step's own seed. The same for every tier and cache state in a repeat, so that tiers are compared on the same
-/// arrivals and keys; another for every repeat and load.
+/// Returns the seed of a step: equal for every tier and cache state in a repeat, so that tiers are compared on the same
+/// arrivals and keys, and different for every repeat and load.
 #[must_use]
 pub fn step_seed(plan_seed: u64, repeat: u32, load_index: usize) -> u64 {
     let mixed = split_mix(plan_seed) ^ split_mix(u64::from(repeat) << 32 | load_index as u64);
     split_mix(mixed)
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): neighbouring inputs to unrelated outputs.
+/// SplitMix64 (Steele, Lea and Flood, 2014): maps neighbouring inputs to unrelated outputs.
 #[must_use]
 pub const fn split_mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -249,12 +249,12 @@ mod tests {
             assert_eq!(schedule.due_us.len(), 100_000);
             before as f64 / 1e5
         };
-        // Shares of the mean: 0.5 for the first quarter, 2 for the second, 0.75 then.
+        // Shares of the mean: 0.5 for the first quarter, 2 for the second, then 0.75.
         let steps = || Shape::Steps(vec![0.5, 2.0, 0.75, 0.75]);
         for (seconds, share) in [(25, 0.125), (50, 0.625), (75, 0.8125)] {
             assert!((share_before(steps(), seconds) - share).abs() < 0.01, "{seconds}");
         }
-        // From nothing to twice the mean: the integral is t².
+        // From zero to twice the mean: the integral is t².
         assert!((share_before(Shape::Ramp { from: 0.0, to: 2.0 }, 50) - 0.25).abs() < 0.01);
         assert!((share_before(Shape::Ramp { from: 1.0, to: 1.0 }, 50) - 0.5).abs() < 0.01);
     }
@@ -266,7 +266,7 @@ mod tests {
             at_s: vec![0.0, 1.0, 1.5, 3.0],
         };
         let arrivals = process(Process::Trace(Arc::new(trace)));
-        // Eight requests: two rounds of four seconds each, squeezed into one.
+        // Eight requests: two rounds of four seconds each, compressed into one.
         let schedule = Schedule::new(&arrivals, 8.0, Duration::ZERO, Duration::from_secs(1), 3);
         let expected = [0.0, 1.0, 1.5, 3.0, 4.0, 5.0, 5.5, 7.0].map(|at: f64| (at / 8.0 * 1e6) as u64);
         assert_eq!(schedule.due_us, expected);
@@ -352,7 +352,7 @@ mod tests {
             .map(|pair| (pair[1] - pair[0]) as f64)
             .collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
-        // Of an exponential, a share of e^-1 is above the mean and e^-3 above three of them.
+        // Of an exponential, a share of e^-1 is above the mean and e^-3 above three times the mean.
         for (times, share) in [(1.0, 0.3679), (3.0, 0.0498)] {
             let above = gaps.iter().filter(|&&gap| gap > times * mean).count() as f64 / gaps.len() as f64;
             assert!(

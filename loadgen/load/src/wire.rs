@@ -10,7 +10,7 @@ pub enum Encoding {
     /// JSON numbers.
     #[default]
     Json,
-    /// With the binary tensor extension, both ways.
+    /// Binary tensor extension, in requests and replies.
     Binary,
 }
 
@@ -18,10 +18,10 @@ pub enum Encoding {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// The Open Inference Protocol over HTTP/1.1.
+    /// Open Inference Protocol over HTTP/1.1.
     #[default]
     Http,
-    /// The same over gRPC, tensors always binary.
+    /// Open Inference Protocol over gRPC, always with binary tensors.
     Grpc,
 }
 

@@ -1,5 +1,5 @@
-//! The `advise` command: another question to runs that exist. In: folders of runs with variants, and what is asked anew. Out: the
-//! answer by what was measured. Starts and measures nothing.
+//! The `advise` command: another question to finished runs. In: folders of runs with variants, and the changed parts of
+//! the question. Out: the answer from the measured steps. Starts and measures nothing.
 
 use super::answer::{FailOn, exit_code};
 use super::resized;
@@ -11,48 +11,49 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Factors, Pricing, Run, Variant};
 
-/// What is asked in place of what the first run was asked; what is left out stays.
+/// Changes to the first run's question; the rest stays.
 #[derive(Debug, Args)]
 pub struct Asked {
-    /// An objective: `p99 < 50 ms`, `errors < 0.1 %`; any number of times
+    /// Objective, as `p99 < 50 ms` or `errors < 0.1 %`; may be repeated
     #[arg(long, value_name = "OBJECTIVE")]
     slo: Vec<String>,
-    /// Requests per second of all instances together, on average and at the peak
+    /// Demand in requests per second over all instances, on average and at the peak
     #[arg(long, value_name = "RPS")]
     demand_rps: Option<f64>,
-    /// At the peak, where that is another rate
+    /// Peak demand, if it differs from the average
     #[arg(long, value_name = "RPS", requires = "demand_rps")]
     peak_rps: Option<f64>,
-    /// What should be least: usd_per_month, usd_per_10k, p99 or instances
+    /// Figure to minimise: usd_per_month, usd_per_10k, p99 or instances
     #[arg(long, value_name = "WHAT")]
     minimise: Option<String>,
-    /// How often the answer must be right, as 0.95
+    /// Probability that the answer must be right, as 0.95
     #[arg(long, value_name = "SHARE")]
     confidence: Option<f64>,
-    /// Differences that do not matter, as `5 %`
+    /// Difference within which two variants tie, as `5 %`
     #[arg(long, value_name = "SHARE")]
     tie: Option<String>,
-    /// How full an instance may be at the peak, as `70 %`
+    /// Maximum utilisation of an instance at the peak, as `70 %`
     #[arg(long, value_name = "SHARE")]
     utilisation: Option<String>,
-    /// Instances that there must be in any case
+    /// Minimum number of instances
     #[arg(long, value_name = "N")]
     least_instances: Option<u32>,
     /// Another price list, with an entry for every instance, tier and price that the variants name
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
-    /// The instance of the price list, for variants that name none of their own
+    /// Instance in the price list, for variants that name none
     #[arg(long, value_name = "NAME", requires = "prices")]
     instance: Option<String>,
-    /// Price a feature table of this size, in GiB, and copies and caches that grow with it; latencies stay those that were measured
+    /// Table size in GiB to price, with copies and caches that grow with it; latencies stay as measured
     #[arg(long, value_name = "GIB", requires = "prices", allow_negative_numbers = true)]
     table_gib: Option<f64>,
 }
 
-/// Answers and says so; 3 where what was measured does not decide, 4 where no variant meets the objective.
+/// Prints the answer and returns the exit code: 3 if the measured steps do not decide, 4 if no variant meets the
+/// objective.
 ///
 /// # Errors
-/// A run that cannot be read or was asked no question, runs that do not go together, or a question that contradicts itself.
+/// A run that cannot be read or has no question, runs that cannot be combined, or a question that contradicts itself.
 pub fn run(folders: &[PathBuf], asked: &Asked, json: bool) -> Result<u8, RunError> {
     let mut runs = Vec::with_capacity(folders.len());
     for folder in folders {
@@ -89,7 +90,7 @@ pub fn run(folders: &[PathBuf], asked: &Asked, json: bool) -> Result<u8, RunErro
     Ok(exit_code(&run, &[FailOn::Unmet, FailOn::Undecided]))
 }
 
-/// What the variants of another run are priced by, beside what those of the first are.
+/// Adds the pricing inputs of another run's variants to those of the first run.
 fn join_priced(name: &str, first: &str, prices: &mut Pricing, others: &Pricing, new: &[&str]) {
     let (Some(all), Some(more)) = (&mut prices.priced, &others.priced) else {
         prices.priced = None;
@@ -105,7 +106,7 @@ fn join_priced(name: &str, first: &str, prices: &mut Pricing, others: &Pricing, 
     all.variants.extend(more.cloned());
 }
 
-/// What a run's variants cost by another price list, and with a table of another size where one is asked for.
+/// Prices a run's variants by another price list, and with another table size if one is given.
 fn priced_by(run: &Run, file: &Path, asked: &Asked) -> Result<Pricing, RunError> {
     let before = run.pricing.as_ref();
     let instance = asked.instance.as_deref();
@@ -132,7 +133,7 @@ fn priced_by(run: &Run, file: &Path, asked: &Asked) -> Result<Pricing, RunError>
     Ok(pricing)
 }
 
-/// One run of the variants of all: those of one name come from the first that has them.
+/// Combines runs into one run of all variants; variants of one name come from the first run that has them.
 fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
     let mut runs = runs.into_iter();
     let Some((first, mut all)) = runs.next() else {
@@ -203,13 +204,13 @@ fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
     Ok(all)
 }
 
-/// The models of two runs, where they differ.
+/// Returns the models of two runs, if they differ.
 fn models<'a>(a: &'a Run, b: &'a Run) -> Option<(&'a str, &'a str)> {
     let (of_a, of_b) = (&a.points.first()?.factors.model, &b.points.first()?.factors.model);
     (of_a != of_b).then_some((of_a, of_b))
 }
 
-/// How a run's requests were made, in words.
+/// Describes in words how a run's requests were generated.
 fn asked_as(run: &Run, of: fn(&Factors) -> &String) -> String {
     run.points
         .first()

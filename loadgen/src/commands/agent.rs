@@ -1,4 +1,5 @@
-//! The `agent` command: sends shares of the steps of runs that other hosts conduct, one run at a time, until it is ended.
+//! The `agent` command: sends shares of the steps of runs that other hosts conduct, one run at a time, until
+//! interrupted.
 
 use super::agents_options::token;
 use crate::error::RunError;
@@ -20,34 +21,34 @@ use tierlab_load::workers::secure;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// What `agent` is told.
+/// Arguments of `agent`.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// The address; port 0 takes a free one, said on stdout
+    /// Address to listen on; port 0 takes a free port, which is printed on stdout
     #[arg(long, default_value = "127.0.0.1:7070")]
     listen: SocketAddr,
-    /// The variable that holds the token, which runs have to know; it is never sent
+    /// Environment variable with the token that runs must know; the token is never sent
     #[arg(long, value_name = "NAME", conflicts_with = "token_file")]
     token_env: Option<String>,
-    /// The file whose first line is the token
+    /// File with the token in its first line
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The agent's certificate, a PEM file: runs are spoken to over TLS
+    /// Certificate of the agent, a PEM file; enables TLS
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// Its key, a PEM file
+    /// Key of the certificate, a PEM file
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// The CA of the certificates that runs must have, a PEM file
+    /// CA of the certificates that runs must present, a PEM file
     #[arg(long, value_name = "FILE", requires = "cert")]
     client_ca: Option<PathBuf>,
-    /// Variable that runs may use as a server's token; may be given several times
+    /// Variable that runs may use as a server's token; may be repeated
     #[arg(long, value_name = "NAME")]
     allow_env: Vec<String>,
     /// Folder of the tokens, certificates and keys that runs may use
     #[arg(long, value_name = "FOLDER")]
     secrets_dir: Option<PathBuf>,
-    /// Sets the agent's clock off by so many milliseconds: for tests
+    /// Offset of the agent's clock in milliseconds, for tests
     #[arg(long, hide = true, default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-86_400_000..=86_400_000))]
     clock_offset_ms: i64,
 }
@@ -66,7 +67,7 @@ impl Options {
     }
 }
 
-/// Serves runs until it is interrupted.
+/// Serves runs until interrupted.
 ///
 /// # Errors
 /// An address that is taken or must not be open, a token or a certificate that cannot be read.
@@ -78,7 +79,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     };
     let at = PathBuf::from(format!("--listen {}", options.listen));
     let listener = TcpListener::bind(options.listen).await.map_err(RunError::io(&at))?;
-    // Accepted connections have it from here: a run whose host is gone without a word ends its session.
+    // Accepted connections inherit it, so the session of a run whose host vanishes ends.
     keep_alive(&listener).map_err(RunError::io(&at))?;
     let address = listener.local_addr().map_err(RunError::io(&at))?;
     writeln!(std::io::stdout(), "{}", json!({ "listen": address.to_string() }))
@@ -96,7 +97,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
                 () = interrupt.raised() => break,
             },
         };
-        // Where its last connection has ended since it was let in, it still is the one.
+        // A run whose last connection ended since it was accepted is still the current run.
         served.set(Some(&run));
         let name = link.name.clone();
         eprintln!("{name}: begins");
@@ -108,7 +109,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
                     Err(error) => eprintln!("{name}: ended: {}", printable(&error.to_string())),
                 }
             }
-            // The same run, which has lost this connection.
+            // The same run reconnects after losing this connection.
             Some(again) = runs.recv() => next = Some(again),
             () = interrupt.raised() => break,
         }
@@ -117,7 +118,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     Ok(())
 }
 
-/// After 20 s of silence the other host is asked whether it is there, four times in 20 s.
+/// Probes the other host after 20 s of silence, four times in 20 s.
 fn keep_alive(listener: &TcpListener) -> std::io::Result<()> {
     let asked = TcpKeepalive::new()
         .with_time(Duration::from_secs(20))

@@ -1,4 +1,4 @@
-//! The flags that name agents. In: the command line. Out: their addresses, and what proves who is who.
+//! Flags that name agents. In: the command line. Out: their addresses and credentials.
 
 use crate::error::RunError;
 use clap::Args;
@@ -12,49 +12,50 @@ use tierlab_load::workers::{Agents, MOST, secure};
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Agents")]
 pub struct AgentsOptions {
-    /// Agents that send every step together, each its interleaved share: HOST:PORT of every `tierlab-loadgen agent`, apart by commas
+    /// Agents that send every step together, each an interleaved share: HOST:PORT of every `tierlab-loadgen agent`,
+    /// separated by commas
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',', conflicts_with = "workers")]
     agents: Vec<String>,
-    /// The variable that holds the agents' token
+    /// Environment variable with the agents' token
     #[arg(long, value_name = "NAME", conflicts_with = "agents_token_file", requires = "agents")]
     agents_token_env: Option<String>,
-    /// The file whose first line is the agents' token
+    /// File with the agents' token in its first line
     #[arg(long, value_name = "FILE", requires = "agents")]
     agents_token_file: Option<PathBuf>,
-    /// The CA of the agents' certificates, a PEM file: they are spoken to over TLS
+    /// CA of the agents' certificates, a PEM file; enables TLS
     #[arg(long, value_name = "FILE", requires = "agents")]
     agents_ca: Option<PathBuf>,
-    /// This run's own certificate for agents that want one, a PEM file
+    /// Certificate of this run for agents that require one, a PEM file
     #[arg(long, value_name = "FILE", requires_all = ["agents_key", "agents_ca"])]
     agents_cert: Option<PathBuf>,
-    /// Its key, a PEM file
+    /// Key of the certificate, a PEM file
     #[arg(long, value_name = "FILE", requires = "agents_cert")]
     agents_key: Option<PathBuf>,
-    /// Seconds that agents which are not there yet are waited for at the start
+    /// Seconds to wait at the start for agents that are not reachable yet
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=86_400))]
     agents_start_wait_s: u32,
-    /// Seconds that an agent which was lost is waited for, before the run ends with what is finished
+    /// Seconds to wait for a lost agent before the run ends with its finished steps
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=86_400))]
     agents_wait_s: u32,
 }
 
 impl AgentsOptions {
-    /// How many there are.
+    /// Number of agents.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.agents.len()
     }
 
-    /// Whether this host sends all by itself.
+    /// True if this host sends all requests itself.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.agents.is_empty()
     }
 
-    /// The agents, if there are any, with what they are asked to prove.
+    /// Returns the agents with their credentials; `None` without agents.
     ///
     /// # Errors
-    /// An address twice or without a port, a token or a certificate that cannot be read.
+    /// A duplicate address or one without a port, a token or a certificate that cannot be read.
     pub fn open(&self) -> Result<Option<Agents>, RunError> {
         if self.agents.is_empty() {
             return Ok(None);
@@ -86,10 +87,10 @@ impl AgentsOptions {
     }
 }
 
-/// A token of a variable or a file.
+/// Reads a token from a variable or a file.
 ///
 /// # Errors
-/// One that is not there, or too short.
+/// A token that is missing or too short.
 pub(super) fn token(env: Option<&String>, file: Option<&PathBuf>) -> Result<Option<Token>, RunError> {
     let source = env.cloned().map(TokenSource::Env);
     let source = source.or_else(|| file.cloned().map(TokenSource::File));

@@ -1,5 +1,5 @@
-//! What an answer means to who called: exit codes, JUnit XML, and another run to hold it against. In: a run with an answer. Out: a
-//! code, a file, a line on stderr for each that is worse.
+//! Results of an answer for scripts: exit codes, JUnit XML, and the comparison with an earlier run. In: a run with an
+//! answer. Out: an exit code, a file, a line on stderr for each variant that is worse.
 
 use crate::error::RunError;
 use crate::plan::Plan;
@@ -9,12 +9,12 @@ use clap::ValueEnum;
 use std::path::Path;
 use tierlab_analysis::record::{Answer, AnswerOutcome, Interval, MeetsObjective, Question, Ranked, Run};
 
-/// The exit code of an open question.
+/// Exit code of an open question.
 const UNDECIDED: u8 = 3;
-/// The exit code where no variant meets the objective.
+/// Exit code if no variant meets the objective.
 const UNMET: u8 = 4;
 
-/// An outcome that ends with an exit code of its own.
+/// Outcome with an exit code of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FailOn {
     /// No variant meets the objective.
@@ -23,7 +23,7 @@ pub enum FailOn {
     Undecided,
 }
 
-/// 4 where no variant meets the objective, 3 where the question is open, each where asked for; else 0.
+/// Returns 4 if no variant meets the objective and 3 if the question is open, if `fail_on` holds that outcome; else 0.
 #[must_use]
 pub fn exit_code(run: &Run, fail_on: &[FailOn]) -> u8 {
     match run.answer.as_ref().map(|answer| answer.outcome) {
@@ -33,7 +33,7 @@ pub fn exit_code(run: &Run, fail_on: &[FailOn]) -> u8 {
     }
 }
 
-/// A plan without a question has no answer to judge.
+/// Checks that a plan has a question.
 ///
 /// # Errors
 /// A plan that cannot be read, or without a question.
@@ -62,10 +62,10 @@ pub fn write_junit(run: &Run, file: &Path) -> Result<(), RunError> {
     }
 }
 
-/// A file that cannot be written is said before anything is measured.
+/// Checks before measuring that a file can be written.
 ///
 /// # Errors
-/// Its folder is none, or may not be written to.
+/// Its folder does not exist, or must not be written to.
 pub fn can_write(file: &Path) -> Result<(), RunError> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     let refuse =
@@ -77,10 +77,10 @@ pub fn can_write(file: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// The answer of a run to hold another against.
+/// Reads the answer of an earlier run for a comparison.
 ///
 /// # Errors
-/// A folder that is no run, or one without an answer: bad usage, since 1 means that a variant is worse.
+/// A folder without a run, or a run without an answer: bad usage, because exit code 1 means that a variant is worse.
 pub fn baseline(dir: &Path) -> Result<Answer, RunError> {
     let mut run = folder::load(dir).map_err(|error| RunError::Usage(error.to_string()))?;
     tierlab_analysis::conclude(&mut run);
@@ -92,8 +92,8 @@ pub fn baseline(dir: &Path) -> Result<Answer, RunError> {
     })
 }
 
-/// Exit code of a run beside the answer before: 1 if a variant is certainly worse, 3 if anything cannot be compared, else 0. Says
-/// which on stderr.
+/// Compares a run with an earlier answer and returns the exit code: 1 if a variant is certainly worse, 3 if anything
+/// cannot be compared, else 0. Prints the reasons on stderr.
 #[must_use]
 pub fn against(before: &Answer, run: &Run) -> u8 {
     let Some(now) = &run.answer else { return UNDECIDED };
@@ -108,17 +108,18 @@ pub fn against(before: &Answer, run: &Run) -> u8 {
     }
 }
 
-/// Two answers held against each other, in words.
+/// Comparison of two answers, in words.
 #[derive(Debug, Default, PartialEq)]
 struct Held {
-    /// What is certainly worse.
+    /// Figures that are certainly worse.
     worse: Vec<String>,
-    /// What could not be compared.
+    /// Figures that cannot be compared.
     notes: Vec<String>,
 }
 
-/// A variant is worse where it met the objective and does not any more, and where the two intervals of its p99, its highest rate or its
-/// month lie apart by more than the tie. Rates under another objective and a month of another demand are no figures to hold it against.
+/// Compares two answers. A variant is worse if it met the objective and no longer does, or if the two intervals of its
+/// p99, its highest rate or its month lie apart by more than the tie margin. Rates under another objective and months
+/// at another demand are not compared.
 fn held(before: &Answer, now: &Answer) -> Held {
     let mut held = Held::default();
     let has_objective = has_same_objective(&before.question, &now.question);
@@ -162,7 +163,7 @@ fn held(before: &Answer, now: &Answer) -> Held {
     held
 }
 
-/// In words, that a figure is certainly worse.
+/// Describes a figure that is certainly worse.
 fn worse(variant: &str, (what, then, now, more_is_worse): Pair, tie: f64) -> Option<String> {
     let (then, now) = (then?, now?);
     let is_worse = if more_is_worse {
@@ -178,13 +179,13 @@ fn worse(variant: &str, (what, then, now, more_is_worse): Pair, tie: f64) -> Opt
     })
 }
 
-/// Whether a rate under the one objective is one under the other.
+/// True if rates under the two objectives can be compared.
 fn has_same_objective(a: &Question, b: &Question) -> bool {
     let of = |question: &Question| (question.mode, question.batch_size);
     of(a) == of(b) && a.objectives == b.objectives && a.error_share == b.error_share
 }
 
-/// Whether a month under the one demand is one under the other.
+/// True if months at the two demands can be compared.
 fn has_same_demand(a: &Question, b: &Question) -> bool {
     a.demand == b.demand && a.utilisation == b.utilisation && a.least_instances == b.least_instances
 }
@@ -199,7 +200,7 @@ fn pairs(old: &Ranked, new: &Ranked) -> [Pair; 3] {
             hi: hi.or(value)?,
         })
     };
-    // At another rate it is another percentile.
+    // The p99 at another rate cannot be compared.
     let at_one_rate = old.at_rps == new.at_rps;
     let p99 = |one: &Ranked| interval(one.p99_us, one.p99_us_lo, one.p99_us_hi).filter(|_| at_one_rate);
     let highest = |one: &Ranked| {

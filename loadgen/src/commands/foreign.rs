@@ -1,5 +1,5 @@
-//! A server that somebody runs already, of whatever make. In: a `[target]`. Out: what is measured of it, from its own words as far as it
-//! says any.
+//! Existing server of any make. In: a `[target]`. Out: the measured target, with as much as the server reports of
+//! itself.
 
 use crate::error::RunError;
 use crate::plan::{Plan, TargetPlan};
@@ -8,23 +8,23 @@ use crate::server::control::{Control, ControlError};
 use crate::server::scrape::Scrape;
 use std::collections::BTreeMap;
 
-/// A server that answered.
+/// Server that answered.
 #[derive(Debug)]
 pub struct Found {
-    /// What is measured; its tier and its cache are the caller's to say.
+    /// Target to measure; the caller sets its tier and its cache.
     pub target: Target,
-    /// What its metrics say; nothing where none are read.
+    /// Source of its metrics; empty if none are read.
     pub scrape: Scrape,
-    /// Bytes of the table that its model joins; 0 where it joins none, or does not say.
+    /// Bytes of the table that its model joins; 0 without one, or if the server does not report it.
     pub table_bytes: u64,
-    /// What it does not say, in words.
+    /// Properties that the server does not report, in words.
     pub notes: Vec<String>,
 }
 
 /// Asks a server for its model.
 ///
 /// # Errors
-/// No address, no server, no such model, or what cannot be read of what the target names.
+/// No address, no server, no such model, or files of the target that cannot be read.
 pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<Found, RunError> {
     let Some(spec) = server.spec() else {
         return Err(RunError::Usage(format!(
@@ -32,7 +32,7 @@ pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<Found, RunError> {
             plan.file.display()
         )));
     };
-    // What is wrong with what was given is told from a server that does not answer.
+    // Wrong arguments have another exit code than a server that does not answer.
     let usage = |error: ControlError| RunError::Usage(error.to_string());
     Control::of(&spec).map_err(usage)?;
     let (control, notes) = Control::open(&spec, server.metrics.as_deref(), &plan.model).await?;
@@ -59,7 +59,7 @@ pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<Found, RunError> {
     })
 }
 
-/// Says on stderr what a server does not tell.
+/// Prints on stderr the properties that a server does not report.
 pub fn say(notes: &[String]) {
     for note in notes {
         eprintln!("note: {note}");

@@ -1,4 +1,4 @@
-//! The commands, one file or folder each.
+//! Commands, one file or folder each.
 
 pub mod advise;
 pub mod agent;

@@ -1,4 +1,4 @@
-//! The `report` and `compare` commands. In: folders of runs. Out: their views made anew, or how two of them differ.
+//! The `report` and `compare` commands. In: folders of runs. Out: rewritten reports, or the differences of two runs.
 
 use crate::error::RunError;
 use crate::store::atomic::write_atomically;
@@ -9,21 +9,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tierlab_report::{Comparison, Outcome};
 
-/// Where a report goes.
+/// Output of reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Destination<'a> {
-    /// A folder for `summary.csv`, `report.md` and `report.html`, of several runs one below it for each; without it they
-    /// are written into the run's own, unless that is under version control.
+    /// Folder for `summary.csv`, `report.md` and `report.html`, with a subfolder per run if there are several. Default:
+    /// the run's own folder, unless it is under version control.
     pub out: Option<&'a Path>,
-    /// A file for one page over all runs.
+    /// File for one page over all runs.
     pub combined: Option<&'a Path>,
 }
 
-/// `report RUN...`: summarises every run anew from its `run.json` and histograms, writes `summary.csv`, `report.md` and
-/// `report.html`, and prints its table. `run.json` and the histograms, being the evidence, are left as they are.
+/// `report RUN...`: summarises every run again from its `run.json` and histograms, writes `summary.csv`, `report.md`
+/// and `report.html`, and prints its table. `run.json` and the histograms stay unchanged, because they are the
+/// evidence.
 ///
 /// # Errors
-/// As [`folder::load`] and [`folder::write_views`].
+/// Those of [`folder::load`] and [`folder::write_views`].
 pub fn rewrite(dirs: &[PathBuf], to: Destination<'_>) -> Result<(), RunError> {
     let mut runs = Vec::with_capacity(dirs.len());
     let mut written = BTreeSet::new();
@@ -34,7 +35,7 @@ pub fn rewrite(dirs: &[PathBuf], to: Destination<'_>) -> Result<(), RunError> {
         if dirs.len() > 1 {
             println!("{} ({})\n", run.name, dir.display());
         }
-        // First: where nothing can be written, it is read at least.
+        // Printed first, so that it is readable even if nothing can be written.
         print!("{}", tierlab_report::table(&run));
         match view_folder(dir, to.out, dirs.len() > 1) {
             Some(folder) => {
@@ -58,7 +59,7 @@ pub fn rewrite(dirs: &[PathBuf], to: Destination<'_>) -> Result<(), RunError> {
     }
 }
 
-/// Where the views of a run are written; `None` where that is to be left as it is.
+/// Returns the folder for a run's report; `None` if the run's own folder must stay unchanged.
 fn view_folder(dir: &Path, out: Option<&Path>, is_one_of_many: bool) -> Option<PathBuf> {
     match out {
         Some(out) if is_one_of_many => {
@@ -70,7 +71,7 @@ fn view_folder(dir: &Path, out: Option<&Path>, is_one_of_many: bool) -> Option<P
     }
 }
 
-/// Runs of one name in different folders each have a place of their own below --out: `run`, `run-2`, …
+/// Returns a distinct folder below --out for each of several runs of one name: `run`, `run-2`, …
 fn apart(folder: &Path, written: &mut BTreeSet<PathBuf>, is_moved: bool) -> PathBuf {
     let name = folder.file_name().unwrap_or_default().to_owned();
     let numbered = (2_u32..).map(|number| {
@@ -85,11 +86,11 @@ fn apart(folder: &Path, written: &mut BTreeSet<PathBuf>, is_moved: bool) -> Path
     place
 }
 
-/// `compare A B`: prints how B differs from A, by the names of their folders. `within`: the share by which two figures may
-/// differ and be equivalent. `form`: text, Markdown or JSON.
+/// `compare A B`: prints the differences of B from A, under the names of their folders. `within` is the share within
+/// which two figures are equivalent, `form` selects text, Markdown or JSON.
 ///
 /// # Errors
-/// A folder that is missing or cannot be read: bad usage, since 1 means a regression.
+/// A folder that is missing or cannot be read: bad usage, because exit code 1 means a regression.
 pub fn compare(a: &Path, b: &Path, within: f64, form: fn(&Comparison) -> String) -> Result<Outcome, RunError> {
     let load = |dir: &Path| folder::load(dir).map_err(|error| RunError::Usage(error.to_string()));
     let (run_a, run_b) = (load(a)?, load(b)?);
@@ -108,7 +109,7 @@ mod tests {
         let mut written = BTreeSet::new();
         let places = ["o/run", "o/run", "o/other", "o/run"].map(|place| apart(Path::new(place), &mut written, true));
         assert_eq!(places, ["o/run", "o/run-2", "o/other", "o/run-3"].map(PathBuf::from));
-        // In its own folder a run is written as often as it is named.
+        // A run named twice is written twice to its own folder.
         assert_eq!(apart(Path::new("o/run"), &mut written, false), PathBuf::from("o/run"));
     }
 }

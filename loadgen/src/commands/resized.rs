@@ -1,16 +1,16 @@
-//! Prices for a feature table of another size than the measured one. In: what variants are priced by, and the size. Out: their prices.
-//! Latencies stay those that were measured.
+//! Prices for a feature table of another size than the measured one. In: the variants' pricing inputs, and the size.
+//! Out: their prices. Latencies stay as measured.
 
 use crate::error::RunError;
 use crate::pricing::{self, PricingError};
 use std::path::Path;
 use tierlab_analysis::record::{PricedVariants, Pricing};
 
-/// Adds the prices of variants with a table of `gib` GiB; a variant that does not fit on its instance is named on stderr and has none.
-/// `key` names the size in messages.
+/// Adds the prices of variants with a table of `gib` GiB; a variant that does not fit on its instance is named on
+/// stderr and has no price. `key` names the size in messages.
 ///
 /// # Errors
-/// A size that is no positive number, a run without a table, and as [`pricing::add_variants`].
+/// A size that is not a positive number, a run without a table, and those of [`pricing::add_variants`].
 pub(super) fn add_variants(
     pricing: &mut Pricing,
     file: &Path,
@@ -20,7 +20,7 @@ pub(super) fn add_variants(
     let priced = with_table(priced, key, gib).map_err(RunError::Usage)?;
     for variant in &priced.variants {
         match pricing::add_variants(pricing, file, std::slice::from_ref(variant), priced.stored) {
-            // The others can still be compared.
+            // The other variants can still be compared.
             Err(error @ (PricingError::DoesNotFit { .. } | PricingError::Impossible { .. })) => eprintln!("{error}"),
             other => other?,
         }
@@ -33,7 +33,8 @@ pub(super) fn add_variants(
     Ok(())
 }
 
-/// The same variants with a table of another size, in every layout, and with copies and caches that keep their share of it.
+/// Returns the same variants with a table of another size, in every layout, and with copies and caches that keep their
+/// share of it.
 fn with_table(priced: &PricedVariants, key: &str, gib: f64) -> Result<PricedVariants, String> {
     let measured = priced.stored.table_bytes;
     if !(gib.is_finite() && gib > 0.0) {

@@ -1,4 +1,4 @@
-//! The `selfcheck` command. In: where the certificate is kept. Out: the lines of the check, printed and kept.
+//! The `selfcheck` command. In: the certificate's location. Out: the lines of the check, printed and stored.
 
 use crate::error::RunError;
 use crate::selfcheck::certificate::{self, CertificateStore};
@@ -6,7 +6,7 @@ use crate::selfcheck::checks;
 use std::path::Path;
 use tierlab_load::interrupt::Interrupt;
 
-/// Runs every check, prints them as a table, and keeps their certificate.
+/// Runs every check, prints them as a table, and stores their certificate.
 ///
 /// # Errors
 /// A check failed, or the null endpoint could not be driven.
@@ -19,7 +19,7 @@ pub async fn run(json: Option<&Path>, certificates: &CertificateStore, interrupt
         let text = serde_json::to_string_pretty(&checks).unwrap_or_default();
         std::fs::write(file, text + "\n").map_err(RunError::io(file))?;
     }
-    // With failed lines too: later runs must not rest on an older one that was better.
+    // Stored even with failed lines: later runs must not rest on an older certificate that was better.
     certificates.keep(&certificate::made(checks.clone())?)?;
     eprintln!("certificate: {}", file.display());
     let failed = checks.iter().filter(|check| !check.passed).count();

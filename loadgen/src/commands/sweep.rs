@@ -1,6 +1,6 @@
-//! The `sweep` command: one server that already runs, every load of a plan.
+//! The `sweep` command: one running server, every load of a plan.
 //!
-//! In: a plan and an address. Out: a run in its folder. What the server is (tier, cache) is asked of the server.
+//! In: a plan and an address. Out: a run in its folder. The server itself reports its tier and cache.
 
 use crate::commands::agents_options::AgentsOptions;
 use crate::commands::foreign;
@@ -23,26 +23,26 @@ use tierlab_formats::model::is_plain_name;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_protocol::metrics;
 
-/// What `sweep` is told.
+/// Arguments of `sweep`.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The plan's file.
+    /// Plan file.
     pub plan: PathBuf,
-    /// The server, and how it is asked.
+    /// Server and request settings.
     pub target: TargetOptions,
-    /// Where results go.
+    /// Parent folder of the results.
     pub out: PathBuf,
-    /// The result's folder there; made from plan and time when absent.
+    /// Name of the result's folder; default: plan and time.
     pub name: Option<String>,
-    /// The folder of a run to resume, instead of both.
+    /// Folder of a run to resume, instead of `out` and `name`.
     pub resume: Option<PathBuf>,
-    /// Seconds that searches may take, in place of the plan's.
+    /// Maximum seconds for searches, overriding the plan's limit.
     pub search_limit_s: Option<u32>,
     /// Load processes on this host.
     pub workers: u32,
-    /// Agents that send in their place.
+    /// Agents that send instead of this host.
     pub agents: AgentsOptions,
-    /// Where the self-check's certificate is kept.
+    /// Store of the self-check's certificate.
     pub certificates: CertificateStore,
 }
 
@@ -131,10 +131,10 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     Box::pin(runner.run(preamble)).await.map(|_| ())
 }
 
-/// A running server with the names that its results are kept by: the plan's, or its own words.
+/// Names a running server's tier and cache for its results: from the plan, or else from the server's own report.
 fn named(target: Target, server: &TargetPlan, scrape: &Scrape, table_bytes: u64) -> Target {
     let own = scrape.label(metrics::BUILD_INFO, "feature_tier");
-    // Files, labels and tables are named after it, and another server may say anything.
+    // Files, labels and tables use the tier's name, and a foreign server may report any text.
     let tier = server.tier.as_deref().or(own.filter(|tier| is_plain_name(tier)));
     let capacity = scrape.sum(metrics::CACHE_CAPACITY_BYTES, &[]);
     let share = if table_bytes > 0 {
@@ -151,14 +151,15 @@ fn named(target: Target, server: &TargetPlan, scrape: &Scrape, table_bytes: u64)
     }
 }
 
-/// The prices of a run. A server that names no tier, and whose storage the plan does not price, is paid by its instance.
+/// Returns the prices of a run. A server without a named tier, whose storage the plan does not price, costs as much as
+/// its instance.
 fn prices(file: &Path, instance: &str, server: &TargetPlan, target: &Target) -> Result<Pricing, RunError> {
     let tier = Some(target.tier.as_str()).filter(|tier| *tier != NO_TIER);
     let priced = pricing::load_server(file, instance, tier, server.price.as_deref(), &target.tier)?;
     Ok(priced)
 }
 
-/// A target with what the other models of a plan's mixes are asked.
+/// Adds the requests of the other models of a plan's mixes to a target.
 async fn with_others(plan: &Plan, mut target: Target) -> Result<Target, RunError> {
     for name in plan.other_models() {
         let model = target.control.model(name).await?;

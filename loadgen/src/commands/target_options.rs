@@ -1,4 +1,4 @@
-//! The flags of a server that is measured. In: the command line. Out: what goes before a plan's `[target]`.
+//! Flags of a measured server. In: the command line. Out: overrides of a plan's `[target]`.
 
 use crate::error::RunError;
 use crate::plan::TargetPlan;
@@ -6,41 +6,42 @@ use clap::Args;
 use std::path::PathBuf;
 use tierlab_load::endpoint::{AccessSpec, Header, Identity, TokenSource};
 
-/// Where a server is, and how it is asked. Each goes before the same key of the plan's `[target]`.
+/// Address of a server, and settings of its requests. Each overrides the same key of the plan's `[target]`.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "The server")]
 pub struct TargetOptions {
-    /// The server's address, http://HOST:PORT or https://HOST:PORT/PREFIX [default: `target.url` of the plan]
+    /// Address of the server, http://HOST:PORT or https://HOST:PORT/PREFIX [default: `target.url` of the plan]
     #[arg(long)]
     url: Option<String>,
-    /// Where it speaks gRPC, http://HOST:PORT or https://HOST:PORT; for plans with `protocol = "grpc"`
+    /// Address of its gRPC service, http://HOST:PORT or https://HOST:PORT; for plans with `protocol = "grpc"`
     #[arg(long, value_name = "URL")]
     grpc_url: Option<String>,
-    /// The version of the model to ask for
+    /// Version of the model to request
     #[arg(long, value_name = "VERSION")]
     model_version: Option<String>,
-    /// What requests call the server, in place of the address's host: Host and :authority, and the name in its certificate
+    /// Server name in requests, instead of the address's host: Host and :authority, and the name in its certificate
     #[arg(long, value_name = "HOST")]
     host_header: Option<String>,
-    /// A header of every request, as 'NAME: VALUE'; several times for several
+    /// Header of every request, as 'NAME: VALUE'; may be repeated
     #[arg(long = "header", value_name = "HEADER", value_parser = header)]
     headers: Vec<Header>,
-    /// The variable that holds the bearer token, which is read from there and written nowhere
+    /// Environment variable with the bearer token, which is never written anywhere
     #[arg(long, value_name = "NAME", conflicts_with = "token_file")]
     token_env: Option<String>,
-    /// The file whose first line is the bearer token
+    /// File with the bearer token in its first line
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The certificates to trust, a PEM file [default: the system's]
+    /// Certificates to trust, a PEM file [default: the system's]
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// The client's own certificate, a PEM file
+    /// Certificate of the client, a PEM file
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// Its key, a PEM file
+    /// Key of the certificate, a PEM file
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Where metrics are; once for each replica, whose counters are added [default: /metrics behind --url, where there is one]
+    /// Address of the metrics, one for each replica, whose counters are summed; may be repeated [default: /metrics
+    /// behind --url, if it exists]
     #[arg(long, value_name = "URL", conflicts_with = "no_metrics")]
     metrics_url: Vec<String>,
     /// Reads no metrics
@@ -49,10 +50,10 @@ pub struct TargetOptions {
 }
 
 impl TargetOptions {
-    /// A plan's target, with what is said here before what it says.
+    /// Returns a plan's target with these options as overrides.
     ///
     /// # Errors
-    /// What is no address.
+    /// An invalid address.
     pub fn over(&self, plan: Option<TargetPlan>) -> Result<TargetPlan, RunError> {
         let metrics = match (self.no_metrics, self.metrics_url.is_empty()) {
             (true, _) => Some(Vec::new()),
@@ -91,9 +92,9 @@ impl TargetOptions {
     }
 }
 
-/// `NAME: VALUE`
+/// Parses `NAME: VALUE`.
 fn header(text: &str) -> Result<Header, String> {
-    // The value may be secret: it is not repeated.
+    // The value may be secret, so the message does not repeat it.
     let (name, value) = text.split_once(':').ok_or("no header; give 'NAME: VALUE'")?;
     Ok(Header {
         name: name.trim().to_owned(),

@@ -1,8 +1,8 @@
-//! The `trace` command: a log of requests, as somebody's server wrote it, becomes a trace that plans replay.
+//! The `trace` command: converts a server's request log to a trace that plans replay.
 //!
 //! In: a CSV file and the names of its columns. Out: a CSV file with `timestamp` (seconds from the first request,
-//! ascending), and where the log has them `entity_id` (one or several, apart by spaces) and `batch_size`: the names that
-//! `arrival.file`, `keys.file` and `mix.trace` look for when a plan names no column. Knows nothing of plans.
+//! ascending), and if the log has them `entity_id` (several separated by spaces) and `batch_size`: the default column
+//! names of `arrival.file`, `keys.file` and `mix.trace`. Knows nothing of plans.
 
 use crate::error::RunError;
 use crate::store::time::parse_rfc3339;
@@ -11,15 +11,15 @@ use csv::StringRecord;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// The most rows read.
+/// Maximum number of rows read.
 const MAX_ROWS: usize = 4_000_000;
-/// The largest batch that a plan takes.
+/// Largest batch size in a plan.
 const MAX_BATCH: u64 = 65_536;
 
-/// What a time is written in.
+/// Unit or format of a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Unit {
-    /// Seconds, from whenever.
+    /// Seconds since any origin.
     S,
     /// Milliseconds.
     Ms,
@@ -31,20 +31,20 @@ pub enum Unit {
     Rfc3339,
 }
 
-/// What is converted.
+/// Arguments of the conversion.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The log.
+    /// Log file.
     pub log: PathBuf,
-    /// Where the trace goes.
+    /// Trace file to write.
     pub out: PathBuf,
-    /// The column of times, and what they are written in.
+    /// Column of times, and their unit.
     pub time: (String, Unit),
-    /// The column of entity ids.
+    /// Column of entity ids.
     pub ids: Option<String>,
-    /// The column of batch sizes; without it each request has as many as it has ids.
+    /// Column of batch sizes; default: the number of a request's ids.
     pub batch: Option<String>,
-    /// Whether batch sizes are rounded up to powers of two.
+    /// If true, rounds batch sizes up to powers of two.
     pub round_batches: bool,
 }
 
@@ -56,10 +56,10 @@ struct Row {
     batch_size: Option<u64>,
 }
 
-/// Converts, and says what the trace has.
+/// Converts the log and prints a summary of the trace.
 ///
 /// # Errors
-/// A file that cannot be read or written, a column that is not there, a value that is none, by row.
+/// A file that cannot be read or written, a missing column, or an invalid value, with its row.
 pub fn run(options: &Options) -> Result<(), RunError> {
     let mut rows = read(options).map_err(|what| RunError::Usage(format!("{}: {what}", options.log.display())))?;
     rows.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
@@ -162,7 +162,7 @@ fn seconds(text: &str, unit: Unit) -> Result<f64, String> {
     }
 }
 
-/// The trace's text; rows ascend.
+/// Formats the trace; rows ascend.
 fn written(rows: &[Row]) -> String {
     let first = rows.first().map_or(0.0, |row| row.at_s);
     let (with_ids, with_sizes) = (

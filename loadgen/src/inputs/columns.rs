@@ -1,5 +1,5 @@
-//! Columns of Parquet and Arrow IPC files. In: a path and a column. Out: records, a row each: numbers, texts, or lists of them.
-//! Nulls are refused, by row: no model takes them.
+//! Columns of Parquet and Arrow IPC files. In: a path and a column. Out: records, one per row: numbers, texts, or lists
+//! of them. Nulls are refused with their row, because no model takes them.
 
 use super::{FILE_BYTES, short};
 use arrow_array::cast::AsArray;
@@ -24,10 +24,10 @@ use tierlab_load::inputs::element;
 use tierlab_load::inputs::{Records, Shapes};
 use tierlab_protocol::tensor::DataType;
 
-/// The most rows.
+/// Maximum number of rows.
 const ROWS: usize = 16_000_000;
 
-/// A column of a Parquet file.
+/// Reads a column of a Parquet file.
 ///
 /// # Errors
 /// No such file or column, a type that the protocol does not have, a null, damage.
@@ -52,7 +52,7 @@ pub fn parquet(path: &Path, column: &str) -> Result<Records, String> {
 /// Reads a column of an Arrow IPC file or stream.
 ///
 /// # Errors
-/// Same as [`parquet()`].
+/// Those of [`parquet()`].
 pub fn arrow(path: &Path, column: &str) -> Result<Records, String> {
     read(path, |says| {
         let mut file = BufReader::new(File::open(path).map_err(|error| says(&error))?);
@@ -72,7 +72,7 @@ pub fn arrow(path: &Path, column: &str) -> Result<Records, String> {
     })
 }
 
-/// Reads a file by a library, which may panic on damage; what goes wrong is said with the name of the file.
+/// Reads a file through a library that may panic on damage; errors name the file.
 fn read(
     path: &Path,
     with: impl FnOnce(&dyn Fn(&dyn Display) -> String) -> Result<Records, String>,
@@ -89,13 +89,13 @@ fn missing<'a>(column: &str, known: impl Iterator<Item = &'a str>) -> String {
     )
 }
 
-/// Values read of a column so far.
+/// Values read from a column so far.
 #[derive(Default)]
 struct Column {
     dtype: Option<DataType>,
     data: Vec<u8>,
     rows: usize,
-    /// Elements of each row of lists; empty of numbers and texts.
+    /// Number of elements in each row of lists; empty for numbers and texts.
     lengths: Vec<u64>,
 }
 
@@ -186,7 +186,7 @@ impl Column {
             Arrow::BinaryView => self.texts(array.as_binary_view().iter().flatten()),
             other => return Err(format!("{other} is none of the protocol's types; cast it in the file")),
         };
-        // Of one column all batches have one type.
+        // All batches of one column have one type.
         self.dtype = Some(dtype);
         Ok(())
     }
@@ -195,7 +195,7 @@ impl Column {
     where
         [T::Native]: ToByteSlice,
     {
-        // Of machines that are little-endian, as those of this project are.
+        // Assumes a little-endian machine, like all supported ones.
         self.data
             .extend_from_slice(array.as_primitive::<T>().values().as_ref().to_byte_slice());
         dtype

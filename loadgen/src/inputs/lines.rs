@@ -1,25 +1,26 @@
-//! Lines of text: one value a line. In: a path. Out: records of text, which are numbers where a model wants numbers; or lengths.
+//! Lines of text, one value per line. In: a path. Out: records of text, converted to numbers for numeric inputs; or
+//! lengths.
 
 use super::{read, short};
 use std::path::Path;
 use tierlab_load::inputs::Records;
 
-/// The most lengths.
+/// Maximum number of lengths.
 const LENGTHS: usize = 4_000_000;
 
-/// Every line of a file.
+/// Reads every line of a file.
 ///
 /// # Errors
-/// A file that cannot be read, is no text, or has no line.
+/// A file that cannot be read, is not text, or has no line.
 pub fn records(path: &Path) -> Result<Records, String> {
     let text = text(path)?;
     Records::lines(short(path), text.lines())
 }
 
-/// Lengths, one a line; empty lines are passed over.
+/// Reads lengths, one per line; empty lines are skipped.
 ///
 /// # Errors
-/// A line that is no length, by its number; no length at all, or too many.
+/// A line that is not a length, with its number; no length at all, or too many.
 pub fn lengths(path: &Path) -> Result<Vec<u64>, String> {
     let text = text(path)?;
     let mut lengths = Vec::new();

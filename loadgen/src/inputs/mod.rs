@@ -1,7 +1,7 @@
-//! Files that requests are made of: arrays, columns, lines, recorded requests, and perf_analyzer's input data.
+//! Files with the contents of requests: arrays, columns, lines, recorded requests, and perf_analyzer's input data.
 //!
-//! In: a path that a plan names. Out: records and recorded requests, or what in the file cannot be read. Files are bounded, and
-//! nothing in them is believed. Knows no model: types are looked at when one is known.
+//! In: a path from a plan. Out: records and recorded requests, or the unreadable part of the file. Files are bounded
+//! and validated. Knows no model: types are checked once one is known.
 
 pub mod columns;
 pub mod lines;
@@ -14,13 +14,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The most that is read of one file, and that its columns may hold.
+/// Maximum size of one file, and of its decoded columns.
 pub const FILE_BYTES: usize = 512 << 20;
 
-/// All of a file.
+/// Reads a whole file.
 ///
 /// # Errors
-/// A file that cannot be read, or a larger one than [`FILE_BYTES`].
+/// A file that cannot be read, or is larger than [`FILE_BYTES`].
 pub fn read(path: &Path) -> Result<Vec<u8>, String> {
     let says = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
     let file = File::open(path).map_err(|error| says(&error))?;
@@ -33,7 +33,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// A file's name, for results.
+/// Returns a file's name for results.
 #[must_use]
 pub fn short(path: &Path) -> String {
     path.file_name()

@@ -1,4 +1,4 @@
-//! `.npy`: one array as NumPy saves it. In: bytes. Out: records, the slices along the first dimension.
+//! `.npy`: one array in NumPy's format. In: bytes. Out: records, the slices along the first dimension.
 
 use tierlab_formats::npy;
 use tierlab_load::inputs::{Records, Shapes};

@@ -1,5 +1,5 @@
-//! `.npz`: several arrays in a ZIP archive, as NumPy saves them, compressed or not. In: bytes. Out: the arrays by name. Format:
-//! PKWARE's APPNOTE, its central directory; encryption, several disks and archives beyond 4 GiB are refused.
+//! `.npz`: several arrays in a ZIP archive in NumPy's format, compressed or not. In: bytes. Out: the arrays by name.
+//! Format: PKWARE's APPNOTE, its central directory; encryption, several disks and archives beyond 4 GiB are refused.
 
 use super::{FILE_BYTES, npy};
 use flate2::Crc;
@@ -12,12 +12,12 @@ use tierlab_load::inputs::Records;
 const END: &[u8] = b"PK\x05\x06";
 const ENTRY: &[u8] = b"PK\x01\x02";
 const LOCAL: &[u8] = b"PK\x03\x04";
-/// The end's record and the longest comment behind it.
+/// Maximum size of the end record with the longest comment.
 const END_BYTES: usize = 22 + 65_535;
-/// The most arrays.
+/// Maximum number of arrays.
 const ENTRIES: usize = 1_000;
 
-/// An entry of the central directory.
+/// Entry of the central directory.
 struct Entry {
     name: String,
     method: u16,
@@ -27,10 +27,10 @@ struct Entry {
     local: usize,
 }
 
-/// Reads every array, by the name under which it was saved.
+/// Reads every array, by its name.
 ///
 /// # Errors
-/// Bytes that are not such an archive, or an array that cannot be read, by its name.
+/// Bytes in another format, or an array that cannot be read, by its name.
 pub fn read(source: &str, bytes: &[u8]) -> Result<BTreeMap<String, Records>, String> {
     let entries = entries(bytes).map_err(|what| format!("{source}: {what}"))?;
     let mut arrays = BTreeMap::new();
@@ -52,7 +52,7 @@ pub fn read(source: &str, bytes: &[u8]) -> Result<BTreeMap<String, Records>, Str
 /// Reads one array of an archive.
 ///
 /// # Errors
-/// Same as [`read`], and an unknown name, with the names in the archive.
+/// Those of [`read`], and an unknown name, with the names in the archive.
 pub fn array(source: &str, bytes: &[u8], name: Option<&str>) -> Result<Records, String> {
     let mut arrays = read(source, bytes)?;
     let known: Vec<String> = arrays.keys().cloned().collect();
@@ -121,7 +121,7 @@ fn unpacked<'a>(bytes: &'a [u8], entry: &Entry) -> Result<Cow<'a, [u8]>, String>
         0 => packed.into(),
         8 => {
             let mut plain = Vec::new();
-            // Not a byte more than the directory says.
+            // One byte more than the directory says, to detect a longer entry.
             let limit = entry.plain as u64 + 1;
             let reading = DeflateDecoder::new(packed).take(limit).read_to_end(&mut plain);
             reading.map_err(|error| format!("it cannot be unpacked: {error}"))?;

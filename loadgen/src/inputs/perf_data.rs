@@ -1,7 +1,8 @@
-//! perf_analyzer's input data: its JSON file with `data` and `validation_data`, or a folder with a file for each input.
+//! Input data of perf_analyzer: its JSON file with `data` and `validation_data`, or a folder with a file for each
+//! input.
 //!
-//! In: a path. Out: recorded requests, a step of a stream each, streams one after the other. Format: NVIDIA's `perf_analyzer`,
-//! `docs/input_data.md`. What its file has is taken as it stands; what it does not know is refused by name.
+//! In: a path. Out: recorded requests, one per step, streams one after the other. Format: NVIDIA's `perf_analyzer`,
+//! `docs/input_data.md`. Unknown keys are refused by name.
 
 use super::{read, short};
 use base64::Engine as _;
@@ -13,9 +14,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use tierlab_load::inputs::{Recorded, RecordedContent, RecordedRequest, RecordedTensor};
 
-/// The most steps of all streams.
+/// Maximum number of steps of all streams.
 const STEPS: usize = 1_000_000;
-/// The most files of a folder.
+/// Maximum number of files in a folder.
 const FILES: usize = 1_000;
 
 #[derive(Deserialize)]
@@ -27,7 +28,7 @@ struct Document {
     validation_data: Option<Vec<Box<RawValue>>>,
 }
 
-/// A tensor that is no bare array.
+/// Tensor with a description instead of a bare array.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Described {
@@ -39,7 +40,7 @@ struct Described {
     b64: Option<String>,
 }
 
-/// A step: its tensors, and where it stands.
+/// Step with its tensors and its position.
 struct Step {
     place: String,
     tensors: Vec<RecordedTensor>,
@@ -59,7 +60,7 @@ pub fn requests(path: &Path) -> Result<Recorded, String> {
 /// Reads expected replies: a file's validation data, or its data if it has no other.
 ///
 /// # Errors
-/// Same as [`requests`].
+/// Those of [`requests`].
 pub fn expectations(path: &Path) -> Result<Recorded, String> {
     let says = |what: String| format!("{}: {what}", path.display());
     let document = document(&read(path)?).map_err(says)?;
@@ -117,7 +118,7 @@ fn of(source: &str, bytes: &[u8]) -> Result<Recorded, String> {
     })
 }
 
-/// Steps, of one stream or of several.
+/// Returns the steps of one stream or of several.
 fn steps(entries: &[Box<RawValue>]) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
@@ -180,7 +181,7 @@ fn raw(encoded: &str) -> Result<RecordedContent, String> {
     Ok(RecordedContent::Raw(bytes.into()))
 }
 
-/// One request: each file is the input of its name.
+/// Reads one request from a folder, in which each file is the input of its name.
 fn folder(path: &Path) -> Result<Recorded, String> {
     let says = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
     let mut inputs = Vec::new();

@@ -1,5 +1,5 @@
-//! Whole requests, one a line, each the JSON body of an infer request. In: a path. Out: recorded requests that are sent as they
-//! stand.
+//! Whole requests, one per line, each the JSON body of an infer request. In: a path. Out: recorded requests that are
+//! sent unchanged.
 
 use super::{read, short};
 use bytes::Bytes;
@@ -7,13 +7,13 @@ use std::path::Path;
 use tierlab_load::inputs::{Recorded, RecordedRequest};
 use tierlab_protocol::infer::InferRequest;
 
-/// The most requests.
+/// Maximum number of requests.
 const REQUESTS: usize = 1_000_000;
 
-/// Every line of a file; empty ones are passed over.
+/// Reads every line of a file; empty lines are skipped.
 ///
 /// # Errors
-/// A line that is no infer request, by its number.
+/// A line that is not an infer request, with its number.
 pub fn requests(path: &Path) -> Result<Recorded, String> {
     of(&short(path), &Bytes::from(read(path)?)).map_err(|what| format!("{}: {what}", path.display()))
 }

@@ -1,132 +1,132 @@
-//! Why prices could not be had.
+//! Errors of reading prices.
 
 use std::path::PathBuf;
 
-/// Why prices could not be had.
+/// Reason for which prices are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum PricingError {
     /// The file could not be read.
     #[error("cannot read prices {}: {source}", path.display())]
     Read {
-        /// The file.
+        /// Price file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The file is not what it should be.
+    /// The file is not a valid price list.
     #[error("prices {}: {source}", path.display())]
     Parse {
-        /// The file.
+        /// Price file.
         path: PathBuf,
-        /// What and where.
+        /// Fault with its line.
         source: Box<toml::de::Error>,
     },
-    /// A value makes no sense.
+    /// A value is invalid.
     #[error("prices {}: {key} is {value}: a price must be a finite number, zero or above", path.display())]
     BadPrice {
-        /// The file.
+        /// Price file.
         path: PathBuf,
-        /// The key.
+        /// Key of the value.
         key: String,
-        /// Its value.
+        /// Invalid value.
         value: f64,
     },
     /// The instance is not in the file.
     #[error("prices {}: no [instances.\"{instance}\"]; it has {known}. Add it, or choose one of these", path.display())]
     UnknownInstance {
-        /// The file.
+        /// Price file.
         path: PathBuf,
-        /// The instance asked for.
+        /// Requested instance.
         instance: String,
-        /// Those there are.
+        /// Instances in the file.
         known: String,
     },
     /// The tier is not in the file.
     #[error("prices {}: [tiers] does not say what tier `{tier}` costs. Add `{tier} = \"included\"` if the instance's \
              price covers it, or name one of [storage]: {known}", path.display())]
     UnknownTier {
-        /// The file.
+        /// Price file.
         path: PathBuf,
-        /// The tier asked for.
+        /// Requested tier.
         tier: String,
-        /// The storage prices there are.
+        /// Storage prices in the file.
         known: String,
     },
     /// The tier names a storage price that is not in the file.
     #[error("prices {}: tiers.{tier} names `{storage}`, but there is no [storage.{storage}]; it has {known}", path.display())]
     UnknownStorage {
-        /// The file.
+        /// Price file.
         path: PathBuf,
-        /// The tier.
+        /// Tier with the wrong entry.
         tier: String,
-        /// What it names.
+        /// Missing storage price.
         storage: String,
-        /// The storage prices there are.
+        /// Storage prices in the file.
         known: String,
     },
     /// A variant names a storage price that is not in the file.
     #[error("prices {}: variant `{variant}` is priced as `{storage}`, but there is no [storage.{storage}]; it has {known}, and \
              `included`", path.display())]
     UnknownPrice {
-        /// The file.
+        /// Price file.
         path: PathBuf,
-        /// The variant.
+        /// Variant with the wrong entry.
         variant: String,
-        /// What it names.
+        /// Missing storage price.
         storage: String,
-        /// The storage prices there are.
+        /// Storage prices in the file.
         known: String,
     },
-    /// A variant cannot be had on its instance.
+    /// A variant cannot run on its instance.
     #[error("prices {}: variant `{variant}`: {what}; choose another `instance` for it: {known}", path.display())]
     Impossible {
-        /// The file.
+        /// Price file.
         path: PathBuf,
-        /// The variant.
+        /// Variant without a suitable instance.
         variant: String,
-        /// What the instance lacks.
+        /// Missing feature of the instance.
         what: String,
-        /// The instances there are.
+        /// Instances in the file.
         known: String,
     },
-    /// What a variant keeps on its instance's disk is more than that holds.
+    /// A variant's data does not fit on its instance's disk.
     #[error("prices {}: variant `{variant}`: the {kept_gb:.1} GB that it keeps on the instance's disk do not fit into the {disk_gb} GB of \
              {instance}; choose another `instance` for it: {known}", path.display())]
     DoesNotFit {
-        /// The file.
+        /// Price file.
         path: PathBuf,
-        /// The variant.
+        /// Variant that does not fit.
         variant: String,
-        /// Its table, models and copy, in gigabytes of 10^9 bytes.
+        /// Size of its table, models and copy, in gigabytes of 10^9 bytes.
         kept_gb: f64,
-        /// What the disk holds, likewise.
+        /// Capacity of the disk, in gigabytes of 10^9 bytes.
         disk_gb: f64,
-        /// Its instance.
+        /// Instance of the variant.
         instance: String,
-        /// The instances there are.
+        /// Instances in the file.
         known: String,
     },
-    /// A variant is staged, its instance has no disk, and none has a price.
+    /// A variant is staged, but its instance has no disk, and no disk has a price.
     #[error("prices {}: variant `{variant}` keeps a copy on a disk, which {instance} has not, and [staging] does not say what one \
              costs; add it with `usd_per_gb_month`, or choose an instance with `local_disk = true`", path.display())]
     NoStaging {
-        /// The file.
+        /// Price file.
         path: PathBuf,
-        /// The variant.
+        /// Staged variant.
         variant: String,
-        /// Its instance.
+        /// Instance of the variant.
         instance: String,
     },
-    /// Something is provisioned that has no price.
+    /// A provisioned quantity has no price.
     #[error("prices {}: storage.{storage}.{key} is more than what is included, and there is no {missing}", path.display())]
     Unpriced {
-        /// The file.
+        /// Price file.
         path: PathBuf,
-        /// The entry.
+        /// Storage entry.
         storage: String,
-        /// What it provisions.
+        /// Key of the provisioned quantity.
         key: &'static str,
-        /// What is missing.
+        /// Key of the missing price.
         missing: &'static str,
     },
 }

@@ -1,6 +1,6 @@
-//! `prices.toml` as it is written: entries with where and when each price was valid.
+//! Format of `prices.toml`: entries, each with the place and date of its price.
 //!
-//! In: TOML. Out: its entries, checked, and each in one line. Knows nothing of plans.
+//! In: TOML. Out: its checked entries, each also as a line of text. Knows nothing of plans.
 
 use super::error::PricingError;
 use super::storage::Storage;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use tierlab_analysis::record::InstancePrice;
 
-/// What `[tiers]` says of a tier that costs nothing beyond the instance.
+/// Value in `[tiers]` for a tier without costs beyond the instance.
 pub const INCLUDED: &str = "included";
 
 #[derive(Debug, Deserialize)]
@@ -26,7 +26,7 @@ pub(super) struct PriceFile {
     pub(super) tiers: BTreeMap<String, String>,
 }
 
-/// What an instance must have for a tier.
+/// Instance feature that a tier needs.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Need {
@@ -35,7 +35,7 @@ pub(super) enum Need {
 }
 
 impl Need {
-    /// As the file calls it.
+    /// Key in the file.
     pub(super) const fn key(self) -> &'static str {
         match self {
             Self::LocalDisk => "local-disk",
@@ -58,28 +58,28 @@ pub(super) struct Instance {
     pub(super) memory_gib: f64,
     #[serde(default)]
     pub(super) local_disk: bool,
-    /// What that disk holds, in gigabytes of 10^9 bytes as providers say it; 0 where that is not known.
+    /// Capacity of that disk, in gigabytes of 10^9 bytes as providers count it; 0 if unknown.
     #[serde(default)]
     pub(super) local_disk_gb: f64,
     #[serde(default)]
     pub(super) gpus: u32,
 }
 
-/// The disk that a copy is kept on where an instance has none of its own.
+/// Disk for a copy, if the instance has no disk of its own.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Staging {
     pub(super) usd_per_gb_month: f64,
 }
 
-/// An entry: what it prices, and where and when that was valid. Both stand in one table of the file.
+/// Entry with its provenance, both in one table of the file.
 #[derive(Debug)]
 pub(super) struct Priced<T> {
     pub(super) price: T,
     pub(super) provenance: Provenance,
 }
 
-/// Where and when a price was valid.
+/// Place and date of a price.
 #[derive(Debug, Deserialize)]
 pub(super) struct Provenance {
     provider: String,
@@ -87,16 +87,16 @@ pub(super) struct Provenance {
     pub(super) as_of: String,
     checked: bool,
     pub(super) source: String,
-    // Read so that it is checked; people read the file itself.
+    // Parsed only to be accepted; people read the file itself.
     #[serde(default, rename = "note")]
     _note: String,
 }
 
-/// The keys of [`Provenance`].
+/// Keys of [`Provenance`].
 const OF_PROVENANCE: [&str; 6] = ["provider", "region", "as_of", "checked", "source", "note"];
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Priced<T> {
-    // Serde's `flatten` would let unknown keys through.
+    // Serde's `flatten` would accept unknown keys.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (provenance, price): (toml::Table, toml::Table) = toml::Table::deserialize(deserializer)?
             .into_iter()
@@ -113,7 +113,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Priced<T> {
 }
 
 impl PriceFile {
-    /// Reads and checks it.
+    /// Reads and checks the file.
     pub(super) fn read(path: &Path) -> Result<Self, PricingError> {
         let text = std::fs::read_to_string(path).map_err(|source| PricingError::Read {
             path: path.to_owned(),
@@ -127,7 +127,7 @@ impl PriceFile {
         Ok(file)
     }
 
-    /// The instance of a name.
+    /// Returns the instance with a name.
     pub(super) fn instance(&self, path: &Path, name: &str) -> Result<&Priced<Instance>, PricingError> {
         self.instances.get(name).ok_or_else(|| PricingError::UnknownInstance {
             path: path.to_owned(),
@@ -136,7 +136,7 @@ impl PriceFile {
         })
     }
 
-    /// What an instance lacks of what a tier needs. Storage that is paid for stands in for a local disk.
+    /// Returns the feature that a tier needs and an instance lacks. Paid storage replaces a local disk.
     pub(super) fn lacks(&self, instance: &Instance, tier: &str, is_paid: bool) -> Option<Need> {
         let needs = self.needs.get(tier).map_or(&[][..], Vec::as_slice);
         let has = |need: &Need| match need {
@@ -146,7 +146,8 @@ impl PriceFile {
         needs.iter().find(|need| !has(need)).copied()
     }
 
-    /// Bytes of the instance's own disk, where a tier that is not paid for lies there; `None` where it lies elsewhere, or the size is not known.
+    /// Returns the bytes of the instance's own disk, if an unpaid tier lies on it; `None` if it lies elsewhere, or the
+    /// size is unknown.
     pub(super) fn own_disk_bytes(&self, instance: &Instance, tier: &str, is_paid: bool) -> Option<f64> {
         let needs_disk = self
             .needs
@@ -155,7 +156,7 @@ impl PriceFile {
         (needs_disk && !is_paid && instance.local_disk_gb > 0.0).then_some(instance.local_disk_gb * 1e9)
     }
 
-    /// The instances that a tier can be had on.
+    /// Returns the instances that support a tier.
     pub(super) fn instances_for(&self, tier: &str, is_paid: bool) -> Vec<String> {
         self.instances
             .iter()
@@ -164,7 +165,7 @@ impl PriceFile {
             .collect()
     }
 
-    /// An entry of `[storage]` by its name, for who is named `label`.
+    /// Returns an entry of `[storage]` by its name; `label` names the user of the entry in errors.
     pub(super) fn storage_entry<'a>(&self, path: &Path, label: &str, name: &'a str) -> Result<&'a str, PricingError> {
         if self.storage.contains_key(name) {
             return Ok(name);
@@ -177,7 +178,7 @@ impl PriceFile {
         })
     }
 
-    /// The storage price of a tier; `None` where the instance's price includes it.
+    /// Returns the storage price of a tier; `None` if the instance's price includes it.
     pub(super) fn storage_of(&self, path: &Path, tier: &str) -> Result<Option<&str>, PricingError> {
         let (path, known) = (path.to_owned(), names(&self.storage));
         match self.tiers.get(tier).map(String::as_str) {

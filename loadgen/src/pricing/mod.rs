@@ -1,10 +1,10 @@
-//! From `prices.toml` to the prices of one run.
+//! Prices of one run from `prices.toml`.
 //!
-//! In: the file, and the instance and the tiers of a plan, or the variants of a lab. Out: [`Pricing`], or an error that says
-//! which key is missing or wrong. Must not know of measurements.
+//! In: the file, and the instance and the tiers of a plan, or the variants of a lab. Out: [`Pricing`], or an error that
+//! names the missing or wrong key. Must not know of measurements.
 //!
-//! - `file`: the file as it is written; `storage`: what a service charges, and a month of it; `error`: what is wrong
-//! - [`terms`], [`add_variants`]: what each variant of a lab costs
+//! - `file`: the file's format; `storage`: charges of a service, and its month; `error`: errors
+//! - [`terms`], [`add_variants`]: costs of each variant of a lab
 
 mod error;
 mod file;
@@ -55,11 +55,11 @@ pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, Pr
     Ok(pricing)
 }
 
-/// Reads the prices of one instance type and of a server that runs already. What its storage costs is said by `price`, an entry of
-/// `[storage]` or `included`; where neither that nor a tier is named, it is paid by its instance.
+/// Reads the prices of one instance type and of an existing server. `price`, an entry of `[storage]` or `included`, is
+/// the price of its storage; without `price` and tier, only its instance is paid.
 ///
 /// # Errors
-/// As [`load`].
+/// Those of [`load`].
 pub fn load_server(
     path: &Path,
     instance: &str,
@@ -78,7 +78,7 @@ pub fn load_server(
     Ok(pricing)
 }
 
-/// What a tier's storage costs, and the instances that it can be had on.
+/// Adds the storage price of a tier, and the instances that support it.
 fn add_tier(pricing: &mut Pricing, file: &PriceFile, tier: &str, storage: Option<&str>) {
     let instances = file.instances_for(tier, false);
     pricing.instances_by_tier.insert(tier.to_owned(), instances);

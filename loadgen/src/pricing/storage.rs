@@ -1,16 +1,15 @@
-//! What a storage service charges, and what it comes to in a month.
+//! Charges of a storage service, and its cost per month.
 //!
-//! In: an entry of `[storage]`, and how much is kept there. Out: dollars by what they are for. Pure. Knows nothing of files,
-//! nor of who reads.
+//! In: an entry of `[storage]`, and the stored bytes. Out: dollars by cause. Pure. Knows nothing of files or readers.
 
 use serde::Deserialize;
 
-/// Of the gigabyte that storage services charge by: 2^30.
+/// Bytes of the gigabyte that storage services charge by: 2^30.
 pub(super) const BYTES_PER_GB: f64 = 1_073_741_824.0;
-/// What providers take a month for (AWS: 730 hours, 365 days × 24 hours ÷ 12).
+/// Hours of a provider's month (AWS: 730 hours, 365 days × 24 hours ÷ 12).
 pub(super) const HOURS_PER_MONTH: f64 = 730.0;
 
-/// An entry of `[storage]`. What it does not name costs nothing.
+/// Entry of `[storage]`. Missing keys cost nothing.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Storage {
@@ -18,32 +17,32 @@ pub(super) struct Storage {
     // A run only reads: this price is checked, and not used.
     pub(super) usd_per_1000_put_requests: f64,
     pub(super) usd_per_gb_read: f64,
-    /// On top of it, where the server is in another zone than the storage.
+    /// Surcharge if the server is in another zone than the storage.
     pub(super) usd_per_gb_cross_zone: f64,
     pub(super) usd_per_hour: f64,
     pub(super) usd_per_month: f64,
     pub(super) usd_per_gb_month: f64,
-    /// The least size that is billed.
+    /// Minimum billed size.
     pub(super) minimum_gb: f64,
     pub(super) usd_per_provisioned_iops_month: f64,
     pub(super) included_iops: f64,
     pub(super) usd_per_provisioned_mbps_month: f64,
     pub(super) included_mbps: f64,
-    /// Throughput that comes with every GB stored.
+    /// Throughput included with every GB stored.
     pub(super) mbps_per_stored_gb: f64,
-    /// Operations per second that are provisioned.
+    /// Provisioned operations per second.
     pub(super) iops: f64,
-    /// MB/s that are wanted: provisioned where that has a price, else stored so much that they come with it.
+    /// Required MB/s: provisioned if it has a price, else enough is stored to include it.
     pub(super) mbps: f64,
-    /// A volume of one instance alone: its month is paid for each of them.
+    /// Volume of a single instance: each instance pays its month.
     pub(super) per_instance: bool,
 }
 
-/// A part of a month, by name, in dollars.
+/// Part of a month, by name, in dollars.
 pub(super) type Part = (&'static str, f64);
 
 impl Storage {
-    /// Every number of it, by key.
+    /// Returns all numbers of the entry, by key.
     pub(super) fn numbers(&self) -> [(&'static str, f64); 15] {
         [
             ("usd_per_1000_get_requests", self.usd_per_1000_get_requests),
@@ -64,7 +63,7 @@ impl Storage {
         ]
     }
 
-    /// What it provisions and says no price of; `None` where it can be charged.
+    /// Returns a provisioned quantity without a price; `None` if the entry can be charged.
     pub(super) fn unpriced(&self) -> Option<(&'static str, &'static str)> {
         let mbps_come_with_gb = self.mbps_per_stored_gb > 0.0 && self.usd_per_gb_month > 0.0;
         if self.iops > self.included_iops && self.usd_per_provisioned_iops_month == 0.0 {
@@ -76,8 +75,8 @@ impl Storage {
         }
     }
 
-    /// The GB that are billed where so many are kept: at least the least size, and enough for the throughput that is wanted
-    /// where it comes with what is stored and cannot be had otherwise.
+    /// Returns the billed GB for stored GB: at least the minimum size, and enough for the required throughput if that
+    /// comes only with stored bytes.
     fn billed_gb(&self, stored_gb: f64) -> f64 {
         let wanted = (self.mbps - self.included_mbps).max(0.0);
         let padded = if self.usd_per_provisioned_mbps_month == 0.0 && self.mbps_per_stored_gb > 0.0 {
@@ -88,7 +87,7 @@ impl Storage {
         stored_gb.max(self.minimum_gb).max(padded)
     }
 
-    /// What a month costs whatever is read.
+    /// Returns the monthly cost independent of reads.
     pub(super) fn month(&self, stored_bytes: u64) -> Vec<Part> {
         self.month_of_gb(stored_bytes as f64 / BYTES_PER_GB)
     }
@@ -114,8 +113,8 @@ impl Storage {
         .collect()
     }
 
-    /// The same over the size of a table of `table_bytes`, as multiples of it, beside which others keep `other_bytes`: dollars in all,
-    /// straight between two points and behind the last.
+    /// Returns the monthly cost over the size of a table of `table_bytes`, as multiples of it, with `other_bytes`
+    /// stored beside it. In dollars, linear between two points and after the last.
     pub(super) fn month_by_size(&self, table_bytes: u64, other_bytes: u64) -> Vec<(f64, f64)> {
         let wanted = (self.mbps - self.included_mbps).max(0.0);
         let comes_with_gb = if self.mbps_per_stored_gb > 0.0 {
@@ -133,7 +132,7 @@ impl Storage {
         bends.extend([0.0, 1.0]);
         bends.sort_by(f64::total_cmp);
         bends.dedup();
-        // One behind the last bend says how it goes on.
+        // A point after the last bend gives the slope there.
         bends.extend(bends.last().map(|last| 2.0 * last + 1.0));
         let usd = |times: f64| {
             self.month_of_gb(times * table_gb + other_bytes as f64 / BYTES_PER_GB)
@@ -149,12 +148,12 @@ impl Storage {
         self.usd_per_1000_get_requests / 1_000.0
     }
 
-    /// Of a byte read, its way into another zone included.
+    /// Returns the price of a byte read, including transfer to another zone.
     pub(super) fn usd_per_byte(&self) -> f64 {
         (self.usd_per_gb_read + self.usd_per_gb_cross_zone) / BYTES_PER_GB
     }
 
-    /// Its prices in words.
+    /// Describes the entry's prices in words.
     pub(super) fn words(&self) -> String {
         let prices: Vec<String> = [
             (self.usd_per_1000_get_requests, "1,000 GET requests"),

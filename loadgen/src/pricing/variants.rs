@@ -1,7 +1,7 @@
-//! What each variant of a lab costs.
+//! Costs of each variant of a lab.
 //!
-//! In: the prices' file, the variants, and how much is kept. Out: the terms of each, and where every price comes from. Knows
-//! nothing of rates: what a month comes to at a demand is `tierlab-analysis`'s to say.
+//! In: the price file, the variants, and the stored bytes. Out: the terms of each, and the source of every price. Knows
+//! nothing of rates: `tierlab-analysis` computes a month at a demand.
 
 use super::error::PricingError;
 use super::file::{INCLUDED, Instance, PriceFile, Priced, names};
@@ -10,20 +10,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use tierlab_analysis::record::{BySize, CostTerms, PricedVariant, PricedVariants, Pricing, StoredBytes};
 
-/// A variant with what it is priced by.
+/// Variant with its pricing inputs.
 struct Found<'a> {
     variant: &'a PricedVariant,
     instance_name: &'a str,
     instance: &'a Priced<Instance>,
-    /// Its entry of `[storage]`; `None` where the instance's price covers it.
+    /// Entry of `[storage]`; `None` if the instance's price covers it.
     storage: Option<(&'a str, &'a Priced<Storage>)>,
 }
 
-/// What every variant costs, by its name.
+/// Returns the cost terms of every variant, by name.
 ///
 /// # Errors
-/// The file cannot be read or parsed, or has no price for an instance, a tier or what a variant names; a variant cannot be had on
-/// its instance.
+/// The file cannot be read or parsed, or has no price for an instance, a tier or an entry that a variant names; a
+/// variant cannot run on its instance.
 pub fn terms(
     path: &Path,
     variants: &[PricedVariant],
@@ -39,12 +39,12 @@ pub fn terms(
     all.collect()
 }
 
-/// Puts the terms of every variant into the prices of a run, priced on its instance where they name none of their own, and what
-/// else is asked for by a variant's name: requests, bytes and hours of its storage, and the instances that it can be had on.
-/// Sources are added of every price used.
+/// Adds the terms of every variant to the prices of a run, with the run's instance as default. Adds for each variant
+/// also its request prices, byte prices and hourly storage cost, and the instances that support it, with the sources of
+/// all prices.
 ///
 /// # Errors
-/// As [`terms`].
+/// Those of [`terms`].
 pub fn add_variants(
     pricing: &mut Pricing,
     path: &Path,
@@ -146,7 +146,7 @@ fn find<'a>(
     })
 }
 
-/// Whether what a variant keeps on its instance's own disk has room there, as far as the disk's size is known.
+/// Checks that a variant's data fits on its instance's own disk, if the disk's size is known.
 fn fits(file: &PriceFile, path: &Path, found: &Found<'_>, data: StoredBytes) -> Result<(), PricingError> {
     let Found { variant, instance, .. } = found;
     let of_tier = file
@@ -171,7 +171,8 @@ fn table_bytes(variant: &PricedVariant, data: StoredBytes) -> u64 {
     variant.laid_out_bytes.unwrap_or(data.table_bytes)
 }
 
-/// What of the terms goes by the table's size; `None` without a table. A copy and a cache keep the share of it that they have.
+/// Returns the terms that depend on the table's size; `None` without a table. A copy and a cache keep their share of
+/// it.
 fn by_size(file: &PriceFile, found: &Found<'_>, data: StoredBytes) -> Option<BySize> {
     let Found { variant, instance, .. } = found;
     let table_bytes = table_bytes(variant, data);
@@ -195,12 +196,12 @@ fn by_size(file: &PriceFile, found: &Found<'_>, data: StoredBytes) -> Option<ByS
     })
 }
 
-/// The largest table that an instance holds, as a multiple of the measured one.
+/// Returns the largest table that an instance holds, as a multiple of the measured table.
 fn largest_times(file: &PriceFile, found: &Found<'_>, data: StoredBytes, instance: &Instance) -> Option<f64> {
     let Found { variant, .. } = found;
     let table_bytes = table_bytes(variant, data) as f64;
     let own_disk = file.own_disk_bytes(instance, &variant.tier, found.storage.is_some());
-    // The table, where it lies there, and as much of it as a copy has.
+    // The table, if it lies on the disk, and the copy's share of it.
     let mut on_disk = own_disk.map_or(0.0, |_| table_bytes);
     if instance.local_disk {
         on_disk += (variant.staged_bytes as f64).min(table_bytes);
@@ -208,7 +209,7 @@ fn largest_times(file: &PriceFile, found: &Found<'_>, data: StoredBytes, instanc
     let models = own_disk.map_or(0.0, |_| data.model_bytes as f64);
     let by_disk = (instance.local_disk_gb * 1e9 - models) / on_disk;
     let by_memory = instance.memory_gib * BYTES_PER_GB / variant.cache_bytes as f64;
-    // What is not known, or not used, bounds nothing.
+    // Unknown or unused capacities are no bound.
     [(instance.local_disk_gb, by_disk), (instance.memory_gib, by_memory)]
         .into_iter()
         .filter(|(size, times)| *size > 0.0 && times.is_finite())
@@ -216,8 +217,8 @@ fn largest_times(file: &PriceFile, found: &Found<'_>, data: StoredBytes, instanc
         .reduce(f64::min)
 }
 
-/// What the disk of a copy costs each instance over the table's size, where the instance has none of its own: as large as it is, until
-/// the table is larger.
+/// Returns the cost of the instances' copy disks over the table's size, if the instance has no disk of its own. A disk is
+/// as large as the copy ([`grown`]).
 fn copy_by_size(file: &PriceFile, found: &Found<'_>, table_bytes: f64, servers: f64) -> Vec<(f64, f64)> {
     let Found { variant, instance, .. } = found;
     let staging = file
@@ -243,8 +244,8 @@ fn copy_by_size(file: &PriceFile, found: &Found<'_>, table_bytes: f64, servers: 
         })
 }
 
-/// Bytes of a copy that keeps its share of a table which is so many times as large; one that has room for more than the table grows
-/// when that room is used up.
+/// Returns the bytes of a copy that keeps its share of a table `times` as large; a copy with room beyond the table
+/// grows when that room is used up.
 pub(crate) fn grown(staged_bytes: u64, table_bytes: f64, times: f64) -> f64 {
     let staged = staged_bytes as f64;
     if staged < table_bytes {
@@ -298,7 +299,7 @@ mod tests {
     const PROVENANCE: &str =
         "provider = \"P\"\nregion = \"r\"\nas_of = \"2026-01\"\nchecked = true\nsource = \"https://example.org\"\n";
 
-    /// Entries, each of a head and its keys.
+    /// Writes a file of entries, each with a header and its keys.
     fn file(entries: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("prices.toml");
@@ -390,7 +391,7 @@ mod tests {
             price: Some("volume".into()),
             ..variant("nvme")
         };
-        // It stands in for the local disk that the tier needs.
+        // The volume replaces the local disk that the tier needs.
         let found = terms_in(&path, on_volume).unwrap();
         assert!((found.usd_per_instance_month - 20.0).abs() < 1e-9, "{found:?}");
         assert!(found.fixed_usd_per_month.is_empty());
@@ -454,7 +455,7 @@ mod tests {
         assert_eq!(found.at(5.0, 1.0), 0.0);
         let found = on("plain", "s3", 0).unwrap().by_size.unwrap();
         assert_eq!(found.largest_times, None);
-        // 90 GB of table at three times their size, and 10 GB of models, once for all instances.
+        // A table of 90 GB at three times its size, and 10 GB of models, once for all instances.
         assert!((found.at(3.0, 4.0) - 280.0 * 0.02).abs() < 1e-9, "{found:?}");
     }
 
@@ -474,7 +475,7 @@ mod tests {
             };
             terms_in(&path, variant).unwrap().by_size.unwrap()
         };
-        // A ninth of the table is in the copy; one of 180 GB has room for twice the table.
+        // A ninth of the table is in the copy; a copy of 180 GB has room for twice the table.
         let times = |bytes: u64| 1e12 / bytes as f64;
         assert!((sized("disk", 10 * GB, 0).largest() - times(10 * GB)).abs() < 1e-9);
         assert!((sized("disk", 180 * GB, 0).largest() - times(90 * GB)).abs() < 1e-9);
@@ -482,7 +483,7 @@ mod tests {
             (sized("disk", 10 * GB, 2 * GB).largest() - 4.0).abs() < 1e-9,
             "8 GiB of memory"
         );
-        // On a disk that is paid for, 0.1 dollars a GB for each of three instances; the rest is the service's capacity.
+        // On a paid disk, 0.1 dollars a GB for each of three instances; the rest is the service's capacity.
         let copy = |of: &BySize, times: f64| (of.at(times, 3.0) - (90.0 * times + 10.0) * 0.02) / 0.3;
         let part = sized("plain", 10 * GB, 0);
         let whole = sized("plain", 180 * GB, 0);

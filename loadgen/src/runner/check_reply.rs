@@ -1,4 +1,4 @@
-//! One request whose reply is looked at in every part, before a target is measured.
+//! Checks every part of the replies to a few requests, before a target is measured.
 
 use super::send::route;
 use super::target::{Content, Target};
@@ -17,29 +17,29 @@ use tierlab_load::reply::{Expected, Limit, ShapeFit};
 use tierlab_load::wire::Protocol;
 use tierlab_protocol::infer::InferReply;
 
-/// Different requests of one row that are asked where the server does not say which dimension the rows are.
+/// Number of different single-row requests sent if the server does not declare the rows' dimension.
 const PROBED_REQUESTS: usize = 3;
-/// Rows of one more request, where a request can have them.
+/// Rows of one more request, if a request can have several.
 const PROBED_ROWS: u32 = 2;
-/// Maximum replies to one request. One reply of the expected shape is enough: a server that answers half of its requests
-/// wrongly passes for one with outputs of another shape once in 2^8 runs.
+/// Maximum replies to one request. One reply of the expected shape is enough: a server that answers half of its
+/// requests wrongly is taken for one with outputs of another shape once in 2^8 runs.
 const REPLIES: u32 = 8;
 /// Time after which a request is not repeated.
 const REPEATED_FOR: Duration = Duration::from_secs(5);
 
-/// Sends requests and looks at every part of the replies, which steps have no time for: at the values too, where it is known
-/// what they should be. Returns notes on outputs that come in other shapes than the model declares. Where the server does not say
-/// which dimension the rows are, further requests show which outputs have a row for each; steps leave the first dimension of the
+/// Sends requests and checks every part of the replies, for which steps have no time, including the values if they are
+/// known. Returns notes on outputs whose shapes differ from the model's declaration. If the server does not declare the
+/// rows' dimension, further requests show which outputs have a row for each; steps leave the first dimension of the
 /// others free.
 ///
 /// # Errors
-/// No server, an error reply, requests that cannot be made, or outputs without a row for the row asked for.
+/// No server, an error reply, requests that cannot be built, or outputs without a row for the requested row.
 pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<Vec<String>, RunError> {
     match target.content_of(model) {
         Content::Joined(population) => {
             known_ids(plan, population, model)?;
             let body = population.body(&[population.by_rank(0)], plan.form(model));
-            // Its rows are checked below, where the error says what they should be.
+            // Its rows are checked below, with an error that names the expected ones.
             let expected = Expected::new(model, target.outputs.get(model).map_or(&[], Vec::as_slice), None);
             let reply = ask(plan, target, model, &body, &expected).await?;
             one_row(plan, target, model, &reply)?;
@@ -89,13 +89,13 @@ async fn check_inline(
     let is_told = inputs.rows_by() == RowsBy::Server;
     let requests = if is_told { 1 } else { PROBED_REQUESTS };
     let mut probes = bodies(plan, model, inputs, population, (1, requests))?;
-    // Else the first step of such a load would end the run.
+    // Otherwise the first step of such a load would end the run.
     let most = plan.loads.iter().map(|load| load.batch_size).max().unwrap_or(1);
     if model == plan.model && most > 1 {
         bodies(plan, model, inputs, population, (most, 1))?;
     }
     if !is_told && inputs.takes_rows() {
-        // Requests that do not go into one are measured one by one.
+        // Requests that cannot be combined are measured one by one.
         probes.extend(bodies(plan, model, inputs, population, (PROBED_ROWS, 1)).unwrap_or_default());
     }
     let mut loose = Unfit::new();
@@ -104,7 +104,7 @@ async fn check_inline(
         let (reply, unfit) = match probe(plan, target, model, body, &expected_of(body, inputs)).await {
             Ok(probed) => probed,
             Err(error) if of_first.is_none() => return Err(error),
-            // Some take one row at a time. Whatever else is wrong, the steps find and count it.
+            // Some models take one row at a time. The steps find and count any other fault.
             Err(_) => continue,
         };
         if is_told && inputs.takes_rows() {
@@ -124,7 +124,7 @@ async fn check_inline(
     if let (Some(first), Some(unfit), false) = (probes.first(), of_first, loose.is_empty()) {
         let expected = expected_of(first, inputs);
         let again = ask(plan, target, model, first, &expected.clone().with_any_shape(|_| true)).await;
-        // A server that answers one request in two ways is wrong in one of them: its steps are held to what is declared.
+        // A server that answers one request in two ways is wrong in one of them: its steps must match the declaration.
         let contradicted = again.into_iter().flat_map(|reply| reply.outputs).filter(|output| {
             !unfit.contains_key(&output.name) && expected.fit(&output.name, &output.shape) != ShapeFit::Rows
         });
@@ -137,10 +137,10 @@ async fn check_inline(
     Ok(notes)
 }
 
-/// Outputs by name that no reply to a request had in the expected shape, with the nearest that one had.
+/// Outputs by name that never had the expected shape, with the nearest shape received.
 type Unfit = BTreeMap<String, (ShapeFit, Vec<i64>)>;
 
-/// Outputs that come in another shape than declared, in words.
+/// Describes outputs whose shape differs from the declared one.
 fn notes(target: &Target, model: &str, loose: &Unfit) -> Vec<String> {
     let declared = target.outputs.get(model).map_or(&[][..], Vec::as_slice);
     let others = loose.iter().filter(|(_, (fit, _))| *fit == ShapeFit::Other);
@@ -154,7 +154,7 @@ fn notes(target: &Target, model: &str, loose: &Unfit) -> Vec<String> {
     notes.collect()
 }
 
-/// Asks one request until each output has come in the expected shape, or for long enough that it never does. Returns the last reply.
+/// Repeats one request until each output has come in the expected shape, up to the maximum. Returns the last reply.
 async fn probe(
     plan: &Plan,
     target: &Target,
@@ -184,7 +184,7 @@ async fn probe(
     }
 }
 
-/// Requests of the plan's own kind: rows of each, and how many.
+/// Builds requests of the plan's kind, given the rows of each and their number.
 fn bodies(
     plan: &Plan,
     model: &str,
@@ -267,7 +267,7 @@ fn refusal(plan: &Plan, target: &Target, model: &str, what: String) -> RunError 
     ControlError { url, what }.into()
 }
 
-/// One request of the plan's own, held against the plan's rule.
+/// Sends one request of the plan, and checks the reply by the plan's rule.
 async fn check_custom(target: &Target, custom: &Custom, ids: Option<&Population>, plan: &Plan) -> Result<(), RunError> {
     let ids: Vec<String> = ids.iter().map(|ids| ids.shown(ids.by_rank(0))).collect();
     let body = custom.bodies(1, &ids, 1).map_err(RunError::Usage)?.swap_remove(0);

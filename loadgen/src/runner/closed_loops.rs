@@ -1,7 +1,8 @@
-//! Closed loops carried out, each with an open loop beside it at the throughput that it had.
+//! Runs closed loops, each followed by an open loop at the same throughput.
 //!
-//! In: a runner. Out: more steps in its journal. The open loop follows its closed loop in every repeat, so that both meet the same
-//! machine. Its rate is the good replies per second of the closed loop's first repeat, and stays, so that its repeats are of one point.
+//! In: a runner. Out: more steps in its journal. The open loop follows its closed loop in every repeat, so that both
+//! meet the same machine. Its rate is the good replies per second of the closed loop's first repeat, and stays fixed,
+//! so that its repeats belong to one point.
 
 use super::disturbed::{beside, is_wanted_again, seed_of};
 use super::ledger::{Attempt, Ledger};
@@ -20,14 +21,14 @@ use tierlab_analysis::record::{Factors, Purpose, Repeat, SentRequests};
 use tierlab_instrument::machine::watch::MachineWatch;
 use tierlab_load::by_goose::closed_loop;
 
-/// Behind all loads and mixes.
+/// First position of closed loops, after all loads and mixes.
 const PLACE: usize = 1 << 16;
-/// First seed of closed loops, apart from those of loads and mixes.
+/// First seed of closed loops, distinct from those of loads and mixes.
 const OF_LOAD: usize = 1 << 24;
-/// The most requests of the open loop's step: their bodies are made before it.
+/// Maximum requests of the open loop's step, because their bodies are built before it.
 const MAX_REQUESTS: f64 = 2e6;
 
-/// Points of a plan's closed loops on one target, with the open loops beside them at no rate.
+/// Returns the points of a plan's closed loops on one target, and of the open loops beside them without a rate.
 pub(super) fn expected(plan: &Plan, target: &Target) -> Vec<Factors> {
     let both = |closed: &ClosedLoopPlan| {
         [
@@ -49,8 +50,8 @@ fn beside_factors(plan: &Plan, target: &Target, closed: ClosedLoopPlan, rate: f6
     driven_factors(plan, target, closed.load(rate), &plan.model, closed.beside())
 }
 
-/// The rate of the open loop beside a closed one: that which it has already, or else its throughput to four digits. `None` where
-/// nothing was answered, or too little for one request a window.
+/// Returns the rate of the open loop beside a closed one: its existing rate, or else the closed loop's throughput to
+/// four digits. `None` without replies, or with too few for one request per window.
 fn rate_beside(points: &Points, closed: &Factors, beside: &Factors, window_s: f64) -> Option<f64> {
     let known = points.all().iter().find(|point| same_but_rate(&point.factors, beside));
     if let Some(point) = known {
@@ -64,7 +65,8 @@ fn rate_beside(points: &Points, closed: &Factors, beside: &Factors, window_s: f6
 }
 
 impl Runner<'_> {
-    /// Every closed loop against every target, and the open loop beside it; with a later attempt those whose step was disturbed.
+    /// Runs every closed loop against every target, with its open loop; in a later attempt only those with a disturbed
+    /// step.
     pub(super) async fn closed_loops(
         &mut self,
         repeat: u32,
@@ -143,7 +145,7 @@ impl Runner<'_> {
             self.still_there(position, attempt.index, &factors).await?;
             ledger.unanswered += usize::from(is_unread);
         }
-        // More were made than users came to ask for.
+        // More bodies were built than users sent.
         let asked = ran.finished.samples.len() as u64;
         let sent = SentRequests {
             distinct: sent.distinct.min(asked),
@@ -175,7 +177,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// The open loop at the closed loop's throughput.
+    /// Runs the open loop at the closed loop's throughput.
     async fn step_beside(
         &mut self,
         ledger: &mut Ledger,
@@ -189,7 +191,7 @@ impl Runner<'_> {
         let of_beside = beside_factors(plan, target, closed, 0.0);
         let window_s = plan.window.as_secs_f64();
         let Some(rate) = rate_beside(&ledger.points, &of_closed, &of_beside, window_s) else {
-            // The table says that there is none.
+            // The table shows that there is none.
             if attempt.attempt == 0 {
                 ledger.progress.skip();
             }
@@ -215,7 +217,7 @@ impl Runner<'_> {
     }
 }
 
-/// True if a step is to be measured: its first attempt if it is missing, a later one if it was disturbed.
+/// True if a step must be measured: its first attempt if it is missing, a later one if it was disturbed.
 pub(super) fn wanted(ledger: &mut Ledger, factors: &Factors, attempt: Attempt) -> bool {
     if attempt.attempt > 0 {
         let again = is_wanted_again(ledger, factors, attempt);

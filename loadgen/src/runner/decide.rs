@@ -1,8 +1,8 @@
-//! A question carried out: block by block, until it is answered or its budget is used up.
+//! Measures a lab's question block by block, until it is answered or its budget is used up.
 //!
-//! In: a runner whose points so far are evidence. Out: more steps, like any other in the journal, so that a run that stopped
-//! goes on where it was. What is measured next, [`tierlab_analysis::decision`] says, from the evidence alone. All steps of a
-//! block have one seed, so that variants are compared on the same arrivals and keys.
+//! In: a runner whose points so far are evidence. Out: more steps, like any other in the journal, so that a stopped run
+//! resumes there. [`tierlab_analysis::decision`] chooses the next block from the evidence alone. All steps of a block
+//! have one seed, so that variants are compared on the same arrivals and keys.
 
 use super::ledger::{Attempt, Ledger};
 use super::naming::factors;
@@ -16,9 +16,9 @@ use tierlab_instrument::units::wait;
 use tierlab_load::load::Load;
 use tierlab_load::schedule::{split_mix, step_seed};
 
-/// Views are made anew after so many blocks.
+/// Number of blocks after which reports are rewritten.
 const VIEWS_EVERY: u32 = 8;
-/// Seeds of blocks lie apart from those of the plan's loads and searches.
+/// First seed of blocks, distinct from those of the plan's loads and searches.
 const BLOCK_SEEDS: usize = 1 << 24;
 
 impl Runner<'_> {
@@ -63,7 +63,7 @@ impl Runner<'_> {
         self.write(run, &ledger.points)
     }
 
-    /// Seconds of the budget that the plan's own loads will take.
+    /// Returns the seconds of the budget that the plan's own loads will take.
     fn loads_s(&self) -> f64 {
         let steps = self.targets.len() * self.plan.loads.len() * self.plan.repeats as usize;
         steps as f64 * self.plan.step_limit().as_secs_f64()
@@ -108,7 +108,7 @@ impl Runner<'_> {
     }
 }
 
-/// The kind of request that a question is about, at any rate.
+/// Returns a question's kind of request, at any rate.
 pub(crate) fn asked(question: &Question) -> Load {
     let share = question
         .demand
@@ -136,7 +136,7 @@ impl Clock {
         }
     }
 
-    /// When a budget of so many seconds is used up.
+    /// Returns the time at which a budget is used up.
     fn ends(&self, budget_s: f64) -> Instant {
         let left = budget_s - f64::from(self.earlier_steps) * self.step_s;
         self.began + Duration::from_secs_f64(left.max(0.0))
@@ -158,7 +158,7 @@ impl Clock {
     }
 }
 
-/// Steps in the ledger.
+/// Returns the number of steps in the ledger.
 fn steps(ledger: &Ledger) -> u32 {
     ledger.points.all().iter().map(|point| point.repeats.len() as u32).sum()
 }

@@ -1,7 +1,7 @@
-//! Repeats that something foreign disturbed: seen, kept, and measured again a bounded number of times.
+//! Repeats with a foreign disturbance: detected, recorded, and measured again a bounded number of times.
 //!
-//! In: a repeat, and what was seen beside it. Out: the repeat that says so; whether its step is made again. Knows nothing of how a
-//! step is made.
+//! In: a repeat, and the machine's activity during it. Out: the repeat with its disturbance; the need for another
+//! attempt. Knows nothing of how a step is measured.
 
 use super::ledger::{Attempt, Ledger};
 use tierlab_analysis::record::{Factors, Limits, Repeat};
@@ -9,13 +9,13 @@ use tierlab_instrument::machine::disturbance::disturbance;
 use tierlab_instrument::machine::watch::Watched;
 use tierlab_load::schedule::step_seed;
 
-/// Maximum number of repetitions of a disturbed step of a plan's own loads. A longer disturbance is no accident: the machine
-/// must be freed, or the limit raised.
+/// Maximum number of repetitions of a disturbed step of a plan's own loads. A longer disturbance needs action: free the
+/// machine, or raise the limit.
 pub(super) const AGAIN: u32 = 2;
-/// Seeds of one attempt at a step lie so far from those of the next: more than a plan has repeats.
+/// Distance between the seeds of successive attempts at a step, above the repeats of any plan.
 const ATTEMPT: u32 = 1_000;
 
-/// A repeat with what the machine did beside it, and what disturbed the attempt in whose place it was made.
+/// Adds the machine's activity to a repeat, with the disturbances of the earlier attempts that it replaces.
 pub(super) fn beside(repeat: Repeat, watched: Option<&Watched>, earlier: Option<&Repeat>, limits: &Limits) -> Repeat {
     let disturbed_before = earlier.map_or_else(Vec::new, |earlier| {
         let mut before = earlier.disturbed_before.clone();
@@ -36,7 +36,7 @@ pub(super) fn is_wanted_again(ledger: &Ledger, factors: &Factors, attempt: Attem
     attempt.attempt > 0 && there.is_some_and(|there| there.disturbed.is_some() && there.attempt < attempt.attempt)
 }
 
-/// The seed of an attempt: another one each time, since a cache still has what the last attempt asked for.
+/// Returns the seed of an attempt; each has another, because a cache still holds the entities of the last attempt.
 pub(super) fn seed_of(seed: u64, index: u32, attempt: u32, of_load: usize) -> u64 {
     step_seed(seed, index + attempt * ATTEMPT, of_load)
 }

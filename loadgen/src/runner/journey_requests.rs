@@ -1,6 +1,7 @@
-//! A plan's journey made ready for one target: what the models declare goes into its templates and checks.
+//! Prepares a plan's journey for one target: completes its templates and checks by the models' metadata.
 //!
-//! In: a journey of a plan, and a target. Out: what `tierlab-load` runs. Sends nothing but questions for metadata, before a step.
+//! In: a journey of a plan, and a target. Out: a journey for `tierlab-load`. Sends only requests for metadata, before a
+//! step.
 
 use super::send::grpc_connections;
 use super::target::{Content as Asked, Target};
@@ -27,18 +28,18 @@ use tierlab_load::workers::Workers;
 use tierlab_load::workers::message::{JourneyOrder, StepOrder};
 use tierlab_protocol::metadata::{ENTITY_ID, ModelMetadata};
 
-/// A journey ready for one target.
+/// Journey prepared for one target.
 #[derive(Debug)]
 pub(super) struct Prepared {
     endpoint: Arc<Endpoint>,
     steps: Arc<Vec<JourneyStep>>,
     values: usize,
     entities: Entities,
-    /// Those that it asks, each once; the plan's own where it asks none.
+    /// Distinct models of its steps; the plan's own if it uses none.
     pub(super) models: Vec<String>,
 }
 
-/// Journeys to be begun.
+/// Journeys to start.
 pub(super) struct Begun<'a> {
     pub(super) plan: &'a Plan,
     pub(super) target: &'a Target,
@@ -97,8 +98,8 @@ impl Prepared {
         })
     }
 
-    /// Begins journeys over a schedule, by `workers` where there are any; with how well their agents began together. `None` when
-    /// interrupted.
+    /// Starts journeys over a schedule, by `workers` if there are any; with the start uncertainty of their agents.
+    /// `None` if interrupted.
     pub(super) async fn begin(
         &self,
         begun: &Begun<'_>,
@@ -157,7 +158,7 @@ impl Prepared {
         Ok(Some((travelled, sent.starts)))
     }
 
-    /// Journey to run over a schedule.
+    /// Returns the journey to run over a schedule.
     pub(super) fn journey(&self, plan: &Plan, schedule: &Arc<Schedule>, seed: u64, watch: &Watch) -> Journey {
         let entities = match &self.entities {
             Entities::None => Vec::new(),
@@ -178,7 +179,7 @@ impl Prepared {
     }
 }
 
-/// A step's own headers go before those of every request.
+/// Merges headers; a step's own override those of every request.
 fn with(mut every: HeaderMap, own: &HeaderMap) -> HeaderMap {
     for (name, value) in own {
         every.insert(name.clone(), value.clone());
@@ -186,14 +187,14 @@ fn with(mut every: HeaderMap, own: &HeaderMap) -> HeaderMap {
     every
 }
 
-/// Context in which a step is made.
+/// Context in which a step is prepared.
 struct Around<'a> {
     plan: &'a Plan,
     target: &'a Target,
     journey: &'a JourneyPlan,
     /// Metadata of its models.
     known: &'a BTreeMap<&'a str, ModelMetadata>,
-    /// Those of a journey that speaks gRPC.
+    /// Connections of a journey over gRPC.
     connections: Option<&'a Arc<Connections>>,
 }
 
@@ -242,7 +243,7 @@ fn made(around: &Around<'_>, step: &StepPlan) -> Result<JourneyStep, String> {
     }
 }
 
-/// Transport for the requests of a step that asks a model.
+/// Returns the transport for a step's requests to a model.
 fn carrier(around: &Around<'_>, model: &str, protocol: Protocol) -> Result<StepCarrier, String> {
     let control = &around.target.control;
     if let (Protocol::Grpc, Some(connections)) = (protocol, around.connections) {
@@ -261,7 +262,7 @@ fn carrier(around: &Around<'_>, model: &str, protocol: Protocol) -> Result<StepC
     })
 }
 
-/// The body that asks a model, and the rows that its reply then has where that is known.
+/// Returns the body of a request to a model, with the rows of its reply if known.
 fn body(
     content: &Content,
     metadata: &ModelMetadata,
@@ -285,7 +286,7 @@ fn body(
     }
 }
 
-/// Entities of the first table that any of its models joins, or those of the plan's file.
+/// Returns the entities of the first table that any of its models joins, or those of the plan's file.
 fn entities(
     plan: &Plan,
     target: &Target,
@@ -306,7 +307,7 @@ fn entities(
             .into());
     }
     let of_steps = journey.models().filter_map(|model| known.get(model));
-    // What else a model is asked belongs to its step.
+    // Other inputs of a model belong to its step.
     let joined = of_steps.filter_map(|metadata| Asked::of(plan, metadata).ok());
     let table = joined
         .chain([target.content.clone()])

@@ -1,7 +1,7 @@
-//! Journeys carried out: each at its rates, one point for the whole and one for each of its steps.
+//! Runs journeys at their rates, with one point for the whole and one for each of their steps.
 //!
-//! In: a runner. Out: more steps in its journal, those of one journey at one rate with one position each. A step's requests stand where
-//! their journey was due, so that all points of a journey are of the same population.
+//! In: a runner. Out: more steps in its journal, with a position for each point of a journey at one rate. A step's
+//! requests count at their journey's due time, so that all points of a journey have the same population.
 
 use super::closed_loops::wanted;
 use super::disturbed::{beside, seed_of};
@@ -30,14 +30,14 @@ use tierlab_load::live::Watch;
 use tierlab_load::pacer::Observed;
 use tierlab_load::schedule::{Schedule, split_mix};
 
-/// Behind all closed loops.
+/// First position of journeys, after all closed loops.
 const PLACE: usize = 1 << 17;
-/// Places of one journey: its whole and its steps.
+/// Positions of one journey: its whole and its steps.
 const PLACES: usize = 64;
-/// First seed of journeys, apart from those of all others.
+/// First seed of journeys, distinct from all others.
 const OF_LOAD: usize = 1 << 25;
 
-/// Points of a plan's journeys on one target.
+/// Returns the points of a plan's journeys on one target.
 pub(super) fn expected(plan: &Plan, target: &Target) -> Vec<Factors> {
     let rates = |journey: &JourneyPlan| journey.rates.clone();
     let all = plan.journeys.iter().flat_map(|journey| {
@@ -48,7 +48,7 @@ pub(super) fn expected(plan: &Plan, target: &Target) -> Vec<Factors> {
     all.collect()
 }
 
-/// The whole first, then its steps.
+/// Returns the point of the whole, then those of its steps.
 fn points(plan: &Plan, target: &Target, journey: &JourneyPlan, rate: f64) -> Vec<Factors> {
     let of = |step: Option<&StepPlan>| {
         let model = step.map_or(plan.model.as_str(), |step| match &step.ask {
@@ -72,7 +72,7 @@ fn points(plan: &Plan, target: &Target, journey: &JourneyPlan, rate: f64) -> Vec
 }
 
 impl Runner<'_> {
-    /// Sends one journey of each to each target, and looks at every step, before anything is measured.
+    /// Sends one journey of each kind to each target, and checks every step, before anything is measured.
     pub(super) async fn check_journeys(&self) -> Result<(), RunError> {
         let plan = self.plan;
         if plan.journeys.is_empty() {
@@ -112,7 +112,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Every journey at every rate against every target, once; with a later attempt those whose step was disturbed.
+    /// Runs every journey at every rate against every target; in a later attempt only those with a disturbed step.
     pub(super) async fn journeys(&mut self, repeat: u32, attempt: u32, ledger: &mut Ledger) -> Result<(), RunError> {
         let plan = self.plan;
         for (number, journey) in plan.journeys.iter().enumerate() {
@@ -143,7 +143,7 @@ impl Runner<'_> {
         let plan = self.plan;
         let target = self.targets[position.target].clone();
         let all = points(plan, &target, journey, rate);
-        // The last is kept last: where it is, all are.
+        // The last point is recorded last: if it exists, all do.
         let Some(last) = all.last().filter(|last| wanted(ledger, last, attempt)) else {
             return Ok(());
         };
@@ -176,7 +176,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Begins journeys at one rate, all of them anew where an agent is lost in their middle.
+    /// Runs journeys at one rate, and starts over if an agent is lost meanwhile.
     async fn carry<'a>(
         &mut self,
         ledger: &mut Ledger,
@@ -213,14 +213,14 @@ impl Runner<'_> {
                 .await?;
             let Some((travelled, agents)) = kept else {
                 ledger.progress.more(1);
-                // A cache has what the lost attempt asked for.
+                // A cache holds the entities of the lost attempt.
                 seed = split_mix(seed);
                 continue;
             };
             let watched = machine.and_then(|machine| machine.end(travelled.window_began, plan.window));
             let answered = travelled.steps.iter().flatten();
             let answered = answered.filter(|step| step.sample.is_ok()).count() as u64;
-            // Steps that ask no model are none of the server's requests.
+            // Steps without a model are not among the server's requests.
             let of_models = journey.steps.iter().zip(&travelled.steps);
             let of_models = of_models.filter(|(step, _)| matches!(step.ask, Ask::Model { .. }));
             let requests = delta::Requests::of(of_models.flat_map(|(_, samples)| samples).map(|step| &step.sample));
@@ -241,7 +241,7 @@ impl Runner<'_> {
     }
 }
 
-/// One journey at one rate, measured once.
+/// One measurement of a journey at one rate.
 struct Measured<'a> {
     journey: &'a JourneyPlan,
     travelled: Travelled,
@@ -251,14 +251,14 @@ struct Measured<'a> {
     seed: u64,
     agents: Vec<AgentStart>,
     lost_before: Vec<String>,
-    /// Requests that were answered well.
+    /// Number of good replies.
     answered: u64,
     /// True if the server should have reported its counters and did not.
     is_unread: bool,
 }
 
 impl Measured<'_> {
-    /// The repeat of a point: the whole is place 0, its steps follow.
+    /// Returns the repeat of a point: index 0 is the whole, its steps follow.
     fn repeat(&self, place: usize, factors: &Factors, attempt: Attempt) -> Repeat {
         let label = Label {
             index: attempt.index,
@@ -291,7 +291,7 @@ impl Measured<'_> {
         }
     }
 
-    /// Failures of whole journeys are told by the step, and so is what was said of them; beside stand goose's own times.
+    /// Names the failed step in the failures and examples of whole journeys, and adds goose's own times.
     fn with_steps_named(&self, repeat: Repeat) -> Repeat {
         let in_window = |due_us: u64| self.schedule.in_window(due_us);
         let (mut errors, mut examples) = (BTreeMap::new(), BTreeMap::new());
@@ -333,7 +333,7 @@ impl Measured<'_> {
         Finished {
             samples,
             observed: Observed {
-                // Of journeys, and told of the whole.
+                // Counted for journeys, and reported with the whole.
                 limit_hit: false,
                 mean_in_flight: stays_us as f64 / 1e6 / self.schedule.window_s(),
             },

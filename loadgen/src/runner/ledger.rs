@@ -1,11 +1,11 @@
-//! The steps of a run under way: those that are finished, and which one is next.
+//! Steps of a run in progress: the finished ones, and the next.
 
 use crate::progress::Progress;
 use crate::store::journal::{FinishedStep, Journal, Points};
 use tierlab_analysis::record::Purpose;
 use tierlab_instrument::machine::quiet::Patience;
 
-/// The steps of a run: those finished, and the journal that keeps them.
+/// Finished steps of a run, with the journal that stores them.
 pub(super) struct Ledger {
     pub(super) journal: Journal,
     pub(super) points: Points,
@@ -15,14 +15,14 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Adds a step that the journal keeps.
+    /// Adds a step that is in the journal.
     pub(super) fn add(&mut self, step: FinishedStep) {
         self.patience.saw(step.repeat.disturbed.as_deref());
         self.points.add(step);
     }
 }
 
-/// Which repeat of a point a step is, and which attempt at it.
+/// Repeat of a point, and attempt at it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     pub(super) index: u32,

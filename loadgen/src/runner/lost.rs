@@ -1,4 +1,5 @@
-//! Agents that are lost in the middle of a step. In: what was lost. Out: all agents again, or the end of the run with what is finished.
+//! Recovery from agents lost in the middle of a step. In: the loss. Out: all agents reconnected, or the end of the run
+//! with its finished steps.
 
 use super::send::Senders;
 use crate::error::RunError;
@@ -10,7 +11,8 @@ use tierlab_load::workers::WorkerError;
 const BEGUN_ANEW: usize = 3;
 
 impl Senders {
-    /// Result of a step; `None` if an agent was lost in it and is back, so that the step is restarted.
+    /// Returns the result of a step; `None` if an agent was lost during it and is back, so that the step must be
+    /// restarted.
     ///
     /// # Errors
     /// The step's own, an interrupt, and the loss of an agent that does not come back or is lost repeatedly.
@@ -32,10 +34,10 @@ impl Senders {
         }
     }
 
-    /// Connects to all agents anew, after one was lost; notes it.
+    /// Reconnects to all agents after one was lost, and records the loss.
     ///
     /// # Errors
-    /// An agent that does not come back, or that is lost again and again.
+    /// An agent that does not come back, or is lost repeatedly.
     async fn regain(
         &mut self,
         lost: String,

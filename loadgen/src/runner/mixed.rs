@@ -1,9 +1,9 @@
-//! Mixes carried out: all parts of a mix at the same time, each a point of its own.
+//! Runs mixes: all parts of a mix at the same time, each a point of its own.
 //!
-//! In: a runner. Out: more steps in its journal. A part has its own schedule, users and clock, started together with the
-//! others': what all of them send is the sum of their processes (for Poisson parts a Poisson process), and what each
-//! meets is the server under all of them. The server's counters are of all parts together; what each has of them, its
-//! replies say (`tierlab_analysis::mix_shares`).
+//! In: a runner. Out: more steps in its journal. A part has its own schedule, users and clock, started together with
+//! the others': the arrivals are the sum of their processes (for Poisson parts a Poisson process), and each part meets
+//! the server under the load of all. The server's counters cover all parts together; the replies give each part's share
+//! (`tierlab_analysis::mix_shares`).
 
 use super::disturbed::{beside, is_wanted_again, seed_of};
 use super::ledger::{Attempt, Ledger};
@@ -25,14 +25,14 @@ use tokio::sync::Barrier;
 
 /// One part at one rate.
 struct Share<'a> {
-    /// Its place among the plan's points, behind those of the loads.
+    /// Position among the plan's points, after those of the loads.
     place: usize,
     load: Load,
     model: &'a str,
     factors: Factors,
 }
 
-/// The parts of every mix at every rate, for one target.
+/// Returns the parts of every mix at every rate, for one target.
 fn shares<'a>(plan: &'a Plan, target: &Target) -> Vec<Vec<Share<'a>>> {
     let mut first = plan.loads.len();
     let mut all = Vec::new();
@@ -65,7 +65,7 @@ fn parts<'a>(plan: &'a Plan, target: &Target, mix: &'a Mix, rate: f64, first: us
         .collect()
 }
 
-/// The models of a mix, each once.
+/// Returns the distinct models of a mix.
 fn models<'a>(parts: &[Share<'a>]) -> Vec<&'a str> {
     let mut models: Vec<&str> = parts.iter().map(|share| share.model).collect();
     models.sort_unstable();
@@ -73,14 +73,14 @@ fn models<'a>(parts: &[Share<'a>]) -> Vec<&'a str> {
     models
 }
 
-/// Points of a plan's mixes on one target.
+/// Returns the points of a plan's mixes on one target.
 pub(super) fn expected(plan: &Plan, target: &Target) -> Vec<Factors> {
     let shares = shares(plan, target).into_iter().flatten();
     shares.map(|share| share.factors).collect()
 }
 
 impl Runner<'_> {
-    /// Every mix at every rate against every target, once; with a later attempt those whose step was disturbed.
+    /// Runs every mix at every rate against every target; in a later attempt only those with a disturbed step.
     pub(super) async fn mixes(&mut self, repeat: u32, attempt: u32, ledger: &mut Ledger) -> Result<(), RunError> {
         if let Some(flag) = self.senders.several()
             && !self.plan.mixes.is_empty()
@@ -91,7 +91,7 @@ impl Runner<'_> {
         let steps: usize = self.plan.mixes.iter().map(|mix| mix.rates.len()).sum();
         for step in 0..steps {
             for target in 0..self.targets.len() {
-                // The seed is each part's own.
+                // Each part has its own seed.
                 let attempt = Attempt {
                     index: repeat,
                     attempt,
@@ -105,8 +105,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// One mix at one rate, unless all its parts are there already. Its parts share the machine, so that what disturbs one
-    /// disturbs all.
+    /// Runs one mix at one rate, unless all its parts exist already. Its parts share the machine, so a disturbance of
+    /// one disturbs all.
     async fn mixed_step(&mut self, ledger: &mut Ledger, position: Position, attempt: Attempt) -> Result<(), RunError> {
         let plan = self.plan;
         let Attempt {

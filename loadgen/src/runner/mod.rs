@@ -1,11 +1,11 @@
 //! Runs: their steps in order, their searches and their mixes.
 //!
-//! - [`target`]: what is measured; [`mod@check_reply`]: one reply looked at in every part before that
-//! - `step`, `ledger`: a run under way and one step of it; `disturbed`, `lost`: what was disturbed or lost an agent, and is made again; `run`: the order of the steps; `mixed`, `search`: mixes, and the highest
-//!   rate under an objective, carried out; `closed_loops`, `journeys`, `journey_requests`: the same of closed loops and journeys
-//! - `send`: the requests of a step, sent by this process or several; [`load_process`]: one of the several,
-//!   which may be on another host; [`recorder`]: samples to one
-//!   repeat of a point; `naming`: steps by name
+//! - [`target`]: the measured target; [`mod@check_reply`]: a full check of one reply before the measurement
+//! - `step`, `ledger`: a run in progress and one step of it; `disturbed`, `lost`: steps that are repeated after a
+//!   disturbance or the loss of an agent; `run`: the order of the steps; `mixed`, `search`: mixes, and the search for
+//!   the highest rate under an objective; `closed_loops`, `journeys`, `journey_requests`: closed loops and journeys
+//! - `send`: the requests of a step, sent by this process or several; [`load_process`]: one of several, possibly on
+//!   another host; [`recorder`]: a repeat of a point from samples; `naming`: names of steps
 
 pub mod check_reply;
 mod closed_loops;

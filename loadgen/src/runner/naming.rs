@@ -1,6 +1,6 @@
-//! Steps by name: what tells a point from the others, and a finished step in a line.
+//! Names of points and steps: factors that identify a point, and a finished step in a line.
 //!
-//! In: plan, target and load; a finished repeat. Out: factors and text. Knows nothing of how a step is made.
+//! In: plan, target and load; a finished repeat. Out: factors and text. Knows nothing of how a step is measured.
 
 use super::target::{Content, Target};
 use crate::plan::Plan;
@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use tierlab_analysis::record::{Driven, Factors, Repeat};
 use tierlab_load::load::Load;
 
-/// Factors of a point.
+/// Returns the factors of a point.
 #[must_use]
 pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors {
     Factors {
@@ -33,7 +33,7 @@ pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors
     }
 }
 
-/// Factors of a point that is not an open loop of single requests.
+/// Returns the factors of a point that is not an open loop of single requests.
 pub(super) fn driven_factors(plan: &Plan, target: &Target, load: Load, model: &str, driven: Driven) -> Factors {
     Factors {
         driven: Some(driven),
@@ -41,7 +41,7 @@ pub(super) fn driven_factors(plan: &Plan, target: &Target, load: Load, model: &s
     }
 }
 
-/// A point in a line.
+/// Describes a point in a line.
 pub(crate) fn name(factors: &Factors) -> String {
     let who = format!("{} {}", factors.label(), factors.cache);
     let at = || format!("at {}/s", readable(factors.offered_rps));
@@ -65,7 +65,7 @@ pub(crate) fn name(factors: &Factors) -> String {
     )
 }
 
-/// A rate for people: a plan's own as it stands there, one that was computed to four digits.
+/// Formats a rate: unchanged if it is the plan's, to four digits if it was computed.
 fn readable(rps: f64) -> String {
     let unit = 10_f64.powf(rps.log10().floor() - 3.0);
     let rounded = (rps / unit).round() * unit;
@@ -76,7 +76,7 @@ fn readable(rps: f64) -> String {
     }
 }
 
-/// One finished step in one line.
+/// Describes a finished step in a line.
 pub(super) fn line(factors: &Factors, repeat: &Repeat) -> String {
     let mut latency = match repeat.histograms.latency.first() {
         Some(first) => Histogram::new_from(first),

@@ -1,5 +1,6 @@
-//! Samples of one step to one repeat of a point. In: samples, the schedule, what the pacer saw. Out: a [`Repeat`] with
-//! its histograms. Population by scheduled start: only tickets due in the window count, whenever they came back.
+//! Repeat of a point from the samples of one step. In: samples, the schedule, the pacer's observations. Out: a
+//! [`Repeat`] with its histograms. The population is by scheduled start: only tickets due in the window count, whenever
+//! they completed.
 
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{GooseFigures, Histograms, Outcome, Repeat, Sample, ServerDelta};
@@ -8,23 +9,23 @@ use tierlab_analysis::statistics::histogram::histogram;
 use tierlab_load::driver::Finished;
 use tierlab_load::schedule::Schedule;
 
-/// The fewest requests of a time block on average, so that it shows a distribution and not a request.
+/// Minimum requests of a time block on average, so that it shows a distribution.
 const BLOCK_REQUESTS: f64 = 20.0;
-/// Blocks of one window: latency over time is drawn from them.
+/// Number of blocks in a window, from which latency over time is drawn.
 const BLOCKS: std::ops::RangeInclusive<usize> = 5..=60;
 
 /// Identity of a repeat.
 #[derive(Debug, Clone)]
 pub struct Label {
-    /// Its index, from 0.
+    /// Index of the repeat, from 0.
     pub index: u32,
-    /// Its seed.
+    /// Seed of the step.
     pub seed: u64,
     /// Path of its histograms, relative to the run's folder.
     pub hdr_file: String,
 }
 
-/// Turns a finished step into a repeat.
+/// Converts a finished step to a repeat.
 #[must_use]
 pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Option<ServerDelta>) -> Repeat {
     let window: Vec<Sample> = {
@@ -92,7 +93,7 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
     }
 }
 
-/// Figures of goose's own clock, from its times in microseconds; `None` without any.
+/// Computes the figures of goose's own clock, from its times in microseconds; `None` without any.
 #[must_use]
 pub fn goose_figures(mut times_us: Vec<u64>, counted: Option<u64>) -> Option<GooseFigures> {
     times_us.sort_unstable();
@@ -108,13 +109,13 @@ pub fn goose_figures(mut times_us: Vec<u64>, counted: Option<u64>) -> Option<Goo
     })
 }
 
-/// Into how many blocks a window of as many requests is cut.
+/// Returns the number of blocks for a window with these requests.
 fn time_blocks(requests: usize) -> usize {
     ((requests as f64 / BLOCK_REQUESTS) as usize).clamp(*BLOCKS.start(), *BLOCKS.end())
 }
 
 fn histograms(window: &[Sample], schedule: &Schedule) -> Histograms {
-    // A share is cut as the whole is, so that the blocks of all shares add up.
+    // A share has the blocks of the whole, so that the blocks of all shares add up.
     let blocks = time_blocks(schedule.window_requests);
     let block_us = (schedule.window_end_us - schedule.window_start_us).div_ceil(blocks as u64);
     let by_block = |value: fn(&Sample) -> u64, counts: fn(&Sample) -> bool| {
@@ -203,7 +204,7 @@ mod tests {
         assert!((repeat.achieved_rps - 2.0).abs() < 1e-9);
         let slowest = repeat.histograms.latency.iter().map(Histogram::max).max().unwrap();
         assert!(slowest.abs_diff(300_001) <= 300, "{slowest}");
-        // The failure has a histogram of its own, with its age.
+        // The failure is in the histogram of failures, with its age.
         let age = repeat.histograms.failed.iter().map(Histogram::max).max().unwrap();
         assert!(age.abs_diff(1_000_000) <= 1_000, "{age}");
     }

@@ -1,7 +1,8 @@
-//! The order of a run: for each repeat, for each load, for each target, one step. So a slow minute of the machine falls
-//! on every tier alike, and tiers are compared on the same arrivals and keys. A disturbed step is made again. Searches come after the plan's own loads.
+//! Order of a run: for each repeat, for each load, for each target, one step. So a slow minute of the machine affects
+//! every tier alike, and tiers are compared on the same arrivals and keys. A disturbed step is measured again. Searches
+//! follow the plan's own loads.
 //!
-//! In: a runner. Out: a [`Run`] in its folder. Knows neither where a target came from nor how a result is shown.
+//! In: a runner. Out: a [`Run`] in its folder. Knows neither the origin of a target nor the presentation of results.
 
 use super::closed_loops;
 use super::decide;
@@ -28,8 +29,8 @@ impl Runner<'_> {
     /// Runs every step that is not in the folder already, writes the result and prints its table.
     ///
     /// # Errors
-    /// An interruption, a dead process of the lab, or a server that stopped answering: what was finished is written and
-    /// printed all the same. A run to be resumed whose files or servers are others.
+    /// An interruption, a dead process of the lab, or a server that stopped answering; finished steps are written and
+    /// printed all the same. A run to resume with other files or servers.
     pub async fn run(mut self, preamble: Preamble) -> Result<Run, RunError> {
         let mut run = match self.earlier.take() {
             Some(earlier) => earlier.resume(&preamble)?,
@@ -70,7 +71,7 @@ impl Runner<'_> {
             };
         }
         let written = self.write(&mut run, &ledger.points);
-        // A full disk takes the files, and not what was found out.
+        // Printed even if writing failed, so that a full disk does not lose the results.
         print!("{}", tierlab_report::table(&run));
         written?;
         eprintln!("result: {}", self.folder.display());
@@ -91,7 +92,7 @@ impl Runner<'_> {
         !self.plan.search.as_ref().is_some_and(|search| search.only)
     }
 
-    /// Steps of another server cannot stand in one result with those to come.
+    /// Refuses steps of another server, which cannot share a result with further steps.
     fn check_earlier(&self, points: &Points) -> Result<(), RunError> {
         let expected: Vec<Factors> = self
             .targets
@@ -109,7 +110,7 @@ impl Runner<'_> {
                     .collect::<Vec<_>>()
             })
             .collect();
-        // A search chooses its own rates, and so do a question and a closed loop.
+        // Searches, questions and closed loops choose their own rates.
         let is_chosen = |point: &Point| {
             self.plan.search.is_some()
                 || self.plan.question.is_some()
@@ -142,20 +143,20 @@ impl Runner<'_> {
 
     async fn grid(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
         for repeat in 0..self.plan.repeats {
-            // What was disturbed is made again after all others of its repeat: by then it may be over.
+            // Disturbed steps are repeated after all others of their repeat: the disturbance may be over by then.
             for attempt in 0..=AGAIN {
                 self.loads(repeat, attempt, ledger).await?;
                 self.mixes(repeat, attempt, ledger).await?;
                 self.closed_loops(repeat, attempt, ledger).await?;
                 self.journeys(repeat, attempt, ledger).await?;
             }
-            // The views are made anew as often as every point has one more repeat; the journal has every step.
+            // Reports are rewritten whenever every point has one more repeat; the journal has every step.
             self.write(run, &ledger.points)?;
         }
         Ok(())
     }
 
-    /// Every load against every target, once; with a later attempt those whose step was disturbed.
+    /// Runs every load against every target; in a later attempt only those with a disturbed step.
     async fn loads(&mut self, repeat: u32, attempt: u32, ledger: &mut Ledger) -> Result<(), RunError> {
         for (load_index, &load) in self.plan.loads.iter().enumerate() {
             let attempt = Attempt {

@@ -1,8 +1,8 @@
-//! Searches carried out: the highest rate under the plan's objective, for every target, mode and batch size.
+//! Searches for the highest rate under the plan's objective, for every target, mode and batch size.
 //!
-//! In: a runner whose points so far are evidence. Out: more steps, like any other in the journal, so that a run that
-//! stopped in the middle of a search resumes there. All searches run together, one rate each in turn and
-//! repeat by repeat, so that a slow minute falls on every tier alike. Which rate comes next, [`tierlab_analysis::curves::search`] decides.
+//! In: a runner whose points so far are evidence. Out: more steps, like any other in the journal, so that a run stopped
+//! during a search resumes there. All searches run together, one rate each in turn and repeat by repeat, so that a slow
+//! minute affects every tier alike. [`tierlab_analysis::curves::search`] chooses the next rate.
 
 use super::disturbed::seed_of;
 use super::ledger::{Attempt, Ledger};
@@ -28,7 +28,7 @@ struct CurveSearch {
 }
 
 impl Runner<'_> {
-    /// Searches until every search is at its end.
+    /// Runs all searches to their end.
     pub(super) async fn search(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
         let Some(plan) = &self.plan.search else { return Ok(()) };
         let curves = self.searches(plan);
@@ -79,15 +79,15 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Which attempt at a rate is next: the first, or another where no earlier one had an answer.
+    /// Returns the next attempt at a rate: the first, or a further one if the earlier ones had no answer.
     fn attempt(&self, curve: &CurveSearch, rps: f64, plan: &SearchPlan, run: &Run) -> u32 {
         let known = self.known(curve, plan, run);
         let before = known.iter().find(|one| one.rps == rps && one.answer == Answer::Unknown);
-        // What is not there yet has no attempt.
+        // A new rate has no attempts.
         before.map_or(0, |one| one.tries)
     }
 
-    /// A plan that asked for a highest rate and has none, nowhere, did not come to what it was made for.
+    /// Fails if the plan searched for a highest rate and found none.
     pub(super) fn met_somewhere(&self, run: &Run) -> Result<(), RunError> {
         let Some(plan) = &self.plan.search else { return Ok(()) };
         let mut reasons = Vec::new();
@@ -143,7 +143,7 @@ impl Runner<'_> {
         curves
     }
 
-    /// Measures each rate, at its next attempt; `false` where the time was over before all were.
+    /// Measures each rate, at its next attempt; returns `false` if the time was over before all were measured.
     async fn probe(
         &mut self,
         takes: &[(&CurveSearch, Probe, u32)],
@@ -160,7 +160,7 @@ impl Runner<'_> {
                 if Instant::now() + step > ends {
                     return Ok(false);
                 }
-                // From the rate itself: the same for every tier that comes to it, and for a run that is resumed.
+                // Derived from the rate, and so the same for every tier that reaches it, and for a resumed run.
                 let of_rate = (split_mix(probe.rps.to_bits()) >> 32) as usize;
                 let attempt = Attempt {
                     index,
@@ -196,7 +196,7 @@ impl Runner<'_> {
         )
     }
 
-    /// One answer in one line.
+    /// Describes an answer in a line.
     fn told(&self, curve: &CurveSearch, rps: f64, plan: &SearchPlan, run: &Run) -> String {
         let factors = Factors {
             offered_rps: rps,
@@ -220,7 +220,7 @@ impl Runner<'_> {
     }
 }
 
-/// The last load of each mode and batch size, and its place in the plan.
+/// Returns the last load of each mode and batch size, with its position in the plan.
 fn last_of_each_curve(loads: &[Load]) -> impl Iterator<Item = (usize, Load)> {
     let is_last = |&(index, load): &(usize, &Load)| !loads[index + 1..].iter().any(|later| same_curve(later, load));
     loads

@@ -1,6 +1,6 @@
-//! One step: its requests made, sent by this process or several, and the server's counters around it.
+//! One step: its requests built, sent by this process or several, and the server's counters around it.
 //!
-//! In: a plan, a target, a load and a seed. Out: samples. Knows nothing of repeats, nor of what becomes of samples.
+//! In: a plan, a target, a load and a seed. Out: samples. Knows nothing of repeats, or of the use of samples.
 
 use super::target::{Content, Target};
 use crate::error::RunError;
@@ -26,20 +26,21 @@ use tierlab_load::workers::message::StepOrder;
 use tierlab_load::workers::{Agents, Workers};
 use tokio::sync::Barrier;
 
-/// Between the last part's readiness and the common zero.
+/// Time between the last part's readiness and the common zero.
 const PART_LEAD: Duration = Duration::from_millis(10);
 
-/// Requests that are made to say what those of several processes are, at most.
+/// Maximum requests built to describe those of several processes.
 const DESCRIBED_REQUESTS: usize = 10_000;
-/// Number of bodies of a closed loop, made before it and sent repeatedly, since the number of its requests is a result.
+/// Number of bodies of a closed loop, built before it and sent repeatedly, because the number of its requests is a
+/// result.
 const CLOSED_LOOP_BODIES: usize = 1 << 18;
-/// And entities in them.
+/// Number of entities in the bodies of a closed loop.
 const CLOSED_LOOP_ENTITIES: usize = 1 << 20;
 
 /// Senders of a run's requests.
 #[derive(Debug)]
 pub struct Senders {
-    /// Processes on this host, where it is more than this one, or agents.
+    /// Several processes on this host, or agents.
     pub workers: Option<Workers>,
 }
 
@@ -60,14 +61,14 @@ impl Senders {
         Ok(Self { workers })
     }
 
-    /// The flag by which several send, where they do.
+    /// Returns the option that makes several processes send, if one was given.
     #[must_use]
     pub(super) fn several(&self) -> Option<&'static str> {
         let workers = self.workers.as_ref()?;
         Some(if workers.are_agents() { "--agents" } else { "--workers" })
     }
 
-    /// In words, for the result.
+    /// Describes the senders for the result.
     #[must_use]
     pub fn note(workers: u32, agents: usize) -> String {
         match workers {
@@ -78,16 +79,16 @@ impl Senders {
     }
 }
 
-/// The requests of a step: which load, of which model, against which target.
+/// Requests of a step: a load of a model against a target.
 #[derive(Debug, Clone, Copy)]
 pub struct Requests<'a> {
-    /// The plan that says the rest.
+    /// Plan with the other settings.
     pub plan: &'a Plan,
     /// Target of the requests.
     pub target: &'a Target,
     /// Entities per request, and requests per second.
     pub load: Load,
-    /// The model that they ask for.
+    /// Name of the requested model.
     pub model: &'a str,
     /// Seed of arrivals, entities and tensors.
     pub seed: u64,
@@ -110,7 +111,7 @@ impl Requests<'_> {
     /// Prepares the step that sends them.
     ///
     /// # Errors
-    /// Tensors that cannot be made, or no way to the server.
+    /// Tensors that cannot be built, or no route to the server.
     pub fn step(&self, schedule: &Arc<Schedule>, watch: &Watch) -> Result<PreparedStep, RunError> {
         let Self {
             plan,
@@ -138,10 +139,10 @@ impl Requests<'_> {
         })
     }
 
-    /// The same requests sent by users who wait for their replies, and what they are.
+    /// Prepares a closed loop of the same requests, with their statistics.
     ///
     /// # Errors
-    /// Tensors that cannot be made.
+    /// Tensors that cannot be built.
     pub(super) fn closed_loop(
         &self,
         users: u32,
@@ -175,7 +176,7 @@ impl Requests<'_> {
         Ok((step, prepared.sent))
     }
 
-    /// Over gRPC the version of the model stands in the message.
+    /// Adds the model's version to messages over gRPC.
     fn versioned(&self, mut bodies: Vec<Body>) -> Vec<Body> {
         if let (Protocol::Grpc, Some(version)) = (self.plan.protocol, self.target.control.model_version()) {
             for body in &mut bodies {
@@ -185,7 +186,7 @@ impl Requests<'_> {
         bodies
     }
 
-    /// The bodies of so many requests, and what they are.
+    /// Builds the bodies of `requests` requests, with their statistics.
     fn prepare(&self, requests: usize) -> Result<Prepared, RunError> {
         let (plan, rows) = (self.plan, self.load.batch_size);
         let form = plan.form(self.model);
@@ -228,7 +229,7 @@ impl Requests<'_> {
     }
 }
 
-/// A step that can be driven.
+/// Step prepared for the driver.
 #[derive(Debug)]
 pub struct PreparedStep {
     /// Step to run.
@@ -240,14 +241,13 @@ pub struct PreparedStep {
 /// Results of a step.
 #[derive(Debug)]
 pub struct Measured {
-    /// Samples, and what the pacer saw.
+    /// Samples, and the pacer's observations.
     pub finished: Finished,
     /// Schedule that the samples belong to.
     pub schedule: Arc<Schedule>,
     /// Statistics of its requests.
     pub sent: SentRequests,
-    /// The server's counters; absent where the server says nothing of itself, or did not answer before and after, and of a part
-    /// of a mix.
+    /// Server counters; absent if the server reports none, did not answer before and after, or for a part of a mix.
     pub server: Option<ServerDelta>,
     /// True if the server should have reported its counters and did not.
     pub is_unread: bool,
@@ -256,7 +256,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// True if no request was answered well.
+    /// True if there was no good reply.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         !self.finished.samples.iter().any(Sample::is_ok)
@@ -270,14 +270,15 @@ pub(super) struct Around {
 }
 
 impl Around {
-    /// Asks before the step.
+    /// Reads the server's reports before the step.
     pub(super) async fn begin(control: &Control, models: &[&str]) -> Self {
         Self {
             before: control.read(models).await.ok(),
         }
     }
 
-    /// Asks after the step, which sent so many requests. The second part is true if the server should have answered, and did not.
+    /// Reads the server's reports after the step, which sent these requests. The second part is true if the server
+    /// should have answered, and did not.
     pub(super) async fn end(
         self,
         control: &Control,
@@ -298,7 +299,7 @@ impl Around {
     }
 }
 
-/// One step against one target, sent by this process; `None` when interrupted.
+/// Measures one step against one target, sent by this process; `None` if interrupted.
 ///
 /// # Errors
 /// The step could not be driven.
@@ -306,7 +307,7 @@ pub async fn measure(requests: &Requests<'_>, interrupt: &Interrupt) -> Result<O
     measure_with(None, requests, &Watch::default(), interrupt).await
 }
 
-/// The same, sent by `workers` where there are any.
+/// Measures a step sent by `workers` if there are any.
 pub(super) async fn measure_with(
     workers: Option<&mut Workers>,
     requests: &Requests<'_>,
@@ -320,7 +321,7 @@ pub(super) async fn measure_with(
             let prepared = requests.step(&schedule, watch)?;
             (Some(prepared.step), prepared.sent)
         }
-        // Each process makes its own; what they are is the same.
+        // Each process builds its own requests; their statistics are the same.
         Some(_) => (
             None,
             requests.prepare(schedule.due_us.len().min(DESCRIBED_REQUESTS))?.sent,
@@ -366,8 +367,8 @@ pub(super) async fn measure_with(
     }))
 }
 
-/// A part of a mix against one target, sent by this process, its clock started with those of the others; `None` when
-/// interrupted.
+/// Measures a part of a mix against one target, sent by this process, its clock started with those of the others;
+/// `None` if interrupted.
 pub(super) async fn measure_part(
     requests: &Requests<'_>,
     together: &Barrier,
@@ -391,7 +392,7 @@ pub(super) async fn measure_part(
     }))
 }
 
-/// Limit of the largest reply that any of the requests expects.
+/// Returns the limit for the largest reply that any of the requests expects.
 fn limit(plan: &Plan, expected: &Expected, bodies: &[Body]) -> Limit {
     let wanted = bodies.iter().filter_map(|body| body.wanted.as_ref());
     let all = wanted.map(|wanted| wanted.at(0).as_ref()).chain([expected]);
@@ -399,19 +400,19 @@ fn limit(plan: &Plan, expected: &Expected, bodies: &[Body]) -> Limit {
     Limit::of_replies(plan.reply_limit_bytes, largest.unwrap_or(expected))
 }
 
-/// Routes to a target's servers.
+/// Returns the routes to a target's servers.
 ///
 /// # Errors
-/// Same as [`route`].
+/// Those of [`route`].
 fn routes(plan: &Plan, target: &Target, model: &str) -> Result<Vec<Route>, RunError> {
     let servers = target.control.servers();
     servers.map(|server| route_to(plan, server, model)).collect()
 }
 
-/// The way to a target's server, the first of several.
+/// Returns the route to a target's server, the first of several.
 ///
 /// # Errors
-/// A plan over gRPC and a target whose gRPC address is not known, or is none.
+/// A plan over gRPC and a target whose gRPC address is unknown or missing.
 pub(super) fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, RunError> {
     route_to(plan, &target.control, model)
 }
@@ -423,10 +424,10 @@ fn route_to(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunErro
     }
 }
 
-/// Connections to a server that speaks gRPC, as many as the plan's users need.
+/// Creates connections to a gRPC server, as many as the plan's users need.
 ///
 /// # Errors
-/// A server whose gRPC address is not known, or is none.
+/// A server whose gRPC address is unknown or missing.
 pub(super) fn grpc_connections(plan: &Plan, server: &Control) -> Result<Arc<Connections>, RunError> {
     let Some(endpoint) = server.grpc() else {
         return Err(RunError::Usage(format!(

@@ -1,7 +1,7 @@
-//! A run under way, and one step of it.
+//! Run in progress, and one step of it.
 //!
-//! In: a plan and its targets. Out: a step, kept in its folder's journal as soon as it is finished, so that a kill loses the step
-//! under way only.
+//! In: a plan and its targets. Out: a step, stored in its folder's journal as soon as it is finished, so that a kill
+//! loses only the current step.
 
 use super::disturbed::beside;
 use super::ledger::{Attempt, Ledger};
@@ -33,9 +33,9 @@ const ASKED_AFTER: Duration = Duration::from_millis(300);
 /// Preparation of a target before each of its steps.
 pub type Prepare<'a> = Box<dyn FnMut(&Target) -> Result<(), RunError> + Send + 'a>;
 
-/// A run under way.
+/// Run in progress.
 pub struct Runner<'a> {
-    /// The plan.
+    /// Plan of the run.
     pub plan: &'a Plan,
     /// Measured targets.
     pub targets: Vec<Target>,
@@ -49,12 +49,12 @@ pub struct Runner<'a> {
     pub senders: Senders,
     /// Check before each step that everything started by the lab still runs.
     pub alive: Box<dyn FnMut() -> Result<(), RunError> + Send + 'a>,
-    /// Done to a target before each of its steps.
+    /// Preparation of a target before each of its steps.
     pub prepare: Prepare<'a>,
 }
 
 impl Runner<'_> {
-    /// One step, unless it is there already.
+    /// Runs one step, unless it exists already.
     pub(super) async fn step(
         &mut self,
         ledger: &mut Ledger,
@@ -65,7 +65,7 @@ impl Runner<'_> {
         self.step_of(ledger, position, load, attempt, None).await
     }
 
-    /// The same of a point that something else has called for.
+    /// Runs one step of a point that is not one of the plan's loads.
     pub(super) async fn step_of(
         &mut self,
         ledger: &mut Ledger,
@@ -115,7 +115,7 @@ impl Runner<'_> {
                 break (measured, machine);
             }
             ledger.progress.more(1);
-            // A cache has what the lost attempt asked for.
+            // A cache holds the entities of the lost attempt.
             seed = split_mix(seed);
         };
         let watched = machine.and_then(|machine| machine.end(measured.finished.window_began, self.plan.window));
@@ -148,13 +148,13 @@ impl Runner<'_> {
             repeat,
         };
         ledger.journal.keep(&step)?;
-        // Printed once it is kept: a printed line is a kept step.
+        // Printed once it is stored: a printed line is a stored step.
         ledger.progress.finish(&line);
         ledger.add(step);
         Ok(())
     }
 
-    /// Waits until the machine is quiet, where the last step was disturbed.
+    /// Waits until the machine is quiet, if the last step was disturbed.
     pub(super) async fn until_quiet(&self, ledger: &mut Ledger, target: usize) {
         let step = self.plan.warmup + self.plan.window;
         let Some((longest, by)) = ledger.patience.wants(step, Instant::now()) else {
@@ -178,8 +178,8 @@ impl Runner<'_> {
         }
     }
 
-    /// A server that is gone ends the run: the step that it left in the middle says nothing of the tier, and the steps
-    /// to come would say less. One that is only too busy to be asked does not.
+    /// Ends the run if the server is gone: its current step says nothing about the tier, and further steps would say
+    /// less. A server that is only too busy to answer does not end the run.
     pub(super) async fn still_there(
         &mut self,
         position: Position,
@@ -189,7 +189,7 @@ impl Runner<'_> {
         let control = self.targets[position.target].control.clone();
         let mut last = None;
         for _ in 0..ASKED_AGAIN {
-            // A lab knows more of its own processes.
+            // A lab knows more about its own processes.
             (self.alive)()?;
             match control.is_there().await {
                 Ok(()) => return Ok(()),

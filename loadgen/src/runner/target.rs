@@ -17,21 +17,21 @@ use tierlab_protocol::tensor::{DataType, TensorSpec};
 pub enum Content {
     /// Entities whose rows the server joins.
     Joined(Population),
-    /// Tensors sent along.
+    /// Tensors in the request.
     Inline(Inputs),
     /// Entities, and the tensors that the server does not join.
     Mixed(Population, Inputs),
-    /// The plan's own bodies, for an endpoint that does not speak the Open Inference Protocol.
+    /// Bodies of the plan, for an endpoint that does not speak the Open Inference Protocol.
     Custom {
         /// Requests to send.
         custom: Arc<Custom>,
-        /// Whose ids stand in it; absent where none do.
+        /// Population of the ids in its bodies; absent without ids.
         ids: Option<Population>,
     },
 }
 
 impl Content {
-    /// Requests to an endpoint of another protocol than the Open Inference Protocol.
+    /// Creates the requests to an endpoint of another protocol than the Open Inference Protocol.
     #[must_use]
     pub fn custom(plan: &Plan, spec: &CustomSpec, custom: &Arc<Custom>) -> Self {
         let has_ids = custom.wants_an_id() || custom.wants_ids();
@@ -45,7 +45,7 @@ impl Content {
         }
     }
 
-    /// Requests to a model: entities if it joins, and the inputs that a request has to bring.
+    /// Creates the requests to a model: entities if it joins, and the inputs that a request must contain.
     ///
     /// # Errors
     /// Inputs that the plan does not describe, with the lines to add, or that the model does not accept.
@@ -83,7 +83,7 @@ impl Content {
     }
 }
 
-/// Inputs of a joining model that recorded requests bring: tensors of its own, or entities.
+/// Returns the recorded inputs of a joining model: its own tensors, or entities.
 fn recorded_inputs(model: &ModelMetadata, joined: &JoinedMetadata, recorded: &Recorded) -> Vec<TensorSpec> {
     let entities = TensorSpec {
         name: ENTITY_ID.to_owned(),
@@ -103,26 +103,26 @@ fn recorded_inputs(model: &ModelMetadata, joined: &JoinedMetadata, recorded: &Re
 /// One server in one cache state.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// The lab's variant; empty where tier and cache say all.
+    /// Variant of the lab; empty if tier and cache identify the target.
     pub variant: String,
-    /// The tier that its features come from.
+    /// Tier of its features.
     pub tier: String,
-    /// The cache state's name.
+    /// Name of the cache state.
     pub cache: String,
-    /// The cache's capacity as share of the table.
+    /// Capacity of the cache as a share of the table.
     pub cache_share: f64,
-    /// The server.
+    /// Control of the server.
     pub control: Control,
     /// Content of its requests.
     pub content: Content,
     /// Content of requests to its other models, by name, for a plan's mixes.
     pub others: BTreeMap<String, Content>,
-    /// The outputs that its models declare, by the model's name.
+    /// Declared outputs of its models, by the model's name.
     pub outputs: BTreeMap<String, Vec<TensorSpec>>,
 }
 
 impl Target {
-    /// A server that its tier and cache state say all of, asked for one model.
+    /// Creates a target identified by its tier and cache state, with one model.
     #[must_use]
     pub fn of(control: Control, content: Content, outputs: BTreeMap<String, Vec<TensorSpec>>) -> Self {
         Self {
@@ -137,7 +137,7 @@ impl Target {
         }
     }
 
-    /// Servers of one variant that take turns; none of none.
+    /// Combines the servers of one variant that take turns; `None` without servers.
     #[must_use]
     pub fn fleet(servers: Vec<Self>) -> Option<Self> {
         let mut servers = servers.into_iter();
@@ -156,13 +156,13 @@ impl Target {
         }
     }
 
-    /// Content of requests to a model.
+    /// Returns the content of requests to a model.
     #[must_use]
     pub fn content_of(&self, model: &str) -> &Content {
         self.others.get(model).unwrap_or(&self.content)
     }
 
-    /// Expected reply of a model to `rows` rows.
+    /// Returns the expected reply of a model to `rows` rows.
     #[must_use]
     pub fn expected(&self, model: &str, rows: u32) -> Expected {
         if let Content::Inline(inputs) | Content::Mixed(_, inputs) = self.content_of(model) {

@@ -1,7 +1,7 @@
-//! The certificate of the self-check, kept on a machine for the runs after it.
+//! Certificate of the self-check, stored on a machine for later runs.
 //!
-//! In: finished checks, this machine, this program. Out: a file, and what the file is worth to a run of now. Must not
-//! know how the checks are made, nor how a certificate is shown.
+//! In: finished checks, this machine, this program. Out: a file, and its validity for a current run. Must not know how
+//! the checks are made, nor how a certificate is shown.
 
 use crate::environment;
 use crate::error::RunError;
@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tierlab_analysis::record::{CarriedCertificate, Certificate, Check, Machine, Program, VALID_DAYS};
 
-/// Below the user's state folder.
+/// Path below the user's state folder.
 const FILE: &str = "tierlab/certificate.json";
 
-/// The user's state folder (XDG Base Directory Specification: relative values do not count). `variable` reads the environment.
+/// Returns the user's state folder (XDG Base Directory Specification: relative values are ignored). `variable` reads
+/// the environment.
 pub(crate) fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let folder = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))
@@ -30,14 +31,14 @@ pub struct CertificateStore {
 }
 
 impl CertificateStore {
-    /// The file that was chosen, or else the one in the user's state folder. `variable` reads the environment.
+    /// Creates a store at the chosen file, or else in the user's state folder. `variable` reads the environment.
     pub fn new(chosen: Option<PathBuf>, variable: impl Fn(&str) -> Option<OsString>) -> Self {
         Self {
             file: chosen.or_else(|| Some(state_folder(variable)?.join(FILE))),
         }
     }
 
-    /// The file.
+    /// Returns the file.
     ///
     /// # Errors
     /// None was chosen, and the user has no state folder.
@@ -90,7 +91,7 @@ impl CertificateStore {
     }
 }
 
-/// The certificate of checks that were finished just now, by this program on this machine.
+/// Creates the certificate of checks just finished by this program on this machine.
 ///
 /// # Errors
 /// This program's own file cannot be read.
@@ -103,7 +104,7 @@ pub fn made(checks: Vec<Check>) -> Result<Certificate, RunError> {
     })
 }
 
-/// Validity of a certificate for a run that starts now.
+/// Judges the validity of a certificate for a run that starts now.
 #[must_use]
 pub fn judged(certificate: Certificate) -> CarriedCertificate {
     match this_program() {
@@ -194,7 +195,7 @@ fn this_machine() -> Machine {
 }
 
 fn this_program() -> Result<Program, RunError> {
-    // Of the file that runs, even where another one took its place meanwhile.
+    // The running file, even if another one has replaced it meanwhile.
     let running = Path::new("/proc/self/exe");
     let file = fs::metadata(running).map_err(RunError::io(running))?;
     let written = file.modified().map_err(RunError::io(running))?;

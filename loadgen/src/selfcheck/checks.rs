@@ -1,16 +1,16 @@
-//! The instrument measured by itself: a certificate of lines, each with what should have come out and what did.
+//! Self-check of the instrument: a certificate of lines, each with an expected and a measured result.
 //!
 //! # The stall test
-//! The null endpoint stalls for `S` at the start of every `T`; a request that arrives in a stall is answered at its end.
-//! With constant arrivals over a whole number of periods, arrivals fall uniformly into the period, so a latency above `x`
-//! (for `x` below `S` and above the service time `c`) has the share `(S - x) / T`: those that arrive in the first
-//! `S - x` of a stall. The q-quantile of the latency therefore is
+//! The null endpoint stalls for `S` at the start of every `T`; a request that arrives in a stall is answered at its
+//! end. With constant arrivals over a whole number of periods, arrivals are uniform over the period, so a latency above
+//! `x` (for `x` below `S` and above the service time `c`) has the share `(S - x) / T`: the requests that arrive in the
+//! first `S - x` of a stall. The q-quantile of the latency therefore is
 //!
 //! ```text
 //! L(q) = S - (1 - q) T    where that is above c (1 - q < S / T), else c
 //! ```
-//! With S = 600 ms and T = 5.6 s: p50 = c, p95 = 320 ms, p99 = 544 ms. A generator that waits for replies before it sends
-//! again (coordinated omission) or that forgets what its own queue waited reports a p95 of c.
+//! With S = 600 ms and T = 5.6 s: p50 = c, p95 = 320 ms, p99 = 544 ms. A generator that waits for replies before it
+//! sends again (coordinated omission), or that ignores the wait in its own queue, reports a p95 of c.
 
 use super::endpoint::NullEndpoint;
 use super::null_endpoint::{Stalls, outputs};
@@ -29,9 +29,9 @@ use tierlab_load::schedule::Schedule;
 use tierlab_load::wire::Encoding;
 use tierlab_load::{pacer, payload};
 
-/// About how long [`checks`] takes.
+/// Approximate duration of [`checks`], in seconds.
 pub const SECONDS: u64 = 29;
-/// Rates at which the pacer is tried.
+/// Rates at which the pacer is tested.
 const PACER_RATES: [f64; 6] = [10.0, 100.0, 1_000.0, 5_000.0, 10_000.0, 20_000.0];
 /// Rate that every machine must reach.
 const PACER_LEAST: f64 = 1_000.0;
@@ -48,13 +48,13 @@ const STALLS: Stalls = Stalls {
 const RATE: f64 = 500.0;
 const USERS: usize = 400;
 const PERIODS: u32 = 2;
-/// The share by which a percentile of the stall test may be off.
+/// Tolerance of a percentile of the stall test, as a share.
 const STALL_TOLERANCE: f64 = 0.05;
 
 /// Runs every check.
 ///
 /// # Errors
-/// The null endpoint could not be driven, or the run was interrupted. A check that fails is no error but a line.
+/// The null endpoint could not be driven, or the run was interrupted. A failed check is a line, not an error.
 pub async fn checks(interrupt: &Interrupt) -> Result<Vec<Check>, RunError> {
     let mut checks = vec![clock_resolution(), histogram_precision()];
     checks.extend(pacer_accuracy().await?);
@@ -73,7 +73,8 @@ pub async fn checks(interrupt: &Interrupt) -> Result<Vec<Check>, RunError> {
     Ok(checks)
 }
 
-/// The latency's quantile under the stall script in microseconds, where it lies in the stalled share; see the module.
+/// Returns the latency's quantile under the stall script in microseconds, if it lies in the stalled share; see the
+/// module.
 #[must_use]
 pub fn stall_quantile_us(stalls: Stalls, quantile: f64) -> Option<f64> {
     let above = stalls.length.as_micros() as f64 - (1.0 - quantile) * stalls.every.as_micros() as f64;
@@ -135,7 +136,7 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Paced {
     rate: f64,
-    /// Share by which the rate of the releases was off.
+    /// Relative error of the release rate.
     error: f64,
     lag_p99_us: u64,
 }
@@ -146,12 +147,12 @@ impl Paced {
     }
 }
 
-/// Tickets released without anybody sending, at every rate up to the first that the machine does not hold.
+/// Releases tickets without users, at every rate up to the first that the machine does not hold.
 async fn pacer_accuracy() -> Result<[Check; 2], RunError> {
     let mut tried: Vec<Paced> = Vec::new();
     for rate in PACER_RATES {
         let mut paced = release_at(rate).await?;
-        // One pause of the machine is the p99 of a low rate; what lasts is there the next time too.
+        // One pause of the machine makes the p99 of a low rate; a lasting fault shows in the next attempt too.
         for _ in 1..PACER_TRIES {
             if paced.holds() {
                 break;
@@ -179,7 +180,7 @@ async fn release_at(rate: f64) -> Result<Paced, RunError> {
     })
 }
 
-/// The lag at the rate that every machine must reach; it was not tried where a lower one did not hold.
+/// Describes the lag at the rate that every machine must reach; it is missing if a lower rate failed.
 fn lag_line(lag_p99_us: Option<u64>) -> Check {
     const NAME: &str = "ticket release lag at 1,000/s, p99";
     match lag_p99_us {
@@ -192,7 +193,7 @@ fn lag_line(lag_p99_us: Option<u64>) -> Check {
     }
 }
 
-/// Highest rate of the machine, with the figures of every rate that was tried.
+/// Describes the highest rate of the machine, with the figures of every tested rate.
 fn reach_line(tried: &[Paced]) -> Check {
     let reach = tried
         .iter()
@@ -217,7 +218,7 @@ fn reach_line(tried: &[Paced]) -> Check {
     }
 }
 
-/// Relative error of the release rate: the change of the span between first and last release.
+/// Returns the relative error of the release rate, from the span between first and last release.
 fn rate_error(samples: &[Sample]) -> f64 {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
         return f64::INFINITY;
@@ -231,7 +232,7 @@ fn distribution<'a>(samples: impl Iterator<Item = &'a Sample>, value: fn(&Sample
     histogram(&samples.map(value).collect::<Vec<_>>())
 }
 
-/// Every value of three powers of ten comes back within half a unit of the third digit.
+/// Checks that every value of three powers of ten comes back within half a unit of the third digit.
 fn histogram_precision() -> Check {
     let worst = (0..4_000)
         .map(|i| 10_f64.powf(2.0 + f64::from(i) / 1_000.0) as u64)
@@ -248,7 +249,7 @@ fn histogram_precision() -> Check {
     }
 }
 
-/// The smallest step of the clock, over many readings.
+/// Measures the smallest step of the clock, over many readings.
 fn clock_resolution() -> Check {
     let mut smallest = Duration::MAX;
     for _ in 0..10_000 {
@@ -282,7 +283,7 @@ fn millis(us: f64) -> String {
     format!("{:.2} ms", us / 1_000.0)
 }
 
-/// The certificate as a table.
+/// Formats the certificate as a table.
 #[must_use]
 pub fn table(checks: &[Check]) -> String {
     let mut table = comfy_table::Table::new();
@@ -304,7 +305,7 @@ mod tests {
         assert_eq!(at(0.5), None);
         assert_eq!(at(0.95), Some(320_000.0));
         assert_eq!(at(0.99), Some(544_000.0));
-        // By counting: 2,800 constant arrivals in one period, each waiting as the script says.
+        // By counting: 2,800 constant arrivals in one period, each with the script's wait.
         let mut waits: Vec<u64> = (0..2_800_u64)
             .map(|i| STALLS.wait(Duration::from_micros(1_000 + i * 2_000)).as_micros() as u64)
             .collect();

@@ -1,4 +1,4 @@
-//! The null endpoint as a process of its own. In: a script of stalls. Out: its address; it ends when dropped.
+//! Null endpoint as a child process. In: a script of stalls. Out: its address; it ends on drop.
 
 use super::null_endpoint::Stalls;
 use crate::children::Child;
@@ -11,7 +11,7 @@ use tierlab_load::interrupt::Interrupt;
 
 const READY_LIMIT: Duration = Duration::from_secs(20);
 
-/// A null endpoint in a process of its own.
+/// Null endpoint in a child process.
 #[derive(Debug)]
 pub struct NullEndpoint {
     _child: Child,
@@ -28,7 +28,7 @@ impl NullEndpoint {
     /// Starts this executable as a null endpoint.
     ///
     /// # Errors
-    /// It does not start.
+    /// The endpoint does not start.
     pub fn start(stalls: Option<Stalls>, interrupt: &Interrupt) -> Result<Self, RunError> {
         let executable = std::env::current_exe().map_err(RunError::io(std::path::Path::new("/proc/self/exe")))?;
         let mut command = Command::new(executable);
@@ -49,7 +49,7 @@ impl NullEndpoint {
         })
     }
 
-    /// Control of the endpoint, with gRPC at the same address.
+    /// Creates a control of the endpoint, with gRPC at the same address.
     ///
     /// # Errors
     /// An invalid address.
@@ -58,7 +58,7 @@ impl NullEndpoint {
     }
 }
 
-/// A folder for the child's log, gone when dropped.
+/// Folder for the child's log, removed on drop.
 #[derive(Debug)]
 struct LogFolder(std::path::PathBuf);
 

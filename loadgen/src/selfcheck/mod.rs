@@ -1,5 +1,5 @@
-//! The instrument measured by itself: [`checks`](mod@checks) with known answers on a [`null_endpoint`] (a process of its own:
-//! [`endpoint`]), their [`certificate`] for later runs, and what a run finds out of its instrument before it begins ([`mod@prove`]).
+//! Self-check of the instrument: [`checks`](mod@checks) with known answers on a [`null_endpoint`] (a child process:
+//! [`endpoint`]), their [`certificate`] for later runs, and the checks before a run ([`mod@prove`]).
 
 pub mod certificate;
 pub mod checks;

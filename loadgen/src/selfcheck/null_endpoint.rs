@@ -1,7 +1,7 @@
-//! A server that does nothing, in a process of its own: what remains of a latency against it is the instrument's.
+//! Server that does nothing, in a child process: a latency measured with it is the instrument's own.
 //!
 //! In: infer requests. Out: a fixed reply, at once or by a script of stalls whose percentiles can be calculated
-//! ([`crate::selfcheck`]). Speaks as much of the protocol as the load generator asks for.
+//! ([`crate::selfcheck`]). Supports the parts of the protocol that the load generator uses.
 
 use axum::extract::{Path, State};
 use axum::http::header::CONTENT_TYPE;
@@ -37,13 +37,13 @@ const BODY_LIMIT: usize = 64 << 20;
 const SEARCHED_BYTES: usize = 1 << 10;
 const MOST_ROWS: usize = 1 << 20;
 
-/// When it stalls: for `length` at the start of every `every`, counted from its start. A request that arrives in a stall
+/// Script of stalls: `length` at the start of every `every`, from the server's start. A request that arrives in a stall
 /// is answered at the stall's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stalls {
     /// Length of one stall.
     pub length: Duration,
-    /// From the start of one to the start of the next.
+    /// Time from the start of one stall to the next.
     pub every: Duration,
 }
 
@@ -75,7 +75,7 @@ struct Queue {
 }
 
 impl OneByOne {
-    /// Idle server whose requests take `service` each, or an exponential time with that mean if `exponential` has a seed.
+    /// Creates an idle server whose requests take `service` each, or an exponential time with that mean if `exponential` has a seed.
     /// With Poisson arrivals it is an M/D/1 or M/M/1 queue, whose percentiles are known.
     #[must_use]
     pub fn new(service: Duration, exponential: Option<u64>) -> Self {
@@ -88,7 +88,8 @@ impl OneByOne {
         }
     }
 
-    /// End of the service of a request that arrives at `now`. Requests are served in the order of these calls.
+    /// Returns the end of the service of a request that arrives at `now`. Requests are served in the order of these
+    /// calls.
     pub fn done_at(&self, now: Instant) -> Instant {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let factor: f64 = queue.exponential.as_mut().map_or(1.0, |rng| Exp1.sample(rng));
@@ -100,7 +101,7 @@ impl OneByOne {
 /// Behaviour of the endpoint.
 #[derive(Debug, Default)]
 pub struct Script {
-    /// When it stalls.
+    /// Script of stalls.
     pub stalls: Option<Stalls>,
     /// Queue in front of a single server; `None` serves all requests at once.
     pub one_by_one: Option<OneByOne>,
@@ -145,14 +146,14 @@ pub async fn serve(listen: SocketAddr, script: Script, until_stdin_closes: bool)
         })?;
     }
     let listener = axum::serve::ListenerExt::tap_io(listener, |stream| {
-        // Else small replies wait for the peer's acknowledgement.
+        // Otherwise small replies wait for the peer's acknowledgement.
         let _ = stream.set_nodelay(true);
     });
     axum::serve(listener, app).await
 }
 
 impl Endpoint {
-    /// Waits as long as the script says.
+    /// Waits as the script requires.
     async fn wait(&self) {
         if let Some(one_by_one) = &self.script.one_by_one {
             tokio::time::sleep_until(one_by_one.done_at(Instant::now()).into()).await;
@@ -202,7 +203,7 @@ async fn infer(State(endpoint): State<Arc<Endpoint>>, Path(model): Path<String>,
     (headers, reply)
 }
 
-/// The first dimension of the first tensor, without reading all of the request.
+/// Returns the first dimension of the first tensor, without parsing the whole request.
 fn rows(body: &[u8]) -> usize {
     const KEY: &[u8] = b"\"shape\":[";
     let start = &body[..body.len().min(SEARCHED_BYTES)];
@@ -215,7 +216,7 @@ fn rows(body: &[u8]) -> usize {
     read.unwrap_or(1).min(MOST_ROWS)
 }
 
-/// The same over gRPC, on the same port: HTTP/2 is told apart by its first bytes.
+/// Answers over gRPC on the same port: HTTP/2 is detected by its first bytes.
 async fn infer_over_grpc(State(endpoint): State<Arc<Endpoint>>, body: Bytes) -> impl IntoResponse {
     let request = unframed(&body).and_then(|message| ModelInferRequest::decode(message).ok());
     let request = request.unwrap_or_default();
@@ -244,7 +245,7 @@ async fn infer_over_grpc(State(endpoint): State<Arc<Endpoint>>, body: Bytes) -> 
     (headers, axum::body::Body::new(body))
 }
 
-/// There is nothing to load, and it takes no time.
+/// Answers a load request at once, because there is nothing to load.
 async fn load(Path(model): Path<String>) -> impl IntoResponse {
     let seconds = LoadSeconds::default();
     let version = VersionLoad {

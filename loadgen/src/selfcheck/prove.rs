@@ -20,11 +20,11 @@ use tierlab_load::keys::{KeyDistribution, Population};
 use tierlab_load::load::Load;
 use tierlab_load::schedule::step_seed;
 
-/// Samples that a p99 asks for; the noise floor is repeated until it has them.
+/// Samples that a p99 needs; the noise floor is repeated until it has them.
 const P99_SAMPLES: f64 = 368.0;
 
-/// Self-check and noise floor, where the plan asks for them; of a run that is resumed, those that it has. A self-check
-/// is kept for later runs too.
+/// Runs self-check and noise floor if the plan requires them; a resumed run uses its earlier ones. A self-check is
+/// stored for later runs too.
 ///
 /// # Errors
 /// The null endpoint could not be started or measured, or the run was interrupted.
@@ -72,7 +72,7 @@ pub async fn prove(
     })
 }
 
-/// The plan's highest load on a null endpoint, real-time where the plan has it.
+/// Measures the plan's highest load on a null endpoint, in real-time mode if the plan has it.
 async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunError> {
     let shares = plan.mixes.iter().flat_map(|mix| {
         let all = mix
@@ -140,7 +140,7 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
     Ok(point)
 }
 
-/// The null endpoint has its own entities, not those of a file.
+/// Returns the keys for the null endpoint, which has its own entities instead of those of a file.
 fn floor_keys(plan: &Plan) -> KeyDistribution {
     match &plan.keys {
         KeyDistribution::File { .. } => KeyDistribution::Uniform,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tierlab_load::endpoint::{Answer, Ask, Endpoint};
 use tierlab_load::reply::{Limit, METRICS_BYTES};
 
-/// For one request, its connection included.
+/// Time limit for one request, its connection included.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of readings that check whether one address of metrics always reaches the same process.
 const SAME_ASKED: u32 = 4;
@@ -27,7 +27,7 @@ pub(super) async fn scrape(endpoint: &Endpoint) -> Result<Scrape, ControlError> 
     Scrape::parse(&String::from_utf8_lossy(&answer.body)).map_err(|error| refusal(&url, &error.to_string()))
 }
 
-/// In words, that several servers take turns at one address of metrics; `None` where one answers, as far as can be seen.
+/// Describes several servers that take turns at one address of metrics; `None` if only one seems to answer.
 pub(super) async fn several(endpoint: &Endpoint) -> Result<Option<String>, ControlError> {
     let first = scrape(endpoint).await?.started_s();
     for _ in 1..SAME_ASKED {
@@ -65,7 +65,7 @@ pub(super) async fn fetched(
     Err(refusal(url, &answered(url, &answer)))
 }
 
-/// A reply that is no success, with what to do where that is known.
+/// Describes an unsuccessful reply, with advice if there is any.
 pub(super) fn answered(url: &str, answer: &Answer) -> String {
     let said: String = String::from_utf8_lossy(&answer.body).chars().take(500).collect();
     let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -76,7 +76,7 @@ pub(super) fn answered(url: &str, answer: &Answer) -> String {
             format!("; it sends to {to}, and only what is named is measured: give that address")
         }
         401 | 403 => "; a token is given by --token-env NAME or --token-file FILE (`target.token_env`, `target.token_file`)".to_owned(),
-        // Of metrics and the like there is no model.
+        // Metrics and the like involve no model.
         404 if url.contains("/v2/models/") => "; is that model there, and is what its routes begin with part of the address (--url http://HOST:PORT/PREFIX)?".to_owned(),
         _ => String::new(),
     };
@@ -84,7 +84,7 @@ pub(super) fn answered(url: &str, answer: &Answer) -> String {
 }
 
 pub(super) fn refusal(url: &str, what: &str) -> ControlError {
-    // What an address is refused for names it already.
+    // A refusal of an address names it already.
     let what = what
         .strip_prefix(url)
         .map_or(what, |rest| rest.trim_start_matches(": "));

@@ -1,7 +1,7 @@
-//! Everything asked of a server outside a step: its model, a checked reply, its metrics.
+//! Requests to a server outside a step: its model, a checked reply, its metrics.
 //!
-//! In: a server, and how it is asked. Out: typed answers, or an error that names the address and says what to do. Never used while the
-//! clock runs.
+//! In: a server with its access settings. Out: typed answers, or an error that names the address and gives advice.
+//! Never used while the clock runs.
 
 pub use super::asked::ControlError;
 use super::asked::{TIMEOUT, answered, fetched, probe, refusal, scrape, several};
@@ -37,12 +37,12 @@ pub struct Control {
     metrics: Vec<Arc<Endpoint>>,
     /// True if its statistics by model are read.
     has_statistics: bool,
-    /// Further servers of the same, which take turns with it.
+    /// Further equal servers, which take turns with it.
     others: Vec<Control>,
 }
 
 impl Control {
-    /// A server of the project's own at `http://HOST:PORT`, with `/metrics` there.
+    /// Creates a control of the project's own server at `http://HOST:PORT`, with its `/metrics`.
     ///
     /// # Errors
     /// An invalid address.
@@ -50,7 +50,7 @@ impl Control {
         Self::own(url, None)
     }
 
-    /// The same with gRPC.
+    /// Creates the same with gRPC.
     ///
     /// # Errors
     /// An invalid address.
@@ -60,10 +60,10 @@ impl Control {
         Ok(control)
     }
 
-    /// Any server, whose metrics are not read.
+    /// Creates a control of any server, without metrics.
     ///
     /// # Errors
-    /// An invalid address, tokens and certificates that cannot be read, bodies that cannot be made.
+    /// An invalid address, tokens and certificates that cannot be read, bodies that cannot be built.
     pub fn of(spec: &TargetSpec) -> Result<Self, ControlError> {
         let refuse = |what: String| refusal(&tierlab_load::redact::urls(&spec.url), &what);
         let access = spec.access.open().map_err(refuse)?;
@@ -82,7 +82,7 @@ impl Control {
         })
     }
 
-    /// Several servers that take turns, and whose metrics are read together; what else is asked, the first one is.
+    /// Combines several servers that take turns. Their metrics are read together; other requests go to the first one.
     #[must_use]
     pub fn fleet(first: Self, others: Vec<Self>) -> Self {
         let mut fleet = first;
@@ -100,16 +100,17 @@ impl Control {
         }
     }
 
-    /// Every server that takes turns.
+    /// Servers that take turns.
     pub fn servers(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(&self.others)
     }
 
-    /// Any server, with its own reports: metrics at the `given` addresses (default: `/metrics` behind its own), and statistics
-    /// of `model` if there are no metrics of inference. The second part describes the missing reports.
+    /// Creates a control of any server, with its own reports: metrics at the `given` addresses (default: `/metrics`
+    /// after its own), and statistics of `model` if there are no metrics of inference. The second part describes the
+    /// missing reports.
     ///
     /// # Errors
-    /// Same as [`Control::of`]; a given address without metrics, or with several servers behind it.
+    /// Those of [`Control::of`]; a given address without metrics, or with several servers behind it.
     pub async fn open(
         spec: &TargetSpec,
         given: Option<&[String]>,
@@ -128,7 +129,7 @@ impl Control {
                     control.metrics.push(Arc::new(endpoint));
                 }
             }
-            // Of an endpoint that is no inference server nothing is known.
+            // An endpoint that is no inference server has no known reports.
             None if control.custom.is_some() => {}
             None => {
                 let endpoint = control.metrics_below()?;
@@ -186,19 +187,19 @@ impl Control {
         Ok(endpoint)
     }
 
-    /// Its address, `http://HOST:PORT` with its prefix.
+    /// Address of the server, `http://HOST:PORT` with its prefix.
     #[must_use]
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// All that a load process has to be told of it.
+    /// Description of the server for load processes.
     #[must_use]
     pub fn spec(&self) -> &TargetSpec {
         &self.spec
     }
 
-    /// Every address of it, replicas included.
+    /// Returns every address of it, replicas included.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         let more = self.grpc.iter().chain(&self.metrics);
@@ -219,7 +220,7 @@ impl Control {
         self.custom.as_ref()
     }
 
-    /// The version of the model that is asked for.
+    /// Requested version of the model.
     #[must_use]
     pub fn model_version(&self) -> Option<&str> {
         self.spec.model_version.as_deref()
@@ -244,13 +245,13 @@ impl Control {
         route.map_err(|what| refusal(&self.base, &what))
     }
 
-    /// The path that requests to a model are sent to, behind the prefix.
+    /// Returns the path of requests to a model, after the prefix.
     #[must_use]
     pub fn infer_path(&self, model: &str) -> String {
         format!("{}/infer", self.model_path(model))
     }
 
-    /// Its address, and how it is asked.
+    /// Address and access settings of the server.
     #[must_use]
     pub fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
@@ -269,10 +270,10 @@ impl Control {
         }
     }
 
-    /// Asks for a model's metadata.
+    /// Requests a model's metadata.
     ///
     /// # Errors
-    /// No server, no such model, or an answer that is no metadata.
+    /// No server, no such model, or an answer that is not metadata.
     pub async fn model(&self, model: &str) -> Result<ModelMetadata, ControlError> {
         let path = self.model_path(model);
         let answer = self.fetch(Ask::get(&path), &Limit::of(METADATA_BYTES)).await?;
@@ -288,8 +289,8 @@ impl Control {
         })
     }
 
-    /// Rows of a run at most, of a server that says it in its model's configuration as Triton does; none where it has no such
-    /// document.
+    /// Returns the maximum rows of a run, if the server reports them in its model's configuration as Triton does;
+    /// `None` without such a document.
     async fn max_batch_size(&self, model_path: &str) -> Option<u32> {
         #[derive(serde::Deserialize)]
         struct Config {
@@ -301,10 +302,10 @@ impl Control {
         Some(config.max_batch_size)
     }
 
-    /// Has a model loaded, and says where the time went.
+    /// Loads a model, and returns the times of its stages.
     ///
     /// # Errors
-    /// No server, one that does not let itself be told (`repository.control`, `admin.enabled`), or a model that is refused.
+    /// No server, one that does not allow it (`repository.control`, `admin.enabled`), or a model that is refused.
     pub async fn load(&self, model: &str) -> Result<LoadDocument, ControlError> {
         let path = format!("/v2/repository/models/{model}/load");
         let answer = self.fetch(Ask::post(&path), &Limit::of(METADATA_BYTES)).await?;
@@ -315,7 +316,7 @@ impl Control {
     /// Unloads a model.
     ///
     /// # Errors
-    /// Same as [`Control::load`].
+    /// Those of [`Control::load`].
     pub async fn unload(&self, model: &str) -> Result<(), ControlError> {
         let path = format!("/v2/repository/models/{model}/unload");
         self.fetch(Ask::post(&path), &Limit::of(METADATA_BYTES))
@@ -323,10 +324,10 @@ impl Control {
             .map(|_| ())
     }
 
-    /// Reads the metrics of the first replica; none where none are read.
+    /// Reads the metrics of the first replica; empty if none are read.
     ///
     /// # Errors
-    /// No server, no such route, or text that is no exposition.
+    /// No server, no such route, or text in another format.
     pub async fn scrape(&self) -> Result<Scrape, ControlError> {
         match self.metrics.first() {
             Some(endpoint) => scrape(endpoint).await,
@@ -337,7 +338,7 @@ impl Control {
     /// Reads all reports of the server.
     ///
     /// # Errors
-    /// Same as [`Control::scrape`], of any replica; missing statistics.
+    /// Those of [`Control::scrape`], of any replica; missing statistics.
     pub async fn read(&self, models: &[&str]) -> Result<Reading, ControlError> {
         let replicas = futures::future::try_join_all(self.metrics.iter().map(|endpoint| scrape(endpoint))).await?;
         let mut statistics = BTreeMap::new();
@@ -396,17 +397,17 @@ impl Control {
             .get(HEADER_LENGTH)
             .and_then(|value| value.to_str().ok()?.parse().ok());
         let refuse = |what: String| refusal(&self.shown(&path), &what);
-        // Before it is decoded: what passes holds no more than was asked for.
+        // Checked before it is decoded, which also limits its size.
         expected
             .check_http(&body, json_len)
             .map_err(|wrong| refuse(format!("no infer reply: {wrong}")))?;
         InferReply::decode(&body, json_len).map_err(|error| refuse(format!("no infer reply: {error}")))
     }
 
-    /// Sends one request of any kind, and holds the reply against the plan's rule.
+    /// Sends one request of any kind, and checks the reply by the plan's rule.
     ///
     /// # Errors
-    /// No server, or what is no success by the rule.
+    /// No server, or a reply that the rule refuses.
     pub async fn ask_custom(&self, custom: &Custom, body: &Body, limit: &Limit) -> Result<(), ControlError> {
         let route = self.route("")?;
         let ask = Ask {

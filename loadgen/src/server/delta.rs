@@ -1,7 +1,8 @@
 //! Counters of a server over a step. In: two readings. Out: their difference, as a [`ServerDelta`].
 //!
-//! Each replica is compared with itself, and the differences are added. A restarted replica counts from zero. An address with
-//! several servers behind it counts nothing, since its counters cannot be attributed, and the result says so.
+//! Each replica is compared with itself, and the differences are added. A restarted replica counts from zero. An
+//! address with several servers behind it counts nothing, because its counters cannot be attributed, and the result
+//! says so.
 
 use super::gpu;
 use super::reading::Reading;
@@ -11,22 +12,24 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tierlab_analysis::record::{Sample, ServerDelta, ServerStages};
 use tierlab_protocol::metrics;
 
-/// Tolerated difference between the clocks of two machines: a start so long before the first reading is no restart after it.
+/// Tolerated difference between the clocks of two machines: a start this long before the first reading is no restart
+/// after it.
 const CLOCKS_APART_S: f64 = 5.0;
-/// Start times of one process as it tells them.
+/// Tolerated difference between the reported start times of one process.
 const SAME_START_S: f64 = 1.0;
-/// Minimum count of a server's requests, as a share of those that were answered here.
+/// Minimum count of a server's requests, as a share of the good replies received here.
 const LEAST_COUNTED: f64 = 0.95;
-/// Maximum count, as a share of those that were sent here: a server may end requests of the step before, whose clients went away.
+/// Maximum count, as a share of the requests sent here: a server may end requests of the previous step, whose clients
+/// are gone.
 const MOST_COUNTED: f64 = 1.2;
-/// Requests that the counts may differ by in any case.
+/// Difference of the counts that is always tolerated, in requests.
 const MISCOUNTED: f64 = 10.0;
-/// Fewer requests than this tell nothing of what is counted.
+/// Minimum number of requests for a comparison of the counts.
 const FEWEST_REQUESTS: u64 = 20;
 
-/// Label of requests that were answered well, in the project's own counter of them.
+/// Label of good replies, in the project's own counter of requests.
 const ANSWERED: &str = "200";
-/// Triton's counters of a model's requests: how many, and microseconds of all of them by part.
+/// Triton's counters of a model's requests: their number, and the microseconds of all of them by part.
 const TRITON_REQUESTS: &str = "nv_inference_request_success";
 const TRITON_INFERENCES: &str = "nv_inference_count";
 const TRITON_PARTS: [&str; 4] = [
@@ -39,11 +42,11 @@ const TRITON_PARTS: [&str; 4] = [
 /// Counters of a server between two readings.
 #[derive(Debug, Clone, Copy)]
 pub struct Between<'a> {
-    /// The first.
+    /// First reading.
     pub before: &'a Reading,
-    /// The second.
+    /// Second reading.
     pub after: &'a Reading,
-    /// Models that were asked, each once.
+    /// Distinct models of the requests.
     pub models: &'a [&'a str],
     /// Requests in between.
     pub requests: Requests,
@@ -52,9 +55,9 @@ pub struct Between<'a> {
 /// Requests of a step, as the load generator counts them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// All that were sent.
+    /// Requests sent.
     pub sent: u64,
-    /// Those that were answered well.
+    /// Good replies.
     pub answered: u64,
 }
 
@@ -67,7 +70,7 @@ impl Requests {
         })
     }
 
-    /// In words, how far a server's count of them is off; `None` where it agrees.
+    /// Describes the deviation of a server's count; `None` if it agrees.
     fn miscounted(self, counted: f64, has_restarted: bool) -> Option<String> {
         let Self { sent, answered } = self;
         let least = (LEAST_COUNTED * answered as f64).min(answered as f64 - MISCOUNTED);
@@ -91,7 +94,7 @@ impl Requests {
 }
 
 impl Between<'_> {
-    /// Their difference; `None` where the server says nothing of itself.
+    /// Returns their difference; `None` if the server reports nothing.
     #[must_use]
     pub fn delta(&self) -> Option<ServerDelta> {
         let Self {
@@ -167,7 +170,7 @@ fn continuity(before: &Scrape, after: &Scrape, before_at: SystemTime, is_alone: 
                 .to_owned(),
         ),
         _ if !fell => Continuity::Same,
-        // Whoever names several addresses names the replicas themselves.
+        // Several named addresses are the replicas themselves.
         _ if !is_alone => Continuity::Restarted,
         _ => Continuity::Unknown(FELL.to_owned()),
     }
@@ -197,7 +200,7 @@ struct Sum {
     runs: f64,
     rows: f64,
     told: Statistics,
-    /// Requests answered well, by the project's own counters.
+    /// Good replies by the project's own counters.
     own_requests: f64,
     /// If true, some counter is of requests.
     counts_requests: bool,
@@ -353,7 +356,7 @@ mod tests {
     #[test]
     fn replicas_are_added_and_one_that_restarted_counts_from_zero() {
         let before = [inferred(100, 10), inferred(5_000, 20), inferred(70, 30)];
-        // The second was started anew after the first reading, at 1000 s.
+        // The second restarted after the first reading, at 1000 s.
         let after = [inferred(150, 10), inferred(40, 1_002), inferred(80, 30)];
         let grown = delta(
             &before.each_ref().map(String::as_str),
@@ -361,7 +364,7 @@ mod tests {
             100,
         );
         assert_eq!((grown.inferences, grown.restarts, grown.doubt), (100.0, 1, None));
-        // Without a start time a fall is one, where each replica is named.
+        // Without a start time a falling counter is a restart, if each replica is named.
         let grown = delta(
             &[
                 "tierlab_inferences_total{model=\"ctr\"} 9",
@@ -403,7 +406,7 @@ mod tests {
             let kept = serde_json::to_string(&grown).unwrap();
             assert_eq!(serde_json::from_str::<ServerDelta>(&kept).unwrap(), grown);
         }
-        // No number at all is no fall.
+        // A value that is not a number is no fall.
         let grown = delta(&[&state("9")], &[&state("NaN")], 0);
         assert_eq!(grown.session_seconds, BTreeMap::new());
     }
@@ -411,7 +414,7 @@ mod tests {
     #[test]
     fn servers_that_take_turns_at_one_address_count_nothing() {
         for (before, after, says) in [
-            // Another process, which was there before the first reading: it grew, or it fell.
+            // Another process, which existed before the first reading: its counter grew, or it fell.
             (inferred(100, 10), inferred(5_000, 20), "several servers"),
             (inferred(5_000, 20), inferred(100, 10), "several servers"),
             (
@@ -452,7 +455,7 @@ mod tests {
             let grown = delta(&[&text(100)], &[&text(100 + counted)], 250);
             assert_eq!((grown.doubt, grown.inferences), (None, f64::from(counted)));
         }
-        // A replica that was never asked.
+        // A replica without requests.
         let unasked = &text(0);
         let doubt = delta(&[unasked], &[unasked], 250).doubt.unwrap();
         assert!(doubt.contains("counted 0 requests"), "{doubt}");
@@ -479,7 +482,7 @@ mod tests {
             (stages.requests, stages.queue_us, stages.infer_us),
             (100.0, 50.0, 900.0)
         );
-        // Replies that the load generator finds wrong are answered well to the server.
+        // The server counts replies as good that the load generator finds wrong.
         let requests = Requests {
             sent: 100,
             answered: 30,

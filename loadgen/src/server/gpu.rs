@@ -5,13 +5,13 @@ use super::scrape::Scrape;
 use tierlab_analysis::record::{DeviceReads, GpuUse};
 use tierlab_protocol::metrics;
 
-/// A counter's growth; one that went down counts from zero, as of a server that was started anew.
+/// Returns a counter's growth; a counter that fell counts from zero, because its server restarted.
 fn grown(before: &Scrape, after: &Scrape, name: &str, labels: &[(&str, &str)]) -> f64 {
     let (before, after) = (before.sum(name, labels), after.sum(name, labels));
     if after >= before { after - before } else { after }
 }
 
-/// The reads into device memory between two readings; `None` where the server has no tier that reads there.
+/// Returns the reads into device memory between two readings; `None` if the server has no tier that reads there.
 #[must_use]
 pub fn device_reads(before: &Scrape, after: &Scrape) -> Option<DeviceReads> {
     let label = |label: &str| after.label(metrics::DEVICE_PATH, label).map(str::to_owned);
@@ -28,7 +28,7 @@ pub fn device_reads(before: &Scrape, after: &Scrape) -> Option<DeviceReads> {
     })
 }
 
-/// The GPUs between two readings; none where the server sees none.
+/// Returns the GPUs between two readings; empty if the server sees none.
 #[must_use]
 pub fn gpus(before: &Scrape, after: &Scrape) -> Vec<GpuUse> {
     let of = |(gpu, name): (&str, &str)| {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use tierlab_protocol::metadata::{JoinedMetadata, ModelMetadata};
 use tierlab_protocol::tensor::TensorSpec;
 
-/// The same as it comes: servers leave fields out, say null, or add their own.
+/// Metadata as received: servers leave fields out, send null, or add their own.
 #[derive(Deserialize)]
 struct Told {
     name: String,
@@ -60,7 +60,7 @@ pub fn read(model: &str, body: &[u8]) -> Result<ModelMetadata, String> {
 fn tensors(what: &str, told: Option<Vec<ToldTensor>>) -> Result<Vec<TensorSpec>, String> {
     let tensor = |told: ToldTensor| {
         let ToldTensor { name, datatype, shape } = told;
-        // Triton's configurations, which some servers hand through, write TYPE_FP32.
+        // Some servers pass on Triton's configurations, which write TYPE_FP32.
         let plain = datatype.strip_prefix("TYPE_").unwrap_or(&datatype);
         let plain = if plain == "STRING" { "BYTES" } else { plain };
         let dtype = plain

@@ -1,6 +1,6 @@
-//! A server as the commands see it: asked over its API ([`control`], [`metadata`]), and read before and after a step over `/metrics` of each
-//! replica ([`scrape`]) or its statistics ([`statistics`]), which make a [`reading`], and two of them what it counted
-//! ([`delta`](mod@delta), [`gpu`]).
+//! Server as the commands use it: queried over its API ([`control`], [`metadata`]), and read before and after a step
+//! over `/metrics` of each replica ([`scrape`]) or its statistics ([`statistics`]). These give a [`reading`], and two
+//! readings the counters of the step ([`delta`](mod@delta), [`gpu`]).
 
 mod asked;
 pub mod control;

@@ -8,16 +8,16 @@ use std::time::SystemTime;
 /// Reports of a server at one moment.
 #[derive(Debug, Clone)]
 pub struct Reading {
-    /// When it was asked.
+    /// Time of the reading.
     pub at: SystemTime,
-    /// One for each address of metrics, in their order.
+    /// Metrics, one for each address, in their order.
     pub replicas: Vec<Scrape>,
-    /// By model, where the server keeps them and nothing else says what they say.
+    /// Statistics by model, if the server has them and no metrics report the same.
     pub statistics: BTreeMap<String, Statistics>,
 }
 
 impl Reading {
-    /// One of one server's metrics.
+    /// Creates a reading of one server's metrics.
     #[must_use]
     pub fn of(scrape: Scrape) -> Self {
         Self {

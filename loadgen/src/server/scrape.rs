@@ -1,18 +1,18 @@
-//! One reading of `/metrics`. In: its text, Prometheus text exposition 0.0.4. Out: the series that are looked at, to be asked by name and
-//! labels: the project's own, Triton's of inference, and when the process started.
+//! One reading of `/metrics`. In: its text, Prometheus text exposition 0.0.4. Out: the relevant series by name and
+//! labels: the project's own, Triton's of inference, and the start of the process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_protocol::metrics::PROCESS_START_SECONDS;
 
 /// Prefixes of the metrics that are read; all others are skipped.
 const LOOKED_AT: [&str; 3] = ["tierlab_", "nv_inference_", PROCESS_START_SECONDS];
-/// Series of one reading: each takes some hundred bytes.
+/// Maximum series of one reading: each takes some hundred bytes.
 const MOST_SERIES: usize = 100_000;
-/// Sums of as many values below this are numbers still; no counter comes near it.
+/// Maximum value, so that sums stay finite; no counter comes near it.
 const MOST_VALUE: f64 = 1e100;
-/// Labels of one series.
+/// Maximum labels of one series.
 const MOST_LABELS: usize = 64;
-/// A bad line is quoted up to so many characters.
+/// Maximum characters quoted from a bad line.
 const QUOTED: usize = 200;
 
 /// One reading of `/metrics`.
@@ -26,18 +26,18 @@ struct Series {
     value: f64,
 }
 
-/// A text that is no exposition.
+/// Text in another format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadMetrics {
-    /// A line that is no sample.
+    /// Line that is not a sample.
     #[error("line {line} of /metrics is no sample: `{text}`")]
     Line {
-        /// From 1.
+        /// Line number from 1.
         line: usize,
         /// The start of the line.
         text: String,
     },
-    /// More than a server can mean.
+    /// Too many series.
     #[error("/metrics has more than {MOST_SERIES} series that are looked at")]
     Series,
 }
@@ -50,14 +50,14 @@ impl Scrape {
     pub fn parse(text: &str) -> Result<Self, BadMetrics> {
         let lines = text.lines().enumerate();
         let mut kept = Vec::new();
-        // A name in quotes, as OpenMetrics has it for names with dots, is none that is looked at.
+        // Names in quotes, which OpenMetrics uses for names with dots, are never relevant.
         let is_passed_over = |line: &str| line.is_empty() || line.starts_with('#') || line.starts_with("{\"");
         for (i, line) in lines.filter(|(_, line)| !is_passed_over(line.trim_start())) {
             let series = series(line).ok_or_else(|| BadMetrics::Line {
                 line: i + 1,
                 text: line.chars().take(QUOTED).collect(),
             })?;
-            // What is no number says nothing, and a result could not hold it.
+            // Other values mean nothing, and a result could not hold them.
             if !LOOKED_AT.iter().any(|start| series.name.starts_with(start)) || !is_number(series.value) {
                 continue;
             }
@@ -69,13 +69,13 @@ impl Scrape {
         Ok(Self(kept))
     }
 
-    /// The sum over the series of a name that carry all of `labels`; 0 where there is none.
+    /// Returns the sum over the series of a name that carry all of `labels`; 0 without any.
     #[must_use]
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.told(name, labels).unwrap_or(0.0)
     }
 
-    /// The same; `None` where there is none.
+    /// Returns the same sum; `None` without any.
     #[must_use]
     pub fn told(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         self.matching(name, labels)
@@ -89,7 +89,7 @@ impl Scrape {
         self.matching(name, &[]).next().is_some()
     }
 
-    /// When the process started, in seconds since 1970; `None` where it does not say.
+    /// Returns the start of the process, in seconds since 1970; `None` if it is not reported.
     #[must_use]
     pub fn started_s(&self) -> Option<f64> {
         self.matching(PROCESS_START_SECONDS, &[])
@@ -97,7 +97,7 @@ impl Scrape {
             .map(|series| series.value)
     }
 
-    /// A label of the first series of a name.
+    /// Returns a label of the first series of a name.
     #[must_use]
     pub fn label(&self, name: &str, label: &str) -> Option<&str> {
         self.0
@@ -107,7 +107,7 @@ impl Scrape {
             .map(String::as_str)
     }
 
-    /// Two labels of every series of a name.
+    /// Returns two labels of every series of a name.
     #[must_use]
     pub fn label_pairs(&self, name: &str, first: &str, second: &str) -> Vec<(&str, &str)> {
         let labels = self
@@ -120,7 +120,7 @@ impl Scrape {
             .collect()
     }
 
-    /// Values of a label in the series of a name that carry all of `labels`, each once.
+    /// Returns the distinct values of a label in the series of a name that carry all of `labels`.
     #[must_use]
     pub fn label_values(&self, name: &str, labels: &[(&str, &str)], label: &str) -> BTreeSet<&str> {
         let series = self.0.iter().filter(|series| series.is(name, labels));
@@ -148,7 +148,7 @@ fn is_number(value: f64) -> bool {
     value.abs() <= MOST_VALUE
 }
 
-/// `name{label="value",…} value [timestamp]`
+/// Parses `name{label="value",…} value [timestamp]`.
 fn series(line: &str) -> Option<Series> {
     let name_len = line.find(['{', ' ', '\t'])?;
     let (name, rest) = line.split_at(name_len);
@@ -172,7 +172,7 @@ fn series(line: &str) -> Option<Series> {
     })
 }
 
-/// Everything after `{`: the labels, and what follows `}`.
+/// Parses everything after `{`: returns the labels, and the text after `}`.
 fn labels(mut rest: &str) -> Option<(BTreeMap<String, String>, &str)> {
     let mut labels = BTreeMap::new();
     loop {

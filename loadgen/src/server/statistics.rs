@@ -1,12 +1,12 @@
-//! Triton's statistics of a model, `GET /v2/models/M/stats`. In: the JSON of two readings. Out: what a request took on average between
-//! them, by part. Source: Triton's `extension_statistics.md`.
+//! Triton's statistics of a model, `GET /v2/models/M/stats`. In: the JSON of two readings. Out: the mean time of a
+//! request between them, by part. Source: Triton's `extension_statistics.md`.
 
 use serde::Deserialize;
 
 /// One reading: counts and nanoseconds since the model was loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Statistics {
-    /// Requests that were answered well.
+    /// Number of good replies.
     pub requests: f64,
     /// Nanoseconds of all of them: queue, input, infer, output.
     pub parts_ns: [f64; 4],
@@ -47,7 +47,7 @@ struct Counted {
 }
 
 impl Statistics {
-    /// Reads a document; `None` where it is none, or has nothing of the model.
+    /// Parses a document; `None` if it is invalid, or lacks the model.
     #[must_use]
     pub fn parse(model: &str, body: &[u8]) -> Option<Self> {
         let document: Document = serde_json::from_slice(body).ok()?;
@@ -69,7 +69,7 @@ impl Statistics {
         Some(all)
     }
 
-    /// Adds what another counted.
+    /// Adds the counts of another reading.
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         for (sum, part) in self.parts_ns.iter_mut().zip(other.parts_ns) {
@@ -77,7 +77,7 @@ impl Statistics {
         }
     }
 
-    /// Difference to an earlier reading; `None` if a counter fell.
+    /// Returns the difference to an earlier reading; `None` if a counter fell.
     #[must_use]
     pub fn since(&self, before: &Self) -> Option<Self> {
         let parts = std::array::from_fn(|at| self.parts_ns[at] - before.parts_ns[at]);

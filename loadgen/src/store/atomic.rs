@@ -1,19 +1,19 @@
-//! Files that are written whole or not at all.
+//! Files that are written atomically.
 
 use super::error::StoreError;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Writes a file so that a reader, or a crash, sees the old text or the new one and nothing between. Of two that write the
-/// same file at once the last one's text stays, whole; one that fails leaves nothing behind.
+/// Writes a file so that a reader, or a crash, sees either the old text or the new one. Of two concurrent writers the
+/// last one's text stays, complete; a failed writer leaves nothing behind.
 pub(crate) fn write_atomically(path: &Path, text: &[u8]) -> Result<(), StoreError> {
     write(path, text).map_err(StoreError::io(path))
 }
 
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    // Opened here: tempfile's own are for their owner alone, and a result is for whom the umask says.
+    // Created here: tempfile's own files are private to their owner, but a result follows the umask.
     let mut part = tempfile::Builder::new()
         .prefix(".")
         .suffix(".part")
@@ -59,7 +59,7 @@ mod tests {
         write_atomically(&path, b"text").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode(&path), mode(&plain));
-        // A folder stands where the file should be.
+        // A folder in place of the file.
         let taken = folder.path().join("taken");
         fs::create_dir(&taken).unwrap();
         let error = write_atomically(&taken, b"text").unwrap_err().to_string();

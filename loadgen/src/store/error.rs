@@ -1,52 +1,52 @@
-//! Why a result could not be written or read.
+//! Errors of reading and writing results.
 
 use std::path::{Path, PathBuf};
 
-/// Why a result folder could not be written or read.
+/// Reason for which a result folder could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A file could not be written or read.
     #[error("{}: {source}{}", path.display(), hint(source))]
     Io {
-        /// The file.
+        /// File or folder.
         path: PathBuf,
         /// System error.
         source: std::io::Error,
     },
-    /// `run.json` is not one, or could not be made.
+    /// Invalid `run.json`, or one that could not be created.
     #[error("{}: {source}", path.display())]
     Json {
-        /// The file.
+        /// Path of `run.json`.
         path: PathBuf,
         /// Error with its position.
         source: serde_json::Error,
     },
-    /// `run.json` is of another version of this program.
+    /// `run.json` of another version of this program.
     #[error("{}: schema_version is {found}, this program reads {}; use the version that wrote it (environment.version)",
             path.display(), tierlab_analysis::record::SCHEMA_VERSION)]
     Schema {
-        /// The file.
+        /// Path of `run.json`.
         path: PathBuf,
-        /// The version found.
+        /// Version found.
         found: u32,
     },
-    /// A histogram log or a journal is damaged.
+    /// Damaged histogram log or journal.
     #[error("{}: entry {entry}: {what}; restore the file, or measure again", path.display())]
     Entry {
-        /// The file.
+        /// Path of the log or journal.
         path: PathBuf,
-        /// Which entry, from 1.
+        /// Number of the entry, from 1.
         entry: usize,
         /// Error message.
         what: String,
     },
-    /// The run does not say where histograms go, twice the same place, or a place outside its folder.
+    /// Invalid place of histograms: missing, duplicate, or outside the run's folder.
     #[error("hdr_file `{0}` must be a plain path below the run's folder, and of one repeat only")]
     HdrFile(String),
-    /// The CSV could not be made.
+    /// CSV that could not be created.
     #[error("{}: {source}", path.display())]
     Csv {
-        /// The file.
+        /// Path of the CSV file.
         path: PathBuf,
         /// Cause of the error.
         source: csv::Error,
@@ -54,7 +54,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// For a file or folder.
+    /// Creates an error about a file or folder.
     pub(super) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }

@@ -1,6 +1,6 @@
-//! A run's folder: written as the run goes on, and read back.
+//! Folder of a run: written during the run, and read back.
 //!
-//! In: a [`Run`] whose points are summarised. Out: `run.json`, `hdr/*.hdr`, and the views that are made from the run alone:
+//! In: a [`Run`] whose points are summarised. Out: `run.json`, `hdr/*.hdr`, and the files derived from the run alone:
 //! `summary.csv`, `answer.json`, `cold_starts.csv`, `report.md`, `report.html`. Must not measure.
 
 use super::atomic::write_atomically;
@@ -19,7 +19,7 @@ const COLD_STARTS: &str = "cold_starts.csv";
 const HTML: &str = "report.html";
 const MARKDOWN: &str = "report.md";
 
-/// Writes a result folder: the histograms and `run.json` first, since everything else can be made from them.
+/// Writes a result folder: the histograms and `run.json` first, because everything else is derived from them.
 ///
 /// # Errors
 /// A file cannot be written, or two repeats name the same histogram file.
@@ -35,8 +35,8 @@ pub fn write(run: &Run, dir: &Path) -> Result<(), StoreError> {
     write_anew(run, dir)
 }
 
-/// Writes what a run knows before its first step, so that a kill from then on leaves a folder that can be read and
-/// resumed: `run.json`, and the histograms of the noise floor.
+/// Writes the data known before the first step, so that after a kill the folder can be read and resumed: `run.json`,
+/// and the histograms of the noise floor.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -48,7 +48,7 @@ pub fn begin(run: &Run, dir: &Path) -> Result<(), StoreError> {
     run_json::write(run, dir)
 }
 
-/// Writes everything but the histograms, which lie in their files since their steps were finished.
+/// Rewrites everything except the histograms, whose files were written when their steps finished.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -57,8 +57,8 @@ pub fn write_anew(run: &Run, dir: &Path) -> Result<(), StoreError> {
     write_views(run, dir)
 }
 
-/// Writes what is made from the run alone: `summary.csv`, `report.md` and `report.html`, and `answer.json` where a question
-/// was answered.
+/// Writes the files derived from the run alone: `summary.csv`, `report.md` and `report.html`, and `answer.json` if the
+/// run has a question.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -84,8 +84,7 @@ pub fn write_views(run: &Run, dir: &Path) -> Result<(), StoreError> {
     write_atomically(&dir.join(HTML), tierlab_report::page(&[run]).as_bytes())
 }
 
-/// Reads a run back from its folder, histograms included. Of a run that did not come to its end, every step in its
-/// journal is there.
+/// Reads a run back from its folder, histograms included. An unfinished run contains every step in its journal.
 ///
 /// # Errors
 /// A file is missing, damaged or of another schema.

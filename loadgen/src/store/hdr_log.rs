@@ -16,11 +16,11 @@ use std::path::Path;
 use std::time::Duration;
 use tierlab_analysis::record::{Factors, Histograms};
 
-/// A name of a file may have 255 bytes, and others are made of this one.
+/// Maximum length of the name's stem: file names may have 255 bytes, and other names extend this one.
 const MOST_STEM: usize = 200;
 const CLOCKS: [&str; 4] = ["latency", "service", "lag", "failed"];
 
-/// Name of the file of a repeat's histograms, relative to the run's folder: every factor is in it.
+/// Returns the name of the file of a repeat's histograms, relative to the run's folder; it contains every factor.
 pub(crate) fn file_name(factors: &Factors, repeat: u32) -> String {
     let Factors {
         variant,
@@ -55,7 +55,7 @@ pub(crate) fn file_name(factors: &Factors, repeat: u32) -> String {
     };
     let mut stem: String = name.chars().map(plain).collect();
     if stem.len() > MOST_STEM {
-        // The end tells points from each other; what is cut away counts by its sum.
+        // The end distinguishes points; a checksum replaces the rest.
         let sum = hex::encode(&Sha256::digest(name.as_bytes())[..8]);
         let end = stem.split_off(stem.len() - MOST_STEM / 2);
         stem.truncate(MOST_STEM - end.len() - sum.len());
@@ -64,7 +64,7 @@ pub(crate) fn file_name(factors: &Factors, repeat: u32) -> String {
     format!("hdr/{stem}.hdr")
 }
 
-/// The log's text. `started_at` is the start of the window, as in [`Repeat::started_at`].
+/// Returns the log's text. `started_at` is the start of the window, as in [`Repeat::started_at`].
 ///
 /// [`Repeat::started_at`]: tierlab_analysis::record::Repeat::started_at
 pub(crate) fn write(histograms: &Histograms, started_at: &str) -> Result<Vec<u8>, String> {

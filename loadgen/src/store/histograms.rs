@@ -7,14 +7,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Factors, Histograms, Repeat};
 
-/// Name of the file of a repeat's histograms, relative to the run's folder; goes into
-/// [`Repeat::hdr_file`].
+/// Returns the name of the file of a repeat's histograms, relative to the run's folder, for [`Repeat::hdr_file`].
 #[must_use]
 pub fn hdr_file(factors: &Factors, repeat: u32) -> String {
     hdr_log::file_name(factors, repeat)
 }
 
-/// The same of a repeat that was measured so many times before without an answer; each has a file of its own.
+/// Returns the name for a repeat after earlier unanswered attempts; each attempt has a file of its own.
 #[must_use]
 pub fn hdr_file_of(factors: &Factors, repeat: u32, attempt: u32) -> String {
     let name = hdr_log::file_name(factors, repeat);
@@ -24,7 +23,7 @@ pub fn hdr_file_of(factors: &Factors, repeat: u32, attempt: u32) -> String {
     }
 }
 
-/// The place of a repeat's histograms. A run may come from anywhere: its paths must stay inside its folder.
+/// Returns the path of a repeat's histograms. A run may come from anywhere, so its paths must stay inside its folder.
 pub(super) fn hdr_path(dir: &Path, repeat: &Repeat) -> Result<PathBuf, StoreError> {
     let name = Path::new(&repeat.hdr_file);
     let plain = name
@@ -50,7 +49,7 @@ pub(super) fn write_histograms(dir: &Path, repeat: &Repeat) -> Result<(), StoreE
     write_atomically(&path, &text)
 }
 
-/// Reads them back.
+/// Reads the histograms of a repeat back.
 pub(super) fn read_histograms(path: &Path) -> Result<Histograms, StoreError> {
     let text = fs::read(path).map_err(StoreError::io(path))?;
     hdr_log::read(path, &text)

@@ -1,10 +1,10 @@
-//! The store of runs: a folder for each.
+//! Store of runs, with a folder for each.
 //!
-//! - [`folder`]: the whole of it, written and read back; `run_json`: `run.json`; [`histograms`], `hdr_log`: `hdr/*.hdr`
-//! - [`journal`]: the finished steps of a run under way; [`resume`]: a run that stopped, taken up again; [`preamble`]: what a run knows
-//!   before its first step
-//! - [`new_folder`], `tracked`: where a run may be written; `atomic`: files whole or not at all; [`time`]: times as results have them
-//! - [`error`]: why a result could not be written or read
+//! - [`folder`]: all of it, written and read back; `run_json`: `run.json`; [`histograms`], `hdr_log`: `hdr/*.hdr`
+//! - [`journal`]: the finished steps of a run in progress; [`resume`]: resumption of a stopped run; [`preamble`]: data
+//!   known before the first step
+//! - [`new_folder`], `tracked`: places for new runs; `atomic`: files written atomically; [`time`]: formats of times
+//! - [`error`]: errors of reading and writing results
 
 pub(crate) mod atomic;
 pub mod error;

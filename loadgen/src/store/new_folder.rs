@@ -8,10 +8,10 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The folder of a new run: `OUT/NAME`, or `OUT/PLAN-TIME` without a name.
+/// Returns the folder of a new run: `OUT/NAME`, or `OUT/PLAN-TIME` without a name.
 ///
 /// # Errors
-/// A folder of that name holds something already, cannot be made, or is another run's.
+/// A folder of that name is not empty, cannot be created, or is another run's.
 pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<(PathBuf, Claim), RunError> {
     let stamp = rfc3339(SystemTime::now()).replace([':', '-'], "");
     let folder = out.join(name.map_or_else(|| format!("{}-{stamp}", plan.name), ToOwned::to_owned));
@@ -22,7 +22,7 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<(PathBu
         ))
     })?;
     let claim = claim(&folder)?;
-    // Looked at once nobody else writes there: a run begins to write seconds after it has its folder.
+    // Checked once nobody else can claim it: a run begins to write seconds after it has its folder.
     let taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
     if taken {
         return Err(RunError::Usage(format!(
@@ -33,17 +33,17 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<(PathBu
     Ok((folder, claim))
 }
 
-/// A run's folder for one process alone, until this is dropped or the process is gone, however it ended.
+/// Exclusive use of a run's folder by one process, until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Claim(
-    // Closed with it; none where the folder is not there, or where its file system has no locks.
+    // Unlocked when closed; `None` if the folder does not exist, or its file system has no locks.
     #[expect(dead_code, reason = "it is held")] Option<File>,
 );
 
-/// Takes a folder for this process alone.
+/// Claims a folder for this process alone.
 ///
 /// # Errors
-/// Another one has it.
+/// Another process has it.
 pub fn claim(folder: &Path) -> Result<Claim, RunError> {
     let Ok(file) = File::open(folder) else {
         return Ok(Claim(None));
@@ -58,7 +58,7 @@ pub fn claim(folder: &Path) -> Result<Claim, RunError> {
     }
 }
 
-/// SHA-256 of files, by path.
+/// Returns the SHA-256 of files, by path.
 ///
 /// # Errors
 /// A file that cannot be read.
@@ -84,7 +84,7 @@ mod tests {
         assert!(claim(folder.path()).unwrap_err().to_string().contains("another run"));
         drop(first);
         claim(folder.path()).unwrap();
-        // That there is none is for others to say.
+        // A missing folder is reported elsewhere.
         assert!(claim(&folder.path().join("none")).is_ok());
     }
 }

@@ -6,11 +6,11 @@ use tierlab_analysis::record::{CarriedCertificate, Check, ColdStart, Environment
 /// State of the instrument before the first step.
 #[derive(Debug)]
 pub struct Instrument {
-    /// Lines of the self-check, where the run makes its own.
+    /// Lines of the self-check, if the run performs its own.
     pub selfcheck: Vec<Check>,
-    /// The last certificate of this machine, which may be of this very self-check.
+    /// Latest certificate of this machine, possibly of this very self-check.
     pub certificate: CarriedCertificate,
-    /// The plan's highest load on a null endpoint.
+    /// Noise floor: the plan's highest load on a null endpoint.
     pub noise_floor: Option<Point>,
 }
 
@@ -19,14 +19,14 @@ pub struct Instrument {
 pub struct Preamble {
     /// Environment of the run.
     pub environment: Environment,
-    /// Sums of the config files.
+    /// SHA-256 of the config files.
     pub config_sha256: BTreeMap<String, String>,
     /// Price list.
     pub pricing: Option<Pricing>,
     /// State of the instrument.
     pub instrument: Instrument,
-    /// The variants of a question; empty without one.
+    /// Variants of a question; empty without one.
     pub variants: Vec<Variant>,
-    /// Cold starts, which come before every step.
+    /// Cold starts, which precede every step.
     pub cold_starts: Vec<ColdStart>,
 }

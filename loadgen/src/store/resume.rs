@@ -1,6 +1,6 @@
-//! A run that stopped, taken up again. In: its folder, and the plan and surroundings of now. Out: the run with its
-//! finished steps, or why it cannot be resumed. What would change a figure is refused; what may only explain one
-//! is noted in the result.
+//! Resumption of a stopped run. In: its folder, and the current plan and environment. Out: the run with its finished
+//! steps, or the reason for which it cannot be resumed. Changes that would affect a figure are refused; changes that
+//! may only explain one are recorded in the result.
 
 use super::preamble::Preamble;
 use super::time::rfc3339;
@@ -13,20 +13,20 @@ use std::time::SystemTime;
 use tierlab_analysis::record::{CarriedCertificate, Environment, Run};
 use tierlab_load::redact;
 
-/// A run that did not come to its end.
+/// Unfinished run.
 #[derive(Debug)]
 pub struct StoppedRun {
-    /// Its folder.
+    /// Folder of the run.
     pub folder: PathBuf,
-    /// Its `run.json`, histograms of the noise floor included.
+    /// Content of its `run.json`, histograms of the noise floor included.
     pub run: Run,
 }
 
 impl StoppedRun {
-    /// Reads the folder and holds it against the plan.
+    /// Reads the folder and compares it with the plan.
     ///
     /// # Errors
-    /// No run there, one that is finished, or one of another plan.
+    /// No run there, a finished one, or one of another plan.
     pub fn open(folder: &Path, plan: &Plan) -> Result<Self, RunError> {
         let run = folder::load(folder)?;
         let refuse = |what: String| Err(RunError::Usage(format!("{}: {what}", folder.display())));
@@ -48,10 +48,10 @@ impl StoppedRun {
         })
     }
 
-    /// The run as it is resumed: its own beginning, without the points, which its journal holds.
+    /// Returns the run to resume: its beginning, without the points, which its journal holds.
     ///
     /// # Errors
-    /// Another file that decides what is measured has changed.
+    /// Another file that affects the measurement has changed.
     pub fn resume(self, now: &Preamble) -> Result<Run, RunError> {
         let mut run = self.run;
         if let Some(file) = changed_file(&run.config_sha256, &now.config_sha256) {
@@ -96,7 +96,7 @@ fn first_difference(then: &str, now: &str) -> Option<String> {
     Some("its line ends changed".into())
 }
 
-/// A file of now whose content was not there then. Paths do not count: the command may have been given from elsewhere.
+/// Returns a current file with new content. Paths do not count: the command may have been run from elsewhere.
 fn changed_file<'a>(then: &BTreeMap<String, String>, now: &'a BTreeMap<String, String>) -> Option<&'a str> {
     let known: BTreeSet<&String> = then.values().collect();
     now.iter()

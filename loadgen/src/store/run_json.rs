@@ -1,7 +1,7 @@
-//! `run.json`: the whole run but its histograms.
+//! `run.json`: the whole run except its histograms.
 //!
-//! In: a [`Run`], or a folder. Out: the file, written whole or not at all, or the run read back. Knows nothing of the
-//! other files of the folder.
+//! In: a [`Run`], or a folder. Out: the file, written atomically, or the run read back. Knows nothing of the other
+//! files of the folder.
 
 use super::atomic::write_atomically;
 use super::error::StoreError;
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use tierlab_analysis::record::{Run, SCHEMA_VERSION};
 
-/// Its name in the run's folder.
+/// File name in the run's folder.
 pub(crate) const FILE: &str = "run.json";
 
 /// Writes `run.json`.
@@ -24,8 +24,8 @@ pub(crate) fn write(run: &Run, dir: &Path) -> Result<(), StoreError> {
     write_atomically(&path, &text)
 }
 
-/// Reads `run.json`. The schema is looked at first, so that a file of another one is named as such and not by whatever
-/// key is missing.
+/// Reads `run.json`. The schema is checked first, so that a file of another schema is reported as such and not by a
+/// missing key.
 pub(crate) fn read(dir: &Path) -> Result<Run, StoreError> {
     #[derive(Deserialize)]
     struct Version {

@@ -1,29 +1,29 @@
-//! Times as results have them: RFC 3339 in UTC.
+//! Format of times in results: RFC 3339 in UTC.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The last second that has four digits for its year.
+/// Last second with a four-digit year.
 const LAST: Duration = Duration::from_secs(253_402_300_799);
 
-/// UTC in RFC 3339 with seconds.
+/// Formats a time in UTC as RFC 3339 with seconds.
 #[must_use]
 pub fn rfc3339(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(within(time)).to_string()
 }
 
-/// The same with milliseconds: `YYYY-MM-DDTHH:MM:SS.fffZ`.
+/// Formats a time with milliseconds: `YYYY-MM-DDTHH:MM:SS.fffZ`.
 #[must_use]
 pub fn rfc3339_ms(time: SystemTime) -> String {
     humantime::format_rfc3339_millis(within(time)).to_string()
 }
 
-/// `YYYY-MM-DDTHH:MM:SS[.fff]` with `Z` or `+00:00` as a time; `None` for anything else.
+/// Parses `YYYY-MM-DDTHH:MM:SS[.fff]` with `Z` or `+00:00`; `None` for anything else.
 #[must_use]
 pub fn parse_rfc3339(text: &str) -> Option<SystemTime> {
     humantime::parse_rfc3339(text).ok()
 }
 
-/// The nearest time that can be written: files may be dated before 1970, and clocks may be wrong.
+/// Returns the nearest time that can be formatted: files may be dated before 1970, and clocks may be wrong.
 fn within(time: SystemTime) -> SystemTime {
     time.clamp(UNIX_EPOCH, UNIX_EPOCH + LAST)
 }

@@ -43,7 +43,7 @@ fn rows(file: &Path) -> Vec<Row> {
     reader.records().map(|record| row(record.unwrap())).collect()
 }
 
-/// Equal but for the last digits of numbers, which a text may round.
+/// True if equal except for the last digits of numbers, which a text may round.
 fn is_same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => near(a.as_f64().unwrap(), b.as_f64().unwrap(), 1e-9),
@@ -270,7 +270,7 @@ fn cheapest(answer: &Value) -> Vec<String> {
     .collect()
 }
 
-/// The report says of the answer what `answer.json` does.
+/// The report agrees with `answer.json` about the answer.
 fn of_text(answer: &Value, report: &str) -> Vec<String> {
     let mut found = Vec::new();
     let opening = report.split("\n## ").nth(1).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The synthetic run with a question: three ways to keep the features, and the answer as a lab would have given it. The answer's
-//! figures are written down here, not computed: what is tried is how they are said.
+//! Synthetic run with a question: three ways to store the features, and the answer of a lab. The answer's figures are
+//! constants, not computed: the tests are about their presentation.
 
 use crate::synthetic;
 use tierlab_analysis::record::{

@@ -1,4 +1,5 @@
-//! `agent` and `--agents` through the real binary: several agents as one, lost ones, slow links, wrong clocks, strangers.
+//! `agent` and `--agents` through the real binary: several agents as one, lost agents, slow links, wrong clocks,
+//! strangers.
 
 use crate::program::{BINARY, Ended, NullEndpoint, Workdir, read_json, run, run_until};
 use hdrhistogram::Histogram;
@@ -12,7 +13,7 @@ use tierlab_analysis::record::{Fault, Run, Verdict};
 use tierlab_loadgen::store::folder;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-// Other tests run beside it: how late an agent is must not decide, but for where it is tried.
+// Other tests run beside it: the lateness of an agent must not decide, except in its own test.
 const PLAN: &str = "name = \"agents\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.2\nstep_s = 1.0\n\
     drain_s = 0.5\nmax_in_flight = 64\n[limits]\nforeign_cpu_share = 1\nsteal_share = 1\n\
     foreign_disk_bytes_per_s = 1e12\nforeign_network_bytes_per_s = 1e12\nforeign_io_pressure = 1\nforeign_memory_pressure = 1\nlag_us = 1000000\n\
@@ -48,7 +49,7 @@ impl Agent {
         Self { process, address }
     }
 
-    /// What it said on stderr, after it has been ended.
+    /// Ends the agent and returns its stderr.
     fn end(mut self) -> String {
         self.process.kill().unwrap();
         let mut said = String::new();
@@ -82,7 +83,7 @@ fn load(place: &Workdir, name: &str) -> Run {
     folder::load(&place.path("results").join(name)).unwrap()
 }
 
-/// How many requests of each time block were due: the schedule, as far as a result keeps it.
+/// Returns the due requests of each time block: the schedule, as far as a result records it.
 fn due(run: &Run) -> Vec<Vec<u64>> {
     let repeats = run.points.iter().flat_map(|point| &point.repeats);
     repeats
@@ -123,7 +124,7 @@ fn two_agents_with_wrong_clocks_send_one_schedule() {
     assert!(report.contains("Sent by 2 agents"), "{report}");
 }
 
-/// What a pod of `deploy/kubernetes/load` runs, here on ports of this host.
+/// Runs the command of a pod in `deploy/kubernetes/load` on ports of this host.
 #[test]
 fn the_pods_of_a_job_send_one_schedule() {
     let endpoint = NullEndpoint::start();
@@ -161,7 +162,7 @@ fn the_pods_of_a_job_send_one_schedule() {
         }
         command
     };
-    // The one that conducts is there first, and waits for the others.
+    // The conducting process starts first, and waits for the others.
     let conducting = thread::scope(|scope| {
         let conducting = scope.spawn(|| run(pod(0)));
         thread::sleep(Duration::from_millis(500));
@@ -178,7 +179,7 @@ fn the_pods_of_a_job_send_one_schedule() {
     }
 }
 
-/// A pod that waits for orders until it is ended: the script has become the agent.
+/// Pod that waits for orders until it is ended: the script has become the agent.
 struct Sending(Child);
 
 impl Drop for Sending {
@@ -295,7 +296,7 @@ fn a_variable_of_the_agents_host_is_used_only_where_its_owner_allows_it() {
 
 fn kill_agent(agent: &mut Agent) {
     agent.process.kill().unwrap();
-    // Its port is free once it is gone.
+    // Its port is free after its end.
     agent.process.wait().unwrap();
 }
 
@@ -347,7 +348,7 @@ fn an_agent_that_stays_away_ends_the_run_with_what_is_finished() {
     assert!(run.interrupted && !run.points[0].repeats.is_empty());
 }
 
-/// Passes a connection on, each way so much later.
+/// Forwards a connection with a delay in each direction.
 fn slow_link(to: &str, delay: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -390,7 +391,7 @@ fn a_slow_link_is_uncertainty_and_too_much_of_it_makes_steps_invalid() {
         summary.verdict
     );
     for start in run.points[0].repeats.iter().flat_map(|repeat| &repeat.agents) {
-        // Both ways take 20 ms at least, so that the truth may lie 20 ms off.
+        // Both directions take at least 20 ms, so the true offset may be 20 ms away.
         assert!(start.uncertainty_us >= 20_000.0, "{start:?}");
         assert!(start.offset_us.abs() <= start.uncertainty_us + 1_000.0, "{start:?}");
     }
@@ -426,7 +427,7 @@ fn strangers_at_the_door_are_named_and_runs_go_on() {
     }
 }
 
-/// A listener that says these bytes to whoever comes, over and over if it is `endless`.
+/// Listens and sends these bytes to every client, repeatedly if `endless`.
 fn hostile(bytes: Vec<u8>, endless: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Where the time goes, against a server whose stages, cache and tier are written down in advance.
+//! Attribution of time, with a server whose stages, cache and tier are scripted.
 
 use crate::program::{Ended, Workdir, run};
 use axum::Router;
@@ -18,10 +18,10 @@ const TIER: Duration = Duration::from_millis(300);
 const DEVICE: Duration = Duration::from_millis(250);
 const INFER: Duration = Duration::from_millis(1);
 const EVERY: u64 = 10;
-/// Below what a miss takes, and above all that a hit does on a machine that is not held up.
+/// Latency below that of a miss, and above any hit on an undisturbed machine.
 const SLOW_US: u64 = 250_000;
 
-/// Requests answered; the counters of its metrics follow from it.
+/// Number of answered requests; the counters of its metrics follow from it.
 #[derive(Default)]
 struct Script(AtomicU64);
 
@@ -64,7 +64,7 @@ async fn metrics(State(script): State<Arc<Script>>) -> String {
     )
 }
 
-/// Prices of an instance of $3.6 an hour and of a tier that takes $1 for 1,000 requests.
+/// Prices of an instance of $3.6 per hour and of a tier at $1 per 1,000 requests.
 const PRICES: &str = "[instances.box]\nusd_per_hour = 3.6\nprovider = \"p\"\nregion = \"r\"\nas_of = \"2026-01\"\n\
     checked = true\nsource = \"https://example.org\"\n[storage.blobs]\nusd_per_1000_get_requests = 1.0\nprovider = \"p\"\n\
     region = \"r\"\nas_of = \"2026-01\"\nchecked = true\nsource = \"https://example.org\"\n[tiers]\ns3 = \"blobs\"\n";
@@ -99,10 +99,10 @@ fn total_us(bands: &[Value], part: &str) -> f64 {
     bands.iter().map(of).sum()
 }
 
-/// How often the script is measured anew where something else held up requests that it answers at once.
+/// Maximum measurements of the script if other activity delayed its fast requests.
 const ATTEMPTS: usize = 6;
 
-/// A run in which the slow requests are those of the script and no others, so that every figure is known.
+/// Returns a run in which exactly the script's requests are slow, so that every figure is known.
 fn calm_run() -> (Workdir, Ended) {
     for _ in 0..ATTEMPTS {
         let (place, ended) = attempt();
@@ -153,8 +153,8 @@ fn a_scripted_tier_is_found_in_the_tail_and_its_counters_in_the_summary() {
     let bands = summary["bands"].as_array().unwrap();
     let names: Vec<&str> = bands.iter().map(|band| band["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["p0-50", "p50-90", "p90-99", "p99-100"]);
-    // From Server-Timing, over all bands: what the script says, whatever the machine did meanwhile. Which requests of
-    // the schedule miss depends on the warm-up's and the check's count; of 1,000 in a row, exactly 100 do.
+    // From Server-Timing, over all bands: the script's values, on any machine. The missing requests of the schedule
+    // depend on the counts of the warm-up and the check; of 1,000 in a row, exactly 100 miss.
     assert!((total_us(bands, "tier") - 100.0 * TIER.as_micros() as f64).abs() < 1.0);
     assert!((total_us(bands, "infer") - 1_000.0 * INFER.as_micros() as f64).abs() < 1.0);
     for band in bands {
@@ -172,8 +172,8 @@ fn a_scripted_tier_is_found_in_the_tail_and_its_counters_in_the_summary() {
     assert_eq!(summary["tail"]["parts"][0][0], "tier");
     assert_eq!(bands[0]["reads"]["cache_hits"], 1.0);
 
-    // Both sides of Little's law, which no measurement shares: 0.1 × 300 ms + 1 ms at 250/s are 7.75 in flight, but for
-    // those that the window cuts.
+    // Both sides of Little's law, which share no measurement: 0.1 × 300 ms + 1 ms at 250/s are 7.75 in flight, except
+    // for stays cut by the window.
     let (counted, by_stays) = (&summary["in_flight"][0], &summary["in_flight"][1]);
     let (counted, by_stays) = (counted.as_f64().unwrap(), by_stays.as_f64().unwrap());
     assert!(counted > 7.2 && by_stays > 7.2, "{counted} {by_stays}");
@@ -211,7 +211,8 @@ fn the_parts_of_a_mix_share_the_hour_and_the_tier_by_what_replies_tell() {
         .map(|point| &point["summary"])
         .collect();
     assert_eq!(summaries.len(), 2);
-    // Every request is a millisecond in inference, whatever it carries: four of five requests, four fifths of the hour.
+    // Every request takes a millisecond of inference, for any number of rows: four of five requests, four fifths of the
+    // hour.
     let share = |part: usize, of: &str| summaries[part]["mix_share"][of].as_f64().unwrap();
     assert!(
         (share(0, "hour") - 0.8).abs() < 1e-9 && (share(1, "hour") - 0.2).abs() < 1e-9,

@@ -1,4 +1,4 @@
-//! The certificate of the self-check through the real binary: kept by one command, carried or refused by the next.
+//! The certificate of the self-check through the real binary: stored by one command, carried or refused by the next.
 
 use crate::lab::{LAB, lab, lab_place};
 use crate::program::{BINARY, Ended, NullEndpoint, Workdir, read_json, run};
@@ -10,12 +10,12 @@ use std::process::Command;
 const PLAN: &str = "name = \"one\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 0.2\ndrain_s = 0.5\n\
     max_in_flight = 16\n[[load]]\nmode = \"realtime\"\nrates = [50]\n";
 
-/// Where the state folder of a test has it.
+/// Path of the certificate in a test's state folder.
 fn kept(place: &Workdir) -> PathBuf {
     place.path("state/tierlab/certificate.json")
 }
 
-/// What a sweep says of the instrument: in its `run.json`, in the table, and in both reports.
+/// Statements of a sweep about the instrument: in its `run.json`, in the table, and in both reports.
 struct Said {
     carried: Value,
     everywhere: [String; 3],
@@ -39,7 +39,7 @@ fn said(endpoint: &NullEndpoint, place: &Workdir, more: &[&str]) -> Said {
     what_it_says(place, ended)
 }
 
-/// What the run in `results/r` says, and its command.
+/// Returns the statements of the run in `results/r`, and its command.
 fn what_it_says(place: &Workdir, ended: Ended) -> Said {
     let report = |name: &str| fs::read_to_string(place.path("results/r").join(name)).unwrap();
     let certificates = place.run_json()["certificates"].clone();
@@ -71,7 +71,7 @@ fn without_one_a_sweep_says_how_to_get_it() {
     assert!(!kept(&place).exists());
 }
 
-/// Where the machine was too busy for a line, the line says so; what later runs make of it is asked of one that passed.
+/// Marks every check as passed, because a busy machine may fail one.
 fn with_every_check_passed(mut certificate: Value) -> Value {
     for check in certificate["checks"].as_array_mut().unwrap() {
         check["passed"] = json!(true);
@@ -95,10 +95,10 @@ fn a_self_check_is_kept_and_carried_and_refused_where_it_proves_nothing() {
     assert_eq!(ended.code, Some(i32::from(failed > 0)), "{}", ended.stderr);
     assert_eq!(read_json(&place.path("lines.json")), certificate["checks"]);
     assert!(checks.len() > 5, "{certificate}");
-    // Nothing but the certificate lies there.
+    // The folder holds only the certificate.
     assert_eq!(fs::read_dir(place.path("state/tierlab")).unwrap().count(), 1);
 
-    // As it is: what it says decides whether it is a proof, and a line that failed is not forgotten.
+    // The certificate is used unchanged: its lines decide whether it is valid, and a failed line counts.
     let carried = said(&endpoint, &place, &[]).carried;
     assert_eq!(carried["certificate"], certificate);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Steps beside a busy stranger, through the real binary.
+//! Steps beside a busy foreign process, through the real binary.
 
 use crate::program::{NullEndpoint, Workdir, run};
 use serde_json::Value;
@@ -24,7 +24,7 @@ impl Drop for Stranger {
     }
 }
 
-/// No limit but that of the CPU.
+/// Measures with only a CPU limit.
 fn measured(limit: &str) -> (Workdir, Value, String, String) {
     measured_with(&format!("foreign_cpu_share = {limit}\nforeign_disk_bytes_per_s = 1e12"))
 }

@@ -1,4 +1,4 @@
-//! Closed loops and journeys through the real binary, against a server whose times and replies are written down in advance.
+//! Closed loops and journeys through the real binary, with a server of scripted times and replies.
 
 use crate::program::{NullEndpoint, Workdir, interrupt, run, run_until};
 use axum::Router;
@@ -25,21 +25,21 @@ use tierlab_protocol::infer::{InferReply, InferRequest};
 const HEAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nwarmup_s = 0.2\ndrain_s = 2.0\nmax_in_flight = 64\n\
     limits = { foreign_cpu_share = 1.0, steal_share = 1.0, foreign_disk_bytes_per_s = 1e12, foreign_network_bytes_per_s = 1e12, \
     foreign_io_pressure = 1, foreign_memory_pressure = 1 }\n";
-/// What every request takes, unless the server stalls.
+/// Service time of every request without a stall.
 const SERVICE: Duration = Duration::from_millis(5);
-/// At the start of every period the server answers nothing for so long.
+/// Length of a stall at the start of every period.
 const STALL: Duration = Duration::from_millis(400);
 const PERIOD: Duration = Duration::from_millis(1_000);
-/// Between a request that was stalled and one that was not.
+/// Latency above that of requests without a stall, and below that of stalled ones.
 const SLOW_US: u64 = 60_000;
 
-/// What the server does.
+/// Behaviour of the server.
 #[derive(Default)]
 struct Script {
     stalls: bool,
-    /// Every so many requests to `rank` fail; 0 for none.
+    /// Period of failing requests to `rank`; 0 for none.
     fails_every: u64,
-    /// Whether `embed` leaves out what is taken.
+    /// If true, `embed` leaves out the value that the next step takes.
     lacks_vector: bool,
     ranked: AtomicU64,
 }
@@ -56,7 +56,7 @@ async fn infer(State(server): State<Arc<Server>>, Path(model): Path<String>, bod
     answer(&server, &model, &body).await
 }
 
-/// The same over gRPC, on the same port.
+/// Answers over gRPC, on the same port.
 async fn infer_over_grpc(State(server): State<Arc<Server>>, body: Bytes) -> impl IntoResponse {
     let message = ModelInferRequest::decode(unframed(&body).unwrap()).unwrap();
     server.over_grpc.fetch_add(1, Ordering::Relaxed);
@@ -137,7 +137,7 @@ async fn model(Path(model): Path<String>) -> impl IntoResponse {
 
 async fn metrics(State(server): State<Arc<Server>>) -> String {
     let [inferences, asked] = [0, 1].map(|index| server.counted[index].load(Ordering::Relaxed));
-    // Whichever models are asked about, their sum is what was inferred.
+    // For any models, their sum is the number of inferences.
     format!(
         "tierlab_build_info{{feature_tier=\"null\"}} 1\n\
          tierlab_inferences_total{{model=\"m\"}} {inferences}\ntierlab_inferences_total{{model=\"rank\"}} {inferences}\n\
@@ -169,14 +169,14 @@ async fn serve(script: Script) -> String {
     format!("http://{address}")
 }
 
-/// A plan swept against such a server.
+/// Sweeps a plan with such a server.
 fn swept(script: Script, plan: &str) -> (Workdir, Run, String) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(serve(script));
     let place = Workdir::new(plan);
     let ended = run(place.sweep(&url));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    // goose would have lines of its own there.
+    // goose would print its own lines there.
     assert!(!ended.stdout.contains("launched"), "{}", ended.stdout);
     let run = folder::load(&place.path("results/r")).unwrap();
     (place, run, ended.stdout)
@@ -213,7 +213,7 @@ fn a_closed_loop_over_grpc_keeps_its_law_beside_an_open_loop_over_grpc() {
     }
 }
 
-/// The share of the requests of a point that took longer than [`SLOW_US`].
+/// Returns the share of a point's requests that took longer than [`SLOW_US`].
 fn slow_share(point: &Point) -> f64 {
     let blocks = point.repeats.iter().flat_map(|repeat| &repeat.histograms.latency);
     let (slow, all) = blocks.fold((0, 0), |(slow, all), block| {
@@ -288,7 +288,7 @@ fn a_stall_is_seen_by_the_open_loop_and_not_by_the_closed_one() {
         ..Script::default()
     };
     let (_, run, stdout) = swept(script, &closed("1", ""));
-    // A user meets the stall once a period, of a hundred requests or so; of arrivals that go on four in ten come into it.
+    // A user meets the stall once per period, in about a hundred requests; of open-loop arrivals four in ten meet it.
     let [closed, open] = [&run.points[0], &run.points[1]].map(slow_share);
     assert!(
         closed < 0.1 && open > 0.2,
@@ -340,13 +340,13 @@ fn a_journey_hands_values_on_and_its_steps_sum_to_it() {
         panic!("points")
     };
     let sum: f64 = steps.iter().map(mean_us).sum();
-    // But for what three digits of a histogram lose.
+    // Equal up to the three digits of a histogram.
     assert!(
         (sum / mean_us(whole) - 1.0).abs() < 0.01,
         "{sum} is not {}",
         mean_us(whole)
     );
-    // goose's own times leave out what lies before and between.
+    // goose's own times exclude the time before and between requests.
     let goose = whole.repeats[0].goose.unwrap();
     assert!(
         goose.p50_us > 0.0
@@ -370,7 +370,7 @@ fn a_journey_hands_values_on_and_its_steps_sum_to_it() {
     );
 }
 
-/// The counter of calls over gRPC, as the server's metrics tell it.
+/// Returns the counter of calls over gRPC from the server's metrics.
 fn over_grpc(runtime: &tokio::runtime::Runtime, url: &str) -> u64 {
     let asked = async { reqwest::get(format!("{url}/metrics")).await.unwrap().text().await };
     let text = runtime.block_on(asked).unwrap();
@@ -397,7 +397,7 @@ fn steps_over_grpc_take_and_hand_on_the_same_values() {
         let mut requests = 0;
         for repeat in run.points.iter().flat_map(|point| &point.repeats) {
             assert_eq!((repeat.scheduled, repeat.completed), (100, 100), "{:?}", repeat.errors);
-            // goose cannot say how long what it did not send took.
+            // goose has no times of requests that it did not send.
             assert!(repeat.goose.is_none());
             requests += repeat.journeys.map_or(0, |journeys| journeys.requests);
         }
@@ -419,7 +419,7 @@ fn a_step_over_grpc_that_fails_is_named_by_its_status() {
     }));
     let plan = format!("protocol = \"grpc\"\n{HEAD}{JOURNEY}").replace("repeats = 2", "repeats = 1");
     let place = Workdir::new(&plan);
-    // Where it is not said where the server speaks it.
+    // A plan over gRPC without the server's gRPC address.
     let ended = run(place.sweep(&url));
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("--grpc-url"), "{}", ended.stderr);
@@ -438,7 +438,7 @@ fn a_step_over_grpc_that_fails_is_named_by_its_status() {
     );
 }
 
-/// An instance of $3.6 an hour, and storage that takes $1 for 1,000 requests.
+/// Prices of an instance of $3.6 per hour, and of storage at $1 per 1,000 requests.
 const PRICES: &str = "[instances.box]\nusd_per_hour = 3.6\nprovider = \"p\"\nregion = \"r\"\nas_of = \"2026-01\"\n\
     checked = true\nsource = \"https://example.org\"\n[storage.blobs]\nusd_per_1000_get_requests = 1.0\nprovider = \"p\"\n\
     region = \"r\"\nas_of = \"2026-01\"\nchecked = true\nsource = \"https://example.org\"\n[tiers]\nnull = \"blobs\"\n";
@@ -466,7 +466,8 @@ fn closed_loops_and_journeys_have_a_price_by_the_rules_of_the_open_loop() {
         });
         rates.map(each).sum::<f64>() / point.repeats.len() as f64
     };
-    // Two storage requests for four rows; and for two infer requests four of them. What a window's edges cut is not counted anew.
+    // Two storage requests for four rows, so four for two infer requests. Requests cut by a window's edges are not
+    // counted again.
     for (point, inferences, storage) in [(closed, 4.0, 5.0), (open, 4.0, 5.0), (whole, 1.0, 40.0)] {
         let usd = paid(point);
         let expected = hour(point, inferences) + storage;
@@ -523,7 +524,7 @@ fn a_journey_that_cannot_be_made_is_named_before_anything_is_measured() {
         ..Script::default()
     }));
     let plan = format!("{HEAD}{JOURNEY}");
-    // The reply has no values there, so that the body that is made of it is refused by the server.
+    // The reply lacks the values, so the server refuses the body built from it.
     let place = Workdir::new(&plan);
     let ended = run(place.sweep(&url));
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
@@ -532,7 +533,7 @@ fn a_journey_that_cannot_be_made_is_named_before_anything_is_measured() {
         "{}",
         ended.stderr
     );
-    // What is to be taken and is not there is a wrong reply too.
+    // A missing value for a later step is a wrong reply too.
     let place = Workdir::new(&plan.replace("\"/name\"", "\"/nome\""));
     let ended = run(place.sweep(&url));
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
@@ -541,7 +542,7 @@ fn a_journey_that_cannot_be_made_is_named_before_anything_is_measured() {
         "{}",
         ended.stderr
     );
-    // An input that the model has not, and a model that asks for more than an entity.
+    // An input that the model lacks, and a model that needs more than an entity.
     for (from, to, says) in [
         ("{ text = ", "{ test = ", "no input `test`"),
         ("inputs = { text = \"about {who}\" }\n", "", "`embed` joins no rows"),
@@ -598,7 +599,7 @@ fn journeys_of_several_processes_are_those_of_one() {
             std::collections::BTreeMap::from([(format!("{reason} at rank"), *failed)])
         );
         assert_eq!(whole_once.completed + failed, 100);
-        // Those of the warm-up are counted too.
+        // Journeys of the warm-up are counted too.
         let journeys = whole_once.journeys.unwrap();
         assert!(
             journeys.requests > 300 && journeys.requests.is_multiple_of(3),

@@ -1,5 +1,5 @@
-//! The real binary against servers that are not the project's: behind TLS, with replicas, with Triton's statistics, with no metrics, and
-//! of another protocol altogether.
+//! The real binary with foreign servers: behind TLS, with replicas, with Triton's statistics, without metrics, and of
+//! another protocol.
 
 use crate::program::{BINARY, Workdir, read_json, run};
 use crate::site::{Asked, Reply, certificates, is_listening, secure_site, site};
@@ -18,7 +18,7 @@ const ONE_LOAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\n
 
 const SECRETS: [&str; 2] = ["S3CRET-TOKEN", "S3CRET-KEY"];
 
-/// What Triton, MLServer and KServe answer alike; `None` for what they do not have.
+/// Common replies of Triton, MLServer and KServe; `None` for unknown paths.
 fn v2(asked: &Asked, prefix: &str) -> Option<Reply> {
     let path = asked.path.strip_prefix(prefix)?;
     match path {
@@ -114,7 +114,7 @@ fn a_server_behind_tls_with_token_client_certificate_and_prefix_is_measured_and_
             assert!(!said.contains(secret), "{secret} is told");
         }
     }
-    // What is missing is named, with what to do.
+    // The message names the missing part, with advice.
     for (plan, args, says) in [
         (plan.clone(), &["--no-metrics"][..], "--token-env"),
         (plan.clone(), &["--token-env", "NO_SUCH_TOKEN_HERE"], "is not set"),
@@ -146,7 +146,7 @@ fn a_server_behind_tls_with_token_client_certificate_and_prefix_is_measured_and_
     }
 }
 
-/// What is sent by goose's own client, in place of [`ONE_LOAD`]'s open loop.
+/// Plans for goose's own client, instead of [`ONE_LOAD`]'s open loop.
 const BY_GOOSE: [&str; 2] = [
     "[[load]]\nmode = \"concurrency\"\nusers = [3]\n",
     "[[journey]]\nname = \"two\"\nrates = [50]\n\
@@ -235,7 +235,7 @@ fn a_closed_loop_asks_any_http_endpoint_as_its_target_says() {
     assert!(repeat["closed_loop"].is_object(), "{repeat}");
     assert!(repeat["completed"].as_u64().unwrap() > 20, "{repeat}");
     assert!(repeat["errors"].as_object().unwrap().is_empty(), "{repeat}");
-    // What the plan says of a request's rows counts in a closed loop too, and no more different requests than were sent.
+    // The plan's rows per request also count in a closed loop, and the different requests are at most those sent.
     let summary = &place.run_json()["points"][0]["summary"];
     let [rows, requests] = ["inferences_per_s", "achieved_rps"].map(|name| summary[name]["value"].as_f64().unwrap());
     assert!((rows / requests - 3.0).abs() < 1e-9, "{summary}");
@@ -246,7 +246,7 @@ fn a_closed_loop_asks_any_http_endpoint_as_its_target_says() {
     );
 }
 
-/// A replica's counter, and when its process started.
+/// Counter of a replica, and the start of its process.
 struct Replica {
     count: u64,
     started_s: u64,
@@ -298,7 +298,7 @@ fn counters_of_replicas_are_added_and_one_that_restarted_counts_from_zero() {
             if is_infer(asked) {
                 asked_in_all.fetch_add(1, Ordering::Relaxed);
                 let mut replicas = replicas.lock().unwrap();
-                // In the middle of the step the second one is started anew.
+                // In the middle of the step the second replica restarts.
                 if turn == 40 {
                     replicas[1] = Replica {
                         count: 0,
@@ -320,7 +320,7 @@ fn counters_of_replicas_are_added_and_one_that_restarted_counts_from_zero() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let server = only_repeat(&place)["server"].clone();
     assert_eq!(server["restarts"], 1, "{server}");
-    // 120 of the step, less those that the second had counted before it was started anew.
+    // 120 of the step, less the requests that the second had counted before its restart.
     let inferences = server["inferences"].as_f64().unwrap();
     assert!((80.0..=120.0).contains(&inferences), "{inferences}");
     assert!(report(&place).contains("started anew"), "{}", report(&place));
@@ -555,7 +555,7 @@ fn a_lab_measures_servers_that_run_already_and_starts_none() {
         .arg(place.path("results"))
         .args(["--name", "r"])
         .env("XDG_STATE_HOME", place.path("state"));
-    // Where no other program of the project is.
+    // A folder without any other program of the project.
     lab.arg("--bin-dir").arg(place.path("."));
     let ended = run(lab);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);

@@ -1,4 +1,4 @@
-//! The real binary against servers that answer what is no answer, and against more of it than anybody needs.
+//! The real binary with servers whose replies are invalid or far too large.
 
 use crate::program::{BINARY, Ended, NullEndpoint, PLAN, Workdir, run};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use std::thread;
 
 const METADATA: &str = r#"{"name":"m","versions":["1"],"platform":"x","inputs":[{"name":"x","datatype":"FP32","shape":[-1,1]}],"outputs":[{"name":"y","datatype":"FP32","shape":[-1,1]}]}"#;
 const METRICS: &str = "tierlab_build_info{feature_tier=\"null\"} 1\n";
-/// Of memory, for what should stay far below it.
+/// Address space limit in KiB, far above the expected use.
 const ADDRESS_SPACE: &str = "6000000";
 
 fn good(rows: usize) -> String {
@@ -21,14 +21,14 @@ fn good(rows: usize) -> String {
     )
 }
 
-/// What a server sends: a document, or the start of a body without end and what it repeats.
+/// Reply of a server: a document, or the start of an endless body with its repeated part.
 #[derive(Clone)]
 enum Says {
     Whole(String),
     Endless(&'static str),
 }
 
-/// Answers infer requests rightly as often as `honest`, and then with what it is given.
+/// Server that answers `honest` infer requests correctly, and later ones with the given reply.
 struct Server {
     metadata: Says,
     metrics: Says,
@@ -103,7 +103,7 @@ impl Server {
     }
 }
 
-/// A sweep whose process may not take more address space than that.
+/// Runs a sweep within that address space.
 fn bounded(place: &Workdir, url: &str) -> Ended {
     let sweep = place.sweep(url);
     let mut command = Command::new("sh");
@@ -286,7 +286,7 @@ fn a_report_goes_where_it_is_told_and_not_into_a_folder_under_version_control() 
     assert!(!folder.join("report.md").exists());
 }
 
-/// Which commit is recorded does not depend on where the plan lies.
+/// The recorded commit does not depend on the place of the plan.
 #[test]
 fn the_recorded_commit_is_that_of_the_binary() {
     let endpoint = NullEndpoint::start();

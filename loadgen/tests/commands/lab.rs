@@ -1,5 +1,5 @@
-//! `lab` through the real binary: the order of things, with the null endpoint standing in for every server and small
-//! scripts for the programs that make and publish data. The whole lab with its real programs is `make lab`.
+//! `lab` through the real binary: its order, with the null endpoint in place of every server and small scripts in place
+//! of the programs that generate and publish data. `make lab` runs the whole lab with its real programs.
 
 use crate::program::{BINARY, Ended, PLAN, Workdir, interrupt, read_json, run, run_until};
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 pub(crate) const LAB: &str = "[lab]\ntiers = [\"nvme\", \"s3\"]\nwork = \"work\"\nserver_config = \"server.toml\"\n\
     ready_timeout_s = 30\n[[lab.cache]]\nname = \"cold\"\nshare = 0.0\n[lab.data]\nrows = 10\n";
 
-/// Notes its arguments, and makes what the lab looks for.
+/// Script that records its arguments, and creates the files that the lab expects.
 const MODELS: &str = r#"#!/bin/sh
 echo "models $*" >> "$(dirname "$0")/calls"
 for last; do :; done
@@ -29,7 +29,7 @@ echo "server $* as ${AWS_ACCESS_KEY_ID:-nobody}" >> "$(dirname "$0")/calls"
 exec BINARY null-endpoint
 "#;
 
-/// A folder with a plan, and programs that stand in for those of the lab.
+/// Returns a folder with a plan, and scripts in place of the lab's programs.
 pub(crate) fn lab_place(plan: &str) -> Workdir {
     let place = Workdir::new(plan);
     fs::create_dir_all(place.path("tiers")).unwrap();
@@ -68,7 +68,7 @@ fn calls(place: &Workdir) -> String {
     fs::read_to_string(place.path("bin/calls")).unwrap()
 }
 
-/// Nobody that the lab started is left: each of them has the lab's folder on its command line or in its environment.
+/// Checks that no process of the lab is left: each has the lab's folder on its command line or in its environment.
 fn nobody_is_left(place: &Workdir) {
     let folder = place.folder.path().to_str().unwrap();
     for entry in fs::read_dir("/proc").unwrap().filter_map(Result::ok) {
@@ -120,7 +120,7 @@ fn a_lab_makes_publishes_starts_measures_in_turn_and_ends_everything() {
     assert!(credentials.ends_with("as tierlab"), "{credentials}");
     nobody_is_left(&place);
 
-    // Again: what is there is used as it is.
+    // A second run reuses the existing files.
     succeeds(&run(lab(&place, "second")));
     let again = calls(&place);
     assert_eq!(
@@ -256,7 +256,7 @@ fn cold_starts_and_dropped_page_caches_are_measured_and_named() {
         assert_eq!(start["page_cache"], "dropped");
         let stages = start["stages_s"].as_array().unwrap().iter();
         let stages: Vec<&str> = stages.map(|stage| stage[0].as_str().unwrap()).collect();
-        // Of a restart the metrics would tell, and those of this server tell of no stage.
+        // After a restart the metrics would report the stages, but this server's metrics report none.
         let told = match start["way"].as_str() {
             Some("load") => &["read", "verify", "place", "session", "warmup", "features"][..],
             _ => &[],
@@ -305,7 +305,7 @@ fn the_servers_of_a_fleet_share_an_emulated_service_and_start_together() {
         .map(|variant| variant["servers"].as_u64().unwrap_or(1))
         .collect();
     assert_eq!(servers, [1, 2]);
-    // One server has nobody to start apart from.
+    // A single server has no others to be spread against.
     let starts: Vec<(u64, f64)> = run_json["cold_starts"]
         .as_array()
         .unwrap()
@@ -314,7 +314,7 @@ fn the_servers_of_a_fleet_share_an_emulated_service_and_start_together() {
         .collect();
     let once = [(1, 0.0), (2, 0.0), (2, 0.2)];
     assert_eq!(starts, [once, once].concat());
-    // Whether a step of half a second on this machine is valid, and so in the table of fleets, is not told here.
+    // The validity of a half-second step on this machine, and so its place in the table of fleets, is not tested here.
     for both in ["a-1-server", "a-2-servers"] {
         assert!(ended.stdout.contains(both), "{}", ended.stdout);
     }
@@ -335,7 +335,7 @@ fn the_servers_of_a_fleet_share_an_emulated_service_and_start_together() {
     let service = place.path("work/services/a-2-servers");
     let shared = format!("emulated.shared={}", service.display());
     assert!(of_two.iter().all(|line| line.contains(&shared)), "{calls}");
-    // A stage for each server, and others for those that are started beside the ones that run.
+    // A stage for each running server, and separate ones for servers started beside them.
     for stage in ["loads/0", "loads/1", "cold-starts/0", "cold-starts/1"] {
         let folder = place.path(&format!("work/stages/a-2-servers/{stage}"));
         assert!(

@@ -1,4 +1,4 @@
-//! What a person at a terminal sees while a sweep runs: the real binary, its stderr a pseudo-terminal.
+//! Terminal output while a sweep runs: the real binary, its stderr a pseudo-terminal.
 
 use crate::program::{NullEndpoint, Workdir};
 use nix::pty::{Winsize, openpty};
@@ -12,7 +12,7 @@ const PLAN: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarm
     foreign_disk_bytes_per_s = 1e12\nforeign_network_bytes_per_s = 1e12\nforeign_io_pressure = 1\nforeign_memory_pressure = 1\n\
     [[load]]\nmode = \"realtime\"\nrates = [100]\n";
 
-/// Runs a command to its end with stderr on a terminal of 80 columns; what it wrote there, without escapes.
+/// Runs a command to its end with stderr on a terminal of 80 columns, and returns the output without escapes.
 fn seen_at_a_terminal(mut command: Command) -> String {
     let size = Winsize {
         ws_row: 24,
@@ -34,7 +34,7 @@ fn seen_at_a_terminal(mut command: Command) -> String {
     text
 }
 
-/// The numbers between `before` and `after`, wherever both stand in a line.
+/// Returns the numbers between `before` and `after`, on every line with both.
 fn numbers(text: &str, before: &str, after: &str) -> Vec<f64> {
     let rests = text.split(before).skip(1);
     rests

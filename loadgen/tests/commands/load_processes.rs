@@ -104,7 +104,7 @@ fn the_processes_end_with_a_run_that_is_killed() {
     );
     assert_eq!(processes.len(), 2);
     let mut looks = 0;
-    // Nobody may be there to bury them.
+    // Zombies count as ended, because nobody may reap them.
     let lives = |id: &i32| {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         stat.rsplit(") ")

@@ -1,4 +1,4 @@
-//! Nonsense, through the real binary: each is answered with what is wrong, where, and what to do, and with its exit code.
+//! Invalid input through the real binary: each error names the fault, its place and the advice, and has its exit code.
 
 use crate::program::{BINARY, NullEndpoint, PLAN, Workdir, run};
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 const LAB: &str = "[lab]\ntiers = [\"nvme\", \"papyrus\"]\nwork = \"w\"\nserver_config = \"server.toml\"\n\
     [[lab.cache]]\nname = \"c\"\nshare = 0\n[lab.data]\nrows = 1\n";
 
-/// What is wrong, the plan that has it, the exit code, and what the answer has to name.
+/// Fault, its plan, the exit code, and the words that the message must contain.
 type Nonsense = (&'static str, String, i32, &'static [&'static str]);
 
 fn changed(from: &str, to: &str) -> String {

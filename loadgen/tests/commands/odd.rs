@@ -1,5 +1,5 @@
-//! The real binary against servers that answer rightly and in an odd way: with headers of proxies, with metrics that are no numbers, with
-//! names that are none; and where a run's folder is another's, or takes nothing.
+//! The real binary with servers that answer correctly but unusually: with headers of proxies, metrics that are not
+//! numbers, invalid names; and with folders that belong to another run or are not writable.
 
 use crate::program::{BINARY, NullEndpoint, PLAN, Workdir, run};
 use crate::site::site;
@@ -14,12 +14,12 @@ use std::thread;
 
 const METADATA: &str = r#"{"name":"m","versions":["1"],"platform":"x","inputs":[{"name":"x","datatype":"FP32","shape":[-1,1]}],"outputs":[{"name":"y","datatype":"FP32","shape":[-1,1]}]}"#;
 const GOOD: &str = r#"{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
-/// As many users as requests, and nothing of the machine's matters.
+/// Load with as many users as requests, independent of the machine's load.
 const ONE_LOAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 0.5\n\
     drain_s = 1.0\nmax_in_flight = 128\n[[load]]\nmode = \"realtime\"\nrates = [200]\n\
     [limits]\nforeign_cpu_share = 1.0\nsteal_share = 1.0\nlag_us = 1000000\n";
 
-/// What a server says beside right replies.
+/// Extras of a server beside correct replies.
 #[derive(Clone, Copy, Default)]
 struct Odd {
     /// Header lines of every reply to a request.
@@ -195,8 +195,8 @@ fn what_cannot_be_written_is_printed_all_the_same() {
     );
 }
 
-/// A server without metrics of a model `m` with one input `x` and one output `y`; `reply` has the number of the request, from 0, and
-/// the shape and data of `x`, and returns those of `y`.
+/// Starts a server without metrics of a model `m` with one input `x` and one output `y`. `reply` takes the number of
+/// the request, from 0, and the shape and data of `x`, and returns those of `y`.
 fn model(
     x: &'static [i64],
     y: &'static [i64],

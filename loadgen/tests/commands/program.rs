@@ -27,7 +27,7 @@ impl NullEndpoint {
         Self::with(&[])
     }
 
-    /// One that answers by a script.
+    /// Starts an endpoint with a script.
     pub(crate) fn with(script: &[&str]) -> Self {
         let mut process = Command::new(BINARY)
             .args(["null-endpoint", "--until-stdin-closes"])
@@ -148,12 +148,12 @@ fn read_until(lines: &mut BufReader<ChildStderr>, mark: &str) -> String {
     }
 }
 
-/// As Ctrl-C does it.
+/// Sends the signal of Ctrl-C.
 pub(crate) fn interrupt(child: &Child) {
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
 }
 
-/// As the kernel does it when memory runs out.
+/// Kills the process, as the kernel does when memory runs out.
 pub(crate) fn kill_at_once(child: &Child) {
     kill(Pid::from_raw(child.id() as i32), Signal::SIGKILL).unwrap();
 }

@@ -1,5 +1,5 @@
-//! `lab` with a question, and `advise`, through the real binary: null endpoints that serve one request at a time, each variant in
-//! a time of its own, so that the truth is known.
+//! `lab` with a question, and `advise`, through the real binary: null endpoints that serve one request at a time, each
+//! variant with its own service time, so that the truth is known.
 
 use crate::agreement;
 use crate::lab::{lab, lab_place};
@@ -17,7 +17,7 @@ case "$*" in
   *) exec BINARY null-endpoint --service-us 2000 ;;
 esac
 "#;
-// What else runs on the machine of the test is not the matter here.
+// Without limits on foreign activity, which is irrelevant here.
 const PLAN: &str = r#"
 name = "asked"
 model = "m"
@@ -218,7 +218,7 @@ fn what_cannot_be_answered_is_refused_before_the_first_step() {
         ),
     ] {
         let plan = PLAN.replace(from, to);
-        // A floor takes long enough to be asked for only where it matters.
+        // A noise floor takes long, so the plan has it only if the test needs it.
         let plan = if says.contains("noise floor") {
             plan.replace("[limits]", "noise_floor = true\n[limits]")
         } else {

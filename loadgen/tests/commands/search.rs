@@ -1,4 +1,4 @@
-//! `[search]` through the real binary, against a server that serves one request at a time and so has a known capacity.
+//! `[search]` through the real binary, with a server that serves one request at a time and so has a known capacity.
 
 use crate::program::{BINARY, NullEndpoint, Workdir, interrupt, run, run_until};
 use serde_json::Value;
@@ -9,12 +9,12 @@ use std::process::Command;
 const SERVICE_US: u64 = 2_500;
 const CAPACITY: f64 = 1e6 / SERVICE_US as f64;
 const RESOLUTION: f64 = 0.25;
-/// Far below what any rate asked here needs: on a machine with other things to do a server that sleeps for each request wakes late, and its
-/// capacity is less than it says.
+/// Far below the needs of any rate here: on a busy machine a server that sleeps for each request wakes late, and its
+/// capacity is lower than configured.
 const IDLE_US: u64 = 50;
 
-/// Equal gaps, so that the latency is the service time up to the capacity itself. Send lag is no matter here: the tests
-/// may share the machine with others.
+/// Equal gaps, so that the latency is the service time up to the capacity itself. Send lag does not matter here: the
+/// tests may share the machine with others.
 fn plan(search: &str) -> String {
     format!(
         "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.1\nstep_s = 0.8\ndrain_s = 1.0\n\
@@ -31,7 +31,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// What a search found, once what has to hold of every result was checked.
+/// Result of a search, after the checks common to all results.
 struct Found {
     value: f64,
     not_met: f64,
@@ -64,8 +64,8 @@ fn find(endpoint: &NullEndpoint) -> Found {
 #[test]
 fn the_highest_rate_of_a_server_of_known_capacity_is_found() {
     let endpoint = NullEndpoint::with(&["--service-us", &SERVICE_US.to_string()]);
-    // The capacity lies between the two, give or take what three digits and a window of 0.8 s can tell. Never above; below
-    // only where the machine stood still for others, which it does not each time.
+    // The capacity lies between the two, within the resolution of three digits and a window of 0.8 s. Never above;
+    // below only if the machine stood still for others, which does not happen every time.
     let is_right = |found: &Found| {
         assert!(found.value <= 1.02 * CAPACITY, "{}", found.stdout);
         1.02 * found.not_met >= CAPACITY
@@ -155,8 +155,8 @@ fn a_search_that_stopped_goes_on_where_it_was() {
     assert_eq!(slo(&result)["outcome"], "met-at-highest", "{}", ended.stdout);
     let kept = result["resumed"][0]["finished_steps"].as_u64().unwrap();
     assert!(kept >= 1);
-    // 250 and 300 per second, the first with the one repeat that it needs, the second with both. Where the machine was held up, lower
-    // rates were asked too.
+    // 250 and 300 per second, the first with the one repeat that it needs, the second with both. On a busy machine
+    // lower rates were measured too.
     let repeats: Vec<(f64, usize)> = result["points"]
         .as_array()
         .unwrap()

@@ -1,4 +1,4 @@
-//! Servers of other makes, in threads of the test: HTTP/1.1 with TLS or without, answering by a function.
+//! Foreign servers in threads of the test: HTTP/1.1 with or without TLS, answering by a function.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use rustls_pki_types::PrivateKeyDer;
@@ -12,11 +12,11 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
-/// A request that was read.
+/// Received request.
 pub(crate) struct Asked {
     pub(crate) method: String,
     pub(crate) path: String,
-    /// By their names in lower case.
+    /// Headers by their names in lower case.
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: String,
 }
@@ -26,12 +26,12 @@ pub(crate) type Reply = (u16, String);
 
 type Answer = Arc<dyn Fn(&Asked) -> Reply + Send + Sync>;
 
-/// Serves on a free port, and says which; ends with the test's process.
+/// Serves on a free port and returns its address; ends with the test's process.
 pub(crate) fn site(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> u16 {
     start(Arc::new(answer), None)
 }
 
-/// The same behind TLS.
+/// Serves behind TLS.
 pub(crate) fn secure_site(tls: &Arc<ServerConfig>, answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> u16 {
     start(Arc::new(answer), Some(Arc::clone(tls)))
 }
@@ -90,8 +90,8 @@ fn read<S: Read>(stream: &mut BufReader<S>) -> Option<Asked> {
     })
 }
 
-/// Writes `ca.pem`, `client.pem` and `client.key` to a folder, and returns a server's configuration: for `models.internal`, and for
-/// nobody without the client's certificate.
+/// Writes `ca.pem`, `client.pem` and `client.key` to a folder, and returns a server's configuration: for
+/// `models.internal`, and only for clients with the certificate.
 pub(crate) fn certificates(folder: &Path) -> Arc<ServerConfig> {
     let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -123,7 +123,7 @@ pub(crate) fn certificates(folder: &Path) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// Whether somebody is there.
+/// True if a server listens on the port.
 pub(crate) fn is_listening(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
 }

@@ -40,7 +40,7 @@ fn a_sweep_leaves_a_whole_result_folder() {
     assert_ne!(run["environment"]["kernel"], "unknown");
     let points = points(&run);
     assert_eq!(points.len(), 2);
-    // In the plan's order, and each with what its schedule holds: rate × window.
+    // In the plan's order, each with the requests of its schedule: rate × window.
     for (point, (mode, batch, scheduled)) in points.iter().zip([("realtime", 1, 20), ("batch", 4, 10)]) {
         assert_eq!(point["factors"]["mode"], mode);
         assert_eq!(point["factors"]["batch_size"], batch);
@@ -101,7 +101,7 @@ fn requests_over_grpc_are_timed_and_attributed_as_over_http() {
     }
     assert!(ended.stdout.contains("over grpc"), "{}", ended.stdout);
 
-    // An address where nobody speaks it is named before anything is measured.
+    // An address without a gRPC server is reported before anything is measured.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = silent.local_addr().unwrap();
     drop(silent);
@@ -203,7 +203,7 @@ fn an_interrupted_run_keeps_what_is_finished() {
     assert!(place.path("results/r/report.html").is_file());
 }
 
-/// What of a result depends on the plan alone.
+/// Returns the parts of a result that depend on the plan alone.
 fn skeleton(run: &Value) -> Vec<String> {
     points(run)
         .iter()
@@ -235,11 +235,11 @@ fn a_killed_run_loses_the_step_under_way_and_goes_on_to_the_same_result() {
     let place = Workdir::new(&format!("noise_floor = true\n{PLAN}"));
     let ended = run_until(place.sweep(&endpoint.url), "[3/4]", kill_at_once);
     assert_eq!(ended.code, None, "killed: {}", ended.stderr);
-    // Whatever was said to be finished is kept.
+    // Every step reported as finished is in the journal.
     let kept = journal_lines(&place);
     assert!((3..=4).contains(&kept.len()), "{}", kept.len());
 
-    // What is there can be looked at, and says that it is not all.
+    // The partial result can be read, and says that it is incomplete.
     let mut report = Command::new(BINARY);
     report.arg("report").arg(place.path("results/r"));
     let looked_at = run(report);

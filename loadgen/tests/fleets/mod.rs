@@ -1,4 +1,4 @@
-//! What a report says of fleets: of runs that never happened.
+//! Reports on fleets, for synthetic runs.
 
 use crate::synthetic;
 use tierlab_analysis::record::{ColdStart, ColdWay, Mode, PageCache, Point, Run, Variant};

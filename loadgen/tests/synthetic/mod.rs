@@ -1,5 +1,5 @@
-//! A run that never happened, to try the report with. Its latencies are drawn from distributions; nothing in it is a
-//! measurement, and its name says so.
+//! Synthetic run for testing the report. Its latencies are drawn from distributions; nothing in it is a measurement,
+//! and its name says so.
 
 use hdrhistogram::Histogram;
 use rand::{RngExt, SeedableRng};
@@ -17,7 +17,7 @@ use tierlab_protocol::timing::{Stage, StageTimings};
 const WINDOW_S: f64 = 4.0;
 const BLOCK_S: f64 = 0.5;
 
-/// How a tier behaves: median wait and spread of it, and how many requests a second the whole server then does.
+/// Behaviour of a tier: median wait and its spread, and the requests per second of the whole server.
 struct Tier {
     name: &'static str,
     wait_us: f64,

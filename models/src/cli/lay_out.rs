@@ -1,4 +1,4 @@
-//! `lay-out`: its arguments, and what it prints.
+//! `lay-out`: its arguments and output.
 
 use super::own_tables::FEATURES;
 use crate::error::ModelsError;
@@ -15,29 +15,29 @@ Examples:
 /// Arguments of `lay-out`.
 #[derive(Debug, Args)]
 pub struct LayOutArgs {
-    /// The layout: files, tar, tfrecord, parquet, parquet-snappy, parquet-lz4, parquet-zstd, arrow, arrow-lz4 or arrow-zstd; may be
-    /// repeated
+    /// Layout: files, tar, tfrecord, parquet, parquet-snappy, parquet-lz4, parquet-zstd, arrow, arrow-lz4 or
+    /// arrow-zstd; may be repeated
     #[arg(long, value_name = "LAYOUT", required = true)]
     layout: Vec<String>,
-    /// The folder of feature tables
+    /// Folder of feature tables
     #[arg(long, value_name = "DIR", default_value = FEATURES)]
     features: PathBuf,
-    /// Lay this table out; may be repeated [default: all]
+    /// Table to lay out; may be repeated [default: all]
     #[arg(long, value_name = "NAME")]
     table: Vec<String>,
-    /// About how large shards are, in MiB; memory holds one
+    /// Approximate shard size in MiB; memory holds one shard
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1024))]
     shard_mib: u64,
-    /// Remove the shards of versions that were there before: servers that have not looked again since fail until they do
+    /// Remove the shards of earlier versions; servers that still use them fail until they reload the table
     #[arg(long)]
     prune: bool,
-    /// Print a line of JSON for each table in place of words
+    /// Print a line of JSON per table instead of text
     #[arg(long)]
     json: bool,
-    /// The tier's config
+    /// Configuration of the tier, a TOML file
     #[arg(long, value_name = "TIER.toml")]
     to: PathBuf,
-    /// Overlay a key of the tier's config, or take it out with KEY=; may be repeated
+    /// Set a key of the tier's configuration, or remove it with KEY=; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! `import-table` and `export-table`: arguments to requests, and what was done to lines.
+//! `import-table` and `export-table`: requests from arguments, and the printed results.
 
 use crate::error::ModelsError;
 use crate::progress::human_bytes;
@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use tierlab_formats::table::{KeyKind, MAX_KEY_BYTES};
 
-/// Where feature tables are, unless another folder is named.
+/// Default folder of feature tables.
 pub(super) const FEATURES: &str = "models/features";
 
 pub(super) const EXAMPLES: &str = "\
@@ -33,68 +33,69 @@ pub struct ImportTableArgs {
     /// endpoint from the environment
     #[arg(value_name = "FILE", required = true)]
     inputs: Vec<String>,
-    /// Key column; `@row` numbers the rows of one file, from 0
+    /// Key column; `@row` numbers the rows of a single file, from 0
     #[arg(long, value_name = "COLUMN")]
     key: String,
     /// Removed flag: every value is refused
     #[arg(long, hide = true, value_parser = removed_preset)]
     preset: Option<String>,
-    /// What the keys are [default: as the column says; text that holds UUIDs is text]
+    /// Type of the keys [default: that of the column; text that holds UUIDs is text]
     #[arg(long, value_enum, value_name = "TYPE")]
     key_type: Option<KeyType>,
-    /// The longest text that is a key, in bytes; every row has room for the longest that there is
+    /// Maximum length of a text key in bytes; every row has room for the longest key in the table
     #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=MAX_KEY_BYTES as i64))]
     max_key_bytes: u16,
-    /// The table's name
+    /// Name of the table
     #[arg(long)]
     name: String,
-    /// The folder for NAME.rows
+    /// Folder for NAME.rows
     #[arg(long, value_name = "DIR", default_value = FEATURES)]
     out: PathBuf,
-    /// Columns to take, apart by commas [default: all]
+    /// Columns to import, separated by commas [default: all]
     #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
     columns: Vec<String>,
-    /// Gather columns into one vector, in this order; may be repeated
+    /// Combine columns into one vector, in this order; may be repeated
     #[arg(long, value_name = "NAME=COLUMN,...")]
     vector: Vec<Vector>,
-    /// The element type of a column or vector, as price=FP32, or of all others with *=FP32; may be repeated [default: as
-    /// the file has it]
+    /// Element type of a column or vector, as price=FP32, or of all others with *=FP32; may be repeated [default: that
+    /// of the file]
     #[arg(long = "as", value_name = "COLUMN=TYPE")]
     types: Vec<TypeOf>,
-    /// Make a number of a text column: its hash below this; may be repeated
+    /// Convert a text column to numbers: its hash below this limit; may be repeated
     #[arg(long, value_name = "COLUMN=BUCKETS")]
     hash: Vec<HashedColumn>,
-    /// What a null becomes: refuse (the import stops), aside (the row is kept aside), zero, nan, or a number
+    /// Handling of nulls: refuse (the import stops), aside (the row goes to the bad rows), zero, nan, or a number
     #[arg(long, value_name = "RULE", default_value = "refuse", allow_hyphen_values = true)]
     nulls: NullRule,
-    /// What happens to a key that stands twice: the import stops, or the first or last row counts
+    /// Handling of duplicate keys: the import stops, or the first or last row is used
     #[arg(long, value_enum, value_name = "RULE", default_value = "refuse")]
     duplicates: DuplicateRule,
-    /// Rows kept aside in NAME.bad.jsonl before the import gives up
+    /// Maximum rows in NAME.bad.jsonl before the import fails
     #[arg(long, value_name = "ROWS", default_value_t = 1000)]
     max_bad_rows: u64,
-    /// Rows that may be missing from the table: with more bad rows the exit code is 3, and the table is written
+    /// Bad rows tolerated; with more, the table is written and the exit code is 3
     #[arg(long, value_name = "ROWS", default_value_t = 0)]
     allow_bad_rows: u64,
-    /// Separator of CSV fields: one character, or `tab` [default: comma; tab in .tsv]. Files without an ending are then CSV
+    /// Separator of CSV fields: one character, or `tab` [default: comma; tab in .tsv]. Also treats files without an
+    /// ending as CSV
     #[arg(long, value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<u8>,
-    /// Column names, separated by commas, for CSV without a header line. Files without an ending are then CSV
+    /// Column names, separated by commas, for CSV without a header line. Also treats files without an ending as CSV
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     header: Vec<String>,
-    /// Fields of CSV and names of folders that are null, apart by commas, as NULL,NA,\N; empty fields always are
+    /// Null values in CSV fields and folder names, separated by commas, as NULL,NA,\N; empty fields are always null
     #[arg(long, value_name = "TEXT,...", value_delimiter = ',', allow_hyphen_values = true)]
     null_values: Vec<String>,
-    /// Memory for rows on their way, in MiB
+    /// Memory for buffered rows, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(32..=1 << 20))]
     memory_mib: u64,
-    /// Read one part of the inputs; the others are read by other processes, which see the same folder
+    /// Read one part of the inputs; other processes with access to the same folder read the others
     #[arg(long, value_name = "I/N")]
     part: Option<Part>,
-    /// Write the table, now that all parts are read
+    /// Write the table, after all parts were read
     #[arg(long, requires = "part")]
     finish: bool,
-    /// Begin anew, not where an import of this name was cut off
+    /// Start over instead of continuing an interrupted import of this name
     #[arg(long)]
     restart: bool,
     /// Replace a table of that name
@@ -102,7 +103,7 @@ pub struct ImportTableArgs {
     replace: bool,
 }
 
-/// What keys are.
+/// Type of keys.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum KeyType {
     /// 64-bit integers, in any order
@@ -116,10 +117,10 @@ enum KeyType {
 /// Arguments of `export-table`.
 #[derive(Debug, Args)]
 pub struct ExportTableArgs {
-    /// The table
+    /// Table to export
     #[arg(value_name = "TABLE.rows")]
     table: PathBuf,
-    /// The Parquet file to write
+    /// Parquet file to write
     #[arg(long, value_name = "FILE.parquet")]
     to: PathBuf,
 }
@@ -186,7 +187,7 @@ pub(super) async fn run_import(args: ImportTableArgs, stop: &Stop) -> Result<(),
         .await
         .map_err(|e| ModelsError::bad(&"import-table", &format!("it broke off: {e}")))??;
     print(&imported, part);
-    // Rows of one part are counted once more when all are written.
+    // When all parts are written, the bad rows of each part are counted again.
     if imported.header.is_none() || imported.bad <= allowed {
         return Ok(());
     }

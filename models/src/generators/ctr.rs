@@ -1,12 +1,12 @@
 //! `ctr`: click prediction in the shape of DLRM (Naumov et al. 2019, "Deep Learning Recommendation Model for
 //! Personalization and Recommendation Systems", arXiv:1906.00091).
 //!
-//! 13 dense features pass a bottom MLP, 26 categorical ones an embedding table each; the 27 vectors meet in pairwise
-//! dot products, and a top MLP makes a probability of them.
+//! 13 dense features pass a bottom MLP, and each of 26 categorical features an embedding table. Pairwise dot products
+//! combine the 27 vectors, and a top MLP makes a probability of them.
 //!
-//! Category ids are folded into each table by modulo, inside the graph, as DLRM's reference code does with
-//! `--max-ind-range`. So one feature table serves both sizes, and no id that a client sends (negative ones included,
-//! as ONNX `Mod` takes the divisor's sign) can reach outside a table.
+//! The graph folds category ids into each table by modulo, as DLRM's reference code does with `--max-ind-range`. So one
+//! feature table serves both sizes, and no id from a client (negative ids included, because ONNX `Mod` takes the
+//! divisor's sign) can reach outside a table.
 
 use super::layers::{Net, axis, signed};
 use super::size::Size;
@@ -19,7 +19,7 @@ pub const CTR_DENSE: usize = 13;
 /// Categorical features of a row.
 pub const CTR_CATEGORICAL: usize = 26;
 /// Distinct categories of each feature: those of the Criteo Kaggle display-advertising data as DLRM's benchmark uses
-/// them, capped at what the full size holds. Ids in the feature table lie below these.
+/// them, capped at the rows of the full size. Ids in the feature table lie below these.
 pub const CARDINALITIES: [u32; CTR_CATEGORICAL] = capped(FULL.rows);
 
 const CRITEO_KAGGLE: [u32; CTR_CATEGORICAL] = [
@@ -27,9 +27,9 @@ const CRITEO_KAGGLE: [u32; CTR_CATEGORICAL] = [
     10, 5_652, 2_173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572,
 ];
 
-/// The widths of one size.
+/// Widths of one size.
 struct Shape {
-    /// Rows of an embedding table at most.
+    /// Maximum rows of an embedding table.
     rows: u32,
     /// Length of a vector.
     width: usize,
@@ -92,7 +92,7 @@ pub(super) fn build(size: Size, seed: u64) -> ModelProto {
         .finish("Click prediction in the shape of DLRM (arXiv:1906.00091) with random weights")
 }
 
-/// `[batch, 13] -> [batch, width]`. Counts arrive as they are; log(1 + x) inside the graph tames them, as DLRM's
+/// `[batch, 13] -> [batch, width]`. The inputs are raw counts, which the graph scales by log(1 + x), as DLRM's
 /// preprocessing does.
 fn bottom_mlp(net: &mut Net, dense: &str, shape: &Shape) -> String {
     let one = net.graph.floats("one", &[1], &[1.0]);
@@ -115,7 +115,7 @@ fn embeddings(net: &mut Net, categorical: &str, shape: &Shape) -> Vec<String> {
     let ids = net
         .graph
         .node_with_outputs("ids", "Split", &[&folded], &axis(1), CTR_CATEGORICAL);
-    // A vector's length is about 1, so that dot products of two neither vanish nor drown the rest.
+    // A vector's length is about 1, so that dot products are neither negligible nor dominant.
     let bound = (3.0 / shape.width as f32).sqrt();
     let mut vectors = Vec::with_capacity(CTR_CATEGORICAL);
     for (i, (id, rows)) in ids.iter().zip(rows).enumerate() {
@@ -128,7 +128,7 @@ fn embeddings(net: &mut Net, categorical: &str, shape: &Shape) -> Vec<String> {
     vectors
 }
 
-/// The dot products of all pairs of the 27 vectors, behind the bottom MLP's output.
+/// Appends the dot products of all pairs of the 27 vectors to the bottom MLP's output.
 fn interaction(net: &mut Net, bottom: &str, vectors: &[String], width: usize) -> String {
     use crate::onnx::graph::ints;
     let count = vectors.len() + 1;

@@ -1,4 +1,4 @@
-//! Layers out of which the generated networks are put together.
+//! Layers of the generated networks.
 
 use crate::onnx::GraphBuilder;
 use crate::onnx::graph::{int, ints};
@@ -8,21 +8,21 @@ use crate::weights::{Weights, he_bound};
 /// Half the width of the biases' interval: small against activations of order 1, large enough to matter.
 const BIAS_BOUND: f32 = 0.05;
 
-/// A graph under construction with its stream of weights. Layers take and give names of values.
+/// Graph under construction with its stream of weights. Layers take and return names of values.
 #[derive(Debug)]
 pub(super) struct Net {
     pub(super) graph: GraphBuilder,
     pub(super) weights: Weights,
 }
 
-/// A square convolution with bias, as it is after batch normalisation was folded into it.
+/// Square convolution with bias, with batch normalisation folded into it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Conv {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) kernel: usize,
     pub(super) stride: usize,
-    /// Weights are this much smaller than He's: below 1 at the end of a residual branch.
+    /// Factor on He's weights: below 1 at the end of a residual branch.
     pub(super) gain: f32,
 }
 
@@ -34,7 +34,7 @@ impl Net {
         }
     }
 
-    /// A constant of floats, uniform in ±`bound`.
+    /// Adds a constant of floats, uniform in ±`bound`.
     pub(super) fn uniform(&mut self, name: &str, dims: &[usize], bound: f32) -> String {
         let values = self.weights.uniform(dims.iter().product(), bound);
         self.graph.constant(name, ElementType::Float, &signed(dims), values)
@@ -51,7 +51,7 @@ impl Net {
         self.graph.node(&format!("{name}.relu"), "Relu", &[input], &[])
     }
 
-    /// Linear layers, each followed by ReLU, through the widths given.
+    /// Linear layers of the given widths, each followed by ReLU.
     pub(super) fn perceptron(&mut self, name: &str, input: &str, widths: &[usize]) -> String {
         let mut value = input.to_owned();
         for (i, pair) in widths.windows(2).enumerate() {
@@ -79,7 +79,7 @@ impl Net {
     }
 }
 
-/// The attributes of a square sliding window.
+/// Attributes of a square sliding window.
 pub(super) fn window(kernel: usize, stride: usize, pad: usize) -> [crate::onnx::messages::AttributeProto; 3] {
     let square = |name, size: usize, times| ints(name, &signed(&vec![size; times]));
     [
@@ -94,7 +94,7 @@ pub(super) fn axis(at: i64) -> [crate::onnx::messages::AttributeProto; 1] {
     [int("axis", at)]
 }
 
-/// Dimensions as the format keeps them.
+/// Dimensions in the format's type.
 pub(super) fn signed(dims: &[usize]) -> Vec<i64> {
     dims.iter().map(|&dim| dim as i64).collect()
 }

@@ -1,4 +1,4 @@
-//! `mlp`: a 64-256-256-1 perceptron. It costs microseconds, so a request for it measures everything else.
+//! `mlp`: a 64-256-256-1 perceptron. It takes microseconds, so a request for it measures the overhead.
 
 use super::layers::Net;
 use crate::onnx::ModelProto;

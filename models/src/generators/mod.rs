@@ -1,6 +1,6 @@
-//! The models that Tierlab writes itself: their graphs, seeded weights and default configs. No files, no tiers.
+//! Generated models: their graphs, seeded weights and default configs. No files, no tiers.
 //!
-//! Weights are random, not trained: what is measured is the cost of getting and computing, not the quality of answers.
+//! Weights are random, not trained: the lab measures the cost of reads and computation, not the quality of answers.
 
 mod ctr;
 mod layers;
@@ -18,17 +18,17 @@ use std::collections::BTreeMap;
 use std::fmt;
 use tierlab_formats::model::{BatchingConfig, InstanceConfig, JoinedInput, ModelConfig};
 
-/// The seed used where none is given.
+/// Default seed.
 pub const DEFAULT_SEED: u64 = 1;
 
-/// Raised whenever a change here alters a generated file, so that files of an older recipe are written again. A test
-/// holds the files' sums.
+/// Version of the generators, raised whenever a change alters a generated file, so that older files are written again.
+/// A test checks the files' sums.
 pub const RECIPE: u32 = 1;
 
-/// A model that can be generated.
+/// Kind of generated model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum ModelKind {
-    /// 64-256-256-1 perceptron: next to no work, so what is left is overhead
+    /// 64-256-256-1 perceptron: next to no work, for measuring overhead
     Mlp,
     /// DLRM-shaped click prediction: 13 dense and 26 categorical features
     Ctr,
@@ -40,7 +40,7 @@ impl ModelKind {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::Mlp, Self::Ctr, Self::Vision];
 
-    /// The model's name in the repository.
+    /// Name of the model in the repository.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,18 +51,18 @@ impl ModelKind {
     }
 }
 
-/// What to generate. `mlp` has one size only.
+/// Model to generate. `mlp` has one size only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// Which model.
+    /// Kind of model.
     pub kind: ModelKind,
-    /// How large.
+    /// Size of the model.
     pub size: Size,
     /// Seed of the weights.
     pub seed: u64,
 }
 
-/// The arguments that give this model again.
+/// Arguments that generate this model again.
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "generate --model {}", self.kind.name())?;
@@ -86,9 +86,9 @@ impl Request {
         }
     }
 
-    /// How the model is served unless its user edits the config. No request waits for others by default: requests gather
-    /// anyway while the session is busy, and a delay would be part of every latency that the lab reports. There is one
-    /// session of one thread on every machine, so that what the lab compares does not change with its cores.
+    /// Returns the default config. No request waits for others by default: requests gather anyway while the session is
+    /// busy, and a delay would be part of every reported latency. There is one session of one thread on every machine,
+    /// so that comparisons do not depend on the number of cores.
     #[must_use]
     pub fn config(&self) -> ModelConfig {
         let (max_batch_size, table, columns): (u32, &str, &[&str]) = match self.kind {

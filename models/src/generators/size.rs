@@ -1,12 +1,12 @@
-//! How large a generated model is.
+//! Size of a generated model.
 
 use clap::ValueEnum;
 
-/// How large a model is made.
+/// Size of a generated model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Size {
-    /// For laptops and tests: megabytes, about 10 ms per image at most on one core
+    /// For laptops and tests: megabytes, at most about 10 ms per image on one core
     Small,
-    /// The real depth and width: 380 MB of embeddings, ResNet-50
+    /// Realistic depth and width: 380 MB of embeddings, ResNet-50
     Full,
 }

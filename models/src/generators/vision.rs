@@ -1,5 +1,5 @@
 //! `vision`: an image classifier in the shape of ResNet (He et al. 2015, arXiv:1512.03385; stride in the 3x3
-//! convolution as in version 1.5). Batch normalisation is folded into the convolutions, as every deployed graph has it.
+//! convolution as in version 1.5). Batch normalisation is folded into the convolutions, as in deployed graphs.
 
 use super::layers::{Conv, Net, axis, window};
 use super::size::Size;
@@ -9,22 +9,22 @@ use crate::weights::xavier_bound;
 
 /// Channels, height and width of an image.
 pub const IMAGE_SHAPE: [i64; 3] = [3, 224, 224];
-/// Classes told apart.
+/// Number of classes.
 pub const CLASSES: usize = 1000;
 
 /// Mean and standard deviation of ImageNet's pixels, on 0..255, by channel.
 const MEAN: [f32; 3] = [123.675, 116.28, 103.53];
 const STD: [f32; 3] = [58.395, 57.12, 57.375];
-/// The end of a residual branch is this much smaller than He's weights, so that activations keep their size over depth.
+/// Factor on He's weights at the end of a residual branch, so that activations keep their size over depth.
 const BRANCH_GAIN: f32 = 0.5;
 
-/// The layout of one size.
+/// Layout of one size.
 struct Shape {
     /// Channels of the stem and width of each stage.
     widths: [usize; 4],
     /// Blocks of each stage.
     blocks: [usize; 4],
-    /// Whether blocks are 1x1-3x3-1x1 with four times the channels, else 3x3-3x3.
+    /// If true, blocks are 1x1-3x3-1x1 with four times the channels, else 3x3-3x3.
     bottleneck: bool,
 }
 
@@ -92,7 +92,8 @@ pub(super) fn build(size: Size, seed: u64) -> ModelProto {
         .finish("An image classifier in the shape of ResNet (arXiv:1512.03385) with random weights")
 }
 
-/// Pixels to normalised floats, then the 7x7 convolution and pooling: `[batch, 3, 224, 224] -> [batch, to, 56, 56]`.
+/// Converts pixels to normalised floats, then adds the 7x7 convolution and pooling: `[batch, 3, 224, 224] -> [batch,
+/// to, 56, 56]`.
 fn stem(net: &mut Net, image: &str, to: usize) -> String {
     let float = crate::onnx::graph::int("to", i64::from(i32::from(ElementType::Float)));
     let pixels = net.graph.node("pixels", "Cast", &[image], &[float]);

@@ -1,4 +1,4 @@
-//! Finding ONNX Runtime's library and loading it: the one that was named, or the first of those that lie where every program looks.
+//! Loads ONNX Runtime's library: the named one, or the first in the usual places.
 
 use crate::error::ModelsError;
 use ort::environment::Environment;
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tierlab_program::onnxruntime::{self, newest_in};
 
-/// The library of this process, once it is loaded: ONNX Runtime allows no second environment.
+/// Loaded library of this process: ONNX Runtime allows no second environment.
 static LOADED: Mutex<Option<(PathBuf, Environment)>> = Mutex::new(None);
 
-/// Loads the library at `path`, a file or a folder, or the first one there is.
+/// Loads the library at `path`, a file or a folder, or the first in the usual places.
 ///
 /// # Errors
-/// None is there, or it does not load; how to get it.
+/// No library is there, or it does not load; the message says how to get it.
 pub fn load(path: Option<&Path>) -> Result<Environment, ModelsError> {
     let library = match path {
         Some(folder) if folder.is_dir() => newest_in(folder),
@@ -35,7 +35,7 @@ pub fn load(path: Option<&Path>) -> Result<Environment, ModelsError> {
     let builder = ort::init_from(&library).map_err(|e| refused(e.to_string()))?;
     let environment = builder.with_telemetry(false).build();
     let environment = environment.map_err(|e| refused(e.to_string()))?;
-    // Its errors are answers here, and are printed as such.
+    // Its errors are results here, and printed as such.
     environment.set_log_level(LogLevel::Fatal);
     *loaded = Some((library.clone(), environment.clone()));
     Ok(environment)

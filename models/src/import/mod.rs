@@ -1,5 +1,5 @@
-//! Takes a user's ONNX model, with its external weights, into the repository: read from the graph, tried as the server would
-//! load it, summed, swapped in whole.
+//! Imports a user's ONNX model, with its external weights, into the repository: reads the graph, tries it as the server
+//! would load it, computes checksums, and swaps the folder in atomically.
 
 pub mod independence;
 mod library;
@@ -27,34 +27,33 @@ use tierlab_formats::model::{
 };
 use trial::{Candidate, Trial};
 
-/// What to import.
+/// Import request.
 #[derive(Debug, Clone)]
 pub struct Import {
-    /// The `.onnx` file. External weights are looked for beside it, where the graph says.
+    /// `.onnx` file. External weights are read beside it, at the graph's locations.
     pub model: PathBuf,
-    /// The name in the repository; the file's own without its ending when left out.
+    /// Name in the repository; default: the file's name without its ending.
     pub name: Option<String>,
-    /// A `config.toml` to go with it, or a `config.pbtxt` of Triton's. The files of warm-up samples are looked for in
-    /// `warmup/` beside it.
+    /// `config.toml`, or Triton's `config.pbtxt`. The files of warm-up samples are read from `warmup/` beside it.
     pub config: Option<PathBuf>,
-    /// How to test whether its rows are independent, so that it can be served in batches; none serves it unbatched.
+    /// Test for independent rows, which allows serving in batches; `None` serves the model unbatched.
     pub batching: Option<TestOptions>,
-    /// ONNX Runtime's library, or its folder; looked for where the set-up puts it when left out.
+    /// ONNX Runtime's library, or its folder; default: the place where the set-up installs it.
     pub library: Option<PathBuf>,
-    /// Takes the model without trying it in ONNX Runtime.
+    /// If true, imports the model without trying it in ONNX Runtime.
     pub unchecked: bool,
-    /// Whether a model of that name may be replaced.
+    /// If true, replaces a model of that name.
     pub replace: bool,
 }
 
-/// What was imported.
+/// Result of an import.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Imported {
-    /// What the model consists of.
+    /// Files of the model.
     pub manifest: Manifest,
-    /// The result of that test, where one was asked for. The config says the same.
+    /// Result of the row test, if one was requested. The config agrees with it.
     pub batching: Option<Verdict>,
-    /// Why it does not run on zeros, where that was tried and it does not. It is served all the same.
+    /// Reason for which a run on zeros failed, if it was tried. The model is served all the same.
     pub not_on_zeros: Option<String>,
 }
 
@@ -62,8 +61,8 @@ pub struct Imported {
 /// rows are not shown to be independent is imported without batching.
 ///
 /// # Errors
-/// A name that is taken, a file that is no ONNX model or needs files that are not there or are too short, an invalid config,
-/// what the server would refuse; no ONNX Runtime to try it with.
+/// A name that is taken, a file that is not an ONNX model or needs files that are missing or too short, an invalid
+/// config, a model that the server would refuse; no ONNX Runtime to try it with.
 pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Imported, ModelsError> {
     let name = name_of(request)?;
     let folder = repository.join(&name);
@@ -150,7 +149,8 @@ fn name_of(request: &Import) -> Result<String, ModelsError> {
     Ok(name)
 }
 
-/// What the graph takes and gives, as the file says it; where the file gives an output no shape, as ONNX Runtime infers it.
+/// Returns the graph's inputs and outputs from the file. The shape of an output without one comes from ONNX Runtime's
+/// inference.
 fn interface(request: &Import, model: &mut ModelProto, trial: Option<&Trial>) -> Result<Interface, ModelsError> {
     if let Some(trial) = trial {
         infer_shapes(model, &trial.signature.outputs);
@@ -158,12 +158,12 @@ fn interface(request: &Import, model: &mut ModelProto, trial: Option<&Trial>) ->
     Interface::of(model).map_err(|e| ModelsError::bad(&request.model.display(), &e))
 }
 
-/// The config that the result of the test asks for; none without a test.
+/// Returns the config that the result of the test needs; `None` without a test.
 fn of_verdict(request: &Import, batching: Option<&Verdict>) -> Result<GivenConfig, ModelsError> {
     let (Some(verdict), Some(options)) = (batching, &request.batching) else {
         return Ok(GivenConfig::default());
     };
-    // Only what was found out: the other keys keep their defaults.
+    // Only the tested keys: the others keep their defaults.
     let text = match verdict {
         Verdict::Independent(evidence) => format!(
             "# `tierlab-models import --batching` ran seeded rows together, alone and permuted: {evidence}.\n\
@@ -199,7 +199,7 @@ fn write_config(folder: &Path, config: &GivenConfig) -> Result<(), ModelsError> 
     Ok(())
 }
 
-/// A model's folder while it is written; removed unless it is swapped in.
+/// Folder of a model while it is written; removed unless it is swapped in.
 struct Staging(PathBuf);
 
 impl Staging {
@@ -215,7 +215,7 @@ impl Staging {
             fs::rename(folder, &old).map_err(ModelsError::io("move away", folder))?;
         }
         if let Err(e) = fs::rename(&self.0, folder) {
-            // The model that was there stays; without one, there is nothing to move back.
+            // The existing model stays; without one, there is nothing to move back.
             let _ = fs::rename(&old, folder);
             return Err(ModelsError::io("rename into place", folder)(e));
         }
@@ -229,12 +229,12 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // Gone already when it was swapped in.
+        // Already gone if it was swapped in.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Copies a file into the version folder and sums it on the way.
+/// Copies a file into the version folder and computes its checksum on the way.
 fn copy_file(from: &Path, version: &Path, name: &str, stop: &Stop) -> Result<ManifestFile, ModelsError> {
     let to = version.join(name);
     if let Some(folder) = to.parent() {

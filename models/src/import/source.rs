@@ -1,7 +1,6 @@
-//! What a user brings, as it lies on the disk: the graph with the files of its weights, and the config with the files of its
-//! warm-up.
+//! Files of a user's model: the graph with its weights, and the config with its warm-up samples.
 //!
-//! In: paths. Out: all of it read and whole, or the file that is missing, too short or something else, with what to do.
+//! In: paths. Out: their complete contents, or the file that is missing, too short or of another kind, with advice.
 
 use crate::error::ModelsError;
 use crate::onnx::ModelProto;
@@ -15,31 +14,31 @@ use tierlab_formats::model::{CONFIG_FILE, MODEL_FILE, ModelConfig, TRITON_CONFIG
 use tierlab_formats::onnx::{External, ExternalFile, Placeholder};
 use tierlab_formats::pbtxt::model::model_config;
 
-/// Bytes of a file that tell what it is.
+/// Bytes of a file from which its kind is detected.
 const BEGINNING_BYTES: u64 = 1024;
 
-/// A graph, and the files of its weights.
+/// Graph with the files of its weights.
 pub(super) struct SourceGraph {
     pub(super) model: ModelProto,
     pub(super) external: External,
 }
 
-/// A config, and what goes with it.
+/// Config with its files.
 #[derive(Debug, Default)]
 pub(super) struct GivenConfig {
-    /// The name that it has in the model's folder.
+    /// File name in the model's folder.
     pub(super) file: &'static str,
-    /// As it was given; none where there is none.
+    /// Text as given; `None` without a config.
     pub(super) text: Option<String>,
     pub(super) config: ModelConfig,
-    /// The files of the warm-up's samples, by name.
+    /// Files of the warm-up's samples, by name.
     pub(super) warmup: BTreeMap<String, Bytes>,
 }
 
-/// Reads a graph, and looks for the files of its weights beside it.
+/// Reads a graph, and checks the files of its weights beside it.
 ///
 /// # Errors
-/// No ONNX model; a file of weights that is missing, too short, or a placeholder of git-lfs.
+/// Not an ONNX model; a file of weights that is missing, too short, or a placeholder of git-lfs.
 pub(super) fn read_graph(path: &Path) -> Result<SourceGraph, ModelsError> {
     let bytes = fs::read(path).map_err(ModelsError::io("read", path))?;
     let bad = |e| ModelsError::bad(&path.display(), &e);
@@ -77,10 +76,10 @@ fn check_weights(graph: &Path, path: &Path, wanted: &ExternalFile) -> Result<(),
         .map_err(|what| ModelsError::bad(&graph.display(), &what))
 }
 
-/// Reads a config for a model of that name: Triton's where the file's name ends in `.pbtxt`.
+/// Reads the config of a model: Triton's if the file's name ends in `.pbtxt`.
 ///
 /// # Errors
-/// A config that is not valid; a file of a warm-up sample that is not in `warmup/` beside it.
+/// An invalid config; a file of a warm-up sample that is not in `warmup/` beside it.
 pub(super) fn read_config(path: &Path, name: &str) -> Result<GivenConfig, ModelsError> {
     let text = fs::read_to_string(path).map_err(ModelsError::io("read", path))?;
     let triton = path.extension().is_some_and(|extension| extension == "pbtxt");

@@ -1,4 +1,4 @@
-//! Raw little-endian elements as values of ONNX Runtime, and the names of types on both sides.
+//! Conversion of raw little-endian elements to values of ONNX Runtime, and of type names.
 
 use half::{bf16, f16};
 use ort::session::SessionInputValue;
@@ -7,7 +7,7 @@ use tierlab_formats::model::WarmupTensor;
 use tierlab_protocol::infer::{BadRequest, bytes_elements};
 use tierlab_protocol::tensor::DataType;
 
-/// The protocol's name of an element type of ONNX Runtime; `None` where it has none.
+/// Returns the protocol's name of an element type of ONNX Runtime; `None` if there is none.
 pub(super) fn data_type(element: TensorElementType) -> Option<DataType> {
     Some(match element {
         TensorElementType::Bool => DataType::Bool,
@@ -28,10 +28,10 @@ pub(super) fn data_type(element: TensorElementType) -> Option<DataType> {
     })
 }
 
-/// A tensor as an input of a run.
+/// Returns a tensor as an input of a run.
 ///
 /// # Errors
-/// Elements that are cut off, or text that is no UTF-8.
+/// Truncated elements, or text that is not UTF-8.
 pub fn value(dtype: DataType, tensor: &WarmupTensor) -> Result<SessionInputValue<'static>, String> {
     let WarmupTensor { shape, data } = tensor;
     let shape = shape.clone();

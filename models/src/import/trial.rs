@@ -1,8 +1,9 @@
-//! What the server does with a model when it loads it, done before the model is taken: a session of ONNX Runtime, its tensors
-//! against the config, the warm-up.
+//! Trial of a model before its import, as the server loads it: a session of ONNX Runtime, its tensors against the
+//! config, the warm-up.
 //!
-//! In: a model's folder as it will lie in the repository. Out: what the graph takes and gives, or what the server would
-//! refuse it for. The checks themselves are those of [`tierlab_formats::model`], which the server asks too.
+//! In: a model's folder as it will be in the repository. Out: the graph's inputs and outputs, or the reason for which
+//! the server would refuse it. The checks themselves are those of [`tierlab_formats::model`], which the server uses
+//! too.
 
 use super::library;
 use super::tensors::{data_type, value};
@@ -21,32 +22,32 @@ use tierlab_formats::model::{
 };
 use tierlab_formats::onnx::External;
 
-/// Tensors of this size or more are not taken from memory by ONNX Runtime: the server has it map their files as well.
+/// Tensor size from which ONNX Runtime does not read weights from memory; the server maps their files as well.
 const NEVER_FROM_MEMORY_BYTES: u64 = 1 << 31;
 
-/// A model to try.
+/// Model to try.
 pub(super) struct Candidate<'a> {
-    /// The folder with its `model.onnx` and the files of its weights.
+    /// Folder with its `model.onnx` and the files of its weights.
     pub(super) version: &'a Path,
     pub(super) external: &'a External,
     pub(super) config: &'a ModelConfig,
-    /// The files of the warm-up's samples, by name.
+    /// Files of the warm-up's samples, by name.
     pub(super) warmup: &'a BTreeMap<String, Bytes>,
 }
 
-/// What was found out.
+/// Result of a trial.
 #[derive(Debug)]
 pub(super) struct Trial {
-    /// Of the graph, before the config.
+    /// Signature of the graph, before the config.
     pub(super) signature: Signature,
-    /// Why it does not run on zeros, where it does not; it is served all the same.
+    /// Reason for which a run on zeros failed; the model is served all the same.
     pub(super) not_on_zeros: Option<String>,
 }
 
 /// Tries a model; `library` is ONNX Runtime's, or its folder.
 ///
 /// # Errors
-/// No ONNX Runtime; what the server would refuse.
+/// No ONNX Runtime, or a model that the server would refuse.
 pub(super) fn run(candidate: &Candidate<'_>, library: Option<&Path>) -> Result<Trial, ModelsError> {
     let environment = library::load(library).map_err(|error| match error {
         ModelsError::Usage(what) => ModelsError::Usage(format!(
@@ -71,7 +72,7 @@ pub(super) fn run(candidate: &Candidate<'_>, library: Option<&Path>) -> Result<T
     })
 }
 
-/// Builds the session as the server does: weights from memory, or mapped where a tensor is too large for that.
+/// Builds the session as the server does: weights from memory, or mapped if a tensor is too large for that.
 fn open(environment: &Environment, candidate: &Candidate<'_>, graph: &Path) -> Result<Session, ModelsError> {
     let refused = |e: String| {
         let hint = if e.contains("Could not find an implementation") {
@@ -123,11 +124,11 @@ fn session_tensor(outlet: &Outlet) -> SessionTensor {
     }
 }
 
-/// Why a run failed.
+/// Reason for a failed run.
 enum Failed {
     /// The graph does not run on these inputs.
     Run(String),
-    /// It runs, and its outputs have other rows than its inputs.
+    /// The graph runs, but its outputs have another number of rows than its inputs.
     Rows(String),
 }
 
@@ -139,7 +140,7 @@ impl Failed {
     }
 }
 
-/// The runs that the server makes before a version takes requests; why there is none on zeros, where there is none.
+/// Makes the server's warm-up runs. Returns the reason if a run on zeros fails.
 fn warm_up(session: &mut Session, signature: &Signature, candidate: &Candidate<'_>) -> Result<Option<String>, String> {
     let samples = candidate.config.graph_warmup();
     let mut not_on_zeros = None;

@@ -1,4 +1,4 @@
-//! Writes a model piece by piece, so that hundreds of megabytes of weights are never held twice.
+//! Writes a model piece by piece, so that memory never holds hundreds of megabytes of weights twice.
 
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint};
@@ -7,13 +7,13 @@ use tierlab_formats::onnx::messages::{GraphProto, ModelProto};
 
 const MODEL_GRAPH: u32 = 7;
 const GRAPH_INITIALIZER: u32 = 5;
-/// Protobuf messages end at 2 GiB; larger weights would need ONNX's external data.
+/// Maximum size of a protobuf message, 2 GiB; larger weights need ONNX's external data.
 const MAX_MODEL_BYTES: usize = i32::MAX as usize;
 
 /// Writes the bytes of `model`. The same model gives the same bytes.
 ///
 /// # Errors
-/// What `out` answers, and a model above 2 GiB.
+/// Errors of `out`, or a model above 2 GiB.
 pub fn write_model(model: &ModelProto, out: &mut impl Write) -> io::Result<()> {
     if model.encoded_len() > MAX_MODEL_BYTES {
         return Err(io::Error::other("the model is above protobuf's 2 GiB"));

@@ -1,4 +1,4 @@
-//! A small builder for graphs: every node's value is named after the node, nodes come in topological order.
+//! Small builder for graphs: every node's value has the node's name, nodes come in topological order.
 
 use bytes::Bytes;
 use tierlab_formats::onnx::messages::{
@@ -6,30 +6,30 @@ use tierlab_formats::onnx::messages::{
     TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
 };
 
-/// The format's version written: 8, taken by every ONNX Runtime since 1.10.
+/// Version of the format: 8, supported by every ONNX Runtime since 1.10.
 pub const IR_VERSION: i64 = 8;
-/// The operator set written: 17 (ONNX 1.12).
+/// Operator set: 17 (ONNX 1.12).
 pub const OPSET: i64 = 17;
-/// The name of the free first dimension of every input and output.
+/// Name of the free first dimension of every input and output.
 pub const BATCH: &str = "batch";
 
-/// A dimension of an input or output.
+/// Dimension of an input or output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dim<'a> {
-    /// A size.
+    /// Fixed size.
     Fixed(i64),
-    /// Any size, the same one wherever the name stands; no name where it is empty.
+    /// Free size, equal wherever the name occurs; an empty string has no name.
     Free(&'a str),
 }
 
-/// A graph under construction.
+/// Graph under construction.
 #[derive(Debug)]
 pub struct GraphBuilder {
     graph: GraphProto,
 }
 
 impl GraphBuilder {
-    /// An empty graph.
+    /// Creates an empty graph.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl GraphBuilder {
         self.input_of(name, element, &dims(shape))
     }
 
-    /// Declares an input whose free dimensions have names of their own, and returns its name.
+    /// Declares an input whose free dimensions have their own names, and returns its name.
     pub fn input_of(&mut self, name: &str, element: ElementType, shape: &[Dim<'_>]) -> String {
         self.graph.input.push(value_info(name, element, shape));
         name.to_owned()
@@ -56,7 +56,7 @@ impl GraphBuilder {
         self.output_of(name, element, &dims(shape));
     }
 
-    /// Declares the value `name` as an output whose free dimensions have names of their own.
+    /// Declares the value `name` as an output whose free dimensions have their own names.
     pub fn output_of(&mut self, name: &str, element: ElementType, shape: &[Dim<'_>]) {
         self.graph.output.push(value_info(name, element, shape));
     }
@@ -116,13 +116,13 @@ impl GraphBuilder {
         });
     }
 
-    /// The whole file, described for people by `doc`.
+    /// Returns the whole file; `doc` is its description.
     #[must_use]
     pub fn finish(self, doc: &str) -> ModelProto {
         ModelProto {
             ir_version: IR_VERSION,
             producer_name: env!("CARGO_PKG_NAME").to_owned(),
-            // No producer version: a release that changes nothing in the graphs leaves their bytes alone.
+            // No producer version: a release without changes to the graphs keeps their bytes.
             model_version: 1,
             doc_string: doc.to_owned(),
             graph: Some(self.graph),
@@ -135,7 +135,7 @@ impl GraphBuilder {
     }
 }
 
-/// An integer attribute.
+/// Creates an integer attribute.
 #[must_use]
 pub fn int(name: &str, value: i64) -> AttributeProto {
     AttributeProto {
@@ -146,7 +146,7 @@ pub fn int(name: &str, value: i64) -> AttributeProto {
     }
 }
 
-/// An attribute of integers.
+/// Creates an attribute of integers.
 #[must_use]
 pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
     AttributeProto {

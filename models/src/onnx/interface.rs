@@ -1,4 +1,4 @@
-//! What a graph takes and gives, and which other files it needs, read from its protobuf.
+//! Inputs and outputs of a graph, and the other files that it needs, read from its protobuf.
 
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -9,16 +9,16 @@ use tierlab_formats::onnx::messages::{
 use tierlab_formats::onnx::{self, External};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
-/// A graph's inputs and outputs, in the graph's order.
+/// Inputs and outputs of a graph, in the graph's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// Inputs that a client must give.
+    /// Inputs that a client must send.
     pub inputs: Vec<TensorSpec>,
-    /// Outputs.
+    /// Outputs in replies.
     pub outputs: Vec<TensorSpec>,
 }
 
-/// Why a file cannot be served.
+/// Reason for which a file cannot be served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadGraph(String);
@@ -26,7 +26,7 @@ pub struct BadGraph(String);
 /// Reads a file's messages. Weights stay slices of `bytes`.
 ///
 /// # Errors
-/// Bytes that are no ONNX model.
+/// Bytes that are not an ONNX model.
 pub fn decode(bytes: Bytes) -> Result<ModelProto, BadGraph> {
     onnx::decode(bytes).map_err(BadGraph)
 }
@@ -67,8 +67,8 @@ impl Interface {
     }
 }
 
-/// Gives outputs that have no shape in the file the one that was inferred. A runtime says of an output of unknown rank that it has no
-/// dimensions, and its replies have the shape of what was computed.
+/// Sets the inferred shape of outputs without a shape in the file. A runtime reports an output of unknown rank without
+/// dimensions, and its replies have the computed shape.
 pub fn infer_shapes(model: &mut ModelProto, inferred: &[TensorSpec]) {
     let outputs = model.graph.as_mut().map(|graph| graph.output.iter_mut());
     for output in outputs.into_iter().flatten() {
@@ -116,7 +116,7 @@ fn spec(role: &str, value: &ValueInfoProto) -> Result<TensorSpec, BadGraph> {
     })
 }
 
-/// The protocol's name of an ONNX element type.
+/// Returns the protocol's name of an ONNX element type.
 #[must_use]
 pub fn dtype(elem_type: i32) -> Option<DataType> {
     Some(match ElementType::try_from(elem_type).ok()? {
@@ -138,7 +138,7 @@ pub fn dtype(elem_type: i32) -> Option<DataType> {
     })
 }
 
-/// The files that hold the model's external weights, relative to the model's own folder, with what must be in them.
+/// Returns the files of the model's external weights, relative to the model's folder, with their required contents.
 ///
 /// # Errors
 /// A location that is absolute or leaves the model's folder.

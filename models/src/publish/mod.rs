@@ -1,5 +1,5 @@
-//! Puts models, feature tables and the results of runs on a tier. What is to be put is planned first, by comparing sums and headers with what
-//! the tier has; then it is put in an order in which no reader meets a manifest of files that are not there.
+//! Puts models, feature tables and the results of runs on a tier. A plan compares checksums and headers with the
+//! tier's; then objects are put in an order in which no reader sees a manifest of missing files.
 
 mod models;
 mod plan;
@@ -20,12 +20,12 @@ use tierlab_formats::model::is_plain_name;
 use tierlab_formats::table::EXTENSION;
 use tierlab_storage::{ErrorKind, Tier, TierConfig};
 
-/// What to publish. With any name given, only what is named; else everything in both folders.
+/// Selection to publish: everything in both folders, unless names are given.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// The repository.
+    /// Repository folder.
     pub repository: Option<PathBuf>,
-    /// The folder of feature tables.
+    /// Folder of feature tables.
     pub features: Option<PathBuf>,
     /// Names of models.
     pub models: Vec<String>,
@@ -36,31 +36,31 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether nothing is named: then everything in both folders is meant.
+    /// True if nothing is named, which selects everything in both folders.
     fn is_everything(&self) -> bool {
         self.models.is_empty() && self.tables.is_empty() && self.runs.is_empty()
     }
 }
 
-/// What was published.
+/// Result of publishing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Summary {
     /// Objects put.
     pub put: usize,
     /// Their bytes.
     pub put_bytes: u64,
-    /// Objects that the tier had already, identical.
+    /// Identical objects that the tier had already.
     pub already_there: usize,
     /// Objects removed because the local model no longer has them.
     pub removed: usize,
-    /// Seconds that it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// Opens the tier that a TOML file describes, with keys overlaid.
+/// Opens the tier of a TOML file, with keys overridden.
 ///
 /// # Errors
-/// A file that cannot be read, a key or value that no tier has, or a tier that cannot be reached.
+/// A file that cannot be read, an unknown key or value, or a tier that cannot be reached.
 pub async fn open_tier(path: &Path, set: &[String]) -> Result<Arc<dyn Tier>, ModelsError> {
     let text = fs::read_to_string(path)
         .map_err(|e| ModelsError::Usage(format!("{}: cannot read the tier's config: {e}", path.display())))?;
@@ -78,8 +78,8 @@ pub async fn open_tier(path: &Path, set: &[String]) -> Result<Arc<dyn Tier>, Mod
     })
 }
 
-/// What lies in both folders and is no model and no table, in words, with what makes one of it. With names given, nothing is
-/// said: the others are left out on purpose.
+/// Returns the entries of both folders that are neither model nor table, in words, with advice. Empty if names are
+/// given, because the rest is left out on purpose.
 ///
 /// # Errors
 /// A folder that cannot be listed.
@@ -88,7 +88,7 @@ pub fn left_out(selection: &Selection) -> Result<Vec<String>, ModelsError> {
     if !selection.is_everything() {
         return Ok(words);
     }
-    // A folder that is not there is refused by name when it is published.
+    // A missing folder is refused by name when it is published.
     if let Some(features) = selection.features.as_ref().filter(|folder| folder.is_dir()) {
         let tables = table_names(features)?;
         for path in entries(features)? {
@@ -130,11 +130,11 @@ fn table_hint(path: &Path) -> String {
     format!("no feature table: it is not named NAME.{EXTENSION}, NAME being letters, digits, `.`, `_`, `-`")
 }
 
-/// Puts what is selected on the tier.
+/// Puts the selection on the tier.
 ///
 /// # Errors
-/// A selection that names nothing or something unknown; a local file that is damaged; a tier that refuses, with the
-/// object and the tier named; a stop. Objects already put stay.
+/// A selection of nothing or of an unknown name; a local file that is damaged; a tier that refuses, with the object and
+/// the tier named; a stop. Objects already put stay.
 pub async fn publish(tier: &dyn Tier, selection: &Selection, stop: &Stop) -> Result<Summary, ModelsError> {
     let target = Target::new(tier, stop);
     let (models, tables) = select(selection)?;
@@ -177,7 +177,7 @@ async fn carry_out(target: &Target<'_>, plan: Plan) -> Result<Summary, ModelsErr
     Ok(summary)
 }
 
-/// The model folders and table files selected.
+/// Returns the selected model folders and table files.
 fn select(selection: &Selection) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ModelsError> {
     let everything = selection.is_everything();
     let Selection {
@@ -224,7 +224,7 @@ fn select(selection: &Selection) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ModelsE
     Ok((folders, files))
 }
 
-/// The names wanted out of those there.
+/// Returns the wanted names out of the existing ones.
 fn pick(
     what: &str,
     wanted: &[String],
@@ -249,10 +249,10 @@ fn pick(
     Ok(there.into_iter().filter(|name| wanted.contains(name)).collect())
 }
 
-/// The files of the tables that are named, or of all in a folder.
+/// Returns the files of the named tables, or of all in a folder.
 ///
 /// # Errors
-/// A folder, or a table of it, that is not there.
+/// A missing folder or table.
 pub fn table_files(features: &Path, tables: &[String]) -> Result<Vec<PathBuf>, ModelsError> {
     let selection = Selection {
         features: Some(features.to_owned()),

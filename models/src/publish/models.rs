@@ -1,4 +1,5 @@
-//! Plans the publishing of one model: what the tier's manifest does not vouch for is put, the manifest itself last.
+//! Plans the publishing of one model: files that the tier's manifest does not confirm are put, the manifest itself
+//! last.
 
 use super::plan::{Change, Plan, Step};
 use super::target::{Target, object_path};
@@ -12,13 +13,13 @@ use tierlab_storage::{Body, ObjectPath};
 
 /// Adds the steps for the model in `folder`.
 ///
-/// Files that the local manifest lists are compared through the tier's manifest, and checked against their sums before
-/// they are put. Files that no manifest lists have nothing to be compared by and are put every time. While files are
-/// replaced the tier's old manifest stays: its sums refuse the mixture until the new one arrives.
+/// Files in the local manifest are compared through the tier's manifest, and checked against their checksums before
+/// they are put. Files outside the manifest cannot be compared and are put every time. While files are replaced the
+/// tier's old manifest stays: its checksums refuse the mixture until the new one arrives.
 pub(super) async fn plan(target: &Target<'_>, folder: &Path, plan: &mut Plan) -> Result<(), ModelsError> {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let at = |file: &str| object_path(MODELS_PREFIX, &format!("{name}/{file}"));
-    // Before any of them is opened: a pipe is waited for without end.
+    // Listed before any file is opened, because opening a pipe would block forever.
     let found = repository::all_files(folder)?;
     repository::read_config(folder)?;
     let manifest = repository::read_manifest(folder)?;
@@ -57,7 +58,7 @@ pub(super) async fn plan(target: &Target<'_>, folder: &Path, plan: &mut Plan) ->
     mirror(target, at(MANIFEST_FILE)?, &folder.join(MANIFEST_FILE), plan).await
 }
 
-/// Whether the tier has this very file, by its manifest's sum and its length.
+/// True if the tier has this file, by its manifest's checksum and its length.
 async fn is_there(
     target: &Target<'_>,
     object: &ObjectPath,
@@ -73,7 +74,7 @@ async fn is_there(
         .is_some_and(|object| object.size == file.bytes))
 }
 
-/// Makes a small object equal to its local file: put where it differs, removed where there is no local file.
+/// Makes a small object equal to its local file: put if it differs, removed if there is no local file.
 async fn mirror(target: &Target<'_>, object: ObjectPath, local: &Path, plan: &mut Plan) -> Result<(), ModelsError> {
     let wanted = local
         .exists()

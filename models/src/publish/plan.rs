@@ -1,4 +1,4 @@
-//! The changes to make to a tier.
+//! Changes to make to a tier.
 
 use crate::error::ModelsError;
 use std::fs;
@@ -18,7 +18,7 @@ pub(super) enum Change {
     Remove,
 }
 
-/// The changes to make, in order, and how many objects need none.
+/// Changes in their order, and the number of objects that need none.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,

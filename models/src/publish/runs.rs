@@ -1,4 +1,4 @@
-//! Plans the publishing of a run's results. `run.json` goes last, so that no reader meets a run whose other files are not there.
+//! Plans the publishing of a run's results. `run.json` is put last, so that no reader sees a run with missing files.
 
 use super::plan::Plan;
 use super::target::object_path;
@@ -6,12 +6,12 @@ use crate::error::ModelsError;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where runs lie on a tier: `results/RUN/...`.
+/// Folder of runs on a tier: `results/RUN/...`.
 const RESULTS_PREFIX: &str = "results";
-/// What makes a folder a run.
+/// File that marks a folder as a run.
 const RUN_FILE: &str = "run.json";
 
-/// Adds the steps for one run: every file of its folder, again where it is there already.
+/// Adds the steps for one run: every file of its folder, even if it exists already.
 pub(super) fn plan(folder: &Path, plan: &mut Plan) -> Result<(), ModelsError> {
     let whole = fs::canonicalize(folder).map_err(ModelsError::io("look at", folder))?;
     let name = whole.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -32,7 +32,7 @@ pub(super) fn plan(folder: &Path, plan: &mut Plan) -> Result<(), ModelsError> {
     Ok(())
 }
 
-/// The files of a folder, as paths below it.
+/// Collects the files of a folder, as paths below it.
 fn files_below(folder: &Path, below: &Path, files: &mut Vec<PathBuf>) -> Result<(), ModelsError> {
     let here = folder.join(below);
     for entry in fs::read_dir(&here).map_err(ModelsError::io("list", &here))? {

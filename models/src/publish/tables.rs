@@ -1,4 +1,4 @@
-//! Plans the publishing of one feature table. Its header holds the checksum of every block, so equal headers and equal
+//! Plans the publishing of one feature table. Its header holds the checksum of every block, so equal headers and
 //! lengths mean equal tables.
 
 use super::plan::Plan;
@@ -12,7 +12,7 @@ use tierlab_formats::model::FEATURES_PREFIX;
 use tierlab_formats::table::TableHeader;
 use tierlab_storage::ObjectPath;
 
-/// Adds the step for one table, unless the tier has it. A table is checked whole before it is put.
+/// Adds the step for one table, unless the tier has it. A table is verified completely before it is put.
 pub(super) async fn plan(target: &Target<'_>, file: &Path, plan: &mut Plan, stop: &Stop) -> Result<(), ModelsError> {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let object = object_path(FEATURES_PREFIX, name)?;

@@ -1,4 +1,4 @@
-//! The tier being published to: its calls, interruptible, their errors naming object and tier.
+//! Tier to publish to: interruptible calls, with errors that name object and tier.
 
 use crate::error::ModelsError;
 use crate::stop::Stop;
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
-/// A tier with the stop that ends its calls.
+/// Tier with the stop that ends its calls.
 pub(super) struct Target<'a> {
     tier: &'a dyn Tier,
     pub(super) stop: &'a Stop,
@@ -17,7 +17,7 @@ impl<'a> Target<'a> {
         Self { tier, stop }
     }
 
-    /// The object, or `None` where there is none.
+    /// Returns the object, or `None` if it does not exist.
     pub(super) async fn stat(&self, path: &ObjectPath) -> Result<Option<Object>, ModelsError> {
         self.call(path, async {
             match self.tier.stat(path).await {
@@ -29,13 +29,13 @@ impl<'a> Target<'a> {
         .await
     }
 
-    /// One range of an object.
+    /// Reads one range of an object.
     pub(super) async fn read(&self, object: &Object, range: Range<u64>) -> Result<Bytes, ModelsError> {
         let read = self.call(&object.path, self.tier.read(object, range)).await?;
         Ok(read.bytes)
     }
 
-    /// A small object whole, or `None` where there is none.
+    /// Reads a small object completely; `None` if it does not exist.
     pub(super) async fn read_whole(&self, path: &ObjectPath) -> Result<Option<Bytes>, ModelsError> {
         match self.stat(path).await? {
             Some(object) => self.read(&object, 0..object.size).await.map(Some),
@@ -82,7 +82,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// The path of an object below a prefix.
+/// Returns the path of an object below a prefix.
 pub(super) fn object_path(prefix: &str, below: &str) -> Result<ObjectPath, ModelsError> {
     ObjectPath::new(&format!("{prefix}/{below}")).map_err(|e| ModelsError::bad(&e.object(), &e.detail()))
 }

@@ -13,7 +13,7 @@ use tierlab_formats::table::{KeyIndex, PRELUDE_BYTES, TableHeader, header_len};
 /// Reads and validates a table's header against the file's length.
 ///
 /// # Errors
-/// A file that cannot be read or is no table, and at which offset.
+/// A file that cannot be read or is not a table, with the offset.
 pub fn read_header(path: &Path) -> Result<TableHeader, ModelsError> {
     let (_, header) = open(path)?;
     Ok(header)
@@ -57,10 +57,10 @@ pub fn verify(path: &Path, progress: &mut Progress, stop: &Stop) -> Result<Table
     Ok(header)
 }
 
-/// Reads and checks the index of keys; `None` where entities have none.
+/// Reads and checks the index of keys; `None` if entities have no keys.
 ///
 /// # Errors
-/// An index that is damaged, and at which offset of the file.
+/// A damaged index, with the offset in the file.
 pub fn read_index(path: &Path, file: &File, header: &TableHeader) -> Result<Option<KeyIndex>, ModelsError> {
     let Some(range) = header.index_range() else {
         return Ok(None);
@@ -105,10 +105,10 @@ fn check_chunk(header: &TableHeader, index: Option<&KeyIndex>, chunk: &Chunk, bu
     Ok(())
 }
 
-/// Makes up to `count` rows, spread over the table, again and compares them with the file's.
+/// Generates up to `count` rows, spread over the table, and compares them with the file's.
 ///
 /// # Errors
-/// A row that the file holds differently: another generator or seed, or damage.
+/// A row that differs in the file: another generator or seed, or damage.
 pub fn sample(path: &Path, header: &TableHeader, source: &dyn RowSource, count: u64) -> Result<(), ModelsError> {
     let file = File::open(path).map_err(ModelsError::io("open", path))?;
     let stride = header.stride as usize;

@@ -1,4 +1,4 @@
-//! Works through a table's blocks in chunks on every core, in bounded memory. Knows nothing of what is done to them.
+//! Processes a table's blocks in chunks on every core, in bounded memory. Knows nothing of the processing.
 
 use crate::error::ModelsError;
 use crate::stop::Stop;
@@ -8,21 +8,21 @@ use std::sync::mpsc;
 use std::thread;
 use tierlab_formats::table::TableHeader;
 
-/// Bytes that one worker holds at a time, unless a single block is larger.
+/// Bytes per worker, unless a single block is larger.
 const CHUNK_BYTES: u64 = 4 << 20;
-/// Workers at most.
+/// Maximum number of workers.
 const MAX_WORKERS: usize = 16;
 
 /// Consecutive blocks.
 #[derive(Debug, Clone)]
 pub(super) struct Chunk {
     pub(super) blocks: Range<u64>,
-    /// Where their rows lie in the file.
+    /// Byte range of their rows in the file.
     pub(super) bytes: Range<u64>,
 }
 
-/// Does `work` to every chunk, on every core, each worker with a buffer of its own sized to the chunk; hands the results to
-/// `done` on this thread, in the order in which they finish.
+/// Calls `work` with every chunk, on every core, each worker with its own buffer of the chunk's size. Passes the
+/// results to `done` on this thread, in the order in which they finish.
 ///
 /// # Errors
 /// The first error of `work`, or a stop. Chunks already begun are finished first.

@@ -10,12 +10,12 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use tierlab_formats::table::{TableError, TableSchema};
 use tierlab_protocol::tensor::DataType;
 
-/// Median of a dense value.
+/// Logarithm of the median of a dense value.
 const DENSE_MEDIAN_LN: f64 = 1.1;
 /// Standard deviation of a dense value's logarithm.
 const DENSE_SIGMA: f64 = 1.5;
 
-/// The values of one row.
+/// Values of one row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CtrRow {
     /// Counts, log-normal-like, above 0.
@@ -24,7 +24,7 @@ pub struct CtrRow {
     pub categorical: [i64; CTR_CATEGORICAL],
 }
 
-/// The values of entity `id` in the table of `seed`.
+/// Returns the values of entity `id` in the table of `seed`.
 #[must_use]
 pub fn row_values(seed: u64, id: i64) -> CtrRow {
     let mut rng = ChaCha8Rng::from_seed(stream_seed("ctr.rows", seed, id));
@@ -34,7 +34,7 @@ pub fn row_values(seed: u64, id: i64) -> CtrRow {
     }
 }
 
-/// A log-normal-like value: the normal is the sum of four uniforms (Irwin-Hall), scaled to variance 1.
+/// Draws a log-normal-like value: the normal is the sum of four uniforms (Irwin-Hall), scaled to variance 1.
 fn dense(rng: &mut ChaCha8Rng) -> f32 {
     let words = [rng.next_u64(), rng.next_u64()];
     let sum: f64 = words
@@ -47,15 +47,15 @@ fn dense(rng: &mut ChaCha8Rng) -> f32 {
     libm::exp(DENSE_MEDIAN_LN + DENSE_SIGMA * normal) as f32
 }
 
-/// A category in `0..n`, category k with probability ln((k + 2) / (k + 1)) / ln(n + 1): Zipf's law with exponent 1 in
-/// the log-uniform form that TensorFlow's candidate samplers use.
+/// Draws a category in `0..n`, category k with probability ln((k + 2) / (k + 1)) / ln(n + 1): Zipf's law with exponent
+/// 1 in the log-uniform form of TensorFlow's candidate samplers.
 fn category(rng: &mut ChaCha8Rng, n: u32) -> i64 {
     let unit = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
     let drawn = libm::exp(unit * libm::log(f64::from(n) + 1.0)) as i64 - 1;
     drawn.clamp(0, i64::from(n) - 1)
 }
 
-/// The source of the `ctr` table: columns `dense` FP32 `[13]` and `categorical` INT64 `[26]`.
+/// Source of the `ctr` table: columns `dense` FP32 `[13]` and `categorical` INT64 `[26]`.
 #[derive(Debug)]
 pub struct CtrRows {
     seed: u64,
@@ -65,7 +65,7 @@ pub struct CtrRows {
 }
 
 impl CtrRows {
-    /// The rows of one seed.
+    /// Creates the source of one seed.
     ///
     /// # Errors
     /// A schema that the format cannot hold.

@@ -1,5 +1,5 @@
-//! A table as Parquet, so that people's own tools read it. In: a table's file. Out: a Parquet file with the ids or keys first, and a fixed-size list for each
-//! vector, in bounded memory. Every row is proven on its way.
+//! Export of a table as Parquet for other tools. In: a table's file. Out: a Parquet file with the ids or keys first,
+//! and a fixed-size list for each vector, in bounded memory. Every row is verified.
 
 use super::check;
 use crate::error::ModelsError;
@@ -16,14 +16,14 @@ use std::sync::Arc;
 use tierlab_storage::tiers::flight::rows::to_batch;
 use tierlab_storage::tiers::flight::schema::of_table;
 
-/// Bytes of rows that are held at a time, and of a row group while it is written.
+/// Bytes of rows in memory at a time, and of a row group while it is written.
 const BATCH_BYTES: u64 = 8 << 20;
 const GROUP_BYTES: usize = 64 << 20;
 
-/// Writes a table as Parquet; answers its rows and the file's bytes.
+/// Writes a table as Parquet; returns its rows and the file's bytes.
 ///
 /// # Errors
-/// A table that is damaged, by row and offset; a file that cannot be written; a stop. Then nothing new stays at `to`.
+/// A damaged table, with row and offset; a file that cannot be written; a stop. Then `to` stays unchanged.
 pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), ModelsError> {
     let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&table.display(), what);
     let (file, header) = check::open(table)?;

@@ -1,8 +1,8 @@
-//! Feature tables: what their rows hold, writing them at any size, checking them. The format is
-//! [`tierlab_formats::table`]'s.
+//! Feature tables: contents of their rows, writing them at any size, checking them. [`tierlab_formats::table`] defines
+//! the format.
 //!
-//! A row's content depends on the table, the seed and the entity id only, so every row can be generated again alone and
-//! compared with what a tier gave.
+//! A row depends only on the table, the seed and the entity id, so every row can be generated again alone and compared
+//! with a tier's.
 
 pub mod check;
 mod chunks;
@@ -24,10 +24,10 @@ use tierlab_formats::table::{EXTENSION, TableHeader};
 
 pub use source::RowSource;
 
-/// Rows of an existing table that are made again and compared before it is taken as the one asked for.
+/// Rows of an existing table that are generated again and compared before it counts as the requested one.
 const SAMPLED_ROWS: u64 = 64;
 
-/// A table that can be generated.
+/// Kind of generated table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TableKind {
     /// 13 dense and 26 categorical features, 512 bytes a row
@@ -37,7 +37,7 @@ pub enum TableKind {
 }
 
 impl TableKind {
-    /// The table's name: `features/NAME.rows`.
+    /// Name of the table: `features/NAME.rows`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl TableKind {
         }
     }
 
-    /// The rows of one seed.
+    /// Creates the source of one seed's rows.
     ///
     /// # Errors
     /// A schema that the format cannot hold.
@@ -59,20 +59,20 @@ impl TableKind {
     }
 }
 
-/// What [`generate`] did.
+/// Result of [`generate`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct GeneratedTable {
-    /// Where the table is.
+    /// Path of the table.
     pub path: PathBuf,
-    /// Whether it was written.
+    /// Outcome of the request.
     pub outcome: Outcome,
-    /// Its header.
+    /// Header of the table.
     pub header: TableHeader,
-    /// Seconds that writing, or checking, took.
+    /// Seconds of writing or checking.
     pub seconds: f64,
 }
 
-/// Writes `OUT/NAME.rows` with entities `0..rows`, unless the same table is there already, undamaged.
+/// Writes `OUT/NAME.rows` with entities `0..rows`, unless the same undamaged table exists.
 ///
 /// # Errors
 /// More rows than the format's header can describe, a file that cannot be written, or a stop.
@@ -97,7 +97,7 @@ pub fn generate(kind: TableKind, rows: u64, seed: u64, out: &Path, stop: &Stop) 
                 });
             }
             Err(ModelsError::Interrupted) => return Err(ModelsError::Interrupted),
-            // Damaged: written again below.
+            // Damaged tables are written again below.
             Err(_) => {}
         }
     }
@@ -111,7 +111,7 @@ pub fn generate(kind: TableKind, rows: u64, seed: u64, out: &Path, stop: &Stop) 
     })
 }
 
-/// Whether a header is that of the table asked for, its block checksums aside.
+/// True if a header matches the requested table, apart from its block checksums.
 fn same_request(found: &TableHeader, wanted: &TableHeader) -> bool {
     TableHeader {
         block_crcs: Vec::new(),

@@ -1,15 +1,16 @@
-//! Where the rows of a table come from.
+//! Sources of a table's rows.
 
 use tierlab_formats::table::TableSchema;
 
-/// Where rows come from.
+/// Source of rows.
 pub trait RowSource: Sync {
-    /// The columns.
+    /// Columns of the rows.
     fn schema(&self) -> &TableSchema;
 
-    /// The seed that goes into the header.
+    /// Seed in the header.
     fn seed(&self) -> u64;
 
-    /// Writes the columns of entity `id` into `row`, one zeroed stride. The last four bytes are the writer's.
+    /// Writes the columns of entity `id` into `row`, one zeroed stride. The last four bytes are reserved for the
+    /// checksum.
     fn fill(&self, id: i64, row: &mut [u8]);
 }

@@ -1,4 +1,4 @@
-//! Rows of the `vision` table: images of 49 seeded patches with noise on top, made at memory speed.
+//! Rows of the `vision` table: images of 49 seeded patches with added noise, generated at memory speed.
 
 use super::source::RowSource;
 use crate::generators::IMAGE_SHAPE;
@@ -14,10 +14,10 @@ const SIDE: usize = 224;
 /// Side of a patch. Patches, unlike noise alone, survive a network's pooling, so that images get different answers.
 const PATCH: usize = 32;
 const PATCHES: usize = SIDE / PATCH;
-/// The bits of a pixel that are noise; a patch's level lies below 256 less this.
+/// Bits of a pixel that are noise; a patch's level lies below 256 less this.
 const NOISE: u8 = 31;
 
-/// The pixels of entity `id` in the table of `seed`: channel, row, column.
+/// Returns the pixels of entity `id` in the table of `seed`: channel, row, column.
 #[must_use]
 pub fn row_values(seed: u64, id: i64) -> Vec<u8> {
     let mut pixels = vec![0; IMAGE_BYTES];
@@ -41,7 +41,7 @@ fn paint(seed: u64, id: i64, pixels: &mut [u8]) {
     }
 }
 
-/// The source of the `vision` table: column `image` UINT8 `[3, 224, 224]`.
+/// Source of the `vision` table: column `image` UINT8 `[3, 224, 224]`.
 #[derive(Debug)]
 pub struct VisionRows {
     seed: u64,
@@ -49,7 +49,7 @@ pub struct VisionRows {
 }
 
 impl VisionRows {
-    /// The rows of one seed.
+    /// Creates the source of one seed.
     ///
     /// # Errors
     /// A schema that the format cannot hold.

@@ -1,4 +1,4 @@
-//! Streams a table to disk: every core fills, seals and writes chunks at their places, the header comes last.
+//! Streams a table to disk: every core fills, seals and writes chunks at their offsets, the header comes last.
 
 use super::chunks::{self, Chunk};
 use super::source::RowSource;
@@ -10,11 +10,11 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use tierlab_formats::table::TableHeader;
 
-/// Writes the table that `header` describes (its block checksums still unset) to `target`, which appears whole or not at
-/// all. Memory stays at a few megabytes per core and four bytes per block, whatever the number of rows.
+/// Writes the table that `header` describes (its block checksums still unset) to `target`, which appears atomically.
+/// Memory is a few megabytes per core and four bytes per block, whatever the number of rows.
 ///
 /// # Errors
-/// A file that cannot be written, or a stop; then nothing stays at `target` that was not there before.
+/// A file that cannot be written, or a stop; then `target` stays unchanged.
 pub fn write(
     target: &Path,
     source: &dyn RowSource,
@@ -23,7 +23,7 @@ pub fn write(
     stop: &Stop,
 ) -> Result<TableHeader, ModelsError> {
     let staged = StagedFile::create(target)?;
-    // Until the header is in, the file begins with zeros and is no table.
+    // Until the header is written, the file begins with zeros and is not a table.
     staged
         .file()
         .set_len(header.file_len())
@@ -54,7 +54,7 @@ pub fn write(
     Ok(header)
 }
 
-/// Fills a chunk's rows and answers its blocks' checksums.
+/// Fills a chunk's rows and returns its blocks' checksums.
 fn fill_chunk(source: &dyn RowSource, header: &TableHeader, chunk: &Chunk, buffer: &mut [u8]) -> Vec<u32> {
     let stride = header.stride as usize;
     buffer.fill(0);

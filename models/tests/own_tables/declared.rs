@@ -1,5 +1,5 @@
-//! Declarations count before values: types of `--as`, words of `--null-values`, columns of folders. Rows that are missing from a table are
-//! an exit code of their own.
+//! Declarations override values: types of `--as`, words of `--null-values`, columns of folders. Missing rows have their
+//! own exit code.
 
 use super::tables::write_parquet;
 use super::{Read, fail, run, succeed};
@@ -24,7 +24,7 @@ fn refused(at: &Path, args: &[&str]) -> String {
     fail(at, &[&BASE[..], args, &["--restart"]].concat())
 }
 
-/// The bytes of a number of eight bytes.
+/// Returns the bytes of an eight-byte number.
 fn bytes(read: &Read, key: i64, column: &str) -> [u8; 8] {
     read.column(&key.to_le_bytes(), column).unwrap().try_into().unwrap()
 }
@@ -113,7 +113,7 @@ fn truth_values_dates_and_times_of_csv_are_numbers() {
     assert_eq!((int(&read, 1, "d"), int(&read, 2, "d")), (2, -1));
     assert_eq!((long(&read, 1, "t"), long(&read, 2, "t")), (1_500_000, 0));
     assert_eq!(bytes(&read, 1, "big"), u64::MAX.to_le_bytes());
-    // A date that is the key is text.
+    // A date key is text.
     assert!(
         import(at, &["d", "a.csv", "--columns", "id"])
             .column(b"1970-01-03", "id")

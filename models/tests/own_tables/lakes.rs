@@ -1,5 +1,5 @@
-//! Tables with a log of their own, written by the programs that others write them with: `deltalake` and `pyiceberg`. What was deleted or
-//! replaced lies beside the log still, and is never read.
+//! Tables with their own log, written by other programs: `deltalake` and `pyiceberg`. Deleted or replaced rows still
+//! lie beside the log, and are never read.
 
 use super::{Read, fail, succeed};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use tierlab_protocol::tensor::DataType;
 
-/// A table of each kind: rows are added a hundred at a time, some are deleted, and ten are added behind that.
+/// Writes a table of each kind: rows are added a hundred at a time, some are deleted, and ten are added after that.
 const WRITE: &str = r#"
 import pathlib, pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -39,7 +39,7 @@ write_deltalake("delta", rows(900, 910), mode="append")
 
 const ICEBERG: &str = "lake/n/iceberg";
 
-/// Evolution of a schema: renamed, swapped, dropped and added, promoted, partitioned columns, and rows that were changed.
+/// Evolves a schema: columns renamed, swapped, dropped and added, promoted, partitioned, and rows changed.
 const EVOLVE: &str = r#"
 import datetime, json, pathlib, pyarrow as pa, pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
@@ -170,7 +170,7 @@ fn written() -> tempfile::TempDir {
     made_by(WRITE)
 }
 
-/// A folder in which a program of Python has run.
+/// Returns a folder in which a Python program has run.
 pub(super) fn made_by(program: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.runtime/venv/bin/python");
@@ -191,7 +191,7 @@ pub(super) fn made_by(program: &str) -> tempfile::TempDir {
 
 const IMPORT: [&str; 8] = ["import-table", "--key", "id", "--name", "t", "--out", "f", "--replace"];
 
-/// The rows that are there, and no others.
+/// Checks that the table has the existing rows, and no others.
 fn check(at: &Path, table: &str) {
     let said = succeed(at, &[&IMPORT[..], &["--restart", table]].concat());
     let read = Read::table(&at.join("f/t.rows"));
@@ -221,16 +221,16 @@ fn what_was_deleted_is_not_read_and_what_was_added_is() {
     let at = folder.path();
     check(at, ICEBERG);
     check(at, "delta");
-    // Moved, its addresses are those of before.
+    // After a move its addresses are still the old ones.
     fs::rename(at.join("lake"), at.join("moved")).unwrap();
     check(at, "moved/n/iceberg");
-    // Older logs are cleaned away: the checkpoint is where it begins.
+    // Older logs are removed: the checkpoint is the beginning.
     let log = at.join("delta/_delta_log");
     for version in 0..=3 {
         fs::remove_file(log.join(format!("{version:020}.json"))).unwrap();
     }
     check(at, "delta");
-    // Without it nothing says what the versions before have left.
+    // Without it, the state of the earlier versions is unknown.
     fs::remove_file(log.join("00000000000000000003.checkpoint.parquet")).unwrap();
     let error = refused(at, "delta");
     assert!(error.contains("version 0 is not in its log"), "{error}");
@@ -254,7 +254,7 @@ fn a_log_that_is_damaged_is_refused_by_the_name_of_its_file() {
         }
         fs::write(&path, whole).unwrap();
     }
-    // The list of the newest snapshot and its manifests; those of older ones alone are not read.
+    // The list of the newest snapshot and its manifests; manifests of older snapshots only are not read.
     assert!((3..files(&metadata, ".avro").len()).contains(&refusals), "{refusals}");
     let data = files(&at.join(ICEBERG).join("data"), ".parquet");
     let newest = data
@@ -273,7 +273,7 @@ fn a_log_that_is_damaged_is_refused_by_the_name_of_its_file() {
     let checkpoint = log.join("00000000000000000003.checkpoint.parquet");
     let whole = fs::read(&checkpoint).unwrap();
     fs::write(&checkpoint, &whole[..whole.len() / 2]).unwrap();
-    // The whole log needs none.
+    // The complete log needs none.
     check(at, "delta");
     fs::remove_file(log.join(format!("{:020}.json", 0))).unwrap();
     let error = refused(at, "delta");
@@ -303,7 +303,7 @@ fn row<const N: usize>(read: &Read, id: i64, columns: [&str; N]) -> [f64; N] {
 fn columns_are_those_of_the_current_schema_whatever_their_names_in_the_files() {
     let folder = made_by(EVOLVE);
     let at = folder.path();
-    // Without a rule for nulls a column that was added later is null in older files.
+    // Without a rule for nulls, a column that was added later is null in older files.
     let error = refused(at, "lake/n/evolved");
     assert!(error.contains("column `later` is null"), "{error}");
     let zero = ["--nulls", "zero"];

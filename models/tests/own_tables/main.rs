@@ -1,5 +1,5 @@
-//! `import-table` and `export-table`, the real binary over real files: what becomes of rows, keys, nulls, duplicates and damage, whatever
-//! way they are read.
+//! `import-table` and `export-table`, the real binary with real files: rows, keys, nulls, duplicates and damage, for
+//! every way of reading.
 
 mod declared;
 mod lakes;
@@ -39,7 +39,7 @@ fn fail(at: &Path, args: &[&str]) -> String {
     stderr
 }
 
-/// A table as a reader has it.
+/// Table as a reader sees it.
 struct Read {
     header: TableHeader,
     index: KeyIndex,
@@ -55,7 +55,7 @@ impl Read {
         Self { header, index, file }
     }
 
-    /// The bytes of a column in the row of a key; `None` where there is no such key.
+    /// Returns the bytes of a column in the row of a key; `None` if the key is missing.
     fn column(&self, key: &[u8], column: &str) -> Option<&[u8]> {
         let row = self.index.row(key)?.cast_signed();
         let range = self.header.row_range(row).unwrap();

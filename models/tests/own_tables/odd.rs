@@ -1,5 +1,5 @@
-//! Files that are no ordinary ones: parts that differ, streams that were cut off or put behind each other, rows of megabytes, times of other
-//! units, and footers that lie. Each becomes the rows that are in it, or an error that names it.
+//! Unusual files: parts that differ, streams that were cut off or concatenated, rows of megabytes, times of other
+//! units, and footers that lie. Each gives its rows, or an error that names it.
 
 use super::tables::write_parquet;
 use super::{Read, fail, succeed};
@@ -63,7 +63,7 @@ fn parts_that_differ_are_refused_where_a_row_would_mean_something_else() {
     assert!(error.contains("1.parquet") && error.contains("`extra`"), "{error}");
     assert_eq!(import(at, &["p", "--key", "id", "--columns", "t"]).header.rows, 10);
 
-    // A part of which all values are null has no type to its writer.
+    // The writer of a part with only nulls gives it no type.
     let nulls: ArrayRef = Arc::new(NullArray::new(5));
     let batch = RecordBatch::try_from_iter_with_nullable([("id", ids(5..10), false), ("t", nulls, true)]).unwrap();
     let file = fs::File::create(at.join("p/1.parquet")).unwrap();
@@ -277,7 +277,7 @@ fn a_buffer_that_claims_more_than_any_memory_is_refused_by_its_offset() {
 fn rows_of_megabytes_come_a_few_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    // 240 rows of 1 MiB, in one row group that compresses to little.
+    // 240 rows of 1 MiB, in one row group that compresses well.
     let width = 1 << 18;
     let file = fs::File::create(at.join("a.parquet")).unwrap();
     let properties = parquet::file::properties::WriterProperties::builder()

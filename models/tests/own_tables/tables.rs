@@ -1,4 +1,4 @@
-//! Tables that users bring.
+//! Tables from users.
 
 use super::{Read, fail, run, succeed};
 use arrow_array::builder::{Float32Builder, ListBuilder};
@@ -21,7 +21,7 @@ pub(super) fn write_parquet(path: &Path, columns: Vec<(&str, ArrayRef)>) {
     writer.close().unwrap();
 }
 
-/// Users 0 to `count`, in no order: a text key, a float64, an integer, a list of three, a time.
+/// Writes users 0 to `count`, unordered: a text key, a float64, an integer, a list of three, a time.
 fn users(path: &Path, count: i64) {
     let order = |i: i64| i * 7919 % count;
     let names: Vec<String> = (0..count).map(|i| format!("user-{}", order(i))).collect();
@@ -297,7 +297,8 @@ fn columns_are_gathered_hashed_and_refused_by_name() {
     assert_eq!(table.column(b"007", "v").unwrap()[..4], 1_f32.to_le_bytes());
 }
 
-/// A folder of parts as Spark writes it, read by one process, by three, and by one that is stopped again and again: the same table.
+/// A folder of parts as Spark writes it, read by one process, by three, and by one that is stopped repeatedly: the same
+/// table.
 #[test]
 fn however_it_is_read_the_table_is_the_same() {
     use tierlab_models::ModelsError;
@@ -437,7 +438,7 @@ fn damaged_inputs_are_named_and_leave_no_table() {
         ];
         let output = run(at, &[&args[..], &["--duplicates", "first", "--nulls", "zero"]].concat());
         let stderr = String::from_utf8_lossy(&output.stderr);
-        // Parquet has no checksums by default: some damage is another value.
+        // Parquet has no checksums by default, so some damage gives another value.
         assert!(matches!(output.status.code(), Some(0..=3)), "byte {at_byte}: {stderr}");
         assert!(!stderr.contains("panicked"), "byte {at_byte}: {stderr}");
         assert!(

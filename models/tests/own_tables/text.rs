@@ -42,7 +42,7 @@ fn declared_text_without_an_ending_becomes_vectors() {
         .chain(["--header", &header, "--vector", &dense, "--vector", &categorical])
         .chain(hashed.iter().flat_map(|one| ["--hash", one]))
         .collect();
-    // Values are missing, and no rule says what they become.
+    // Values are missing, and no rule handles them.
     let refused = fail(at, &base);
     assert!(refused.contains("null") && refused.contains("row"), "{refused}");
     let with = [&base[..], &["--nulls", "zero", "--restart"]].concat();

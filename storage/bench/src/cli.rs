@@ -1,4 +1,4 @@
-//! The command line. In: arguments. Out: which of the commands, with its options.
+//! Command line. In: arguments. Out: a command with its options.
 
 use crate::tables::{caching, layouts, offline};
 use crate::{calibrate, doctor, runner, single};
@@ -87,7 +87,7 @@ Examples:
 
 Exit codes: 0 success, whatever it found, 2 bad usage or config, 1 anything else.";
 
-/// Measure what a storage tier does to reads: one point by flags, or a plan of many
+/// Measure the read performance of a storage tier: one point by flags, or a plan of many
 #[derive(Debug, Parser)]
 #[command(
     name = "tierlab-storage-bench",
@@ -103,25 +103,27 @@ pub(crate) struct Cli {
     pub(crate) single: Option<single::Options>,
 }
 
-/// What else it does.
+/// Commands beside the measurement of one point.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Measure a plan: patterns, blocks, depths and ways of reading crossed, with a report
     #[command(after_help = AFTER_RUN)]
     Run(runner::Options),
-    /// Measure what a layout does to reads: one table as files, shards, Parquet and rows, looked up and scanned on each tier
+    /// Compare table layouts: one table as files, shards, Parquet and rows, looked up and scanned on each tier
     #[command(after_help = AFTER_LAYOUTS)]
     Layouts(layouts::Options),
-    /// Measure what caches do for look-ups: none, in memory, staged on disk and both, on each tier, beside the best possible policy
+    /// Compare caches for look-ups: none, in memory, staged on disk and both, on each tier, with the best possible
+    /// policy
     #[command(after_help = AFTER_CACHING)]
     Caching(caching::Options),
-    /// Stream whole tables through a model: what the loader does alone, the model alone, and both together, and which of them to mend
+    /// Stream whole tables through a model: the loader alone, the model alone, and both together, with the part to
+    /// improve
     #[command(after_help = AFTER_OFFLINE)]
     Offline(offline::Options),
-    /// Record a tier into a profile that `emulated.profile` replays anywhere
+    /// Record a tier as a profile that `emulated.profile` replays anywhere
     #[command(after_help = AFTER_CALIBRATE)]
     Calibrate(calibrate::Options),
-    /// Look at this machine and a tier for what would slow a run, and say how to change it
+    /// Check this machine and a tier for causes of slow runs, with advice
     #[command(after_help = AFTER_DOCTOR)]
     Doctor(doctor::Options),
 }

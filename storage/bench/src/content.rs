@@ -1,5 +1,5 @@
-//! The data that is read: objects of seeded content, written for a run and removed after it. In: a tier and sizes. Out:
-//! objects whose every byte is known.
+//! Data to read: objects of seeded content, written for a run and removed after it. In: a tier and sizes. Out: objects
+//! whose every byte is known.
 
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -11,26 +11,27 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_storage::conformance::content;
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
-/// Objects written at a time.
+/// Maximum objects written at the same time.
 const AT_A_TIME: usize = 16;
-/// Bytes of content made at a time.
+/// Bytes of content generated at a time.
 const PIECE: u64 = 1 << 20;
-/// The beginning of each access that is checked: enough to see a misplaced read, cheap enough for every one of them.
+/// Checked bytes at the start of each access: enough to detect a misplaced read, cheap enough for every access.
 const CHECKED: usize = 8;
 
-/// Tries of a call that fails for the moment: what is measured may be a tier that fails now and then.
+/// Maximum tries of a call with transient errors, because the measured tier may fail now and then.
 const TRIES: u32 = 8;
-/// The first pause between two of them.
+/// First pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A name that no other run has, on this machine or another that measures the same tier: in containers, the numbers of processes repeat.
+/// Returns a name that no other run has, on this machine or another that measures the same tier: process ids repeat
+/// across containers.
 pub(crate) fn name_of_run() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let chance = RandomState::new().hash_one(since) as u32;
     format!("{}-{:x}-{chance:08x}", std::process::id(), since.as_secs())
 }
 
-/// Objects that are all as long as each other.
+/// Objects of equal length.
 #[derive(Debug, Clone)]
 pub(crate) struct Data {
     pub(crate) objects: Arc<Vec<Object>>,
@@ -39,7 +40,7 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// Writes `files` objects into a folder of the tier that is empty or not there.
+    /// Writes `files` objects into a folder of the tier that is empty or missing.
     ///
     /// # Errors
     /// The folder holds something, or the tier refuses.
@@ -48,7 +49,7 @@ impl Data {
         let prefix = ObjectPath::new(folder)?;
         let is_empty = match patiently(async || tier.list(Some(&prefix)).await).await {
             Ok(there) => there.is_empty(),
-            // A bucket that may not be listed: nobody else has the name of this run.
+            // A bucket that may not be listed: this run's name is unique anyway.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -79,18 +80,18 @@ impl Data {
         })
     }
 
-    /// Bytes of a file, as they should be.
+    /// Returns the expected bytes of a file.
     pub(crate) fn bytes(&self, file: u32, range: std::ops::Range<u64>) -> Vec<u8> {
         content(self.seed ^ u64::from(file), range)
     }
 
-    /// Whether bytes read at an offset are right, by their beginning.
+    /// Checks the first bytes of a read at an offset.
     pub(crate) fn looks_right(&self, file: u32, offset: u64, bytes: &[u8]) -> bool {
         let checked = bytes.len().min(CHECKED);
         bytes[..checked] == self.bytes(file, offset..offset + checked as u64)
     }
 
-    /// Removes the objects. All are tried; the first error is told.
+    /// Removes the objects. All are tried; the first error is returned.
     pub(crate) async fn remove(&self, tier: &Arc<dyn Tier>) -> Result<()> {
         let delete = |object: &Object| {
             let path = object.path.clone();
@@ -104,7 +105,7 @@ impl Data {
     }
 }
 
-/// Tries a call again while its error is one that may pass.
+/// Retries a call while its error is transient.
 async fn patiently<T>(call: impl AsyncFn() -> Result<T, StorageError>) -> Result<T, StorageError> {
     let mut pause = PAUSE;
     for _ in 1..TRIES {
@@ -117,7 +118,7 @@ async fn patiently<T>(call: impl AsyncFn() -> Result<T, StorageError>) -> Result
     call().await
 }
 
-/// The content of an object: in memory where it is small, else as a temporary file.
+/// Content of an object: in memory if it is small, else as a temporary file.
 fn body(scratch: &Path, number: u32, seed: u64, bytes: u64) -> Result<Body> {
     let seed = seed ^ u64::from(number);
     if bytes <= PIECE {

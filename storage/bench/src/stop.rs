@@ -1,15 +1,15 @@
-//! Ctrl-C. In: the signal. Out: a flag that everything which goes on looks at.
+//! Ctrl-C handling. In: the signal. Out: a flag that every activity checks.
 
 use anyhow::{Context, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether somebody asked to stop.
+/// Flag set by a request to stop.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Takes Ctrl-C and SIGTERM for the rest of the process. The second one ends it at once.
+    /// Handles Ctrl-C and SIGTERM for the rest of the process. The second signal ends the process at once.
     pub(crate) fn on_signal() -> Result<Self> {
         let stop = Self::default();
         let flag = stop.0.clone();

@@ -1,4 +1,4 @@
-//! From repeats to statements, by the methods of tierlab-analysis. In: entries of a run. Out: each point with intervals,
+//! Summaries of points, by the methods of tierlab-analysis. In: entries of a run. Out: each point with intervals,
 //! verdict and peers. Pure.
 
 use crate::machine::{DiskUse, NfsUse};
@@ -14,80 +14,81 @@ use tierlab_analysis::statistics::sections::mean_interval;
 use tierlab_analysis::validity::disturbance::counted;
 use tierlab_analysis::validity::stationarity::drifts;
 
-/// An open loop in whose window less than this share of what was due in it ends is saturated: what is in flight grows.
+/// Share of the due calls that must end in an open loop's window; with less, the queue grows and the point is
+/// saturated.
 const HELD: f64 = 0.95;
 
-/// What may be said of a point.
+/// Verdict on a point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", content = "reason", rename_all = "kebab-case")]
 pub(crate) enum Verdict {
     /// Measured as planned.
     Valid,
-    /// The tier could not keep up with what was offered.
+    /// The tier could not keep up with the offered rate.
     Saturated,
-    /// The instrument or the machine failed: it says nothing of the tier.
+    /// The instrument or the machine failed: no evidence about the tier.
     Unknown(String),
     /// Accesses failed.
     Failed(String),
 }
 
-/// A point with its figures. Intervals are of 95 % over the repeats; a single repeat has none.
+/// Point with its figures. Intervals cover 95 % over the repeats; a single repeat has none.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Summary {
     pub(crate) point: Point,
     #[serde(flatten)]
     pub(crate) verdict: Verdict,
     pub(crate) repeats: usize,
-    /// Of these, disturbed ones that are left out.
+    /// Disturbed repeats among them that are left out.
     pub(crate) left_out: usize,
     pub(crate) calls: u64,
     pub(crate) iops: Interval,
     pub(crate) mb_per_s: Interval,
-    /// `None`: fewer than 10 calls beyond it.
+    /// Latency percentile; `None` with fewer than 10 calls beyond it.
     pub(crate) p50_us: Option<Interval>,
     pub(crate) p95_us: Option<Interval>,
     pub(crate) p99_us: Option<Interval>,
     pub(crate) p999_us: Option<Interval>,
     pub(crate) late_p99_us: Option<f64>,
-    /// Of the bench's own process.
+    /// CPU seconds of the bench's own process per GB.
     pub(crate) cpu_s_per_gb: Interval,
-    /// Bytes that the tier moved for each byte asked for.
+    /// Bytes moved by the tier per requested byte.
     pub(crate) over_read: Option<f64>,
-    /// Bytes that the kernel fetched from storage for this process, for each byte asked for.
+    /// Bytes that the kernel fetched from storage for this process, per requested byte.
     pub(crate) fetched_share: Option<f64>,
     pub(crate) requests_per_call: Option<f64>,
     pub(crate) retries: u64,
     pub(crate) unfinished: u64,
     pub(crate) via: BTreeSet<String>,
-    /// The disk's own counters over the repeats, whoever used it.
+    /// Counters of the disk over the repeats, with the traffic of all processes.
     pub(crate) disk: Option<DiskUse>,
     pub(crate) nfs: Option<NfsUse>,
-    /// Of the best of the tier's points, its peers' included.
+    /// Share of the best of the tier's points, its peers' included.
     pub(crate) share_of_best_mb: f64,
     pub(crate) share_of_best_iops: f64,
     pub(crate) peers: Vec<Peer>,
-    /// What did not stay what it was.
+    /// Drifts of the latency, in words.
     pub(crate) drift: Vec<String>,
     pub(crate) peer_faults: Vec<String>,
 }
 
-/// Another tool beside a point.
+/// Figures of another tool for a point.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Peer {
     pub(crate) tool: Tool,
     pub(crate) command: String,
     pub(crate) iops: Interval,
     pub(crate) mb_per_s: Interval,
-    /// Means over the repeats.
+    /// Median latency, as a mean over the repeats.
     pub(crate) p50_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
-    /// Our rate over its, repeat by repeat.
+    /// Ratio of our rate to the tool's, over the repeats.
     pub(crate) ratio: Interval,
-    /// Our median less its, repeat by repeat, in microseconds.
+    /// Difference of our median less the tool's over the repeats, in microseconds.
     pub(crate) p50_apart_us: Option<Interval>,
 }
 
-/// Every point that has an entry, in order.
+/// Returns every point that has an entry, in order.
 pub(crate) fn summaries(entries: &[Entry]) -> Vec<Summary> {
     let mut by_point: BTreeMap<&Point, Vec<&Entry>> = BTreeMap::new();
     for entry in entries {
@@ -113,7 +114,7 @@ pub(crate) fn summaries(entries: &[Entry]) -> Vec<Summary> {
     all
 }
 
-/// A repeat that was measured, with the record that the analysis knows.
+/// Measured repeat, with the record for the analysis.
 struct Told<'a> {
     measured: &'a Measured,
     peers: &'a BTreeMap<Tool, PeerFigures>,
@@ -192,7 +193,7 @@ fn tell(entry: &Entry) -> Option<Told<'_>> {
         disturbed: measured.disturbed.clone(),
         ..Repeat::empty()
     };
-    // In nanoseconds: the analysis takes any unit, and a map is read in less than a microsecond.
+    // In nanoseconds: the analysis accepts any unit, and a read from a memory map takes less than a microsecond.
     repeat.histograms.latency = vec![measured.latencies().ok()?];
     Some(Told {
         measured,
@@ -201,7 +202,7 @@ fn tell(entry: &Entry) -> Option<Told<'_>> {
     })
 }
 
-/// A percentile in microseconds, of latencies in nanoseconds; of a single repeat the value alone.
+/// Returns a percentile in microseconds, of latencies in nanoseconds; for a single repeat the value alone.
 fn quantile_us(table: &BlockTable, quantile: f64) -> Option<Interval> {
     let ns = latency_interval(table, quantile)?;
     if ns.hi.is_infinite() {
@@ -222,7 +223,7 @@ const fn point_only(value: f64) -> Interval {
     }
 }
 
-/// The mean with its interval; of a single value that value.
+/// Returns the mean with its interval; for a single value that value.
 fn mean(values: &[f64]) -> Interval {
     if values.is_empty() {
         return point_only(0.0);
@@ -292,7 +293,7 @@ fn peers(kept: &[&Told<'_>]) -> Vec<Peer> {
     tools.into_iter().map(peer).collect()
 }
 
-/// The analysis takes our nanoseconds for microseconds.
+/// Describes a drift in nanoseconds, which the analysis takes for microseconds.
 fn drift_text(drift: &Drift) -> String {
     let when = match drift.how {
         DriftHow::Within => "within every repeat".to_owned(),

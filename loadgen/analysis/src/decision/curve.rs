@@ -341,8 +341,9 @@ impl Curve {
             .sum()
     }
 
-    /// Returns the rate that the highest rate exceeds with a probability, interpolated between the rates of the grid. 0
-    /// if too likely no rate meets the objectives; infinite if the highest rate too likely lies above the grid.
+    /// Returns the rate that the highest rate exceeds with a probability, interpolated between the rates of the grid.
+    /// Returns 0 if meeting any rate is less likely than that. Returns infinity if the highest rate lies above the grid
+    /// with that probability.
     #[must_use]
     pub fn exceeded(&self, grid: &Grid, probability: f64) -> f64 {
         let mut above = 0.0;

@@ -409,9 +409,9 @@ impl Plan<'_> {
         })
     }
 
-    /// Returns the steps that show each variant, in order: whether it carries its likely rate, including variants that
-    /// cannot win; the demand's rate; its curve up to the rate at which it misses the objective; its knee; and the p99
-    /// at the demand's rate if dependent requests take more steps.
+    /// Returns the steps that show each variant. First come steps at the likely rate of every variant, even of those
+    /// that cannot win. Then follow, for open variants: the demand's rate; the curve up to the rate at which it misses
+    /// the objective; the knee; and the p99 at the demand's rate, if dependent requests take more steps for it.
     fn pictures(&self) -> Option<Next> {
         let lab = self.lab;
         let open: Vec<usize> = (0..lab.candidates.len()).filter(|&index| self.is_open(index)).collect();

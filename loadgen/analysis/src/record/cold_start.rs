@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Way in which a model came to be served.
+/// Cause of a cold start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ColdWay {
-    /// Unloaded, and loaded by the repository API of a server that runs.
+    /// Model unloaded, and loaded by the repository API of a running server.
     Load,
-    /// With a server that was started for it.
+    /// New server process.
     Restart,
 }
 
@@ -26,10 +26,10 @@ impl fmt::Display for ColdWay {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PageCache {
-    /// Nobody looked: what was read or written a moment ago is there, but for reads past it (`O_DIRECT`).
+    /// Unknown: recently read or written data is cached, except for direct reads (`O_DIRECT`).
     #[default]
     AsIs,
-    /// Dropped on purpose just before (`posix_fadvise`, `POSIX_FADV_DONTNEED`).
+    /// Dropped just before (`posix_fadvise`, `POSIX_FADV_DONTNEED`).
     Dropped,
 }
 
@@ -42,34 +42,35 @@ impl fmt::Display for PageCache {
     }
 }
 
-/// One cold start, of a server or of several that are started together. Times are seconds, from when the start of the first is due.
+/// Cold start of one server, or of several started together. Times are seconds from the due start of the first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ColdStart {
-    /// The tier that model and features come from.
+    /// Tier of model and features.
     pub tier: String,
-    /// Way.
+    /// Cause of the cold start.
     pub way: ColdWay,
-    /// Its index among those of its tier and way, from 0.
+    /// Index among the cold starts of its tier and cause, from 0.
     pub index: u32,
-    /// The page cache below the tier's files.
+    /// State of the page cache below the tier's files.
     pub page_cache: PageCache,
-    /// Servers that are started together.
+    /// Number of servers started together.
     #[serde(default = "one")]
     pub servers: u32,
-    /// Their starts are spread over so long, at random.
+    /// Range over which the starts are spread at random, in seconds.
     #[serde(default)]
     pub jitter_s: f64,
-    /// The load's stages, in order, as the server timed them, those left out that it does not tell; of several servers, of the one
-    /// that replied last.
+    /// Stages of the load in order, as the server timed them; unreported stages are left out. With several servers,
+    /// those of the last to reply.
     pub stages_s: Vec<(String, f64)>,
-    /// From the call, or the start of the process, until the model was said to be ready; of the same server.
+    /// Time from the call, or the start of the process, until the model was ready; with several servers, of the last to
+    /// reply.
     pub ready_s: f64,
-    /// The first request, from its send to its whole reply; of the same server.
+    /// Time from the send of the first request to its complete reply; with several servers, of the last to reply.
     pub first_reply_s: f64,
-    /// Until the first of the servers had replied. Absent in older results.
+    /// Time until the first server had replied. Absent in older results.
     #[serde(default)]
     pub earliest_reply_s: Option<f64>,
-    /// Bytes that all of them read from the tier, copies on a local folder left out. Absent in older results.
+    /// Bytes that all servers read from the tier, without copies on a local folder. Absent in older results.
     #[serde(default)]
     pub tier_bytes: Option<u64>,
 }

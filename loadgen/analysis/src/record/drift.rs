@@ -1,4 +1,4 @@
-//! A latency that did not stay what it was, as a summary keeps it. Plain data; `crate::validity::stationarity` finds it.
+//! Drifts of the latency in a summary. Plain data; `crate::validity::stationarity` finds them.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 pub enum DriftOf {
     /// The median.
     P50,
-    /// The mean of the slowest 1 %, those from the p99 on.
+    /// Mean of the slowest 1 %, from the p99 upwards.
     SlowestPercent,
 }
 
@@ -17,26 +17,26 @@ pub enum DriftOf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriftHow {
-    /// From the beginning to the end of every repeat.
+    /// From begin to end of every repeat.
     Within,
     /// From the first repeat to the last.
     Across,
-    /// At once, after so many repeats in the order in which they were made.
+    /// At once, after this many repeats in the order of measurement.
     After(u32),
 }
 
-/// A latency that moved by more than chance and more than matters.
+/// Change of the latency that is significant and large enough to matter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Drift {
-    /// Figure.
+    /// Drifting figure.
     pub of: DriftOf,
-    /// Form.
+    /// Form of the drift.
     pub how: DriftHow,
     /// Value at the start, in microseconds.
     pub from_us: f64,
     /// Value at the end, in microseconds.
     pub to_us: f64,
-    /// On the way, in microseconds: repeat by repeat, or piece by piece of the window as a mean over the repeats.
+    /// Values in between, in microseconds: repeat by repeat, or by sections of the window as means over the repeats.
     pub course_us: Vec<f64>,
 }
 
@@ -75,7 +75,7 @@ fn milliseconds(us: f64) -> String {
     }
 }
 
-/// Eight heights on the scale of the logarithm, from the least value to the largest.
+/// Draws eight heights on a logarithmic scale, from the smallest value to the largest.
 fn sparkline(values: &[f64]) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let logs: Vec<f64> = values.iter().map(|us| us.max(1.0).ln()).collect();

@@ -20,7 +20,7 @@ pub struct Environment {
     pub gpus: Vec<String>,
     /// ONNX Runtime's version and providers, as the server reports them.
     pub onnxruntime: String,
-    /// Git commit of the project, with `-dirty` where the tree had changes; `unknown` outside a checkout.
+    /// Git commit of the project, with `-dirty` if the tree had changes; `unknown` outside a checkout.
     pub git_commit: String,
     /// Version of the load generator.
     pub version: String,

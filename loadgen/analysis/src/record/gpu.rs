@@ -5,46 +5,46 @@ use serde::{Deserialize, Serialize};
 /// Reads into device memory over a step, by the driver's own counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceReads {
-    /// The way that the tier was asked for: `gds`, `compat`, `bounce`, `bounce-direct`, `pageable`.
+    /// Requested path: `gds`, `compat`, `bounce`, `bounce-direct`, `pageable`.
     pub path: String,
     /// Missing parts of GPUDirect Storage on the server's machine, in words.
     pub missing: String,
     /// True if cuFile counts its reads.
     pub counted: bool,
-    /// From the disk to the device, by PCI peer to peer.
+    /// Bytes from the disk to the device, by PCI peer to peer.
     pub peer_to_peer: f64,
-    /// The same, by the nvidia-fs module.
+    /// Bytes from the disk to the device, by the nvidia-fs module.
     pub nvidia_fs: f64,
-    /// Through the host's memory.
+    /// Bytes through the host's memory.
     pub posix: f64,
-    /// Requests that the tier made in the step.
+    /// Requests of the tier in the step.
     pub requests: f64,
 }
 
 /// One GPU over a step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuUse {
-    /// Its number on the server's machine.
+    /// Number of the GPU on the server's machine.
     pub gpu: String,
-    /// Its name.
+    /// Model name of the GPU.
     pub name: String,
-    /// Seconds of the step in which it ran a kernel.
+    /// Seconds of the step with a running kernel.
     pub busy_s: f64,
-    /// Joules that it took.
+    /// Energy in joules.
     pub energy_j: f64,
     /// Memory in use at the end, in bytes, by all processes.
     pub memory_used_bytes: f64,
     /// Clock of the streaming multiprocessors at the end, in hertz.
     pub sm_clock_hz: f64,
-    /// Over the bus to it at the end, in bytes per second.
+    /// PCIe traffic to the GPU at the end, in bytes per second.
     pub pcie_received_bytes_per_s: f64,
-    /// Over the bus from it at the end, in bytes per second.
+    /// PCIe traffic from the GPU at the end, in bytes per second.
     pub pcie_sent_bytes_per_s: f64,
 }
 
 impl DeviceReads {
-    /// Why these reads are not what was asked for: GPUDirect Storage that the driver's counters do not prove. `None`
-    /// where something else was asked for, or nothing was read.
+    /// Returns the reason for which these reads are not the requested ones: GPUDirect Storage that the driver's
+    /// counters do not confirm. `None` if another path was requested, or nothing was read.
     #[must_use]
     pub fn shortfall(&self) -> Option<String> {
         if self.path != "gds" || self.requests == 0.0 {
@@ -71,19 +71,19 @@ impl DeviceReads {
     }
 }
 
-/// Time of the GPUs over the repeats of a point, as shares that sum to 1. Time that is neither a kernel nor a wait of a
-/// session's thread is time in which a session ran and the GPU did not: copies, launches, the host's part.
+/// GPU time over the repeats of a point, as shares that sum to 1. Time that is neither a kernel nor a wait of a
+/// session's thread is time in which only the session ran: copies, launches, the host's part.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct IdleByCause {
-    /// Running kernels.
+    /// Share with a running kernel.
     pub busy: f64,
-    /// A session ran, the GPU did not: copies over the bus, launches, laying out.
+    /// Share in which a session ran without the GPU: copies over the bus, launches, layout.
     pub copy_and_host: f64,
-    /// Idle while a request of the model was queued: waiting for company in its batch, or for the session to wake.
+    /// Idle share while a request of the model was queued: waiting for its batch, or for the session to wake.
     #[serde(default)]
     pub queue_wait: f64,
-    /// Idle while a request of the model read its features, and none was queued.
+    /// Idle share while a request of the model read its features, and none was queued.
     pub storage_wait: f64,
-    /// Idle without anything to do.
+    /// Idle share without requests.
     pub no_requests: f64,
 }

@@ -1,15 +1,15 @@
-//! An estimate with its 95 % interval.
+//! Estimate with its 95 % interval.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// An estimate with its 95 % interval.
+/// Estimate with its 95 % interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// The estimate.
+    /// Estimated value.
     pub value: f64,
     /// Lower end.
     pub lo: f64,
-    /// Upper end; infinite where there is none, and `null` in JSON.
+    /// Upper end; infinite without an upper bound, and `null` in JSON.
     #[serde(deserialize_with = "open_end")]
     pub hi: f64,
 }

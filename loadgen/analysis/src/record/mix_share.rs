@@ -16,12 +16,12 @@ pub struct MixShare {
     pub hour_by: HourBy,
 }
 
-/// Figure that divides the hour of a mix; in order, so that the greater of two holds for both.
+/// Figure that divides the hour of a mix, ordered so that the greater of two holds for both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HourBy {
-    /// The time that requests spent in sessions, as their replies say.
+    /// Time of requests in sessions, as their replies report it.
     InferenceTime,
-    /// The number of inferences, where replies do not say.
+    /// Number of inferences, if replies do not report times.
     Inferences,
 }

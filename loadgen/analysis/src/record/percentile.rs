@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Samples beyond a percentile from which on it is shown.
+/// Samples beyond a percentile from which it is shown.
 const BEYOND: f64 = 10.0;
 
 /// Latency percentile that summaries have.
@@ -45,7 +45,7 @@ impl Percentile {
         }
     }
 
-    /// Fewest samples, of all repeats together, with which it is shown: 10 of them lie above it.
+    /// Returns the minimum samples, over all repeats, with which it is shown: 10 of them lie above it.
     #[must_use]
     pub fn samples_needed(self) -> u64 {
         samples_needed(self.quantile())
@@ -70,7 +70,7 @@ impl fmt::Display for Percentile {
     }
 }
 
-/// Fewest samples with which the percentile of this share is shown: 10 of them lie above it, and 10 below.
+/// Returns the minimum samples with which the percentile of this share is shown: 10 of them lie above it, and 10 below.
 #[must_use]
 pub fn samples_needed(share: f64) -> u64 {
     let beyond = share.min(1.0 - share).max(f64::MIN_POSITIVE);
@@ -83,6 +83,6 @@ pub fn samples_needed(share: f64) -> u64 {
 pub enum Grade {
     /// The interval contains the true percentile in 95 % of all runs.
     Solid,
-    /// The value stands, without an upper bound.
+    /// The value is shown without an upper bound.
     Rough,
 }

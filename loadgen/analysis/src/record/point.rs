@@ -1,4 +1,4 @@
-//! One configuration with its repeats, as measured: what tells it from others, what each step counted, and its histograms.
+//! One configuration with its repeats, as measured: its factors, the counts of each step, and its histograms.
 
 use super::defaults::independent;
 use super::{
@@ -32,22 +32,22 @@ impl fmt::Display for Mode {
 /// Factors that identify a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factors {
-    /// The variant of a lab that tells several; empty where tier and cache say all.
+    /// Variant of a lab with several; empty if tier and cache identify the point.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub variant: String,
-    /// The tier.
+    /// Tier of the features.
     pub tier: String,
-    /// The cache state's name: `cold`, `warm`, …
+    /// Name of the cache state: `cold`, `warm`, …
     pub cache: String,
-    /// The cache's capacity as share of the table; 0 is no cache.
+    /// Capacity of the cache as a share of the table; 0 is no cache.
     pub cache_share: f64,
-    /// The model.
+    /// Model name.
     pub model: String,
     /// Real-time or batch.
     pub mode: Mode,
     /// Entities per request.
     pub batch_size: u32,
-    /// Requests per second offered, or journeys; 0 for a closed loop, which offers as many as are answered.
+    /// Offered requests or journeys per second; 0 for a closed loop, which has no offered rate.
     pub offered_rps: f64,
     /// Arrival process in words: `poisson`, `constant`.
     pub arrivals: String,
@@ -56,7 +56,7 @@ pub struct Factors {
     /// All loads of a mix, this part included, with weights: `8 realtime×1, 1 batch×16`; absent without a mix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mix: Option<String>,
-    /// Driver, if it was not an open loop of single requests: a closed loop, the open loop beside it, a journey.
+    /// Driver other than an open loop of single requests: a closed loop, the open loop beside it, a journey.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driven: Option<Driven>,
 }
@@ -77,12 +77,12 @@ impl Factors {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
-    /// To know the point: what every step of a sweep is for, and what a lab chooses by.
+    /// Exploration: every step of a sweep, and the steps that a lab chooses by.
     #[default]
     Explore,
-    /// To confirm what was chosen; never what chose it.
+    /// Confirmation of a choice; never part of the choice.
     Confirm,
-    /// Always the same point, which shows whether the machine stayed what it was.
+    /// Control: always the same point, which shows changes of the machine.
     Control,
 }
 
@@ -106,7 +106,7 @@ pub struct Point {
 /// One step: one configuration, one seed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Repeat {
-    /// Its index, from 0.
+    /// Index of the repeat, from 0.
     pub index: u32,
     /// Number of earlier attempts, in which the instrument or the machine had failed.
     #[serde(default, skip_serializing_if = "is_first")]
@@ -135,22 +135,21 @@ pub struct Repeat {
     pub in_flight_limit_hit: bool,
     /// Mean number in flight over the window, as the pacer counted it.
     pub mean_in_flight: f64,
-    /// The same from the requests' own times: the parts of their stays that lie in the window, over its length. `None`
-    /// in results made before it was kept.
+    /// Mean number in flight from the requests' own times: the parts of their stays that lie in the window, over its
+    /// length. `None` in older results.
     #[serde(default)]
     pub in_flight_by_stays: Option<f64>,
     /// Number of requests that carry as much information as one independent request; 1 if they are independent.
     #[serde(default = "independent")]
     pub autocorrelation_time: f64,
-    /// The same of whether a request is among the slow ones, which is what the p95 and the p99 rest on; absent in results
-    /// made before it was told apart.
+    /// Autocorrelation time of being among the slow requests, used by the p95 and the p99; absent in older results.
     #[serde(default)]
     pub tail_autocorrelation_time: Option<f64>,
     /// Slope of the latency over the window, in microseconds per second, with its 95 % interval.
     pub backlog_slope: Interval,
     /// Time of each part, per percentile band of latency.
     pub bands: Vec<Band>,
-    /// Counters of the server over the step, of a mix those of all its parts; absent where `/metrics` could not be read.
+    /// Counters of the server over the step, for a mix those of all its parts; absent if `/metrics` could not be read.
     pub server: Option<ServerDelta>,
     /// Share of this part of a mix; absent if the step had no other parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,18 +172,18 @@ pub struct Repeat {
     /// Foreign disturbance, in words; absent without one. A disturbed step is no evidence about the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<String>,
-    /// Disturbances of the earlier attempts that this one replaces.
+    /// Disturbances of earlier attempts at this step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disturbed_before: Vec<String>,
     /// Start uncertainty of the agents that sent it; empty for one host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<AgentStart>,
-    /// Agents that were lost in the middle of earlier attempts at it, of which nothing was kept.
+    /// Agents lost during earlier attempts, of which nothing was kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_before: Vec<String>,
     /// File of the histograms, relative to the run's folder.
     pub hdr_file: String,
-    /// The histograms; kept in `hdr_file`, not in `run.json`.
+    /// Histograms, stored in `hdr_file` instead of `run.json`.
     #[serde(skip)]
     pub histograms: Histograms,
 }
@@ -193,7 +192,7 @@ const fn is_first(attempt: &u32) -> bool {
     *attempt == 0
 }
 
-/// The clocks of a step, each one histogram per time block of the window, in microseconds.
+/// Histograms of a step by clock, one per time block of the window, in microseconds.
 #[derive(Debug, Clone, Default)]
 pub struct Histograms {
     /// Length of one block, in seconds.
@@ -222,13 +221,13 @@ impl Repeat {
         self.scheduled.saturating_sub(self.completed)
     }
 
-    /// True if the latency histograms hold failed requests too, as those of older results do.
+    /// True if the latency histograms hold failed requests too, as in older results.
     #[must_use]
     pub fn has_failures_in_latency(&self) -> bool {
         self.histograms.latency.iter().map(Histogram::len).sum::<u64>() > self.completed
     }
 
-    /// A repeat of one second in which nothing was sent: what tests of every crate fill in.
+    /// Creates a repeat of one second without requests, for tests to fill in.
     #[must_use]
     pub fn empty() -> Self {
         Self {

@@ -1,28 +1,28 @@
-//! The prices that a run was costed with.
+//! Prices of a run.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The prices that a run was costed with.
+/// Prices of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pricing {
-    /// The instance the plan chose.
+    /// Instance chosen by the plan.
     pub instance: String,
     /// Dollars per hour.
     pub usd_per_hour: f64,
-    /// Dollars per hour of a GiB of the instance's memory, which is part of its price; 0 where that is not known.
+    /// Dollars per hour of a GiB of the instance's memory, which is part of its price; 0 if unknown.
     #[serde(default)]
     pub usd_per_gib_hour: f64,
-    /// Every instance that has a price, the chosen one among them.
+    /// Instances with a price, the chosen one included.
     #[serde(default)]
     pub instances: Vec<InstancePrice>,
-    /// The names of the instances that a tier can be had on, by tier.
+    /// Names of the instances that support each tier.
     #[serde(default)]
     pub instances_by_tier: BTreeMap<String, Vec<String>>,
-    /// Dollars per hour for capacity that the tier itself provisions, by tier; tiers paid by use are absent.
+    /// Dollars per hour for provisioned capacity, by tier; tiers paid by use are absent.
     #[serde(default)]
     pub usd_per_hour_by_tier: BTreeMap<String, f64>,
-    /// Servers of the variants that are fleets: each is paid as an instance of its own.
+    /// Number of servers of fleet variants, each paid as an instance of its own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub servers_by_variant: BTreeMap<String, u32>,
     /// Dollars per storage request, by tier; tiers without request prices are absent.
@@ -42,33 +42,33 @@ pub struct Pricing {
 /// Pricing inputs of variants.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PricedVariants {
-    /// Each of them.
+    /// Variants in the plan's order.
     pub variants: Vec<PricedVariant>,
-    /// Bytes on their storage, which is paid by size.
+    /// Stored bytes, for storage paid by size.
     pub stored: StoredBytes,
 }
 
-/// A variant of a lab, as far as it decides what is paid.
+/// Pricing inputs of one variant.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PricedVariant {
-    /// Its name.
+    /// Name of the variant.
     pub name: String,
-    /// Its tier's name in the price list's `[tiers]`.
+    /// Name of the tier in the price list's `[tiers]`.
     pub tier: String,
-    /// An entry of `[storage]`, or `included`; what `[tiers]` says of the tier where it is absent.
+    /// Entry of `[storage]`, or `included`; default: the tier's entry in `[tiers]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<String>,
-    /// An entry of `[instances]`; the plan's where it is absent.
+    /// Entry of `[instances]`; default: the plan's instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// Bytes of its feature table, where it lies in another layout than others; those of [`StoredBytes`] where it is absent.
+    /// Bytes of its feature table in its own layout; default: those of [`StoredBytes`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub laid_out_bytes: Option<u64>,
-    /// Bytes that its copy on a local disk may hold; 0 without one.
+    /// Maximum bytes of its copy on a local disk; 0 without one.
     pub staged_bytes: u64,
     /// Bytes of its cache in memory; 0 without one.
     pub cache_bytes: u64,
-    /// Servers of it, each on an instance of its own; 0 is one.
+    /// Number of servers, each on an instance of its own; 0 counts as 1.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub servers: u32,
 }
@@ -81,14 +81,14 @@ const fn is_zero(servers: &u32) -> bool {
 /// Stored bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StoredBytes {
-    /// Feature tables.
+    /// Bytes of the feature tables.
     pub table_bytes: u64,
-    /// Models.
+    /// Bytes of the models.
     pub model_bytes: u64,
 }
 
 impl Pricing {
-    /// The same prices on another instance.
+    /// Returns the same prices on another instance.
     #[must_use]
     pub fn on(&self, instance: &InstancePrice) -> Self {
         Self {
@@ -102,14 +102,14 @@ impl Pricing {
 /// Cost terms of a variant, except for the requests that one instance serves.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CostTerms {
-    /// The instance type it is priced on.
+    /// Instance type with this price.
     pub instance: String,
-    /// Dollars an hour of one instance, or of all of a fleet.
+    /// Dollars per hour of one instance, or of all instances of a fleet.
     pub usd_per_instance_hour: f64,
-    /// Dollars a month beside it for each instance: its staging disk, where that is not the instance's own.
+    /// Additional dollars per month of each instance: its staging disk, if that is not the instance's own.
     pub usd_per_instance_month: f64,
-    /// Dollars a month that do not depend on the load, by what they are for: capacity by GB, provisioned throughput and
-    /// operations, a server paid by the hour.
+    /// Dollars per month independent of the load, by purpose: capacity by GB, provisioned throughput and operations, a
+    /// server paid by the hour.
     pub fixed_usd_per_month: Vec<(String, f64)>,
     /// Dollars per storage request.
     pub usd_per_request: f64,
@@ -120,35 +120,36 @@ pub struct CostTerms {
     pub by_size: Option<BySize>,
 }
 
-/// Terms of a month that depend on the feature table's size.
+/// Monthly costs that depend on the feature table's size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BySize {
-    /// Bytes of the table as it lies on the storage.
+    /// Bytes of the table in the storage's layout.
     pub table_bytes: u64,
-    /// Dollars a month over its size as multiples of that, rising from 0: straight between two points, and behind the last as before it.
+    /// Dollars per month over the table's size as multiples of `table_bytes`, rising from 0: linear between two points,
+    /// and extrapolated after the last.
     pub usd_per_month: Vec<(f64, f64)>,
-    /// True if each instance pays this for itself.
+    /// True if each instance pays this separately.
     pub per_instance: bool,
-    /// Disk of each instance's copy, likewise; empty if it is free.
+    /// Cost of the disk for each instance's copy, in the same form; empty if it is free.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copy_usd_per_month: Vec<(f64, f64)>,
-    /// The largest table that the instance's disk and memory hold, as a multiple, with a copy and a cache that keep their share of it;
-    /// absent where nothing bounds it.
+    /// Largest table that the instance's disk and memory hold, as a multiple, with a copy and a cache that keep their
+    /// share of it; absent without a bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_times: Option<f64>,
 }
 
 impl BySize {
-    /// Range of considered sizes, as multiples of the measured table.
+    /// Maximum size considered, as a multiple of the measured table.
     const REACH: f64 = 1_000.0;
 
-    /// The largest size that is looked at.
+    /// Returns the largest size considered.
     #[must_use]
     pub fn largest(&self) -> f64 {
         self.largest_times.unwrap_or(Self::REACH).min(Self::REACH)
     }
 
-    /// Dollars a month at a size, of so many instances.
+    /// Returns dollars per month at a size, for `instances` instances.
     #[must_use]
     pub fn at(&self, times: f64, instances: f64) -> f64 {
         let paid = if self.per_instance { instances } else { 1.0 };
@@ -156,7 +157,7 @@ impl BySize {
     }
 }
 
-/// A curve's height at a place: straight between two points, and behind the last as before it; 0 where there are none.
+/// Returns a curve's height: linear between two points, and extrapolated after the last; 0 without points.
 fn along(curve: &[(f64, f64)], at: f64) -> f64 {
     match curve {
         [] => 0.0,
@@ -174,10 +175,10 @@ fn along(curve: &[(f64, f64)], at: f64) -> f64 {
 /// Price of an instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InstancePrice {
-    /// Its name in the prices' file.
+    /// Name in the price file.
     pub name: String,
     /// Dollars per hour.
     pub usd_per_hour: f64,
-    /// True if the price was read from a published text of its month.
+    /// True if the price was checked against a published text of its month.
     pub checked: bool,
 }

@@ -1,4 +1,4 @@
-//! One request of a step, as its user saw it: three times, and how it ended.
+//! One request of a step, as its user saw it: three times and an outcome.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -8,15 +8,15 @@ use tierlab_protocol::timing::StageTimings;
 /// (warm-up included), so a sample's latency is `done_us - due_us`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// When the schedule wanted it sent.
+    /// Scheduled send time.
     pub due_us: u64,
-    /// When it was handed to the HTTP client; for one never sent, when the step gave up on it.
+    /// Time of the hand-over to the HTTP client; for an unsent request, the time at which the step gave up on it.
     pub sent_us: u64,
-    /// When the last byte of the reply had come, or when it failed.
+    /// Time of the last byte of the reply, or of the failure.
     pub done_us: u64,
-    /// Outcome.
+    /// Outcome of the request.
     pub outcome: Outcome,
-    /// The server's own stages; absent where the reply carried none.
+    /// Stages of the server; absent if the reply carried none.
     pub timings: Option<StageTimings>,
 }
 
@@ -39,7 +39,7 @@ impl Sample {
         self.sent_us.saturating_sub(self.due_us)
     }
 
-    /// True if it was answered well.
+    /// True for a good reply.
     #[must_use]
     pub const fn is_ok(&self) -> bool {
         matches!(self.outcome, Outcome::Ok)
@@ -49,33 +49,33 @@ impl Sample {
 /// Outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Outcome {
-    /// Answered well.
+    /// Good reply.
     Ok,
-    /// Not.
+    /// Failed request, with its reason.
     Failed(Failure),
 }
 
-/// Why a request failed. Its text is the key of [`crate::record::Repeat::errors`].
+/// Reason for a failed request. Its text is the key of [`crate::record::Repeat::errors`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Failure {
-    /// Another status than 200.
+    /// Status other than 200.
     Status(u16),
-    /// The client's own limit passed.
+    /// Timeout of the client.
     Timeout,
-    /// No connection.
+    /// Failed connection attempt.
     Connect,
-    /// The connection broke under the request.
+    /// Connection that broke during the request.
     Broken,
     /// A gRPC status other than OK, by its code.
     Rpc(u16),
-    /// Status 200 (or OK) with what is no reply of the model: an error, another model's name, outputs missing, or of
-    /// another type or shape.
+    /// Status 200 (or OK) without a reply of the model: an error, another model's name, or outputs that are missing or
+    /// of another type or shape.
     WrongReply,
-    /// A reply of the model whose values are not those that were expected, on the sample of which they are known.
+    /// Reply of the model with unexpected values, for requests whose values are known.
     WrongValue,
-    /// A reply beyond the limit of what is read.
+    /// Reply above the size limit.
     TooLarge,
-    /// Still out, or never sent, when the step's drain limit passed.
+    /// Request in flight or unsent at the step's drain limit.
     DrainLimit,
 }
 

@@ -1,15 +1,15 @@
-//! The server's counters over a step, from `/metrics` before and after it.
+//! Server counters over a step, from `/metrics` before and after it.
 
 use super::{DeviceReads, GpuUse};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The server's counters over a step.
+/// Server counters over a step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerDelta {
-    /// Rows inferred.
+    /// Inferred rows.
     pub inferences: f64,
-    /// Requests made by the feature tier.
+    /// Requests of the feature tier.
     pub tier_requests: f64,
     /// Bytes over the wire or from the device.
     pub tier_wire_bytes: f64,
@@ -19,43 +19,43 @@ pub struct ServerDelta {
     pub cache_hits: f64,
     /// Blocks not found.
     pub cache_misses: f64,
-    /// Bytes that the cache may hold; 0 without one.
+    /// Capacity of the cache in bytes; 0 without one.
     #[serde(default)]
     pub cache_capacity_bytes: f64,
     /// Seconds of all session threads by state: compute, queue_wait, storage_wait, no_requests.
     pub session_seconds: BTreeMap<String, f64>,
     /// Mean rows per run of the session.
     pub mean_batch_rows: f64,
-    /// Reads into device memory; absent where no tier reads there.
+    /// Reads into device memory; absent if no tier reads there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_reads: Option<DeviceReads>,
-    /// The GPUs that the server sees.
+    /// GPUs visible to the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuUse>,
-    /// Stage times from its own statistics; absent if every reply reports them, or nothing does.
+    /// Stage times from the server's own statistics; absent if every reply reports them, or nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<ServerStages>,
-    /// Servers behind it that were started anew during the step, and count from zero.
+    /// Servers behind it that were restarted during the step, and count from zero.
     #[serde(default, skip_serializing_if = "is_none")]
     pub restarts: u32,
-    /// Why its counters say nothing of the step, and are left out; absent where they do.
+    /// Reason for which its counters do not describe the step, and are left out; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubt: Option<String>,
 }
 
-/// The mean way of a request through a server that keeps statistics of it, as Triton does; over all requests of a step, its warm-up
+/// Mean stages of a request in a server with statistics, such as Triton, over all requests of a step, its warm-up
 /// included, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerStages {
-    /// Requests that it counted.
+    /// Number of requests.
     pub requests: f64,
-    /// Waiting to be scheduled.
+    /// Wait before scheduling.
     pub queue_us: f64,
-    /// Inputs made ready.
+    /// Preparation of inputs.
     pub input_us: f64,
-    /// Inference.
+    /// Inference time.
     pub infer_us: f64,
-    /// Outputs made ready.
+    /// Preparation of outputs.
     pub output_us: f64,
 }
 

@@ -5,25 +5,25 @@ use super::{Band, Drift, Grade, IdleByCause, Interval, MixShare, Percentile, Tai
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A gap of a latency distribution that a percentile lies on: the percentile may belong to either side.
+/// Gap of a latency distribution that a percentile lies on: the percentile may belong to either side.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gap {
-    /// Which.
+    /// Percentile on the gap.
     pub percentile: Percentile,
-    /// The share of the requests below the gap.
+    /// Share of the requests below the gap.
     pub share: f64,
-    /// Its lower side, in microseconds.
+    /// Lower side of the gap, in microseconds.
     pub from_us: f64,
-    /// Its upper side, in microseconds.
+    /// Upper side of the gap, in microseconds.
     pub to_us: f64,
 }
 
 /// Combined result of a point's repeats.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Summary {
-    /// Good replies, which the percentiles are of.
+    /// Number of good replies, on which the percentiles are based.
     pub samples: u64,
-    /// Latency percentiles of good replies, in microseconds; `None` where fewer than 10 requests lie beyond them.
+    /// Latency percentiles of good replies, in microseconds; `None` if fewer than 10 requests lie beyond them.
     pub p50_us: Option<Interval>,
     /// See `p50_us`.
     #[serde(default)]
@@ -68,11 +68,11 @@ pub struct Summary {
     pub error_share: f64,
     /// Failed requests.
     pub errors: u64,
-    /// Hit ratio of the cache; `None` where nothing was looked up.
+    /// Hit ratio of the cache; `None` without look-ups.
     pub cache_hit_ratio: Option<f64>,
     /// Tier requests per inference.
     pub tier_requests_per_inference: Option<f64>,
-    /// Mean in flight, counted, and rate × mean latency (Little's law).
+    /// Mean requests in flight: counted, and rate × mean latency (Little's law).
     pub in_flight: (f64, f64),
     /// Time of session threads, as shares: compute, queue_wait, storage_wait, no_requests; empty if the server did not report
     /// it.
@@ -83,10 +83,10 @@ pub struct Summary {
     /// Cost share of a part of a mix, as means over the repeats; absent without other parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mix_share: Option<MixShare>,
-    /// Its parts in dollars: compute, cache memory, tier capacity, storage requests, bytes; absent where nothing is
-    /// charged.
+    /// Parts of the cost in dollars: compute, cache memory, tier capacity, storage requests, bytes; absent if nothing
+    /// is charged.
     pub usd_parts: Vec<(String, f64)>,
-    /// Energy of one inference in joules, of all GPUs; `None` without one.
+    /// Energy of one inference in joules, over all GPUs; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joules_per_inference: Option<f64>,
     /// Time of the GPUs by cause; `None` without one.
@@ -103,11 +103,11 @@ pub struct Summary {
     /// Faults behind the verdict, rule by rule; empty for a valid point.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
-    /// Verdict.
+    /// Verdict on the point.
     pub verdict: Verdict,
 }
 
-/// Grades of a point's latencies; absent where the figure is not shown, and in results made before they were graded.
+/// Grades of a point's latencies; absent if the figure is not shown, and in older results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Grades {
@@ -126,7 +126,7 @@ pub struct Grades {
 }
 
 impl Summary {
-    /// Percentile with its interval, in microseconds.
+    /// Returns a percentile with its interval, in microseconds.
     #[must_use]
     pub const fn percentile(&self, percentile: Percentile) -> Option<Interval> {
         match percentile {
@@ -138,7 +138,7 @@ impl Summary {
         }
     }
 
-    /// Grade of a percentile.
+    /// Returns the grade of a percentile.
     #[must_use]
     pub const fn grade(&self, percentile: Percentile) -> Option<Grade> {
         match percentile {
@@ -150,7 +150,7 @@ impl Summary {
         }
     }
 
-    /// Percentile and its grade, to be changed.
+    /// Returns a percentile and its grade for modification.
     pub(crate) const fn percentile_mut(
         &mut self,
         percentile: Percentile,
@@ -169,11 +169,11 @@ impl Summary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", content = "reasons", rename_all = "lowercase")]
 pub enum Verdict {
-    /// The point may be used.
+    /// Usable point.
     Valid,
     /// The server could not keep up, or failed more requests than the plan allows: a finding, not a latency figure for this rate.
     Saturated(Vec<String>),
-    /// The instrument or the machine failed: nothing is known of the server.
+    /// The instrument or the machine failed: no evidence about the server.
     Invalid(Vec<String>),
 }
 
@@ -187,19 +187,19 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Finding of a rule: its cause, server or measurement, decides what the point is evidence of.
+/// Fault found by a rule. Its cause, server or measurement, decides the use of the point as evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// Something foreign disturbed the machine, and measuring again did not help.
+    /// Foreign activity disturbed the machine, and repeated measurements did not help.
     Disturbed,
-    /// The bytes came by another way than was asked for.
+    /// Bytes arrived by another path than requested.
     Device,
-    /// The schedule did not hold the rate.
+    /// The schedule did not contain the offered rate.
     Schedule,
     /// Latency grew over the window.
     Backlog,
-    /// Fewer or more replies in the windows than belong to them.
+    /// More or fewer replies in the windows than requests belong to them.
     Replies,
     /// Failed requests above the limit.
     Errors,
@@ -207,30 +207,32 @@ pub enum Fault {
     InFlight,
     /// Sent late.
     Late,
-    /// Agents may not have begun together.
+    /// Agents may not have started together.
     Skew,
-    /// The latency did not stay what it was.
+    /// The latency changed over time.
     Drift,
     /// Too few samples.
     Samples,
 }
 
-/// The limits that verdicts are given by.
+/// Limits of the verdicts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Scheduled rate off the offered rate by more than this share is invalid. Replies that fall behind by more are saturation.
+    /// Maximum deviation of the scheduled from the offered rate, as a share; more is invalid. Replies that fall behind
+    /// by more are saturation.
     pub rate_error_share: f64,
-    /// Send lag p99 above this share of the latency p99, and of an objective's limit …
+    /// Maximum send lag p99 as a share of the latency p99, and of an objective's limit; more is invalid if it also
+    /// exceeds `lag_us`.
     pub lag_share_of_p99: f64,
-    /// … and above this many microseconds is invalid.
+    /// Minimum send lag p99 in microseconds for an invalid point.
     pub lag_us: u64,
-    /// Failed share of the requests above this is saturation.
+    /// Maximum failed share of the requests; more is saturation.
     pub error_share: f64,
-    /// Foreign processes that use more than this share of all cores' time disturb a step: it is measured again, and else
-    /// invalid. 1 is no limit.
+    /// CPU share of all cores used by foreign processes, above which a step is disturbed: it is measured again, and
+    /// invalid if that does not help. 1 is no limit.
     pub foreign_cpu_share: f64,
-    /// A hypervisor that gives more than this share of all cores' time to others does so too. 1 is no limit.
+    /// Share of all cores' time given to others by the hypervisor, above which a step is disturbed. 1 is no limit.
     pub steal_share: f64,
     /// Foreign disk traffic above this many bytes per second disturbs a step. 1e12 is no limit.
     pub foreign_disk_bytes_per_s: f64,
@@ -240,11 +242,11 @@ pub struct Limits {
     pub foreign_io_pressure: f64,
     /// Foreign memory pressure above this share of the time disturbs a step. 1 is no limit.
     pub foreign_memory_pressure: f64,
-    /// Agents that may have begun a step further than this many microseconds from the common start make it invalid: the
-    /// uncertainty of an agent's clock and what it says of its own lateness together.
+    /// Maximum uncertainty of an agent's common start in microseconds, from its clock and its reported lateness
+    /// together; more makes a step invalid.
     pub start_skew_us: u64,
-    /// The latency limit of the plan's objective, in microseconds: a send lag within the same share of it is none that
-    /// matters. Absent without an objective.
+    /// Latency limit of the plan's objective, in microseconds: a send lag below the same share of it does not matter.
+    /// Absent without an objective.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objective_us: Option<f64>,
 }
@@ -260,8 +262,7 @@ impl Default for Limits {
             // makes a queue of one server 1.25 times as slow (M/M/1: (1 - 0.5) / (0.9 - 0.5)), which is where a drift
             // begins to matter.
             foreign_cpu_share: 0.10,
-            // Half of that: stolen time is always taken from a core that has something to run, what foreign processes use
-            // may be of one that has not.
+            // Half of that: stolen time is always taken from a busy core, while foreign processes may use an idle one.
             steal_share: 0.05,
             // A tenth of a SATA SSD. Logs and journals of an idle machine write 1 to 5 MB/s.
             foreign_disk_bytes_per_s: 50e6,
@@ -269,9 +270,9 @@ impl Default for Limits {
             foreign_network_bytes_per_s: 50e6,
             // An idle machine that syncs its journal now and then has 1 to 8 %.
             foreign_io_pressure: 0.20,
-            // An idle machine has none.
+            // An idle machine has no memory pressure.
             foreign_memory_pressure: 0.10,
-            // Within it the shares of two agents interleave as they should at 500 requests per second.
+            // Within this limit the shares of two agents interleave as they should at 500 requests per second.
             start_skew_us: 2_000,
             objective_us: None,
         }

@@ -5,10 +5,10 @@
 
 use crate::record::{ClosedLoopFigures, Repeat};
 
-/// By how much the law may be off beyond what the window's edges cut.
+/// Tolerance of the law, as a share, beyond the cycles cut by the window's edges.
 const TOLERANCE: f64 = 0.02;
 
-/// The terms of the law over all repeats, each counted by its requests; `None` where nothing ended.
+/// Returns the terms of the law over all repeats, weighted by requests; `None` if nothing ended.
 #[must_use]
 pub fn figures(repeats: &[Repeat]) -> Option<ClosedLoopFigures> {
     let kept = || {
@@ -32,8 +32,8 @@ pub fn figures(repeats: &[Repeat]) -> Option<ClosedLoopFigures> {
     })
 }
 
-/// Users by the law where they are not those of the plan. At each edge of a window a user's cycle is cut, so that as many
-/// cycles as there are users may be counted too many or too few.
+/// Returns the users by the law if they differ from the plan's. At each edge of a window a user's cycle is cut, so the
+/// count of cycles may be wrong by the number of users.
 #[must_use]
 pub fn broken(users: u32, repeats: &[Repeat]) -> Option<f64> {
     let figures = figures(repeats)?;
@@ -70,7 +70,7 @@ mod tests {
         fn what_obeys_the_law_is_not_broken_and_what_lost_requests_is(
             users in 1_u32..64, response_us in 100.0..50_000.0, pause_us in 0.0..50_000.0,
         ) {
-            // Long enough that the edges are a percent at most.
+            // Long enough that the edges are at most a percent.
             let window_s = 100.0 * (response_us + pause_us) / 1e6;
             let sound = vec![repeat(f64::from(users), response_us, pause_us, window_s); 3];
             prop_assert_eq!(broken(users, &sound), None);

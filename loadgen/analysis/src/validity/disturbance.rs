@@ -1,15 +1,15 @@
-//! Which repeats of a point count where something foreign disturbed some of them.
+//! Choice of the repeats that count if some of them were disturbed.
 //!
-//! In: the repeats of a point. Out: those that its figures rest on. Pure. Knows nothing of how a disturbance is seen.
+//! In: the repeats of a point. Out: the repeats for its figures. Pure. Knows nothing of the detection of disturbances.
 
 use crate::record::Repeat;
 use std::borrow::Cow;
 
-/// From so many undisturbed repeats on the disturbed ones are not needed: fewer tell next to nothing of how repeats differ.
+/// Undisturbed repeats from which disturbed ones are dropped; fewer show next to nothing of the spread of repeats.
 const ENOUGH: usize = 3;
 
-/// The repeats that figures rest on: without the disturbed ones, where at least three others or half of all remain; else
-/// all, and the verdict says what disturbed them.
+/// Returns the repeats for figures: without the disturbed ones, if at least three others or half of all remain; else
+/// all, and the verdict names the disturbances.
 #[must_use]
 pub fn counted(repeats: &[Repeat]) -> Cow<'_, [Repeat]> {
     let sound = repeats.iter().filter(|repeat| repeat.disturbed.is_none()).count();

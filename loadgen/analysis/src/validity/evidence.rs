@@ -17,7 +17,7 @@ pub struct Evidence {
     pub lag_p99_us: f64,
     /// Drifts of the latency, in words.
     pub drifts: Vec<String>,
-    /// The repeats.
+    /// Evidence of each repeat.
     pub steps: Vec<StepEvidence>,
 }
 
@@ -40,7 +40,7 @@ pub struct StepEvidence {
     pub mean_in_flight: f64,
     /// Growth of the latency, in microseconds per second.
     pub backlog_slope: Interval,
-    /// Why the reads into device memory were not what was asked for.
+    /// Reason for which the reads into device memory are not the requested ones.
     pub device_shortfall: Option<String>,
     /// Foreign disturbance.
     pub disturbed: Option<String>,

@@ -1,18 +1,19 @@
-//! Replies that fall behind the schedule: the mark of a server that cannot keep up.
+//! Replies that fall behind the schedule, the sign of a server that cannot keep up.
 //!
-//! In: evidence and limits. Out: the growth of the number in flight over the windows, and whether it is certain and matters.
-//! Pure. Knows nothing of latencies.
+//! In: evidence and limits. Out: the growth of the number in flight over the windows, and whether it is certain and
+//! large enough to matter. Pure. Knows nothing of latencies.
 //!
-//! The schedule holds the same number of requests in every repeat, so that good requests scheduled in a window less good replies
-//! in it are the growth of the queue, and nothing else. A healthy queue grows too: a step begins with an empty one.
+//! The schedule holds the same number of requests in every repeat, so good requests scheduled in a window less good
+//! replies in it are exactly the growth of the queue. A healthy queue grows too, because a step begins with an empty
+//! one.
 
 use super::evidence::{Evidence, StepEvidence};
 use crate::record::Limits;
 use crate::statistics::student::t_two_sided;
 
-/// Repeats from which on their own differences tell how far chance goes.
+/// Repeats from which their own differences give the random error.
 const REPEATS_TELL: usize = 5;
-/// Standard errors that chance explains where repeats are fewer.
+/// Random error in standard errors, if there are fewer repeats.
 const CHANCE: f64 = 4.0;
 /// Probability of a certain growth, either way, where there is none.
 const OUTSIDE: f64 = 0.01;
@@ -29,17 +30,17 @@ pub(super) struct Growth {
     expected: f64,
     /// Growth, in requests.
     requests: f64,
-    /// Growth that chance may explain, in requests.
+    /// Growth within the random error, in requests.
     chance: f64,
     /// Growth that a healthy queue may show, in requests.
     healthy: f64,
-    /// The same beside another sign, or where the growth is certain.
+    /// Growth that a healthy queue may show beside another sign of a queue, or if the growth is certain.
     healthy_beside: f64,
 }
 
 impl Growth {
-    /// With few repeats the error is that of two independent looks at a queue of one server with as many in flight, each
-    /// with a standard deviation of `sqrt(L + L^2)`.
+    /// Computes the growth. With few repeats the error is that of two independent observations of a queue of one server
+    /// with as many in flight, each with a standard deviation of `sqrt(L + L^2)`.
     pub(super) fn of(evidence: &Evidence, limits: &Limits) -> Self {
         let expected = evidence.scheduled() - evidence.failed();
         let count = evidence.steps.len() as f64;
@@ -77,13 +78,13 @@ impl Growth {
         self.requests > self.healthy
     }
 
-    /// Replies that fall behind: certainly, or by enough `beside` another sign of a queue.
+    /// Describes replies that fall behind: certainly, or by enough `beside` another sign of a queue.
     pub(super) fn behind(&self, beside: bool) -> Option<String> {
         let chance = if beside { 0.0 } else { self.chance };
         (self.requests - chance > self.healthy_beside).then(|| self.told())
     }
 
-    /// More replies than requests: the windows began with a queue that was left from before them.
+    /// Describes more replies than requests: the windows began with a queue from before.
     pub(super) fn ahead(&self) -> Option<String> {
         (-self.requests - self.chance > self.healthy_beside).then(|| self.told())
     }

@@ -2,17 +2,16 @@
 //!
 //! In: the repeats of a point, or the samples of a step. Out: both sides. Knows nothing of verdicts.
 //!
-//! One side is counted by the pacer's thread, which looks at random moments how many requests are released and not
-//! finished; the other is made of the due times and ends that every request wrote down for itself. They share
-//! no measurement, so that requests lost, counted twice or timed by a wrong clock make them differ.
-//! J. D. C. Little, *Operations Research* 9 (1961).
+//! For one side the pacer's thread counts the requests in flight at random moments; the other side is computed from the
+//! due times and ends that every request recorded. The sides share no measurement, so requests that were lost, counted
+//! twice or timed by a wrong clock make them differ. J. D. C. Little, *Operations Research* 9 (1961).
 
 use crate::record::{Repeat, Sample};
 use std::ops::Range;
 
-/// The law's right side over a finite window (microseconds on the samples' clock): the parts of all stays (due to done)
-/// that lie in the window, over its length. Without edges this is rate × mean latency; cut at the edges it holds exactly
-/// for any window.
+/// Returns the law's right side over a finite window (microseconds on the samples' clock): the parts of all stays (due
+/// to done) that lie in the window, over its length. Without edges this is rate × mean latency; with stays cut at the
+/// edges it is exact for any window.
 #[must_use]
 pub fn by_stays(samples: &[Sample], window: &Range<u64>) -> f64 {
     let within = |us: u64| us.clamp(window.start, window.end);
@@ -23,7 +22,7 @@ pub fn by_stays(samples: &[Sample], window: &Range<u64>) -> f64 {
     stays as f64 / window.end.saturating_sub(window.start).max(1) as f64
 }
 
-/// Both sides over all repeats, each weighted by its window: counted, and from the requests' own times.
+/// Returns both sides over all repeats, weighted by their windows: counted, and from the requests' own times.
 #[must_use]
 pub fn in_flight(repeats: &[Repeat]) -> (f64, f64) {
     let window: f64 = repeats.iter().map(|repeat| repeat.window_s).sum();
@@ -34,8 +33,8 @@ pub fn in_flight(repeats: &[Repeat]) -> (f64, f64) {
     (mean(|repeat| sides(repeat).0), mean(|repeat| sides(repeat).1))
 }
 
-/// Both sides of one step. Results without the requests' stays have rate × mean latency from the histograms, which
-/// counts requests of the window whole even where they ended after it.
+/// Returns both sides of one step. For older results without the requests' stays, the right side is rate × mean latency
+/// from the histograms, which counts requests of the window entirely even if they ended after it.
 #[must_use]
 pub fn sides(repeat: &Repeat) -> (f64, f64) {
     let by_stays = repeat.in_flight_by_stays.unwrap_or_else(|| {
@@ -46,8 +45,8 @@ pub fn sides(repeat: &Repeat) -> (f64, f64) {
     (repeat.mean_in_flight, by_stays)
 }
 
-/// From so many in flight on the law says something: counting at moments makes a difference of about half a request, a
-/// tenth of this.
+/// Requests in flight from which the law is checked: counting at moments has an error of about half a request, a tenth
+/// of this.
 pub const TELLS_FROM: f64 = 5.0;
 
 /// True if both sides agree within 10 %; `None` if fewer than [`TELLS_FROM`] are in flight by either side, since the law could
@@ -57,7 +56,7 @@ pub fn holds((counted, by_stays): (f64, f64)) -> Option<bool> {
     (counted.max(by_stays) >= TELLS_FROM).then(|| (counted - by_stays).abs() <= (0.1 * by_stays).max(0.1 * TELLS_FROM))
 }
 
-/// The steps that break the law, with both sides.
+/// Returns the steps that break the law, with both sides.
 pub fn broken(repeats: &[Repeat]) -> impl Iterator<Item = (u32, (f64, f64))> {
     repeats
         .iter()
@@ -107,13 +106,13 @@ mod tests {
     fn agreement_is_relative_and_not_asked_of_few() {
         assert_eq!((holds((100.0, 95.0)), holds((100.0, 50.0))), (Some(true), Some(false)));
         assert_eq!((holds((5.4, 5.0)), holds((0.1, 6.0))), (Some(true), Some(false)));
-        // Nothing could be wrong by half a request here, and a check that cannot fail is none.
+        // The error of half a request makes the check meaningless here.
         assert_eq!((holds((0.1, 0.4)), holds((4.9, 0.1))), (None, None));
         assert_eq!(in_flight(&[]), (0.0, 0.0));
     }
 
     proptest! {
-        /// Counting at every microsecond says the same as summing the stays.
+        /// Counting at every microsecond equals summing the stays.
         #[test]
         fn counting_and_summing_agree(stays in prop::collection::vec((0_u64..400, 0_u64..300), 0..40)) {
             let samples: Vec<Sample> = stays.iter().map(|&(due, length)| sample(due, due + length)).collect();

@@ -1,7 +1,7 @@
 //! Validity of a point.
 //!
 //! - [`littles_law`]: requests in flight, counted and by the law; [`stationarity`]: constancy of the latency
-//! - [`closed_loop`]: the same for users who wait for their replies
+//! - [`closed_loop`]: the interactive response time law, for users who wait for their replies
 //! - [`disturbance`]: repeats that count if some of them were disturbed
 //! - [`evidence`]: inputs of the rules; `rules`: each of them; `growth`: replies that fall behind; [`verdict`]: their
 //!   combination

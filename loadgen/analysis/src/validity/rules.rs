@@ -1,4 +1,4 @@
-//! One rule, one function: why what was counted cannot be believed, in words; nothing where it can. In: evidence and limits. Pure.
+//! Rules of validity, each a function that returns the fault in words, or `None`. In: evidence and limits. Pure.
 
 use super::evidence::Evidence;
 use crate::record::{ClosedLoopFigures, Limits};
@@ -6,11 +6,11 @@ use crate::record::{ClosedLoopFigures, Limits};
 /// Fewest samples of a point: of 72 requests some are beyond the p95 with a probability of 97.5 %.
 const FEWEST_SAMPLES: u64 = 72;
 
-/// Deviation attributed to chance, in standard deviations: about one healthy point in 16,000 lies outside.
+/// Maximum random deviation, in standard deviations: about one healthy point in 16,000 lies outside.
 const CHANCE: f64 = 4.0;
 
-/// A closed loop's counterpart of a late send: what a pause takes beyond the think time lowers the throughput, and that is not
-/// the server's doing.
+/// Checks a closed loop's pauses, its counterpart of a late send: time beyond the think time lowers the throughput, and
+/// is not the server's fault.
 pub(super) fn long_pauses(figures: &ClosedLoopFigures, limits: &Limits) -> Option<String> {
     let cycle_us = figures.mean_response_us + figures.mean_think_us;
     let limit = (limits.lag_share_of_p99 * cycle_us).max(limits.lag_us as f64);
@@ -23,7 +23,7 @@ pub(super) fn long_pauses(figures: &ClosedLoopFigures, limits: &Limits) -> Optio
     })
 }
 
-/// A step that many journeys never came to was met by those that fared well so far.
+/// Checks the journeys that reached a step: if many did not, only the luckier ones were measured.
 pub(super) fn not_reached(evidence: &Evidence, limits: &Limits) -> Option<String> {
     let nominal = evidence.offered_rps * evidence.sum(|step| step.window_s);
     let reached = evidence.scheduled();
@@ -32,14 +32,14 @@ pub(super) fn not_reached(evidence: &Evidence, limits: &Limits) -> Option<String
         .then(|| format!("only {reached:.0} of {nominal:.0} journeys came to this step: those before it failed"))
 }
 
-/// The bytes must have come by the way that was asked for: a figure of another way is no figure of this one, saturated or
+/// Checks that the bytes arrived by the requested path: a figure of another path is no figure of this one, saturated or
 /// not.
 pub(super) fn device_shortfall(evidence: &Evidence) -> Option<String> {
     evidence.steps.iter().find_map(|step| step.device_shortfall.clone())
 }
 
-/// Something foreign took from the machine what the server was to have: whatever came out may be its doing. The repeats
-/// that are left here could not be done without ([`super::disturbance::counted`]).
+/// Checks for foreign activity on the machine, which may have caused any result. The disturbed repeats that remain here
+/// were needed ([`super::disturbance::counted`]).
 pub(super) fn disturbed(evidence: &Evidence) -> Option<String> {
     let disturbed: Vec<&String> = evidence
         .steps
@@ -52,7 +52,7 @@ pub(super) fn disturbed(evidence: &Evidence) -> Option<String> {
         .map(|by| format!("disturbed in {} of {repeats} repeats: {by}", disturbed.len()))
 }
 
-/// One schedule sent by several agents is the plan's only where they began it together.
+/// Checks that several agents started together; otherwise their schedule is not the plan's.
 pub(super) fn start_skew(evidence: &Evidence, limits: &Limits) -> Option<String> {
     let starts = evidence.steps.iter().filter_map(|step| step.start_skew.as_ref());
     let over: Vec<_> = starts.filter(|(_, us)| *us > limits.start_skew_us as f64).collect();
@@ -66,9 +66,9 @@ pub(super) fn start_skew(evidence: &Evidence, limits: &Limits) -> Option<String>
     ))
 }
 
-/// The schedule itself must have offered the rate. A Poisson schedule of `n` expected arrivals holds `n ± sqrt(n)`, so
-/// that a short window differs from the nominal rate by far more than a percent without anything being wrong: only what
-/// chance does not explain counts.
+/// Checks that the schedule itself offered the rate. A Poisson schedule of `n` expected arrivals holds `n ± sqrt(n)`,
+/// so a short window may differ from the nominal rate by far more than a percent without a fault: only deviations
+/// beyond the random error count.
 pub(super) fn schedule_error(evidence: &Evidence, limits: &Limits) -> Option<String> {
     let nominal = evidence.offered_rps * evidence.sum(|step| step.window_s);
     let tolerance = (limits.rate_error_share * nominal).max(CHANCE * nominal.sqrt() + 1.0);
@@ -77,9 +77,9 @@ pub(super) fn schedule_error(evidence: &Evidence, limits: &Limits) -> Option<Str
         .then(|| format!("the schedule held {scheduled:.0} requests where the rate asks for {nominal:.0}"))
 }
 
-/// A backlog grows when, in more than half of the repeats, the latency certainly rises (its interval lies above zero)
-/// and by an amount that matters: over the window by more than half of the median latency and more than the lag limit.
-/// An open loop offered a share `x` more than the server can do gains `x` seconds of latency per second.
+/// Checks for a growing backlog: in more than half of the repeats the latency certainly rises (its interval lies above
+/// zero) and by an amount that matters, over the window by more than half of the median latency and more than the lag
+/// limit. An open loop offered a share `x` more than the server can do gains `x` seconds of latency per second.
 pub(super) fn backlog_growing(evidence: &Evidence, limits: &Limits) -> Option<String> {
     let matters = (0.5 * evidence.p50_us).max(limits.lag_us as f64);
     let growing: Vec<f64> = evidence
@@ -99,7 +99,7 @@ pub(super) fn backlog_growing(evidence: &Evidence, limits: &Limits) -> Option<St
     })
 }
 
-/// Failed requests above the plan's limit, named by reason.
+/// Checks the failed requests against the plan's limit, with their reasons.
 pub(super) fn error_share(evidence: &Evidence, limits: &Limits) -> Option<String> {
     let (failed, scheduled) = (evidence.failed(), evidence.scheduled());
     let share = failed / scheduled;
@@ -135,8 +135,8 @@ pub(super) fn in_flight_limit(evidence: &Evidence) -> Option<String> {
     (hit > 0).then(|| format!("in-flight limit hit in {hit} of {} repeats", evidence.steps.len()))
 }
 
-/// The generator's own lateness must not be what is reported: above both limits it is. Under an objective, what is small
-/// beside its limit decides nothing.
+/// Checks the send lag, so that the generator's own lateness is not reported as latency: it must not exceed both
+/// limits. Under an objective, a lag that is small beside its limit does not matter.
 pub(super) fn send_lag(evidence: &Evidence, limits: &Limits) -> Option<String> {
     let of_latency = evidence.p99_us.max(limits.objective_us.unwrap_or(0.0));
     let limit = (limits.lag_share_of_p99 * of_latency).max(limits.lag_us as f64);
@@ -149,12 +149,12 @@ pub(super) fn send_lag(evidence: &Evidence, limits: &Limits) -> Option<String> {
     })
 }
 
-/// Latency that moves while it is measured has no percentile.
+/// Checks for drift: latency that changes during the measurement has no percentile.
 pub(super) fn drifting(evidence: &Evidence) -> Option<String> {
     (!evidence.drifts.is_empty()).then(|| format!("drifts: {}", evidence.drifts.join(", ")))
 }
 
-/// With so few requests a point says nothing of its tail. Where the server failed them, enough were measured.
+/// Checks the number of samples, because few requests show nothing of the tail. Failed requests count as measured.
 pub(super) fn too_few_samples(evidence: &Evidence, limits: &Limits) -> Option<String> {
     let is_failing = evidence.failed() > limits.error_share * evidence.scheduled();
     if is_failing && evidence.scheduled() >= FEWEST_SAMPLES as f64 {

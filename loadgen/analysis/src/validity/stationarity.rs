@@ -1,41 +1,42 @@
 //! Stationarity of a point's latency, within its repeats and between them.
 //!
-//! In: the repeats of a point with their histograms. Out: the [`Drift`]s that are significant and large enough to matter. Pure.
-//! Independent of verdicts.
+//! In: the repeats of a point with their histograms. Out: the [`Drift`]s that are significant and large enough to
+//! matter. Pure. Independent of verdicts.
 //!
-//! Two figures are tested, on the scale of their logarithm: the median, and the mean of the slowest 1 %, which lies beyond the
-//! p99 and scatters less than the p99 itself. There are three tests of each. None assumes independent requests: a repeat is one
-//! observation, whatever goes on inside of it.
-//! - *Within*: the last third of every window against its first. The differences of the repeats have mean zero without a drift
-//!   (Student's t over the repeats).
+//! Two figures are tested, on the scale of their logarithm: the median, and the mean of the slowest 1 %, which lies
+//! beyond the p99 and scatters less than the p99 itself. There are three tests of each. None assumes independent
+//! requests: a repeat is one observation, whatever happens inside it.
+//! - *Within*: the last third of every window against its first. The differences of the repeats have mean zero without
+//!   a drift (Student's t over the repeats).
 //! - *Trend*: the slope of the repeats' figures over their order (Student's t of a regression).
-//! - *Change point*: the repeats before any position against those after it (two-sample t, Bonferroni over the positions).
+//! - *Change point*: the repeats before any position against those after it (two-sample t, Bonferroni over the
+//!   positions).
 //!
-//! Few repeats say little about their own spread: Student's t for three repeats of a trend is above 10. So a change point is
-//! also tested with an error estimated from pieces of the windows. A repeat's figure is assumed to scatter by `Figure::spread`,
-//! and by as much as figures of pieces scatter among each other, less what a window gains by having several. If slow requests
-//! come in bursts, a whole window counts as no better than one of its pieces. With two or three repeats this is a test of
-//! homogeneity.
+//! Few repeats say little about their own spread: Student's t for three repeats of a trend is above 10. So a change
+//! point is also tested with an error estimated from pieces of the windows. A repeat's figure is assumed to scatter by
+//! `Figure::spread`, and by as much as figures of pieces scatter among each other, less the gain of a window from
+//! having several. If slow requests come in bursts, a whole window counts as no better than one of its pieces. With two
+//! or three repeats this is a test of homogeneity.
 //!
-//! A finding must also matter (`Figure::matters`): a bounded drift passes. All tests of a point together raise a false alarm in
-//! at most about 1 % of points without a drift; `tierlab-loadgen coverage` simulates it, including queues in which requests
-//! depend on each other.
+//! A finding must also matter (`Figure::matters`): a bounded drift passes. All tests of a point together raise a false
+//! alarm in at most about 1 % of points without a drift; `tierlab-loadgen coverage` simulates it, including queues in
+//! which requests depend on each other.
 
 use crate::record::{Drift, DriftHow, DriftOf, Repeat};
 use crate::statistics::percentile::{Counts, counts};
 use crate::statistics::student::t_two_sided;
 
-/// The share of points without drift in which one is seen, all tests of a point together.
+/// Share of points without drift for which all tests together report one.
 pub const FALSE_ALARMS: f64 = 0.01;
-/// Two figures, three tests of each.
+/// Number of tests: three for each of two figures.
 const TESTS: f64 = 6.0;
-/// From so many repeats on, their own differences say how repeats differ.
+/// Repeats from which their own differences give their spread.
 const REPEATS_TELL: usize = 5;
-/// The fewest requests of a piece of a window.
+/// Minimum requests of a piece of a window.
 const PIECE_REQUESTS: u64 = 24;
-/// Requests of a piece that has a slowest percent.
+/// Minimum requests of a piece with a slowest percent.
 const TAIL_PIECE_REQUESTS: u64 = 120;
-/// Share of the requests of a window below those whose bursts are looked at.
+/// Share of a window's requests below the ones whose bursts are measured.
 const BURSTS_FROM: f64 = 0.95;
 /// Pieces of a window for the test within it.
 const COURSE_PIECES: usize = 8;
@@ -43,11 +44,11 @@ const COURSE_PIECES: usize = 8;
 /// Tested figure.
 struct Figure {
     of: DriftOf,
-    /// By how much it must have moved, as a factor.
+    /// Minimum change that matters, as a factor.
     matters: f64,
-    /// Most pieces that a window is cut into.
+    /// Maximum number of pieces of a window.
     pieces: usize,
-    /// Least scatter that repeats are taken to have beside their pieces': the standard deviation of the logarithm.
+    /// Minimum scatter of repeats beside that of their pieces: the standard deviation of the logarithm.
     spread: f64,
 }
 
@@ -66,12 +67,12 @@ const FIGURES: [Figure; 2] = [
     },
 ];
 
-/// Drifts of a point's latency; empty if there are none, or too few repeats or requests to test.
+/// Returns the drifts of a point's latency; empty without drifts, or with too few repeats or requests to test.
 #[must_use]
 pub fn drifts(repeats: &[Repeat]) -> Vec<Drift> {
     let mut in_order: Vec<&Repeat> = repeats.iter().collect();
     in_order.sort_by_key(|repeat| repeat.index);
-    // A histogram has thousands of empty buckets, and is looked at several times.
+    // A histogram has thousands of empty buckets, and is read several times.
     let windows: Vec<Vec<Counts>> = in_order
         .iter()
         .map(|repeat| repeat.histograms.latency.iter().map(counts).collect::<Vec<_>>())
@@ -86,7 +87,7 @@ pub fn drifts(repeats: &[Repeat]) -> Vec<Drift> {
 }
 
 impl Figure {
-    /// The logarithm of the figure of some time blocks; `None` without requests.
+    /// Returns the logarithm of the figure of some time blocks; `None` without requests.
     fn log(&self, blocks: &[Counts]) -> Option<f64> {
         let all = requests(blocks);
         if all == 0 {
@@ -96,7 +97,7 @@ impl Figure {
             DriftOf::P50 => quantile(blocks, 0.5) as f64,
             DriftOf::SlowestPercent => {
                 let mut counts: Counts = blocks.concat();
-                // Stable, since it finds the blocks' own order.
+                // A stable sort, which is fast for blocks that are sorted already.
                 counts.sort_by_key(|(us, _)| std::cmp::Reverse(*us));
                 let slowest = all.div_ceil(100).max(2).min(all);
                 let (mut left, mut sum) = (slowest, 0.0);
@@ -131,7 +132,7 @@ fn requests(blocks: &[Counts]) -> u64 {
     blocks.iter().flatten().map(|(_, count)| u64::from(*count)).sum()
 }
 
-/// The figures of a window cut into pieces of equally many blocks; `None` where a piece has too few requests.
+/// Returns the figures of a window cut into pieces of equally many blocks; `None` if a piece has too few requests.
 fn pieces(figure: &Figure, blocks: &[Counts], count: usize) -> Option<Vec<f64>> {
     let edge = |piece: usize| piece * blocks.len() / count;
     (0..count)
@@ -140,7 +141,7 @@ fn pieces(figure: &Figure, blocks: &[Counts], count: usize) -> Option<Vec<f64>> 
         .collect()
 }
 
-/// The last third of every window against its first, extended to the whole window as if the drift were even.
+/// Tests the last third of every window against its first, and extrapolates an even drift to the whole window.
 fn within(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drift> {
     if windows.len() < 3 {
         return None;
@@ -154,7 +155,7 @@ fn within(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
         }
         let whole = blocks.len() as f64 / (blocks.len() - third) as f64;
         let (first, last) = (figure.log(first)?, figure.log(last)?);
-        // The centres of the two lie less than a window apart.
+        // The centres of the two thirds lie less than a window apart.
         let beyond = (whole - 1.0) / 2.0 * (last - first);
         ends.push((first - beyond, last + beyond));
     }
@@ -180,7 +181,7 @@ fn within(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
     Some(figure.drift(DriftHow::Within, from, from + mean_moved, &course))
 }
 
-/// The repeats against each other in their order.
+/// Tests the repeats against each other in their order.
 fn across(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drift> {
     if windows.iter().any(|blocks| requests(blocks) < PIECE_REQUESTS) {
         return None;
@@ -190,7 +191,7 @@ fn across(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
     if logs.len() < REPEATS_TELL {
         return jump(figure, pieces?, &logs, outside);
     }
-    // The repeats themselves tell enough of medians.
+    // For medians the repeats alone suffice.
     let pieces = pieces.filter(|_| figure.of == DriftOf::SlowestPercent);
     let test = |difference: f64, left: f64, scale: f64, outside: f64| {
         let own = Scatter {
@@ -228,8 +229,8 @@ fn across(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
     Some(better.0.clone())
 }
 
-/// A straight line through the repeats, with the squares that it leaves. `test` judges a difference by those squares and the
-/// factor from the variance of one repeat to that of the difference.
+/// Fits a straight line through the repeats, with the remaining squares. `test` judges a difference by those squares
+/// and the factor from the variance of one repeat to that of the difference.
 fn trend(figure: &Figure, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) -> Option<(Drift, f64)> {
     let count = logs.len() as f64;
     let (middle, level) = ((count - 1.0) / 2.0, mean(logs));
@@ -248,7 +249,7 @@ fn trend(figure: &Figure, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) ->
     })
 }
 
-/// The place before and after which repeats differ most, with the squares that are left about the two means.
+/// Returns the position before and after which repeats differ most, with the remaining squares about the two means.
 fn change(figure: &Figure, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) -> Option<(Drift, f64)> {
     let places = logs.len() - 1;
     (1..=places)
@@ -274,7 +275,7 @@ struct Scatter {
 }
 
 impl Scatter {
-    /// By the pieces of the windows; `None` where a piece has too few requests.
+    /// Estimates the scatter from the pieces of the windows; `None` if a piece has too few requests.
     fn of_pieces(figure: &Figure, windows: &[Vec<Counts>]) -> Option<Self> {
         let fewest = windows.iter().map(|blocks| requests(blocks)).min()?;
         let blocks = windows.iter().map(Vec::len).min()?;
@@ -290,7 +291,7 @@ impl Scatter {
             .collect::<Option<_>>()?;
         let squares: f64 = cut.iter().map(|pieces| about_mean(pieces).1).sum();
         let freedom = (cut.len() * (count - 1)) as f64;
-        // Pieces without bursts are as good as independent, and a window as good as all of them.
+        // Pieces without bursts are nearly independent, so a window counts as all of them.
         let gain = match figure.of {
             DriftOf::P50 => 1.0,
             DriftOf::SlowestPercent => (bursts(windows, count).powi(2) / count as f64).min(1.0),
@@ -302,7 +303,8 @@ impl Scatter {
     }
 }
 
-/// The variance of the number of slow requests in a piece of a window over that of independent requests, at least 1.
+/// Returns the variance of the number of slow requests in a piece of a window over that of independent requests, at
+/// least 1.
 fn bursts(windows: &[Vec<Counts>], count: usize) -> f64 {
     let of_window = |blocks: &Vec<Counts>| {
         let slow_from = quantile(blocks, BURSTS_FROM);
@@ -322,10 +324,10 @@ fn bursts(windows: &[Vec<Counts>], count: usize) -> f64 {
     mean(&windows.iter().map(of_window).collect::<Vec<_>>()).max(1.0)
 }
 
-/// The smallest value with at least this share of the requests at or below it; 0 without requests.
+/// Returns the smallest value with at least this share of the requests at or below it; 0 without requests.
 fn quantile(blocks: &[Counts], share: f64) -> u64 {
     let mut counts: Counts = blocks.concat();
-    // Stable, since it finds the blocks' own order.
+    // A stable sort, which is fast for blocks that are sorted already.
     counts.sort_by_key(|(us, _)| *us);
     let (wanted, mut seen) = (share * requests(blocks) as f64, 0);
     let found = counts.iter().find(|(_, count)| {
@@ -335,7 +337,7 @@ fn quantile(blocks: &[Counts], share: f64) -> u64 {
     found.map_or(0, |(us, _)| *us)
 }
 
-/// The place before and after which two to four repeats differ most certainly.
+/// Returns the position before and after which two to four repeats differ most certainly.
 fn jump(figure: &Figure, scatter: Scatter, logs: &[f64], outside: f64) -> Option<Drift> {
     let places = logs.len().checked_sub(1).filter(|places| *places > 0)?;
     let apart = |place: usize| {
@@ -357,7 +359,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The mean, and the sum of the squares about it.
+/// Returns the mean, and the sum of the squares about it.
 fn about_mean(values: &[f64]) -> (f64, f64) {
     let mean = mean(values);
     (mean, values.iter().map(|value| (value - mean).powi(2)).sum())
@@ -375,7 +377,7 @@ mod tests {
 
     const BLOCKS: usize = 12;
 
-    /// One repeat of `us(request's place in the window)`.
+    /// Creates one repeat with these latencies in the order of the window.
     fn repeat(index: usize, latencies: &[f64]) -> Repeat {
         let latencies: Vec<u64> = latencies.iter().map(|us| us.round() as u64).collect();
         Repeat {
@@ -393,8 +395,9 @@ mod tests {
         }
     }
 
-    /// Repeats of lognormal latencies around 10 ms (sigma 0.3) with a spread of 3 % between repeats; `shape` is told how
-    /// far the run is and how far the window, and what a request would be, and says what it is.
+    /// Creates repeats of lognormal latencies around 10 ms (sigma 0.3) with a spread of 3 % between repeats. `shape`
+    /// takes the position in the run, the position in the window and the default latency of a request, and returns its
+    /// latency.
     fn run(
         seed: u64,
         repeats: usize,
@@ -418,7 +421,7 @@ mod tests {
             .collect()
     }
 
-    /// The share of 60 runs in which anything is said to drift.
+    /// Returns the share of 60 runs in which a drift is reported.
     fn found(repeats: usize, requests: usize, shape: &dyn Fn(f64, f64, f64, &mut ChaCha8Rng) -> f64) -> f64 {
         let count = (0..60).filter(|seed| !drifts(&run(*seed, repeats, requests, shape)).is_empty());
         count.count() as f64 / 60.0
@@ -490,7 +493,8 @@ mod tests {
         }
     }
 
-    /// Sojourn times of a queue with exponential service that starts empty, after a warm-up of a quarter of the window.
+    /// Returns sojourn times of a queue with exponential service that starts empty, after a warm-up of a quarter of the
+    /// window.
     fn queue(rng: &mut ChaCha8Rng, load: f64, requests: usize) -> Vec<f64> {
         let mut wait = 0.0_f64;
         let all: Vec<f64> = (0..requests + requests / 4)
@@ -504,7 +508,7 @@ mod tests {
         all[requests / 4..].to_vec()
     }
 
-    /// The kept table has more of these (`tierlab-loadgen coverage`).
+    /// The stored table has more of these (`tierlab-loadgen coverage`).
     #[test]
     fn queues_whose_requests_depend_on_each_other_are_rarely_said_to_drift() {
         for (repeats, requests) in [(3, 500), (5, 500), (10, 240)] {
@@ -516,7 +520,7 @@ mod tests {
                     .collect();
                 alarms += u32::from(!drifts(&repeats).is_empty());
             }
-            // At a rate of 2 % more than 7 of 120 come up once in 170 runs of the test; its seeds are fixed.
+            // At a rate of 2 % more than 7 of 120 occur once in 170 runs of the test; its seeds are fixed.
             assert!(alarms <= 7, "{repeats} × {requests}: {alarms}");
         }
     }

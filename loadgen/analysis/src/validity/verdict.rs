@@ -11,17 +11,17 @@ use super::rules::{
 };
 use crate::record::{ClosedLoopFigures, Fault, Limits, Verdict};
 
-/// The verdict. A point is saturated if the server could not keep up (latency grows, or replies fall behind the schedule) or
-/// failed more requests than the plan allows. What follows from that (drift, the in-flight limit and with it a late send) is
-/// listed as its symptoms. A late send without the in-flight limit is the generator's own fault, and a disturbance that of
-/// neither: such a point is invalid even if its latency grows. Failures count against the server in spite of a late send.
-/// Everything else that fails makes it invalid.
+/// Returns the verdict. A point is saturated if the server could not keep up (latency grows, or replies fall behind the
+/// schedule) or failed more requests than the plan allows. Consequences of saturation (drift, the in-flight limit and
+/// with it a late send) are listed as its symptoms. A late send without the in-flight limit is the generator's own
+/// fault, and a disturbance is the fault of neither: such a point is invalid even if its latency grows. Failures count
+/// against the server despite a late send. Any other fault makes the point invalid.
 #[must_use]
 pub fn verdict(evidence: &Evidence, limits: &Limits) -> Verdict {
     judge(evidence, limits).0
 }
 
-/// The verdict, and the rules that it rests on.
+/// Returns the verdict with the faults behind it.
 #[must_use]
 pub fn judge(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
     if evidence.scheduled() == 0.0 {
@@ -38,7 +38,8 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
     let schedule = schedule_error(evidence, limits);
     let errors = error_share(evidence, limits);
     let sound = device.is_none() && disturbed.is_none() && skewed.is_none() && schedule.is_none();
-    // A drift or a full line of users is no proof of a queue that grows, but beside replies that fall behind it is.
+    // A drift or an exhausted in-flight limit alone does not prove a growing queue, but it does beside replies that
+    // fall behind.
     let behind = growth.behind(limit_hit.is_some() || !evidence.drifts.is_empty());
     let cannot_keep_up = (backlog.is_some() || behind.is_some()) && !generator_late;
     let saturated = sound && (cannot_keep_up || errors.is_some());
@@ -67,8 +68,8 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
     (verdict, faults)
 }
 
-/// The verdict of a closed loop. It offers no rate, cannot grow a backlog, and sends when it sends: what is left are failures,
-/// drift, disturbance and samples, and that users pause no longer than they were to.
+/// Returns the verdict of a closed loop. It offers no rate, cannot grow a backlog, and has no schedule: the remaining
+/// rules are failures, drift, disturbance, samples, and the length of users' pauses.
 #[must_use]
 pub fn judge_closed_loop(
     evidence: &Evidence,
@@ -88,8 +89,8 @@ pub fn judge_closed_loop(
     ])
 }
 
-/// The verdict of one step of a journey: that of its requests, but for the rate, which those before it set. Where many never
-/// came to it, it says nothing of all.
+/// Returns the verdict of one step of a journey: that of its requests, except for the rate, which earlier steps set. If
+/// many journeys never reached the step, it is invalid.
 #[must_use]
 pub fn judge_step(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
     if evidence.scheduled() == 0.0 {
@@ -111,7 +112,7 @@ fn nothing_sent() -> (Verdict, Vec<Fault>) {
     (Verdict::Invalid(reasons), vec![Fault::Samples])
 }
 
-/// The verdict where no rate is held against the replies: only failures are the server's.
+/// Returns the verdict without a comparison of rate and replies: only failures are the server's.
 fn without_rate<const N: usize>(found: [(Fault, Option<String>); N]) -> (Verdict, Vec<Fault>) {
     let found = found.into_iter().filter_map(|(fault, reason)| Some((fault, reason?)));
     let (faults, reasons): (Vec<Fault>, Vec<String>) = found.unzip();

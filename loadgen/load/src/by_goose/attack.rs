@@ -1,6 +1,6 @@
-//! goose attacks whose users send with goose's own client. In: scenarios, users, an address. Out: an attack that starts all users at
-//! once, prints nothing and installs no handler; and one reply read to its last byte. Knows nothing of schedules, nor of what is
-//! sent.
+//! goose attacks whose users send with goose's own client. In: scenarios, users, an address. Out: an attack that starts
+//! all users at once, prints nothing and installs no handler; and one reply read to its last byte. Knows nothing of
+//! schedules or of request contents.
 
 use crate::driver::DriverError;
 use crate::reply::{self, BodyError, Limit, NoReply, Received};
@@ -21,9 +21,9 @@ pub(crate) struct Attack<'a> {
     pub(crate) metrics: bool,
 }
 
-/// An attack, not begun.
+/// Creates an attack without starting it.
 pub(crate) fn attack(attack: Attack<'_>) -> Result<GooseAttack, DriverError> {
-    // Field by field: some are private, so that no struct expression can be written.
+    // Field by field: some are private, so no struct expression can be written.
     let mut configuration = GooseConfiguration::default();
     configuration.host = Some(attack.host.origin().ascii_serialization());
     configuration.users = Some(attack.users);
@@ -42,15 +42,15 @@ pub(crate) fn attack(attack: Attack<'_>) -> Result<GooseAttack, DriverError> {
         .map_err(|error| DriverError::Goose(Box::new(error)))
 }
 
-/// A request as goose made it.
+/// Request sent by goose.
 pub(crate) struct Sent {
-    /// The reply, whole.
+    /// Complete reply.
     pub(crate) reply: Result<Read, NoReply>,
     /// Time by goose's own clock, up to the reply's headers, in microseconds; `None` if goose refused to send.
     pub(crate) goose_us: Option<u64>,
 }
 
-/// A reply that goose's client has read.
+/// Reply read by goose's client.
 pub(crate) struct Read {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,

@@ -1,5 +1,5 @@
-//! goose's own client for one server. In: an endpoint. Out: a client that reaches it as the load generator's own does, with its
-//! certificates, and the address that it is given. Knows nothing of requests.
+//! goose's own client for one server. In: an endpoint. Out: a client that reaches it as the load generator's own does,
+//! with its certificates, and its address. Knows nothing of requests.
 
 use crate::driver::DriverError;
 use crate::endpoint::Endpoint;
@@ -7,11 +7,11 @@ use reqwest::{Client, Url};
 use std::net::ToSocketAddrs as _;
 use std::time::Duration;
 
-/// The client that all users share, with a connection for each request under way: no proxy, no other server, and a limit from send
-/// to last byte.
+/// Creates the client shared by all users, with a connection for each request in flight: no proxy, no redirects to
+/// other servers, and a limit from send to last byte.
 ///
 /// # Errors
-/// A server that goose's client cannot be led to: a certificate of an IP address other than the one connected to.
+/// A server that goose's client cannot reach: a certificate for an IP address other than the one connected to.
 pub(crate) fn client(endpoint: &Endpoint, timeout: Duration) -> Result<Client, DriverError> {
     let agent = concat!("tierlab-loadgen/", env!("CARGO_PKG_VERSION"));
     let mut builder = Client::builder()
@@ -23,7 +23,7 @@ pub(crate) fn client(endpoint: &Endpoint, timeout: Duration) -> Result<Client, D
         builder = builder.tls_backend_preconfigured(config.clone());
     }
     let address = endpoint.address();
-    // Its certificate is looked for by the address's name: that one has to lead to where the server is.
+    // The certificate is checked against the address's name, so that name must resolve to the server.
     if let Some(name) = endpoint.tls_name().filter(|name| *name != address.host) {
         let found = (address.host.as_str(), address.port).to_socket_addrs();
         let found = found.map_err(|error| DriverError::Client(format!("{}: {error}", address.host)))?;
@@ -32,10 +32,11 @@ pub(crate) fn client(endpoint: &Endpoint, timeout: Duration) -> Result<Client, D
     builder.build().map_err(|error| DriverError::Client(error.to_string()))
 }
 
-/// Origin that the client sends to: scheme, name and port, without a path. With TLS the name must be the certificate's.
+/// Returns the origin that the client sends to: scheme, name and port, without a path. With TLS the name must be the
+/// certificate's.
 ///
 /// # Errors
-/// Same as [`client`].
+/// Those of [`client`].
 pub(crate) fn origin(endpoint: &Endpoint) -> Result<Url, DriverError> {
     let address = endpoint.address();
     let host = match endpoint.tls_name().filter(|name| *name != address.host) {
@@ -57,7 +58,7 @@ pub(crate) fn origin(endpoint: &Endpoint) -> Result<Url, DriverError> {
         .map_err(|error| DriverError::Client(format!("{url}: {error}")))
 }
 
-/// Address of the server. goose requires one even if its client sends nothing.
+/// Returns the server's address, which goose requires even if its client sends nothing.
 ///
 /// # Errors
 /// An invalid URL.
@@ -85,7 +86,7 @@ mod tests {
     fn a_server_is_called_by_the_name_in_its_certificate_over_tls_alone() {
         assert_eq!(origin_of("http://[::1]:8000/p", None).unwrap(), "http://[::1]:8000/");
         assert_eq!(origin_of("http://h:1/p", Some("other")).unwrap(), "http://h:1/");
-        // Where a system has no roots, there is no TLS without a CA.
+        // A system without roots supports TLS only with a given CA.
         if let Ok(named) = origin_of("https://127.0.0.1:8443/p", Some("models.internal:9")) {
             assert_eq!(named, "https://models.internal:8443/");
             let refused = origin_of("https://127.0.0.1:8443", Some("10.0.0.1")).unwrap_err();

@@ -1,5 +1,5 @@
-//! The bodies of requests to any HTTP endpoint, made before a step. In: a specification, whose files are read once. Out: bodies in
-//! the order in which they are sent.
+//! Bodies of requests to any HTTP endpoint, built before a step. In: a specification, whose files are read once. Out:
+//! bodies in the order of sending.
 
 use super::spec::{BodySource, CustomSpec};
 use super::success::Success;
@@ -13,23 +13,23 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A file of bodies or of rows, at most.
+/// Maximum size of a file of bodies or of rows.
 const FILE_BYTES: u64 = 256 << 20;
-/// All bodies of a step, at most.
+/// Maximum size of all bodies of a step.
 const STEP_BYTES: usize = 1 << 30;
 
 /// Requests to an endpoint, with their files read.
 #[derive(Debug, Clone)]
 pub struct Custom {
-    /// The method.
+    /// HTTP method.
     pub method: Method,
-    /// Path and query, behind the server's prefix.
+    /// Path and query after the server's prefix.
     pub path: String,
     /// Content type of the body.
     pub content_type: Option<HeaderValue>,
-    /// When a reply is a success.
+    /// Rule for a successful reply.
     pub success: Arc<Success>,
-    /// Inferences of one request, where its ids do not say.
+    /// Inferences of one request, if its ids do not determine them.
     pub rows_per_request: u32,
     content: Content,
 }
@@ -38,7 +38,7 @@ pub struct Custom {
 enum Content {
     /// Complete bodies, sent in turn.
     Ready(Arc<[Bytes]>),
-    /// Filled anew for each request.
+    /// Template filled for each request.
     Ids { template: Template, rows: Arc<[Row]> },
 }
 
@@ -46,10 +46,10 @@ enum Content {
 type Row = BTreeMap<String, String>;
 
 impl Custom {
-    /// Reads what a specification names.
+    /// Reads the files of a specification.
     ///
     /// # Errors
-    /// A file that cannot be read or is too large, a place that no column has, bodies that are no JSON though they should be.
+    /// A file that cannot be read or is too large, a place without a column, bodies that should be JSON and are not.
     pub fn open(spec: &CustomSpec) -> Result<Self, String> {
         let method = spec
             .method
@@ -92,8 +92,8 @@ impl Custom {
         matches!(&self.content, Content::Ids { template, .. } if template.has(ENTITY_IDS))
     }
 
-    /// The bodies of so many requests, of which each takes `per_request` of `ids`, as they stand in a text; those without ids are sent in
-    /// turn.
+    /// Builds the bodies of `requests` requests, each with `per_request` of `ids` in their text form; bodies without
+    /// ids are sent in turn.
     ///
     /// # Errors
     /// More bytes than a step may hold.
@@ -166,7 +166,7 @@ fn is_document(body: &[u8]) -> Result<(), String> {
         .map_err(|error| format!("no JSON, though `target.content_type` says so: {error}"))
 }
 
-/// A template with the rows of a file, one body a row, or with ids.
+/// Fills a template with the rows of a file, one body per row, or prepares it for ids.
 fn filled(text: &str, file: Option<&Path>, is_json: bool) -> Result<Content, String> {
     let template = Template::parse(text, is_json).map_err(|error| format!("`target.body`: {error}"))?;
     let rows = file.map_or(Ok(Vec::new()), rows_of)?;

@@ -7,19 +7,19 @@ use std::path::PathBuf;
 /// Requests to an endpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CustomSpec {
-    /// The method.
+    /// HTTP method.
     pub method: String,
     /// Path and query, behind the prefix of the server's address.
     pub path: String,
-    /// The body's `Content-Type`; none where it is empty.
+    /// Value of `Content-Type` for the body; empty for none.
     pub content_type: String,
     /// Source of bodies.
     pub body: BodySource,
     /// Inferences of one request.
     pub rows_per_request: u32,
-    /// The ids that stand for `{entity_id}`.
+    /// Entities for `{entity_id}`.
     pub entities: Option<Entities>,
-    /// When a reply is a success.
+    /// Rule for a successful reply.
     pub success: Success,
 }
 
@@ -27,19 +27,19 @@ pub struct CustomSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BodySource {
-    /// There are none.
+    /// No body.
     Empty,
-    /// A template.
+    /// Template text.
     Text(String),
-    /// The file of a template.
+    /// File with a template.
     File(PathBuf),
-    /// A file whose every line is a body.
+    /// File with a body on every line.
     Recorded(PathBuf),
-    /// A template, and a CSV file whose columns stand in it.
+    /// Template with the columns of a CSV file.
     Rows {
-        /// The template.
+        /// Template text.
         template: String,
-        /// The file, with a header.
+        /// CSV file with a header.
         rows: PathBuf,
     },
 }
@@ -47,7 +47,7 @@ pub enum BodySource {
 /// Entities `first_id .. first_id + count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entities {
-    /// The first.
+    /// First id.
     pub first_id: i64,
     /// Number of ids.
     pub count: u64,

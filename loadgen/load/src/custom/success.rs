@@ -1,19 +1,19 @@
-//! When a reply is a success. In: a status and a body, which may be a stream of server-sent events. Out: nothing, or what is wrong
-//! with it in words.
+//! Rule for a successful reply. In: a status and a body, which may be a stream of server-sent events. Out: nothing, or
+//! the violation in words.
 
 use serde::{Deserialize, Serialize};
 
 /// Maximum characters quoted from a reply.
 const QUOTED: usize = 120;
 
-/// The rule of a plan.
+/// Rule of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Success {
-    /// The statuses of success.
+    /// Statuses of success.
     pub status: Vec<u16>,
-    /// A JSON pointer (RFC 6901) to what must be in the body; nothing is looked for where there is none.
+    /// JSON pointer (RFC 6901) to a required value in the body; empty for no requirement.
     pub pointer: Option<String>,
-    /// Value that must be there.
+    /// Required value at the pointer.
     pub equals: Option<serde_json::Value>,
     /// Data of the event that a stream must end with, such as `[DONE]`.
     #[serde(default)]
@@ -91,7 +91,7 @@ impl Success {
     }
 }
 
-/// A server-sent event.
+/// Server-sent event.
 #[derive(Debug, Default, PartialEq)]
 struct Event {
     name: String,
@@ -149,7 +149,7 @@ fn events(body: &[u8]) -> Option<Result<Vec<Event>, String>> {
     Some(Ok(events))
 }
 
-/// Numbers are equal by their value: `1` and `1.0` are.
+/// Compares JSON values; numbers are equal by value, such as `1` and `1.0`.
 fn is_equal(found: &serde_json::Value, wanted: &serde_json::Value) -> bool {
     use serde_json::Value::{Array, Number, Object};
     match (found, wanted) {

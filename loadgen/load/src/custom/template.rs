@@ -1,33 +1,33 @@
-//! A body with places in it: `{"instances": [{"id": {entity_id}, "name": "{name}"}]}`.
+//! Body with places: `{"instances": [{"id": {entity_id}, "name": "{name}"}]}`.
 //!
-//! In: text. Out: the text between places, and their names. A place is a name between braces with nothing else there, which is
-//! never JSON by itself; `{{name}}` is the text `{name}`. What stands in a place within quotes of JSON is escaped as JSON wants it.
+//! In: text. Out: the text between places, and their names. A place is a name between braces with nothing else inside,
+//! which is never valid JSON; `{{name}}` is the text `{name}`. Values within JSON quotes are escaped.
 
-/// The place of one entity's id.
+/// Place of one entity's id.
 pub const ENTITY_ID: &str = "entity_id";
-/// The place of all ids of a request, with commas between them.
+/// Place of all ids of a request, separated by commas.
 pub const ENTITY_IDS: &str = "entity_ids";
-/// Places of a template, at most.
+/// Maximum places of a template.
 const MOST_PLACES: usize = 10_000;
 
-/// A body with places in it.
+/// Body with places.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<Part>,
     tail: String,
 }
 
-/// Text, and the place behind it.
+/// Text, and the place after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Part {
     text: String,
     place: String,
-    /// Within quotes of JSON.
+    /// True within JSON quotes.
     is_quoted: bool,
 }
 
 impl Template {
-    /// Takes a text apart.
+    /// Parses a text.
     ///
     /// # Errors
     /// Too many places.
@@ -62,7 +62,7 @@ impl Template {
         Ok(template)
     }
 
-    /// The names of its places.
+    /// Names of its places.
     pub fn places(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().map(|part| part.place.as_str())
     }
@@ -73,7 +73,7 @@ impl Template {
         self.places().any(|name| name == place)
     }
 
-    /// The text with what `value` says in each place.
+    /// Returns the text with the result of `value` in each place.
     #[must_use]
     pub fn fill<'a>(&self, mut value: impl FnMut(&str) -> std::borrow::Cow<'a, str>) -> String {
         let mut text = String::with_capacity(self.tail.len() + 64);
@@ -82,7 +82,7 @@ impl Template {
             let value = value(&part.place);
             if part.is_quoted {
                 let escaped = serde_json::Value::from(value.as_ref()).to_string();
-                // Without the quotes around it.
+                // Without the surrounding quotes.
                 text.push_str(&escaped[1..escaped.len() - 1]);
             } else {
                 text.push_str(&value);
@@ -93,7 +93,7 @@ impl Template {
     }
 }
 
-/// A name, where one and `end` stand at the start of a text.
+/// Returns the name at the start of a text, if `end` follows it.
 fn name_before<'a>(text: &'a str, end: &str) -> Option<&'a str> {
     let len = text.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.')))?;
     let name = &text[..len];

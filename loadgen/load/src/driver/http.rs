@@ -1,10 +1,10 @@
-//! One request over HTTP/1.1 on a connection of the user's own. In: a body, and the connection of the last request where
-//! there is one. Out: the reply read to its last byte, and the connection where it can be used again.
+//! One request over HTTP/1.1 on a connection of the user. In: a body, and the connection of the last request if there
+//! is one. Out: the reply read to its last byte, and the connection if it can be reused.
 //!
-//! hyper speaks the protocol; it is polled in place, by the thread that sends and then by the user, without a task or a pool
-//! between the two, so that a request costs no wake-up but that of its reply. The moment of sending is read in front of
-//! the system call that writes the request; over TLS in front of its encryption, which thus counts to the service time. Knows nothing of
-//! schedules.
+//! hyper speaks the protocol. It is polled in place, by the sending thread and then by the user, without a task or a
+//! pool in between, so that a request costs no wake-up except that of its reply. The send time is read just before the
+//! system call that writes the request; with TLS before its encryption, which thus counts as service time. Knows
+//! nothing of schedules.
 
 use super::send_time::SendTime;
 use crate::custom::{Custom, Success};
@@ -30,7 +30,7 @@ use tierlab_protocol::infer::HEADER_LENGTH;
 use tierlab_protocol::timing::StageTimings;
 use tokio::task::unconstrained;
 
-/// The most that the head of a reply may take, and what is read at a time; hyper's own default.
+/// Maximum size of a reply's head, and of one read; hyper's own default.
 const HEAD_BYTES: usize = 8_192 + 4_096 * 100;
 
 /// Destination and form of requests over HTTP.
@@ -41,7 +41,7 @@ pub struct HttpRoute {
     path: Uri,
     /// Content type of the body, unless it is an infer request.
     content_type: Option<HeaderValue>,
-    /// When a reply is a success, where the endpoint does not speak the Open Inference Protocol.
+    /// Rule for a successful reply of endpoints that do not speak the Open Inference Protocol.
     success: Option<Arc<Success>>,
 }
 
@@ -74,14 +74,14 @@ impl HttpRoute {
         })
     }
 
-    /// Its address, for people: without the query.
+    /// Address for messages, without the query.
     #[must_use]
     pub fn shown(&self) -> String {
         let address = self.endpoint.address();
         format!("{}://{}{}", address.scheme(), address.authority, self.path.path())
     }
 
-    /// Its server.
+    /// Server of the route.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
@@ -92,12 +92,12 @@ impl HttpRoute {
         &self.method
     }
 
-    /// Its path, with the server's prefix and the query.
+    /// Path with the server's prefix and the query.
     pub(crate) fn path(&self) -> &str {
         self.path.path_and_query().map_or("/", PathAndQuery::as_str)
     }
 
-    /// A reply that another client has read.
+    /// Creates a reply that another client has read.
     pub(crate) fn reply(&self, status: StatusCode, headers: HeaderMap, body: Received) -> HttpReply {
         HttpReply {
             success: self.success.clone(),
@@ -129,7 +129,7 @@ fn path_of(endpoint: &Endpoint, path: &str) -> Result<Uri, String> {
     path.parse().map_err(|_| format!("`{path}` is no path of a URL"))
 }
 
-/// The infer route by its whole address, asked plainly.
+/// Parses an infer route from its whole address, without access settings.
 impl FromStr for HttpRoute {
     type Err = String;
 
@@ -139,7 +139,7 @@ impl FromStr for HttpRoute {
     }
 }
 
-/// A route with what all its requests have, made ready once.
+/// Prepared route, with the parts common to all requests.
 #[derive(Debug)]
 pub(super) struct Target {
     route: HttpRoute,
@@ -213,14 +213,14 @@ impl HttpConnection {
         self.over
     }
 
-    /// True if a request would be written at once. The connection is polled without a waker: otherwise handing it the request
-    /// would wake the user's task for nothing.
+    /// Makes the connection ready, and returns true if a request would be written at once. The connection is polled
+    /// without a waker, because otherwise handing it the request would wake the user's task for nothing.
     pub(super) fn make_ready(&mut self) -> bool {
         self.turn(&mut Context::from_waker(Waker::noop()));
         !self.over && self.sender.is_ready()
     }
 
-    /// Polls a connection without request: whether the server has closed it.
+    /// Polls an idle connection, and returns true if the server has closed it.
     pub(super) fn is_closed(&mut self, cx: &mut Context<'_>) -> bool {
         self.turn(cx);
         self.over
@@ -244,15 +244,15 @@ impl HttpConnection {
         })
     }
 
-    /// Polls a future that waits for the connection, and the connection with it. A connection that is over answers no request:
-    /// hyper keeps one that it had not begun to write, neither sent nor refused.
+    /// Polls a future that waits for the connection, together with the connection. An ended connection answers no
+    /// request: hyper keeps a request that it had not begun to write, neither sent nor refused.
     async fn carry<T>(&mut self, waits: impl Future<Output = Result<T, Lost>>) -> Result<T, Lost> {
-        // Without a budget of polls: at its end a future waits for the wake-up that is withheld here.
+        // Without a budget of polls, whose end would require the wake-up that is withheld here.
         let mut waits = pin!(unconstrained(waits));
         poll_fn(|cx| {
-            // It is polled after every poll of the connection, and so needs no waker.
+            // The future is polled after every poll of the connection, and so needs no waker.
             let mut unwoken = Context::from_waker(Waker::noop());
-            // Before that too, since a body is not read until it is asked for.
+            // Also before it, because a body is read only on demand.
             if let Poll::Ready(done) = waits.as_mut().poll(&mut unwoken) {
                 return Poll::Ready(done);
             }
@@ -267,7 +267,7 @@ impl HttpConnection {
     }
 }
 
-/// Why there is no reply.
+/// Reason for a missing reply.
 #[derive(Debug, PartialEq, Eq)]
 enum Lost {
     /// The connection was closed before the request was begun, as far as hyper knows.
@@ -313,8 +313,8 @@ impl From<Lost> for NoReply {
     }
 }
 
-/// Sends a request and reads the whole reply, on `connection` or else on a new connection. `send_time` tells when it was
-/// sent; for a request that had to wait for its connection, when the connection was begun.
+/// Sends a request and reads the whole reply, on `connection` or else on a new connection. `send_time` receives the
+/// send time; for a request that had to wait for its connection, the time at which connecting began.
 pub(super) async fn exchange(
     target: Arc<Target>,
     body: Body,
@@ -324,13 +324,13 @@ pub(super) async fn exchange(
     if let Some(mut connection) = connection {
         match connection.exchange(&target, &body).await {
             Ok(reply) => return (Ok(reply), Some(connection)),
-            // The server closed it while it was idle, and nothing was written.
+            // The server closed the connection while it was idle, and nothing was written.
             Err(Lost::Closed) if !send_time.is_set() => {}
             Err(lost) => return (Err(lost.into()), None),
         }
     }
     send_time.set();
-    // In a box, for few requests need it.
+    // Boxed, because few requests need it.
     let opened = Box::pin(HttpConnection::open(&target, send_time)).await;
     let mut connection = match opened {
         Ok(connection) => connection,
@@ -342,7 +342,7 @@ pub(super) async fn exchange(
     }
 }
 
-/// A stream that takes the time in front of the first write of each request.
+/// Stream that reads the time before the first write of each request.
 struct Wire {
     io: TokioIo<Stream>,
     send_time: Arc<SendTime>,
@@ -382,12 +382,12 @@ impl Write for Wire {
     }
 }
 
-/// A reply, whole, and not looked at yet.
+/// Complete reply, not checked yet.
 pub(crate) struct HttpReply {
     status: StatusCode,
     headers: HeaderMap,
     body: Received,
-    /// The rule for it, where it is no infer reply.
+    /// Rule of success, for replies other than infer replies.
     success: Option<Arc<Success>>,
 }
 
@@ -397,7 +397,7 @@ impl HttpReply {
         self.body.bytes.len()
     }
 
-    /// One that another client has read.
+    /// Creates a reply that another client has read.
     pub(crate) const fn new(status: StatusCode, headers: HeaderMap, body: Received) -> Self {
         Self {
             status,
@@ -407,7 +407,7 @@ impl HttpReply {
         }
     }
 
-    /// Its status.
+    /// HTTP status.
     pub(crate) const fn status(&self) -> StatusCode {
         self.status
     }
@@ -418,7 +418,7 @@ impl HttpReply {
         reply::stages(told.map(HeaderValue::as_bytes))
     }
 
-    /// In words, that its body is coded in a way that was not asked for.
+    /// Describes a content encoding that was not requested.
     fn coded(&self) -> Option<String> {
         let coding = self.headers.get(CONTENT_ENCODING)?.as_bytes();
         (!coding.eq_ignore_ascii_case(b"identity")).then(|| {
@@ -429,12 +429,12 @@ impl HttpReply {
         })
     }
 
-    /// Its body, as it came.
+    /// Body as received.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.body.bytes
     }
 
-    /// Its status, its structure, and what the server says of its stages.
+    /// Checks status and structure, and reads the server's stage times.
     pub(crate) fn judge(&self, expected: &Expected) -> CheckedReply {
         let timings = self.timings();
         if let Some(success) = &self.success {
@@ -576,7 +576,8 @@ mod tests {
         stream.write_all(REPLY).unwrap();
     }
 
-    /// A request on a connection that the server has closed since the last one, which `look` may have looked at.
+    /// Sends a request on a connection that the server has closed since the last one, after `look` may have noticed the
+    /// close.
     async fn after_a_close(look: impl FnOnce(&mut HttpConnection) -> bool) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -598,7 +599,7 @@ mod tests {
         let (Ok(_), Some(mut connection)) = first else {
             panic!("the first request failed")
         };
-        // Closed after the connection was: once its end is seen here, that of the connection is known to the runtime too.
+        // A second connection closed after it: once its end is visible here, the runtime knows of the first close too.
         let beacon = tokio::net::TcpStream::connect(address).await.unwrap();
         beacon.readable().await.unwrap();
         send_time.begin(clock);

@@ -1,9 +1,8 @@
 //! One step against one server. In: a schedule, bodies and an address. Out: one sample per ticket, unsorted.
 //!
-//! goose brings the population of users, and its frame costs a request nothing: a user is one transaction that takes
-//! tickets until there are none (`user`). Its throttle, its metrics, its clock and its client are not used: every
-//! request's times are read here, on the step's clock, with the end at the last byte of the body. Knows nothing of
-//! percentiles.
+//! goose provides the users at no cost per request: a user is one transaction that takes tickets until the last
+//! (`user`). goose's throttle, metrics, clock and client are not used: every request's times are read here, on the
+//! step's clock, with the end at the last byte of the body. Knows nothing of percentiles.
 
 mod http;
 mod reply;
@@ -31,14 +30,14 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
 use user::User;
 
-/// Between the last user's start and the step's zero.
+/// Time between the last user's start and the step's zero.
 const LEAD: Duration = Duration::from_millis(10);
 /// Time limit for goose to start its users.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// After the drain limit, how long users may take to notice.
+/// Time for users to finish after the drain limit.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
 
-/// Runs a step; `None` when it was interrupted.
+/// Runs a step; `None` if it was interrupted.
 ///
 /// # Errors
 /// See [`DriverError`].
@@ -46,10 +45,11 @@ pub async fn run(step: Step, interrupt: &Interrupt) -> Result<Option<Finished>, 
     run_from(step, async { Ok(Instant::now() + LEAD) }, interrupt).await
 }
 
-/// Runs a step whose clock starts when `start`, asked once every user is up, says; `None` when it was interrupted.
+/// Runs a step whose clock starts at the time that `start` returns once every user is ready; `None` if it was
+/// interrupted.
 ///
 /// # Errors
-/// See [`DriverError`]; also that of `start`.
+/// See [`DriverError`]; also those of `start`.
 pub async fn run_from<E: From<DriverError>>(
     step: Step,
     start: impl Future<Output = Result<Instant, E>>,
@@ -57,9 +57,9 @@ pub async fn run_from<E: From<DriverError>>(
 ) -> Result<Option<Finished>, E> {
     let users = step.users;
     let shared = Arc::new(Shared::new(step));
-    // However this ends, pacer and users end with it.
+    // Ends pacer and users on every return.
     let _stop = Stop(&shared.tickets);
-    // Dropped, not awaited, once every user has delivered: goose looks for finished users twice a second only.
+    // Dropped, not awaited, once every user has delivered: goose checks for finished users only twice a second.
     let mut attack = Box::pin(attack(&shared)?.execute());
     let conducted = beside(
         conduct(&shared, users, start),
@@ -72,8 +72,8 @@ pub async fn run_from<E: From<DriverError>>(
     Ok(conducted.map(|(finished, _)| finished))
 }
 
-/// Conducts a step of some users beside goose, which runs them; with what goose gave where it has ended already. `None` when it was
-/// interrupted.
+/// Conducts a step of some users beside goose, which runs them; returns goose's result too if it has ended already.
+/// `None` if it was interrupted.
 pub(crate) async fn beside<T, M, E: From<DriverError>>(
     conduct: impl Future<Output = Result<T, E>>,
     goose: impl Future<Output = Result<M, GooseError>>,
@@ -88,11 +88,11 @@ pub(crate) async fn beside<T, M, E: From<DriverError>>(
         ended = goose => ended.map_err(|error| DriverError::Goose(Box::new(error)))?,
         () = interrupt.raised() => return Ok(None),
     };
-    // goose ends because its users have, so that all that they delivered is there; it may have come after the last look.
+    // goose ends because its users have, so all their deliveries are there; they may have come after the last poll.
     if let Some(conducted) = conduct.as_mut().now_or_never() {
         return Ok(Some((conducted?, Some(ended))));
     }
-    // What it waits with counts again.
+    // Returns its permits, so that the next line counts them.
     drop(conduct);
     let missing = users.saturating_sub(delivered.available_permits());
     Err(DriverError::Users(missing, users, "ended before the step").into())
@@ -106,7 +106,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Waits for the users, starts the pacer, and collects what the users deliver.
+/// Waits for the users, starts the pacer, and collects the users' results.
 async fn conduct<E: From<DriverError>>(
     shared: &Arc<Shared>,
     users: usize,
@@ -146,7 +146,7 @@ pub(crate) async fn wait_for_all(
     }
 }
 
-/// A goose user's whole life.
+/// Runs a goose user.
 async fn serve(shared: Arc<Shared>) {
     let user = Arc::new(User::new(Arc::clone(&shared)));
     user.warm().await;
@@ -175,15 +175,15 @@ fn attack(shared: &Arc<Shared>) -> Result<GooseAttack, DriverError> {
         Transaction::new(function)
     };
     GooseAttack::initialize_with_config(configuration(&shared.step)?)
-        // Nobody sends with it; but else goose makes one for each user.
+        // Unused, but otherwise goose creates a client for each user.
         .and_then(|attack| attack.set_client_builder_without_cookies(GooseClientBuilder::new().without_cookies()))
         .map(|attack| attack.register_scenario(Scenario::new("tickets").register_transaction(user)))
         .map_err(|error| DriverError::Goose(Box::new(error)))
 }
 
-/// All users at once, and not a line of output.
+/// Starts all users at once, without any output.
 fn configuration(step: &Step) -> Result<GooseConfiguration, DriverError> {
-    // Field by field: some are private, so that no struct expression can be written.
+    // Field by field: some are private, so no struct expression can be written.
     let mut configuration = GooseConfiguration::default();
     configuration.host = Some(step.routes.first().ok_or(DriverError::NoServer)?.host());
     configuration.users = Some(step.users);

@@ -1,11 +1,12 @@
-//! A reply of either protocol. In: one that was read to its last byte, or why there is none. Out: what it comes to. Knows no clock.
+//! Reply of either protocol. In: a reply read to its last byte, or the reason for its absence. Out: its outcome. Knows
+//! no clock.
 
 use super::http;
 use crate::grpc;
 use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply, Expected, NoReply};
 use std::sync::Arc;
 
-/// A reply read to its last byte, and not looked at yet.
+/// Complete reply, not checked yet.
 pub(crate) enum Reply {
     Http(http::HttpReply),
     Grpc(grpc::GrpcReply),
@@ -29,7 +30,8 @@ impl Reply {
     }
 }
 
-/// Result of a request. Large replies are checked on another thread, since other requests wait for this one.
+/// Returns the result of a request. Large replies are checked on another thread, because other requests wait for this
+/// one.
 pub(crate) async fn judge(reply: Result<Reply, NoReply>, expected: &Arc<Expected>) -> CheckedReply {
     match reply {
         Err(missing) => missing.into(),

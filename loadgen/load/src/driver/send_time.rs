@@ -1,13 +1,14 @@
-//! When a request was sent: read once, by whatever does the first thing for it on the wire.
+//! Send time of a request: read once, at its first activity on the wire.
 
 use crate::pacer::Clock;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// No request was sent yet.
+/// Value before a request is sent.
 const CLEAR: u64 = u64::MAX;
 
-/// The send time of the request under way on one connection. Before the first request, while a connection is only made, there is none.
+/// Send time of the request in flight on one connection. It is unset before the first request, while the connection is
+/// opened.
 #[derive(Debug)]
 pub(super) struct SendTime {
     clock: OnceLock<Clock>,
@@ -24,7 +25,7 @@ impl Default for SendTime {
 }
 
 impl SendTime {
-    /// A new request begins, on the step's clock.
+    /// Begins a new request, on the step's clock.
     pub(super) fn begin(&self, clock: Clock) {
         self.clock.get_or_init(|| clock);
         self.sent_us.store(CLEAR, Ordering::Relaxed);
@@ -43,7 +44,7 @@ impl SendTime {
         self.sent_us().is_some()
     }
 
-    /// When it was sent, on the step's clock; `None` while it is not.
+    /// Returns the send time on the step's clock; `None` if it is unset.
     pub(super) fn sent_us(&self) -> Option<u64> {
         Some(self.sent_us.load(Ordering::Relaxed)).filter(|&us| us != CLEAR)
     }

@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tierlab_analysis::record::{Failure, Sample};
 use tokio::sync::Semaphore;
 
-/// Handshakes at a time: as many as a server's cores can use, and no more than its queue of new connections takes.
+/// Maximum concurrent handshakes: enough for a server's cores, and within its queue of new connections.
 const HANDSHAKES: usize = 64;
 
 /// State shared by the users of a step.
 pub(super) struct Shared {
     pub(super) step: Step,
-    /// One for each server.
+    /// Clients, one for each server.
     pub(super) clients: Vec<Client>,
     pub(super) tickets: Arc<Tickets>,
     pub(super) clock: OnceLock<Clock>,
@@ -27,13 +27,13 @@ pub(super) struct Shared {
     pub(super) delivered: Semaphore,
     /// Limit on concurrent handshakes before the clock starts.
     pub(super) handshakes: Semaphore,
-    /// Taken once per user, at its end.
+    /// Samples of all users; locked once per user, at its end.
     pub(super) samples: Mutex<Vec<Sample>>,
-    /// Taken by failed requests only.
+    /// Examples of failures; locked by failed requests only.
     pub(super) examples: Mutex<BTreeMap<Failure, String>>,
 }
 
-/// A [`Route`] made ready.
+/// Prepared [`Route`].
 pub(super) enum Client {
     Http(Arc<http::Target>),
     Grpc(Arc<Connections>, Limit),
@@ -68,7 +68,7 @@ impl Shared {
         }
     }
 
-    /// Makes the connections that users share.
+    /// Opens the connections that users share.
     pub(super) async fn warm(&self) {
         for client in &self.clients {
             if let Client::Grpc(connections, _) = client {
@@ -82,7 +82,7 @@ impl Shared {
         self.clock.get().copied()
     }
 
-    /// Which server a request is sent to.
+    /// Returns the index of the server for a request.
     pub(super) fn server(&self, ticket: Ticket) -> usize {
         ticket.index % self.clients.len()
     }
@@ -91,7 +91,7 @@ impl Shared {
         &self.step.bodies[ticket.index % self.step.bodies.len()]
     }
 
-    /// Keeps the first of each kind.
+    /// Stores the first example of each kind of failure.
     pub(super) fn note(&self, failure: Failure, says: String) {
         let mut examples = self.examples.lock().unwrap_or_else(PoisonError::into_inner);
         examples.entry(failure).or_insert(says);

@@ -26,9 +26,9 @@ pub struct Step {
     pub expected: Arc<Expected>,
     /// Maximum length of a reply.
     pub limit: Limit,
-    /// The most in flight.
+    /// Maximum requests in flight.
     pub users: usize,
-    /// The client's limit for one request, from its actual send.
+    /// Time limit of the client for one request, from its actual send.
     pub timeout: Duration,
     /// Time that replies may take after the window.
     pub drain: Duration,
@@ -48,42 +48,42 @@ pub enum Route {
 /// Results of a step.
 #[derive(Debug)]
 pub struct Finished {
-    /// One per ticket of the schedule, warm-up included, in no order.
+    /// Samples in no order, one per ticket of the schedule, warm-up included.
     pub samples: Vec<Sample>,
     /// The pacer's observations.
     pub observed: Observed,
-    /// When the measured window began.
+    /// Start of the measured window.
     pub window_began: SystemTime,
     /// First example of each kind of failure that needs details.
     pub examples: BTreeMap<Failure, String>,
 }
 
-/// A step that could not be run; a server that does not answer is no such thing, its requests fail one by one.
+/// Error that prevents a step. If the server does not answer, its requests fail one by one instead.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// goose refused.
+    /// Error of goose.
     #[error("goose could not run the step: {0}")]
     Goose(Box<GooseError>),
     /// goose's client cannot carry the requests.
     #[error("{0}")]
     Carried(String),
-    /// No client for goose's users.
+    /// Failed creation of a client for goose's users.
     #[error("the users' HTTP client could not be made: {0}")]
     Client(String),
-    /// The pacer's thread.
+    /// Failed start of the pacer's thread.
     #[error("the pacer's thread failed: {0}")]
     Pacer(std::io::Error),
     /// A step without a server.
     #[error("there is no server to send to")]
     NoServer,
-    /// Users that did not come up, or did not end.
+    /// Users that did not start, or did not end.
     #[error("{0} of {1} goose users {2}")]
     Users(usize, usize, &'static str),
 }
 
 impl Step {
-    /// The part of a step that one of `of` load processes sends: every `of`-th request, from the `number`-th on, with as
-    /// many of the users.
+    /// Returns the share of one of `of` load processes: every `of`-th request from the `number`-th on, with as many of
+    /// the users.
     #[must_use]
     pub fn share(self, number: usize, of: usize) -> Self {
         let requests = self.schedule.due_us.len();
@@ -100,7 +100,7 @@ impl Step {
 }
 
 impl Route {
-    /// The server's address, for goose, which wants one.
+    /// Returns the server's address, which goose requires.
     pub(super) fn host(&self) -> String {
         match self {
             Self::Http(route) => route.endpoint().address().url(),

@@ -1,4 +1,4 @@
-//! Steps against servers that behave in some way, over real sockets.
+//! Steps with servers of various behaviours, over real sockets.
 
 use super::*;
 use crate::arrivals::Arrivals;
@@ -21,20 +21,20 @@ const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nserv
     content-length: 89\r\n\r\n\
     {\"model_name\":\"m\",\"outputs\":[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[1,1],\"data\":[0.25]}]}";
 
-/// The body of it.
+/// Body of that reply.
 fn document() -> &'static [u8] {
     let start = REPLY.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
     &REPLY[start + 4..]
 }
 
-/// A request that was read.
+/// Received request.
 struct Asked {
-    /// Which it is on its connection, from 0.
+    /// Number of the request on its connection, from 0.
     number: usize,
     body_bytes: usize,
 }
 
-/// A server that writes what `answer` does once a request is read, and goes on while that says so. Its threads end with
+/// Starts a server that calls `answer` after each request, and continues while it returns true. Its threads end with
 /// the connections.
 fn server(answer: fn(&mut TcpStream, Asked) -> bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -72,7 +72,7 @@ fn read_request(reader: &mut BufReader<TcpStream>) -> Option<usize> {
     Some(body.len())
 }
 
-/// 200 a second for 300 ms, constant.
+/// Step of 200 requests per second for 300 ms, constant.
 fn step(address: SocketAddr, users: usize) -> Step {
     let window = Duration::from_millis(300);
     let schedule = Schedule::new(&Arrivals::constant(), 200.0, Duration::ZERO, window, 1);
@@ -112,7 +112,7 @@ async fn every_reply_is_read_and_its_timings_with_it() {
     assert!(samples.iter().all(|sample| sample.timings.is_some()));
 }
 
-/// A server that counts its requests.
+/// Starts a server that counts its requests.
 fn counting() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -187,8 +187,8 @@ async fn a_step_without_a_server_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_the_server_closed_is_made_again() {
-    // The end of the connection comes with the last byte of the reply: a request that was written before the client could
-    // know of it would fail by right.
+    // The connection ends with the last byte of the reply: a request written before the client could know of it would
+    // fail rightly.
     let closing = server(|stream, _| {
         let _ = socket::send(
             stream.as_raw_fd(),
@@ -209,7 +209,7 @@ async fn a_reply_that_ends_with_its_connection_leaves_none_to_the_next_request()
         let _ = stream.write_all(document());
         false
     });
-    // One user: a ticket waits whenever a reply is there.
+    // One user: a ticket waits whenever a reply arrives.
     let samples = samples(step(ending, 1)).await;
     assert!(all(&samples, Outcome::Ok), "{samples:?}");
 }
@@ -252,7 +252,7 @@ async fn large_bodies_arrive_whole() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_breaks_fails_its_request_only() {
-    // The second on each connection is cut off in the middle of its reply.
+    // The second request on each connection is cut off in the middle of its reply.
     let breaking = server(|stream, asked| {
         let reply = &REPLY[..REPLY.len() - asked.number];
         stream.write_all(reply).is_ok() && asked.number == 0
@@ -276,7 +276,7 @@ async fn requests_past_their_limit_are_given_up_with_their_age() {
     })
     .await;
     assert!(all(&samples, Outcome::Failed(Failure::Timeout)), "{samples:?}");
-    // The limit holds from the moment that a request is begun, which is before its first byte is out.
+    // The limit counts from the begin of a request, which is before its first byte is sent.
     let ages = samples.iter().map(|sample| (sample.latency_us(), sample.service_us()));
     assert!(
         ages.clone()
@@ -302,7 +302,7 @@ async fn a_server_that_never_answers_is_a_drain_limit_with_its_age() {
         ..step(silent.local_addr().unwrap(), 2)
     };
     let finished = run(step, &Interrupt::never()).await.unwrap().unwrap();
-    // Two are out and the others were never sent; each is there once.
+    // Two are in flight and the others were never sent; each appears once.
     assert_eq!(finished.samples.len(), 60);
     assert!(all(&finished.samples, Outcome::Failed(Failure::DrainLimit)));
     let aged = |sample: &Sample| sample.done_us >= 500_000 && sample.latency_us() >= 200_000;

@@ -1,11 +1,11 @@
-//! One goose user: at most one request in flight. In: tickets, as the pacer hands them. Out: a sample for each.
+//! One goose user: at most one request in flight. In: tickets from the pacer. Out: a sample for each.
 //!
-//! A small request for a user whose connection is open is written by the pacer itself, on its own thread: the lag of its
-//! sending is then the pacer's own, and the user's task wakes up only when the reply is there. Whatever takes longer (a
-//! connection to be made, a large body, gRPC with its shared connections, a ticket that was waiting) the user's task does.
+//! If the user's connection is open, the pacer writes a small request itself, on its own thread: its send lag is then
+//! the pacer's own, and the user's task wakes up only for the reply. The user's task does whatever takes longer (a new
+//! connection, a large body, gRPC with its shared connections, a ticket that was waiting).
 //!
-//! A time limit costs no timer of its own either: the task's one alarm stands at the limit of some earlier request and
-//! is moved on when it goes off. It never stands later than the limit of the request in flight.
+//! A time limit needs no timer per request: the task's one alarm is set to the limit of an earlier request, and set
+//! anew when it fires. It is never later than the limit of the request in flight.
 
 use super::http::{self, HttpConnection};
 use super::reply::{Reply, judge};
@@ -24,12 +24,12 @@ use tierlab_analysis::record::{Failure, Outcome, Sample};
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
-/// The largest body that the pacer writes: copying it takes about as long as everything else does.
+/// Maximum size of a body that the pacer writes; copying it takes about as long as the rest of the send.
 const PACED_BYTES: usize = 16 << 10;
-/// No alarm is set.
+/// Time of an alarm that is not set.
 const NEVER: u64 = u64::MAX;
 
-/// A user, shared by its task and the pacer.
+/// User, shared by its task and the pacer.
 pub(super) struct User {
     shared: Arc<Shared>,
     runtime: Handle,
@@ -39,33 +39,33 @@ pub(super) struct User {
 /// State of a user.
 struct UserState {
     activity: Activity,
-    /// To each server.
+    /// Connections, one to each server.
     connections: Vec<Option<Box<HttpConnection>>>,
     send_time: Arc<SendTime>,
-    /// Wakes the user's task.
+    /// Waker of the user's task.
     waker: Waker,
-    /// When the alarm goes off, on the step's clock.
+    /// Time of the alarm, on the step's clock.
     alarm_us: u64,
 }
 
 enum Activity {
     Idle,
-    /// A ticket that the task has to begin with.
+    /// Ticket that the task has to begin.
     Assigned(Ticket),
     Waiting(Call),
-    /// There are no more tickets.
+    /// No more tickets.
     Ended,
 }
 
-/// A request under client.
+/// Request in flight.
 struct Call {
     ticket: Ticket,
-    /// When it is given up.
+    /// Time limit of the request.
     limit_us: u64,
     exchange: Exchange,
 }
 
-/// From the first byte sent to the last byte received.
+/// Future from the first byte sent to the last byte received.
 type Exchange = Pin<Box<dyn Future<Output = Exchanged> + Send>>;
 
 struct Exchanged {
@@ -73,7 +73,7 @@ struct Exchanged {
     connection: Option<Box<HttpConnection>>,
 }
 
-/// A request that is over, its reply not looked at yet.
+/// Completed request, whose reply is not checked yet.
 struct Completed {
     ticket: Ticket,
     sent_us: u64,
@@ -123,7 +123,7 @@ impl Taker for User {
             return state.waker.wake_by_ref();
         }
         let mut call = self.begin(&mut state, ticket, clock);
-        // Should the connection turn out to be closed, another is begun.
+        // If the connection turns out to be closed, another is opened.
         let _runtime = self.runtime.enter();
         let polled = call.exchange.as_mut().poll(&mut Context::from_waker(&state.waker));
         let is_over = polled.is_ready();
@@ -159,8 +159,8 @@ impl User {
         }
     }
 
-    /// Makes the connections of the first requests where that costs a handshake, before the clock starts. One that cannot be made
-    /// is tried again by the request, which then says why.
+    /// Opens the connections of the first requests before the clock starts, if that costs a handshake. A request tries
+    /// a failed connection again, and reports its error.
     pub(super) async fn warm(&self) {
         self.shared.warm().await;
         for (server, client) in self.shared.clients.iter().enumerate() {
@@ -178,7 +178,7 @@ impl User {
         }
     }
 
-    /// A goose user's whole life; the samples are its own part of the step's.
+    /// Runs a goose user; returns its samples of the step.
     pub(super) async fn serve(self: Arc<Self>) -> Vec<Sample> {
         let me: Arc<dyn Taker> = self.clone();
         let mut samples = Vec::with_capacity(64);
@@ -196,7 +196,7 @@ impl User {
         }
     }
 
-    /// The end of the next request; `None` when there will be none.
+    /// Polls for the end of the next request; `None` after the last.
     fn poll(&self, alarm: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Option<Completed>> {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -241,7 +241,7 @@ impl User {
         let Activity::Waiting(call) = std::mem::replace(&mut state.activity, Activity::Idle) else {
             return Poll::Pending;
         };
-        // One that was never sent is given up now.
+        // An unsent request is given up now.
         let sent_us = state.send_time.sent_us().unwrap_or(done_us);
         let reply = match ended {
             Some(ended) => {
@@ -275,7 +275,7 @@ impl User {
         }
     }
 
-    /// Checks the reply and makes a sample. All its times were read before: what is done here adds to no latency.
+    /// Checks the reply and creates a sample. All its times were read before, so this work adds to no latency.
     async fn look_at(&self, over: Completed) -> Sample {
         self.shared.tickets.finish();
         let step = &self.shared.step;
@@ -316,7 +316,7 @@ impl UserState {
             if self.alarm_us == NEVER || alarm.as_mut().poll(cx).is_pending() {
                 return false;
             }
-            // It went off, and may have been that of an earlier request.
+            // It fired, and may have been that of an earlier request.
             self.alarm_us = NEVER;
             if limit_us <= clock.now_us() {
                 return true;

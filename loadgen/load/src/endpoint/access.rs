@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The longest token, in bytes: servers take some KiB of headers in all.
+/// Maximum length of a token in bytes: servers accept some KiB of headers in all.
 const MOST_TOKEN_BYTES: u64 = 16 << 10;
-/// Headers of a request beside its own, at most.
+/// Maximum number of additional headers.
 const MOST_HEADERS: usize = 64;
 /// Headers that requests always have, or that determine a request's length or connection.
 const TAKEN: [&str; 9] = [
@@ -26,24 +26,24 @@ const TAKEN: [&str; 9] = [
 /// Access settings of a server. Secrets are given by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessSpec {
-    /// Host name in requests, in place of the address's host; with TLS the name that the certificate must have.
+    /// Host name in requests, instead of the address's host; with TLS the name that the certificate must have.
     pub host: Option<String>,
-    /// Sent with every request.
+    /// Headers of every request.
     pub headers: Vec<Header>,
     /// Source of the bearer token.
     pub token: Option<TokenSource>,
-    /// PEM file of the certificates to trust; the system's where there is none.
+    /// PEM file of the certificates to trust; default: the system's.
     pub ca: Option<PathBuf>,
-    /// The client's own certificate.
+    /// Certificate of the client.
     pub identity: Option<Identity>,
 }
 
-/// A header. Its value may be secret, and is not printed.
+/// Header. Its value may be secret, and is not printed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// Its name.
+    /// Header name.
     pub name: String,
-    /// Its value.
+    /// Header value.
     pub value: String,
 }
 
@@ -57,22 +57,22 @@ impl fmt::Debug for Header {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenSource {
-    /// A variable of the environment.
+    /// Environment variable.
     Env(String),
-    /// A file, whose first line it is.
+    /// File with the token in its first line.
     File(PathBuf),
 }
 
 /// A client's certificate and its key, both PEM files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The certificate, and those between it and its root.
+    /// Certificate with its intermediates.
     pub cert: PathBuf,
-    /// Its key.
+    /// Private key.
     pub key: PathBuf,
 }
 
-/// The same, read. Prints no value.
+/// Access settings with their files read. Prints no value.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     pub(super) host: Option<String>,
@@ -82,11 +82,11 @@ pub struct Access {
 }
 
 impl AccessSpec {
-    /// Reads what it names.
+    /// Reads the named files and variables.
     ///
     /// # Errors
-    /// A variable or a file that is not there or holds no token, a header that is none or belongs to the load generator. No
-    /// value is in the message.
+    /// A variable or a file that is missing or holds no token, a header that is invalid or reserved for the load
+    /// generator. No value is in the message.
     pub fn open(&self) -> Result<Access, String> {
         if let Some(host) = &self.host
             && (HeaderValue::from_str(host).is_err() || host.contains(['/', ' ', '@']) || host.is_empty())
@@ -137,10 +137,10 @@ impl AccessSpec {
 }
 
 impl TokenSource {
-    /// The token itself: the first line of what is named.
+    /// Returns the token: the first line of its source.
     ///
     /// # Errors
-    /// A variable or a file that is not there or holds none. No value is in the message.
+    /// A variable or a file that is missing or holds none. No value is in the message.
     pub fn read(&self) -> Result<String, String> {
         let (text, from) = match self {
             Self::Env(name) => {

@@ -1,4 +1,4 @@
-//! A server's address. In: a URL. Out: where to connect, what the server is called there, and what goes before every path.
+//! Address of a server. In: a URL. Out: host and port, the server's name, and the prefix of every path.
 
 use crate::redact;
 use reqwest::Url;
@@ -8,9 +8,9 @@ use reqwest::Url;
 pub struct Address {
     /// True for TLS.
     pub secure: bool,
-    /// A name or an IP address, without brackets.
+    /// Name or IP address, without brackets.
     pub host: String,
-    /// The port.
+    /// Port number.
     pub port: u16,
     /// Authority in requests: HOST, with the port unless it is the scheme's default.
     pub authority: String,
@@ -61,7 +61,7 @@ impl Address {
         })
     }
 
-    /// Its scheme.
+    /// Scheme of its URL.
     #[must_use]
     pub const fn scheme(&self) -> &'static str {
         if self.secure { "https" } else { "http" }
@@ -73,7 +73,7 @@ impl Address {
         format!("{}://{}{}", self.scheme(), self.authority, self.prefix)
     }
 
-    /// True if another address is of the same server, judged by the URLs.
+    /// True if another address belongs to the same server, judged by the URLs.
     #[must_use]
     pub fn is_same_origin(&self, other: &Self) -> bool {
         (self.secure, &self.host, self.port) == (other.secure, &other.host, other.port)

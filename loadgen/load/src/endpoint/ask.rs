@@ -1,5 +1,5 @@
-//! One request outside of a step. In: a method, a path and a body. Out: the whole reply, or why there is none. Each has a
-//! connection of its own, follows nobody elsewhere, and is bounded in time and length.
+//! One request outside of a step. In: a method, a path and a body. Out: the whole reply, or the reason for its absence.
+//! Each has a connection of its own, follows no redirects, and is bounded in time and length.
 
 use super::stream::Endpoint;
 use super::tls::Alpn;
@@ -19,11 +19,11 @@ use tokio::task::JoinHandle;
 pub struct Ask<'a> {
     /// HTTP method.
     pub method: Method,
-    /// The path and the query, behind the server's prefix.
+    /// Path and query after the server's prefix.
     pub path: &'a str,
     /// Headers of the body.
     pub headers: HeaderMap,
-    /// The body.
+    /// Request body.
     pub body: Bytes,
 }
 
@@ -49,22 +49,22 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// A reply, whole.
+/// Complete reply.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its status.
+    /// HTTP status.
     pub status: StatusCode,
-    /// Its headers.
+    /// Reply headers.
     pub headers: HeaderMap,
-    /// Its body.
+    /// Reply body.
     pub body: Bytes,
 }
 
-/// Why there is no reply, with what to do where that is known.
+/// Reason for a missing reply, with advice if there is any.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{says}")]
 pub struct Unanswered {
-    /// In words.
+    /// Reason in words.
     pub says: String,
     /// True if the reply exceeded its limit.
     pub is_too_large: bool,
@@ -80,7 +80,7 @@ impl From<String> for Unanswered {
 }
 
 impl Endpoint {
-    /// The headers that every request has.
+    /// Headers of every request.
     #[must_use]
     pub fn request_headers(&self) -> HeaderMap {
         let mut headers = self.headers().clone();
@@ -91,7 +91,7 @@ impl Endpoint {
         headers
     }
 
-    /// Asks, and reads the whole reply.
+    /// Sends the request, and reads the whole reply.
     ///
     /// # Errors
     /// No connection, one that broke, a reply beyond the limit, or none in time.
@@ -102,8 +102,8 @@ impl Endpoint {
         }
     }
 
-    /// Why a connection ended, with what may be behind it: what TLS 1.3 says of a client without a certificate comes
-    /// after the handshake, and is lost where the connection's end is seen first, in whatever words.
+    /// Returns the reason for the end of a connection, with a possible cause: the alert of TLS 1.3 about a missing
+    /// client certificate comes after the handshake, and is lost if the end of the connection is noticed first.
     fn ended(&self, says: String) -> String {
         let without_certificate = self
             .tls_config()
@@ -136,10 +136,10 @@ impl Endpoint {
         let mut response = pin!(sender.send_request(request));
         let response = tokio::select! {
             response = &mut response => response.map_err(broken),
-            // A request on a connection that is over already is neither answered nor refused.
+            // A request on an ended connection is neither answered nor refused.
             ended = &mut connection => match tokio::time::timeout(Duration::from_millis(200), &mut response).await {
                 Ok(Ok(response)) => Ok(response),
-                // What TLS says of a refused certificate comes to the connection only.
+                // Only the connection receives the TLS alert about a refused certificate.
                 _ => Err(match ended {
                     Ok(Err(error)) => broken(error),
                     _ => "the connection was closed".to_owned(),
@@ -166,7 +166,7 @@ impl Endpoint {
     }
 }
 
-/// Why a request was not answered: what its connection says of it goes before what the request says.
+/// Returns the reason for a missing reply: that of the connection, or else that of the request.
 async fn closed(text: &str, connection: &mut JoinHandle<hyper::Result<()>>) -> String {
     if connection.is_finished() {
         return text.to_owned();
@@ -177,7 +177,7 @@ async fn closed(text: &str, connection: &mut JoinHandle<hyper::Result<()>>) -> S
     }
 }
 
-/// The innermost cause says most.
+/// Returns the innermost cause, which says most.
 fn innermost(error: &hyper::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {

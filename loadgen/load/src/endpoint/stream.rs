@@ -1,4 +1,5 @@
-//! Connections to one server, with TLS or without. In: an address, and how it is asked. Out: byte streams, their handshake done.
+//! Connections to one server, with or without TLS. In: an address and access settings. Out: byte streams after their
+//! handshake.
 
 use super::access::Access;
 use super::address::Address;
@@ -16,7 +17,7 @@ use tokio_rustls::rustls::ClientConfig;
 /// Time limit for a connection, its handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// A server, and how it is asked.
+/// Server with its access settings.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     address: Address,
@@ -26,7 +27,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Server at a URL.
+    /// Creates an endpoint at a URL.
     ///
     /// # Errors
     /// An invalid address, or certificates that cannot be read.
@@ -50,11 +51,11 @@ impl Endpoint {
         })
     }
 
-    /// Another server with the same access. Headers and token are used only if its address is of the same server: they were
-    /// given for this one.
+    /// Creates an endpoint at another URL with the same access. Headers and token are used only if its address is of
+    /// the same server, for which they were given.
     ///
     /// # Errors
-    /// Same as [`Endpoint::new`].
+    /// Those of [`Endpoint::new`].
     pub fn beside(&self, url: &str, access: &Access) -> Result<Self, String> {
         let address = Address::parse(url)?;
         if address.is_same_origin(&self.address) {
@@ -92,22 +93,22 @@ impl Endpoint {
         self.tls.as_ref().map(Tls::http1)
     }
 
-    /// Whom its certificate must name, a host name or an IP address without brackets.
+    /// Returns the name that its certificate must have: a host name or an IP address without brackets.
     #[must_use]
     pub(crate) fn tls_name(&self) -> Option<String> {
         Some(self.tls.as_ref()?.name.to_str().into_owned())
     }
 
-    /// A path on it, behind its prefix.
+    /// Returns a path with the server's prefix.
     #[must_use]
     pub fn path(&self, path: &str) -> String {
         format!("{}{path}", self.address.prefix)
     }
 
-    /// Connects, and shakes hands where it speaks TLS.
+    /// Connects, with a handshake if the server uses TLS.
     ///
     /// # Errors
-    /// Why there is no connection, with what to do where that is known.
+    /// The reason for the failed connection, with advice if there is any.
     pub async fn connect(&self, alpn: Alpn) -> Result<Stream, String> {
         match tokio::time::timeout(CONNECT_LIMIT, self.open(alpn)).await {
             Ok(done) => done,
@@ -120,7 +121,7 @@ impl Endpoint {
         let stream = TcpStream::connect((host.as_str(), *port))
             .await
             .map_err(|error| format!("no connection ({error})"))?;
-        // Else small requests wait for the other side's acknowledgement.
+        // Otherwise small requests wait for the other side's acknowledgement.
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         let Some(tls) = &self.tls else {
             return Ok(Stream::Plain(stream));
@@ -142,7 +143,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// A failed handshake, with what to do about it.
+/// Describes a failed handshake, with advice.
 fn explained(error: &io::Error) -> String {
     let text = error.to_string();
     let hint = if text.contains("UnknownIssuer") || text.contains("BadSignature") {
@@ -164,7 +165,7 @@ fn explained(error: &io::Error) -> String {
 pub enum Stream {
     /// Plain TCP.
     Plain(TcpStream),
-    /// TLS over it.
+    /// TLS over TCP.
     Tls(Box<TlsStream<TcpStream>>),
 }
 

@@ -1,29 +1,30 @@
-//! All of a server that a load process has to be told. In: a plan, the command line. Out: plain data with names of secrets only.
+//! Description of a server for load processes. In: a plan, the command line. Out: plain data with only the names of
+//! secrets.
 
 use super::access::AccessSpec;
 use crate::custom::CustomSpec;
 use serde::{Deserialize, Serialize};
 
-/// A server that is measured.
+/// Measured server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TargetSpec {
-    /// Its address; what it has as path goes before every path.
+    /// Server URL; its path is the prefix of every path.
     pub url: String,
     /// URL for gRPC.
     pub grpc_url: Option<String>,
-    /// The version of the model that is asked for; the server's choice where there is none.
+    /// Requested model version; default: the server's choice.
     pub model_version: Option<String>,
     /// Access settings.
     pub access: AccessSpec,
     /// Requests of another protocol than the Open Inference Protocol.
     pub custom: Option<CustomSpec>,
-    /// Further servers of the same, which take turns with it.
+    /// Further equal servers, which take turns with it.
     #[serde(default)]
     pub others: Vec<TargetSpec>,
 }
 
 impl TargetSpec {
-    /// A server of the Open Inference Protocol at an address, asked plainly.
+    /// Creates a server of the Open Inference Protocol at an address, without access settings.
     #[must_use]
     pub fn plain(url: &str, grpc_url: Option<String>) -> Self {
         Self {

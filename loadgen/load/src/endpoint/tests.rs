@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 
-/// Writes `ca.pem` to a folder, and returns what a server with a certificate for `name` accepts by.
+/// Writes `ca.pem` to a folder, and returns the TLS acceptor of a server with a certificate for `name`.
 pub(crate) fn acceptor(folder: &Path, name: &str, alpn: &[&[u8]]) -> TlsAcceptor {
     let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -36,7 +36,7 @@ pub(crate) fn acceptor(folder: &Path, name: &str, alpn: &[&[u8]]) -> TlsAcceptor
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// Trusts the CA of a folder, and calls the server so.
+/// Returns access settings that trust the CA of a folder, with this host name.
 pub(crate) fn trusting(folder: &Path, host: &str) -> AccessSpec {
     AccessSpec {
         host: Some(host.to_owned()),
@@ -45,7 +45,7 @@ pub(crate) fn trusting(folder: &Path, host: &str) -> AccessSpec {
     }
 }
 
-/// Answers one connection after the other with a fixed reply to whatever comes.
+/// Starts a server that answers every connection with a fixed reply.
 async fn fixed(acceptor: TlsAcceptor) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -91,7 +91,7 @@ async fn a_certificate_is_held_against_the_name_and_the_ca() {
         .await
         .unwrap_err();
     assert!(other_ca.contains("--ca"), "{other_ca}");
-    // What speaks no TLS is told from what is not trusted.
+    // A server without TLS has another message than an untrusted one.
     let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let plain_url = format!("https://{}", plain.local_addr().unwrap());
     tokio::spawn(async move {

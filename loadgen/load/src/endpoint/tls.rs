@@ -1,4 +1,4 @@
-//! TLS of a client. In: PEM files. Out: a configuration, with the system's roots where no other is named. Files are read once.
+//! TLS of a client. In: PEM files. Out: a configuration, with the system's roots by default. Files are read once.
 
 use super::access::{Access, Identity};
 use rustls_pki_types::pem::PemObject;
@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 pub enum Alpn {
     /// HTTP/1.1 only.
     Http1,
-    /// HTTP/2, as gRPC has it.
+    /// HTTP/2, as required by gRPC.
     Http2,
 }
 
@@ -24,7 +24,7 @@ pub enum Alpn {
 pub(super) struct Tls {
     http1: TlsConnector,
     http2: TlsConnector,
-    /// Whom the certificate must name.
+    /// Name that the certificate must have.
     pub(super) name: ServerName<'static>,
 }
 
@@ -35,10 +35,10 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// For a server of that name.
+    /// Creates the settings for a server of that name.
     ///
     /// # Errors
-    /// A file that cannot be read or holds nothing of its kind, a name that no certificate can have.
+    /// A file that cannot be read or holds nothing of its kind, or a name that no certificate can have.
     pub(super) fn new(access: &Access, host: &str) -> Result<Self, String> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| format!("`{host}` is no name that a certificate can have"))?;

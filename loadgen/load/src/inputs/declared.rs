@@ -1,15 +1,15 @@
-//! A model as its metadata declares it. In: what a server said. Out: plain data.
+//! Model as declared by its metadata. In: the server's metadata. Out: plain data.
 
 use tierlab_protocol::tensor::TensorSpec;
 
-/// A model as its metadata declares it.
+/// Model as declared by its metadata.
 #[derive(Debug, Clone, Copy)]
 pub struct Declared<'a> {
-    /// Its name.
+    /// Model name.
     pub model: &'a str,
-    /// The inputs that a request has to bring.
+    /// Inputs that a request must contain.
     pub inputs: &'a [TensorSpec],
-    /// Its outputs.
+    /// Outputs of the model.
     pub outputs: &'a [TensorSpec],
     /// True if the server declares the first dimension of every tensor as the rows.
     pub batched: bool,

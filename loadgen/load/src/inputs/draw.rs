@@ -1,6 +1,6 @@
-//! One request's tensors drawn: dimensions first, those that follow others after them, then elements.
+//! Random tensors of one request: dimensions first, dependent dimensions after them, then elements.
 //!
-//! In: what each input is made of, and a seeded generator. Out: tensors. Knows nothing of encodings.
+//! In: the source of each input, and a seeded generator. Out: tensors. Knows nothing of encodings.
 
 use super::records::Records;
 use super::resolved::{Inputs, Ready, Source, Wanted};
@@ -13,22 +13,22 @@ use std::borrow::Cow;
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::{DataType, element_count};
 
-/// One input of one request, at most: its shape may be what a server says.
+/// Maximum size of one input of one request, because its shape may come from a server.
 const INPUT_BYTES: usize = 256 << 20;
-/// Letters of a made word, at most.
+/// Maximum letters of a random word.
 const WORD_LETTERS: u32 = 10;
 
-/// Which request is drawn.
+/// Request to draw.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Which {
-    /// Its number, from 0.
+    /// Number of the request, from 0.
     pub(super) index: usize,
-    /// The load's rows.
+    /// Rows of the load.
     pub(super) rows: u32,
 }
 
 impl Inputs {
-    /// The tensors of a request, in the order of the model's inputs.
+    /// Returns the tensors of a request, in the order of the model's inputs.
     pub(super) fn draw(&self, which: Which, rng: &mut ChaCha8Rng) -> Result<Vec<Tensor>, String> {
         let shapes = self.shapes(which, rng)?;
         let mut tensors = Vec::with_capacity(self.wanted.len());
@@ -88,7 +88,8 @@ impl Inputs {
         Ok(shapes)
     }
 
-    /// The recorded tensor of a place: of one request, or of as many one after the other as the load has rows.
+    /// Returns the recorded tensor of an input: of one request, or of as many consecutive requests as the load has
+    /// rows.
     fn recorded_tensor(&self, place: usize, which: Which) -> Result<Tensor, String> {
         let ready: &[Ready] = self.recorded.as_deref().unwrap_or_default();
         let rows = which.rows as usize;
@@ -132,7 +133,7 @@ fn size(dim: &Dim, which: Which, rng: &mut ChaCha8Rng) -> Result<u64, String> {
         Dim::Choices(sizes) => sizes[rng.random_range(0..sizes.len())],
         Dim::Draw(lengths) => length(lengths, rng)?,
         Dim::Listed { lengths, .. } => lengths[which.index % lengths.len()],
-        // Filled in when the other is known.
+        // Set once the other dimension is known.
         Dim::SameAs { .. } => 0,
     })
 }
@@ -153,7 +154,7 @@ pub(super) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> Result<u64, Str
     Ok(drawn.clamp(lengths.least, lengths.most))
 }
 
-/// The shape that a file's records have in a request, and which of them they are.
+/// Returns the shape of a file's records in a request, and the chosen records.
 fn stacked<'a>(want: &Wanted, records: &'a Records, which: Which) -> Result<(Vec<u64>, Taken<'a>), String> {
     let declared = &want.spec.shape;
     let says = |what: String| {
@@ -189,7 +190,7 @@ fn stacked<'a>(want: &Wanted, records: &'a Records, which: Which) -> Result<(Vec
             },
         ));
     }
-    // What a row of the model is, flat: a text for [-1, 1], pixels in a list for [-1, 3, 224, 224].
+    // Flat rows of the model: a text for [-1, 1], pixels in a list for [-1, 3, 224, 224].
     let tail: Option<Vec<u64>> = declared
         .get(1..)
         .and_then(|tail| tail.iter().map(|dim| u64::try_from(*dim).ok()).collect());
@@ -288,7 +289,7 @@ fn made(
     })
 }
 
-/// Values of as many records as fill a shape from the plan.
+/// Returns the values of as many records as fill a shape from the plan.
 fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, which: Which) -> Result<Vec<u8>, String> {
     let of = |index: usize| records.get(index).0.iter().product::<u64>() as usize;
     let unfit = |record: usize| {
@@ -316,7 +317,7 @@ fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, which: 
     }
 }
 
-/// `None` where texts together are larger than one input may be.
+/// Draws elements; `None` if texts together exceed the size of an input.
 fn elements(dtype: DataType, values: &Values, count: usize, bytes: usize, rng: &mut ChaCha8Rng) -> Option<Vec<u8>> {
     let mut data = Vec::with_capacity(bytes);
     match values {
@@ -366,12 +367,12 @@ fn elements(dtype: DataType, values: &Values, count: usize, bytes: usize, rng: &
     Some(data)
 }
 
-/// Floats, as near as the type has them.
+/// Appends floats, as near as the type allows.
 fn each(dtype: DataType, count: usize, data: &mut Vec<u8>, mut value: impl FnMut() -> f64) {
     for _ in 0..count {
         let drawn = value();
         if !element::push(dtype, Number::Float(drawn), data) {
-            // Beyond the type's largest.
+            // Beyond the type's largest value.
             element::push(dtype, Number::Float(f64::INFINITY.copysign(drawn)), data);
         }
     }

@@ -1,24 +1,24 @@
-//! One element of a tensor: a number to its little-endian bytes in any of the protocol's types, and back.
+//! One element of a tensor: conversion of numbers to and from little-endian bytes in any of the protocol's types.
 //!
-//! In: a number and a type. Out: bytes, or nothing where the type cannot hold it. `BYTES` has no numbers.
+//! In: a number and a type. Out: bytes, or nothing if the type cannot hold it. `BYTES` has no numbers.
 
 use half::{bf16, f16};
 use tierlab_protocol::tensor::DataType;
 
-/// A number as files, plans and replies have it.
+/// Number from a file, plan or reply.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
-    /// A whole one, exact in every integer type.
+    /// Integer, exact in every integer type.
     Int(i128),
-    /// Any other.
+    /// Any other number.
     Float(f64),
 }
 
-/// Whole numbers up to here are exact in a double.
+/// Largest integer below which all integers are exact in a double.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 impl Number {
-    /// The whole number that it is; `None` where it is none, or a float too large to be one exactly.
+    /// Returns the integer value; `None` for a fraction, or a float too large to be exact.
     #[must_use]
     pub fn whole(self) -> Option<i128> {
         match self {
@@ -46,8 +46,8 @@ impl std::fmt::Display for Number {
     }
 }
 
-/// Appends a number as an element of a type; `false`, and nothing appended, where the type cannot hold it: a fraction in an
-/// integer, what is out of range, anything in `BYTES`.
+/// Appends a number as an element of a type. Returns `false` and appends nothing if the type cannot hold it: a fraction
+/// in an integer, a value out of range, anything in `BYTES`.
 pub fn push(dtype: DataType, value: Number, out: &mut Vec<u8>) -> bool {
     macro_rules! int {
         ($int:ty) => {
@@ -60,7 +60,7 @@ pub fn push(dtype: DataType, value: Number, out: &mut Vec<u8>) -> bool {
     macro_rules! float {
         ($narrow:expr) => {{
             let narrow = $narrow;
-            // What became infinite is too large.
+            // A finite value that became infinite is too large.
             if f64::from(narrow).is_infinite() && value.float().is_finite() {
                 return false;
             }
@@ -89,7 +89,7 @@ pub fn push(dtype: DataType, value: Number, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// The number of an element; `None` where the bytes are not one element of the type, or the type is `BYTES`.
+/// Returns the number of an element; `None` if the bytes are not one element of the type, or the type is `BYTES`.
 #[must_use]
 pub fn read(dtype: DataType, bytes: &[u8]) -> Option<Number> {
     macro_rules! int {
@@ -114,7 +114,7 @@ pub fn read(dtype: DataType, bytes: &[u8]) -> Option<Number> {
     })
 }
 
-/// Appends an element of `BYTES`: its length, then its bytes; `false` where it is longer than the protocol can say.
+/// Appends an element of `BYTES`: its length, then its bytes; returns `false` if it is longer than the protocol allows.
 pub fn push_bytes(element: &[u8], out: &mut Vec<u8>) -> bool {
     let Ok(len) = u32::try_from(element.len()) else {
         return false;

@@ -1,11 +1,11 @@
-//! Inputs that nobody says enough of, and the lines that would: what a plan's author reads instead of a measurement at sizes
-//! that nobody asked for. In: the model and what is not known. Out: text, its last part TOML to paste into the plan.
+//! Message about insufficiently described inputs, with the plan lines to add. It replaces a measurement at arbitrary
+//! sizes. In: the model and the unknown parts. Out: text, its last part TOML to paste into the plan.
 
 use super::declared::Declared;
 use std::fmt::Write as _;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
-/// An input that cannot be made yet.
+/// Input without a complete description.
 #[derive(Debug)]
 pub(super) struct Gap {
     pub(super) spec: TensorSpec,
@@ -52,7 +52,7 @@ pub(super) fn gaps(declared: &Declared<'_>, gaps: &[Gap]) -> String {
     text
 }
 
-/// A dimension that was given a length, which others of the same place follow.
+/// Chosen length of a dimension, which others of the same position follow.
 struct Length {
     input: String,
     axis: usize,
@@ -62,7 +62,7 @@ fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<Length>) 
     let dims = &spec.shape;
     let is_free = |axis: usize| dims.get(axis).is_some_and(|dim| *dim < 0);
     let is_vector = dims.len() == 1 && !declared.batched;
-    // A state as recurrent models have it: layers, rows, width.
+    // A state of recurrent models: layers, rows, width.
     let is_state = dims.len() > 2
         && !is_free(0)
         && dims.iter().filter(|dim| **dim < 0).count() == 1
@@ -75,7 +75,7 @@ fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<Length>) 
         DataType::Uint8 | DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64
     );
     let is_image = pixels && dims.len() >= 3 && dims.iter().any(|dim| matches!(dim, 1 | 3 | 4));
-    // Three free sides are a volume, of which a request would be too large at the side of a picture.
+    // Three free sides are a volume, whose requests would be too large with the side of a picture.
     let side = if dims.iter().skip(1).filter(|dim| **dim < 0).count() > 2 {
         32
     } else {
@@ -111,7 +111,7 @@ fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<Length>) 
     out
 }
 
-/// A name as a key of TOML.
+/// Formats a name as a TOML key.
 fn toml_key(name: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.is_empty() && name.chars().all(is_bare) {

@@ -1,7 +1,6 @@
-//! One input that is made: its dimensions and values by the plan's rule, or by what its type and shape leave no doubt of.
+//! Generated input: dimensions and values by the plan's rule, or by its type and shape if they are unambiguous.
 //!
-//! In: what the metadata declares, and the plan's rule. Out: a source, or what is not known; what the model does not take is said
-//! by the plan's key.
+//! In: the metadata, and the plan's rule. Out: a source, or the unknown parts; errors name the plan's key.
 
 use super::gaps::Gap;
 use super::resolved::{Source, Wanted};
@@ -40,7 +39,7 @@ pub(super) fn made(
     })
 }
 
-/// Dimensions fixed by the model; `None` if one besides the rows is free.
+/// Returns the dimensions fixed by the model; `None` if one besides the rows is free.
 pub(super) fn own_dims(spec: &TensorSpec, has_rows: bool) -> Option<Vec<Dim>> {
     let dim = |(axis, &dim): (usize, &i64)| match u64::try_from(dim) {
         Ok(size) => Some(Dim::Fixed(size)),
@@ -50,7 +49,7 @@ pub(super) fn own_dims(spec: &TensorSpec, has_rows: bool) -> Option<Vec<Dim>> {
     spec.shape.iter().enumerate().map(dim).collect()
 }
 
-/// Elements where the plan says nothing: floats of [0, 1), pixels, and integers of 0 and 1, which are valid as indices.
+/// Default values: floats of [0, 1), pixels, and integers of 0 and 1, which are valid as indices.
 fn default_values(dtype: DataType) -> Option<Values> {
     match dtype {
         DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64 => {
@@ -62,7 +61,7 @@ fn default_values(dtype: DataType) -> Option<Values> {
     }
 }
 
-/// Values in the input's type.
+/// Converts values to the input's type.
 fn suited(spec: &TensorSpec, values: Values) -> Result<Values, String> {
     let key = format!("inputs.tensor.{}.values", spec.name);
     let is_float = matches!(
@@ -122,7 +121,7 @@ fn fits(spec: &TensorSpec, dims: &[Dim]) -> Result<(), String> {
             Dim::Choices(sizes) => sizes.iter().all(|size| *size == declared),
             Dim::Draw(lengths) => lengths.least == declared && lengths.most == declared,
             Dim::Listed { lengths, .. } => lengths.iter().all(|length| *length == declared),
-            // Looked at when it is known.
+            // Checked once it is known.
             Dim::Rows | Dim::SameAs { .. } => true,
         };
         if !can {
@@ -135,7 +134,7 @@ fn fits(spec: &TensorSpec, dims: &[Dim]) -> Result<(), String> {
     Ok(())
 }
 
-/// Every `same_as` names a dimension that is there and says itself what it is.
+/// Checks that every `same_as` names an existing dimension with a rule of its own.
 pub(super) fn same_as(wanted: &[Wanted]) -> Result<(), String> {
     for own in wanted {
         let Source::Made { dims: Some(dims), .. } = &own.source else {

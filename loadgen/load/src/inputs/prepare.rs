@@ -1,7 +1,7 @@
-//! A step's bodies, in the order in which they are sent, and what they are in figures.
+//! Bodies of a step in the order of sending, with their statistics.
 //!
-//! In: inputs, a form, a seed. Out: bodies with what their replies must look like. Bounded in number and bytes: the bodies go
-//! round where a step has more requests, and the result says how many different ones there are.
+//! In: inputs, a form, a seed. Out: bodies with the expectations for their replies. Bounded in number and bytes: bodies
+//! repeat if a step has more requests, and the result gives the number of different ones.
 
 use super::draw::Which;
 use super::resolved::{Inputs, Ready, RowsBy, Source};
@@ -21,11 +21,11 @@ use tierlab_analysis::record::SentRequests;
 use tierlab_protocol::infer::{InferRequest, Tensor};
 use tierlab_protocol::tensor::DataType;
 
-/// Bytes of the different bodies of a step, at most, but for the first.
+/// Maximum bytes of the different bodies of a step, except the first.
 const BODIES_BYTES: usize = 128 << 20;
-/// Different bodies of a step that are made, at most.
+/// Maximum number of different generated bodies of a step.
 const MADE_BODIES: usize = 4_096;
-/// The same where the plan says nothing of inputs.
+/// Maximum number of different generated bodies if the plan does not describe inputs.
 const PLAIN_BODIES: usize = 64;
 /// Random stream of orders, separate from that of bodies.
 const ORDER_STREAM: u64 = 3;
@@ -35,13 +35,13 @@ const ORDER_STREAM: u64 = 3;
 pub struct Wish<'a> {
     /// Encoding of requests.
     pub form: Form<'a>,
-    /// The load's rows: 1 in real-time mode.
+    /// Rows of the load: 1 in real-time mode.
     pub rows: u32,
     /// Requests of the step.
     pub requests: usize,
     /// Seed of shapes, values and order.
     pub seed: u64,
-    /// Entities that the server joins; absent where it joins none.
+    /// Entities that the server joins; absent if it joins none.
     pub entities: Option<Entities<'a>>,
 }
 
@@ -54,20 +54,20 @@ pub struct Entities<'a> {
     pub ids: &'a [i64],
 }
 
-/// A step's bodies.
+/// Bodies of a step.
 #[derive(Debug)]
 pub struct Prepared {
-    /// In the order in which they are sent, over and over.
+    /// Bodies in the order of sending, repeated as needed.
     pub bodies: Vec<Body>,
     /// Statistics of the requests.
     pub sent: SentRequests,
 }
 
 impl Inputs {
-    /// Makes a step's bodies.
+    /// Builds a step's bodies.
     ///
     /// # Errors
-    /// Values that cannot be encoded, do not fit the model, or lack rows that the load asks for; in words for the plan's
+    /// Values that cannot be encoded, do not fit the model, or lack rows that the load needs; in words for the plan's
     /// author.
     pub fn prepare(&self, wish: &Wish<'_>) -> Result<Prepared, String> {
         self.check_form(wish.form)?;
@@ -95,20 +95,20 @@ impl Inputs {
         })
     }
 
-    /// Expected reply to a request of a load with so many rows.
+    /// Returns the expected reply to a request of `rows` rows.
     #[must_use]
     pub fn expected(&self, rows: u32) -> Expected {
         self.expected_rows(Some(rows).filter(|_| self.rows_by != RowsBy::Nothing))
     }
 
-    /// Expected reply with so many rows; `None` leaves first dimensions free.
+    /// Returns the expected reply with these rows; `None` leaves first dimensions free.
     fn expected_rows(&self, rows: Option<u32>) -> Expected {
         let fit = |name: &str| self.loose.get().and_then(|loose| loose.get(name));
         Expected::of_rows(&self.model, &self.outputs, |name| rows.filter(|_| fit(name).is_none()))
             .with_any_shape(|name| fit(name) == Some(&ShapeFit::Other))
     }
 
-    /// Types that have no form in JSON.
+    /// Checks for types without a form in JSON.
     fn check_form(&self, form: Form<'_>) -> Result<(), String> {
         if form != Form::Http(Encoding::Json) {
             return Ok(());
@@ -126,7 +126,7 @@ impl Inputs {
         }
     }
 
-    /// Maximum number of different requests.
+    /// Returns the maximum number of different requests.
     fn distinct(&self, wish: &Wish<'_>) -> usize {
         let rows = wish.rows as usize;
         let windows = |count: usize| (count / gcd(count, rows)).max(1);
@@ -166,7 +166,7 @@ impl Inputs {
         };
         match self.order {
             Order::Sequential => count.min(wish.requests.max(1)),
-            // Of a random order any one may come.
+            // A random order may use any of them.
             Order::Shuffled | Order::Zipf { .. } => count,
         }
     }
@@ -229,7 +229,7 @@ impl Inputs {
         Ok((body, fact))
     }
 
-    /// A request that was recorded whole: sent as it stands, or in another form.
+    /// Builds a request from a whole recorded one: unchanged, or in another form.
     fn whole(&self, whole: &bytes::Bytes, ready: Option<&Ready>, wish: &Wish<'_>) -> Result<(Body, Fact), String> {
         let request = InferRequest::decode(&whole.clone().into(), None).map_err(|error| error.to_string())?;
         let rows = self.rows_of(&request.inputs, wish.rows);
@@ -269,7 +269,7 @@ impl Inputs {
         Some(Arc::new(WantedReply::new(structure, valued, seed)))
     }
 
-    /// Expected output values of a request; empty if unknown.
+    /// Returns the expected output values of a request; empty if unknown.
     fn values(&self, index: usize, rows: u32) -> Vec<OutputValues> {
         let Some(check) = &self.check else { return Vec::new() };
         let rows = rows as usize;
@@ -314,7 +314,8 @@ impl Inputs {
         }
     }
 
-    /// Rows of the reply to a request: its own rows, or the size that the free first dimensions of its inputs share.
+    /// Returns the rows of the reply to a request: its own rows, or the size shared by the free first dimensions of its
+    /// inputs.
     fn reply_rows(&self, tensors: &[Tensor], rows: u32) -> Option<u32> {
         if matches!(self.rows_by, RowsBy::Server | RowsBy::Plan) {
             return Some(rows);
@@ -332,7 +333,7 @@ impl Inputs {
         u32::try_from(*first).ok().filter(|_| is_shared)
     }
 
-    /// The bodies as they are sent; a body is shared, not copied.
+    /// Returns the bodies in the order of sending; a body is shared, not copied.
     fn ordered(&self, bodies: Vec<Body>, wish: &Wish<'_>) -> Vec<Body> {
         let mut rng = ChaCha8Rng::seed_from_u64(wish.seed);
         rng.set_stream(ORDER_STREAM);

@@ -1,5 +1,5 @@
-//! Recorded requests, as perf_analyzer's input data and files of whole requests have them: names and contents, whose types a
-//! model says. In: contents as they stood in the file. Out: tensors.
+//! Recorded requests, from perf_analyzer's input data and files of whole requests: names and contents, whose types the
+//! model determines. In: contents as stored in the file. Out: tensors.
 
 use crate::inputs::element::{self, Number};
 use base64::Engine as _;
@@ -15,47 +15,47 @@ use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
 pub struct Recorded {
     /// Name of the source.
     pub source: String,
-    /// At least one.
+    /// Recorded requests; at least one.
     pub requests: Vec<RecordedRequest>,
 }
 
-/// One of them.
+/// Recorded request.
 #[derive(Debug, Clone, Default)]
 pub struct RecordedRequest {
-    /// Which it is, in words: `request 7`, `stream 0, step 6`.
+    /// Position in words: `request 7`, `stream 0, step 6`.
     pub place: String,
-    /// Its inputs.
+    /// Input tensors.
     pub inputs: Vec<RecordedTensor>,
     /// Expected reply.
     pub expected: Vec<RecordedTensor>,
-    /// The body as it was recorded, where all of it was.
+    /// Recorded body, if the whole request was recorded.
     pub whole: Option<Bytes>,
 }
 
 /// One tensor.
 #[derive(Debug, Clone)]
 pub struct RecordedTensor {
-    /// Its name.
+    /// Name of the tensor.
     pub name: String,
-    /// Its dimensions, without that of the rows where the model is batched; `None` where the file does not say.
+    /// Dimensions, without that of the rows if the model is batched; `None` if the file lacks them.
     pub shape: Option<Vec<u64>>,
-    /// Its elements.
+    /// Content of the tensor.
     pub content: RecordedContent,
 }
 
-/// Elements as a file has them.
+/// Elements as stored in a file.
 #[derive(Debug, Clone)]
 pub enum RecordedContent {
     /// A JSON array of numbers, booleans or strings, nested or not.
     Json(Box<RawValue>),
     /// Encoding of the protocol's binary tensors: little-endian, strings behind their lengths.
     Raw(Bytes),
-    /// A file whose lines are the elements of a `BYTES` tensor, and whose bytes are those of any other.
+    /// File whose lines are the elements of a `BYTES` tensor, and whose bytes are those of any other.
     File(Bytes),
 }
 
 impl RecordedTensor {
-    /// The elements in a type, and the shape that nested arrays have.
+    /// Returns the elements in a type, with the shape of nested arrays.
     ///
     /// # Errors
     /// The element that the type cannot hold.
@@ -87,7 +87,7 @@ impl RecordedTensor {
         }
     }
 
-    /// Tensor as an input of a model. If `batched`, the server declares the first dimension as the rows.
+    /// Returns the tensor as an input of a model. If `batched`, the server declares the first dimension as the rows.
     ///
     /// # Errors
     /// A tensor that does not fit the input.
@@ -106,10 +106,10 @@ impl RecordedTensor {
                 .map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX))
                 .collect(),
             (None, _) if element_count(of_row) == Some(count) => of_row.to_vec(),
-            // Nested arrays say it themselves.
+            // Nested arrays determine it themselves.
             (None, Some(nested)) if nested.len() > 1 && nested.len() >= of_row.len() => nested,
             (None, _) if of_row.iter().all(|dim| *dim >= 0) => of_row.to_vec(),
-            // A vector is as long as it is.
+            // A vector may have any length.
             (None, _) if of_row.len() == 1 => vec![count as i64],
             (None, _) => {
                 return Err(format!(
@@ -158,7 +158,7 @@ struct Leaves {
     dtype: DataType,
     data: Vec<u8>,
     count: usize,
-    /// By depth, as the first array of each has it.
+    /// Lengths by depth, from the first array of each.
     shape: Vec<u64>,
     is_ragged: bool,
 }

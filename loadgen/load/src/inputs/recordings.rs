@@ -1,7 +1,6 @@
-//! Recorded requests and recorded replies on a model: in its types, and refused where they are none of its own.
+//! Recorded requests and replies for a model: converted to its types, and refused if they do not fit.
 //!
-//! In: recordings, and what the metadata declares. Out: tensors, and what replies should hold; what does not fit is named by its
-//! place in the file.
+//! In: recordings, and the metadata. Out: tensors, and the expected replies; errors name the place in the file.
 
 use super::declared::Declared;
 use super::recorded::{Recorded, RecordedRequest};
@@ -12,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_protocol::infer::InferRequest;
 
-/// Names in the plan that are none of the model's inputs.
+/// Returns the names in the plan that are not inputs of the model.
 pub(super) fn strangers(rules: &InputRules, declared: &Declared<'_>) -> Result<(), String> {
     let is_input = |name: &str| declared.inputs.iter().any(|spec| spec.name == name);
     let known = || {
@@ -68,7 +67,7 @@ pub(super) fn is_recorded(recorded: Option<&Recorded>, name: &str) -> bool {
     recorded.is_some_and(|recorded| recorded.requests.iter().any(has))
 }
 
-/// Recorded requests in the model's types.
+/// Converts recorded requests to the model's types.
 pub(super) fn ready(
     recorded: &Recorded,
     rules: &InputRules,

@@ -1,5 +1,5 @@
-//! Values from a file, record by record: the slices of an array along its first dimension, the rows of a column, the lines of
-//! a text. In: typed elements. Out: each record's shape and bytes, in another type where that loses nothing but precision.
+//! Values from a file, record by record: the slices of an array along its first dimension, the rows of a column, the
+//! lines of a text. In: typed elements. Out: each record's shape and bytes, in another type if only precision is lost.
 
 use crate::inputs::element::{self, Number};
 use bytes::Bytes;
@@ -20,20 +20,20 @@ pub struct Records {
     is_text: bool,
 }
 
-/// The shapes of records.
+/// Shapes of records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shapes {
-    /// All alike; a scalar has no dimensions.
+    /// Equal shapes; a scalar has no dimensions.
     Same(Vec<u64>),
     /// Vectors of these lengths.
     Lengths(Vec<u64>),
 }
 
 impl Records {
-    /// Records one behind the other.
+    /// Creates consecutive records.
     ///
     /// # Errors
-    /// Data that is not as long as the shapes say, or no record at all.
+    /// Data of another length than the shapes require, or no record.
     pub fn new(
         source: String,
         dtype: DataType,
@@ -77,10 +77,10 @@ impl Records {
         })
     }
 
-    /// Lines of text.
+    /// Creates records from lines of text.
     ///
     /// # Errors
-    /// No line, or one longer than the protocol can say.
+    /// No line, or one longer than the protocol allows.
     pub fn lines<'a>(source: String, lines: impl Iterator<Item = &'a str>) -> Result<Self, String> {
         let mut data = Vec::new();
         let mut count = 0;
@@ -109,19 +109,19 @@ impl Records {
         self.ends.len()
     }
 
-    /// Never: there is at least one.
+    /// Always false, because there is at least one record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Their type.
+    /// Element type.
     #[must_use]
     pub const fn dtype(&self) -> DataType {
         self.dtype
     }
 
-    /// The shape of one and its bytes; counted over and over.
+    /// Returns the shape and bytes of a record; indices wrap around.
     #[must_use]
     pub fn get(&self, index: usize) -> (Vec<u64>, &[u8]) {
         let index = index % self.len();
@@ -133,7 +133,7 @@ impl Records {
         (shape, &self.data[begin..self.ends[index]])
     }
 
-    /// All of it as one record, for a tensor that an array holds whole.
+    /// Returns all of it as one record, for a tensor that a single array holds.
     #[must_use]
     pub fn whole(&self) -> Option<Self> {
         let Shapes::Same(dims) = &self.shapes else { return None };
@@ -145,7 +145,7 @@ impl Records {
         })
     }
 
-    /// The same in another type.
+    /// Converts the records to another type.
     ///
     /// # Errors
     /// The first record that the type cannot hold.
@@ -184,7 +184,7 @@ impl Records {
         })
     }
 
-    /// Lines as numbers: one, or several apart by spaces, commas or semicolons.
+    /// Parses lines as numbers: one, or several separated by spaces, commas or semicolons.
     fn parsed(&self, to: DataType) -> Result<Self, String> {
         let mut data = Vec::new();
         let mut ends = Vec::with_capacity(self.len());
@@ -221,7 +221,7 @@ impl Records {
     }
 }
 
-/// A number as people write it.
+/// Parses a number as people write it.
 #[must_use]
 pub fn number(text: &str) -> Option<Number> {
     if let Ok(whole) = text.parse() {
@@ -234,7 +234,7 @@ pub fn number(text: &str) -> Option<Number> {
     }
 }
 
-/// Bytes of the first `count` strings in `data`.
+/// Returns the length in bytes of the first `count` strings in `data`.
 fn strings_len(data: &[u8], count: usize) -> Option<usize> {
     let mut len = 0_usize;
     for _ in 0..count {

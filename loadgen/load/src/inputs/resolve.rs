@@ -1,8 +1,8 @@
-//! A plan's inputs on a model: which tensors a request has, and where their dimensions and elements come from.
+//! Inputs of a plan for a model: the tensors of a request, and the sources of their dimensions and elements.
 //!
-//! In: what the plan says and what the model's metadata declares. Out: [`Inputs`], or why no request can be made, with the
-//! lines to add to the plan. No dimension is guessed but one: a first dimension that is free in every input is taken as the
-//! rows, and the result says so.
+//! In: the plan's rules and the model's metadata. Out: [`Inputs`], or the reason for which no request can be built,
+//! with the lines to add to the plan. Only one dimension is ever guessed: a first dimension that is free in every input
+//! is taken as the rows, and the result says so.
 
 use super::declared::Declared;
 use super::gaps::gaps;
@@ -74,8 +74,8 @@ impl Inputs {
     }
 }
 
-/// True if the first dimension may be taken as the rows although the server does not declare it: it is free in every input, and
-/// no input is a vector, which may as well be a sequence.
+/// True if the first dimension may be taken as the rows although the server does not declare it: it is free in every
+/// input, and no input is a vector, which may just as well be a sequence.
 fn assumable(declared: &Declared<'_>) -> bool {
     let is_like = |spec: &TensorSpec| spec.shape.len() > 1 && spec.shape[0] < 0;
     !declared.inputs.is_empty() && declared.inputs.iter().all(is_like)
@@ -97,7 +97,7 @@ fn rows_by(wanted: &[Wanted], declared: &Declared<'_>) -> RowsBy {
             RowsBy::Nothing
         };
     }
-    // Where the plan has no shape for any input, the dimensions are those of `own_dims`.
+    // If the plan has no shape for any input, the dimensions are those of `own_dims`.
     let is_own = |wanted: &Wanted| match &wanted.source {
         Source::Made { dims: Some(dims), .. } => own_dims(&wanted.spec, true).as_ref() == Some(dims),
         _ => true,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// `[inputs]` of a plan.
 #[derive(Debug, Clone, Default)]
 pub struct InputRules {
-    /// In which order prepared requests are sent.
+    /// Order in which prepared requests are sent.
     pub order: Order,
     /// Inferences counted for one request, if the plan sets it.
     pub rows_per_request: Option<u32>,
@@ -21,17 +21,17 @@ pub struct InputRules {
     pub check: Option<CheckRule>,
 }
 
-/// In which order prepared requests are sent.
+/// Order in which prepared requests are sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Order {
-    /// One after the other, over and over.
+    /// One after the other, repeatedly.
     #[default]
     Sequential,
     /// All of them in a random order, then again in another.
     Shuffled,
-    /// The one of rank r, in the order of the file, with a frequency proportional to r^-exponent.
+    /// Request of rank r, in the order of the file, with a frequency proportional to r^-exponent.
     Zipf {
-        /// The exponent, above 0.
+        /// Exponent above 0.
         exponent: f64,
     },
 }
@@ -49,7 +49,7 @@ impl fmt::Display for Order {
 /// `[inputs.tensor.NAME]`.
 #[derive(Debug, Clone, Default)]
 pub struct TensorRule {
-    /// Its dimensions; the model's own where left out.
+    /// Dimensions; default: the model's own.
     pub shape: Option<Vec<Dim>>,
     /// Values of the elements.
     pub values: Option<Values>,
@@ -58,34 +58,34 @@ pub struct TensorRule {
 /// One dimension.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Dim {
-    /// The load's rows: 1 in real-time mode, else the batch size.
+    /// Rows of the load: 1 in real-time mode, else the batch size.
     Rows,
-    /// Always this.
+    /// Fixed length.
     Fixed(u64),
-    /// One of these, each as often.
+    /// One of these lengths, with equal probability.
     Choices(Vec<u64>),
-    /// Drawn from a distribution.
+    /// Length drawn from a distribution.
     Draw(Lengths),
-    /// Those of a file, one after the other.
+    /// Lengths from a file, one after the other.
     Listed {
-        /// The file's name.
+        /// Name of the file.
         file: String,
-        /// At least one.
+        /// Lengths; at least one.
         lengths: Arc<[u64]>,
     },
-    /// Another dimension of this input or of another one.
+    /// Length of another dimension of this or another input.
     SameAs {
-        /// The other input; this one where there is none.
+        /// Name of the other input; default: this one.
         input: Option<String>,
-        /// Which of its dimensions, from 0.
+        /// Index of the dimension, from 0.
         axis: usize,
     },
 }
 
-/// A distribution of lengths.
+/// Distribution of lengths.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lengths {
-    /// Its shape.
+    /// Form of the distribution.
     pub law: Law,
     /// Lower limit: smaller draws become this.
     pub least: u64,
@@ -93,14 +93,14 @@ pub struct Lengths {
     pub most: u64,
 }
 
-/// The shape of a distribution of lengths.
+/// Form of a distribution of lengths.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Law {
-    /// Each length from `least` to `most` as often.
+    /// Uniform from `least` to `most`.
     Uniform,
     /// exp(N(ln median, sigma²)).
     Lognormal {
-        /// Half of the lengths are below it.
+        /// Median length.
         median: f64,
         /// Standard deviation of the logarithm.
         sigma: f64,
@@ -111,7 +111,7 @@ impl Dim {
     /// True if it is the same in every request of a step.
     #[must_use]
     pub const fn is_constant(&self) -> bool {
-        // What follows another changes with that one, which says so.
+        // A dependent dimension changes with the other one, whose rule reports it.
         matches!(self, Self::Rows | Self::Fixed(_) | Self::SameAs { .. })
     }
 }
@@ -145,42 +145,42 @@ impl fmt::Display for Dim {
 pub enum Values {
     /// 0, false, or empty strings.
     Zeros,
-    /// Floats of [from, to), each as often.
+    /// Floats, uniform in [from, to).
     Uniform {
-        /// The smallest.
+        /// Lower end, included.
         from: f64,
-        /// Above the largest.
+        /// Upper end, excluded.
         to: f64,
     },
-    /// Floats of a normal distribution.
+    /// Floats, normally distributed.
     Normal {
-        /// Its mean.
+        /// Mean of the distribution.
         mean: f64,
-        /// Its standard deviation.
+        /// Standard deviation.
         sd: f64,
     },
-    /// Whole numbers, each as often.
+    /// Integers, uniform between two limits.
     Integers {
-        /// The smallest.
+        /// Smallest value.
         least: i128,
-        /// The largest.
+        /// Largest value.
         most: i128,
     },
-    /// Text of so many words.
+    /// Text with a random number of words.
     Words {
-        /// The fewest.
+        /// Minimum number of words.
         least: u32,
-        /// The most.
+        /// Maximum number of words.
         most: u32,
     },
-    /// Text of so many bytes.
+    /// Text with a random number of bytes.
     TextBytes {
-        /// The fewest.
+        /// Minimum number of bytes.
         least: u32,
-        /// The most.
+        /// Maximum number of bytes.
         most: u32,
     },
-    /// Those of a file.
+    /// Values from a file.
     File(Arc<Records>),
 }
 
@@ -203,7 +203,7 @@ impl fmt::Display for Values {
 pub struct CheckRule {
     /// Share of the replies whose values are checked, from 0 to 1.
     pub share: f64,
-    /// A value may be off by this much, and by this share of itself.
+    /// Tolerance of a value: the maximum deviation is `tolerance × (1 + |expected|)`.
     pub tolerance: f64,
     /// Expected values; `None` uses the validation data of recorded requests.
     pub expected: Option<Arc<Expectations>>,
@@ -212,8 +212,8 @@ pub struct CheckRule {
 /// Expected replies, record by record.
 #[derive(Debug, Clone)]
 pub enum Expectations {
-    /// For the n-th recorded request the n-th of these.
+    /// Replies by the number of the recorded request.
     Recorded(Recorded),
-    /// By output: for the n-th row or request the n-th record.
+    /// Records by output, in the order of rows or requests.
     Arrays(BTreeMap<String, Arc<Records>>),
 }

@@ -10,10 +10,10 @@ use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::DataType;
 
-/// Shapes that a result lists of each input.
+/// Maximum shapes listed per input in a result.
 const LISTED_SHAPES: usize = 16;
 
-/// One different request, as the result counts it.
+/// Facts of one different request.
 pub(super) struct Fact {
     pub(super) bytes: u64,
     pub(super) rows: u32,

@@ -1,4 +1,4 @@
-//! Inputs on models of all kinds: what is asked, what is refused, and what the lines of a refusal are worth.
+//! Inputs for models of all kinds: valid requests, refusals, and the suggested plan lines.
 
 use super::draw::length;
 use super::*;
@@ -48,7 +48,7 @@ fn decoded(body: &Body) -> InferRequest {
     InferRequest::decode(&body.bytes.clone().into(), body.json_len).unwrap()
 }
 
-/// An input's name, shape and values.
+/// Name, shape and values of an input.
 type Rule<'a> = (&'a str, Option<Vec<Dim>>, Option<Values>);
 
 fn rules(tensors: &[Rule<'_>]) -> InputRules {
@@ -114,7 +114,7 @@ fn without_rules_only_the_rows_are_free() {
         let refused = resolve(&none, &inputs, batched).unwrap_err();
         assert!(refused.contains(line), "{refused}");
     }
-    // What the server says of its rows is enough for a vector.
+    // The rows declared by the server suffice for a vector.
     let vector = resolve(&none, &[spec("x", DataType::Int64, &[-1])], true).unwrap();
     assert_eq!(vector.rows_by(), RowsBy::Server);
     let fixed = resolve(
@@ -277,21 +277,21 @@ fn records_of_files_are_rows_or_whole_inputs() {
         ),
         (&[2, 4][..], 8_f32.to_le_bytes().to_vec())
     );
-    // What a row of the model is, flat.
+    // Flat rows of the model.
     let deep = [spec("x", DataType::Fp32, &[-1, 2, 2])];
     let flat = resolve(&from, &deep, false).unwrap();
     assert_eq!(
         decoded(&flat.prepare(&wish(2, 3)).unwrap().bodies[0]).inputs[0].shape,
         [2, 2, 2]
     );
-    // A state that an array holds whole.
+    // A state in a single array.
     let state = [spec("h", DataType::Fp32, &[6, 4])];
     let whole = resolve(&rules(&[("h", None, Some(Values::File(records(6, 4))))]), &state, false).unwrap();
     assert_eq!(
         decoded(&whole.prepare(&wish(1, 3)).unwrap().bodies[0]).inputs[0].shape,
         [6, 4]
     );
-    // A shape of the plan's own that records fill.
+    // A shape from the plan that records fill.
     let free = [spec("x", DataType::Fp32, &[-1, -1, 2])];
     let dims = vec![Dim::Rows, Dim::Fixed(4), Dim::Fixed(2)];
     let filled = resolve(
@@ -473,7 +473,7 @@ proptest! {
         prop_assert!((850..1_150).contains(&below), "{below}");
     }
 
-    /// Whatever a model declares: a request that it takes, or a refusal.
+    /// Any declared model gives a valid request, or a refusal.
     #[test]
     fn any_model_is_asked_or_refused(
         shapes in prop::collection::vec((prop::collection::vec(prop::sample::select(vec![-1_i64, 0, 1, 2, 3]), 0..4), 0_usize..14), 1..4),

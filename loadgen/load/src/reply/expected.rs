@@ -8,7 +8,7 @@ use tierlab_protocol::tensor::{DataType, TensorSpec};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Expected {
     model: String,
-    /// In the metadata's order; empty where the metadata declares none.
+    /// Outputs in the metadata's order; empty if the metadata declares none.
     outputs: Vec<Output>,
     /// Expected values; `None` checks the structure only.
     values: Option<ReplyValues>,
@@ -58,14 +58,14 @@ impl Output {
 }
 
 impl Expected {
-    /// Expectation for a model with these outputs, asked for `rows` rows. A free first dimension is the rows; if `rows` is
-    /// unknown, it is as free as the others.
+    /// Creates the expectation for a model with these outputs and a request of `rows` rows. A free first dimension has
+    /// the size `rows`; if `rows` is unknown, it is free like the others.
     #[must_use]
     pub fn new(model: &str, outputs: &[TensorSpec], rows: Option<u32>) -> Self {
         Self::of_rows(model, outputs, |_| rows)
     }
 
-    /// The same where each output, by its name, has rows of its own, or a first dimension that is as free as the others.
+    /// Creates the expectation with rows per output by name; without rows the first dimension is free like the others.
     #[must_use]
     pub fn of_rows(model: &str, outputs: &[TensorSpec], rows: impl Fn(&str) -> Option<u32>) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl Expected {
         }
     }
 
-    /// The same of a request that asks for these outputs only; for all of them where it names none.
+    /// Restricts the expectation to the requested outputs; an empty list means all.
     #[must_use]
     pub fn only(mut self, names: &[String]) -> Self {
         if !names.is_empty() {
@@ -94,7 +94,7 @@ impl Expected {
         self
     }
 
-    /// The same with the chosen outputs, by name, in any shape.
+    /// Allows any shape for the chosen outputs, by name.
     #[must_use]
     pub fn with_any_shape(mut self, is_chosen: impl Fn(&str) -> bool) -> Self {
         for output in self.outputs.iter_mut().filter(|output| is_chosen(&output.name)) {
@@ -103,7 +103,7 @@ impl Expected {
         self
     }
 
-    /// Agreement of a declared output's shape; [`ShapeFit::Rows`] where none of that name is declared.
+    /// Returns the agreement of a declared output's shape; [`ShapeFit::Rows`] for an undeclared name.
     #[must_use]
     pub fn fit(&self, name: &str, shape: &[i64]) -> ShapeFit {
         let declared = self.outputs.iter().find(|output| output.name == name);
@@ -114,7 +114,7 @@ impl Expected {
         declared.map_or(ShapeFit::Rows, |output| output.fit(&shape))
     }
 
-    /// The same, and what the outputs must hold.
+    /// Adds expected values of the outputs.
     #[must_use]
     pub fn with_values(self, values: ReplyValues) -> Self {
         Self {
@@ -127,7 +127,7 @@ impl Expected {
         self.values.as_ref()
     }
 
-    /// Elements of all outputs together; `None` where a dimension is free or elements have no fixed size.
+    /// Returns the elements of all outputs together; `None` if a dimension is free or elements have no fixed size.
     #[must_use]
     pub fn elements(&self) -> Option<u64> {
         let of = |output: &Output| {
@@ -154,7 +154,7 @@ impl Expected {
         )))
     }
 
-    /// Holds the next tensor against what is declared, and says its type and how many elements it must have.
+    /// Compares the next tensor with its declaration, and returns its type and required number of elements.
     pub(super) fn tensor(&self, found: &Found<'_>, seen: &mut Seen) -> Result<(DataType, u64), Wrong> {
         let name = || quoted(found.name);
         let read = std::str::from_utf8(found.dtype)
@@ -194,10 +194,10 @@ impl Expected {
         Ok((dtype, elements))
     }
 
-    /// The declared output of a name; each comes once.
+    /// Returns the declared output of a name; each may occur once.
     fn declared(&self, name: &[u8], seen: &mut Seen) -> Result<&Output, Wrong> {
         let is = |output: &Output| output.name.as_bytes() == name;
-        // They mostly come in the metadata's order.
+        // Outputs mostly come in the metadata's order.
         let at = if self.outputs.get(seen.count).is_some_and(is) {
             Some(seen.count)
         } else {
@@ -227,7 +227,7 @@ impl Expected {
     }
 }
 
-/// Which declared outputs came, told apart up to the 128th.
+/// Declared outputs received so far, distinguished up to the 128th.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) count: usize,
@@ -235,7 +235,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// `false` where it came already.
+    /// Marks an output as received; returns `false` if it was already.
     fn add(&mut self, at: usize) -> bool {
         let is_new = !self.has(at);
         self.which |= Self::bit(at);

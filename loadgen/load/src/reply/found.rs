@@ -17,7 +17,7 @@ pub struct Wrong {
 }
 
 impl Wrong {
-    /// The kind of failure that it is.
+    /// Returns the kind of failure.
     #[must_use]
     pub const fn failure(&self) -> Failure {
         if self.is_value {
@@ -28,7 +28,7 @@ impl Wrong {
     }
 }
 
-/// One tensor of a reply, as far as it has been read.
+/// Tensor of a reply, as far as it has been read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Found<'a> {
     pub(super) name: &'a [u8],
@@ -36,7 +36,7 @@ pub(super) struct Found<'a> {
     pub(super) shape: Shape,
 }
 
-/// Tensors have few dimensions: no allocation.
+/// Shape in place: tensors have few dimensions, so no allocation is needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Shape {
     dims: [u64; Self::MOST],
@@ -57,7 +57,7 @@ impl Shape {
         &self.dims[..self.rank]
     }
 
-    /// `None` where it overflows.
+    /// Returns the number of elements; `None` on overflow.
     pub(super) fn elements(&self) -> Option<u64> {
         self.dims().iter().try_fold(1_u64, |all, &dim| all.checked_mul(dim))
     }
@@ -77,7 +77,7 @@ pub(super) fn wrong_value(what: impl Display) -> Wrong {
     }
 }
 
-/// The start of what a server says, fit for a line of text.
+/// Returns the start of a server's message as a printable line.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     let start = &bytes[..bytes.len().min(4 * QUOTED)];
     let text = String::from_utf8_lossy(start);
@@ -85,7 +85,7 @@ pub(crate) fn quoted(bytes: &[u8]) -> String {
     plain.take(QUOTED).collect()
 }
 
-/// Data of `elements` elements of a type, as raw bytes.
+/// Checks the data of `elements` elements of a type, as raw bytes.
 pub(super) fn check_raw(name: &[u8], dtype: DataType, elements: u64, raw: &[u8]) -> Result<(), Wrong> {
     let bytes = raw.len() as u64;
     let fits = match dtype.size() {
@@ -101,7 +101,7 @@ pub(super) fn check_raw(name: &[u8], dtype: DataType, elements: u64, raw: &[u8])
     )))
 }
 
-/// Number of length-prefixed strings; `None` if they do not end with the bytes.
+/// Returns the number of length-prefixed strings; `None` if they do not end with the bytes.
 fn strings(mut raw: &[u8]) -> Option<u64> {
     let mut count = 0;
     while let Some((len, rest)) = raw.split_first_chunk::<4>() {

@@ -1,5 +1,6 @@
-//! A gRPC reply: a `ModelInferResponse`, its fields walked in place. Source: KServe's `grpc_predict_v2.proto`, and Protocol
-//! Buffers' encoding. A message library would build every tensor that a server cares to send, empty ones too.
+//! Check of a gRPC reply: the fields of a `ModelInferResponse` are read in place. Source: KServe's
+//! `grpc_predict_v2.proto`, and Protocol Buffers' encoding. A message library would build every tensor that a server
+//! sends, even empty ones.
 
 use super::expected::{Expected, Seen};
 use super::found::{Found, Shape, Wrong, check_raw, quoted, wrong};
@@ -14,7 +15,7 @@ const TENSOR_SHAPE: u32 = 3;
 const TENSOR_CONTENTS: u32 = 5;
 
 pub(super) fn check(expected: &Expected, message: &[u8]) -> Result<(), Wrong> {
-    // The raw contents follow the outputs, whichever order they are sent in: one walk finds each of the two.
+    // Raw contents may come before or after the outputs, so a second cursor reads them.
     let mut raw = Fields(message);
     let mut seen = Seen::default();
     let mut name = &[][..];
@@ -82,7 +83,7 @@ fn dims(packed: &[u8], shape: &mut Shape) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Elements in the field of their type, packed or not.
+/// Counts elements in the field of their type, packed or not.
 fn typed(name: &[u8], dtype: DataType, elements: u64, contents: &[u8]) -> Result<(), Wrong> {
     let (field, width) = match dtype {
         DataType::Bool => (1, None),

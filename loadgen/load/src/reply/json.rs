@@ -1,12 +1,12 @@
-//! A reply in JSON, with or without binary tensors behind it. Format: the Open Inference Protocol v2, and Triton's
-//! binary tensor data extension. Numbers may be `NaN`, `Infinity` and `-Infinity` as Triton writes them.
+//! Check of a reply in JSON, with or without binary tensors after it. Format: the Open Inference Protocol v2, and
+//! Triton's binary tensor data extension. Numbers may be `NaN`, `Infinity` and `-Infinity` as Triton writes them.
 
 use super::expected::{Expected, Seen};
 use super::found::{Found, Shape, Wrong, check_raw, quoted, wrong};
 use std::borrow::Cow;
 use tierlab_protocol::tensor::DataType;
 
-/// Values nest no deeper: a tensor has at most 16 dimensions.
+/// Maximum nesting of values: a tensor has at most 16 dimensions.
 const DEPTH: usize = 32;
 
 pub(super) fn check(expected: &Expected, body: &[u8], json_len: Option<usize>) -> Result<(), Wrong> {
@@ -53,7 +53,7 @@ struct Keys<'a> {
     binary_size: Option<u64>,
 }
 
-/// The elements of an array, however nested.
+/// Elements of an array, however nested.
 #[derive(Debug, Clone, Copy, Default)]
 struct Leaves {
     whole: u64,
@@ -67,7 +67,7 @@ struct Leaves {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
     Whole,
-    /// With a fraction or an exponent, or one of the names of no finite number.
+    /// Number with a fraction or an exponent, or a name of a non-finite number.
     Fraction,
     Null,
 }
@@ -179,14 +179,14 @@ fn leaves_fit(name: &[u8], dtype: DataType, elements: u64, leaves: Leaves) -> Re
     })
 }
 
-/// JSON, and how far it has been read.
+/// JSON with the read position.
 struct Text<'a> {
     json: &'a [u8],
     at: usize,
 }
 
 impl<'a> Text<'a> {
-    /// The next byte that is no white space.
+    /// Returns the next byte that is not white space.
     fn peek(&mut self) -> Option<u8> {
         while let Some(&byte) = self.json.get(self.at) {
             if !matches!(byte, b' ' | b'\n' | b'\t' | b'\r') {
@@ -245,7 +245,7 @@ impl<'a> Text<'a> {
         Err(self.unexpected())
     }
 
-    /// The next key of an object, whose `{` is taken with the first.
+    /// Returns the next key of an object; the first call consumes its `{`.
     fn key(&mut self, first: &mut bool) -> Result<Option<Cow<'a, [u8]>>, Wrong> {
         if *first {
             self.open(b'{', "an object")?;
@@ -288,7 +288,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Passes a number, `null` or a name of an infinity.
+    /// Skips a number, `null` or a name of an infinity.
     fn number(&mut self) -> Result<Number, Wrong> {
         for name in [&b"null"[..], b"NaN", b"Infinity", b"-Infinity"] {
             if self.json[self.at..].starts_with(name) {
@@ -313,7 +313,7 @@ impl<'a> Text<'a> {
             self.at += 1;
             let fraction = self.at;
             self.digits()?;
-            // Decoders take 1.0 for an integer.
+            // Decoders accept 1.0 as an integer.
             if self.json[fraction..self.at].iter().any(|digit| *digit != b'0') {
                 kind = Number::Fraction;
             }
@@ -351,7 +351,7 @@ impl<'a> Text<'a> {
         Ok(())
     }
 
-    /// A whole number that is not negative.
+    /// Parses a non-negative integer.
     fn count(&mut self) -> Result<u64, Wrong> {
         self.peek();
         let start = self.at;
@@ -362,7 +362,7 @@ impl<'a> Text<'a> {
             .ok_or_else(|| wrong(format_args!("a number too large at byte {start}")))
     }
 
-    /// Passes a value.
+    /// Skips a value.
     fn skip(&mut self, depth: usize) -> Result<(), Wrong> {
         match self.peek() {
             Some(b'{') => {
@@ -390,7 +390,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Counts what an array holds.
+    /// Counts the elements of an array.
     fn leaves(&mut self, depth: usize, leaves: &mut Leaves) -> Result<(), Wrong> {
         below(depth)?;
         self.open(b'[', "`data`")?;
@@ -452,7 +452,7 @@ impl<'a> Text<'a> {
     }
 
     fn binary_size(&mut self) -> Result<Option<u64>, Wrong> {
-        // KServe's model server says null where it has none.
+        // KServe's model server sends null for a missing value.
         if self.peek() == Some(b'n') {
             return self.skip(0).map(|()| None);
         }

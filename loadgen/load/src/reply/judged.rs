@@ -36,14 +36,14 @@ impl From<TooLarge> for NoReply {
 pub struct CheckedReply {
     /// Outcome of the request.
     pub outcome: Outcome,
-    /// The server's own stages.
+    /// Stages of the server.
     pub timings: Option<StageTimings>,
-    /// An example for the result, of what its kind alone does not say.
+    /// Example for the result, if the kind of failure alone is not enough.
     pub says: Option<String>,
 }
 
 impl CheckedReply {
-    /// Answered well.
+    /// Creates the outcome of a good reply.
     #[must_use]
     pub const fn ok(timings: Option<StageTimings>) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl CheckedReply {
         }
     }
 
-    /// Failed request.
+    /// Creates the outcome of a failed request.
     #[must_use]
     pub const fn failed(failure: Failure, timings: Option<StageTimings>) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl CheckedReply {
         }
     }
 
-    /// Answered with what is no reply of the model, or with other values than it should.
+    /// Creates the outcome of a reply that is not the model's, or has wrong values.
     #[must_use]
     pub fn refused(wrong: &Wrong, timings: Option<StageTimings>) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl CheckedReply {
         }
     }
 
-    /// Answered with what is no reply.
+    /// Creates the outcome of an invalid reply.
     #[must_use]
     pub fn wrong(what: &impl Display, timings: Option<StageTimings>) -> Self {
         Self {

@@ -1,10 +1,10 @@
 //! Check of replies against the expected form.
 //!
-//! In: a model's metadata, and every reply of a step, whole. Out: nothing, or the fault in words. The model's name, each
-//! output's name, type and shape and the amount of its data are compared. Bytes are walked once and nothing is built, so that a
-//! small reply costs well below a microsecond; the check runs after a request's last time was read. Values are compared on a
-//! stated sample of the replies if expected values are known (`values`). Independent of connections and of the handling of
-//! wrong replies.
+//! In: a model's metadata, and every complete reply of a step. Out: nothing, or the fault in words. The model's name,
+//! each output's name, type and shape and the amount of its data are compared. Bytes are read once and nothing is
+//! built, so that a small reply costs well below a microsecond; the check runs after a request's last time was read.
+//! Values are compared on a stated sample of the replies if expected values are known (`values`). Independent of
+//! connections and of the handling of wrong replies.
 
 mod expected;
 mod found;
@@ -25,7 +25,8 @@ pub(crate) use stages::stages;
 pub use values::{OutputValues, ReplyValues};
 pub use wanted::WantedReply;
 
-/// A reply up to this long is checked on the user's task; a longer one on a blocking thread, so that no other request waits.
+/// Maximum length of a reply that is checked on the user's task; a longer one is checked on a blocking thread, so that
+/// no other request waits.
 pub const CHECKED_AT_ONCE_BYTES: usize = 64 << 10;
 impl Expected {
     /// Checks the body of an HTTP reply, with binary tensors behind `json_len` bytes of JSON if there are any.

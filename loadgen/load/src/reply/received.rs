@@ -1,5 +1,5 @@
-//! Bodies that a server sends, read to their end or to their limit. In: a body. Out: its bytes, in memory that a server
-//! cannot make larger than was agreed, whatever lengths it announces and into however many frames it cuts them.
+//! Received bodies, read to their end or to their limit. In: a body. Out: its bytes, in bounded memory, whatever
+//! lengths a server announces and into however many frames it splits them.
 
 use super::expected::Expected;
 use bytes::Bytes;
@@ -10,23 +10,23 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Metadata of a model, or what a server says of loading it.
+/// Maximum size of a model's metadata, or of a reply about loading it.
 pub const METADATA_BYTES: usize = 4 << 20;
-/// One reading of `/metrics`.
+/// Maximum size of one reading of `/metrics`.
 pub const METRICS_BYTES: usize = 16 << 20;
-/// A reply where nothing says how long it may be.
+/// Maximum size of a reply if neither plan nor model limits it.
 const REPLY_BYTES: usize = 64 << 20;
 /// Bytes of a reply besides its elements.
 const REPLY_HEAD_BYTES: u64 = 64 << 10;
-/// The most that an element takes: in JSON, with white space around it.
+/// Maximum bytes of an element: in JSON, with white space around it.
 const ELEMENT_BYTES: u64 = 64;
-/// All replies that are being read together, at least.
+/// Minimum of the limit on all replies being read together.
 const TOGETHER_BYTES: usize = 512 << 20;
-/// In replies of the plan's own limit, how many of that length.
+/// Limit on all replies being read together, in replies of the plan's limit.
 const TOGETHER_REPLIES: usize = 8;
-/// A reply up to this long is not counted among those read together.
+/// Maximum length of a reply that is not counted among those being read together.
 const SMALL_BYTES: usize = 64 << 10;
-/// Capacity taken for an announced length at once.
+/// Maximum capacity reserved at once for an announced length.
 const RESERVED_BYTES: usize = 1 << 20;
 
 /// Limit on received bytes.
@@ -34,7 +34,7 @@ const RESERVED_BYTES: usize = 1 << 20;
 pub struct Limit {
     /// Maximum bytes of one body.
     bytes: usize,
-    /// The plan's key, or what else the limit is.
+    /// Key of the plan, or another source of the limit.
     says: &'static str,
     together: Arc<Together>,
 }
@@ -50,17 +50,17 @@ struct Together {
 #[error("{0}")]
 pub struct TooLarge(String);
 
-/// Why a body was not read to its end.
+/// Reason for an incomplete body.
 #[derive(Debug)]
 pub enum BodyError<E> {
     /// The body exceeds its limit.
     TooLarge(TooLarge),
-    /// Its connection broke.
+    /// Broken connection.
     Lost(E),
 }
 
 impl TooLarge {
-    /// The head of a reply, which may take so many bytes.
+    /// Creates the error for a reply's head of more than `bytes`.
     #[must_use]
     pub fn head(bytes: usize) -> Self {
         Self(format!("headers of more than {bytes} bytes (a fixed limit)"))
@@ -116,14 +116,14 @@ impl Limit {
     }
 }
 
-/// A body, whole.
+/// Complete body.
 #[derive(Debug, Default)]
 pub struct Received {
-    /// Its bytes.
+    /// Bytes of the body.
     pub bytes: Bytes,
-    /// Trailers behind the body.
+    /// Trailers after the body.
     pub trailers: Option<HeaderMap>,
-    /// Given back with it.
+    /// Share of the common limit, released on drop.
     _held: Held,
 }
 
@@ -138,7 +138,7 @@ impl Received {
     }
 }
 
-/// Share of one body in the bytes held by all bodies; nothing while it is small.
+/// Share of one body in the bytes of all bodies; `None` while it is small.
 #[derive(Debug, Default)]
 struct Held(Option<(Arc<Together>, usize)>);
 
@@ -158,7 +158,7 @@ impl Drop for Held {
     }
 }
 
-/// Reads a body, and the trailers behind it.
+/// Reads a body, and the trailers after it.
 ///
 /// # Errors
 /// See [`BodyError`].
@@ -194,7 +194,7 @@ where
         if more.is_empty() && first.is_empty() {
             first = data;
         } else {
-            // One piece: a list of frames would weigh more than the bytes in them.
+            // A single buffer, because a list of frames would take more memory than their bytes.
             if more.is_empty() {
                 more.reserve_exact((announced as usize).clamp(len, len.max(RESERVED_BYTES)));
                 more.extend_from_slice(&std::mem::take(&mut first));

@@ -1,12 +1,13 @@
-//! Server stage times in a reply. In: its `Server-Timing` headers, each by itself. Out: the stages, if any header reports one.
-//! Headers of others (a proxy, a server with its own names) say nothing about stages and are not read as stages of zero length.
+//! Server stage times in a reply. In: its `Server-Timing` headers, each alone. Out: the stages, if any header reports
+//! one. Other headers (of a proxy, or a server with its own names) report no stages, and are not read as stages of zero
+//! length.
 
 use tierlab_protocol::timing::StageTimings;
 
-/// The most that the server may say of its stages: it says less than 300.
+/// Maximum length of a server's stage times; this project's server sends less than 300 bytes.
 const TIMING_BYTES: usize = 4 << 10;
 
-/// The first header that tells of a stage.
+/// Returns the stages of the first header that reports one.
 pub(crate) fn stages<'a>(headers: impl Iterator<Item = &'a [u8]>) -> Option<StageTimings> {
     let short = headers.filter(|text| text.len() <= TIMING_BYTES);
     let mut read = short.filter_map(|text| StageTimings::parse_header(std::str::from_utf8(text).ok()?).ok());

@@ -1,4 +1,4 @@
-//! Replies as servers send them, right and wrong.
+//! Replies as servers send them, correct and wrong.
 
 use super::*;
 use http_body_util::{Full, StreamBody};
@@ -264,7 +264,7 @@ fn messages_are_held_to_the_same() {
     says(check(b"{\"error\":\"x\"}"), "no protobuf message");
     let whole = message(|_| ());
     says(check(&whole[..whole.len() - 1]), "cut off");
-    // 2 bytes each, which a message library would make some hundred of.
+    // 2 bytes each, of which a message library would make about a hundred.
     says(check(&[0x2a, 0].repeat(100_000)), "output `` has no data type");
 }
 
@@ -275,7 +275,7 @@ proptest! {
         let _ = expected().check_grpc(&bytes);
     }
 
-    /// A byte of a good reply changed, or its end cut off.
+    /// Changes a byte of a good reply, or cuts off its end.
     #[test]
     fn damaged_replies_are_taken_or_refused(at in 0_usize..1_000, byte: u8, cut: bool) {
         let mut text = document(&[Y, LABEL]).into_bytes();
@@ -322,7 +322,7 @@ fn limits_follow_the_declared_outputs() {
     }
 }
 
-/// A body in frames of one byte.
+/// Returns a body in frames of one byte.
 fn frames(count: usize) -> impl hyper::body::Body<Data = Bytes, Error = std::convert::Infallible> + Unpin {
     let frame = |_| Ok(hyper::body::Frame::data(Bytes::from_static(b"x")));
     StreamBody::new(futures::stream::iter((0..count).map(frame)))

@@ -1,4 +1,4 @@
-//! Check of a reply's values. In: the expected values of each output, and a reply whose structure was found right. Out:
+//! Check of a reply's values. In: the expected values of each output, and a reply with a correct structure. Out:
 //! nothing, or the first difference in words.
 
 use super::found::{Wrong, quoted, wrong_value};
@@ -12,20 +12,20 @@ use tierlab_protocol::tensor::DataType;
 /// Expected values of an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputValues {
-    /// Its name.
+    /// Name of the output.
     pub name: String,
-    /// Its type.
+    /// Element type.
     pub dtype: DataType,
-    /// Its elements, as the protocol's binary tensors.
+    /// Elements in the protocol's binary encoding.
     pub data: Vec<u8>,
 }
 
 /// Expected values of a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplyValues {
-    /// By output; others are not looked at.
+    /// Expected values by output; other outputs are not checked.
     pub outputs: Vec<OutputValues>,
-    /// A value may be off by this much, and by this share of what is expected.
+    /// Tolerance of a value: the maximum deviation is `tolerance × (1 + |expected|)`.
     pub tolerance: f64,
 }
 
@@ -79,7 +79,7 @@ impl ReplyValues {
             return Ok(());
         };
         amount(expected.data.len() / size, got.len() / size)?;
-        // Mostly they are the same to the bit.
+        // Most values are identical to the bit.
         if *expected.data == *got {
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl ReplyValues {
         Ok(())
     }
 
-    /// |got - expected| <= tolerance + tolerance * |expected|; what is no number is near itself alone.
+    /// True if |got - expected| <= tolerance + tolerance * |expected|; NaN only matches itself.
     fn near(&self, dtype: DataType, expected: Number, got: Number) -> bool {
         if expected == got || dtype == DataType::Bool {
             return expected == got;
@@ -103,7 +103,7 @@ impl ReplyValues {
             return expected.is_nan() && got.is_nan();
         }
         let allowed = self.tolerance + self.tolerance * expected.abs();
-        // Infinities differ from all but themselves.
+        // Infinities differ from all other values.
         expected.is_finite() && (got - expected).abs() <= allowed
     }
 }
@@ -208,7 +208,7 @@ mod tests {
             assert!(wrong.to_string().contains(what), "{wrong} does not say {what}");
         }
         assert!(check(&expected(0.0), reply(&good, b"cat")).is_err());
-        // What is no reply of the model is no wrong value.
+        // An invalid reply is not a wrong value.
         let broken = strict.check_http(b"{\"error\":\"x\"}", None).unwrap_err();
         assert_eq!(broken.failure(), Failure::WrongReply);
     }

@@ -1,5 +1,5 @@
-//! Expected replies to one prepared request, and the sample whose values are checked. In: expectations and a share. Out: the
-//! expectation of the n-th request of a step.
+//! Expectations for one prepared request, and the sample whose values are checked. In: expectations and a share. Out:
+//! the expectation of the n-th request of a step.
 
 use super::expected::Expected;
 use crate::schedule::split_mix;
@@ -16,7 +16,7 @@ pub struct WantedReply {
 }
 
 impl WantedReply {
-    /// Structure always; values, where they are known, on a share of the requests that the seed chooses.
+    /// Creates the expectations: always the structure, and known values on a share of the requests chosen by the seed.
     #[must_use]
     pub fn new(structure: Arc<Expected>, valued: Option<(Arc<Expected>, f64)>, seed: u64) -> Self {
         let (valued, share) = valued.map_or((None, 0.0), |(valued, share)| (Some(valued), share));
@@ -29,7 +29,8 @@ impl WantedReply {
         }
     }
 
-    /// Expectation for the step's request number `index`. The values of the first request are always checked.
+    /// Returns the expectation for the step's request number `index`. The values of the first request are always
+    /// checked.
     #[must_use]
     pub fn at(&self, index: usize) -> &Arc<Expected> {
         let is_sampled = index == 0 || split_mix(self.seed ^ index as u64) <= self.sampled;

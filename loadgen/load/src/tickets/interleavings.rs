@@ -1,7 +1,8 @@
-//! The queue under a scheduler that tries orders of threads at random and with few changes of thread (Burckhardt et al., "A
-//! Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010). A lost wake-up is a deadlock there.
+//! The queue under a scheduler that tries thread orders at random and with few changes of thread (Burckhardt et al., "A
+//! Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010). A lost wake-up is a deadlock
+//! there.
 
-// The same source as the one that is shipped, with other primitives.
+// The shipped source, with other primitives.
 #[allow(clippy::duplicate_mod, dead_code, unreachable_pub)]
 #[path = "queue.rs"]
 mod queue;
@@ -33,7 +34,7 @@ fn tickets() -> Arc<Tickets> {
     Arc::new(Tickets::new(Arc::new(schedule), 2))
 }
 
-/// Passes on what it is handed; `None` is the end.
+/// Forwards the tickets that it receives; `None` is the end.
 struct Forwarder(Sender<Option<Ticket>>);
 
 impl Taker for Forwarder {
@@ -46,7 +47,7 @@ impl Taker for Forwarder {
     }
 }
 
-/// A user who sends until there is nothing more: which requests it had.
+/// Runs a user until the last ticket, and returns the indices of its requests.
 fn user(tickets: &Arc<Tickets>) -> JoinHandle<Vec<usize>> {
     let tickets = Arc::clone(tickets);
     thread::spawn(move || {

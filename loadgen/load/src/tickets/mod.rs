@@ -1,4 +1,4 @@
-//! The queue between the pacer and the users.
+//! Queue between the pacer and the users.
 
 #[cfg(test)]
 mod interleavings;

@@ -1,5 +1,5 @@
-//! The queue between the pacer and the users. In: how many requests of a schedule are due. Out: each as a [`Ticket`], in
-//! the schedule's order, to a user that has nothing to do, or to the next one that has not.
+//! Queue between the pacer and the users. In: the number of a schedule's requests that are due. Out: each as a
+//! [`Ticket`], in the schedule's order, to an idle user, or else to the next user that becomes idle.
 //!
 //! The user that became idle last gets the next ticket: its connection is warm, and no more connections are in use than
 //! requests are in flight. A taker is called on the pacer's thread. Knows no time.
@@ -12,33 +12,33 @@ use std::sync::{Arc, PoisonError};
 /// One request to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
-    /// Which request of the schedule.
+    /// Index of the request in the schedule.
     pub index: usize,
-    /// When it is due, on the step's clock.
+    /// Due time on the step's clock.
     pub due_us: u64,
 }
 
 /// A user that takes tickets.
 pub trait Taker: Send + Sync {
-    /// Takes a ticket, on the thread of the pacer, which does nothing else meanwhile.
+    /// Takes a ticket, on the pacer's thread, which waits meanwhile.
     fn hand(&self, ticket: Ticket);
 
-    /// There are no more tickets.
+    /// Signals that there are no more tickets.
     fn end(&self);
 }
 
 /// Result for a user without a ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// A ticket that was waiting.
+    /// Ticket that was waiting.
     Ticket(Ticket),
-    /// None yet: the taker is queued, and will be called.
+    /// No ticket yet: the taker is queued, and will be called.
     Later,
-    /// None any more.
+    /// No more tickets.
     Never,
 }
 
-/// The tickets of a step. Those released wait without bound but for the schedule's length; each that is taken must be
+/// Tickets of a step. Released tickets wait without any limit but the schedule's length; each taken ticket must be
 /// [`Tickets::finish`]ed.
 pub struct Tickets {
     schedule: Arc<Schedule>,
@@ -58,7 +58,7 @@ struct Queue {
 }
 
 impl Tickets {
-    /// A queue for `takers` takers.
+    /// Creates a queue for `takers` takers.
     #[must_use]
     pub fn new(schedule: Arc<Schedule>, takers: usize) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl Tickets {
         }
     }
 
-    /// Asks for a ticket, and joins the queue where none waits.
+    /// Returns a waiting ticket, or queues the taker.
     pub fn next(&self, taker: &Arc<dyn Taker>) -> Next {
         let mut queue = self.queue();
         if queue.stopped {
@@ -85,7 +85,7 @@ impl Tickets {
         }
     }
 
-    /// Says that a ticket's request is over.
+    /// Counts a ticket's request as finished.
     pub fn finish(&self) {
         self.finished.fetch_add(1, Ordering::Release);
     }
@@ -99,7 +99,7 @@ impl Tickets {
     /// Counts at `now_us` on the step's clock; a few atomic loads, without a lock.
     #[must_use]
     pub fn counts(&self, now_us: u64) -> Counts {
-        // In this order, so that no request is over before it is sent.
+        // In this order, so that no request counts as finished before it is sent.
         let over = self.finished.load(Ordering::Acquire);
         Counts {
             due: self.schedule.due_us.partition_point(|&due_us| due_us <= now_us),
@@ -125,7 +125,7 @@ impl Tickets {
         self.queue().stopped
     }
 
-    /// The next `due` tickets: each to an idle taker, while there is one.
+    /// Releases `due` tickets, each to an idle taker while there is one.
     pub(crate) fn release(&self, due: usize) {
         self.queue().released += due;
         loop {
@@ -135,13 +135,13 @@ impl Tickets {
                 queue.idle.push(taker);
                 return;
             };
-            // Not under the lock: takers send, and others finish meanwhile.
+            // After the lock is released: takers send, and others finish meanwhile.
             drop(queue);
             taker.hand(ticket);
         }
     }
 
-    /// No further ticket is released.
+    /// Ends the release of tickets.
     pub(crate) fn close(&self) {
         let idle = {
             let mut queue = self.queue();
@@ -179,13 +179,13 @@ impl std::fmt::Debug for Tickets {
     }
 }
 
-/// Requests of a step by one moment.
+/// Requests of a step at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Whose due time had come.
+    /// Requests whose due time has come.
     pub due: usize,
-    /// Tickets that users had taken.
+    /// Tickets taken by users.
     pub sent: usize,
-    /// Requests that were finished.
+    /// Finished requests.
     pub over: usize,
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Writes down what it is handed.
+/// Records the tickets that it receives.
 #[derive(Default)]
 pub(crate) struct RecordingTaker {
     pub(crate) handed: Mutex<Vec<usize>>,
@@ -74,7 +74,7 @@ fn stopping_ends_those_who_wait_and_voids_what_nobody_took() {
 }
 
 proptest! {
-    /// Whatever the order of releases and questions, each ticket goes out once, and in order.
+    /// For any order of releases and queries, each ticket is given out once, and in order.
     #[test]
     fn each_ticket_goes_out_once(steps in prop::collection::vec(prop::option::of(1_usize..4), 1..60)) {
         let tickets = tickets(40);

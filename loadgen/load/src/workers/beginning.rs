@@ -3,18 +3,19 @@
 
 use std::time::Duration;
 
-/// Round trips to each, of which the shortest says most.
+/// Round trips to each process, of which the shortest is the most accurate.
 pub const TRIPS: usize = 16;
-/// So many are asked for their time at once: with more, answers wait for each other in this process, and look like slow ways.
+/// Number of processes asked for their time at once: with more, answers wait for each other in this process, and look
+/// like slow trips.
 pub const ASKED_AT_ONCE: usize = 8;
-/// From the word to start until it: enough for a process to have read it, beside what the way takes.
+/// Additional lead of the start message, for a process to read it.
 const LEAD: Duration = Duration::from_millis(50);
 /// Upper bound of the time for sending one start message.
 const TELLING: Duration = Duration::from_micros(100);
-/// The longest way that is waited for.
+/// Maximum trip time that the lead allows for.
 const LONGEST_WAY: Duration = Duration::from_secs(5);
 
-/// Lead of the start message to `size` processes, the slowest trip to which took `slowest`.
+/// Returns the lead of the start message to `size` processes, the slowest trip to which took `slowest`.
 #[must_use]
 pub fn lead(size: usize, slowest: Duration) -> Duration {
     let telling = TELLING.saturating_mul(u32::try_from(size).unwrap_or(u32::MAX));

@@ -1,13 +1,13 @@
-//! The clocks of several machines: how far one is from another, and how well that is known.
+//! Clocks of several machines: their offsets, with uncertainties.
 //!
-//! In: round trips. Out: an offset and its uncertainty. The other side reads its clock between the question and the answer, so that
-//! its reading belongs to some moment of the trip: the middle, give or take half of it (as in NTP, RFC 5905, section 8). The
-//! shortest of several trips says most.
+//! In: round trips. Out: an offset and its uncertainty. The other side reads its clock between the question and the
+//! answer, so its reading belongs to some moment of the trip: the middle, plus or minus half of it (as in NTP, RFC
+//! 5905, section 8). The shortest of several trips is the most accurate.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A clock that shows the time of day as it was when it was made, and from then on goes with the monotonic clock: setting the
-/// system's clock in the middle of a run moves nothing.
+/// Clock that shows the time of day at its creation, and then follows the monotonic clock: setting the system's clock
+/// during a run has no effect.
 #[derive(Debug, Clone, Copy)]
 pub struct WallClock {
     began: Instant,
@@ -15,7 +15,7 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// The system's time, off by so many milliseconds. Other than 0 for tests only.
+    /// Creates a clock of the system's time with an offset in milliseconds, other than 0 for tests only.
     #[must_use]
     pub fn off_by(ms: i64) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -26,13 +26,13 @@ impl WallClock {
         }
     }
 
-    /// Nanoseconds since 1970.
+    /// Returns nanoseconds since 1970.
     #[must_use]
     pub fn now_ns(&self) -> i64 {
         self.began_ns.saturating_add(nanos(self.began.elapsed()))
     }
 
-    /// The moment at which it shows as much, on the monotonic clock; one long before the clock was made is that of its making.
+    /// Returns the monotonic instant of a time; at the earliest that of the clock's creation.
     #[must_use]
     pub fn instant(&self, ns: i64) -> Instant {
         let ahead = ns.saturating_sub(self.began_ns);
@@ -50,14 +50,14 @@ fn nanos(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// A question and its answer.
+/// Question and answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trip {
-    /// When it was asked, on the clock of who asked.
+    /// Time of the question on the asking clock.
     pub asked_ns: i64,
     /// Time on the other clock.
     pub there_ns: i64,
-    /// When the answer was there.
+    /// Arrival of the answer on the asking clock.
     pub back_ns: i64,
 }
 
@@ -72,9 +72,9 @@ impl Trip {
 /// Offset of another clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offset {
-    /// By so much; negative where it is behind.
+    /// Lead in nanoseconds; negative if it is behind.
     pub ns: i64,
-    /// Give or take so much, whatever the ways there and back took.
+    /// Uncertainty in nanoseconds, for any division of the trip's time.
     pub uncertainty_ns: u64,
 }
 

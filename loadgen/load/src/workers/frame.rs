@@ -1,47 +1,48 @@
-//! Frames: how messages lie in a stream of bytes. In: a kind and a body. Out: its length (four bytes, little endian), its kind
-//! (one byte), the body; and back. A reader names the kinds that it takes, and holds no body that is longer than its kind may be.
+//! Frames: encoding of messages in a stream of bytes. In: a kind and a body. Out: its length (four bytes, little
+//! endian), its kind (one byte), the body; and back. A reader names the kinds that it accepts, and holds no body beyond
+//! its kind's limit.
 
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// Length and kind.
+/// Bytes of length and kind.
 const HEAD: usize = 5;
 
 /// Content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// An agent's question to who connects.
+    /// Challenge of an agent to a new connection.
     Challenge,
-    /// The answer, and who asks.
+    /// Response to the challenge, with the run's identity.
     Hello,
-    /// The answer was right.
+    /// Acceptance of the response.
     Welcome,
-    /// Why somebody is not let in.
+    /// Reason of a refusal.
     Refused,
-    /// The plan.
+    /// Plan of the run.
     Setup,
-    /// A piece of one of the plan's files.
+    /// Piece of one of the plan's files.
     File,
-    /// A step to be prepared.
+    /// Step to prepare.
     Order,
-    /// The process is ready.
+    /// Readiness of the process.
     Ready,
     /// Request for the time.
     Ping,
-    /// The time.
+    /// Time of the process.
     Pong,
-    /// When a step begins.
+    /// Start time of a step.
     Start,
-    /// A step is finished, with its counts.
+    /// End of a step, with its counts.
     Done,
     /// Samples of a step.
     Samples,
-    /// Why a step cannot be done.
+    /// Reason for which a step cannot be run.
     Failed,
 }
 
 impl Kind {
-    /// Every kind, with the byte that stands for it (its place, from 1) and the longest body that it may have.
+    /// Kinds by their byte (the index, from 1), with the maximum length of their bodies.
     const ALL: [(Self, usize); 14] = [
         (Self::Challenge, 1 << 10),
         (Self::Hello, 1 << 10),
@@ -63,29 +64,29 @@ impl Kind {
         Self::ALL.get(usize::from(byte).checked_sub(1)?).copied()
     }
 
-    /// The longest body, in bytes.
+    /// Maximum length of the body, in bytes.
     #[must_use]
     pub fn most_bytes(self) -> usize {
         Self::ALL[self as usize].1
     }
 }
 
-/// Bytes that are no message, or not the one that was expected.
+/// Invalid or unexpected bytes.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// The stream ended.
+    /// End of the stream.
     #[error("the connection ended")]
     Ended,
-    /// The stream broke.
+    /// Broken stream.
     #[error("the connection broke: {0}")]
     Io(io::Error),
-    /// A frame of no kind.
+    /// Frame of an unknown kind.
     #[error("bytes that are no message of the load generator's (a message of kind {0})")]
     UnknownKind(u8),
-    /// Not now.
+    /// Frame of a kind that is not expected now.
     #[error("a message of kind {0:?} where another was expected")]
     Unexpected(Kind),
-    /// A length that its kind may not have.
+    /// Length above the kind's limit.
     #[error("a message of kind {kind:?} with {bytes} bytes, where {most} is the most")]
     TooLong {
         /// Kind of the frame.
@@ -95,7 +96,7 @@ pub enum FrameError {
         /// Maximum length.
         most: usize,
     },
-    /// A body that holds something else.
+    /// Body with invalid content.
     #[error("a message of kind {kind:?} that cannot be read: {what}")]
     Bad {
         /// Kind of the frame.
@@ -113,10 +114,10 @@ impl FrameError {
     }
 }
 
-/// A frame as its bytes.
+/// Encodes a frame.
 ///
 /// # Errors
-/// A body longer than its kind may be.
+/// A body above its kind's limit.
 pub fn encode(kind: Kind, body: &[u8]) -> Result<Vec<u8>, FrameError> {
     let most = kind.most_bytes();
     let (Ok(length), true) = (u32::try_from(body.len()), body.len() <= most) else {
@@ -133,7 +134,7 @@ pub fn encode(kind: Kind, body: &[u8]) -> Result<Vec<u8>, FrameError> {
     Ok(frame)
 }
 
-/// Reads one frame of one of the kinds that are `taken`.
+/// Reads one frame of one of the kinds in `taken`.
 ///
 /// # Errors
 /// See [`FrameError`]; nothing of a refused body is read.

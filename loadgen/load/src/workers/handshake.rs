@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Time limit of the handshake.
 pub const LIMIT: Duration = Duration::from_secs(10);
-/// Shorter tokens can be found by trying, from one handshake that was listened to.
+/// Minimum length of a token: shorter tokens can be found by brute force, from one recorded handshake.
 const SHORTEST_TOKEN: usize = 16;
 
 /// Shared secret. Never printed.
@@ -28,7 +28,7 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Token of a text.
+    /// Creates a token from a text.
     ///
     /// # Errors
     /// A text that is too short to be safe.
@@ -70,10 +70,10 @@ pub fn nonce() -> String {
     hex(&rand::random::<[u8; 16]>())
 }
 
-/// An agent's side. Returns which run it is, once `admit` has let it in.
+/// Performs an agent's side. Returns the name of the run, once `admit` has accepted it.
 ///
 /// # Errors
-/// Another token or build, no message of ours, or `admit`'s reason; the other side has been told.
+/// Another token or build, an invalid message, or `admit`'s reason; the other side has been notified.
 pub async fn receive(
     link: &mut Link,
     token: Option<&Token>,
@@ -106,10 +106,10 @@ pub async fn receive(
     Ok(hello.run)
 }
 
-/// A run's side.
+/// Performs a run's side.
 ///
 /// # Errors
-/// An agent that refuses, that is none, or that does not know the token.
+/// An agent that refuses, is of another kind, or does not know the token.
 pub async fn introduce(link: &mut Link, token: Option<&Token>, run: &str) -> Result<(), LinkError> {
     let challenge: Challenge = link.hear(LIMIT).await?;
     if challenge.protocol != PROTOCOL {
@@ -163,7 +163,7 @@ mod tests {
         Token::new(text).unwrap()
     }
 
-    /// Both sides of one handshake.
+    /// Performs both sides of one handshake.
     fn handshake(agent: Option<&Token>, run: Option<&Token>) -> (Result<String, String>, Result<(), String>) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -205,7 +205,7 @@ mod tests {
         assert!(introduced.unwrap_err().contains("not the agent's"));
         let (_, introduced) = handshake(Some(&right), None);
         assert!(introduced.unwrap_err().contains("wants a token"));
-        // An agent that lets in everybody is not the one that shares the token.
+        // An agent that accepts everyone does not share the token.
         let (_, introduced) = handshake(None, Some(&right));
         assert!(introduced.unwrap_err().contains("does not know the token"));
         assert_eq!(handshake(None, None).1, Ok(()));

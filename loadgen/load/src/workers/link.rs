@@ -1,5 +1,5 @@
-//! A way to the other side of the protocol: a process's pipes, or a connection. In: messages. Out: messages, each within a time.
-//! Knows nothing of what they mean.
+//! Link to the other side of the protocol: a process's pipes, or a connection. In: messages. Out: messages, each within
+//! a time limit. Knows nothing of their meaning.
 
 use super::frame::{self, FrameError, Kind};
 use super::message::{self, Failed, Message, Refused};
@@ -9,23 +9,23 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
 
-/// The longest that writing a message may take: beyond that nobody reads.
+/// Time limit for writing a message; beyond it the other side does not read.
 pub const WRITE_LIMIT: Duration = Duration::from_secs(30);
-/// Messages that wait to be looked at, at most.
+/// Maximum number of unread messages.
 const WAITING: usize = 16;
 /// Messages that a run sends once it is admitted.
 const OF_RUNS: [Kind; 5] = [Kind::Setup, Kind::File, Kind::Order, Kind::Ping, Kind::Start];
 
-/// Bytes of the other side.
+/// Received bytes.
 pub type Reader = BufReader<Box<dyn AsyncRead + Send + Unpin>>;
 
-/// Why the other side did not answer as it should.
+/// Error of the other side.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// Bytes that are not what was expected, or none.
+    /// Unexpected bytes, or none.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// Nothing came.
+    /// No message within the time.
     #[error("no answer for {} s", .0.as_secs())]
     Silent(Duration),
     /// The peer reports an error.
@@ -34,7 +34,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// The peer's own words, safe to show.
+    /// Creates the error from the peer's own words, made printable.
     fn says(words: &str) -> Self {
         Self::Says(message::printable(words))
     }
@@ -54,18 +54,18 @@ impl LinkError {
 pub struct Mouth(Box<dyn AsyncWrite + Send + Unpin>);
 
 impl Mouth {
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
-    /// Nobody reads it.
+    /// The other side does not read it.
     pub async fn say<M: Message>(&mut self, message: &M) -> Result<(), LinkError> {
         self.say_bytes(M::KIND, &message::body(message)?).await
     }
 
-    /// Says something that is bytes already.
+    /// Sends an encoded message.
     ///
     /// # Errors
-    /// Nobody reads it.
+    /// The other side does not read it.
     pub async fn say_bytes(&mut self, kind: Kind, body: &[u8]) -> Result<(), LinkError> {
         let frame = frame::encode(kind, body)?;
         let write = async {
@@ -112,18 +112,18 @@ impl Link {
         }
     }
 
-    /// See [`Mouth::say`].
+    /// Sends a message: see [`Mouth::say`].
     ///
     /// # Errors
-    /// Nobody reads it.
+    /// The other side does not read it.
     pub async fn say<M: Message>(&mut self, message: &M) -> Result<(), LinkError> {
         self.mouth.say(message).await
     }
 
-    /// See [`Mouth::say_bytes`].
+    /// Sends an encoded message: see [`Mouth::say_bytes`].
     ///
     /// # Errors
-    /// Nobody reads it.
+    /// The other side does not read it.
     pub async fn say_bytes(&mut self, kind: Kind, body: &[u8]) -> Result<(), LinkError> {
         self.mouth.say_bytes(kind, body).await
     }
@@ -131,12 +131,12 @@ impl Link {
     /// Waits for one message.
     ///
     /// # Errors
-    /// Another one, none in time, or the other side's reason for not sending it.
+    /// Another message, none in time, or the other side's reason for not sending it.
     pub async fn hear<M: Message>(&mut self, limit: Duration) -> Result<M, LinkError> {
         Ok(message::parse(&self.hear_bytes(M::KIND, limit).await?)?)
     }
 
-    /// The same, as its bytes.
+    /// Waits for one message, and returns its bytes.
     ///
     /// # Errors
     /// See [`Link::hear`].
@@ -151,14 +151,14 @@ impl Link {
         }
     }
 
-    /// Its halves, for who has to see its end while doing something else.
+    /// Splits the link, to detect its end during other work.
     #[must_use]
     pub fn halves(self) -> (Reader, Mouth) {
         (self.reader, self.mouth)
     }
 }
 
-/// Messages of a run, read beside the work, so that the end of the link is seen in the middle of a step.
+/// Messages of a run, read concurrently with the work, so that the end of the link is noticed in the middle of a step.
 #[derive(Debug)]
 pub struct Orders(Receiver<(Kind, Vec<u8>)>);
 
@@ -166,14 +166,14 @@ pub struct Orders(Receiver<(Kind, Vec<u8>)>);
 #[derive(Debug)]
 pub struct OrdersIn(Sender<(Kind, Vec<u8>)>);
 
-/// A line of messages, bounded.
+/// Creates a bounded queue of messages.
 #[must_use]
 pub fn orders() -> (OrdersIn, Orders) {
     let (sender, receiver) = mpsc::channel(WAITING);
     (OrdersIn(sender), Orders(receiver))
 }
 
-/// Reads messages until the link ends, and says how it did.
+/// Reads messages until the link ends, and returns its error.
 pub async fn pump(mut reader: Reader, orders: OrdersIn) -> FrameError {
     loop {
         match frame::read(&mut reader, &OF_RUNS).await {
@@ -188,10 +188,10 @@ pub async fn pump(mut reader: Reader, orders: OrdersIn) -> FrameError {
 }
 
 impl Orders {
-    /// The next message.
+    /// Returns the next message.
     ///
     /// # Errors
-    /// There is none any more.
+    /// The link has ended.
     pub async fn hear(&mut self) -> Result<(Kind, Vec<u8>), LinkError> {
         self.0.recv().await.ok_or(LinkError::Frame(FrameError::Ended))
     }

@@ -1,4 +1,4 @@
-//! An agent's door: who may come in, one run at a time. In: connections. Out: links to runs that have proven who they are.
+//! Admission of runs to an agent, one run at a time. In: connections. Out: links to authenticated runs.
 
 use super::handshake::{self, Token};
 use super::link::{Link, LinkError};
@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// Maximum connections that have not proven anything yet. One more replaces the oldest of the address that has most.
+/// Maximum unauthenticated connections. A further one replaces the oldest of the address with the most.
 const STRANGERS: usize = 16;
 
 /// Credentials required from a caller.
@@ -19,7 +19,7 @@ const STRANGERS: usize = 16;
 pub struct Door {
     /// Token that the caller must prove.
     pub token: Option<Token>,
-    /// TLS, which may want a certificate.
+    /// TLS settings, which may require a client certificate.
     pub tls: Option<TlsAcceptor>,
     /// True if the caller needs a client certificate.
     pub wants_certificate: bool,
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Door {
 }
 
 impl Door {
-    /// Refuses a door that anybody can open. Loopback is no exception: every user of the host reaches it.
+    /// Refuses to listen without authentication. Loopback is no exception, because every user of the host reaches it.
     ///
     /// # Errors
     /// There is neither a token nor mutual TLS.
@@ -50,7 +50,7 @@ impl Door {
     }
 }
 
-/// The run that an agent serves.
+/// Run that an agent serves.
 #[derive(Debug, Clone, Default)]
 pub struct Served(Arc<Mutex<State>>);
 
@@ -58,7 +58,7 @@ pub struct Served(Arc<Mutex<State>>);
 enum State {
     #[default]
     Free,
-    /// Let in, but not yet welcomed.
+    /// Admitted run that is not yet welcomed.
     Reserved(String),
     Serving(String),
 }
@@ -68,7 +68,7 @@ impl Served {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets in a run if the agent is free, or the same run after it lost its connection.
+    /// Admits a run if the agent is free, or the same run after it lost its connection.
     fn admit(&self, run: &str) -> Result<(), String> {
         let mut state = self.state();
         match &*state {
@@ -83,7 +83,7 @@ impl Served {
         }
     }
 
-    /// Frees an agent whose run was let in and broke off before it was welcomed.
+    /// Frees an agent whose run was admitted and disconnected before it was welcomed.
     fn release(&self) {
         let mut state = self.state();
         if matches!(*state, State::Reserved(_)) {
@@ -97,7 +97,7 @@ impl Served {
     }
 }
 
-/// Frees the agent when dropped, unless its run came through.
+/// Frees the agent on drop, unless its run was welcomed.
 struct Reservation<'a> {
     served: &'a Served,
     is_open: bool,
@@ -111,19 +111,19 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// Connections that have not proven anything yet, oldest first.
+/// Unauthenticated connections, oldest first.
 #[derive(Default)]
 struct Strangers(Vec<Stranger>);
 
 struct Stranger {
     address: IpAddr,
-    /// True once it has proven who it is.
+    /// True once it is authenticated.
     is_known: Arc<AtomicBool>,
     task: AbortHandle,
 }
 
 impl Strangers {
-    /// Makes room for one more: the address that holds most gives up its oldest.
+    /// Makes room for one more: the address with the most connections loses its oldest.
     fn make_room(&mut self) {
         self.0
             .retain(|one| !one.task.is_finished() && !one.is_known.load(Ordering::Acquire));
@@ -138,12 +138,12 @@ impl Strangers {
     }
 }
 
-/// Takes connections for good; those that have proven themselves come out of `runs`.
+/// Accepts connections forever; authenticated ones come out of `runs`.
 pub async fn listen(listener: TcpListener, door: Door, served: Served, runs: mpsc::Sender<(String, Link)>) {
     let mut strangers = Strangers::default();
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
-            // Out of files, mostly: others may be closed by then.
+            // Mostly too many open files: others may be closed by then.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             continue;
         };
@@ -156,7 +156,7 @@ pub async fn listen(listener: TcpListener, door: Door, served: Served, runs: mps
             known.store(matches!(greeted, Ok(Ok(_))), Ordering::Release);
             match greeted {
                 Ok(Ok(run)) => {
-                    // Where nobody takes it the agent is about to end.
+                    // If the receiver is gone, the agent is about to end.
                     let _ = runs.send(run).await;
                 }
                 Ok(Err(error)) => eprintln!("{peer}: not let in: {}", printable(&error.to_string())),
@@ -222,7 +222,7 @@ mod tests {
         served.release();
         served.admit("b").unwrap();
         served.set(Some("b"));
-        // A second connection of the run that is served breaks off.
+        // A second connection of the served run is dropped before its welcome.
         served.admit("b").unwrap();
         served.release();
         assert!(served.admit("a").unwrap_err().contains("another run"));
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(strangers.0[0].address, IpAddr::from([10, 0, 0, 1]));
         tokio::task::yield_now().await;
         assert!(second.is_finished());
-        // A proven connection does not count.
+        // An authenticated connection does not count.
         strangers.0[0].is_known.store(true, Ordering::Release);
         strangers.make_room();
         assert_eq!(strangers.0.len(), STRANGERS - 2);

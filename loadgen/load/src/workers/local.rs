@@ -1,4 +1,4 @@
-//! A load process on this host. In: its number. Out: the process, with a link over its pipes.
+//! Load process on this host. In: its number. Out: the process, with a link over its pipes.
 
 use super::link::Link;
 use super::worker::{Worker, WorkerError};
@@ -14,7 +14,7 @@ pub(super) fn start(number: u32, of: u32) -> Result<Worker, WorkerError> {
         .arg("load-process")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        // Ctrl-C is for the run, which ends its processes.
+        // Ctrl-C is handled by the run, which ends its processes.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()

@@ -1,7 +1,7 @@
-//! Messages between a run and its load processes, over pipes on this host and over TCP to others. First comes one [`Setup`]
-//! with the plan's files behind it; then for each step a [`StepOrder`], answered by [`Ready`] once every user is up, some
-//! [`Ping`]s, a [`Start`], and [`Done`] with the samples behind it. [`Failed`] may replace any answer. Over TCP the handshake
-//! comes first. Each message is one frame; except for samples and files its body is JSON.
+//! Messages between a run and its load processes, over pipes on this host and over TCP to others. First comes one
+//! [`Setup`], followed by the plan's files; then for each step a [`StepOrder`], answered by [`Ready`] once every user
+//! is up, some [`Ping`]s, a [`Start`], and [`Done`], followed by the samples. [`Failed`] may replace any answer. Over
+//! TCP the handshake comes first. Each message is one frame; except for samples and files its body is JSON.
 
 use super::frame::{FrameError, Kind};
 use crate::endpoint::TargetSpec;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use tierlab_analysis::record::Failure;
 
-/// Replaces control characters by their escapes: what a peer says is shown in terminals.
+/// Replaces control characters by their escapes, because a peer's words are shown in terminals.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let escaped = |c: char| {
@@ -24,10 +24,10 @@ pub fn printable(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
-/// Changes with every change to these messages: the two sides must be of one build.
+/// Version of these messages, raised with every change: the two sides must be of one build.
 pub const PROTOCOL: u32 = 3;
 
-/// A message, and the kind of its frame.
+/// Message with the kind of its frame.
 pub trait Message: Serialize + DeserializeOwned {
     /// Kind of its frame.
     const KIND: Kind;
@@ -44,7 +44,7 @@ impl Message for StepOrder {
     const KIND: Kind = Kind::Order;
 }
 
-/// The first word of an agent.
+/// First message of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Challenge {
     /// See [`PROTOCOL`].
@@ -55,12 +55,12 @@ pub struct Challenge {
     pub token: bool,
 }
 
-/// The answer of a run.
+/// Response of a run to the challenge.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hello {
     /// See [`PROTOCOL`].
     pub protocol: u32,
-    /// Which run it is: one that comes anew takes the place of its own lost connection.
+    /// Name of the run; a new connection of it replaces its own lost one.
     pub run: String,
     /// A number used once, in hex.
     pub nonce: String,
@@ -68,14 +68,14 @@ pub struct Hello {
     pub proof: Option<String>,
 }
 
-/// An agent is at a run's service.
+/// Acceptance of a run by an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Welcome {
     /// Proof of the token by the other side.
     pub proof: Option<String>,
 }
 
-/// An agent is not.
+/// Refusal of a run by an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Refused {
     /// Reason of the refusal.
@@ -85,19 +85,19 @@ pub struct Refused {
 /// Identity of the process, and the plan, whose file may change during the run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Setup {
-    /// The plan's file, which errors name and which its paths are relative to.
+    /// Path of the plan, for errors and as the base of its relative paths.
     pub file: PathBuf,
-    /// The plan's text.
+    /// Text of the plan.
     pub plan: String,
-    /// Files that follow, which requests are made of; none to a process of this host, which reads them where they lie.
+    /// Files with the contents of requests that follow; none for a process of this host, which reads them itself.
     pub files: Vec<FileHead>,
-    /// Which of the processes this is, from 0.
+    /// Number of this process, from 0.
     pub share: u32,
     /// Number of processes.
     pub of: u32,
 }
 
-/// A file whose bytes follow in [`Kind::File`] frames.
+/// File whose bytes follow in [`Kind::File`] frames.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileHead {
     /// Path on the run's host, absolute and without `..`.
@@ -106,58 +106,58 @@ pub struct FileHead {
     pub bytes: u64,
 }
 
-/// A step: this load, against this server, with this seed.
+/// Step to prepare: load, server and seed.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StepOrder {
-    /// The server. Tokens and keys are named in it, not told: each process reads them itself.
+    /// Server. It names tokens and keys without their values, which each process reads itself.
     pub target: TargetSpec,
     /// Requests and their rate.
     pub load: Load,
     /// Seed of arrivals, entities and tensors.
     pub seed: u64,
-    /// The journey of the plan that is begun so often; single requests of the plan's model where absent.
+    /// Journey of the plan that the load starts; default: single requests of the plan's model.
     pub journey: Option<JourneyOrder>,
 }
 
-/// A journey, as far as the two sides must agree.
+/// Description of a journey on which both sides must agree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JourneyOrder {
-    /// Its name in the plan.
+    /// Name in the plan.
     pub name: String,
     /// Number of steps.
     pub steps: usize,
 }
 
-/// Requests are made and users are up.
+/// Readiness: requests are prepared and users are up.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ready {}
 
-/// Asks for the time.
+/// Request for the time.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ping {}
 
-/// The time of who was asked.
+/// Time of the other side.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Pong {
-    /// Nanoseconds since 1970, on its own clock.
+    /// Nanoseconds since 1970, on the sender's clock.
     pub clock_ns: i64,
 }
 
-/// When the step's clock starts.
+/// Start of the step's clock.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Start {
-    /// Nanoseconds since 1970, on the clock of who is told.
+    /// Nanoseconds since 1970, on the receiver's clock.
     pub clock_ns: i64,
 }
 
-/// A step is over.
+/// End of a step.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Done {
     /// True if every user was busy at some time.
     pub limit_hit: bool,
-    /// Requests in flight on average.
+    /// Mean requests in flight.
     pub mean_in_flight: f64,
-    /// By how many microseconds the pacer was late to begin.
+    /// Delay of the pacer's start, in microseconds.
     pub late_us: u64,
     /// Number of samples of requests, or of whole journeys, that follow.
     pub samples: usize,
@@ -167,7 +167,7 @@ pub struct Done {
     pub steps: Vec<StepDone>,
 }
 
-/// One step of all journeys.
+/// Results of one step of all journeys.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StepDone {
     /// Number of samples that follow, each due when its journey was.
@@ -176,25 +176,25 @@ pub struct StepDone {
     pub example: Option<(Failure, String)>,
 }
 
-/// The step cannot be done.
+/// Failure of a step.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Failed {
-    /// Why, in words.
+    /// Reason in words.
     pub what: String,
 }
 
-/// A message's body.
+/// Encodes a message's body.
 ///
 /// # Errors
-/// Never for messages of this file: none has a key or a value that JSON cannot have.
+/// Never for the messages of this file: JSON can represent all their keys and values.
 pub fn body<M: Message>(message: &M) -> Result<Vec<u8>, FrameError> {
     serde_json::to_vec(message).map_err(|error| bad::<M>(error.to_string()))
 }
 
-/// A message of a body.
+/// Decodes a message from its body.
 ///
 /// # Errors
-/// Another body.
+/// A body of another message.
 pub fn parse<M: Message>(body: &[u8]) -> Result<M, FrameError> {
     serde_json::from_slice(body).map_err(|error| bad::<M>(error.to_string()))
 }

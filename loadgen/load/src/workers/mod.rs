@@ -42,25 +42,25 @@ use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::AgentStart;
 use worker::{Known, Share, Worker};
 
-/// The most processes of one run.
+/// Maximum load processes of one run.
 pub const MOST: u32 = 64;
-/// Time limit for a process to make a step's requests and to start its users.
+/// Time limit for a process to prepare a step's requests and to start its users.
 const PREPARE_LIMIT: Duration = Duration::from_secs(120);
-/// Beyond the step itself, how long it may take to hand over its samples.
+/// Time limit for handing over samples, beyond the step itself.
 pub const HAND_OVER_LIMIT: Duration = Duration::from_secs(60);
 
-/// The plan of a run, as its load processes are told it.
+/// Plan of a run for its load processes.
 #[derive(Debug, Clone)]
 pub struct PlanText {
     /// Plan file: named in errors, and the base of its relative paths.
     pub file: PathBuf,
-    /// Its text: the file may be changed while the run goes on.
+    /// Text of the plan: the file may change during the run.
     pub text: String,
-    /// Files that requests are made of, sent to agents: absolute paths without `..`, as `file` is then.
+    /// Files with the contents of requests, sent to agents; like `file` then, absolute paths without `..`.
     pub files: Vec<PathBuf>,
 }
 
-/// The load processes of a run. Those of this host end with it.
+/// Load processes of a run. Those of this host end with it.
 #[derive(Debug)]
 pub struct Workers {
     workers: Vec<Worker>,
@@ -94,7 +94,7 @@ impl Workers {
     /// Connects to agents.
     ///
     /// # Errors
-    /// One is not there, refuses, or cannot be sent the plan.
+    /// An agent is unreachable, refuses, or cannot receive the plan.
     pub async fn connect(agents: Agents, plan: PlanText, step_limit: Duration) -> Result<Self, WorkerError> {
         let mut all = Self {
             workers: agents.connect(agents.start_wait).await?,
@@ -107,17 +107,17 @@ impl Workers {
         Ok(all)
     }
 
-    /// Connects to all agents anew after one was lost; each is waited for as long as was said.
+    /// Reconnects to all agents after one was lost, and waits for each up to the configured time.
     ///
     /// # Errors
-    /// One does not come back.
+    /// An agent does not come back.
     pub async fn reconnect(&mut self) -> Result<(), WorkerError> {
         let Some(agents) = &self.agents else {
             return Err(WorkerError::Failed(
                 "processes of this host are not started again".to_owned(),
             ));
         };
-        // Whatever the others are doing, they end it with their connection.
+        // The other agents end their work with their connection.
         self.workers.clear();
         self.workers = agents.connect(agents.wait).await?;
         self.set_up().await

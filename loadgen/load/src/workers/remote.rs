@@ -1,5 +1,5 @@
-//! Agents on other hosts, as a run sees them. In: addresses, and what proves who is who. Out: links to all of them, the plan's files
-//! sent. Knows nothing of steps.
+//! Agents on other hosts, from the run's view. In: addresses and credentials. Out: links to all of them, with the
+//! plan's files sent. Knows nothing of steps.
 
 use super::frame::Kind;
 use super::handshake::{self, Token};
@@ -15,25 +15,25 @@ use tokio_rustls::TlsConnector;
 
 /// Time limit for connecting.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Between two attempts to reach an agent.
+/// Pause between two attempts to reach an agent.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// Bytes of a file in one message.
+/// Bytes of a file per message.
 const PIECE: usize = 1 << 20;
 
-/// The agents of a run.
+/// Agents of a run.
 #[derive(Clone)]
 pub struct Agents {
-    /// `HOST:PORT` of each.
+    /// Addresses as `HOST:PORT`.
     pub addresses: Vec<String>,
     /// Secret shared with the run.
     pub token: Option<Token>,
-    /// With it they are spoken to over TLS.
+    /// TLS settings, if agents are reached over TLS.
     pub tls: Option<TlsConnector>,
     /// Time to wait at the start for agents that are not up.
     pub start_wait: Duration,
     /// Time to wait for a lost agent.
     pub wait: Duration,
-    /// Which run it is, the same over all connections.
+    /// Name of the run, the same over all connections.
     pub run: String,
 }
 
@@ -46,10 +46,10 @@ impl std::fmt::Debug for Agents {
 }
 
 impl Agents {
-    /// Connects to all of them, each asked again until `limit` has passed where it is not there.
+    /// Connects to all agents, and retries unreachable ones until `limit` has passed.
     ///
     /// # Errors
-    /// One that is not reached by then, or refuses.
+    /// An agent that is not reached by then, or refuses.
     pub(super) async fn connect(&self, limit: Duration) -> Result<Vec<Worker>, WorkerError> {
         let until = Instant::now() + limit;
         let links = self.addresses.iter().map(|address| self.connect_one(address, until));
@@ -102,7 +102,7 @@ impl Agents {
     }
 }
 
-/// A certificate that is refused is no broken connection: asking again does not help.
+/// Converts a TLS error: a refused certificate is permanent, so a retry does not help.
 fn tls_error(error: std::io::Error) -> LinkError {
     if error.kind() == std::io::ErrorKind::InvalidData {
         return LinkError::Says(format!("TLS: {error} (--agents-ca, --agents-cert and --agents-key)"));
@@ -110,7 +110,7 @@ fn tls_error(error: std::io::Error) -> LinkError {
     super::frame::FrameError::Io(error).into()
 }
 
-/// Header of a file that is sent.
+/// Returns the header of a file to send.
 ///
 /// # Errors
 /// A file that does not exist.
@@ -122,7 +122,7 @@ pub(super) fn head_of(path: &Path) -> Result<FileHead, WorkerError> {
     })
 }
 
-/// Sends a file's bytes: as many as its head says, whatever has become of it since.
+/// Sends a file's bytes: as many as its header says, even if the file has changed since.
 pub(super) async fn send_file(link: &mut Link, head: &FileHead) -> Result<(), SendError> {
     let at = |error| SendError::File(head.path.clone(), error);
     let mut file = std::fs::File::open(&head.path).map_err(at)?;
@@ -142,10 +142,10 @@ pub(super) async fn send_file(link: &mut Link, head: &FileHead) -> Result<(), Se
     Ok(())
 }
 
-/// Why a file was not sent.
+/// Reason for which a file was not sent.
 pub(super) enum SendError {
-    /// The file.
+    /// Error of the file.
     File(PathBuf, std::io::Error),
-    /// The agent.
+    /// Error of the agent.
     Link(LinkError),
 }

@@ -1,8 +1,8 @@
-//! Samples as bytes: some fifteen of them for one, fifty with the server's stages. In: samples. Out: bodies of [`Kind::Samples`]
-//! frames, and back, checked.
+//! Binary encoding of samples: about fifteen bytes for one, fifty with the server's stages. In: samples. Out: bodies of
+//! [`Kind::Samples`] frames, and back, checked.
 //!
-//! A body is samples one after another. Numbers are LEB128. A sample is: due; sent - due and done - sent (zigzag); one byte for the
-//! outcome and one bit for timings; the failure's code where it has one; then the timings.
+//! A body is samples one after another. Numbers are LEB128. A sample is: due; sent - due and done - sent (zigzag); one
+//! byte for the outcome and one bit for timings; the failure's code if it has one; then the timings.
 
 use super::frame::{FrameError, Kind};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use tierlab_analysis::record::{Failure, Outcome, Sample};
 use tierlab_protocol::timing::{Stage, StageTimings};
 use tierlab_protocol::via::{Via, ViaSet};
 
-/// A body is closed once it is as long: no sample takes the rest of what a frame may have.
+/// Length at which a body is closed; no sample exceeds the rest of a frame.
 const CLOSED_AT: usize = 512 << 10;
-/// Set in the byte of the outcome where timings follow.
+/// Bit in the byte of the outcome, set if timings follow.
 const TIMED: u8 = 0x80;
 
-/// All samples, as bodies of frames.
+/// Encodes all samples as bodies of frames.
 #[must_use]
 pub fn encode(samples: &[Sample]) -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
@@ -32,10 +32,10 @@ pub fn encode(samples: &[Sample]) -> Vec<Vec<u8>> {
     bodies
 }
 
-/// Reads a body's samples into `all`, which then may have `most`.
+/// Reads a body's samples into `all`, which may then hold at most `most`.
 ///
 /// # Errors
-/// Bytes that are no sample, or more samples than that.
+/// Bytes that are not a sample, or more samples than that.
 pub fn decode(body: &[u8], most: usize, all: &mut Vec<Sample>) -> Result<(), FrameError> {
     let bad = |what: &str| FrameError::Bad {
         kind: Kind::Samples,
@@ -88,7 +88,7 @@ fn take_sample(rest: &mut &[u8]) -> Option<Sample> {
     })
 }
 
-/// An outcome's number, and its code.
+/// Returns the number of an outcome, and its code.
 const fn outcome_parts(outcome: Outcome) -> (u8, Option<u16>) {
     match outcome {
         Outcome::Ok => (0, None),
@@ -175,7 +175,7 @@ fn take_timings(rest: &mut &[u8]) -> Option<StageTimings> {
     Some(timings)
 }
 
-/// A stage's time. The sum of all stays within what a duration can be: a `u64` of microseconds is far below it.
+/// Reads a stage's time. The sum of all fits a duration: a `u64` of microseconds is far below its maximum.
 fn take_time(rest: &mut &[u8]) -> Option<Duration> {
     take(rest).map(Duration::from_micros)
 }
@@ -211,7 +211,7 @@ fn take(rest: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// `value - from`, so that what is near to it is short, on either side.
+/// Encodes `value - from`, so that small differences of either sign are short.
 const fn zigzag(value: u64, from: u64) -> u64 {
     let difference = value.wrapping_sub(from) as i64;
     ((difference << 1) ^ (difference >> 63)) as u64

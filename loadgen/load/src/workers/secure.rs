@@ -11,7 +11,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// An agent's side: its own certificate, and with `client_ca` no run without one of that CA.
+/// Creates an agent's side: its own certificate, and with `client_ca` only runs with a certificate of that CA.
 ///
 /// # Errors
 /// A file that cannot be read or holds nothing of its kind.
@@ -36,7 +36,7 @@ pub fn acceptor(own: &Identity, client_ca: Option<&Path>) -> Result<TlsAcceptor,
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// A run's side: agents must have a certificate of `ca`.
+/// Creates a run's side: agents must have a certificate of `ca`.
 ///
 /// # Errors
 /// A file that cannot be read or holds nothing of its kind.

@@ -1,5 +1,5 @@
-//! One load process, as the run sees it, wherever it is. In: a link. Out: the time there, samples of its share, checked. Knows nothing of
-//! how the link was made.
+//! One load process from the run's view, on any host. In: a link. Out: the process's time, and samples of its share,
+//! checked. Knows nothing of how the link was created.
 
 use super::beginning::TRIPS;
 use super::clock::{self, Offset, Trip, WallClock};
@@ -21,7 +21,7 @@ const TRIP_LIMIT: Duration = Duration::from_secs(10);
 /// Time to wait for the last output of a process that ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Why load processes could not do their work.
+/// Failure of a load process.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// One ended, timed out, refused, or sent an unexpected message; the text names it.
@@ -30,10 +30,10 @@ pub enum WorkerError {
     /// The connection to an agent is lost; the text names it.
     #[error("{0}")]
     Lost(String),
-    /// One could not be started, or a file not be sent.
+    /// A process could not be started, or a file could not be sent.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The program, or the file.
+        /// Program or file.
         path: PathBuf,
         /// System error.
         source: io::Error,
@@ -60,7 +60,7 @@ pub(super) struct Share {
 /// Results of one step of journeys.
 #[derive(Debug, Default)]
 pub struct StepShare {
-    /// One for each journey that came to it, due when that was.
+    /// Samples, one for each journey that reached the step, due with the journey.
     pub samples: Vec<Sample>,
     /// Examples of failures.
     pub examples: BTreeMap<Failure, String>,
@@ -70,11 +70,11 @@ pub struct StepShare {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     pub(super) offset: Offset,
-    /// The longest trip.
+    /// Duration of the longest trip.
     pub(super) slowest: Duration,
 }
 
-/// One process, as the run sees it.
+/// One process from the run's view.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) link: Link,
@@ -83,13 +83,13 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// An error of its link, with its name and what became of it.
+    /// Adds the process's name and end to an error of its link.
     pub(super) async fn check<T>(&mut self, heard: Result<T, LinkError>) -> Result<T, WorkerError> {
         let error = match heard {
             Ok(message) => return Ok(message),
             Err(error) => error,
         };
-        // Who ends a connection may have said why before.
+        // The peer may have sent the reason before it closed the connection.
         if error.is_gone()
             && let Ok(failed) = self.link.hear::<Failed>(LAST_WORDS).await
         {
@@ -109,7 +109,7 @@ impl Worker {
         })
     }
 
-    /// Values of headers may be secret.
+    /// Refuses to send an order with headers over a connection that is not private, because their values may be secret.
     pub(super) fn may_be_told(&self, order: &StepOrder) -> Result<(), WorkerError> {
         if self.link.is_private || order.target.access.headers.is_empty() {
             return Ok(());
@@ -147,7 +147,7 @@ impl Worker {
         })
     }
 
-    /// Its share of a step, of journeys with so many steps.
+    /// Receives the process's share of a step, for journeys with `steps` steps.
     pub(super) async fn finished(
         &mut self,
         schedule: Schedule,
@@ -173,7 +173,7 @@ impl Worker {
                 done.samples
             )));
         }
-        // No journey comes twice to a step.
+        // A journey reaches each step at most once.
         if done.steps.len() != steps || done.steps.iter().any(|step| step.samples > most) {
             return Err(LinkError::Says(
                 "its journeys have other steps: its plan or its build is another".to_owned(),
@@ -206,7 +206,7 @@ impl Worker {
     }
 }
 
-/// An example of a failure, safe to show.
+/// Makes an example of a failure printable.
 fn shown((failure, says): (Failure, String)) -> (Failure, String) {
     (failure, printable(&says))
 }

@@ -15,10 +15,11 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// Checks every variable and file that a server's description names; bodies must lie in `sent`, the folder of the run's own files.
+    /// Checks every variable and file named in a server's description; bodies must lie in `sent`, the folder of the
+    /// run's own files.
     ///
     /// # Errors
-    /// Names one that is not allowed.
+    /// The first name that is not allowed.
     pub fn check(&self, spec: &TargetSpec, sent: &Path) -> Result<(), String> {
         match &spec.access.token {
             Some(TokenSource::Env(name)) if !self.variables.contains(name) => {

@@ -1,5 +1,6 @@
-//! A load process: takes orders over a link, sends its share, and hands its samples over. Ends when the link does, and so with the run
-//! at the other end, however that ended. `sent_files`: the plan's files, of a run on another host; [`allowed`]: what such a run may use here.
+//! Load process: receives orders over a link, sends its share, and returns its samples. Ends with the link, and so with
+//! the run at the other end. `sent_files`: the plan's files, for a run on another host; [`allowed`]: secrets that such
+//! a run may use here.
 
 pub mod allowed;
 mod sent_files;
@@ -37,7 +38,7 @@ use tierlab_load::workers::message::{
 use tierlab_load::workers::samples;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-/// Maximum bytes of an error's text sent to the run: far less than a message may have.
+/// Maximum bytes of an error's text sent to the run, far below a message's limit.
 const MOST_WORDS: usize = 4_000;
 
 /// Maximum wait of prepared users for the start of their step: the run's own limit for preparing, and a minute.
@@ -52,7 +53,7 @@ pub enum Files<'a> {
     Sent(&'a Allowed),
 }
 
-/// Serves the run on this host that has started this process.
+/// Serves the run on this host that started this process.
 ///
 /// # Errors
 /// See [`serve`].
@@ -76,7 +77,7 @@ pub async fn serve(link: Link, clock: &WallClock, files: Files<'_>) -> Result<()
     let (reader, mut mouth) = link.halves();
     let (orders_in, mut orders) = link::orders();
     let worked = tokio::select! {
-        // A link that ended is seen in the middle of a step.
+        // Notices the end of the link in the middle of a step.
         ended = link::pump(reader, orders_in) => Err(Stopped::Link(ended.into())),
         worked = work(&mut orders, &mut mouth, clock, files) => worked,
     };
@@ -89,13 +90,13 @@ pub async fn serve(link: Link, clock: &WallClock, files: Files<'_>) -> Result<()
     let mut what = error.to_string();
     what.truncate(what.floor_char_boundary(MOST_WORDS));
     match mouth.say(&Failed { what }).await {
-        // The run says it.
+        // The run reports it.
         Ok(()) if matches!(files, Files::Here) => Ok(()),
         _ => Err(error),
     }
 }
 
-/// Why there is nothing more to do.
+/// Reason for the end of the work.
 enum Stopped {
     Link(LinkError),
     Run(RunError),
@@ -180,7 +181,7 @@ async fn work(orders: &mut Orders, mouth: &mut Mouth, clock: &WallClock, files: 
     }
 }
 
-/// Says that users are up, and when they begin.
+/// Reports that users are up, and returns their start time.
 async fn up(
     orders: &mut Orders,
     mouth: &mut Mouth,
@@ -189,12 +190,12 @@ async fn up(
 ) -> Result<Instant, Stopped> {
     mouth.say(&Ready {}).await.map_err(gone)?;
     let start = started(orders, mouth, clock).await?;
-    // The clock's zero is the moment that was told, on time or not: what is late shows in the samples too.
+    // The clock's zero is the ordered time, even if it has passed: lateness shows in the samples too.
     *late = Instant::now().saturating_duration_since(start);
     Ok(start)
 }
 
-/// The journeys of an order, all of them.
+/// Runs all journeys of an order.
 async fn journeys(plan: &Plan, target: &Target, order: &StepOrder, wanted: &JourneyOrder) -> Result<Journey, Stopped> {
     let journey = plan.journeys.iter().find(|journey| journey.name == wanted.name);
     let Some(journey) = journey else {
@@ -206,7 +207,7 @@ async fn journeys(plan: &Plan, target: &Target, order: &StepOrder, wanted: &Jour
     Ok(prepared.journey(plan, &Arc::new(arrivals), order.seed, &Watch::default()))
 }
 
-/// The plan, with the folder that holds its files for as long as it is needed.
+/// Reads the plan, with the folder of its files for as long as it is needed.
 async fn plan_of(orders: &mut Orders, setup: &Setup, files: Files<'_>) -> Result<(Plan, Option<TempDir>), Stopped> {
     if let Files::Here = files {
         return Ok((Plan::parse(&setup.file, &setup.plan)?, None));
@@ -220,7 +221,7 @@ async fn plan_of(orders: &mut Orders, setup: &Setup, files: Files<'_>) -> Result
     Ok((plan, Some(folder)))
 }
 
-/// Bodies that a plan's `[target]` makes of a file are made of the file that was sent.
+/// Replaces the files of a plan's `[target]` bodies by the sent copies.
 fn relocated(spec: &TargetSpec, plan: &Plan, files: Files<'_>) -> TargetSpec {
     let mut spec = spec.clone();
     let own = plan.target.as_ref().and_then(|target| target.custom.as_ref());
@@ -230,7 +231,7 @@ fn relocated(spec: &TargetSpec, plan: &Plan, files: Files<'_>) -> TargetSpec {
     spec
 }
 
-/// Says the time as often as it is asked, until it is told when to start.
+/// Answers requests for the time until the start order comes.
 async fn started(orders: &mut Orders, mouth: &mut Mouth, clock: &WallClock) -> Result<Instant, Stopped> {
     loop {
         let heard = tokio::time::timeout(START_LIMIT, orders.hear()).await;
@@ -259,7 +260,7 @@ async fn ask(plan: &Plan, spec: &TargetSpec) -> Result<Target, RunError> {
     let model = control.model(&plan.model).await?;
     let outputs = BTreeMap::from([(plan.model.clone(), model.outputs.clone())]);
     let target = Target::of(control, Content::of(plan, &model)?, outputs);
-    // Which outputs have a row for each row is found out by asking, as the run itself did; entities need no asking, and would
+    // The outputs with a row for each row are found by a request, as in the run itself; entities need none, and would
     // touch the cache.
     if !matches!(target.content, Content::Joined(_)) {
         check_reply(plan, &target, &plan.model).await?;
@@ -273,9 +274,9 @@ struct HandedOver {
     examples: BTreeMap<Failure, String>,
     /// Number of samples of requests or of whole journeys.
     of_whole: usize,
-    /// And of each step of journeys, with what one failure says.
+    /// Number of samples of each step of journeys, with an example of a failure.
     steps: Vec<(usize, Option<(Failure, String)>)>,
-    /// All of them in that order.
+    /// All samples in that order.
     samples: Vec<Sample>,
 }
 

@@ -1,5 +1,4 @@
-//! The files of a plan that a run has sent. In: messages. Out: a folder that holds them as they lie at the run's, removed when it is
-//! dropped.
+//! Files of a plan sent by a run. In: messages. Out: a folder with the files at their relative paths, removed on drop.
 
 use crate::error::RunError;
 use std::io::Write as _;
@@ -9,19 +8,19 @@ use tierlab_load::workers::frame::{FrameError, Kind};
 use tierlab_load::workers::link::{LinkError, Orders};
 use tierlab_load::workers::message::Setup;
 
-/// Files of one plan, at most, and bytes in them.
+/// Maximum files of one plan, and maximum bytes in them.
 const MOST_FILES: usize = 10_000;
 const MOST_BYTES: u64 = 2 << 30;
 
-/// Why files did not come.
+/// Reason for which files were not received.
 pub(super) enum Error {
-    /// The link ended, or said something else.
+    /// End of the link, or an unexpected message.
     Link(LinkError),
-    /// They cannot be kept.
+    /// Files that could not be stored.
     Run(RunError),
 }
 
-/// Takes what a setup says will follow.
+/// Receives the files announced by a setup.
 pub(super) async fn receive(orders: &mut Orders, setup: &Setup) -> Result<TempDir, Error> {
     let refuse = |what: String| Error::Run(RunError::Usage(what));
     let bytes: u64 = setup.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);

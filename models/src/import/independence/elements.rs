@@ -1,4 +1,4 @@
-//! Elements of tensors, row by row: seeded ones for inputs, and those of outputs; to and from ONNX Runtime's values.
+//! Elements of tensors, row by row: seeded inputs and outputs, converted to and from ONNX Runtime's values.
 
 use super::super::tensors::{data_type, value};
 use crate::weights::stream_seed;
@@ -11,12 +11,12 @@ use std::ops::Range;
 use tierlab_formats::model::WarmupTensor;
 use tierlab_protocol::tensor::DataType;
 
-/// How much two floats may differ, as a share of the largest value of their output.
+/// Maximum difference of two floats, as a share of the largest value of their output.
 pub const FLOAT_TOLERANCE: f64 = 1e-4;
-/// The same for FP16 and BF16.
+/// Maximum difference of two FP16 or BF16 values, as a share of the largest value of their output.
 pub const HALF_TOLERANCE: f64 = 2e-2;
 
-/// How much elements of a type may differ, as a share of the largest value.
+/// Returns the maximum difference of elements of a type, as a share of the largest value.
 pub(super) fn tolerance(element: TensorElementType) -> f64 {
     match element {
         TensorElementType::Float32 | TensorElementType::Float64 => FLOAT_TOLERANCE,
@@ -25,7 +25,7 @@ pub(super) fn tolerance(element: TensorElementType) -> f64 {
     }
 }
 
-/// What the elements of seeded inputs look like.
+/// Distribution of seeded inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InputKind {
     /// Floats from -1 to 1.
@@ -48,7 +48,7 @@ impl InputKind {
     }
 }
 
-/// Rows of a tensor, and elements of each.
+/// Rows of a tensor, and elements of each row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     pub(super) rows: usize,
@@ -65,7 +65,7 @@ pub(super) enum Elements {
 }
 
 impl Elements {
-    /// Elements for an input; integers lie below `limit`.
+    /// Creates elements for an input; integers lie below `limit`.
     pub(super) fn seeded(name: &str, element: TensorElementType, layout: Layout, kind: InputKind, limit: u32) -> Self {
         let mut rng = ChaCha8Rng::from_seed(stream_seed(name, kind as u64, 0));
         let whole = |rng: &mut ChaCha8Rng| rng.next_u32() % limit;
@@ -91,14 +91,14 @@ impl Elements {
         }
     }
 
-    /// Row `row` of `rows`.
+    /// Returns row `row` of `rows`.
     pub(super) fn row(&self, row: usize, rows: usize) -> Row<'_> {
         let width = self.len() / rows;
         let range = row * width..(row + 1) * width;
         Row { elements: self, range }
     }
 
-    /// The largest finite value without its sign.
+    /// Returns the largest finite absolute value.
     pub(super) fn largest(&self) -> f64 {
         match self {
             Self::Floats(elements) => elements
@@ -110,7 +110,7 @@ impl Elements {
         }
     }
 
-    /// Whether any row differs from the first by more than rounding.
+    /// True if any row differs from the first by more than rounding.
     pub(super) fn rows_vary(&self, rows: usize, tolerance: f64) -> bool {
         let first = self.row(0, rows);
         let differs = |row| {
@@ -120,7 +120,7 @@ impl Elements {
         (1..rows).any(differs)
     }
 
-    /// Some rows, in their order, as an input of a run; `dims` are those of a row.
+    /// Returns some rows, in their order, as an input of a run; `dims` are those of a row.
     pub(super) fn value(
         &self,
         element: TensorElementType,
@@ -153,7 +153,7 @@ impl Elements {
         value(dtype, &WarmupTensor { shape, data })
     }
 
-    /// The shape and the elements of an output.
+    /// Returns the shape and the elements of an output.
     pub(super) fn of(value: &DynValue) -> Result<(Vec<i64>, Self), String> {
         let text = |e: ort::Error| e.to_string();
         macro_rules! numbers {
@@ -187,7 +187,7 @@ impl Elements {
     }
 }
 
-/// Elements drawn row by row, with the repeats and the zeros of a kind.
+/// Draws elements row by row, with the repeats and zeros of an input kind.
 fn fill<T: Clone + Default>(layout: Layout, kind: InputKind, mut draw: impl FnMut() -> T) -> Vec<T> {
     let Layout { rows, width } = layout;
     let mut elements: Vec<T> = Vec::with_capacity(rows * width);
@@ -210,7 +210,7 @@ pub(super) struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The largest difference of two elements: 1 for texts that differ, infinite for a number beside NaN.
+    /// Returns the largest difference of two elements: 1 for different texts, infinite for a number beside NaN.
     pub(super) fn difference(&self, other: &Self) -> f64 {
         let (a, b) = (self.range.clone(), other.range.clone());
         match (self.elements, other.elements) {

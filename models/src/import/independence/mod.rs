@@ -1,10 +1,10 @@
-//! Whether the rows of a batch depend on each other: a model's rows are run together, alone and permuted, on seeded
-//! inputs and with several batch sizes, and must give the same outputs.
+//! Test for the independence of rows in a batch. The rows of a model run together, alone and permuted, on seeded inputs
+//! and with several batch sizes, and must give the same outputs.
 //!
-//! In: an ONNX file. Out: what was tried, or the first row that differs. This is a test, no proof: a dependence that no
-//! seeded input shows is not found. Floats may differ in their last bits, because kernels sum in another order with another
-//! number of rows: by [`FLOAT_TOLERANCE`] (half floats: [`HALF_TOLERANCE`]) of the largest value of the output. All else
-//! must be equal.
+//! In: an ONNX file. Out: the tested sizes, or the first row that differs. The test is no proof: it misses a dependence
+//! that no seeded input shows. Floats may differ in their last bits, because kernels sum in another order with another
+//! number of rows: by [`FLOAT_TOLERANCE`] (half floats: [`HALF_TOLERANCE`]) of the largest value of the output. All
+//! other elements must be equal.
 
 mod elements;
 mod model;
@@ -24,37 +24,37 @@ use std::time::{Duration, Instant};
 
 pub use elements::{FLOAT_TOLERANCE, HALF_TOLERANCE};
 
-/// Batch sizes that are tried, besides the maximum.
+/// Tested batch sizes, besides the maximum.
 const SIZES: [usize; 4] = [1, 2, 3, 8];
-/// Rows of each batch that are run alone, besides its last one.
+/// Rows of each batch that run alone, besides its last one.
 const ALONE: usize = 8;
-/// After this time no larger batches are begun.
+/// Time after which no larger batch is begun.
 const BUDGET: Duration = Duration::from_secs(30);
 
-/// What to test.
+/// Options of the test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestOptions {
-    /// Rows of a run at most; at least 2.
+    /// Maximum rows of a run; at least 2.
     pub max_batch_size: u32,
-    /// ONNX Runtime's library, or its folder; looked for where the set-up puts it when left out.
+    /// ONNX Runtime's library, or its folder; default: the place where the set-up installs it.
     pub library: Option<PathBuf>,
 }
 
-/// The result.
+/// Result of the test.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// No row depends on another one.
+    /// No row depends on another row.
     Independent(Evidence),
-    /// A row depends on another one, or nothing can be shown: why.
+    /// A row depends on another row, or the test shows nothing; with the reason.
     Refused(String),
 }
 
-/// What was tried.
+/// Tested batches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
-    /// The batch sizes, ascending.
+    /// Batch sizes, ascending.
     pub sizes: Vec<usize>,
-    /// The largest difference of a float, as a share of the largest value of its output.
+    /// Largest difference of a float, as a share of the largest value of its output.
     pub largest_difference: f64,
 }
 
@@ -86,7 +86,7 @@ pub fn test_rows(file: &Path, options: &TestOptions, stop: &Stop) -> std::result
     }
 }
 
-/// One test under way.
+/// State of a test.
 struct BatchTest<'a> {
     model: &'a mut Model,
     sizes: Sizes,
@@ -94,7 +94,7 @@ struct BatchTest<'a> {
     stop: &'a Stop,
     began: Instant,
     largest_difference: f64,
-    /// By output: whether two rows of it ever differed.
+    /// For each output, true if two rows of it ever differed.
     varied: Vec<bool>,
     tried: Vec<usize>,
 }
@@ -142,7 +142,7 @@ impl<'a> BatchTest<'a> {
         })
     }
 
-    /// Every batch size with one kind of inputs.
+    /// Tests every batch size with one kind of inputs.
     fn run_kind(&mut self, kind: InputKind) -> Result<()> {
         let count = self.batch_sizes.last().copied().unwrap_or_default();
         let inputs = self.model.inputs(&self.sizes, kind, count);
@@ -212,7 +212,7 @@ impl<'a> BatchTest<'a> {
     }
 }
 
-/// A row of an output, and of how many rows.
+/// Row of an output, with the number of rows in its run.
 #[derive(Clone, Copy)]
 struct RowOf<'a> {
     elements: &'a Elements,
@@ -234,7 +234,7 @@ impl<'a> RowOf<'a> {
     }
 }
 
-/// The rows in another order (Fisher-Yates; the bias of the remainder does not matter here).
+/// Returns the rows in another order (Fisher-Yates; the bias of the remainder does not matter here).
 fn shuffled(rows: &[usize], rng: &mut ChaCha8Rng) -> Vec<usize> {
     let mut order = rows.to_vec();
     for last in (1..order.len()).rev() {

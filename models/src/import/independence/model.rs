@@ -1,4 +1,4 @@
-//! The model under test: its session, its inputs and outputs, and runs of chosen rows.
+//! Model under test: its session, its inputs and outputs, and runs of chosen rows.
 
 use super::elements::{Elements, InputKind, Layout, tolerance};
 use crate::error::ModelsError;
@@ -9,17 +9,17 @@ use std::borrow::Cow;
 use std::path::Path;
 use tierlab_formats::model::{FirstDim, check_batch_axis};
 
-/// Elements of the inputs of one batch at most; larger batches are not tried.
+/// Maximum elements of one batch's inputs; larger batches are not tried.
 pub(super) const MAX_ELEMENTS: usize = 1 << 24;
-/// Sizes tried for free dimensions behind the first one, until the model runs: one for all of them.
+/// Sizes tried for free dimensions after the first, the same for all of them, until the model runs.
 const FREE_SIZES: [usize; 6] = [8, 1, 16, 64, 128, 224];
-/// Limits of integers tried, until the model runs: they may be indices.
+/// Limits of integers tried until the model runs, because they may be indices.
 const INT_LIMITS: [u32; 3] = [100, 8, 2];
 
-/// Why a test ended early.
+/// Reason for an early end of a test.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// Rows depend on each other, or nothing can be shown.
+    /// Rows depend on each other, or the test shows nothing.
     Refused(String),
     /// A stop, or an error of this program.
     Stopped(ModelsError),
@@ -39,29 +39,29 @@ impl From<ModelsError> for Failed {
 
 pub(super) type Result<T> = std::result::Result<T, Failed>;
 
-/// An input.
+/// Input of the model.
 struct Input {
     name: String,
     element: TensorElementType,
-    /// Behind the first dimension; none where they are free.
+    /// Dimensions after the first; `None` for free ones.
     dims: Vec<Option<usize>>,
 }
 
-/// An output.
+/// Output of the model.
 pub(super) struct Output {
     pub(super) name: String,
-    /// How much elements may differ, as a share of the largest value.
+    /// Maximum difference of elements, as a share of the largest value.
     pub(super) tolerance: f64,
 }
 
-/// What the graph leaves open: the size of free dimensions, and the limit of integers.
+/// Choices that the graph leaves open: the size of free dimensions, and the limit of integers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
     free: usize,
     limit: u32,
 }
 
-/// The model under test.
+/// Model under test.
 pub(super) struct Model {
     session: Session,
     inputs: Vec<Input>,
@@ -69,7 +69,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Builds a session, with one thread, so that a run gives the same every time.
+    /// Builds a session with one thread, so that every run gives the same result.
     pub(super) fn open(environment: &Environment, file: &Path) -> Result<Self> {
         let refused = |e: String| Failed::Refused(format!("ONNX Runtime does not take the graph: {e}"));
         let session = Session::builder(environment)
@@ -103,7 +103,7 @@ impl Model {
         })
     }
 
-    /// The sizes with which the model runs.
+    /// Returns sizes with which the model runs.
     pub(super) fn find_sizes(&mut self) -> Result<Sizes> {
         let mut first_error = None;
         for free in FREE_SIZES {
@@ -125,13 +125,13 @@ impl Model {
         )))
     }
 
-    /// Elements of one row of all inputs.
+    /// Returns the elements of one row of all inputs.
     pub(super) fn row_elements(&self, sizes: &Sizes) -> usize {
         let widths = self.inputs.iter().map(|input| input.width(sizes));
         widths.fold(0, usize::saturating_add)
     }
 
-    /// Seeded inputs of `rows` rows.
+    /// Creates seeded inputs of `rows` rows.
     pub(super) fn inputs(&self, sizes: &Sizes, kind: InputKind, rows: usize) -> Vec<Elements> {
         let seeded = |input: &Input| {
             let width = input.width(sizes);
@@ -140,7 +140,7 @@ impl Model {
         self.inputs.iter().map(seeded).collect()
     }
 
-    /// The outputs of a run of some rows of `inputs`, each of which has as many rows as ran.
+    /// Runs some rows of `inputs` and returns the outputs, each with as many rows.
     pub(super) fn run(&mut self, sizes: &Sizes, inputs: &[Elements], rows: &[usize]) -> Result<Vec<Elements>> {
         let outputs = self.attempt(sizes, inputs, rows).map_err(|error| {
             let count = rows.len();
@@ -178,7 +178,7 @@ impl Model {
 }
 
 impl Input {
-    /// The dimensions of a row.
+    /// Dimensions of a row.
     fn dims(&self, sizes: &Sizes) -> Vec<usize> {
         self.dims.iter().map(|dim| dim.unwrap_or(sizes.free)).collect()
     }
@@ -189,7 +189,7 @@ impl Input {
     }
 }
 
-/// A tensor's name, and its first dimension as the graph declares it.
+/// Returns a tensor's name, and its first dimension as the graph declares it.
 fn first_dim(outlet: &Outlet) -> (&str, FirstDim<'_>) {
     let first = match outlet.dtype() {
         ValueType::Tensor {

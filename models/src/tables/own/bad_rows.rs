@@ -1,4 +1,5 @@
-//! Rows that cannot be used, kept aside: a line of JSON for each, with its file, row and reason. In: bad rows. Out: a file that a person reads.
+//! Rows that cannot be used: a line of JSON for each, with its file, row and reason. In: bad rows. Out: a readable
+//! file.
 
 use crate::error::ModelsError;
 use arrow_array::{Array as _, RecordBatch};
@@ -7,10 +8,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Characters of a value that are kept.
+/// Maximum characters of a value in the file.
 const KEPT_CHARS: usize = 200;
 
-/// The file of bad rows, which several threads add to.
+/// File of bad rows, shared by several threads.
 pub(super) struct BadRows {
     path: PathBuf,
     limit: u64,
@@ -24,7 +25,7 @@ struct State {
 }
 
 impl BadRows {
-    /// Goes on with a file of this length and count; what lies behind is cut off. More than `limit` end the import.
+    /// Opens the file at this length and count, and truncates the rest. More than `limit` rows end the import.
     pub(super) fn open(path: &Path, count: u64, bytes: u64, limit: u64) -> Result<Self, ModelsError> {
         let file = OpenOptions::new().append(true).create(true).open(path);
         let file = file.map_err(ModelsError::io("open", path))?;
@@ -36,7 +37,7 @@ impl BadRows {
         })
     }
 
-    /// Keeps a row aside; `row` counts from 0.
+    /// Adds a bad row; `row` counts from 0.
     pub(super) fn keep(&self, file: &str, row: u64, why: &str, values: &serde_json::Value) -> Result<(), ModelsError> {
         let line = serde_json::json!({"file": file, "row": row + 1, "why": why, "values": values});
         let line = format!("{line}\n");
@@ -58,14 +59,14 @@ impl BadRows {
             .map_err(ModelsError::io("write", &self.path))
     }
 
-    /// Rows kept, and bytes of the file.
+    /// Returns the rows in the file, and its bytes.
     pub(super) fn kept(&self) -> (u64, u64) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         (state.count, state.bytes)
     }
 }
 
-/// A row's values as text, by column.
+/// Returns a row's values as text, by column.
 pub(super) fn values_of(batch: &RecordBatch, row: usize) -> serde_json::Value {
     let schema = batch.schema();
     let values = schema.fields().iter().zip(batch.columns()).map(|(field, column)| {

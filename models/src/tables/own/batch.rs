@@ -1,5 +1,5 @@
-//! Rows of a file, whatever its format: what readers hand on, and the builder of readers whose formats have no columns. Knows no
-//! format.
+//! Batches of rows, independent of the file format: the output of readers, and a builder for formats without columns.
+//! Knows no format.
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, make_array, new_null_array};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
@@ -7,23 +7,23 @@ use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use std::sync::Arc;
 
-/// Rows of a built batch, and bytes of their values, about.
+/// Maximum rows of a built batch, and approximate bytes of their values.
 const BATCH_ROWS: usize = 4096;
 const BATCH_BYTES: usize = 8 << 20;
 
-/// Some rows of a file.
+/// Rows of a file.
 pub(super) struct Batch {
     pub(super) rows: RecordBatch,
-    /// The number in the file of each row, from 0.
+    /// Number of each row in the file, from 0.
     pub(super) numbers: Numbers,
-    /// Rows that could not be read: their number, what is wrong, and the text.
+    /// Unreadable rows: number, fault and text.
     pub(super) bad: Vec<(u64, String, String)>,
-    /// Bytes of the file that they took, about.
+    /// Approximate bytes of these rows in the file.
     pub(super) bytes: u64,
 }
 
 impl Batch {
-    /// Its rows, with their numbers as one column more, unless there is one of that name.
+    /// Returns the rows with their numbers as an additional column, unless there is one of that name.
     pub(super) fn with_numbers(&self, name: &str) -> Result<RecordBatch, String> {
         if self.rows.column_by_name(name).is_some() {
             return Ok(self.rows.clone());
@@ -40,14 +40,14 @@ impl Batch {
     }
 }
 
-/// Positions of these columns in a schema, in its order.
+/// Returns the positions of these columns in a schema, in its order.
 pub(super) fn positions(schema: &Schema, columns: &[&str]) -> Vec<usize> {
     let fields = schema.fields().iter().enumerate();
     let wanted = fields.filter(|(_, field)| columns.contains(&field.name().as_str()));
     wanted.map(|(at, _)| at).collect()
 }
 
-/// The numbers of a batch's rows.
+/// Row numbers of a batch.
 pub(super) enum Numbers {
     From(u64),
     These(Vec<u64>),
@@ -62,7 +62,7 @@ impl Numbers {
     }
 }
 
-/// Rows on their way to a batch.
+/// Rows gathered for a batch.
 pub(super) struct BatchBuilder {
     schema: SchemaRef,
     columns: Vec<Column>,
@@ -73,7 +73,7 @@ pub(super) struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// Builder of these columns of a schema, in the schema's order.
+    /// Creates a builder of these columns of a schema, in the schema's order.
     pub(super) fn new(schema: &Schema, columns: &[&str]) -> Result<Self, String> {
         let schema = schema.project(&positions(schema, columns)).map_err(|e| e.to_string())?;
         let fields = schema.fields().iter();
@@ -86,7 +86,8 @@ impl BatchBuilder {
         })
     }
 
-    /// Takes a row whole, or not at all. `value` appends the little-endian bytes of a column's value, and returns false for a null.
+    /// Adds a row completely, or not at all. `value` appends the little-endian bytes of a column's value, and returns
+    /// false for a null.
     ///
     /// # Errors
     /// The first error of `value`, with its column.
@@ -111,7 +112,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Sets a row apart that could not be read.
+    /// Adds an unreadable row.
     pub(super) fn keep_aside(&mut self, why: String, text: String) {
         self.bad.push((self.seen, why, text));
         self.seen += 1;
@@ -122,7 +123,7 @@ impl BatchBuilder {
         self.numbers.len() + self.bad.len() >= BATCH_ROWS || bytes >= BATCH_BYTES
     }
 
-    /// Returns the batch, which took this many bytes of the file, and begins the next one.
+    /// Returns the batch, with its bytes in the file, and begins the next one.
     pub(super) fn finish(&mut self, bytes: u64) -> Result<Batch, String> {
         let columns = self.columns.iter_mut().map(|column| {
             let next = Column::new(&column.arrow);
@@ -146,7 +147,7 @@ pub(super) fn item_of(arrow: &DataType) -> &DataType {
     }
 }
 
-/// Column being built: the bytes of all values, and where each ends. A boolean takes a byte.
+/// Column being built: the bytes of all values, and the end of each. A boolean takes a byte.
 struct Column {
     arrow: DataType,
     bytes: Vec<u8>,

@@ -1,5 +1,5 @@
-//! A batch of Arrow as keys and rows' bytes. In: a batch and the layout. Out: for each row its key and its columns' bytes, or why it
-//! is bad. Knows no file.
+//! Conversion of Arrow batches to keys and rows' bytes. In: a batch and the layout. Out: for each row its key and its
+//! columns' bytes, or the reason for which it is bad. Knows no file.
 
 use super::layout::{Layout, is_text};
 use super::numbers::{Number, STRICT};
@@ -18,11 +18,11 @@ use std::sync::Arc;
 use tierlab_formats::table::{KeyHash, KeyKind};
 use tierlab_protocol::tensor::DataType;
 
-/// What a row is made with.
+/// Rules of the conversion.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules<'a> {
     pub(super) layout: &'a Layout,
-    /// Where each column of the table lies in a row.
+    /// Offset of each of the table's columns in a row.
     pub(super) offsets: &'a [usize],
     /// Bytes of all columns.
     pub(super) payload_bytes: usize,
@@ -37,7 +37,7 @@ pub(super) struct Rows {
     ends: Vec<usize>,
     payload: Vec<u8>,
     payload_bytes: usize,
-    /// Rows that cannot be used, and why.
+    /// Bad rows with their reasons.
     pub(super) bad: BTreeMap<usize, String>,
 }
 
@@ -60,14 +60,14 @@ impl Rows {
     }
 }
 
-/// Why an import stops at a row of a batch.
+/// Reason for which an import stops at a row of a batch.
 #[derive(Debug)]
 pub(super) struct Stopped {
     pub(super) row: usize,
     pub(super) why: String,
 }
 
-/// One column's values in rows.
+/// Place of one column's values in rows.
 struct Target<'a> {
     column: &'a str,
     dtype: DataType,
@@ -77,10 +77,10 @@ struct Target<'a> {
     nulls: NullRule,
 }
 
-/// Makes rows of a batch.
+/// Converts a batch to rows.
 ///
 /// # Errors
-/// A null where nulls are refused; a batch whose columns are of another type than the layout's, at its first row.
+/// A null if nulls are refused; a batch with column types other than the layout's, at its first row.
 pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Stopped> {
     let mut rows = Rows {
         payload: vec![0; rules.payload_bytes * batch.num_rows()],
@@ -116,7 +116,7 @@ pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Sto
     Ok(rows)
 }
 
-/// Texts as one array of strings, however they are encoded.
+/// Returns texts as one array of strings, for any encoding.
 fn texts(array: &ArrayRef) -> Result<ArrayRef, String> {
     if *array.data_type() == Arrow::Utf8 {
         return Ok(array.clone());
@@ -201,7 +201,7 @@ impl Target<'_> {
         }
     }
 
-    /// An element, or a whole value, that is null.
+    /// Handles a null element, or a null value.
     fn put_null(&self, rows: &mut Rows, row: usize, elements: Range<usize>) -> Result<(), Stopped> {
         let number = match self.nulls {
             NullRule::Refuse => {
@@ -251,7 +251,7 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// A column without a type: all of its values are null, and whoever wrote the file knew no more.
+    /// Handles a column without a type, in which the file's writer saw only nulls.
     fn take_nulls(&self, count: usize, rows: &mut Rows) -> Result<(), Stopped> {
         (0..count).try_for_each(|row| self.put_null(rows, row, 0..self.width))
     }
@@ -355,7 +355,7 @@ impl Target<'_> {
         }
     }
 
-    /// Decimals without a fraction as integers, others as floats.
+    /// Converts decimals without a fraction to integers, others to floats.
     fn take_decimals(
         &self,
         values: &ArrayRef,
@@ -436,7 +436,7 @@ impl Target<'_> {
     }
 }
 
-/// Times and dates as the integers that they are.
+/// Converts times and dates to their integers.
 fn as_type(values: &ArrayRef, arrow: &Arrow) -> Result<ArrayRef, Stopped> {
     let data = values.to_data().into_builder().data_type(arrow.clone()).build();
     data.map(make_array).map_err(|e| Stopped {

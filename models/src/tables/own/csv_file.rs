@@ -1,5 +1,5 @@
-//! CSV as batches: types from the first rows, empty fields as nulls, and rows that do not fit set apart. In: a file and how it is written. Out:
-//! batches. Knows nothing of keys or tables.
+//! CSV as batches: types from the first rows, empty fields as nulls, and misfit rows separated. In: a file and its CSV
+//! options. Out: batches. Knows nothing of keys or tables.
 
 use super::batch::{Batch, BatchBuilder, positions};
 use super::request::CsvOptions;
@@ -13,16 +13,16 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Rows that types are taken from.
+/// Rows from which types are detected.
 const SAMPLED_ROWS: u64 = 10_000;
-/// Bytes of a record at most. A quote that is not closed would take the rest of the file into one.
+/// Maximum bytes of a record, because an unclosed quote would take the rest of the file into one.
 const MAX_RECORD_BYTES: u64 = 16 << 20;
-/// Characters of a bad row that are kept.
+/// Maximum characters of a bad row.
 const KEPT_CHARS: usize = 2000;
-/// Key of a field's metadata: advice for a column that is text.
+/// Key of a field's metadata with advice for a text column.
 pub(super) const ADVICE: &str = "advice";
 
-/// A CSV file: how it is written, and what its columns are.
+/// CSV file: its options and its columns.
 #[derive(Debug)]
 pub(super) struct CsvFile {
     delimiter: u8,
@@ -33,7 +33,7 @@ pub(super) struct CsvFile {
 }
 
 impl CsvFile {
-    /// Takes the columns from the header line or the names given, and their types from what is known, or from the first rows.
+    /// Takes the columns from the header line or the given names, and their types from `known`, or from the first rows.
     pub(super) fn open(path: &Path, options: &CsvOptions, known: Option<&Schema>) -> Result<Self, String> {
         let is_tsv = path.extension().is_some_and(|ending| ending == "tsv");
         let delimiter = options.delimiter.unwrap_or(if is_tsv { b'\t' } else { b',' });
@@ -56,7 +56,7 @@ impl CsvFile {
         let mut has_rows = known.is_some();
         for row in 0..SAMPLED_ROWS {
             left.set(MAX_RECORD_BYTES);
-            // What cannot be read is an error of the reading, which knows its row.
+            // Reading reports unreadable records later, with the row number.
             if known.is_some() || !reader.read_byte_record(&mut record).unwrap_or(false) {
                 break;
             }
@@ -89,12 +89,12 @@ impl CsvFile {
         Arc::clone(&self.schema)
     }
 
-    /// Whether a row was seen.
+    /// True if the file has a row.
     pub(super) const fn has_rows(&self) -> bool {
         self.has_rows
     }
 
-    /// Hands all rows to `each`.
+    /// Passes all rows to `each`.
     pub(super) fn read<E: From<String>>(
         &self,
         path: &Path,
@@ -125,7 +125,7 @@ impl CsvFile {
         }
     }
 
-    /// Takes a record whole, or not at all.
+    /// Adds a record completely, or not at all.
     fn take(&self, record: &ByteRecord, wanted: &[usize], rows: &mut BatchBuilder) -> Result<(), String> {
         let columns = self.schema.fields().len();
         if record.len() != columns {
@@ -141,14 +141,14 @@ impl CsvFile {
     }
 }
 
-/// A file whose records are bounded: it may be read for so many bytes until it is said that a new record begins.
+/// File with bounded records: the reader sets the remaining bytes anew at each record.
 struct BoundedRecords {
     file: File,
     left: Rc<Cell<u64>>,
 }
 
 impl BoundedRecords {
-    /// The file, and what the reader of its records sets anew before each.
+    /// Opens the file, and returns it with the counter of remaining bytes that the reader resets before each record.
     fn open(path: &Path) -> Result<(Self, Rc<Cell<u64>>), String> {
         let file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
         let left = Rc::new(Cell::new(MAX_RECORD_BYTES));
@@ -174,7 +174,7 @@ fn builder(delimiter: u8, has_header: bool) -> ReaderBuilder {
     builder
 }
 
-/// A bad record as text.
+/// Returns a bad record as text.
 fn kept(record: &ByteRecord, delimiter: u8) -> String {
     let fields: Vec<String> = record
         .iter()
@@ -191,7 +191,7 @@ fn put(field: &str, arrow: &Arrow, bytes: &mut Vec<u8>) -> Result<(), String> {
         let text: String = text.chars().take(100).collect();
         format!("`{text}` is no {what}, which the column is by --as or by its first rows")
     };
-    // 007 in a column of integers is 7 to nobody but a parser, and may be a key.
+    // 007 in a column of integers may be a key whose zeros count.
     if arrow.is_integer() && has_leading_zeros(text) {
         return Err("digits behind a zero are text, and the rows before it are integers".to_owned());
     }
@@ -204,7 +204,7 @@ fn put(field: &str, arrow: &Arrow, bytes: &mut Vec<u8>) -> Result<(), String> {
         }
         Arrow::Float64 => {
             let number: f64 = text.parse().map_err(|_| no("number"))?;
-            // `inf` is one to whoever wrote it; 1e400 is not.
+            // The text `inf` means infinity; 1e400 does not.
             if number.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit()) {
                 return Err("beyond the largest number of 64 bits".to_owned());
             }

@@ -1,5 +1,5 @@
-//! The second half of an import: buckets to the table's file, one after another, on every core, in bounded memory. In: the folders of all parts.
-//! Out: a table, whole or not there. Knows nothing of the inputs' formats.
+//! Second half of an import: writes the buckets to the table's file, one after another, on every core, in bounded
+//! memory. In: the folders of all parts. Out: a complete table, or none. Knows nothing of the inputs' formats.
 
 use super::plan::{Plan, Progressed};
 use super::request::DuplicateRule;
@@ -15,13 +15,13 @@ use std::sync::mpsc;
 use std::thread;
 use tierlab_formats::table::{BucketIndex, IndexWriter, KeyHash, TableHeader};
 
-/// Threads at most: each has a bucket in memory, as it was read and as it is written.
+/// Maximum threads: each holds a bucket in memory, both as read and as written.
 const MAX_WORKERS: usize = 4;
 
-/// What finishing is about.
+/// Inputs of finishing.
 pub(super) struct Finishing<'a> {
     pub(super) plan: &'a Plan,
-    /// Of all parts.
+    /// Folders of all parts.
     pub(super) folders: &'a [PathBuf],
     pub(super) parts: &'a [Progressed],
     pub(super) memory_bytes: u64,
@@ -29,15 +29,15 @@ pub(super) struct Finishing<'a> {
     pub(super) target: &'a Path,
 }
 
-/// What was written.
+/// Result of finishing.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) header: TableHeader,
-    /// Rows left out because their key stands in another row.
+    /// Rows left out because of a duplicate key.
     pub(super) dropped: u64,
 }
 
-/// The rows of one bucket, laid out; not sealed, for their numbers are not known yet.
+/// Laid out rows of one bucket, without checksums, because their numbers are not known yet.
 struct BucketRows {
     index: BucketIndex,
     rows: u64,
@@ -50,7 +50,7 @@ impl Finishing<'_> {
     /// Writes the table.
     ///
     /// # Errors
-    /// A key that stands twice where that is refused, with both places; buckets that are damaged; a full disk; a stop.
+    /// A duplicate key if duplicates are refused, with both places; damaged buckets; a full disk; a stop.
     pub(super) fn run(&self, stop: &Stop) -> Result<Finished, ModelsError> {
         let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&self.target.display(), what);
         let longest = self.parts.iter().map(|part| part.longest_key).max().unwrap_or(0).max(1);
@@ -109,7 +109,8 @@ impl Finishing<'_> {
         Ok(Finished { header, dropped })
     }
 
-    /// Lays out all buckets, each thread every so-manieth, and hands them on in order. Each thread is at most one bucket ahead.
+    /// Lays out all buckets, distributed over threads by index, and passes them on in order. Each thread is at most one
+    /// bucket ahead.
     fn for_each_bucket(
         &self,
         header: &TableHeader,
@@ -197,7 +198,7 @@ impl Finishing<'_> {
         })
     }
 
-    /// Leaves one row of each key, of rows that are sorted by hash and place.
+    /// Keeps one row of each key, given rows sorted by hash and place.
     fn drop_duplicates(&self, rows: &mut Vec<(KeyHash, Record<'_>)>) -> Result<(), ModelsError> {
         let rule = self.plan.columns.duplicates;
         let mut refused = None;
@@ -238,7 +239,7 @@ impl Finishing<'_> {
     }
 }
 
-/// Rows in their order, sealed, with the checksums of blocks.
+/// Writer of rows in their order, with checksums of rows and blocks.
 struct RowWriter<'a> {
     staged: &'a StagedFile,
     header: &'a TableHeader,
@@ -271,7 +272,7 @@ impl RowWriter<'_> {
         self.block_rows = 0;
     }
 
-    /// The rows written, the checksums of their blocks, and where they end.
+    /// Returns the number of rows, the checksums of their blocks, and the end offset.
     fn finish(mut self) -> (u64, Vec<u32>, u64) {
         if self.block_rows > 0 {
             self.end_block();

@@ -1,5 +1,6 @@
-//! The first half of an import: inputs to buckets on disk, on every core, in bounded memory, so that it can be gone on with. In: a plan and the
-//! part that is this process's. Out: a part's folder with its buckets, its bad rows, and a journal. Knows nothing of the table's file.
+//! First half of an import: distributes inputs to buckets on disk, on every core, in bounded memory, and can be
+//! resumed. In: a plan and this process's part. Out: a part's folder with its buckets, its bad rows, and a journal.
+//! Knows nothing of the table's file.
 
 use super::bad_rows::{BadRows, values_of};
 use super::batch::Batch;
@@ -19,31 +20,31 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
-/// Units of work between two lines of the journal.
+/// Units of work per line of the journal.
 const UNITS_PER_NOTE: usize = 16;
-/// Threads that read at most.
+/// Maximum reader threads.
 const MAX_WORKERS: usize = 16;
-/// Bytes of rows that are made of a batch at once, about, whatever a file's own batches are.
+/// Approximate bytes of rows converted at once, whatever the size of a file's batches.
 const SLICE_BYTES: usize = 8 << 20;
-/// Rows that are looked at for the length of a list, and bytes of each as a guess.
+/// Rows inspected for the length of a list, and guessed bytes of each.
 const LISTS_LOOKED_AT: usize = 65_536;
 const LIST_GUESS_BYTES: usize = 64 << 10;
 
-/// A stretch of an input.
+/// Section of an input.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unit {
     input: usize,
-    /// All of the file, where it is fetched first.
+    /// Section; `None` is all of a file that is fetched first.
     stretch: Option<Stretch>,
     bytes: u64,
 }
 
-/// What gathering is about.
+/// Inputs of gathering.
 pub(super) struct Gathering<'a> {
     pub(super) plan: &'a Plan,
     pub(super) inputs: &'a [Input],
     pub(super) schema: &'a Schema,
-    /// Of the part.
+    /// Folder of the part.
     pub(super) folder: &'a Path,
     pub(super) memory_bytes: u64,
     pub(super) max_bad_rows: u64,
@@ -51,7 +52,7 @@ pub(super) struct Gathering<'a> {
     pub(super) payload_bytes: usize,
 }
 
-/// Why a batch ends the reading of a file.
+/// Reason for which a batch ends the reading of a file.
 enum Halt {
     File(String),
     Other(ModelsError),
@@ -63,7 +64,7 @@ impl From<String> for Halt {
     }
 }
 
-/// The units of all inputs, in order. Files on disk are cut where they can be; others are read whole.
+/// Returns the units of all inputs, in order. Files on disk are split if possible; others are read whole.
 pub(super) fn units(
     inputs: &[Input],
     csv: &CsvOptions,
@@ -92,7 +93,7 @@ pub(super) fn units(
     Ok(units)
 }
 
-/// Opens a file of rows; the readers of other people's formats may panic on damage.
+/// Opens a file of rows; readers of foreign formats may panic on damage.
 pub(super) fn open(
     path: &Path,
     input: &Input,
@@ -104,11 +105,11 @@ pub(super) fn open(
 }
 
 impl Gathering<'_> {
-    /// Reads what is left of a part.
+    /// Reads the remaining units of a part.
     ///
     /// # Errors
-    /// An input that is damaged or another than before; too many bad rows; a full disk; a stop, after which the same
-    /// command goes on.
+    /// An input that is damaged or has changed; too many bad rows; a full disk; a stop, after which the same command
+    /// continues.
     pub(super) fn run(&self, units: &[Unit], part: Part, stop: &Stop) -> Result<Progressed, ModelsError> {
         let (mut journal, mut progressed) = Journal::open(self.folder, 1 << self.plan.bucket_bits)?;
         if progressed.done {
@@ -149,7 +150,7 @@ impl Gathering<'_> {
         Ok(progressed)
     }
 
-    /// Reads units on every core; answers their rows and the longest key.
+    /// Reads units on every core; returns their rows and the longest key.
     fn read_units(
         &self,
         units: &[Unit],
@@ -158,7 +159,7 @@ impl Gathering<'_> {
         progress: &mut Progress,
         stop: &Stop,
     ) -> Result<(u64, usize), ModelsError> {
-        // Cores wait for a store: it is asked for many objects at once.
+        // Object stores are slow to respond, so more objects than cores are read at once.
         let is_remote = |unit: &Unit| matches!(self.inputs[unit.input].from, Origin::Store { .. });
         let most = match units.iter().any(is_remote) {
             true => MAX_WORKERS,
@@ -254,7 +255,7 @@ impl Gathering<'_> {
         }
         input.is_unchanged()?;
         if let Origin::Store { .. } = input.from {
-            // Best effort: what stays goes with the folder.
+            // Best effort: a remaining file is removed with the folder.
             let _ = std::fs::remove_file(&path);
         }
         Ok(())
@@ -292,7 +293,7 @@ impl Gathering<'_> {
     }
 }
 
-/// Brings an input to disk, where it is not there.
+/// Downloads an input, unless it is on disk.
 pub(super) fn fetch(input: &Input, folder: &Path, number: usize) -> Result<PathBuf, ModelsError> {
     match &input.from {
         Origin::Disk(path) => Ok(path.clone()),
@@ -307,7 +308,7 @@ pub(super) fn fetch(input: &Input, folder: &Path, number: usize) -> Result<PathB
     }
 }
 
-/// Columns of lists whose length the type does not say.
+/// Returns the columns of lists without a fixed length.
 pub(super) fn lists(schema: &Schema) -> Vec<&str> {
     let fields = schema.fields().iter();
     fields
@@ -316,7 +317,7 @@ pub(super) fn lists(schema: &Schema) -> Vec<&str> {
         .collect()
 }
 
-/// The length of each column's lists, by the first that is not null. Reads a few batches.
+/// Returns the length of each column's lists, from the first non-null value. Reads a few batches.
 pub(super) fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<Vec<(String, usize)>, ModelsError> {
     use arrow_array::Array as _;
     use arrow_array::cast::AsArray as _;
@@ -344,7 +345,7 @@ pub(super) fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<V
         }
         seen += batch.rows.num_rows();
         if lengths.len() == lists.len() || seen >= LISTS_LOOKED_AT {
-            // That is enough.
+            // Ends the reading.
             return Err(Halt::Other(ModelsError::Interrupted));
         }
         Ok(())

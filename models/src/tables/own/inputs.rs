@@ -1,5 +1,6 @@
-//! Which files are read: files, folders of parts as Spark, Delta and Iceberg write them, and URLs of object stores. In: words of
-//! the command line. Out: files in order, where each comes from, and what was left out and why. Reads no rows.
+//! Files to read: files, folders of parts as Spark, Delta and Iceberg write them, and URLs of object stores. In:
+//! arguments of the command line. Out: files in order with their origins, and omitted files with reasons. Reads no
+//! rows.
 
 use super::lakes::columns::FileColumns;
 use super::lakes::{delta, hive, iceberg};
@@ -17,18 +18,18 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Folders inside folders are followed this deep.
+/// Maximum depth of nested folders.
 const MAX_DEPTH: usize = 32;
-/// Endings of files that hold rows.
+/// Endings of files with rows.
 const ENDINGS: [&str; 11] = [
     "parquet", "parq", "csv", "tsv", "arrow", "arrows", "feather", "ipc", "tar", "tfrecord", "tfrec",
 ];
 
-/// The inputs of an import.
+/// Inputs of an import.
 #[derive(Debug, Default)]
 pub(super) struct Inputs {
     pub(super) files: Vec<Input>,
-    /// What is not read, and why, for people.
+    /// Omitted files with reasons, in words.
     pub(super) left_out: Vec<String>,
 }
 
@@ -41,7 +42,7 @@ pub(super) struct Input {
     pub(super) columns: Option<FileColumns>,
 }
 
-/// Where a file is.
+/// Origin of a file.
 #[derive(Debug)]
 pub(super) enum Origin {
     Disk(PathBuf),
@@ -52,7 +53,7 @@ impl Inputs {
     /// Finds the files of all inputs.
     ///
     /// # Errors
-    /// An input that is not there or has no file of rows; a store that cannot be reached.
+    /// An input that is missing or has no file of rows; a store that cannot be reached.
     pub(super) fn find(named: &[String], csv: &CsvOptions, stop: &Stop) -> Result<Self, ModelsError> {
         let mut inputs = Self::default();
         for name in named {
@@ -151,7 +152,7 @@ impl Inputs {
 }
 
 impl Input {
-    /// Whether the file is the one that was found: what is written while it is read gives rows of two versions.
+    /// Checks that the file has not changed since it was found, because it could mix rows of two versions.
     ///
     /// # Errors
     /// A file that was written since.
@@ -194,14 +195,14 @@ fn list(root: &Path, folder: &Path, depth: usize, names: &mut Vec<(String, u64)>
         let below = below
             .to_str()
             .ok_or_else(|| ModelsError::bad(&path.display(), &"its name is no UTF-8"))?;
-        // A link to nothing has no bytes; it is an error once it is to be read.
+        // A dangling link has no bytes; reading it is an error later.
         let bytes = fs::metadata(&path).map_or(0, |found| found.len());
         names.push((below.to_owned(), bytes));
     }
     Ok(())
 }
 
-/// Chooses what of a folder is read.
+/// Chooses the files of a folder.
 ///
 /// # Errors
 /// A log of Delta or metadata of Iceberg that cannot be followed; a folder without rows.
@@ -227,7 +228,8 @@ pub(super) fn choose(
     Ok(chosen)
 }
 
-/// Tables below the folder, and tables of a kind whose log is not read: their files hold rows that were replaced or deleted as well.
+/// Refuses tables below the folder, and tables of a kind whose log is not supported: their files also hold replaced or
+/// deleted rows.
 fn refuse_inner_tables(folder: &Listing) -> Result<(), ModelsError> {
     for name in &folder.names {
         let what = if let Some((inner, _)) = name.split_once("/_delta_log/") {
@@ -247,7 +249,7 @@ fn refuse_inner_tables(folder: &Listing) -> Result<(), ModelsError> {
     Ok(())
 }
 
-/// Files of rows by their names, and what is left out.
+/// Chooses files of rows by their names, and lists the omitted ones.
 fn by_name(folder: &Listing) -> Chosen {
     let mut chosen = Chosen::default();
     let mut reasons: Vec<(&str, Vec<&String>)> = Vec::new();
@@ -278,7 +280,7 @@ fn reason_against(name: &str) -> Option<&'static str> {
         return Some("a name that begins with _ or . holds no rows, as Spark has it");
     }
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
-    // As TensorFlow names the files of a set: x.tfrecord-00001-of-00010.
+    // TensorFlow names the files of a set x.tfrecord-00001-of-00010.
     let is_one = ENDINGS.contains(&ending) || ending.starts_with("tfrecord");
     (!is_one).then_some("no file of rows by its name")
 }

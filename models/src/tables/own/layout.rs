@@ -1,5 +1,5 @@
-//! From the columns of a file to those of a row. In: an Arrow schema, lists measured, and what is asked for. Out: where each value goes,
-//! or a sentence that names the column and what to do. Reads no row.
+//! Layout of a row from the columns of a file. In: an Arrow schema, measured lists, and the request. Out: the place of
+//! each value, or a sentence that names the column with advice. Reads no row.
 
 use super::csv_file::ADVICE;
 use super::request::{ColumnRequest, ROW, declared};
@@ -9,53 +9,53 @@ use std::collections::HashSet;
 use tierlab_formats::table::{KeyKind, TableSchema};
 use tierlab_protocol::tensor::DataType;
 
-/// Columns of a table at most.
+/// Maximum columns of a table.
 const MAX_COLUMNS: usize = 10_000;
 
-/// How rows are made. What one process worked out, the others take.
+/// Conversion of columns to rows. One process determines it, and the others adopt it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Layout {
-    /// The column of keys.
+    /// Column of keys.
     pub(super) key: String,
-    /// What they are.
+    /// Type of keys.
     pub(super) kind: KeyKind,
     /// Columns of the table.
     pub(super) columns: Vec<OutColumn>,
 }
 
-/// A column of the table.
+/// Column of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OutColumn {
     pub(super) name: String,
     pub(super) dtype: DataType,
     pub(super) shape: Vec<i64>,
-    /// What it is made of, one after another.
+    /// Sources of its elements, in order.
     pub(super) sources: Vec<Source>,
 }
 
-/// A column of the input, and how many elements a row takes of it.
+/// Column of the input, with its number of elements in a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Source {
     pub(super) column: String,
     pub(super) width: usize,
-    /// Text becomes a number below this.
+    /// Upper limit of the hash that replaces text.
     pub(super) buckets: Option<u64>,
-    /// Its own element type, which must hold that of every file unless another one is asked for.
+    /// Element type in the file. It must hold the type of every file, unless another type is requested.
     #[serde(default)]
     pub(super) native: Option<DataType>,
-    /// Of dates, times and spans: what their integers count. In another file it must be the same.
+    /// Unit of dates, times and durations; must be the same in all files.
     #[serde(default)]
     pub(super) unit: Option<String>,
 }
 
-/// How long the lists of a column are, by its name; from its first row.
+/// Returns the length of a column's lists by its name, from its first row.
 pub(super) type Measured<'a> = &'a dyn Fn(&str) -> Option<usize>;
 
 impl Layout {
-    /// Works out the columns.
+    /// Determines the columns.
     ///
     /// # Errors
-    /// A column that is asked for and not there, or of a type that has no place in a row.
+    /// A requested column that is missing, or one of an unsupported type.
     pub(super) fn of(schema: &Schema, request: &ColumnRequest, measured: Measured<'_>) -> Result<Self, String> {
         let key = find_key(schema, &request.key)?;
         let kind = key_kind(&request.key, key, request.key_kind)?;
@@ -145,7 +145,7 @@ impl Layout {
         self.schema(&request.name, 1).map(drop)
     }
 
-    /// The table's schema, where texts have so many bytes at most.
+    /// Returns the table's schema, given the longest text key in bytes.
     pub(super) fn schema(&self, name: &str, longest_key: usize) -> Result<TableSchema, String> {
         let columns: Vec<(&str, DataType, &[i64])> = self
             .columns
@@ -155,7 +155,7 @@ impl Layout {
         TableSchema::lay_out_keyed(name, &columns, (&self.key, self.kind), longest_key).map_err(|e| e.to_string())
     }
 
-    /// Whether a file has the columns, so that its rows can be read; and no others, where all are taken.
+    /// Checks that a file has the columns, and no others if all are imported.
     pub(super) fn fits(&self, schema: &Schema, request: &ColumnRequest) -> Result<(), String> {
         find_key(schema, &self.key)?;
         let sources = self
@@ -202,7 +202,7 @@ impl Layout {
         }
     }
 
-    /// Columns of the input that are read.
+    /// Returns the columns of the input to read.
     pub(super) fn inputs(&self) -> impl Iterator<Item = &str> {
         let sources = self.columns.iter().flat_map(|column| &column.sources);
         std::iter::once(self.key.as_str()).chain(sources.map(|source| source.column.as_str()))
@@ -225,7 +225,7 @@ fn find<'a>(schema: &'a Schema, name: &str, flag: &str) -> Result<&'a Field, Str
     }
 }
 
-/// The key's type: of a column, or of row numbers.
+/// Returns the key's type: that of a column, or of row numbers.
 fn find_key<'a>(schema: &'a Schema, name: &str) -> Result<&'a Arrow, String> {
     match find(schema, name, "--key") {
         Err(_) if name == ROW => Ok(&Arrow::Int64),
@@ -233,7 +233,7 @@ fn find_key<'a>(schema: &'a Schema, name: &str) -> Result<&'a Arrow, String> {
     }
 }
 
-/// Whether values are lists, of a fixed length or not.
+/// True if values are lists, of a fixed length or not.
 pub(super) fn is_list(arrow: &Arrow) -> bool {
     matches!(
         arrow,
@@ -241,7 +241,7 @@ pub(super) fn is_list(arrow: &Arrow) -> bool {
     )
 }
 
-/// Whether values are text, encoded in whatever way.
+/// True if values are text, in any encoding.
 pub(super) fn is_text(arrow: &Arrow) -> bool {
     match arrow {
         Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View => true,
@@ -273,7 +273,7 @@ fn key_kind(name: &str, arrow: &Arrow, wanted: Option<KeyKind>) -> Result<KeyKin
     }
 }
 
-/// A column's part of a row, and its own element type. `to` is the table's column, whose type may be asked for.
+/// Returns a column's part of a row, with its element type. `to` is the table's column, whose type may be requested.
 fn source(
     field: &Field,
     to: &str,
@@ -326,7 +326,7 @@ fn source(
     Ok((source, native))
 }
 
-/// True if the elements of a type are all held by another.
+/// True if a type holds all values of another.
 fn holds(wide: DataType, narrow: DataType) -> bool {
     use DataType::{Bf16, Bool, Fp16, Fp32, Fp64};
     let is_float = |dtype: DataType| dtype.as_str().contains("FP") || dtype == Bf16;
@@ -336,12 +336,12 @@ fn holds(wide: DataType, narrow: DataType) -> bool {
         // Integers of 32 bits and more have more digits than the float.
         (Fp32 | Fp64, narrow) => narrow.size() < wide.size() || narrow == Bool,
         (wide, narrow) if is_float(wide) => wide == narrow,
-        // An integer that does not fit is a bad row.
+        // An integer that does not fit makes a bad row.
         _ => true,
     }
 }
 
-/// What the integers of a date, time or span count, lists included; of other types nothing. A zone does not change it.
+/// Returns the unit of a date, time or duration, lists included; `None` for other types. A zone does not change it.
 fn unit_of(arrow: &Arrow) -> Option<String> {
     match arrow {
         Arrow::FixedSizeList(item, _) | Arrow::List(item) | Arrow::LargeList(item) => unit_of(item.data_type()),
@@ -354,7 +354,7 @@ fn unit_of(arrow: &Arrow) -> Option<String> {
     }
 }
 
-/// The type of a list's elements, or of the value itself.
+/// Returns the type of a list's elements, or of the value itself.
 fn element_of(arrow: &Arrow) -> &Arrow {
     match arrow {
         Arrow::FixedSizeList(item, _) | Arrow::List(item) | Arrow::LargeList(item) => item.data_type(),
@@ -362,7 +362,7 @@ fn element_of(arrow: &Arrow) -> &Arrow {
     }
 }
 
-/// The element type of a number.
+/// Returns the element type of a number.
 pub(super) fn dtype_of(arrow: &Arrow) -> Option<DataType> {
     Some(match arrow {
         Arrow::Boolean => DataType::Bool,

@@ -1,19 +1,19 @@
-//! A folder as names, and what of it is read. Knows no disk and no store.
+//! Names in a folder, and the files chosen from it. Knows no disk and no store.
 
 use super::lakes::columns::FileColumns;
 use std::collections::HashMap;
 
-/// A folder, on disk or in a store, as a list of what lies below it.
+/// Folder on disk or in a store, as a list of its files.
 pub(super) struct Listing {
-    /// As it is named in messages.
+    /// Name of the folder in messages.
     pub(super) name: String,
     /// Names below it with slashes, sorted.
     pub(super) names: Vec<String>,
-    /// The bytes of each.
+    /// Bytes of each file.
     pub(super) bytes: Vec<u64>,
 }
 
-/// What of a folder is read.
+/// Files chosen from a folder.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Chosen {
     pub(super) names: Vec<String>,
@@ -23,7 +23,7 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// Files of one version of a table, whose log lies below `log`.
+    /// Chooses the files of one version of a table, whose log lies below `log`.
     pub(super) fn of_version(
         folder: &Listing,
         log: &str,
@@ -45,7 +45,7 @@ impl Chosen {
     }
 }
 
-/// A path whose odd characters are percent-encoded, as text.
+/// Decodes a percent-encoded path.
 pub(super) fn decoded(path: &str) -> String {
     let bytes = path.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

@@ -1,8 +1,9 @@
-//! People's own rows as feature tables: Parquet, Arrow IPC and CSV, with keys that are integers in any order, texts or UUIDs.
+//! Import of users' rows as feature tables: Parquet, Arrow IPC and CSV, with keys that are integers in any order, texts
+//! or UUIDs.
 //!
-//! In: a request. Out: `NAME.rows`, the rows that could not be used beside it, and what was done. Inputs go to buckets on
-//! disk by the hash of their keys (`gather`), which may be done by several processes and is gone on with where it was cut off; then the buckets
-//! become the table, one by one (`finish`). Memory stays bounded, whatever the number of rows.
+//! In: a request. Out: `NAME.rows`, the bad rows beside it, and a summary. Inputs go to buckets on disk by the hash of
+//! their keys (`gather`); several processes may share this work, and it can be resumed. Then the buckets become the
+//! table, one by one (`finish`). Memory is bounded, whatever the number of rows.
 
 mod bad_rows;
 mod batch;
@@ -43,47 +44,49 @@ use std::time::Instant;
 use tierlab_formats::model::is_plain_name;
 use tierlab_formats::table::{EXTENSION, TableHeader};
 
-/// Of the memory given, a bucket takes this share on disk.
+/// Ratio of the memory limit to the size of a bucket on disk.
 const BUCKETS_IN_MEMORY: u64 = 32;
-/// Buckets at most, as a power of two.
+/// Maximum number of buckets, as a power of two.
 const MAX_BUCKET_BITS: u32 = 12;
-/// Bytes of a key with what a record has beside it, as a guess.
+/// Guessed bytes of a key, with the overhead of its record.
 const KEY_GUESS_BYTES: u64 = 40;
-/// The least memory that can be given.
+/// Minimum memory limit.
 const MIN_MEMORY_BYTES: u64 = 32 << 20;
 
-/// Files that are looked at for one with rows, which tells the columns.
+/// Maximum files inspected to find one with rows, which determines the columns.
 const SAMPLED_FILES: usize = 100;
 
-/// What an import did.
+/// Result of an import.
 #[derive(Debug)]
 pub struct Imported {
-    /// The table, or where it will be.
+    /// Path of the table, existing or future.
     pub path: PathBuf,
-    /// Its header, once it is written.
+    /// Header of the table, once it is written.
     pub header: Option<TableHeader>,
-    /// Rows read, the bad ones aside.
+    /// Rows read, without bad rows.
     pub rows: u64,
-    /// Rows whose key stands in another row, which counts.
+    /// Rows dropped because of a duplicate key.
     pub dropped: u64,
-    /// Rows kept aside.
+    /// Number of bad rows.
     pub bad: u64,
-    /// Where they are.
+    /// File of the bad rows.
     pub bad_file: PathBuf,
     /// Files read.
     pub files: usize,
-    /// What was left out of the inputs, and why.
+    /// Omitted inputs with reasons.
     pub left_out: Vec<String>,
-    /// Seconds that reading and writing took.
+    /// Seconds of reading.
     pub read_seconds: f64,
-    /// See `read_seconds`.
+    /// Seconds of writing.
     pub write_seconds: f64,
 }
 
-/// Imports a table, or does its step of it. Waits for disks and networks: not to be called from an async task.
+/// Imports a table, or performs its step of the import. Blocks on disks and networks: must not be called from an async
+/// task.
 ///
 /// # Errors
-/// What is wrong with the request, an input or the disk, by file, row and column. What was done stays, and the same request goes on.
+/// A fault of the request, an input or the disk, with file, row and column. Finished work stays, and the same request
+/// continues.
 pub fn import_table(request: &Request, stop: &Stop) -> Result<Imported, ModelsError> {
     let name = &request.columns.name;
     if !is_plain_name(name) {
@@ -179,11 +182,11 @@ pub fn import_table(request: &Request, stop: &Stop) -> Result<Imported, ModelsEr
     })
 }
 
-/// What the first file tells of all.
+/// Properties of the first file with rows.
 struct Sample {
     schema: Schema,
     layout: Layout,
-    /// Rows of a byte of a file, about.
+    /// Approximate rows per byte of a file.
     rows_per_byte: f64,
 }
 
@@ -191,7 +194,7 @@ impl Sample {
     fn take(request: &Request, inputs: &Inputs, folder: &Path) -> Result<Self, ModelsError> {
         let csv = request.csv.with_types_of(&request.columns);
         let fetched = folder.join(format!("sample-{}", std::process::id()));
-        // A part without rows, as a cluster writes them, tells less.
+        // A part without rows, as clusters write them, shows no types.
         let mut first: Option<(&Input, Opened)> = None;
         let mut lengths: Vec<(String, usize)> = Vec::new();
         for (number, input) in inputs.files.iter().take(SAMPLED_FILES).enumerate() {
@@ -225,10 +228,10 @@ impl Sample {
             Layout::of(&opened.schema(), &request.columns, &measured).map_err(|what| ModelsError::bad(name, &what))?;
         let stretches = opened.stretches(first.about.bytes);
         let rows: Option<u64> = stretches.iter().map(|stretch| stretch.rows).sum();
-        // Of text and IPC: no row is shorter than its key.
+        // For text and IPC: no row is shorter than its key.
         let rows = rows.unwrap_or(first.about.bytes / (8 + 2 * layout.columns.len() as u64));
         let schema = opened.schema().as_ref().clone();
-        // Best effort: it goes with the import's folder.
+        // Best effort: it is removed with the import's folder.
         let _ = fs::remove_dir_all(&fetched);
         Ok(Self {
             schema,
@@ -259,7 +262,7 @@ impl Sample {
     }
 }
 
-/// The folders of all parts, each read whole.
+/// Returns the folders of all parts, each of which must be complete.
 fn all_parts(folder: &Path, parts: u32) -> Result<(Vec<PathBuf>, Vec<Progressed>), ModelsError> {
     let mut folders = Vec::new();
     let mut all = Vec::new();
@@ -283,7 +286,7 @@ fn all_parts(folder: &Path, parts: u32) -> Result<(Vec<PathBuf>, Vec<Progressed>
     Err(ModelsError::bad(&folder.display(), &what))
 }
 
-/// Puts the bad rows of all parts beside the table; without any, no file stays.
+/// Puts the bad rows of all parts beside the table; without any, removes the file.
 fn keep_bad_rows(folders: &[PathBuf], parts: &[Progressed], to: &Path) -> Result<(), ModelsError> {
     let mut lines = Vec::new();
     for (folder, part) in folders.iter().zip(parts).filter(|(_, part)| part.bad > 0) {

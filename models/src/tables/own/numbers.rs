@@ -1,18 +1,18 @@
-//! One number of one type as another. In: values of Arrow. Out: little-endian elements. A number that does not fit is refused, not bent;
-//! floats are rounded to the float asked for, and a number is never rounded to an infinity.
+//! Conversion of numbers between types. In: values of Arrow. Out: little-endian elements. A number that does not fit is
+//! refused; floats are rounded to the requested type, but never to infinity.
 
 use arrow_cast::CastOptions;
 use arrow_cast::display::FormatOptions;
 use half::{bf16, f16};
 use tierlab_protocol::tensor::DataType;
 
-/// Casts of Arrow that refuse a value that does not fit, in place of a null.
+/// Options for Arrow casts that fail for a value that does not fit, instead of returning null.
 pub(super) const STRICT: CastOptions<'static> = CastOptions {
     safe: false,
     format_options: FormatOptions::new(),
 };
 
-/// A number, whatever its type was.
+/// Number of any type.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Number {
     Int(i128),
@@ -47,7 +47,7 @@ impl From<f64> for Number {
 }
 
 impl Number {
-    /// Writes the number as an element; false where the type does not hold it.
+    /// Writes the number as an element; returns false if the type cannot hold it.
     #[inline]
     pub(super) fn put(self, dtype: DataType, slot: &mut [u8]) -> bool {
         match dtype {
@@ -76,12 +76,12 @@ impl Number {
         }
     }
 
-    /// Whether rounding made no infinity of a number that was none.
+    /// True unless rounding turned a finite number into infinity.
     fn is_as_finite(self, rounded: bool) -> bool {
         rounded || !self.float().is_finite()
     }
 
-    /// The integer, where it is one.
+    /// Returns the integer, if it is one.
     fn int(self) -> Option<i128> {
         match self {
             Self::Int(int) => Some(int),

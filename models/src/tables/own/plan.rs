@@ -1,5 +1,5 @@
-//! What an import is about, and how far it has come: `.NAME.import/plan.json`, and `journal.jsonl` in each part's folder. In: a request.
-//! Out: the same plan for every process, and where to go on.
+//! Plan and progress of an import: `.NAME.import/plan.json`, and `journal.jsonl` in each part's folder. In: a request.
+//! Out: the same plan for every process, and the place to resume.
 
 use super::layout::Layout;
 use super::request::{ColumnRequest, CsvOptions, NullRule};
@@ -11,7 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// What an import is about. Every process that takes part must find the same.
+/// Plan of an import. Every participating process must compute the same plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) columns: ColumnRequest,
@@ -22,31 +22,31 @@ pub(super) struct Plan {
     pub(super) parts: u32,
 }
 
-/// A file of rows.
+/// File of rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct InputFile {
-    /// As it is named in messages: a path, or a URL.
+    /// Name in messages: a path, or a URL.
     pub(super) name: String,
     pub(super) bytes: u64,
-    /// When it was last written, or the store's tag of it.
+    /// Modification time, or the store's tag.
     pub(super) version: String,
     /// Digest of its columns, if the table or the file's folder defines them.
     #[serde(default)]
     pub(super) columns: Option<String>,
 }
 
-/// The folder of an import.
+/// Folder of an import.
 pub(super) fn folder(out: &Path, name: &str) -> PathBuf {
     out.join(format!(".{name}.import"))
 }
 
-/// The folder of a part.
+/// Folder of a part.
 pub(super) fn part_folder(folder: &Path, part: u32, parts: u32) -> PathBuf {
     folder.join(format!("part-{part:04}-of-{parts:04}"))
 }
 
 impl Plan {
-    /// Takes the plan that lies there, or puts this one there.
+    /// Adopts the existing plan, or writes this one.
     ///
     /// # Errors
     /// A plan of another import.
@@ -55,7 +55,7 @@ impl Plan {
         let path = folder.join("plan.json");
         let Some(found) = Self::read(folder)? else {
             let text = serde_json::to_vec_pretty(&self).map_err(|e| ModelsError::bad(&path.display(), &e))?;
-            // Another process may be at it: then one of both writes it, and the other reads it.
+            // Another process may do the same: then one of both writes the plan, and the other reads it.
             let own = folder.join(format!("plan.{}", std::process::id()));
             staged::write_whole(&own, &text)?;
             let linked = fs::hard_link(&own, &path);
@@ -67,7 +67,7 @@ impl Plan {
             };
         };
         let found = match found.goes_on_as(&self) {
-            // Rows that were read under a rule that refuses are the same under every other.
+            // Rows read under a rule that refuses are the same under every other rule.
             Some(renewed) if renewed != found => {
                 let text = serde_json::to_vec_pretty(&renewed).map_err(|e| ModelsError::bad(&path.display(), &e))?;
                 staged::write_whole(&path, &text)?;
@@ -88,26 +88,26 @@ impl Plan {
         ))
     }
 
-    /// This plan with the rules of another, if its rows are those that the other would have read.
+    /// Returns this plan with the rules of another, if the other would have read the same rows.
     fn goes_on_as(&self, other: &Self) -> Option<Self> {
         let mut renewed = self.clone();
         if self.columns.nulls == NullRule::Refuse {
             renewed.columns.nulls = other.columns.nulls;
         }
-        // Only the table's writing meets duplicates.
+        // Only the writing of the table handles duplicates.
         renewed.columns.duplicates = other.columns.duplicates;
         let wanted = Self {
-            // The first process decides how many buckets there are.
+            // The first process decides the number of buckets.
             bucket_bits: self.bucket_bits,
             ..other.clone()
         };
         (renewed == wanted).then_some(renewed)
     }
 
-    /// The plan in a folder, where there is one.
+    /// Reads the plan in a folder, if there is one.
     ///
     /// # Errors
-    /// A file that is none.
+    /// A file that is not a plan.
     pub(super) fn read(folder: &Path) -> Result<Option<Self>, ModelsError> {
         let path = folder.join("plan.json");
         let Some(text) = read_if_there(&path)? else {
@@ -119,36 +119,36 @@ impl Plan {
     }
 }
 
-/// How far a part has come.
+/// Progress of a part.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Progressed {
-    /// Units of work done.
+    /// Finished units of work.
     pub(super) units: usize,
     /// Rows written.
     pub(super) rows: u64,
-    /// Bad rows kept aside.
+    /// Number of bad rows.
     pub(super) bad: u64,
-    /// Bytes of the file that they are kept in.
+    /// Bytes of the file of bad rows.
     pub(super) bad_bytes: u64,
     /// Bytes of the longest key.
     pub(super) longest_key: usize,
     /// Bytes of each bucket.
     pub(super) lengths: Vec<u64>,
-    /// Whether the part is read whole.
+    /// True if the part is complete.
     pub(super) done: bool,
 }
 
-/// The journal of a part.
+/// Journal of a part.
 pub(super) struct Journal {
     file: File,
     path: PathBuf,
 }
 
 impl Journal {
-    /// Opens a part's journal and says how far it has come.
+    /// Opens a part's journal and returns its progress.
     ///
     /// # Errors
-    /// Another process that is at this part; a line that is none.
+    /// Another process that works on this part; an invalid line.
     pub(super) fn open(folder: &Path, buckets: usize) -> Result<(Self, Progressed), ModelsError> {
         fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
         let path = folder.join("journal.jsonl");
@@ -163,7 +163,7 @@ impl Journal {
             Err(fs::TryLockError::Error(e)) => return Err(ModelsError::io("lock", &path)(e)),
         }
         let progressed = progressed(folder)?.unwrap_or_default();
-        // Half a line, left by a process that was killed, would spoil the next one.
+        // An incomplete line of a killed process would spoil the next one.
         let text = fs::read(&path).map_err(ModelsError::io("read", &path))?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         file.set_len(whole as u64).map_err(ModelsError::io("cut", &path))?;
@@ -180,7 +180,7 @@ impl Journal {
         Ok((Self { file, path }, Progressed { lengths, ..progressed }))
     }
 
-    /// Writes down how far the part has come.
+    /// Records the progress of the part.
     pub(super) fn note(&mut self, progressed: &Progressed) -> Result<(), ModelsError> {
         let mut line = serde_json::to_vec(progressed).map_err(|e| ModelsError::bad(&self.path.display(), &e))?;
         line.push(b'\n');
@@ -188,13 +188,13 @@ impl Journal {
     }
 }
 
-/// How far a part has come, by the last whole line of its journal; `None` where it was not begun.
+/// Returns the progress of a part, by the last complete line of its journal; `None` if it was not begun.
 pub(super) fn progressed(folder: &Path) -> Result<Option<Progressed>, ModelsError> {
     let path = folder.join("journal.jsonl");
     let Some(text) = read_if_there(&path)? else {
         return Ok(None);
     };
-    // What a killed process left behind the last line end is no line.
+    // Text after the last line end was left by a killed process.
     let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at);
     let Some(last) = text[..whole]
         .split(|&byte| byte == b'\n')

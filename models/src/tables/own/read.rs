@@ -1,5 +1,5 @@
-//! Files of rows as batches: Parquet, Arrow IPC (files and streams), CSV, shards of samples. In: a local file and what of it is
-//! wanted. Out: its schema, its parts, and batches with the numbers of their rows. Knows nothing of keys or tables.
+//! Files of rows as batches: Parquet, Arrow IPC (files and streams), CSV, shards of samples. In: a local file and the
+//! wanted columns. Out: its schema, its sections, and batches with row numbers. Knows nothing of keys or tables.
 
 use super::batch::{Batch, Numbers, positions};
 use super::csv_file::CsvFile;
@@ -22,43 +22,43 @@ use tierlab_formats::arrow;
 use tierlab_formats::shards::tar::BLOCK;
 use tierlab_formats::table::MAX_STRIDE;
 
-/// Rows of a batch of Parquet at most.
+/// Maximum rows of a batch of Parquet.
 const BATCH_ROWS: usize = 8192;
-/// Bytes of such a batch, about: rows that hold images or long vectors come a few at a time.
+/// Approximate bytes of such a batch: rows with images or long vectors come a few at a time.
 const BATCH_BYTES: usize = 8 << 20;
-/// Where a tar header says that it is one, since POSIX.1-1988.
+/// Position of the magic bytes in a tar header, since POSIX.1-1988.
 const USTAR: Range<usize> = 257..262;
-/// Rows of one unit of work at least, where a file can be cut.
+/// Minimum rows of a unit of work, if a file can be split.
 const UNIT_ROWS: u64 = 200_000;
 
-/// A stretch of a file that is read at once.
+/// Section of a file that is read at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stretch {
-    /// Row groups, of Parquet; of other files there is one stretch.
+    /// Row groups of Parquet; other files have one section.
     pub(super) groups: (usize, usize),
-    /// The number of its first row in the file.
+    /// Number of its first row in the file.
     pub(super) first_row: u64,
-    /// Rows, where the file tells.
+    /// Rows, if the file records them.
     pub(super) rows: Option<u64>,
-    /// Bytes of the file.
+    /// Bytes in the file.
     pub(super) bytes: u64,
 }
 
-/// A file that was looked at, by its format.
+/// Opened file, by its format.
 pub(super) enum Opened {
     Parquet(ArrowReaderMetadata),
     IpcFile(SchemaRef),
     IpcStream(SchemaRef),
     Csv(CsvFile),
     Shard(ShardFile),
-    /// Another, whose columns its table defines.
+    /// File of another kind, whose columns its table defines.
     Viewed(Box<Opened>, View),
 }
 
-/// Looks at a file. Where a schema is given, CSV and shards are read as it says.
+/// Opens a file. If a schema is given, CSV and shards are read by it.
 ///
 /// # Errors
-/// A file that is none of these, or is damaged.
+/// A file of an unknown kind, or a damaged one.
 pub(super) fn open(
     path: &Path,
     csv: &CsvOptions,
@@ -67,7 +67,7 @@ pub(super) fn open(
 ) -> Result<Opened, String> {
     let opened = by_content(path, csv, known)?;
     match columns {
-        // A part that nothing was written into has no columns at all.
+        // An empty part has no columns at all.
         Some(columns) if !opened.is_void() => {
             let view = columns.view(&opened.schema(), &opened.field_ids())?;
             Ok(Opened::Viewed(Box::new(opened), view))
@@ -76,7 +76,7 @@ pub(super) fn open(
     }
 }
 
-/// As its first bytes and its name say.
+/// Opens the file by its first bytes and its name.
 fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<Opened, String> {
     let mut file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
     let mut head = Vec::new();
@@ -113,7 +113,7 @@ fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<O
     }
 }
 
-/// A file of Arrow IPC whose messages were all looked at.
+/// Opens an Arrow IPC file after checking all of its messages.
 fn checked(file: File) -> Result<BufReader<File>, String> {
     let mut file = BufReader::new(file);
     arrow::walk::check(&mut file, arrow::MAX_BATCH_BYTES)?;
@@ -121,8 +121,8 @@ fn checked(file: File) -> Result<BufReader<File>, String> {
     Ok(file)
 }
 
-/// The footer of a Parquet file. Times of 96 bits are read as microseconds, as the writers of such files count: as nanoseconds, the years
-/// 1 and 9999, which stand for `never`, would wrap around to others.
+/// Reads the footer of a Parquet file. Times of 96 bits are read as microseconds, as their writers count. As
+/// nanoseconds, the years 1 and 9999, which stand for `never`, would wrap around.
 fn parquet_metadata(file: &File) -> Result<ArrowReaderMetadata, ParquetError> {
     let metadata = ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?;
     let columns = metadata.metadata().file_metadata().schema_descr().columns();
@@ -150,7 +150,7 @@ fn parquet_metadata(file: &File) -> Result<ArrowReaderMetadata, ParquetError> {
 }
 
 impl Opened {
-    /// Whether there is a row in it, as far as a look tells.
+    /// True if the file has a row, as far as the first records show.
     pub(super) fn has_rows(&self) -> bool {
         match self {
             Self::Parquet(metadata) => metadata.metadata().file_metadata().num_rows() > 0,
@@ -160,7 +160,7 @@ impl Opened {
         }
     }
 
-    /// Whether it is a text without even a header line: a part that its writer had nothing to write into.
+    /// True if it is a text without even a header line: an empty part.
     pub(super) fn is_void(&self) -> bool {
         matches!(self, Self::Csv(file) if file.schema().fields().is_empty())
     }
@@ -175,7 +175,7 @@ impl Opened {
         }
     }
 
-    /// Ids of the columns in the schema of a Parquet file.
+    /// Returns the ids of the columns in the schema of a Parquet file.
     fn field_ids(&self) -> Vec<Option<i32>> {
         let Self::Parquet(metadata) = self else {
             return Vec::new();
@@ -185,7 +185,7 @@ impl Opened {
         infos.map(|info| info.has_id().then(|| info.id())).collect()
     }
 
-    /// The parts that can be read apart.
+    /// Returns the sections that can be read independently.
     pub(super) fn stretches(&self, file_bytes: u64) -> Vec<Stretch> {
         if let Self::Viewed(opened, _) = self {
             return opened.stretches(file_bytes);
@@ -221,10 +221,10 @@ impl Opened {
         stretches
     }
 
-    /// Reads a stretch: hands its batches, with the columns wanted, to `each`. A row has about `row_bytes` bytes.
+    /// Reads a section: passes its batches, with the wanted columns, to `each`. A row has about `row_bytes` bytes.
     ///
     /// # Errors
-    /// Damage, or what `each` answers.
+    /// Damage, or an error of `each`.
     pub(super) fn read<E: From<String>>(
         &self,
         path: &Path,
@@ -286,10 +286,11 @@ impl Opened {
     }
 }
 
-/// Bytes of the lists of a row, on average over the row group with the longest ones. Zeros take none in the file.
+/// Returns the bytes of a row's lists, averaged over the row group with the longest lists. Compressed zeros take no
+/// space in the file.
 ///
 /// # Errors
-/// Lists that are longer than a row can be.
+/// Lists longer than a row can be.
 fn list_bytes(metadata: &ArrowReaderMetadata, groups: (usize, usize), columns: &[&str]) -> Result<usize, String> {
     let mut most = 0;
     for group in &metadata.metadata().row_groups()[groups.0..groups.1] {
@@ -322,7 +323,8 @@ fn list_bytes(metadata: &ArrowReaderMetadata, groups: (usize, usize), columns: &
     Ok(most)
 }
 
-/// Hands on batches with the numbers of their rows, and returns the count of all rows. `bytes` returns how long rows are in the file.
+/// Passes on batches with row numbers, and returns the number of all rows. `bytes` returns the size of rows in the
+/// file.
 fn numbered<E: From<String>>(
     batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
     first: u64,

@@ -1,5 +1,5 @@
-//! Files in an object store. In: a URL (`s3://bucket/prefix`), and what the environment has of keys, region and endpoint. Out: what lies there, and
-//! files fetched to disk. Called from a thread that may wait.
+//! Files in an object store. In: a URL (`s3://bucket/prefix`), with keys, region and endpoint from the environment.
+//! Out: a listing, and files fetched to disk. Called from a thread that may block.
 
 use super::plan::InputFile;
 use crate::error::ModelsError;
@@ -14,14 +14,14 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// Longest wait for the next bytes of a store.
+/// Maximum wait for the next bytes of a store.
 const STALL: Duration = Duration::from_secs(30);
-/// Objects below a URL at most.
+/// Maximum objects below a URL.
 const MAX_OBJECTS: usize = 1 << 18;
-/// A small object read whole at most: a file of a log.
+/// Maximum size of a small object read whole, such as a file of a log.
 const MAX_SMALL_BYTES: u64 = 64 << 20;
 
-/// The version of an object: its tag, which listings and replies may quote or not, or else when it was written.
+/// Returns the version of an object: its tag, with or without quotes, or else its modification time.
 fn version_of(meta: &ObjectMeta) -> String {
     match &meta.e_tag {
         Some(tag) => tag.trim_start_matches("W/").trim_matches('"').to_owned(),
@@ -29,7 +29,7 @@ fn version_of(meta: &ObjectMeta) -> String {
     }
 }
 
-/// A place in a store.
+/// Location in a store.
 #[derive(Debug)]
 pub(super) struct Remote {
     url: String,
@@ -40,10 +40,10 @@ pub(super) struct Remote {
     stall: Duration,
 }
 
-/// An object below it.
+/// Object below a location.
 #[derive(Debug, Clone)]
 pub(super) struct RemoteObject {
-    /// Its name below the URL; empty for the object that the URL names.
+    /// Name below the URL; empty for the object of the URL itself.
     pub(super) below: String,
     pub(super) bytes: u64,
     pub(super) version: String,
@@ -60,20 +60,20 @@ impl RemoteObject {
 }
 
 impl Remote {
-    /// Sends nothing.
+    /// Opens a location without sending a request.
     ///
     /// # Errors
-    /// A URL of a store that is not known here.
+    /// A URL of an unknown store.
     pub(super) fn open(url: &str, stop: &Stop) -> Result<Self, ModelsError> {
         let rest = url.strip_prefix("s3://").or_else(|| url.strip_prefix("s3a://"));
         let Some((bucket, prefix)) = rest.map(|rest| rest.split_once('/').unwrap_or((rest, ""))) else {
             let what = "tables are imported from disk, file:// and s3://; other stores are read through an S3-compatible endpoint";
             return Err(ModelsError::Usage(format!("{url}: {what} (AWS_ENDPOINT)")));
         };
-        // Keys, region, endpoint and `AWS_ALLOW_HTTP` are the environment's, as with an S3 tier without them.
+        // Keys, region, endpoint and `AWS_ALLOW_HTTP` come from the environment, as for an S3 tier without them.
         let store = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
-            // Large objects take long: what counts is the wait for the next bytes.
+            // Large objects take long: only the wait for the next bytes is limited.
             .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), "1 day")
             .with_config(
                 AmazonS3ConfigKey::Client(ClientConfigKey::ReadTimeout),
@@ -96,7 +96,7 @@ impl Remote {
         })
     }
 
-    /// Waits for an answer of the store, or for a stop.
+    /// Waits for a reply of the store, or for a stop.
     async fn wait<T>(
         &self,
         name: &str,
@@ -113,7 +113,7 @@ impl Remote {
         self.stop.or(bounded).await
     }
 
-    /// As an object is named in messages.
+    /// Returns the name of an object in messages.
     pub(super) fn name_of(&self, below: &str) -> String {
         match below {
             "" => self.url.clone(),
@@ -128,7 +128,7 @@ impl Remote {
         }
     }
 
-    /// All objects there, by name.
+    /// Lists all objects, by name.
     pub(super) fn list(&self) -> Result<Vec<RemoteObject>, ModelsError> {
         let mut objects = Vec::new();
         self.runtime.block_on(async {
@@ -152,7 +152,7 @@ impl Remote {
         Ok(objects)
     }
 
-    /// A small object whole.
+    /// Reads a small object completely.
     pub(super) fn read(&self, below: &str) -> Result<Vec<u8>, ModelsError> {
         let name = self.name_of(below);
         self.runtime.block_on(async {
@@ -167,7 +167,7 @@ impl Remote {
     /// Writes an object to a file, piece by piece.
     ///
     /// # Errors
-    /// An object that is not the one that was listed, whatever the store says, a full disk.
+    /// An object that differs from the listed one, an error of the store, a full disk.
     pub(super) fn fetch(&self, below: &str, to: &Path, listed: &InputFile) -> Result<(), ModelsError> {
         let name = self.name_of(below);
         let mut file = File::create(to).map_err(ModelsError::io("create", to))?;
@@ -192,7 +192,7 @@ mod tests {
     use std::io::{BufRead as _, BufReader};
     use std::net::{TcpListener, TcpStream};
 
-    /// A store that answers every request as told, by the number of the request.
+    /// Starts a store that answers every request by a function of the request's number.
     fn store(answer: impl Fn(usize, TcpStream) + Send + 'static) -> Box<dyn ObjectStore> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());

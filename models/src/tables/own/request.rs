@@ -1,5 +1,5 @@
-//! What is asked of an import: columns, keys and the rules for what does not fit. In: words of the command line. Out:
-//! checked values, or a sentence that names the flag. Reads no file.
+//! Request of an import: columns, keys and rules. In: arguments of the command line. Out: checked values, or an error
+//! that names the flag. Reads no file.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -7,128 +7,128 @@ use std::str::FromStr;
 use tierlab_formats::table::KeyKind;
 use tierlab_protocol::tensor::DataType;
 
-/// An import as it is asked for.
+/// Request of an import.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// Files, folders and URLs, in this order.
     pub inputs: Vec<String>,
-    /// The folder of feature tables.
+    /// Folder of feature tables.
     pub out: PathBuf,
-    /// What becomes of the rows.
+    /// Conversion of the rows.
     pub columns: ColumnRequest,
-    /// How CSV is written.
+    /// Format of CSV.
     pub csv: CsvOptions,
-    /// Bytes of memory for rows on their way.
+    /// Bytes of memory for buffered rows.
     pub memory_bytes: u64,
-    /// Bad rows that are kept aside before the import gives up.
+    /// Maximum bad rows before the import fails.
     pub max_bad_rows: u64,
-    /// Which part of the inputs this process reads.
+    /// Part of the inputs that this process reads.
     pub part: Part,
-    /// What this process does.
+    /// Step that this process performs.
     pub step: ImportStep,
-    /// Whether to begin anew, whatever lies there of an import that was begun.
+    /// If true, discards an interrupted import of this name.
     pub restart: bool,
-    /// Whether to replace a table of that name.
+    /// If true, replaces a table of that name.
     pub replace: bool,
 }
 
-/// Which columns are taken, as what. Processes of one import have the same.
+/// Columns to import, with their types. All processes of an import have the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnRequest {
-    /// The table's name.
+    /// Name of the table.
     pub name: String,
-    /// The column of keys; `@row` for the number of the row in the one file, from 0.
+    /// Column of keys; `@row` is the row number in the single file, from 0.
     pub key: String,
-    /// What the keys are; as the column says without.
+    /// Type of the keys; default: that of the column.
     pub key_kind: Option<KeyKind>,
-    /// The longest text that is a key, in bytes: every row has room for the longest there is.
+    /// Maximum length of a text key in bytes: every row has room for the longest key in the table.
     pub max_key_bytes: usize,
-    /// Columns to take; all without.
+    /// Columns to import; empty is all.
     pub only: Vec<String>,
-    /// Columns gathered into vectors.
+    /// Columns combined into vectors.
     pub vectors: Vec<Vector>,
     /// Element types that differ from the file's, by column of the table; the name `*` is every other one.
     pub types: Vec<TypeOf>,
-    /// Text columns that become numbers.
+    /// Text columns converted to numbers.
     pub hashed: Vec<HashedColumn>,
-    /// What a null becomes.
+    /// Handling of nulls.
     pub nulls: NullRule,
-    /// What happens to a key that stands twice.
+    /// Handling of duplicate keys.
     pub duplicates: DuplicateRule,
 }
 
-/// As the column of keys: the number of the row in its file, from 0.
+/// Key column that stands for the row number in its file, from 0.
 pub(super) const ROW: &str = "@row";
 
 /// Columns of the input that make one column of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vector {
-    /// In the table.
+    /// Name in the table.
     pub name: String,
-    /// In the input.
+    /// Names in the input.
     pub columns: Vec<String>,
 }
 
-/// The element type of a column of the table.
+/// Element type of a column of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TypeOf {
-    /// The column, or `*`.
+    /// Column name, or `*`.
     pub column: String,
-    /// Its type.
+    /// Type of its elements.
     pub dtype: DataType,
 }
 
-/// A text column whose values are hashed into so many buckets.
+/// Text column whose values are hashed into buckets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HashedColumn {
-    /// In the input.
+    /// Name in the input.
     pub column: String,
-    /// Values run from 0 to this, without it.
+    /// Number of buckets; values run from 0 to one less.
     pub buckets: u64,
 }
 
-/// What a null becomes.
+/// Handling of nulls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NullRule {
     /// The import stops.
     Refuse,
-    /// The row is kept aside.
+    /// The row goes to the bad rows.
     Aside,
-    /// Not a number; in columns of integers the row is kept aside.
+    /// The null becomes NaN; in columns of integers the row goes to the bad rows.
     Nan,
-    /// This number.
+    /// The null becomes this number.
     Value(f64),
 }
 
 impl Eq for NullRule {}
 
-/// What happens to a key that stands twice.
+/// Handling of duplicate keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum DuplicateRule {
     /// The import stops.
     Refuse,
-    /// The first row counts, in the order of the inputs.
+    /// The first row is used, in the order of the inputs.
     First,
-    /// The last row counts.
+    /// The last row is used.
     Last,
 }
 
-/// How CSV is written.
+/// Format of CSV.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CsvOptions {
-    /// Between two fields; by the file's ending without: a tab for `.tsv`, else a comma.
+    /// Field separator; default by the file's ending: a tab for `.tsv`, else a comma.
     pub delimiter: Option<u8>,
-    /// Names of the columns, where the files have no header line.
+    /// Column names, for files without a header line.
     pub names: Vec<String>,
-    /// Fields that are null, beside empty ones.
+    /// Null values, beside empty fields.
     #[serde(default)]
     pub null_values: Vec<String>,
-    /// Columns that are text, whatever they look like.
+    /// Columns that are always text.
     #[serde(default)]
     pub texts: Vec<String>,
-    /// Declared types of the input's columns; `*` is every other one but the key.
+    /// Declared types of the input's columns; `*` is every other one except the key.
     #[serde(default)]
     pub types: Vec<TypeOf>,
     /// Column of keys.
@@ -161,7 +161,7 @@ impl CsvOptions {
         options
     }
 
-    /// True if the request says how CSV is written, so that a file of no known format is CSV.
+    /// True if the request describes CSV, so that a file of no known format is CSV.
     pub(super) const fn is_declared(&self) -> bool {
         self.delimiter.is_some() || !self.names.is_empty()
     }
@@ -171,33 +171,33 @@ impl CsvOptions {
     }
 }
 
-/// Type that is declared for a column, by its name or by `*`.
+/// Returns the declared type of a column, by its name or by `*`.
 pub(super) fn declared(types: &[TypeOf], column: &str) -> Option<DataType> {
     let named = |name: &str| types.iter().find(|of| of.column == name);
     named(column).or_else(|| named("*")).map(|of| of.dtype)
 }
 
-/// A share of the inputs.
+/// Share of the inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// From 1.
+    /// Number of the part, from 1.
     pub number: u32,
-    /// Of so many.
+    /// Number of parts.
     pub of: u32,
 }
 
-/// What a process does.
+/// Step of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportStep {
     /// Reads the inputs and writes the table.
     Whole,
-    /// Reads its part.
+    /// Reads this process's part.
     Read,
     /// Writes the table from all parts.
     Finish,
 }
 
-/// Parts of an import at most.
+/// Maximum number of parts.
 const MAX_PARTS: u32 = 1024;
 
 impl FromStr for Part {
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!("zero".parse(), Ok(NullRule::Value(0.0)));
         assert_eq!("-1.5".parse(), Ok(NullRule::Value(-1.5)));
         assert_eq!("NaN".parse(), Ok(NullRule::Nan));
-        // What JSON cannot say would not come back from the plan.
+        // JSON cannot represent these values, so they would not come back from the plan.
         for bad in ["none", "inf", "-infinity", "+nan"] {
             assert!(bad.parse::<NullRule>().is_err(), "{bad}");
         }

@@ -1,5 +1,5 @@
-//! Rows on their way, on disk, by the bucket of their key. In: rows. Out: files of records, each with the key, the columns' bytes, and
-//! where the row came from. Records of one bucket are read back at once.
+//! Buffered rows on disk, by the bucket of their key. In: rows. Out: files of records, each with the key, the columns'
+//! bytes, and the row's origin. Records of one bucket are read back at once.
 //!
 //! ```text
 //! 0   8   place: the input's number << 40 | the row's number in it, u64 LE
@@ -17,11 +17,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tierlab_formats::table::KeyHash;
 
 const HEAD: usize = 10;
-/// Inputs of an import at most, and rows of one: what fits a place.
+/// Maximum inputs of an import, and rows of each, that fit a place.
 pub(super) const MAX_INPUTS: usize = 1 << 24;
 const ROW_BITS: u32 = 40;
 
-/// Where a row came from: sorts as the inputs do.
+/// Origin of a row; sorts in the order of the inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(u64);
 
@@ -34,13 +34,13 @@ impl Place {
         (self.0 >> ROW_BITS) as usize
     }
 
-    /// From 1, as a person counts.
+    /// Row number from 1, for messages.
     pub(super) fn row(self) -> u64 {
         (self.0 & ((1 << ROW_BITS) - 1)) + 1
     }
 }
 
-/// A record of a bucket.
+/// Record of a bucket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record<'a> {
     pub(super) place: Place,
@@ -48,15 +48,15 @@ pub(super) struct Record<'a> {
     pub(super) payload: &'a [u8],
 }
 
-/// The file of a bucket.
+/// Returns the file of a bucket.
 pub(super) fn bucket_file(folder: &Path, bucket: usize) -> PathBuf {
     folder.join(format!("bucket-{bucket:05}"))
 }
 
-/// The records of a bucket's bytes.
+/// Parses the records of a bucket's bytes.
 ///
 /// # Errors
-/// Bytes that end inside a record, by offset.
+/// Bytes that end inside a record, with the offset.
 pub(super) fn records(bytes: &[u8], payload_bytes: usize) -> impl Iterator<Item = Result<Record<'_>, String>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -88,7 +88,7 @@ fn record_at(bytes: &[u8], at: usize, payload_bytes: usize) -> Option<Record<'_>
     })
 }
 
-/// The files of all buckets, which several threads add to.
+/// Files of all buckets, shared by several threads.
 pub(super) struct Spill {
     folder: PathBuf,
     lengths: Vec<Mutex<u64>>,
@@ -99,10 +99,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Spill {
-    /// Goes on with files of these lengths: what lies behind them was never counted, and is cut off.
+    /// Opens files at these lengths, and truncates uncounted bytes after them.
     ///
     /// # Errors
-    /// A file that cannot be cut, or is shorter than it was.
+    /// A file that cannot be truncated, or is shorter than recorded.
     pub(super) fn open(folder: &Path, lengths: &[u64]) -> Result<Self, ModelsError> {
         for (bucket, &length) in lengths.iter().enumerate() {
             let path = bucket_file(folder, bucket);
@@ -127,7 +127,7 @@ impl Spill {
         })
     }
 
-    /// Bytes in each file, once nobody writes.
+    /// Returns the bytes in each file, after all writers have finished.
     pub(super) fn lengths(&self) -> Vec<u64> {
         self.lengths.iter().map(|length| *lock(length)).collect()
     }
@@ -146,11 +146,11 @@ impl Spill {
     }
 }
 
-/// One thread's rows that are not written yet.
+/// Unwritten rows of one thread.
 pub(super) struct SpillBuffers<'a> {
     spill: &'a Spill,
     bucket_bits: u32,
-    /// Of one bucket; more is written out.
+    /// Maximum bytes of one bucket's buffer before it is written.
     limit: usize,
     buffers: Vec<Vec<u8>>,
     pub(super) rows: u64,
@@ -171,7 +171,7 @@ impl<'a> SpillBuffers<'a> {
         }
     }
 
-    /// Adds the good rows of a batch; `number` is a row's in its input.
+    /// Adds the good rows of a batch; `number` returns a row's number in its input.
     pub(super) fn add(&mut self, rows: &Rows, input: usize, number: &dyn Fn(usize) -> u64) -> Result<(), ModelsError> {
         for row in 0..rows.len() {
             if rows.bad.contains_key(&row) {
@@ -189,7 +189,7 @@ impl<'a> SpillBuffers<'a> {
             if buffer.len() >= self.limit {
                 self.spill.append(bucket, buffer)?;
                 if buffer.capacity() > 2 * self.limit {
-                    // A row larger than the limit: every bucket would keep room for one.
+                    // A row larger than the limit would leave a large buffer in every bucket.
                     *buffer = Vec::new();
                 }
                 buffer.clear();
@@ -198,7 +198,7 @@ impl<'a> SpillBuffers<'a> {
         Ok(())
     }
 
-    /// Writes what is left.
+    /// Writes all buffered rows.
     pub(super) fn flush(&mut self) -> Result<(), ModelsError> {
         for (bucket, buffer) in self.buffers.iter_mut().enumerate() {
             if !buffer.is_empty() {

@@ -1,5 +1,5 @@
-//! Types of columns of text: CSV and names of folders. In: values as text, and what the request declares. Out: the column's type, and
-//! values of it. A declaration counts before any value.
+//! Types of text columns: CSV and folder names. In: values as text, and the request's declarations. Out: the column's
+//! type, and values of it. Declarations override detected types.
 
 use super::request::{CsvOptions, declared};
 use arrow_array::timezone::Tz;
@@ -8,12 +8,12 @@ use arrow_cast::parse::{Parser as _, string_to_datetime};
 use arrow_schema::{DataType as Arrow, TimeUnit};
 use tierlab_protocol::tensor::DataType;
 
-/// Words that many programs write in place of a value. Only text of the request makes nulls of them.
+/// Null markers of other programs. They are nulls only if the request says so.
 const MARKERS: [&str; 12] = [
     "NULL", "null", "Null", "NA", "N/A", "n/a", "\\N", "None", "none", "-", "?", ".",
 ];
 
-/// Type of the values that were seen.
+/// Detected type of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Bool,
@@ -29,20 +29,20 @@ enum Kind {
     Text,
 }
 
-/// Values of a column, looked at one after another.
+/// Type detection of a column, value by value.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Guess {
     kind: Option<Kind>,
-    /// Values that are numbers.
+    /// Number of numeric values.
     numbers: u64,
-    /// First value that is text, and the number of its row.
+    /// First text value, with its row number.
     text: Option<(u64, String)>,
-    /// True if some text is no null marker of another program.
+    /// True if some text is not a null marker of another program.
     has_words: bool,
 }
 
 impl Guess {
-    /// Takes a value; a null says nothing.
+    /// Adds a value; nulls are ignored.
     pub(super) fn add(&mut self, row: u64, field: &[u8], nulls: &[String]) {
         let text = std::str::from_utf8(field).unwrap_or("?").trim();
         if is_null(text, nulls) {
@@ -57,21 +57,21 @@ impl Guess {
         self.kind = Some(self.kind.map_or(this, |kind| kind.with(this)));
     }
 
-    /// Type of the column: the declared one, or that of the values; `Null` if there is neither.
+    /// Returns the column's type: the declared one, or that of the values; `Null` if there is neither.
     pub(super) fn arrow(&self, name: &str, options: &CsvOptions) -> Arrow {
         if options.texts.iter().any(|text| text == name) {
             return Arrow::Utf8;
         }
         let guessed = self.kind.map_or(Arrow::Null, Kind::arrow);
-        // Keys are integers or text, and a date is text to whoever asks for it.
+        // Keys are integers or text, so a date key is text.
         if options.is_key(name) && !(guessed.is_integer() || guessed.is_floating()) {
             return Arrow::Utf8;
         }
         let by_name = options.types.iter().any(|of| of.column == name);
         match declared(&options.types, name).filter(|_| !options.is_key(name)) {
-            // Truth values and times are numbers already, of whatever type is asked for.
+            // Booleans and times are numbers already, for any requested type.
             Some(_) if matches!(guessed, Arrow::Boolean | Arrow::Date32 | Arrow::Timestamp(..)) => guessed,
-            // `*` means numbers: words stay words, and are refused by name.
+            // `*` declares numbers only: words stay text, and are refused by name.
             Some(_) if guessed == Arrow::Utf8 && !by_name => guessed,
             Some(DataType::Uint64) => Arrow::UInt64,
             Some(DataType::Bool) => Arrow::Boolean,
@@ -81,7 +81,7 @@ impl Guess {
         }
     }
 
-    /// Advice for a column that is text, in words that lose no value.
+    /// Returns advice for a text column, without loss of values.
     pub(super) fn advice(&self, name: &str) -> Option<String> {
         let (row, text) = self.text.as_ref()?;
         if self.has_words && self.numbers == 0 {
@@ -140,19 +140,19 @@ fn kind_of(text: &str) -> Kind {
     }
 }
 
-/// True if a field is empty, or is one of these words.
+/// True if a field is empty, or is one of these null values.
 pub(super) fn is_null(text: &str, nulls: &[String]) -> bool {
     let text = text.trim();
     text.is_empty() || nulls.iter().any(|null| null == text)
 }
 
-/// True for digits behind a zero, as 00123: no number, but a key whose zeros count.
+/// True for digits after a zero, as 00123, which may be a key whose zeros count.
 pub(super) fn has_leading_zeros(text: &str) -> bool {
     let digits = text.trim_start_matches(['-', '+']);
     digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `true` and `false`, however they are capitalised.
+/// Parses `true` and `false` in any capitalisation.
 pub(super) fn truth(text: &str) -> Option<bool> {
     match text {
         text if text.eq_ignore_ascii_case("true") => Some(true),
@@ -161,7 +161,7 @@ pub(super) fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// Integer, also written as a float without a fraction, as columns with nulls are by some programs.
+/// Parses an integer, also one written as a float without a fraction, as some programs do for columns with nulls.
 pub(super) fn integer(text: &str) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let whole = |float: &f64| float.fract() == 0.0 && float.abs() <= EXACT;
@@ -169,7 +169,7 @@ pub(super) fn integer(text: &str) -> Option<i64> {
     parsed.ok().or_else(|| Some(text.parse().ok().filter(whole)? as i64))
 }
 
-/// Days since 1970 of a date such as 2024-02-29.
+/// Parses a date such as 2024-02-29 to days since 1970.
 pub(super) fn date(text: &str) -> Option<i32> {
     let is_one = text.len() == 10
         && text.bytes().enumerate().all(|(at, byte)| {
@@ -182,7 +182,8 @@ pub(super) fn date(text: &str) -> Option<i32> {
     is_one.then(|| Date32Type::parse(text)).flatten()
 }
 
-/// Microseconds since 1970 of a time such as 2024-02-29 12:30:00.5; UTC unless it has a zone. `None` for finer times.
+/// Parses a time such as 2024-02-29 12:30:00.5 to microseconds since 1970; UTC unless it has a zone. `None` for finer
+/// times.
 pub(super) fn micros(text: &str) -> Option<i64> {
     let (day, rest) = text.split_at_checked(10)?;
     let is_one = date(day).is_some() && rest.len() >= 9 && rest.starts_with([' ', 'T']);

@@ -1,4 +1,4 @@
-//! From what was measured to a profile. In: counts and histograms. Out: quantiles, rates, limits, errors and drift. Pure.
+//! Profile from measurements. In: counts and histograms. Out: quantiles, rates, limits, errors and drift. Pure.
 
 use super::measure::{Calibrated, Cell};
 use std::collections::BTreeMap;
@@ -7,12 +7,12 @@ use tierlab_storage::wrappers::emulated::{
     InjectedError, Recorded, RecordedLimits, RecordedOrigin, RecordedPoint, RecordedRound, SCHEMA,
 };
 
-/// More reads in flight that bring less than so much more are at a limit.
+/// Ratio of rates at successive depths below which a limit is reached.
 const AT_LIMIT: f64 = 1.1;
-/// What the larger read must take longer for a rate to be told from it.
+/// Minimum ratio of latencies of two read sizes from which a rate is derived.
 const TELLS_A_RATE: f64 = 1.05;
 
-/// Each hundredth, and both tails finer.
+/// Shares of the quantiles: every hundredth, and finer in both tails.
 fn shares() -> Vec<f64> {
     let low = [0.001, 0.002, 0.005];
     let high = [0.992, 0.994, 0.995, 0.996, 0.998, 0.999, 0.9995, 0.9999];
@@ -22,7 +22,7 @@ fn shares() -> Vec<f64> {
     shares
 }
 
-/// The profile.
+/// Builds the profile.
 pub(super) fn profile(origin: RecordedOrigin, measured: &Calibrated) -> Recorded {
     let shares = shares();
     Recorded {
@@ -43,7 +43,7 @@ fn point(cell: &Cell, shares: &[f64]) -> RecordedPoint {
         share => cell.latency_ns.value_at_quantile(share),
     };
     let mut before = 0;
-    // What the histogram tells of its ends and of its middle differs by its resolution.
+    // The histogram reports its ends and its middle with different resolution.
     let ascending = |ns: u64| {
         before = ns.max(before);
         (before as f64 / 10.0).round() / 100.0
@@ -80,7 +80,7 @@ fn limits(cells: &[Cell]) -> RecordedLimits {
     }
 }
 
-/// Whether the last step in depth brought no more reads of a size.
+/// True if the last increase in depth brought no more reads of a size.
 fn at_limit(cells: &[Cell], bytes: u64) -> bool {
     let mut by_depth: Vec<(u32, f64)> = cells
         .iter()
@@ -91,7 +91,8 @@ fn at_limit(cells: &[Cell], bytes: u64) -> bool {
     matches!(by_depth.as_slice(), [.., (_, before), (_, last)] if *last < before * AT_LIMIT)
 }
 
-/// By how much longer the largest reads take than the next smaller, with the fewest in flight.
+/// Returns the bytes per second of one connection, from the additional time of the largest reads over the next smaller
+/// at the lowest depth.
 fn connection(cells: &[Cell]) -> Option<u64> {
     let depth = cells.iter().map(|cell| cell.depth).min()?;
     let mut alone: Vec<&Cell> = cells.iter().filter(|cell| cell.depth == depth).collect();
@@ -121,7 +122,7 @@ fn errors(cells: &[Cell]) -> Vec<InjectedError> {
         .collect()
 }
 
-/// Each round beside all: the geometric mean over the points, so that fast and slow ones count alike.
+/// Compares each round with all rounds: the geometric mean over the points, so that fast and slow points count alike.
 fn rounds(measured: &Calibrated) -> Vec<RecordedRound> {
     let ratio = |round: usize, share: f64, of: fn((u64, u64)) -> u64| {
         let logs: Vec<f64> = measured
@@ -160,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Reads that took from `us` to 2 x `us`, each microsecond once, in so many seconds.
+    /// Creates a cell of reads from `us` to 2 x `us`, one per microsecond, over `window_s` seconds.
     fn cell(bytes: u64, depth: u32, us: u64, window_s: f64) -> Cell {
         let mut cell = Cell::new(bytes, depth).unwrap();
         for us in us..=2 * us {
@@ -208,7 +209,7 @@ mod tests {
         let profile = measured(small.into_iter().chain(large).collect());
         assert!(profile.limits.requests_is_limit && !profile.limits.total_is_limit);
         assert_eq!(profile.limits.total_bytes_per_s, 1001 * 5 * (1 << 20));
-        // As long as the smaller: no rate can be told.
+        // As fast as the smaller read: no rate can be derived.
         assert_eq!(profile.limits.connection_bytes_per_s, None);
     }
 

@@ -1,5 +1,5 @@
-//! The rounds. In: a tier, sizes and depths. Out: what each of them saw, all rounds together and each by itself. In every round
-//! each size meets each depth once, in an order drawn anew, so that what changes with time meets all alike.
+//! Rounds of a calibration. In: a tier, sizes and depths. Out: measurements of all rounds together and of each alone.
+//! In every round each size meets each depth once, in a new random order, so that changes over time affect all alike.
 
 use super::options::Settings;
 use crate::chance::Random;
@@ -13,22 +13,22 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tierlab_instrument::units::bytes;
 
-/// Names positions and orders.
+/// Seed of positions and orders.
 const SEED: u64 = 1;
-/// What a time takes beside its window.
+/// Expected time of a measurement beside its window.
 const BESIDE: Duration = Duration::from_millis(100);
-/// How often a pause looks whether it is still wanted.
+/// Interval at which a pause checks for an interrupt.
 const WAKE: Duration = Duration::from_millis(100);
 
-/// All rounds.
+/// Results of all rounds.
 #[derive(Debug)]
 pub(super) struct Calibrated {
     pub(super) cells: Vec<Cell>,
-    /// When each round began, from the first.
+    /// Start of each round in seconds, from the first.
     pub(super) rounds_at_s: Vec<f64>,
 }
 
-/// One size at one depth.
+/// Results of one size at one depth.
 #[derive(Debug)]
 pub(super) struct Cell {
     pub(super) bytes: u64,
@@ -36,7 +36,7 @@ pub(super) struct Cell {
     pub(super) calls: u64,
     pub(super) window_s: f64,
     pub(super) latency_ns: Histogram<u64>,
-    /// By round: median and 99th percentile in nanoseconds, where any read ended.
+    /// Median and 99th percentile of each round in nanoseconds; `None` without a finished read.
     pub(super) by_round: Vec<Option<(u64, u64)>>,
     pub(super) faults: BTreeMap<&'static str, Faults>,
 }
@@ -73,10 +73,10 @@ impl Cell {
 }
 
 impl Calibrated {
-    /// Whether it says enough of the tier.
+    /// Checks that the results describe the tier.
     ///
     /// # Errors
-    /// A size at a depth of which no read ended, or more reads that failed than that did not.
+    /// A size at a depth without a finished read, or more failed reads than good ones.
     pub(super) fn check(&self) -> Result<()> {
         for cell in &self.cells {
             let what = || format!("reads of {} at depth {}", bytes(cell.bytes), cell.depth);
@@ -98,7 +98,7 @@ impl Calibrated {
     }
 }
 
-/// Measures; Ctrl-C ends it early, with what there is.
+/// Measures all rounds; Ctrl-C ends them early, with the results so far.
 pub(super) fn rounds(station: &mut Station, settings: &Settings, direct: bool, stop: &Stop) -> Result<Calibrated> {
     let access = Access {
         seed: SEED,

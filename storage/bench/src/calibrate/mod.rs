@@ -1,5 +1,5 @@
-//! `calibrate`: records a tier, so that it can be replayed where it is not. In: flags. Out: a profile's file, and what it holds
-//! on standard output. What a profile is and how it is replayed stands in `tierlab_storage::wrappers::emulated`.
+//! `calibrate`: records a tier as a profile that can be replayed elsewhere. In: flags. Out: a profile's file, and its
+//! summary on standard output. `tierlab_storage::wrappers::emulated` describes profiles and their replay.
 
 mod describe;
 mod measure;
@@ -19,15 +19,15 @@ use std::path::{Path, PathBuf};
 use tierlab_storage::TierConfig;
 use tierlab_storage::wrappers::emulated::{Recorded, RecordedEnvironment, RecordedOrigin};
 
-/// Characters of a note that a profile keeps.
+/// Maximum characters of a note in a profile.
 const MOST_NOTE: usize = 300;
-/// Notes that it keeps.
+/// Maximum notes in a profile.
 const MOST_NOTES: usize = 16;
 
 /// Records a tier.
 ///
 /// # Errors
-/// Flags that make no sense, a tier that does not open, a read that failed for good, a file that cannot be written.
+/// Invalid flags, a tier that does not open, a read that failed permanently, a file that cannot be written.
 pub(crate) fn call(options: &Options) -> Result<()> {
     let settings = options.settings()?;
     let config = tier_config(&options.tier, &options.set)?;
@@ -35,7 +35,7 @@ pub(crate) fn call(options: &Options) -> Result<()> {
     let mut station = Station::new("calibrate", &config, scratch(options, &config), "calibrate")?;
     let origin = origin(&settings, &config, &station);
     let measured = measure::rounds(&mut station, &settings, is_direct(&config), &stop);
-    // Whatever came of it, nothing of ours stays on the tier.
+    // Data is removed from the tier after a failure too.
     let removed = station.remove();
     let measured = measured?;
     removed?;
@@ -52,7 +52,7 @@ pub(crate) fn call(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Where a local tier is measured: below its own root, unless another folder is given.
+/// Returns the folder in which a local tier is measured: its own root, unless another is given.
 fn scratch<'a>(options: &'a Options, config: &'a TierConfig) -> Option<&'a Path> {
     let root = match config {
         TierConfig::Nvme(nvme) => nvme.root.as_deref(),
@@ -61,7 +61,7 @@ fn scratch<'a>(options: &'a Options, config: &'a TierConfig) -> Option<&'a Path>
     options.scratch.as_deref().or(root)
 }
 
-/// Whether it goes past the page cache, which is emptied of the data then.
+/// True if the tier bypasses the page cache, which is then cleared of the data.
 const fn is_direct(config: &TierConfig) -> bool {
     matches!(config, TierConfig::Nvme(nvme) if nvme.direct)
 }
@@ -77,7 +77,7 @@ fn origin(settings: &Settings, config: &TierConfig, station: &Station) -> Record
         date: here.date,
         place: settings.place.clone(),
         tier: config.kind().to_owned(),
-        // The first is its address, which is not everybody's business.
+        // The first note is the tier's address, which may be private.
         notes: station
             .notes
             .iter()
@@ -101,12 +101,12 @@ fn origin(settings: &Settings, config: &TierConfig, station: &Station) -> Record
     }
 }
 
-/// What a profile may hold of a text: it is shown in terminals and pages.
+/// Removes characters that terminals and pages cannot show safely.
 fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MOST_NOTE).collect()
 }
 
-/// Writes it whole, or not at all, and over nothing.
+/// Writes the profile atomically, to a file that does not exist yet.
 fn write(profile: &Recorded, out: &Path) -> Result<()> {
     let text = profile.to_text()?;
     let cannot = || format!("cannot write {}", out.display());

@@ -1,4 +1,4 @@
-//! Flags of `calibrate` to settings that make sense.
+//! Flags of `calibrate`, and their checked settings.
 
 use crate::plan::bad_usage;
 use anyhow::Result;
@@ -8,54 +8,54 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_instrument::units::parse_bytes;
 
-/// Sizes and depths at most: what a profile can hold.
+/// Maximum sizes and depths in a profile.
 const MOST_LEVELS: usize = 32;
-/// The longest pause from one round to the next.
+/// Maximum pause between rounds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(86_400);
 
-/// Of `calibrate`.
+/// Flags of `calibrate`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The tier's TOML
+    /// Configuration of the tier, a TOML file
     #[arg(long, value_name = "FILE")]
     pub(crate) tier: PathBuf,
-    /// Set a key of the tier's TOML, or take it out with KEY=; may be given several times
+    /// Set a key of the tier's configuration, or remove it with KEY=; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Where the profile goes: a file that ends in `.toml` and is not there yet
+    /// File to write the profile to, ending in `.toml`; must not exist
     #[arg(long, value_name = "PROFILE")]
     out: PathBuf,
-    /// Where this is, in your words: region, machine, network between. Every report of a replay shows it
+    /// Description of the place: region, machine, network in between. Every report of a replay shows it
     #[arg(long, value_name = "TEXT")]
     place: String,
-    /// Bytes of a read
+    /// Read sizes in bytes
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4KiB,64KiB,1MiB", value_parser = parse_bytes)]
     blocks: Vec<u64>,
     /// Reads in flight
     #[arg(long, value_name = "DEPTHS", value_delimiter = ',', default_value = "1,8,32",
           value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     depths: Vec<u32>,
-    /// Times that each size is read at each depth, all of them in turn
+    /// Measurements of each size at each depth, interleaved
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
-    /// Seconds of each time
+    /// Seconds of each measurement
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Seconds to read before each time, not counted
+    /// Seconds of reading before each measurement, not counted
     #[arg(long, default_value_t = 0.25)]
     warmup: f64,
-    /// From the start of one round to that of the next, such as 1h: for a tier that changes over the day
+    /// Time from the start of one round to the next, such as 1h, for a tier that changes over the day
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
     every: Duration,
-    /// Bytes of the data that is read
+    /// Bytes of the data to read
     #[arg(long, default_value = "256MiB", value_parser = parse_bytes)]
     size: u64,
-    /// A folder on the disk that an `nvme` tier measures, in the place of its root
+    /// Folder on the disk to measure with an `nvme` tier, instead of its root
     #[arg(long, value_name = "FOLDER")]
     pub(crate) scratch: Option<PathBuf>,
 }
 
-/// What is measured, checked.
+/// Checked settings.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) out: PathBuf,
@@ -70,8 +70,10 @@ pub(crate) struct Settings {
 }
 
 impl Options {
+    /// Checks the flags.
+    ///
     /// # Errors
-    /// The flag, and what it should be.
+    /// The invalid flag, and its valid values.
     pub(crate) fn settings(&self) -> Result<Settings> {
         let time = |flag: &str, seconds: f64, least: f64| match Duration::try_from_secs_f64(seconds) {
             Ok(time) if (least..=3600.0).contains(&seconds) => Ok(time),

@@ -1,4 +1,4 @@
-//! A profile as a person reads it at the end of `calibrate`. In: a profile. Out: text.
+//! Summary of a profile at the end of `calibrate`. In: a profile. Out: text.
 
 use crate::report::STYLE;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
@@ -6,9 +6,9 @@ use std::path::Path;
 use tierlab_instrument::units::{bytes, digits3, latency};
 use tierlab_storage::wrappers::emulated::{Recorded, RecordedPoint};
 
-/// Reads from which on a 99th percentile is printed, as everywhere.
+/// Minimum reads for a 99th percentile, as everywhere.
 const P99_SAMPLES: u64 = 368;
-/// From so much on a change from round to round is told.
+/// Ratio between rounds from which a change is shown.
 const DRIFTS: f64 = 1.1;
 
 pub(super) fn text(profile: &Recorded, out: &Path) -> String {

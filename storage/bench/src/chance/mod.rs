@@ -1,4 +1,4 @@
-//! Random choices, the same for the same seed: numbers, blocks by Zipf's law, and which bytes a call is about.
+//! Seeded random choices: numbers, blocks by Zipf's law, and the bytes of each access.
 
 mod picker;
 mod random;

@@ -1,5 +1,5 @@
-//! Which bytes a call is about. In: a point, random numbers. Out: a file and a range of it. The same seed gives each caller
-//! the same accesses, whatever way they go.
+//! Choice of the bytes of an access. In: a point, random numbers. Out: a file and a range of it. The same seed gives
+//! each caller the same accesses, whichever way of reading is used.
 
 use super::random::Random;
 use super::zipf::Zipf;
@@ -16,7 +16,7 @@ pub(crate) struct Pick {
     pub(crate) write: bool,
 }
 
-/// Picks for all callers of a repeat.
+/// Picker shared by all callers of a repeat.
 #[derive(Debug)]
 pub(crate) struct Picker {
     pattern: Pattern,
@@ -27,18 +27,18 @@ pub(crate) struct Picker {
     stride: u64,
     write_share: f64,
     zipf: Option<Zipf>,
-    /// The next access of the patterns that have an order.
+    /// Index of the next access, for patterns with an order.
     next: AtomicU64,
 }
 
 impl Picker {
-    /// For files of `file_bytes`.
+    /// Creates a picker for files of `file_bytes`.
     ///
     /// # Errors
     /// Zipf's law over too many blocks.
     pub(crate) fn new(point: &Point, access: &Access, file_bytes: u64) -> Result<Self> {
         let block = point.block_bytes.min(file_bytes);
-        // Whole blocks only: a short one at the end would be another size.
+        // Whole blocks only: a short block at the end would have another size.
         let blocks_per_file = (file_bytes / block).max(1);
         let blocks = blocks_per_file * u64::from(point.files);
         let zipf = match point.pattern {
@@ -62,7 +62,7 @@ impl Picker {
         })
     }
 
-    /// The next access of a caller.
+    /// Returns the next access of a caller.
     pub(crate) fn pick(&self, random: &mut Random) -> Pick {
         let in_order = || self.next.fetch_add(1, Ordering::Relaxed);
         let block = match (self.pattern, &self.zipf) {
@@ -70,7 +70,7 @@ impl Picker {
             (Pattern::Sequential, _) => in_order() % self.blocks,
             (Pattern::Strided, _) => {
                 let at = in_order().wrapping_mul(self.stride);
-                // One further after each round, so that in the end every block had its turn.
+                // Shifts by one after each round, so that every block is accessed in the end.
                 (at % self.blocks + at / self.blocks) % self.blocks
             }
             _ => random.next() % self.blocks,

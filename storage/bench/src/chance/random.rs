@@ -1,11 +1,12 @@
-//! Random numbers for choosing blocks. In: a seed. Out: numbers. The same seed gives the same ones everywhere.
+//! Random numbers for the choice of blocks. In: a seed. Out: numbers, the same everywhere for the same seed.
 
-/// A stream of numbers: SplitMix64 (Steele, Lea and Flood, *Fast splittable pseudorandom number generators*, 2014).
+/// Stream of random numbers: SplitMix64 (Steele, Lea and Flood, *Fast splittable pseudorandom number generators*,
+/// 2014).
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The stream of a seed, for one of several that draw beside each other.
+    /// Creates one of several independent streams of a seed.
     pub(crate) const fn new(seed: u64, stream: u64) -> Self {
         let mut own = Self(seed ^ stream.wrapping_mul(0xD134_2543_DE82_EF95));
         own.next();
@@ -20,12 +21,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 to 1, without 1: the upper 53 bits fill a double's mantissa.
+    /// Returns a number in [0, 1): the upper 53 bits fill a double's mantissa.
     pub(crate) const fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Another order of the same things (Fisher and Yates).
+    /// Shuffles a slice (Fisher and Yates).
     pub(crate) fn shuffle<T>(&mut self, things: &mut [T]) {
         for last in (1..things.len()).rev() {
             things.swap(last, (self.next() % (last as u64 + 1)) as usize);

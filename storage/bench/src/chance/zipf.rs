@@ -1,17 +1,17 @@
-//! Blocks by Zipf's law. In: a number of blocks, an exponent, uniform draws. Out: blocks, the popular ones scattered over
-//! the object, and the share of the reads that the most popular ones get. Knows nothing of tiers.
+//! Blocks by Zipf's law. In: a number of blocks, an exponent, uniform draws. Out: blocks, the popular blocks scattered
+//! over the object, and the share of the reads of the most popular blocks. Knows nothing of tiers.
 
 use tierlab_storage::{ErrorKind, StorageError};
 
-/// Blocks at most: a cumulative weight is kept for each.
+/// Maximum number of blocks, each of which has a cumulative weight.
 const MOST_BLOCKS: u64 = 1 << 24;
-/// A prime above [`MOST_BLOCKS`]: multiplied by it, ranks fall on every block once.
+/// Prime above [`MOST_BLOCKS`]: multiplied by it, ranks map to distinct blocks.
 const SCATTER: u64 = 2_654_435_761;
 
-/// The law over some blocks: rank `r`, from 1, is read with weight `r^-exponent`.
+/// Zipf's law over some blocks: rank `r`, from 1, is read with weight `r^-exponent`.
 #[derive(Debug)]
 pub(crate) struct Zipf {
-    /// Sums of the weights of the first ranks, the last being 1.
+    /// Cumulative weights by rank; the last is 1.
     cumulative: Vec<f64>,
 }
 
@@ -32,17 +32,17 @@ impl Zipf {
         Ok(Self { cumulative })
     }
 
-    /// The block that a draw from 0 to 1 falls on.
+    /// Returns the block for a draw from 0 to 1.
     pub(crate) fn block(&self, draw: f64) -> u64 {
         let blocks = self.cumulative.len() as u64;
         let rank = self.cumulative.partition_point(|&weight| weight <= draw) as u64;
         rank.min(blocks - 1) * SCATTER % blocks
     }
 
-    /// The share of the reads that goes to the `held` most popular blocks: as reads are independent of each other, no
-    /// cache of so many blocks hits more often in the long run (Aho, Denning and Ullman, 1971: the optimal policy of
-    /// the independent reference model keeps the most probable pages; a cache may hold one of its pages for the
-    /// block just read, which for many blocks makes no difference).
+    /// Returns the share of the reads of the `held` most popular blocks. Reads are independent of each other, so no
+    /// cache of this size has a higher hit ratio in the long run (Aho, Denning and Ullman, 1971: the optimal policy of
+    /// the independent reference model holds the most probable pages; a cache may use one of its pages for the block
+    /// just read, which for many blocks makes no difference).
     pub(crate) fn best_hit_ratio(&self, held: u64) -> f64 {
         match held.min(self.cumulative.len() as u64) {
             0 => 0.0,

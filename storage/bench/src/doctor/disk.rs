@@ -1,16 +1,16 @@
-//! The block device below a folder, and the NVMe devices of the machine. In: the system's files. Out: findings.
+//! Block device below a folder, and the NVMe devices of the machine. In: the system's files. Out: findings.
 
 use super::finding::Finding;
 use super::pcie::link;
 use super::tree::Tree;
 use crate::machine::Mount;
 
-/// KiB of read-ahead from which on a random read through the page cache fetches far more than it asks for.
+/// Read-ahead in KiB from which a random read through the page cache fetches far more than requested.
 const MUCH_AHEAD_KB: u64 = 512;
-/// KiB below which a file that is read in order is fetched in many small reads.
+/// Read-ahead in KiB below which a sequential read is split into many small reads.
 const LITTLE_AHEAD_KB: u64 = 64;
 
-/// The file system that a folder lies on, and its device.
+/// Checks the file system of a folder, and its device.
 pub(super) fn below(tree: &Tree, mount: &Mount) -> Vec<Finding> {
     let mut found = vec![filesystem(mount)];
     found.extend(access_times(mount));
@@ -23,7 +23,7 @@ pub(super) fn below(tree: &Tree, mount: &Mount) -> Vec<Finding> {
     found
 }
 
-/// The whole disk's name; of a partition the disk that it is one of.
+/// Returns the name of the whole disk, also for a partition.
 fn disk(tree: &Tree, device: &str) -> Option<String> {
     let folder = format!("sys/dev/block/{device}");
     let name = tree.link_name(&folder)?;
@@ -141,7 +141,7 @@ fn read_ahead(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
     })
 }
 
-/// What lies between the file system and the device.
+/// Finds layers between the file system and the device.
 fn layers(tree: &Tree, disk: &str) -> Option<Finding> {
     let uuid = tree.text(format!("sys/class/block/{disk}/dm/uuid")).unwrap_or_default();
     if uuid.starts_with("CRYPT-") {
@@ -162,7 +162,7 @@ fn layers(tree: &Tree, disk: &str) -> Option<Finding> {
     })
 }
 
-/// The links of all NVMe devices.
+/// Checks the links of all NVMe devices.
 pub(super) fn nvme(tree: &Tree) -> Vec<Finding> {
     let devices = tree.names("sys/class/nvme");
     devices

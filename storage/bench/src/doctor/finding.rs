@@ -1,34 +1,34 @@
-//! What the doctor says: plain data.
+//! Findings of the doctor: plain data.
 
 use serde::Serialize;
 
-/// How a finding is to be taken.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Level {
-    /// It slows runs, or keeps a way of reading from being taken.
+    /// Slows runs, or prevents a way of reading.
     Warning,
-    /// It could not be seen here.
+    /// Not visible here.
     Unknown,
-    /// As it should be.
+    /// In order.
     Fine,
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Finding {
     pub(super) level: Level,
-    /// What was looked at: `read-ahead of vda`.
+    /// Subject: `read-ahead of vda`.
     pub(super) about: String,
-    /// What it is.
+    /// Value found.
     pub(super) found: String,
-    /// What that does to a run.
+    /// Effect on a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) effect: Option<String>,
-    /// By how much, where it was measured here.
+    /// Size of the effect, if it was measured here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) measured: Option<String>,
-    /// How to change it.
+    /// Advice for a change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) change: Option<String>,
 }
@@ -53,7 +53,7 @@ impl Finding {
         Self::new(Level::Unknown, about, found)
     }
 
-    /// With what it does, and how to change it.
+    /// Creates a warning with its effect and advice.
     pub(super) fn warning(
         about: impl Into<String>,
         found: impl Into<String>,

@@ -1,5 +1,5 @@
-//! NVIDIA devices and what reads into their memory need. In: the system's files. Out: findings, none where there is no device
-//! and none is wanted.
+//! NVIDIA devices, and requirements for reads into their memory. In: the system's files. Out: findings; none without a
+//! device, if no device is wanted.
 
 use super::finding::Finding;
 use super::pcie::link;
@@ -7,9 +7,9 @@ use super::tree::Tree;
 
 const DEVICES: &str = "sys/bus/pci/devices";
 const NVIDIA: &str = "0x10de";
-/// Class codes of display and 3D controllers begin so.
+/// Prefix of the class codes of display and 3D controllers.
 const DISPLAY: &str = "0x03";
-/// Where packages and wheels of CUDA put cuFile; the tier looks along the loader's path as well.
+/// Locations of cuFile in packages and wheels of CUDA; the tier searches the loader's path as well.
 const CUFILE: [&str; 3] = [
     "usr/local/cuda/lib64/libcufile.so.0",
     "usr/lib/x86_64-linux-gnu/libcufile.so.0",
@@ -74,7 +74,7 @@ fn cufile(tree: &Tree) -> Finding {
         );
     };
     let settings = tree.text("etc/cufile.json").unwrap_or_default();
-    // Comments are allowed in it, so it is no JSON to parse.
+    // The file may hold comments, so a JSON parser would reject it.
     let refuses = settings.lines().any(|line| {
         let line: String = line.split_whitespace().collect();
         line.starts_with("\"allow_compat_mode\":false")

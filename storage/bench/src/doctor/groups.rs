@@ -4,9 +4,9 @@ use super::finding::Finding;
 use super::tree::Tree;
 use tierlab_instrument::units::bytes;
 
-/// Where groups lie.
+/// Root of the groups.
 const ROOT: &str = "sys/fs/cgroup";
-/// A version 1 group without a memory limit has one near 2^63.
+/// Value above which a version 1 group has no memory limit; the kernel reports about 2^63.
 const NO_LIMIT: u64 = 1 << 60;
 
 pub(super) fn findings(tree: &Tree, cores: usize) -> Vec<Finding> {
@@ -24,7 +24,7 @@ pub(super) fn findings(tree: &Tree, cores: usize) -> Vec<Finding> {
     found
 }
 
-/// A file of the group and of each above it: in a container the group's own path may be that of the host.
+/// Texts of a file of the group and of each parent group; in a container the group's own path may be that of the host.
 fn texts(tree: &Tree, groups: &str, controller: &str, file: &str) -> Vec<String> {
     let line = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -55,7 +55,7 @@ fn texts(tree: &Tree, groups: &str, controller: &str, file: &str) -> Vec<String>
 }
 
 fn cpu(tree: &Tree, groups: &str, cores: usize) -> Option<Finding> {
-    // `max 100000` or `150000 100000`: microseconds of CPU in so many.
+    // `max 100000` or `150000 100000`: microseconds of CPU per period.
     let two = texts(tree, groups, "", "cpu.max").into_iter().filter_map(|text| {
         let (quota, period) = text.split_once(' ')?;
         Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)

@@ -1,4 +1,4 @@
-//! The kernel and the process's limits. In: the system's files. Out: findings.
+//! Kernel settings, and limits of the process. In: the system's files. Out: findings.
 
 use super::finding::Finding;
 use super::tree::Tree;
@@ -6,10 +6,10 @@ use tierlab_instrument::units;
 
 /// Open files that a run with a thousand connections needs.
 const ENOUGH_FILES: u64 = 4096;
-/// The share of the cores that other work may use before it disturbs.
+/// Share of the cores that other processes may use without a disturbance.
 const QUIET: f64 = 0.25;
 
-/// All of them; `pinned_bytes` is what the tier registers with the kernel.
+/// Runs all checks; `pinned_bytes` is the memory that the tier registers with the kernel.
 pub(super) fn findings(tree: &Tree, cores: usize, pinned_bytes: u64) -> Vec<Finding> {
     let mut found = vec![io_uring(tree)];
     found.extend(limits(tree, pinned_bytes));
@@ -39,7 +39,7 @@ fn io_uring(tree: &Tree) -> Finding {
     }
 }
 
-/// `Max open files            1024                 4096                 files`, or the word `unlimited`.
+/// Parses a limit from `Max open files 1024 4096 files`, or from `unlimited`.
 fn limit(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     match line.split_whitespace().next()? {

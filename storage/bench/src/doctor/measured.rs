@@ -1,5 +1,5 @@
-//! What the ways of reading differ by on one folder, measured for half a second each. In: a folder. Out: findings with figures.
-//! A file is written into a folder of its own, and removed.
+//! Differences between ways of reading on one folder, measured for half a second each. In: a folder. Out: findings with
+//! figures. The file is written into a temporary folder, and removed.
 
 use super::finding::Finding;
 use crate::drive::Driven;
@@ -11,41 +11,41 @@ use std::path::Path;
 use std::time::Duration;
 use tierlab_instrument::units::{bytes, digits3, latency};
 
-/// Bytes of the file: more than what reads of half a second bring into the page cache.
+/// Bytes of the file: more than half a second of reads brings into the page cache.
 const FILE_BYTES: u64 = 128 << 20;
 const WINDOW: Duration = Duration::from_millis(500);
 const WARMUP: Duration = Duration::from_millis(50);
 const SMALL: u64 = 4096;
 const LARGE: u64 = 1 << 20;
-/// A way that takes so many times as long as another is told as slower: half a second tells no less.
+/// Ratio of times from which a way is reported as slower, given half a second of measuring.
 const SLOWER: f64 = 1.25;
 
-/// What one way showed.
+/// Result of one way.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Shown {
     pub(super) p50_us: f64,
     pub(super) mb_per_s: f64,
-    /// Bytes that the kernel fetched for each byte asked for.
+    /// Bytes that the kernel fetched per requested byte.
     pub(super) fetched_share: Option<f64>,
 }
 
-/// All ways, as far as they could be taken.
+/// Results of all ways, as far as they are available.
 #[derive(Debug)]
 pub(super) struct Ways {
-    /// 4 KiB at random: `pread` past the page cache, and through it, nothing of the file being there.
+    /// 4 KiB at random: `pread` with `O_DIRECT`, and through a page cache without the file.
     pub(super) small_direct: Result<Shown>,
     pub(super) small_buffered: Result<Shown>,
     /// 1 MiB in order.
     pub(super) large_direct: Result<Shown>,
     pub(super) large_buffered: Result<Shown>,
-    /// 4 KiB at random by io_uring, past the page cache.
+    /// 4 KiB at random by io_uring with `O_DIRECT`.
     pub(super) small_ring: Result<Shown>,
 }
 
 /// Measures a folder.
 ///
 /// # Errors
-/// Nothing can be written there, or io_uring is refused.
+/// The folder is not writable, or io_uring is refused.
 pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
     let toml = toml::Table::from_iter([
         ("kind".to_owned(), toml::Value::from("nvme")),
@@ -121,7 +121,7 @@ fn shown(driven: &Driven) -> Result<Shown> {
     })
 }
 
-/// What the ways say of a folder; `direct` is what its tier is set to.
+/// Returns the findings of a folder; `direct` is the tier's setting.
 pub(super) fn findings(ways: &Ways, direct: Option<bool>) -> Vec<Finding> {
     let mut found = vec![direct_reads(ways)];
     found.extend(both(&ways.small_direct, &ways.small_buffered).map(|(past, through)| small(past, through, direct)));

@@ -1,5 +1,6 @@
-//! `doctor`: looks at the machine and a tier for what would slow a run. In: flags, and the system's files below a root that tests
-//! make up. Out: findings, as text or JSON. It changes nothing; what it measures it writes into a folder of its own.
+//! `doctor`: checks the machine and a tier for causes of slow runs. In: flags, and the system's files below a root,
+//! which tests replace. Out: findings, as text or JSON. It changes nothing; measurements write only into a temporary
+//! folder.
 
 mod disk;
 mod finding;
@@ -29,23 +30,23 @@ use tierlab_instrument::units::latency;
 use tierlab_storage::TierConfig;
 use tree::Tree;
 
-/// The version of the JSON.
+/// Version of the JSON.
 const SCHEMA: u32 = 1;
 
-/// Everything, as `--json` has it.
+/// Content of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: u32,
     machine: Environment,
     tier: Option<&'static str>,
-    /// Warnings first.
+    /// Findings, warnings first.
     findings: Vec<Finding>,
 }
 
-/// Looks and prints.
+/// Runs the checks and prints the findings.
 ///
 /// # Errors
-/// Flags or a tier's TOML that make no sense. Whatever is found is no error.
+/// Invalid flags or tier configuration. Findings are no errors.
 pub(crate) fn call(options: &Options) -> Result<()> {
     let config = options
         .tier
@@ -79,13 +80,13 @@ pub(crate) fn call(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What the system's files say.
+/// Checks the system's files.
 fn look(tree: &Tree, subject: &Subject, cores: usize) -> Vec<Finding> {
     let mut found = kernel::findings(tree, cores, subject.pinned_bytes);
     found.extend(groups::findings(tree, cores));
     let mounts = tree.text("proc/self/mountinfo").unwrap_or_default();
     for folder in &subject.folders {
-        // One that is not there yet lies where its parent does.
+        // A missing folder lies on the file system of its parent.
         let place = folder.canonicalize().unwrap_or_else(|_| folder.clone());
         found.extend(match holding(&mounts, &place) {
             None => vec![Finding::unknown(
@@ -101,7 +102,7 @@ fn look(tree: &Tree, subject: &Subject, cores: usize) -> Vec<Finding> {
     found
 }
 
-/// Whether the tier opens at all.
+/// Checks that the tier opens.
 fn opens(config: &TierConfig) -> Result<Finding> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("cannot start a runtime")?;

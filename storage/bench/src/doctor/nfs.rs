@@ -1,13 +1,13 @@
-//! A kernel's NFS mount. In: its options and the system's files. Out: findings (nfs(5) has the options).
+//! NFS mount of the kernel. In: its options and the system's files. Out: findings (nfs(5) describes the options).
 
 use super::finding::Finding;
 use super::tree::Tree;
 use crate::machine::Mount;
 use tierlab_instrument::units::bytes;
 
-/// What servers of today answer to one READ.
+/// Bytes that current servers return for one READ.
 const WANTED_RSIZE: u64 = 1 << 20;
-/// KiB of read-ahead from which on one stream keeps several READs in flight.
+/// Read-ahead in KiB from which one stream has several READs in flight.
 const WANTED_AHEAD_KB: u64 = 1024;
 
 pub(super) fn findings(tree: &Tree, mount: &Mount) -> Vec<Finding> {
@@ -60,7 +60,7 @@ fn connections(mount: &Mount) -> Finding {
 
 fn attributes(mount: &Mount) -> Finding {
     let zero = |key: &str| mount.option(key) == Some("0");
-    // `actimeo=0` is shown as its four parts, or as noac.
+    // The kernel shows `actimeo=0` as its four parts, or as noac.
     if mount.has("noac") || zero("actimeo") || (zero("acregmin") && zero("acregmax")) {
         return Finding::warning(
             "attribute cache (actimeo)",

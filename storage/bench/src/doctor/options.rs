@@ -3,16 +3,16 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// Of `doctor`.
+/// Flags of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The tier's TOML; without it the machine alone is looked at
+    /// Configuration of the tier, a TOML file; without it only the machine is checked
     #[arg(long, value_name = "FILE")]
     pub(super) tier: Option<PathBuf>,
-    /// Set a key of the tier's TOML, or take it out with KEY=; may be given several times
+    /// Set a key of the tier's configuration, or remove it with KEY=; may be repeated
     #[arg(long, value_name = "KEY=VALUE", requires = "tier")]
     pub(super) set: Vec<String>,
-    /// Look only: write and read nothing
+    /// Only check: write and read nothing
     #[arg(long)]
     pub(super) no_measure: bool,
     /// Print JSON instead of text

@@ -1,14 +1,14 @@
-//! Links of devices on the PCI bus, against what they could be. In: a device's folder in /sys. Out: a finding.
+//! Links of devices on the PCI bus, compared with their maximum. In: a device's folder in /sys. Out: a finding.
 
 use super::finding::Finding;
 use super::tree::Tree;
 
-/// `8.0 GT/s PCIe`.
+/// Parses a speed such as `8.0 GT/s PCIe`.
 fn speed(text: &str) -> Option<f64> {
     text.split(' ').next()?.parse().ok()
 }
 
-/// The link of one device. Of a device that lowers its speed while it is idle only the width is held against it.
+/// Checks the link of one device. For a device that lowers its speed while idle, only the width is checked.
 pub(super) fn link(tree: &Tree, about: &str, folder: &str, slows_when_idle: bool) -> Finding {
     let text = |name: &str| tree.text(format!("{folder}/{name}"));
     let about = format!("PCIe link of {about}");

@@ -1,4 +1,4 @@
-//! Findings as a person reads them. In: findings, warnings first. Out: text.
+//! Findings as text. In: findings, warnings first. Out: text.
 
 use super::finding::{Finding, Level};
 use crate::machine::Environment;

@@ -1,16 +1,16 @@
-//! What of a tier matters to the machine that reads it. In: its configuration. Out: folders and what they need.
+//! Properties of a tier that depend on the machine. In: its configuration. Out: folders and requirements.
 
 use std::path::PathBuf;
 use tierlab_storage::TierConfig;
 
-/// What is looked at beside the machine.
+/// Subject of the checks beside the machine itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Subject {
-    /// Local folders and mounts that it reads from.
+    /// Local folders and mounts that the tier reads from.
     pub(super) folders: Vec<PathBuf>,
-    /// Memory that it registers with the kernel.
+    /// Bytes of memory that the tier registers with the kernel.
     pub(super) pinned_bytes: u64,
-    /// Whether it reads past the page cache; none where that is not its choice.
+    /// True if the tier bypasses the page cache; `None` if it cannot choose.
     pub(super) direct: Option<bool>,
     pub(super) wants_gpu: bool,
 }

@@ -3,11 +3,11 @@ use super::*;
 use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
-/// A system that is made up: files by path.
+/// Fake system: files by path.
 struct System(TempDir);
 
 impl System {
-    /// One where nothing is wrong.
+    /// System without faults.
     fn good() -> Self {
         let system = Self(tempfile::tempdir().unwrap());
         for (path, text) in [
@@ -58,7 +58,7 @@ impl System {
         self
     }
 
-    /// What is said of an nvme tier in a folder and one behind the mount.
+    /// Returns the findings for an nvme tier in a folder and for one behind the mount.
     fn look(&self, wants_gpu: bool) -> Vec<Finding> {
         let subject = Subject {
             folders: vec!["/no such folder".into(), "/mnt/no such folder".into()],

@@ -1,5 +1,5 @@
-//! What the callers of a repeat share: when it begins and ends, whose turn it is, what counts. Knows nothing of how a call
-//! is made.
+//! State shared by the callers of a repeat: begin and end, the next call, and the counted window. Knows nothing of how
+//! a call is made.
 
 use super::schedule::due_times;
 use super::tally::{Faults, Tally};
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tierlab_storage::{ReadCost, StorageError};
 
-/// From making the callers to the first call.
+/// Time from creating the callers to the first call.
 const LEAD: Duration = Duration::from_millis(20);
-/// How long calls of an open loop may take after the last was due, in windows, and at least.
+/// Maximum time for calls of an open loop after the last due time, in windows; at least [`LEAST_DRAIN`].
 const DRAIN_WINDOWS: u32 = 4;
 const LEAST_DRAIN: Duration = Duration::from_secs(2);
 
@@ -22,9 +22,9 @@ const LEAST_DRAIN: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Course {
     picker: Picker,
-    /// Of an open loop, from the beginning.
+    /// Due times of an open loop, from the beginning.
     due: Option<Vec<Duration>>,
-    /// The next call of an open loop.
+    /// Index of the next call of an open loop.
     next: AtomicUsize,
     seed: u64,
     pub(super) begin: Instant,
@@ -36,11 +36,11 @@ pub(crate) struct Course {
     failed: AtomicBool,
 }
 
-/// A call to make.
+/// Call to make.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
     pub(super) pick: Pick,
-    /// In an open loop.
+    /// Due time, in an open loop.
     pub(super) due: Option<Instant>,
 }
 
@@ -75,7 +75,7 @@ impl Course {
         Random::new(self.seed, u64::from(caller) + 1)
     }
 
-    /// Due times, of an open loop.
+    /// Due times of an open loop.
     pub(super) fn due(&self) -> Option<&[Duration]> {
         self.due.as_deref()
     }
@@ -84,8 +84,8 @@ impl Course {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// A call ended in an error: it is counted where it may pass by itself and errors are part of what is measured, and ends
-    /// the repeat otherwise.
+    /// Handles a failed call: a transient error is counted if errors are part of the measurement; any other error ends
+    /// the repeat.
     pub(super) fn fault(&self, error: anyhow::Error, begun: Instant, tally: &mut Tally) -> Result<()> {
         let of_tier = error.chain().find_map(|cause| cause.downcast_ref::<StorageError>());
         let Some(kind) = of_tier
@@ -110,7 +110,7 @@ impl Course {
         self.failed.load(Ordering::Relaxed) || self.stop.is_asked()
     }
 
-    /// The next call of a caller; none when the repeat is over.
+    /// Returns the next call of a caller; `None` when the repeat is over.
     pub(super) fn turn(&self, random: &mut Random, tally: &mut Tally) -> Option<Turn> {
         if self.is_over() {
             return None;
@@ -133,7 +133,7 @@ impl Course {
         })
     }
 
-    /// Counts this call of an open loop, and all that nobody has begun, as not done.
+    /// Counts this call of an open loop, and all calls not yet begun, as unfinished.
     fn give_up(&self, first: Instant, tally: &mut Tally) {
         let due = self.due().unwrap_or_default();
         let rest = self.next.swap(due.len(), Ordering::Relaxed).min(due.len());
@@ -144,7 +144,8 @@ impl Course {
         }
     }
 
-    /// Counts a call, where it belongs to the window: of a closed loop those that end in it, of an open loop those due in it.
+    /// Counts a call if it belongs to the window: in a closed loop if it ends in it, in an open loop if it is due in
+    /// it.
     pub(super) fn count(&self, turn: Turn, begun: Instant, ended: Instant, cost: &ReadCost, tally: &mut Tally) {
         let Turn { pick, due } = turn;
         let in_window = ended >= self.measure_from && ended < self.until;

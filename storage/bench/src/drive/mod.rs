@@ -1,5 +1,5 @@
-//! A repeat of a point, driven: callers in a closed loop, or at due times that were fixed beforehand. In: how calls are
-//! made. Out: what the callers saw, and what the machine did meanwhile.
+//! Execution of a repeat of a point: callers in a closed loop, or at precomputed due times. In: the way of calling.
+//! Out: the callers' figures, and the machine's counters.
 
 mod course;
 mod schedule;
@@ -15,17 +15,17 @@ pub(crate) use threads::threads;
 use crate::machine::{Look, Watched};
 use std::time::{Duration, Instant};
 
-/// What came of a repeat.
+/// Result of a repeat.
 #[derive(Debug)]
 pub(crate) struct Driven {
     pub(crate) tally: Tally,
-    /// The window that calls are counted in.
+    /// Counted window.
     pub(crate) window: Duration,
-    /// The machine at the window's begin, and at its end or at that of the last call of an open loop.
+    /// Machine at the window's begin, and at its end or at the end of an open loop's last call.
     pub(crate) looks: (Look, Look),
 }
 
-/// Looks at the machine at the window's begin, lets callers finish, and looks again.
+/// Reads the machine's counters at the window's begin, lets callers finish, and reads them again.
 struct Window<'a> {
     course: &'a Course,
     watched: &'a Watched,
@@ -45,7 +45,7 @@ impl<'a> Window<'a> {
         self.first = Some(self.watched.look());
     }
 
-    /// How long it is until the window begins, and from there until it ends.
+    /// Returns the begin and the end of the window.
     fn times(&self) -> (Instant, Instant) {
         (self.course.measure_from, self.course.until)
     }

@@ -1,13 +1,13 @@
-//! When calls are due. In: a rate and a seed. Out: moments from the beginning, fixed before the first call.
+//! Due times of calls. In: a rate and a seed. Out: times from the beginning, fixed before the first call.
 
 use crate::chance::Random;
 use crate::plan::Arrivals;
 use std::time::Duration;
 
-/// Calls of one repeat at most.
+/// Maximum calls of one repeat.
 const MOST_CALLS: f64 = 20e6;
 
-/// The moments up to an end.
+/// Returns the due times up to an end.
 ///
 /// # Errors
 /// More calls than a repeat may have.

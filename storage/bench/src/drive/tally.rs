@@ -1,4 +1,4 @@
-//! What callers saw. In: calls, one by one. Out: sums and histograms that add up.
+//! Figures of the callers. In: calls, one by one. Out: sums and histograms that can be added.
 
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -6,28 +6,28 @@ use std::time::Duration;
 use tierlab_protocol::via::ViaSet;
 use tierlab_storage::ReadCost;
 
-/// The longest call that the histograms tell apart, in nanoseconds: 10 minutes.
+/// Longest latency in the histograms, in nanoseconds: 10 minutes.
 const LONGEST_NS: u64 = 600_000_000_000;
 
 /// Sums over calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Tally {
-    /// In nanoseconds: from the start of a call, or in an open loop from when it was due.
+    /// Latency in nanoseconds: from the start of a call, or in an open loop from its due time.
     pub(crate) latency_ns: Histogram<u64>,
-    /// In nanoseconds: from when a call was due to its start. Empty in a closed loop.
+    /// Lateness in nanoseconds: from the due time of a call to its start. Empty in a closed loop.
     pub(crate) late_ns: Histogram<u64>,
     pub(crate) calls: u64,
-    /// Calls that ended in the window; in an open loop those due before it among them.
+    /// Calls that ended in the window; in an open loop including calls due before it.
     pub(crate) ended: u64,
     pub(crate) writes: u64,
     pub(crate) asked_bytes: u64,
     pub(crate) wire_bytes: u64,
     pub(crate) requests: u64,
     pub(crate) retries: u64,
-    /// Calls of an open loop that were not done at the limit of its drain; their age is in the latencies.
+    /// Calls of an open loop that were unfinished at the drain limit; the latencies hold their ages.
     pub(crate) unfinished: u64,
     pub(crate) via: ViaSet,
-    /// Calls of the window that ended in an error, by its kind, where a course tolerates that.
+    /// Failed calls of the window by kind of error, if the repeat tolerates errors.
     pub(crate) faults: BTreeMap<&'static str, Faults>,
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct Tally {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
     pub(crate) calls: u64,
-    /// From the start of each of them to its error, together.
+    /// Total time from the start of these calls to their errors.
     pub(crate) took: Duration,
-    /// The first one in words.
+    /// Text of the first error.
     pub(crate) words: String,
 }
 
@@ -76,7 +76,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// A call that took so long.
+    /// Counts a call with its latency.
     pub(crate) fn call(&mut self, ns: u128, bytes: usize, write: bool, cost: &ReadCost) {
         self.latency(ns);
         self.calls += 1;

@@ -1,5 +1,5 @@
-//! Callers that are tasks of a runtime, for tiers. In: a course, and one caller for each call in flight. Out: what they saw.
-//! The due times of an open loop are kept by a thread of its own: the runtime's timer is a millisecond late.
+//! Callers as tasks of a runtime, for tiers. In: a repeat, and one caller for each call in flight. Out: their figures.
+//! A separate thread keeps the due times of an open loop: the runtime's timer is a millisecond late.
 
 use super::{Course, Driven, Tally, Window};
 use crate::machine::Watched;
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// How often the pacer looks whether it is still needed.
+/// Interval at which the pacer checks whether it is still needed.
 const WAKE: Duration = Duration::from_millis(20);
 
-/// Runs a repeat; to be called on the tier's runtime.
+/// Runs a repeat; must be called on the tier's runtime.
 ///
 /// # Errors
-/// A failed access; bytes that are wrong.
+/// A failed access, or wrong bytes.
 pub(crate) async fn tasks(course: Arc<Course>, callers: Vec<ThroughTier>, watched: &Watched) -> Result<Driven> {
     let tickets = Arc::new(Semaphore::new(0));
     let pacer = course.due().is_some().then(|| pace(course.clone(), tickets.clone()));
@@ -46,7 +46,7 @@ pub(crate) async fn tasks(course: Arc<Course>, callers: Vec<ThroughTier>, watche
     }
 }
 
-/// Gives out a ticket whenever a call is due.
+/// Releases a ticket whenever a call is due.
 fn pace(course: Arc<Course>, tickets: Arc<Semaphore>) -> Result<std::thread::JoinHandle<()>> {
     let run = move || {
         let _ = nix::sys::prctl::set_timerslack(1);
@@ -57,7 +57,7 @@ fn pace(course: Arc<Course>, tickets: Arc<Semaphore>) -> Result<std::thread::Joi
             }
             tickets.add_permits(1);
         }
-        // One for each caller to see that nothing is left.
+        // Wakes all callers to find no calls left.
         tickets.close();
     };
     let thread = std::thread::Builder::new().name("bench-pacer".to_owned());
@@ -70,7 +70,7 @@ async fn call(course: Arc<Course>, mut caller: ThroughTier, number: u32, tickets
     let is_open = course.due().is_some();
     tokio::time::sleep_until(course.begin.into()).await;
     loop {
-        // A closed semaphore means that all are due: what nobody has begun is taken without waiting.
+        // A closed semaphore means that all calls are due: the remaining calls need no ticket.
         if is_open && let Ok(ticket) = tickets.acquire().await {
             ticket.forget();
         }
@@ -82,7 +82,7 @@ async fn call(course: Arc<Course>, mut caller: ThroughTier, number: u32, tickets
             Ok((ended, cost)) => course.count(turn, begun, ended, &cost, &mut tally),
             Err(error) => course.fault(error, begun, &mut tally)?,
         }
-        // A tier in memory never waits: the others have to have their turn.
+        // A tier in memory never waits: this gives other callers their turn.
         tokio::task::consume_budget().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Callers that are threads, for calls that block. In: a course, and one caller for each call in flight. Out: what they saw.
+//! Callers as threads, for calls that block. In: a repeat, and one caller for each call in flight. Out: their figures.
 
 use super::{Course, Driven, Tally, Window};
 use crate::machine::Watched;
@@ -7,13 +7,13 @@ use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
 use tierlab_storage::ReadCost;
 
-/// How often the one who waits looks up.
+/// Polling interval of the waiting thread.
 const WAKE: Duration = Duration::from_millis(5);
 
 /// Runs a repeat.
 ///
 /// # Errors
-/// A failed access; bytes that are wrong.
+/// A failed access, or wrong bytes.
 pub(crate) fn threads(course: &Course, callers: Vec<LocalCaller>, watched: &Watched) -> Result<Driven> {
     let mut window = Window::new(course, watched);
     let (begins, ends) = window.times();
@@ -27,7 +27,7 @@ pub(crate) fn threads(course: &Course, callers: Vec<LocalCaller>, watched: &Watc
         wait(course, begins);
         window.begins();
         wait(course, ends);
-        // Of a closed loop the last calls end after the window: they are not in it, nor is what the machine does for them.
+        // In a closed loop the last calls end after the window: neither they nor their load on the machine count.
         let at_end = course.due().is_none().then(|| watched.look());
         let mut tally = Tally::default();
         for thread in running {

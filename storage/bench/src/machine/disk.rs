@@ -1,18 +1,18 @@
-//! A disk's own counters. In: a folder. Out: what `/proc/diskstats` counts of the device below it.
+//! Counters of a disk. In: a folder. Out: the counters of the device below it in `/proc/diskstats`.
 
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use tierlab_instrument::machine::SECTOR_BYTES;
 
-/// The device below a folder.
+/// Device below a folder.
 #[derive(Debug, Clone)]
 pub(super) struct Disk {
     major: u64,
     minor: u64,
 }
 
-/// Counters since the machine started, or between two looks.
+/// Counters since the machine started, or between two readings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DiskUse {
     pub(crate) reads: u64,
@@ -22,7 +22,7 @@ pub(crate) struct DiskUse {
 }
 
 impl Disk {
-    /// None where the folder lies on no device: in memory, on an overlay, on a network.
+    /// Returns the disk below a folder; `None` if it lies on no device: in memory, on an overlay, on a network.
     pub(super) fn below(folder: &Path) -> Option<Self> {
         let device = std::fs::metadata(folder).ok()?.dev();
         let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));

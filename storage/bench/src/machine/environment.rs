@@ -1,4 +1,4 @@
-//! Where a run was made. In: folders. Out: the machine in words.
+//! Environment of a run. In: folders. Out: the machine in words.
 
 use super::mounts::holding;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The machine and the build.
+/// Machine and build.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Environment {
     pub(crate) date: String,
@@ -17,7 +17,7 @@ pub(crate) struct Environment {
     pub(crate) version: String,
     /// File system, device and mount options below the scratch folders.
     pub(crate) filesystems: BTreeMap<PathBuf, String>,
-    /// Processes ready to run, one minute's mean, at the start.
+    /// Load average over one minute at the start.
     pub(crate) load_average: String,
 }
 
@@ -50,7 +50,7 @@ impl Environment {
     }
 }
 
-/// The innermost mount that holds a folder: `ext4 on /dev/vda, rw,relatime`.
+/// Returns the innermost mount that holds a folder: `ext4 on /dev/vda, rw,relatime`.
 fn mount(mounts: &str, folder: &Path) -> Option<String> {
     let mount = holding(mounts, &folder.canonicalize().ok()?)?;
     Some(format!("{} on {}, {}", mount.kind, mount.source, mount.options))

@@ -1,4 +1,5 @@
-//! Looks at the machine. In: what to watch. Out: counters, and what they counted between two looks.
+//! Readings of the machine's counters. In: the watched parts. Out: counters, and their differences between two
+//! readings.
 
 use super::disk::{Disk, DiskUse};
 use super::nfs::{self, NfsUse};
@@ -9,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tierlab_instrument::machine::CpuTicks;
 
-/// What is looked at: the CPUs always, disk and mount where a folder is given.
+/// Watched parts: always the CPUs; disk and mount if a folder is given.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watched {
     disk: Option<Disk>,
     folder: Option<PathBuf>,
 }
 
-/// Counters at a moment.
+/// Counters at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Look {
     pub(crate) at: Instant,
@@ -27,25 +28,25 @@ pub(crate) struct Look {
     nfs: Option<NfsUse>,
 }
 
-/// What the machine did between two looks.
+/// Use of the machine between two readings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct MachineUse {
-    /// CPU time of the bench's own process, kernel time for it included.
+    /// CPU time of the bench's own process, kernel time included.
     pub(crate) own_cpu_s: f64,
-    /// CPU of all other processes and of kernel threads, without interrupts, as a share of all cores.
+    /// CPU time of all other processes and of kernel threads, without interrupts, as a share of all cores.
     pub(crate) foreign_cpu_share: Option<f64>,
-    /// What the hypervisor gave to others, as a share of all cores.
+    /// CPU time that the hypervisor gave to others, as a share of all cores.
     pub(crate) steal_share: Option<f64>,
     /// Bytes that the kernel fetched from storage for this process.
     pub(crate) fetched_bytes: Option<u64>,
-    /// The disk below a local tier, whoever used it.
+    /// Disk below a local tier, with the traffic of all processes.
     pub(crate) disk: Option<DiskUse>,
-    /// The NFS mount below a tier.
+    /// NFS mount below a tier.
     pub(crate) nfs: Option<NfsUse>,
 }
 
 impl Watched {
-    /// With the disk or the mount below a folder.
+    /// Also watches the disk or the mount below a folder.
     pub(crate) fn folder(folder: &Path) -> Self {
         Self {
             disk: Disk::below(folder),
@@ -65,14 +66,14 @@ impl Watched {
     }
 }
 
-/// CPU seconds of this process until now.
+/// Returns the CPU seconds of this process so far.
 pub(crate) fn own_cpu_s() -> f64 {
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
 impl Look {
-    /// What happened since an earlier look.
+    /// Returns the use since an earlier reading.
     pub(crate) fn since(&self, earlier: &Self) -> MachineUse {
         let own_cpu_s = (self.own_cpu_s - earlier.own_cpu_s).max(0.0);
         let passed = self.cpu.zip(earlier.cpu).map(|(now, then)| now.since(then));

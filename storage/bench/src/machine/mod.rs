@@ -1,4 +1,4 @@
-//! The machine beside a measurement: CPU, the disk below a folder, NFS mounts, and what it is.
+//! Machine during a measurement: CPU, the disk below a folder, NFS mounts, and its description.
 
 mod disk;
 mod environment;

@@ -1,21 +1,21 @@
-//! Mounts as the kernel lists them. In: the text of `/proc/self/mountinfo`, and a folder. Out: the mount that holds it.
+//! Mounts as listed by the kernel. In: the text of `/proc/self/mountinfo`, and a folder. Out: the mount that holds it.
 
 use std::path::Path;
 
 /// One mount (Linux, Documentation/filesystems/proc.rst, 3.5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// `major:minor` of its device; of a network's or memory's one that no disk has.
+    /// `major:minor` of its device; network and memory file systems have numbers that no disk has.
     pub(crate) device: String,
     pub(crate) kind: String,
     pub(crate) source: String,
     /// Options of the mount: `rw,relatime`.
     pub(crate) options: String,
-    /// Options of the file system: of NFS `rsize` and the others.
+    /// Options of the file system, such as `rsize` of NFS.
     pub(crate) of_filesystem: String,
 }
 
-/// The innermost mount that holds a folder; of two on one place the later one, which hides the other.
+/// Returns the innermost mount that holds a folder; of two mounts at one path the later, which hides the other.
 pub(crate) fn holding(mountinfo: &str, folder: &Path) -> Option<Mount> {
     let parsed = mountinfo.lines().filter_map(line);
     let holding = parsed.filter(|(place, _)| folder.starts_with(place));
@@ -32,19 +32,19 @@ fn line(line: &str) -> Option<(String, Mount)> {
         options: (*left.get(5)?).to_owned(),
         of_filesystem: right.get(2).copied().unwrap_or_default().to_owned(),
     };
-    // Blanks of a path stand in octal.
+    // Paths have their blanks in octal.
     Some((left.get(4)?.replace("\\040", " "), mount))
 }
 
 impl Mount {
-    /// The value of an option such as `rsize`, of the file system or of the mount.
+    /// Returns the value of an option such as `rsize`, of the file system or of the mount.
     pub(crate) fn option(&self, name: &str) -> Option<&str> {
         let all = self.of_filesystem.split(',').chain(self.options.split(','));
         all.filter_map(|option| option.split_once('='))
             .find_map(|(key, value)| (key == name).then_some(value))
     }
 
-    /// Whether an option without a value is set.
+    /// True if an option without a value is set.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.of_filesystem
             .split(',')

@@ -1,28 +1,28 @@
-//! The kernel's NFS client. In: a folder below a mount. Out: what `/proc/self/mountstats` counts of the mount.
+//! NFS client of the kernel. In: a folder below a mount. Out: the counters of the mount in `/proc/self/mountstats`.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Counters of a mount since it was mounted, or between two looks.
+/// Counters of a mount since it was mounted, or between two readings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NfsUse {
     /// READ calls.
     pub(crate) reads: u64,
-    /// Bytes that READ calls brought.
+    /// Bytes read by READ calls.
     pub(crate) read_bytes: u64,
     /// WRITE calls.
     pub(crate) writes: u64,
-    /// Calls that were sent again.
+    /// Retransmitted calls.
     pub(crate) retransmits: u64,
 }
 
-/// The counters of the mount that holds a folder; none where it is no NFS mount.
+/// Returns the counters of the mount that holds a folder; `None` if it is not an NFS mount.
 pub(super) fn counters(folder: &Path) -> Option<NfsUse> {
     of(&std::fs::read_to_string("/proc/self/mountstats").ok()?, folder)
 }
 
-/// Blocks of lines, one for each mount: `device X mounted on Y with fstype nfs…`, later `READ: ops transmissions timeouts
-/// bytes-sent bytes-received …` (Linux, net/sunrpc/stats.c).
+/// Parses blocks of lines, one for each mount: `device X mounted on Y with fstype nfs…`, later `READ: ops transmissions
+/// timeouts bytes-sent bytes-received …` (Linux, net/sunrpc/stats.c).
 fn of(text: &str, folder: &Path) -> Option<NfsUse> {
     let mut best: Option<(usize, NfsUse)> = None;
     let mut blocks = text.split("\ndevice ");

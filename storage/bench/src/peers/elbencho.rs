@@ -1,23 +1,23 @@
-//! elbencho's job for a point, and its CSV. Source: its csv-docs.md and `--help-all` (the project breuner/elbencho).
+//! Job of elbencho for a point, and its CSV. Source: its csv-docs.md and `--help-all` (the project breuner/elbencho).
 
 use super::figures::PeerFigures;
 use crate::plan::{Access, CacheState, Operation, Pattern, Point, Way};
 use anyhow::{Context, Result};
 use std::path::Path;
 
-/// Where it writes its results, in a folder of its own.
+/// Result file, in a temporary folder.
 pub(super) const FILE: &str = "elbencho.csv";
-/// What it is told to read at random: more than it can in the time that it is given.
+/// Amount to read at random, more than it can read in its time.
 const MUCH: &str = "1T";
 
-/// Its arguments; none where it has no such job.
+/// Returns its arguments; `None` if it has no such job.
 pub(super) fn arguments(point: &Point, access: &Access, file: &Path) -> Option<Vec<String>> {
     let random = match point.pattern {
         Pattern::Random => true,
         Pattern::Sequential if point.depth == 1 => false,
         _ => return None,
     };
-    // It drops nothing from the page cache of one file without rights over all of it.
+    // It can drop a file from the page cache only with rights over all of it.
     let is_same = point.operation == Operation::Read && point.rate == 0 && point.files == 1;
     if !is_same || point.cache == CacheState::Cold {
         return None;
@@ -48,7 +48,7 @@ pub(super) fn arguments(point: &Point, access: &Access, file: &Path) -> Option<V
     Some(words)
 }
 
-/// Its figures: the row of the reads, by the names of its columns.
+/// Returns its figures: the row of the reads, by column name.
 pub(super) fn figures(csv: &str) -> Result<PeerFigures> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(csv.as_bytes());
     let header = reader.headers().context("no header")?.clone();
@@ -66,7 +66,7 @@ pub(super) fn figures(csv: &str) -> Result<PeerFigures> {
     Ok(PeerFigures {
         iops: number("IOPS [last]")?,
         mb_per_s: number("MiB/s [last]")? * 1.048_576,
-        // Its percentiles are bounds of buckets and not in the CSV: left out rather than guessed.
+        // The CSV lacks percentiles, and its histogram gives only bucket bounds: left out rather than guessed.
         ..PeerFigures::default()
     })
 }

@@ -1,8 +1,8 @@
-//! What a tool measured. Plain data.
+//! Figures of a tool. Plain data.
 
 use serde::{Deserialize, Serialize};
 
-/// What a tool measured in one repeat.
+/// Figures of a tool in one repeat.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PeerFigures {
     pub(crate) iops: f64,

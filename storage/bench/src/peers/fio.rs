@@ -1,4 +1,4 @@
-//! fio's job for a point, and its JSON. Sources: fio's HOWTO (fio.readthedocs.io).
+//! Job of fio for a point, and its JSON. Sources: fio's HOWTO (fio.readthedocs.io).
 
 use super::figures::PeerFigures;
 use crate::plan::{Access, CacheState, Operation, Pattern, Point, Way};
@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
 
-/// Its arguments; none where it has no such job.
+/// Returns its arguments; `None` if it has no such job.
 pub(super) fn arguments(point: &Point, access: &Access, file: &Path) -> Option<Vec<String>> {
-    // Its writes would be of other bytes, which our checks would take for damage; its open loop counts from the issue and
-    // not from the due time; and its jobs of blocking calls each go through the file from its beginning.
+    // It writes other bytes, which our checks would take for damage. Its open loop counts from the issue instead of the
+    // due time. Its jobs of blocking calls each read the file from the beginning.
     let in_order = matches!(point.pattern, Pattern::Sequential | Pattern::Strided);
     let is_same = point.operation == Operation::Read && point.rate == 0 && point.files == 1;
     if !is_same || (point.way.is_peer() && in_order && point.depth > 1) {
@@ -32,7 +32,7 @@ pub(super) fn arguments(point: &Point, access: &Access, file: &Path) -> Option<V
         format!("--randseed={}", access.seed),
         format!("--runtime={}ms", access.window.as_millis()),
         format!("--ramp_time={}ms", access.warmup.as_millis()),
-        // Ours tell the kernel nothing of what comes.
+        // Our callers give the kernel no hints either.
         "--fadvise_hint=0".to_owned(),
         format!("--invalidate={}", u8::from(point.cache != CacheState::Warm)),
     ];
@@ -42,7 +42,7 @@ pub(super) fn arguments(point: &Point, access: &Access, file: &Path) -> Option<V
         Pattern::Random | Pattern::Zipf => "--rw=randread".to_owned(),
     });
     if point.pattern == Pattern::Zipf {
-        // It has no exponent of exactly 1.
+        // It does not accept an exponent of exactly 1.
         let exponent = if (access.exponent - 1.0).abs() < 1e-3 {
             1.001
         } else {
@@ -69,7 +69,7 @@ pub(super) fn arguments(point: &Point, access: &Access, file: &Path) -> Option<V
     Some(words)
 }
 
-/// Its figures. Warnings may stand before the JSON.
+/// Returns its figures. Warnings may precede the JSON.
 pub(super) fn figures(output: &str) -> Result<PeerFigures> {
     let json = output.find('{').map_or("", |at| &output[at..]);
     let report: Value = serde_json::from_str(json).context("no JSON")?;

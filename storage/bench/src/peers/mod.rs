@@ -1,4 +1,4 @@
-//! Other people's tools beside our rows. In: a point and its file. Out: the command that does the same, and what it measured.
+//! Foreign tools as a comparison. In: a point and its file. Out: the equivalent command, and its figures.
 
 mod elbencho;
 mod figures;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A hung tool is a failure, not a wait.
+/// Grace time after which a hung tool counts as failed.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// A tool.
+/// Foreign tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Tool {
@@ -26,15 +26,15 @@ pub(crate) enum Tool {
     Elbencho,
 }
 
-/// The tools that are here.
+/// Tools on this machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Peers {
     found: Vec<(Tool, PathBuf)>,
-    /// What was looked for and not found, and what was found and has no job here: in words for the report.
+    /// Missing tools, and tools without a matching job, in words for the report.
     pub(crate) notes: Vec<String>,
 }
 
-/// A command and how its output is read.
+/// Command with the parser of its output.
 pub(crate) struct Job {
     tool: Tool,
     program: PathBuf,
@@ -42,7 +42,7 @@ pub(crate) struct Job {
 }
 
 impl Peers {
-    /// Looks in `.runtime/`, where `scripts/setup` puts tools, and on the path.
+    /// Searches `.runtime/`, in which `scripts/setup` installs tools, and the path.
     pub(crate) fn look() -> Self {
         let mut peers = Self::default();
         for (tool, name, how) in [
@@ -63,7 +63,7 @@ impl Peers {
         peers
     }
 
-    /// The jobs that do what a point does, on its one local file.
+    /// Returns the jobs equivalent to a point, on its one local file.
     pub(crate) fn jobs(&self, point: &Point, access: &Access, file: &Path) -> Vec<Job> {
         let job = |(tool, program): &(Tool, PathBuf)| {
             let arguments = match tool {
@@ -92,17 +92,17 @@ impl Job {
         self.tool
     }
 
-    /// As it would be typed, but for the tool's folder.
+    /// Returns the command line, without the tool's folder.
     pub(crate) fn command(&self) -> String {
         let name = self.program.file_name().map(|name| name.to_string_lossy().into_owned());
         let words = name.into_iter().chain(self.arguments.iter().cloned());
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// Runs it.
+    /// Runs the job.
     ///
     /// # Errors
-    /// It fails, hangs, or says what is not understood.
+    /// The tool fails, hangs, or prints output that cannot be parsed.
     pub(crate) fn run(&self, access: &Access) -> Result<PeerFigures> {
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let output = self.output(scratch.path(), access.warmup + access.window + GRACE)?;

@@ -1,30 +1,30 @@
-//! Factors to points. In: a plan's tables, and what kind each tier is. Out: every point once, or what cannot be measured
-//! and why. Pure.
+//! Points from factors. In: a plan's tables, and the kind of each tier. Out: every point once, or the point that cannot
+//! be measured, with the reason. Pure.
 
 use super::point::{CacheState, Operation, Point, Way};
 use super::raw::{Cache, RawCross};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What crossing must know of a tier.
+/// Kind of a tier, as far as it matters for its points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Files of one local folder, read directly or not.
     Local {
-        /// As the tier is configured.
+        /// Direct reads, as the tier is configured.
         direct: bool,
     },
-    /// Anything else.
+    /// Any other tier.
     Elsewhere,
 }
 
-/// Points at most: more is a mistake in a plan.
+/// Maximum points; more are a mistake in a plan.
 const MOST_POINTS: usize = 5000;
 
-/// Every combination. Those that are the same for their way or tier (a page cache that is not used, threads that are not
-/// there) become one.
+/// Returns every combination. Combinations that are equal for their way or tier (such as an unused page cache or unused
+/// threads) become one.
 ///
 /// # Errors
-/// The factor and the value, and why it cannot be.
+/// The factor and its value, and the reason.
 pub(crate) fn points(
     cross: &[RawCross],
     places: &BTreeMap<String, Place>,
@@ -47,7 +47,7 @@ pub(crate) fn points(
     Ok(points)
 }
 
-/// Every value of each factor with every value of the others.
+/// Combines every value of each factor with every value of the others.
 fn combinations(table: &RawCross) -> Vec<(Point, Cache)> {
     let mut all = Vec::new();
     let blocks = || {
@@ -102,7 +102,7 @@ fn combinations(table: &RawCross) -> Vec<(Point, Cache)> {
     all
 }
 
-/// The way that it comes to at its tier, and what the page cache can be there.
+/// Resolves the way of reading and the state of the page cache for the point's tier.
 fn settle((mut point, cache): (Point, Cache), places: &BTreeMap<String, Place>) -> Result<Point, String> {
     let Some(place) = places.get(&point.tier) else {
         let known: Vec<&str> = places.keys().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! Curves: latency against depth, latency against what was reached, latency against the offered rate.
+//! Curves: latency against depth, against the achieved rate, and against the offered rate.
 
 use crate::plan::{Point, word};
 use crate::summary::{Summary, Verdict};
@@ -8,7 +8,7 @@ use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::bytes;
 use tierlab_report::parts::{Axis, Chart, Figure, Line, Unit};
 
-/// A value of a summary.
+/// Value of a summary.
 type Of = fn(&Summary) -> Option<Interval>;
 
 const PERCENTILES: [(&str, Of); 2] = [("p50", |summary| summary.p50_us), ("p99", |summary| summary.p99_us)];
@@ -18,7 +18,7 @@ const CLOSED: &str = "Closed loops: callers wait for their own reads. Whiskers a
 const OPEN: &str = "Open loops: latency counts from when a call was due. Hollow markers are rates that the tier did not hold, or points \
                     that are not valid.";
 
-/// Every figure with its heading.
+/// Returns every figure with its heading.
 pub(super) fn figures(points: &[Summary]) -> Vec<(String, Markup)> {
     let mut groups: BTreeMap<(bool, u64, String), Vec<&Summary>> = BTreeMap::new();
     for summary in points {
@@ -67,7 +67,7 @@ fn series(point: &Point) -> String {
     format!("{}{cache}{threads}", word(&point.way))
 }
 
-/// The series with their points, in the order of `x`.
+/// Groups points by series, in the order of `x`.
 fn by_series<'a>(points: &[&'a Summary], x: fn(&Summary) -> f64) -> BTreeMap<String, Vec<&'a Summary>> {
     let mut all: BTreeMap<String, Vec<&Summary>> = BTreeMap::new();
     for summary in points {
@@ -125,7 +125,7 @@ fn open(points: &[&Summary]) -> Markup {
     Figure::of_names(all.into_keys(), charts, OPEN).html()
 }
 
-/// A chart; none without a value.
+/// Draws a chart; `None` without a value.
 fn chart(
     title: &str,
     (axis, unit): (&'static str, Unit),
@@ -162,7 +162,7 @@ fn chart(
             lines.push(line);
         }
     }
-    // A lone point is no curve.
+    // A single point is no curve.
     if lines.iter().all(|line: &Line| line.x.len() < 2) {
         return None;
     }

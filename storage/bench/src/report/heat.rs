@@ -1,4 +1,5 @@
-//! Heat maps: blocks down, depths across, the stronger the more. A table, so that it reads without a script too.
+//! Heat maps: blocks down, depths across, a stronger colour for more. Each is a table, which is readable without a
+//! script.
 
 use super::rows::Family;
 use crate::summary::Summary;
@@ -77,7 +78,7 @@ fn map(
     }
 }
 
-/// Text turns to the colour of the ground where the cell is nearer to the ink.
+/// Draws a cell; its text takes the background's colour if the cell is dark.
 fn cell(text: &str, strength: f64) -> Markup {
     let percent = (8.0 + 84.0 * strength.clamp(0.0, 1.0)).round();
     let class = if percent > 46.0 { "cell strong" } else { "cell" };

@@ -1,5 +1,5 @@
-//! Where points are measured: a tier opened on a runtime of its own, and its data. In: a plan. Out: repeats. Everything that
-//! it writes lies in a folder of the run, and is removed at the end.
+//! Station: a tier opened on a runtime of its own, with its data, on which points are measured. In: a plan. Out:
+//! repeats. Everything that it writes lies in a folder of the run, and is removed at the end.
 
 use crate::content::{Data, name_of_run};
 use crate::drive::{Course, Driven, tasks, threads};
@@ -14,24 +14,25 @@ use std::sync::Arc;
 use tierlab_storage::{Tier, TierConfig, TierInfo};
 use tokio::runtime::Runtime;
 
-/// A tier on a runtime.
+/// Tier on a runtime.
 struct Opened {
     tier: Arc<dyn Tier>,
     runtime: Runtime,
 }
 
-/// What tells one opened tier from another: threads, and whether it reads directly where it can.
+/// Key of an opened tier: threads, and direct reads if it has a choice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Manner {
     threads: u16,
     direct: Option<bool>,
 }
 
-/// What tells the data of points apart.
+/// Key of the data of points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Set {
     files: u32,
-    /// Written in place: a tier would take that for another version of the object, and refuse to read on.
+    /// True if the data was written in place, which a tier takes for another version of the object, and refuses to
+    /// read.
     in_place: bool,
 }
 
@@ -47,9 +48,9 @@ impl Set {
 /// One tier of a plan.
 pub(crate) struct Station {
     config: TierConfig,
-    /// Of a local tier, removed when this is dropped.
+    /// Root of a local tier, removed on drop.
     root: Option<tempfile::TempDir>,
-    /// Where its objects lie.
+    /// Folder of its objects.
     folder: String,
     opened: BTreeMap<Manner, Opened>,
     data: BTreeMap<Set, Data>,
@@ -59,7 +60,7 @@ pub(crate) struct Station {
 }
 
 impl Station {
-    /// Makes the folder of a local tier, and opens the tier to see that it is there.
+    /// Creates the folder of a local tier, and opens the tier as a check.
     pub(crate) fn new(name: &str, config: &TierConfig, scratch: Option<&Path>, run: &str) -> Result<Self> {
         let mut config = config.clone();
         let root = local_root(name, &mut config, scratch)?;
@@ -90,7 +91,7 @@ impl Station {
         self.root.as_ref().map(tempfile::TempDir::path)
     }
 
-    /// The local file of a point with one file.
+    /// Returns the local file of a point with one file.
     pub(crate) fn file(&self, point: &Point) -> Option<PathBuf> {
         let files = self.files(point);
         files.first().filter(|_| files.len() == 1).cloned()
@@ -106,7 +107,7 @@ impl Station {
             .collect()
     }
 
-    /// Writes the data that a point reads, where it is not there.
+    /// Writes the data that a point reads, if it is missing.
     pub(crate) fn prepare(&mut self, point: &Point, access: &Access) -> Result<()> {
         if self.data.contains_key(&Set::of(point)) {
             return Ok(());
@@ -124,18 +125,18 @@ impl Station {
         Ok(())
     }
 
-    /// Brings the page cache to what a point wants.
+    /// Brings the page cache to the state that a point requires.
     pub(crate) fn settle(&self, point: &Point) -> Result<()> {
         let files = self.files(point);
         match point.cache {
-            // Bypassed too: pages that lie in the cache would have to be written or dropped by the first direct reads.
+            // Bypassed too: the first direct reads would have to write or drop cached pages.
             CacheState::Cold | CacheState::Bypassed => drop_cache(&files),
             CacheState::Warm => warm(&files),
             CacheState::AsIs => Ok(()),
         }
     }
 
-    /// One repeat. Its data must have been prepared.
+    /// Measures one repeat. Its data must have been prepared.
     pub(crate) fn measure(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<Driven> {
         let data = self.data.get(&Set::of(point)).context("the data is not there")?.clone();
         let course = |data: &Data| Course::new(point, access, data.file_bytes, repeat, stop);
@@ -170,7 +171,7 @@ impl Station {
             .block_on(tasks(Arc::new(course(&data)?), callers, &watched))
     }
 
-    /// Why what came is not what the tier was configured for.
+    /// Returns the reason for which the bytes did not arrive as the tier was configured.
     pub(crate) fn shortfall(&self, driven: &Driven) -> Option<String> {
         self.opened
             .values()
@@ -206,7 +207,7 @@ impl Station {
 }
 
 impl Opened {
-    /// A tier that keeps its objects in this process is the same one on every runtime.
+    /// Opens a tier. A tier with its objects in this process is shared by all runtimes.
     fn new(config: &TierConfig, manner: Manner, before: Option<&Self>) -> Result<Self> {
         let mut config = config.clone();
         if let (TierConfig::Nvme(nvme), Some(direct)) = (&mut config, manner.direct) {

@@ -1,4 +1,4 @@
-//! The measurement: callers that read in a closed loop. In: a tier, an object and a workload. Out: what they saw.
+//! Measurement by callers that read in a closed loop. In: a tier, an object and a workload. Out: their figures.
 
 use super::object::Subject;
 use super::options::{Into, Pattern, Workload};
@@ -13,15 +13,15 @@ use tierlab_protocol::via::ViaSet;
 use tierlab_storage::device::Landed;
 use tierlab_storage::{ReadCost, ReadMany, Tier};
 
-/// The longest call that the histogram tells apart, in nanoseconds: 10 minutes.
+/// Longest latency in the histogram, in nanoseconds: 10 minutes.
 const LONGEST_NS: u64 = 600_000_000_000;
 
-/// What the callers saw inside the window.
+/// Figures of the callers inside the window.
 #[derive(Debug)]
 pub(crate) struct Measured {
-    /// Time of each call, in nanoseconds.
+    /// Latency of each call, in nanoseconds.
     pub(crate) latency_ns: Histogram<u64>,
-    /// The measured window.
+    /// Length of the measured window.
     pub(crate) elapsed: Duration,
     pub(crate) interrupted: bool,
     pub(crate) totals: Totals,
@@ -43,14 +43,14 @@ pub(crate) struct Totals {
     pub(crate) via: ViaSet,
 }
 
-/// What the callers share.
+/// State shared by the callers.
 struct Course {
     tier: Arc<dyn Tier>,
     subject: Subject,
     workload: Workload,
     blocks: u64,
     zipf: Option<Zipf>,
-    /// The next block of a sequential read.
+    /// Index of the next block of a sequential read.
     next: AtomicU64,
     measure_from: Instant,
     until: Instant,
@@ -58,7 +58,7 @@ struct Course {
 }
 
 impl Course {
-    /// The ranges of the next call.
+    /// Returns the ranges of the next call.
     fn ranges(&self, random: &mut u64) -> Vec<Range<u64>> {
         let Workload {
             pattern,
@@ -85,7 +85,7 @@ impl Course {
     }
 }
 
-/// What came of a call.
+/// Result of a call.
 enum Came {
     Host(ReadMany),
     Device(Landed),
@@ -103,7 +103,7 @@ impl Course {
 }
 
 impl Came {
-    /// Checks the bytes; those on the device only while they are not timed, because looking at them is a copy.
+    /// Checks the bytes. Bytes on the device are checked only during the warm-up, because the check copies them.
     fn check(self, course: &Course, ranges: &[Range<u64>], warming_up: bool) -> Result<ReadCost> {
         let right = |range: &Range<u64>, part: &[u8], len: usize| {
             let right = len as u64 == range.end - range.start && course.subject.looks_right(range.start, part);
@@ -129,7 +129,7 @@ impl Came {
     }
 }
 
-/// One step of SplitMix64 (Steele, Lea and Flood, 2014): plenty for choosing blocks.
+/// One step of SplitMix64 (Steele, Lea and Flood, 2014), which suffices for the choice of blocks.
 const fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut z = *state;
@@ -138,7 +138,7 @@ const fn next_random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Measures. Ctrl-C ends it early, with what there is.
+/// Measures. Ctrl-C ends it early, with the results so far.
 pub(crate) async fn run(tier: &Arc<dyn Tier>, subject: &Subject, workload: &Workload) -> Result<Measured> {
     let measure_from = Instant::now() + workload.warmup;
     let course = Arc::new(Course {
@@ -193,7 +193,7 @@ pub(crate) async fn run(tier: &Arc<dyn Tier>, subject: &Subject, workload: &Work
     })
 }
 
-/// One caller. Calls that end inside the window count.
+/// Runs one caller. Calls that end inside the window count.
 async fn call(course: Arc<Course>, caller: u32) -> Result<(Histogram<u64>, Totals)> {
     let mut latencies = Histogram::new_with_max(LONGEST_NS, 3)?;
     let mut totals = Totals::default();

@@ -1,5 +1,5 @@
-//! One point by flags: how fast one tier reads. In: flags. Out: a report on standard output. What the scripts that hold
-//! the tiers beside their peers use; a plan of many points is in [`crate::plan`].
+//! One point by flags: the read speed of one tier. In: flags. Out: a report on standard output. The scripts that
+//! compare tiers with their peers use it; [`crate::plan`] measures plans of many points.
 
 mod idle;
 mod measure;
@@ -19,7 +19,7 @@ use tierlab_storage::{ErrorKind, StorageError, Tier, TierConfig};
 /// Measures and prints.
 ///
 /// # Errors
-/// What is wrong with the flags or the tier, a failed read, an interrupt, or a run that is invalid.
+/// Invalid flags or tier configuration, a failed read, an interrupt, or a run that is invalid.
 pub(crate) fn call(options: &Options) -> Result<()> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if options.threads > 0 {
@@ -67,12 +67,12 @@ async fn run(options: &Options) -> Result<()> {
         }
         _ => None,
     };
-    // Whatever came out of the measurement, nothing of ours stays on the tier.
+    // Data is removed from the tier after a failed measurement too.
     subject.remove(&tier).await?;
     let measured = measured?;
     let mut report = report::Report::new(&tier.info(), &subject, &workload, &measured);
     report.tier_reads = tier_reads;
-    // Where a block read is a block kept, so that ranks mean the same to both.
+    // Only if cache and workload have blocks of one size, so that ranks mean the same to both.
     let kept = cache.filter(|cache| cache.block_bytes == workload.block_bytes);
     if let (Some(cache), Some(zipf)) = (kept, workload.zipf(subject.object.size)?) {
         report.best_hit_ratio = Some(zipf.best_hit_ratio(cache.most_blocks()));

@@ -1,4 +1,4 @@
-//! The object that is read: one that is there, or one written for the measurement and removed afterwards.
+//! Object to read: an existing one, or one written for the measurement and removed afterwards.
 
 use super::options::Options;
 use crate::content::name_of_run;
@@ -9,22 +9,22 @@ use std::sync::Arc;
 use tierlab_storage::conformance::content;
 use tierlab_storage::{Body, Object, ObjectPath, Tier};
 
-/// Seed of the content of objects written here.
+/// Content seed of objects written here.
 const CONTENT_SEED: u64 = 7;
-/// Bytes of content made at a time.
+/// Bytes of content generated at a time.
 const PIECE: u64 = 1 << 20;
 
-/// The object under measurement.
+/// Object under measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) object: Object,
-    /// Whether it was written here: then its content is known, and it is removed afterwards.
+    /// True if it was written here: then its content is known, and it is removed afterwards.
     pub(crate) own: bool,
 }
 
 impl Subject {
-    /// Whether bytes read at an offset are right, by their beginning: enough to see a misplaced read, cheap enough for
-    /// every one of them. Objects that were there already are not known, so not checked.
+    /// Checks the first bytes of a read at an offset: enough to detect a misplaced read, cheap enough for every read.
+    /// The content of existing objects is unknown, and not checked.
     pub(crate) fn looks_right(&self, offset: u64, bytes: &[u8]) -> bool {
         let checked = bytes.len().min(8);
         !self.own || bytes[..checked] == content(CONTENT_SEED, offset..offset + checked as u64)
@@ -71,7 +71,7 @@ fn write_content(file: &Path, size: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A temporary file, removed when it is dropped.
+/// Temporary file, removed on drop.
 struct LocalFile(PathBuf);
 
 impl Drop for LocalFile {

@@ -1,4 +1,4 @@
-//! Flags to a validated workload.
+//! Flags of one point, and the checked workload.
 
 use crate::chance::Zipf;
 use clap::{Args, ValueEnum};
@@ -9,22 +9,22 @@ use tierlab_instrument::units::parse_bytes;
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::{ErrorKind, StorageError};
 
-/// One point by flags.
+/// Flags of one point.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The tier's TOML
+    /// Configuration of the tier, a TOML file
     #[arg(long, value_name = "FILE")]
     pub(crate) tier: PathBuf,
-    /// Set a key of the tier's TOML, or take it out with KEY=; may be given several times
+    /// Set a key of the tier's configuration, or remove it with KEY=; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Read this object of the tier; without it one is written for the measurement and removed afterwards
+    /// Existing object of the tier to read [default: an object written for the measurement and removed afterwards]
     #[arg(long, value_name = "PATH", conflicts_with = "size")]
     pub(crate) object: Option<String>,
     /// Size of the object to write
     #[arg(long, default_value = "256MiB", value_parser = parse_bytes)]
     pub(crate) size: u64,
-    /// Where the reads go
+    /// Order of the reads
     #[arg(long, value_enum, default_value = "random")]
     pattern: Pattern,
     /// Exponent of Zipf's law
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     /// Bytes of one range
     #[arg(long, default_value = "4KiB", value_parser = parse_bytes)]
     block: u64,
-    /// Ranges of one read call
+    /// Ranges per read call
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     ranges: u32,
     /// Read calls in flight
@@ -48,19 +48,20 @@ pub(crate) struct Options {
     /// Seed of the random positions
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Threads that run the callers; 0 for one per core. One is the leanest where the tier's own work is small
+    /// Threads that run the callers; 0 is one per core. One thread is the most efficient if the tier's own work is
+    /// small
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub(crate) threads: u16,
-    /// After the measurement keep the tier open for this long without a read, and report the CPU time that takes
+    /// Seconds to hold the tier open without reads after the measurement, to report its CPU time
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
     idle: f64,
-    /// Put a cache of this size in front of the tier; 0 is none. Left out, the `[cache]` of the tier's TOML decides
+    /// Size of a cache in front of the tier; 0 is none [default: the `[cache]` of the tier's configuration]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     cache: Option<u64>,
-    /// Bytes of the cache's blocks, likewise
+    /// Block size of the cache in bytes [default: the `[cache]` of the tier's configuration]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     cache_block: Option<u64>,
-    /// Where the bytes end: in host memory, or in device memory, where the tier reads there (`kind = "gds"`)
+    /// Target of the bytes: host memory, or device memory if the tier reads there (`kind = "gds"`)
     #[arg(long, value_enum, default_value = "host", conflicts_with = "cache")]
     pub(crate) into: Into,
     /// Print JSON instead of text
@@ -68,33 +69,33 @@ pub(crate) struct Options {
     pub(crate) json: bool,
 }
 
-/// Where the reads go.
+/// Order of the reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Pattern {
     /// Anywhere in the object, at multiples of the block
     Random,
-    /// One block after another, the callers taking turns, from the start again at the end
+    /// One block after another, shared by the callers, from the start again at the end
     Sequential,
-    /// Some blocks far more often than others, by Zipf's law with the exponent given
+    /// Some blocks far more often than others, by Zipf's law with the given exponent
     Zipf,
 }
 
-/// Where the bytes end.
+/// Target of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Into {
-    /// In memory of the host
+    /// Host memory
     Host,
-    /// In memory of the device; the bytes of the warm-up are checked, the others stay there
+    /// Device memory; only bytes of the warm-up are copied back and checked
     Device,
 }
 
-/// What to measure.
+/// Checked workload.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Workload {
     pub(crate) pattern: Pattern,
-    /// Of Zipf's law, where that is the pattern.
+    /// Exponent of Zipf's law, if that is the pattern.
     pub(crate) exponent: Option<f64>,
     pub(crate) block_bytes: u64,
     pub(crate) ranges_per_call: u32,
@@ -114,12 +115,12 @@ fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S
 }
 
 impl Workload {
-    /// Blocks of an object; the last one may be short.
+    /// Returns the number of blocks of an object; the last may be short.
     pub(crate) fn blocks(&self, object_bytes: u64) -> u64 {
         object_bytes.div_ceil(self.block_bytes)
     }
 
-    /// The law over the blocks of an object, where that is the pattern.
+    /// Returns Zipf's law over the blocks of an object, if that is the pattern.
     pub(crate) fn zipf(&self, object_bytes: u64) -> Result<Option<Zipf>, StorageError> {
         let law = |exponent| Zipf::new(self.blocks(object_bytes), exponent);
         self.exponent.map(law).transpose()
@@ -160,7 +161,7 @@ impl Options {
         })
     }
 
-    /// The cache in front of a tier whose TOML has `own`.
+    /// Returns the cache in front of a tier whose configuration has `own`.
     pub(crate) fn cache_config(&self, own: Option<CacheConfig>) -> Option<CacheConfig> {
         let own = own.unwrap_or(CacheConfig::off());
         let config = CacheConfig {

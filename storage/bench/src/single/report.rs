@@ -1,4 +1,4 @@
-//! What was measured, as text and as JSON.
+//! Report of a measurement, as text and as JSON.
 
 use super::measure::Measured;
 use super::object::Subject;
@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 use tierlab_storage::TierInfo;
 
-/// Percentiles, with the samples that each needs to be printed.
+/// Percentiles, each with the samples that it needs.
 const PERCENTILES: [(&str, f64, u64); 4] = [
     ("p50", 50.0, 1),
     ("p95", 95.0, 72),
@@ -16,7 +16,7 @@ const PERCENTILES: [(&str, f64, u64); 4] = [
     ("p99.9", 99.9, 3688),
 ];
 
-/// The report. Rates are per second of the window, times are microseconds.
+/// Report of one point. Rates are per second of the window, times are microseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     tier: String,
@@ -39,16 +39,16 @@ pub(crate) struct Report {
     mean_us: f64,
     max_us: f64,
     via: String,
-    /// Why the figures are not of the way that was asked for.
+    /// Reason for which the requested way of reading was not measured.
     pub(crate) invalid: Option<String>,
     requests_per_call: f64,
     retries: u64,
-    /// Bytes moved for each byte asked for.
+    /// Bytes moved per requested byte.
     wire_share: f64,
     cache_hit_ratio: Option<f64>,
-    /// What no cache of as many blocks exceeds in the long run, where that is known.
+    /// Highest hit ratio of any cache of this size in the long run, if known.
     pub(crate) best_hit_ratio: Option<f64>,
-    /// Read calls that the cache made of the tier, warm-up included.
+    /// Reads from the cache to the tier, warm-up included.
     pub(crate) tier_reads: Option<u64>,
     /// CPU time of the whole process while the tier was open and idle, as a share of one core.
     pub(crate) idle_cpu_share: Option<f64>,

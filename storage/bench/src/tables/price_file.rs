@@ -1,5 +1,5 @@
-//! The project's price file, as far as reading a table changes what is paid. In: TOML. Out: prices of tiers, memory and instances, with their
-//! sources. `tierlab-loadgen` holds the whole file to its rules. A GB is 2^30 bytes.
+//! Prices for reading a table, from the project's price file. In: TOML. Out: prices of tiers, memory and instances,
+//! with their sources. `tierlab-loadgen` validates the whole file. A GB is 2^30 bytes.
 
 use crate::plan::bad_usage;
 use anyhow::Result;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 pub(super) const GIB: f64 = (1_u64 << 30) as f64;
 
-/// The file.
+/// Price file.
 #[derive(Debug, Deserialize)]
 pub(super) struct PriceFile {
     pub(super) memory: Option<Memory>,
@@ -19,7 +19,7 @@ pub(super) struct PriceFile {
     instances: BTreeMap<String, Instance>,
 }
 
-/// Memory by the hour.
+/// Price of memory per hour.
 #[derive(Debug, Deserialize)]
 pub(super) struct Memory {
     pub(super) usd_per_gib_hour: f64,
@@ -27,7 +27,7 @@ pub(super) struct Memory {
     pub(super) source: Source,
 }
 
-/// A machine by the hour.
+/// Price of an instance per hour.
 #[derive(Debug, Deserialize)]
 pub(super) struct Instance {
     pub(super) usd_per_hour: f64,
@@ -47,7 +47,7 @@ struct Entry {
     source: Source,
 }
 
-/// Where a price was read.
+/// Source of a price.
 #[derive(Debug, Deserialize)]
 pub(super) struct Source {
     region: Option<String>,
@@ -73,7 +73,7 @@ impl Source {
     }
 }
 
-/// What reading from a tier costs.
+/// Price of reads from a tier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(super) struct TierPrice {
     pub(super) usd_per_request: f64,
@@ -84,17 +84,17 @@ impl PriceFile {
     /// Reads the file.
     ///
     /// # Errors
-    /// The file, and what it should be.
+    /// The file, and its valid values.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|e| bad_usage(&name, &format!("cannot be read: {e}")))?;
         toml::from_str(&text).map_err(|e| bad_usage(&name, e.to_string().trim_end()))
     }
 
-    /// The prices of the tiers that name an entry, and where each was read.
+    /// Returns the prices of the tiers that name an entry, with their sources.
     ///
     /// # Errors
-    /// An entry that the file has not; `plan` is what names it, `path` the file.
+    /// An entry that is missing in the file; `plan` names it, `path` is the file.
     pub(super) fn tiers(
         &self,
         (plan, path): (&str, &Path),
@@ -121,10 +121,10 @@ impl PriceFile {
         Ok((tiers, sources))
     }
 
-    /// An instance by its name.
+    /// Returns an instance by its name.
     ///
     /// # Errors
-    /// One that the file has not.
+    /// An instance that is missing in the file.
     pub(super) fn instance(&self, (plan, path): (&str, &Path), name: &str) -> Result<&Instance> {
         self.instances.get(name).ok_or_else(|| {
             let known: Vec<&str> = self.instances.keys().map(String::as_str).collect();

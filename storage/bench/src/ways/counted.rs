@@ -1,4 +1,5 @@
-//! Counts what reaches a tier from the wrappers in front of it. In and out: a tier. Knows nothing of the wrappers.
+//! Counts the calls that reach a tier through the wrappers in front of it. In and out: a tier. Knows nothing of the
+//! wrappers.
 
 use async_trait::async_trait;
 use std::ops::Range;
@@ -7,14 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tierlab_protocol::via::ViaSet;
 use tierlab_storage::{Body, Object, ObjectPath, Read, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 
-/// What reached a tier so far.
+/// Counters of a tier.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Calls that read.
+    /// Read calls.
     pub(crate) calls: AtomicU64,
-    /// What the tier asked of its device or server for them.
+    /// Requests of the tier to its device or server.
     pub(crate) requests: AtomicU64,
-    /// Bytes that came for them, over-read included.
+    /// Bytes received, over-read included.
     pub(crate) wire_bytes: AtomicU64,
 }
 
@@ -25,7 +26,7 @@ impl Counts {
     }
 }
 
-/// A tier whose reads are counted.
+/// Tier whose reads are counted.
 pub(crate) struct Counted {
     tier: Arc<dyn Tier>,
     counts: Arc<Counts>,
@@ -56,7 +57,7 @@ impl Tier for Counted {
 
     async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
         self.counts.calls.fetch_add(1, Ordering::Relaxed);
-        // Not by way of `read_many`: a tier may have a better one for a single large range.
+        // Not through `read_many`: a tier may read a single large range in a better way.
         let read = self.tier.read(object, range).await?;
         self.counts.add(&read.cost);
         Ok(read)

@@ -1,5 +1,5 @@
-//! The usual calls for a local file, measured beside the tiers: `pread`, with and without `O_DIRECT`, and memory maps. In: a
-//! pick. Out: the bytes, checked. Each caller is a thread of its own with its own buffer.
+//! Usual calls for a local file, as a comparison with the tiers: `pread`, with and without `O_DIRECT`, and memory maps.
+//! In: a pick. Out: the bytes, checked. Each caller is a thread with its own buffer.
 
 use super::map::Map;
 use crate::chance::Pick;
@@ -12,18 +12,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What direct reads are aligned to.
+/// Alignment of direct reads, in bytes.
 const ALIGNMENT: usize = 4096;
 
-/// How bytes are got.
+/// Kind of call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `pread` and `pwrite`.
     Pread {
-        /// With `O_DIRECT`.
+        /// True for `O_DIRECT`.
         direct: bool,
     },
-    /// Out of a memory map.
+    /// Copies from a memory map.
     Map,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct LocalCaller {
     kind: Kind,
     files: Arc<Vec<PathBuf>>,
     data: Data,
-    /// Where there is one file it stays open; of many each is opened for each access, as loaders do.
+    /// A single file stays open; of many, each is opened for each access, as loaders do.
     open: Option<Opened>,
     buffer: Vec<u8>,
 }
@@ -113,7 +113,7 @@ impl Opened {
     }
 }
 
-/// Drops what the page cache holds of files; what is not yet on the disk is written first, because it would stay.
+/// Drops files from the page cache; unwritten data is written first, because it would stay.
 pub(crate) fn drop_cache(files: &[PathBuf]) -> Result<()> {
     for path in files {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
@@ -125,7 +125,7 @@ pub(crate) fn drop_cache(files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Reads files once, so that the page cache holds what fits.
+/// Reads files once, so that the page cache holds as much of them as fits.
 pub(crate) fn warm(files: &[PathBuf]) -> Result<()> {
     for path in files {
         let mut file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;

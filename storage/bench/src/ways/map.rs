@@ -1,11 +1,11 @@
-//! A file as memory. In: an open file. Out: its bytes, copied.
+//! Memory map of a file. In: an open file. Out: its bytes, copied.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::ptr::NonNull;
 
-/// A read-only map of a whole file, taken back when it is dropped.
+/// Read-only map of a whole file, unmapped on drop.
 pub(super) struct Map {
     start: NonNull<u8>,
     len: usize,
@@ -35,7 +35,7 @@ impl Map {
         Ok(Self { start, len })
     }
 
-    /// Copies bytes out; the page faults of cold ones happen here.
+    /// Copies bytes from the map, which causes the page faults of cold bytes.
     pub(super) fn copy(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let from = usize::try_from(offset)
             .ok()
@@ -44,7 +44,7 @@ impl Map {
         // SAFETY: inside of the map, by the check above; the bench alone has the file, of a folder of its own, and does not
         // shorten it while it is mapped. `into` is the caller's, so that the two cannot overlap.
         unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr().add(from), into.as_mut_ptr(), into.len()) };
-        // Of the copy only the beginning is looked at: without this the rest might not be made.
+        // Only the beginning of the copy is checked: without this the compiler might drop the rest.
         std::hint::black_box(into);
         Ok(())
     }

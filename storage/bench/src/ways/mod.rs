@@ -1,4 +1,4 @@
-//! The ways of getting bytes that are held beside each other: through a tier, and by the usual calls for a local file.
+//! Compared ways of reading: through a tier, and by the usual calls for a local file.
 
 mod counted;
 mod local;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tierlab_storage::{Body, Object, ObjectPath, ReadCost, Tier};
 
-/// Objects that a caller writes in turn.
+/// Number of objects that a caller writes in turn.
 const OWN_OBJECTS: u64 = 4;
 
 /// One caller.

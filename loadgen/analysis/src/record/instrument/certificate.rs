@@ -1,4 +1,4 @@
-//! The certificate of the self-check as it is kept on a machine, and as a run carries it.
+//! Certificate of the self-check, as stored on a machine and as carried by a run.
 
 use super::Check;
 use serde::{Deserialize, Serialize};
@@ -6,28 +6,29 @@ use serde::{Deserialize, Serialize};
 /// Days for which a certificate is valid.
 pub const VALID_DAYS: u64 = 7;
 
-/// A finished self-check: when, by what, where, and every line with its verdict.
+/// Result of a self-check: time, program, machine, and every line with its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
-    /// UTC, RFC 3339.
+    /// Time of the self-check, UTC, RFC 3339.
     pub made_at: String,
     /// Program that was checked.
     pub program: Program,
-    /// Machine that it was checked on.
+    /// Machine of the self-check.
     pub machine: Machine,
-    /// The lines.
+    /// Lines of the self-check.
     pub checks: Vec<Check>,
 }
 
-/// A build of the load generator.
+/// Build of the load generator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// Its version.
+    /// Version of the load generator.
     pub version: String,
-    /// Git commit of the checkout that the program lies in, with `-dirty` where the tree had changes; `unknown` outside
-    /// of one. For people: what tells builds apart are the two below.
+    /// Git commit of the program's checkout, with `-dirty` if the tree had changes; `unknown` outside a checkout. For
+    /// people: the two fields below identify a build.
     pub git_commit: String,
-    /// When its executable was written, UTC, RFC 3339. A copy counts as another build: rather one self-check too many.
+    /// Modification time of its executable, UTC, RFC 3339. A copy counts as another build, which costs at most one more
+    /// self-check.
     pub written_at: String,
     /// Length of the executable, in bytes.
     pub bytes: u64,
@@ -44,27 +45,26 @@ pub struct Machine {
     pub kernel: String,
     /// Clock source of the kernel: `tsc`, `kvm-clock`, …
     pub clock_source: String,
-    /// Tells machines of one kind apart: the first 16 hex digits of a SHA-256 over the system's own id, which must not
-    /// be told itself.
+    /// Identity of the machine: the first 16 hex digits of a SHA-256 over the system's own id, which must stay private.
     pub id: String,
 }
 
-/// The last certificate of the machine that a run was made on, and what it is worth to that run.
+/// Latest certificate of a run's machine, with its validity for that run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CarriedCertificate {
     /// Part of the run that it covers: the time of a resumption (`None`: the first part), or a host in runs merged by earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// Absent where none was found; `doubts` says where it was looked for.
+    /// Certificate; absent if none was found, with the searched place in `doubts`.
     pub certificate: Option<Certificate>,
-    /// Its age when the run began, in seconds; absent where its date cannot be read or is in the future.
+    /// Age at the start of the run, in seconds; absent if its date is invalid or in the future.
     pub age_s: Option<u64>,
-    /// Why it proves nothing of this run; empty where it is a proof.
+    /// Reasons for which it proves nothing about this run; empty for a valid one.
     pub doubts: Vec<String>,
 }
 
 impl CarriedCertificate {
-    /// The certificate, where it is a proof.
+    /// Returns the certificate, if it is valid.
     #[must_use]
     pub fn proof(&self) -> Option<&Certificate> {
         self.certificate.as_ref().filter(|_| self.doubts.is_empty())

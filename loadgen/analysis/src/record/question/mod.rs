@@ -10,42 +10,42 @@ use super::{Mode, Objective};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A question to a lab: which variant meets the objective at the demand, and for the least.
+/// Question to a lab: the variant that meets the objective at the demand at the lowest cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
-    /// Every one of these must hold: `p99 < 50 ms`.
+    /// Objectives, all of which must be met: `p99 < 50 ms`.
     pub objectives: Vec<Objective>,
-    /// Failed share of the requests above which the objective is not met.
+    /// Failed share of the requests above which the objective is missed.
     pub error_share: f64,
     /// Demand; without it, the question is the highest rate of one instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub demand: Option<Demand>,
     /// Figure that the best variant minimises.
     pub minimise: Minimise,
-    /// The kind of request that is asked about.
+    /// Kind of request.
     pub mode: Mode,
     /// Entities per request.
     pub batch_size: u32,
-    /// Seconds that the measuring may take.
+    /// Time budget for measuring, in seconds.
     pub budget_s: f64,
     /// Probability with which the answer must be right.
     pub confidence: f64,
-    /// The share by which two variants may differ and be as good as each other.
+    /// Tie margin: share within which two variants are equally good.
     pub tie: f64,
-    /// Instances are filled to this share of the highest rate that meets the objective, at most.
+    /// Maximum utilisation of an instance, as a share of the highest rate that meets the objective.
     pub utilisation: f64,
-    /// Instances that there must be, whatever one of them carries.
+    /// Minimum number of instances.
     pub least_instances: u32,
-    /// The highest rate of one instance that is asked about, in requests per second.
+    /// Highest rate of one instance considered, in requests per second.
     pub highest_rps: f64,
 }
 
-/// Requests per second of all instances together.
+/// Demand in requests per second over all instances.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Demand {
-    /// Over the month: what requests and bytes are paid for.
+    /// Average over the month, which determines the cost of requests and bytes.
     pub average_rps: f64,
-    /// At the peak: what there must be instances for.
+    /// Peak, which determines the number of instances.
     pub peak_rps: f64,
 }
 
@@ -55,12 +55,12 @@ pub struct Demand {
 pub enum Minimise {
     /// Dollars a month at the demand.
     UsdPerMonth,
-    /// Dollars for 10,000 inferences: at the demand, or without one at the highest rate under the objective.
+    /// Dollars per 10,000 inferences: at the demand, or without one at the highest rate under the objective.
     #[serde(rename = "usd_per_10k")]
     UsdPer10k,
-    /// The percentile of the first objective, at the demand.
+    /// Percentile of the first objective, at the demand.
     P99,
-    /// Instances: the highest rate under the objective wins.
+    /// Number of instances: the highest rate under the objective wins.
     Instances,
 }
 
@@ -91,7 +91,7 @@ impl fmt::Display for Question {
     }
 }
 
-/// A number without digits that say nothing.
+/// Formats a number without insignificant digits.
 fn trim(value: f64) -> String {
     format!("{}", (value * 1e6).round() / 1e6)
 }

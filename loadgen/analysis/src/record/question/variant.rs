@@ -1,42 +1,42 @@
-//! A variant of a lab: one way to keep models and features, with all that was chosen for it.
+//! Variant of a lab: one way to store models and features, with its settings.
 
 use serde::{Deserialize, Serialize};
 
-/// One way to keep models and features.
+/// One way to store models and features.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
     /// Name in results.
     pub name: String,
-    /// The kind of its tier: `nvme`, `nfs`, `s3`, …
+    /// Kind of its tier: `nvme`, `nfs`, `s3`, …
     pub tier: String,
     /// Origin: `real`, `embedded`, or `emulated` with its profile and the profile's source.
     pub origin: String,
-    /// The profile of an emulated one.
+    /// Profile of an emulated origin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulated: Option<String>,
-    /// The copy on a local folder, and what it held when measuring began; absent without one.
+    /// Copy on a local folder, with its content at the start of measuring; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staged: Option<StageState>,
     /// Layout of its feature tables; absent for row files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<String>,
-    /// Rows of one run at most, 0 for each request alone; absent where the model's own config says it.
+    /// Maximum rows per run, 0 to disable batching; absent to use the model's own config.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batching: Option<u32>,
-    /// The cache state's name.
+    /// Name of the cache state.
     pub cache: String,
-    /// The cache's capacity as share of the table; 0 is no cache.
+    /// Capacity of the cache as a share of the table; 0 is no cache.
     pub cache_share: f64,
-    /// The entry of the price list that its tier is charged by; absent where the instance's price covers it.
+    /// Entry of the price list for its tier; absent if the instance's price covers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<String>,
-    /// The instance type that it is priced on; the plan's where it names none of its own.
+    /// Instance type for its price; default: the plan's instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// Servers of it that take turns and share its tier; 1 where it is no fleet.
+    /// Number of servers in a fleet that share its tier; 1 without a fleet.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub servers: u32,
-    /// Keys of the server's config that were set for it, as `KEY=VALUE`.
+    /// Keys of the server's config set for this variant, as `KEY=VALUE`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
 }
@@ -53,14 +53,14 @@ const fn is_one(servers: &u32) -> bool {
 /// Content of a stage at the start of measuring.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StageState {
-    /// Preparation.
+    /// Preparation before measuring.
     pub prepared: StageFill,
     /// True if all servers of a fleet share it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_shared: bool,
-    /// Bytes that it held then.
+    /// Bytes held at the start.
     pub held_bytes: u64,
-    /// Bytes that it may hold.
+    /// Maximum bytes.
     pub capacity_bytes: u64,
 }
 
@@ -68,8 +68,8 @@ pub struct StageState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StageFill {
-    /// Nothing in it.
+    /// Empty stage.
     Empty,
-    /// Every row that is asked for was read once.
+    /// Stage filled by reading every requested row once.
     Filled,
 }

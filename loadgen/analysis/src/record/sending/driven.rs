@@ -1,4 +1,4 @@
-//! Points that are no single requests of an open loop: what drove them, and what is known of them beside their latencies.
+//! Points other than single requests of an open loop: their driver, and figures beside their latencies.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,27 +7,27 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Driven {
-    /// A closed loop: so many users, each of which sends again when its reply has come and its think time has passed.
-    /// Latency runs from the actual send, and throughput is a result: a server that stalls stops the arrivals, so that
-    /// what would have waited meanwhile is not there (coordinated omission).
+    /// Closed loop: a number of users, each of which sends again after its reply and think time. Latency runs from the
+    /// actual send, and throughput is a result: a stalled server also stops the arrivals, so that requests during the
+    /// stall are missing (coordinated omission).
     ClosedLoop {
-        /// Users, and so the most requests in flight.
+        /// Number of users, and maximum requests in flight.
         users: u32,
-        /// The pause between a reply and the next request, in words.
+        /// Pause between a reply and the next request, in words.
         think_time: String,
     },
-    /// An open loop at the throughput that this closed loop had, measured right after it.
+    /// Open loop at the throughput of this closed loop, measured right after it.
     BesideClosedLoop {
         /// Users of the closed loop.
         users: u32,
-        /// Its think time, in words.
+        /// Think time of the closed loop, in words.
         think_time: String,
     },
-    /// A journey of several requests, whose arrivals are open loop.
+    /// Journey of several requests, with open-loop arrivals.
     Journey {
-        /// Its name.
+        /// Name of the journey.
         name: String,
-        /// The step that the point is of; absent for the whole journey.
+        /// Step of the point; absent for the whole journey.
         step: Option<String>,
     },
 }
@@ -56,24 +56,25 @@ impl fmt::Display for Driven {
 /// Terms of the interactive response time law over a closed loop's window: `users = rate × (response + pause)`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ClosedLoopFigures {
-    /// Requests that ended in the window, failed ones too, per second.
+    /// Requests that ended in the window per second, failed requests included.
     pub ended_rps: f64,
     /// Mean time from actual send to last byte, in microseconds.
     pub mean_response_us: f64,
-    /// The mean from a user's last byte to its next send, in microseconds: think time, and the load generator's own work.
+    /// Mean time from a user's last byte to its next send, in microseconds: think time, and the load generator's own
+    /// work.
     pub mean_pause_us: f64,
     /// Mean think time set by the plan, in microseconds.
     pub mean_think_us: f64,
 }
 
 impl ClosedLoopFigures {
-    /// Users by the law; those of the plan but for what the window's edges cut.
+    /// Returns the users by the law; equal to the plan's except for cycles cut by the window's edges.
     #[must_use]
     pub fn users_by_law(&self) -> f64 {
         self.ended_rps * (self.mean_response_us + self.mean_pause_us) / 1e6
     }
 
-    /// Mean pause beyond the think time, in microseconds: timers and the load generator's own work.
+    /// Returns the mean pause beyond the think time, in microseconds: timers and the load generator's own work.
     #[must_use]
     pub fn own_us(&self) -> f64 {
         (self.mean_pause_us - self.mean_think_us).max(0.0)
@@ -83,25 +84,25 @@ impl ClosedLoopFigures {
 /// Number of journeys of a step, from its first to its last, warm-up included, as in the server's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JourneyFigures {
-    /// Those that came to their end.
+    /// Completed journeys.
     pub completed: u64,
-    /// Requests of all of them, of those that failed too.
+    /// Requests of all journeys, failed ones included.
     pub requests: u64,
 }
 
-/// Times of goose's own clock for the same requests of the window: from its call to the reply's headers, without the body. For
-/// a journey the sum over its requests, without the time before and between them.
+/// Times of goose's own clock for the same requests of the window: from its call to the reply's headers, without the
+/// body. For a journey the sum over its requests, without the time before and between them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct GooseFigures {
-    /// Requests that goose's own metrics counted, warm-up included, since goose had noticed that all users were up; absent where they
-    /// were off.
+    /// Requests counted by goose's own metrics, warm-up included, since goose had started all users; absent if its
+    /// metrics were off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<u64>,
-    /// The median of its times, in microseconds.
+    /// Median of these times, in microseconds.
     pub p50_us: f64,
-    /// Their 95th percentile.
+    /// 95th percentile of these times, in microseconds.
     pub p95_us: f64,
-    /// Their 99th percentile.
+    /// 99th percentile of these times, in microseconds.
     pub p99_us: f64,
 }
 
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_law_gives_back_the_users() {
-        // Two users, 8 ms each time and 2 ms of pause: 200 a second.
+        // Two users, 8 ms per request and 2 ms of pause: 200 per second.
         let figures = ClosedLoopFigures {
             ended_rps: 200.0,
             mean_response_us: 8_000.0,

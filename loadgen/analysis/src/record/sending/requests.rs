@@ -2,20 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The requests of a step, as they were prepared before its clock ran.
+/// Requests of a step, prepared before its clock started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SentRequests {
-    /// Different requests; they are sent in turn where the step has more.
+    /// Number of different requests; they are sent in turn if the step has more.
     pub distinct: u64,
-    /// In which order: `sequential`, `shuffled`, `zipf(1.10)`.
+    /// Order of sending: `sequential`, `shuffled`, `zipf(1.10)`.
     pub order: String,
     /// Bytes of a request's body.
     pub bytes: Spread,
     /// Inferences counted for one request, used for $/10k inferences and inferences per second.
     pub inferences_per_request: f64,
-    /// Which dimension was taken as rows, and who says so, in words.
+    /// Dimension that counts as rows, and its source, in words.
     pub rows_by: String,
-    /// Every input.
+    /// Inputs of the requests.
     pub inputs: Vec<SentInput>,
     /// Check of the replies' values; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,37 +25,37 @@ pub struct SentRequests {
 /// One input of a step's requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SentInput {
-    /// Its name.
+    /// Name of the input.
     pub name: String,
-    /// Its type.
+    /// Data type of the input.
     pub datatype: String,
     /// Description of its elements.
     pub values: String,
-    /// Its shapes, the most frequent first, at most 16 of them.
+    /// Shapes, the most frequent first, at most 16 of them.
     pub shapes: Vec<ShapeShare>,
     /// Number of different shapes.
     pub distinct_shapes: u64,
-    /// Elements of it in a request.
+    /// Elements of the input per request.
     pub elements: Spread,
 }
 
-/// A shape, and which share of the different requests has it.
+/// Shape, with its share of the different requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShapeShare {
-    /// The dimensions; none of a scalar.
+    /// Dimensions; empty for a scalar.
     pub shape: Vec<u64>,
     /// From 0 to 1.
     pub share: f64,
 }
 
-/// Smallest, median and largest of something.
+/// Smallest, median and largest value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The smallest.
+    /// Smallest value.
     pub min: u64,
-    /// The lower one of the two in the middle.
+    /// Median; the lower of two middle values.
     pub median: u64,
-    /// The largest.
+    /// Largest value.
     pub max: u64,
 }
 
@@ -64,9 +64,9 @@ pub struct Spread {
 pub struct ValueCheck {
     /// Share of the replies that were compared, from 0 to 1; the first of a step always is.
     pub share: f64,
-    /// A value was allowed to be off by this much, and by this share of what was expected.
+    /// Tolerance of a value: the maximum deviation is `tolerance × (1 + |expected|)`.
     pub tolerance: f64,
-    /// Different requests of whose replies it is known what they should say.
+    /// Number of different requests with known replies.
     pub requests: u64,
 }
 

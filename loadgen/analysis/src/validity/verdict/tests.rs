@@ -1,4 +1,4 @@
-//! Each rule by itself, and what they say together.
+//! Each rule alone, and their combinations.
 
 use super::*;
 use crate::record::{Interval, Outcome, Sample};
@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1};
 
-/// 200 rps on a server that answers in about 5 ms, three windows of 5 s.
+/// Evidence of 200 rps on a server that answers in about 5 ms, three windows of 5 s.
 fn healthy() -> Evidence {
     let step = StepEvidence {
         window_s: 5.0,
@@ -168,7 +168,7 @@ fn replies_that_fall_behind_are_saturation_and_those_of_an_earlier_queue_are_not
         Verdict::Valid,
         "chance"
     );
-    // Few repeats do not tell a growing queue by what they reply alone, and do beside another sign.
+    // Few repeats do not show a growing queue by their replies alone, but they do beside another sign.
     let few = |e: &mut Evidence| {
         e.steps
             .iter_mut()
@@ -392,8 +392,8 @@ fn too_few_samples_are_invalid() {
     assert_eq!(judge(|e| e.samples = 72), Verdict::Valid);
 }
 
-/// Healthy open-loop steps of an infinite-server queue, at rates and latencies where edges matter most: the rules
-/// about rates must let (nearly) all of them pass.
+/// Healthy open-loop steps of an infinite-server queue, at rates and latencies at which edges matter most: the rules
+/// about rates must pass (nearly) all of them.
 #[test]
 fn healthy_steps_are_not_invalid_by_chance() {
     let mut rng = ChaCha8Rng::seed_from_u64(11);
@@ -436,7 +436,7 @@ fn queue(rng: &mut ChaCha8Rng, rate: f64, mean_s: f64, window_s: f64) -> StepEvi
     }
 }
 
-/// A step at 300/s on one server with exponential service that begins empty, and its latencies.
+/// Creates a step at 300/s on one server with exponential service that begins empty, with its latencies.
 fn one_server(rng: &mut ChaCha8Rng, utilisation: f64, window_s: f64) -> (StepEvidence, Vec<u64>) {
     let (rate, warmup_s) = (300.0, 0.2);
     let spans = [(0.0, warmup_s), (warmup_s, window_s)];

@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierlab_analysis::record::Failure;
 
-/// A [`Route`] made ready.
+/// Prepared [`Route`].
 pub(super) enum Carrier {
     Http(Box<Http>),
     Grpc(Arc<Connections>, Duration),
 }
 
-/// A route over HTTP, with what all its requests have.
+/// Route over HTTP, with the parts common to all requests.
 pub(super) struct Http {
     client: Client,
     origin: Url,
@@ -29,9 +29,9 @@ pub(super) struct Http {
     route: HttpRoute,
 }
 
-/// A request's end.
+/// Result of a request.
 pub(super) struct Carried {
-    /// The reply, whole.
+    /// Complete reply.
     pub(super) reply: Result<Reply, NoReply>,
     /// HTTP status.
     pub(super) status: Option<u16>,
@@ -66,7 +66,7 @@ impl Carrier {
         }
     }
 
-    /// Before a user's first request: it has the step's client, or a connection that is made.
+    /// Prepares a user's first request: sets the step's client, or opens a connection.
     pub(super) async fn begin(&self, user: &mut GooseUser) {
         match self {
             Self::Http(http) => user.client = http.client.clone(),

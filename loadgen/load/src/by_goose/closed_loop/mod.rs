@@ -1,10 +1,10 @@
-//! A closed loop: goose as it is made to be used. In: so many users, their think time, bodies and an address. Out: a sample for each
-//! request from its actual send to its last byte, what the users did between requests, and what goose's own clock said.
+//! Closed loop: goose in its usual way. In: users, their think time, bodies and an address. Out: a sample for each
+//! request from its actual send to its last byte, the users' pauses, and the times of goose's own clock.
 //!
-//! goose's loop runs one transaction per request, its client sends, its metrics count, and its users end by themselves. Each
-//! request's time to the last byte is handed to goose's metrics as well, since goose's own clock stops at the headers. A closed loop
-//! says nothing of how long requests would have waited that were never sent: while the server stalls, its users stall with it.
-//! Knows nothing of percentiles.
+//! goose's loop runs one transaction per request, its client sends, its metrics count, and its users end by themselves.
+//! goose's metrics also get each request's time to the last byte, because goose's own clock stops at the headers. A
+//! closed loop does not show the waits of requests that were never sent: while the server stalls, its users stall with
+//! it. Knows nothing of percentiles.
 
 mod carrier;
 mod shared;
@@ -27,34 +27,34 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::{ClosedLoopFigures, Sample};
 
-/// Between the last user's start and the step's zero.
+/// Time between the last user's start and the step's zero.
 const LEAD: Duration = Duration::from_millis(10);
 /// Time limit for goose to start its users.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// After the last reply may have come, how long users and goose may take to end; goose looks for finished users twice a second.
+/// Time for users and goose to end after the last possible reply; goose checks for finished users twice a second.
 const END_LIMIT: Duration = Duration::from_secs(10);
 /// Result of a closed loop.
 #[derive(Debug)]
 pub struct Ran {
-    /// Its samples, due when they were sent.
+    /// Samples, due at their send times.
     pub finished: Finished,
-    /// When they were sent, as a schedule that nobody planned.
+    /// Send times as a schedule.
     pub schedule: Schedule,
-    /// The terms of the interactive response time law.
+    /// Terms of the interactive response time law.
     pub figures: ClosedLoopFigures,
-    /// goose's own times of the requests that were sent in the window, in microseconds.
+    /// goose's own times of the requests sent in the window, in microseconds.
     pub goose_us: Vec<u64>,
     /// Requests that goose's own metrics counted, warm-up included.
     pub goose_counted: u64,
 }
 
-/// Runs a closed loop; `None` when it was interrupted.
+/// Runs a closed loop; `None` if it was interrupted.
 ///
 /// # Errors
-/// See [`DriverError`]; a server that does not answer is none, its requests fail one by one.
+/// See [`DriverError`]; if the server does not answer, its requests fail one by one without an error here.
 pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>, DriverError> {
     let shared = Arc::new(Shared::new(step)?);
-    // However this ends, the users end with it.
+    // Ends the users on every return.
     let _stop = Stop(&shared);
     let mut attack = Box::pin(scenario_of(&shared)?.execute());
     let users = shared.step.users;
@@ -80,7 +80,7 @@ struct Stop<'a>(&'a Shared);
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
         self.0.stopped.store(true, Ordering::Relaxed);
-        // Users that wait for the start wait no longer.
+        // Releases users that wait for the start.
         self.0.started.send_replace(true);
     }
 }
@@ -100,7 +100,7 @@ async fn conduct(shared: &Shared) -> Result<SystemTime, DriverError> {
     Ok(window_began)
 }
 
-/// A scenario of one transaction, which goose repeats.
+/// Creates a scenario of one transaction, which goose repeats.
 fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> {
     let own = Arc::clone(shared);
     let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
@@ -154,7 +154,7 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
     }
 }
 
-/// The terms of the law, over the cycles that ended in the window.
+/// Computes the terms of the law, over the cycles that ended in the window.
 fn figures(turns: &[Turn], in_window: impl Fn(u64) -> bool, window_s: f64) -> ClosedLoopFigures {
     let ended: Vec<&Turn> = turns.iter().filter(|turn| in_window(turn.sample.done_us)).collect();
     let paused: Vec<(u64, u64)> = ended
@@ -189,7 +189,7 @@ mod tests {
             think_us: 1_000,
             goose_us: None,
         };
-        // One user: 4 ms a request, 1 ms of pause, from 0 to 100 ms; the window is its second half.
+        // One user: 4 ms per request, 1 ms of pause, from 0 to 100 ms; the window is the second half.
         let turns: Vec<Turn> = (0..20)
             .map(|i| turn(i * 5_000, i * 5_000 + 4_000, (i > 0).then_some(1_000)))
             .collect();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tierlab_analysis::record::{Failure, Sample};
 use tokio::sync::{Semaphore, watch};
 
-/// The name that times to the last byte have in goose's metrics.
+/// Name of times to the last byte in goose's metrics.
 pub(super) const LAST_BYTE: &str = "LAST-BYTE";
 
 /// One step of a closed loop.
@@ -29,17 +29,17 @@ pub struct ClosedLoop {
     pub expected: Arc<Expected>,
     /// Maximum length of a reply.
     pub limit: Limit,
-    /// Users, and so the most in flight.
+    /// Number of users, and maximum requests in flight.
     pub users: usize,
     /// Think time between a reply and the user's next request.
     pub think: Think,
     /// Seed of think times.
     pub seed: u64,
-    /// Cut off the front.
+    /// Length of the warm-up, which is cut off.
     pub warmup: Duration,
     /// Length of the measured window.
     pub window: Duration,
-    /// The client's limit for one request.
+    /// Time limit of the client for one request.
     pub timeout: Duration,
     /// Live view of the step.
     pub watch: Watch,
@@ -49,9 +49,9 @@ pub struct ClosedLoop {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
     pub(super) sample: Sample,
-    /// Since the user's last reply; `None` for its first request.
+    /// Pause since the user's last reply; `None` for its first request.
     pub(super) pause_us: Option<u64>,
-    /// Think time requested by the plan.
+    /// Think time set by the plan.
     pub(super) think_us: u64,
     pub(super) goose_us: Option<u64>,
 }
@@ -70,9 +70,9 @@ pub(super) struct Shared {
     pub(super) stopped: AtomicBool,
     pub(super) ready: Semaphore,
     pub(super) delivered: Semaphore,
-    /// Taken once per user, at its end.
+    /// Turns of all users; locked once per user, at its end.
     pub(super) turns: Mutex<Vec<Turn>>,
-    /// Taken by failed requests only.
+    /// Examples of failures; locked by failed requests only.
     pub(super) examples: Mutex<BTreeMap<Failure, String>>,
 }
 
@@ -102,7 +102,7 @@ impl Shared {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// The next body, and what its reply must look like.
+    /// Returns the next body, and the expectation for its reply.
     pub(super) fn next(&self) -> (&Body, &Arc<Expected>) {
         let index = self.next_body.fetch_add(1, Ordering::Relaxed);
         let body = &self.step.bodies[index % self.step.bodies.len()];

@@ -1,5 +1,5 @@
-//! Think times: how long a closed loop's user pauses between a reply and its next request. In: a law and a seed. Out: a table of
-//! pauses, made before the step. Knows nothing of users.
+//! Think times: pauses of a closed loop's user between a reply and its next request. In: a distribution and a seed.
+//! Out: a table of pauses, drawn before the step. Knows nothing of users.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -7,30 +7,30 @@ use rand_distr::{Distribution, Exp1};
 use std::fmt;
 
 const THINK_STREAM: u64 = 3;
-/// Pauses of a step; users take them in turn, over and over.
+/// Pauses of a step; users take them in turn, repeatedly.
 pub(super) const DRAWN: usize = 8_192;
 
-/// The law of the think times, in milliseconds.
+/// Distribution of the think times, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Think {
-    /// Always the same; 0 is none.
+    /// Constant; 0 is no pause.
     Fixed(f64),
-    /// Any between two, alike.
+    /// Uniform between two limits.
     Uniform {
-        /// The shortest.
+        /// Shortest pause.
         least_ms: f64,
-        /// The longest.
+        /// Longest pause.
         most_ms: f64,
     },
-    /// Exponential, as people who do not know of each other.
+    /// Exponential, as for independent people.
     Exponential {
-        /// Its mean.
+        /// Mean pause.
         mean_ms: f64,
     },
 }
 
 impl Think {
-    /// Pauses in microseconds; the same seed gives the same.
+    /// Draws pauses in microseconds; the same seed gives the same pauses.
     #[must_use]
     pub fn draw(&self, seed: u64) -> Vec<u64> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -76,7 +76,7 @@ mod tests {
             most_ms: 30.0,
         };
         assert!(uniform.draw(3).iter().all(|us| (10_000..=30_000).contains(us)));
-        // Four standard errors: 5.8 ms and 50 ms over the root of the number drawn.
+        // Four standard errors: 5.8 ms and 50 ms over the root of the number of draws.
         assert!((mean_ms(uniform) - 20.0).abs() < 0.26, "{}", mean_ms(uniform));
         let exponential = Think::Exponential { mean_ms: 50.0 };
         assert!((mean_ms(exponential) - 50.0).abs() < 2.3, "{}", mean_ms(exponential));

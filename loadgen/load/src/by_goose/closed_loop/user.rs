@@ -1,5 +1,5 @@
-//! One goose user of a closed loop: a transaction is one request with the pause before it. In: what the step's users share. Out: a
-//! turn for each request, delivered once the window is over.
+//! One goose user of a closed loop: a transaction is one request with the pause before it. In: the step's shared state.
+//! Out: a turn for each request, delivered after the window.
 
 use super::shared::{LAST_BYTE, Shared, Turn};
 use crate::driver::judge;
@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::{Outcome, Sample};
 
-/// A pause is slept in pieces of at most this length, so that a step that ends does not wait for thinkers.
+/// Maximum length of one sleep, so that the end of a step does not wait for long pauses.
 const LONGEST_SLEEP: Duration = Duration::from_millis(200);
 
 /// State that a user carries from one transaction to the next.
@@ -21,7 +21,7 @@ struct State {
     next_think: usize,
 }
 
-/// One request: the pause, the request, and what became of it. After the window it ends the user.
+/// Runs one request with its pause. After the window it ends the user.
 pub(super) async fn turn(user: &mut GooseUser, shared: &Arc<Shared>) -> TransactionResult {
     let mut state = match user.get_session_data_mut::<State>() {
         Some(state) => std::mem::replace(state, State::empty()),
@@ -59,20 +59,20 @@ impl State {
     }
 }
 
-/// A user's first transaction: it has the step's client, and waits for all others.
+/// Prepares a user's first transaction: sets the step's client, and waits for all others.
 async fn begin(user: &mut GooseUser, shared: &Shared) -> State {
     shared.carrier.begin(user).await;
     let number = shared.next_user.fetch_add(1, Ordering::Relaxed);
     let mut started = shared.started.subscribe();
     shared.ready.add_permits(1);
-    // It is told before the sender is gone.
+    // The sender signals before it is dropped.
     let _ = started.wait_for(|started| *started).await;
     if let Some(clock) = shared.clock.get() {
         tokio::time::sleep_until(clock.at(0).into()).await;
     }
     State {
         turns: Vec::with_capacity(256),
-        // Else all users would think the same.
+        // Distinct offsets, because otherwise all users would pause alike.
         next_think: number * shared.thinks_us.len() / shared.step.users.max(1),
         ..State::empty()
     }
@@ -100,7 +100,7 @@ async fn request(
     let sent_us = clock.now_us();
     let sent = shared.carrier.send(user, body, &shared.step.limit).await;
     let done_us = clock.now_us();
-    // All times are read: what is done from here on is part of the pause.
+    // All times were read: the work from here on is part of the pause.
     let judged = judge(sent.reply, expected).await;
     let error = match judged.outcome {
         Outcome::Ok => None,
@@ -129,7 +129,7 @@ async fn request(
     })
 }
 
-/// Delivers, and lets goose end the user after this transaction.
+/// Delivers the turns, and lets goose end the user after this transaction.
 fn end(user: &mut GooseUser, shared: &Shared, mut state: State) -> TransactionResult {
     let mut turns = shared.turns.lock().unwrap_or_else(PoisonError::into_inner);
     turns.append(&mut state.turns);

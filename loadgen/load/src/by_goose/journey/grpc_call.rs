@@ -1,5 +1,5 @@
-//! A step that goes over gRPC. In: the step's request as JSON, as it would go over HTTP. Out: the message that says the same, and of its
-//! reply the JSON that `take` points into. So a step is written in one way for both protocols. Knows no clock and no user.
+//! Step over gRPC. In: the step's request as JSON, as sent over HTTP. Out: the equivalent message, and the reply as
+//! JSON for the pointers of `take`. So a step has one form for both protocols. Knows no clock and no user.
 
 use crate::grpc::{Connections, GrpcReply};
 use crate::reply::{Limit, NoReply};
@@ -17,11 +17,11 @@ use tierlab_protocol::infer::{Data, InferRequest};
 /// Connections and model of a step's calls.
 #[derive(Debug, Clone)]
 pub struct GrpcCall {
-    /// The server's connections, which all users and steps of a journey share.
+    /// Connections to the server, shared by all users and steps of a journey.
     pub connections: Arc<Connections>,
-    /// The model.
+    /// Model name.
     pub model: String,
-    /// Its version; the server's own choice where absent.
+    /// Model version; default: the server's choice.
     pub version: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl GrpcCall {
     }
 }
 
-/// Reply in the form that it has over HTTP.
+/// Returns the reply in its HTTP form.
 ///
 /// # Errors
 /// A message that is not a reply of a model, or that cannot be written as JSON.

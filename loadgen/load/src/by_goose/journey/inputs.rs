@@ -1,5 +1,5 @@
-//! The body of a step that asks a model: an infer request of the Open Inference Protocol as a template. In: a value for each input,
-//! as JSON whose strings may be templates, and what the model declares. Out: a [`Template`]. Knows no HTTP.
+//! Body of a step that queries a model: an infer request of the Open Inference Protocol as a template. In: a value for
+//! each input, as JSON whose strings may be templates, and the model's declaration. Out: a [`Template`]. Knows no HTTP.
 
 use super::shape::shape;
 use super::template::{Form, Piece, Place, Template, escape};
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
-/// The body that gives a model these inputs.
+/// Creates the body with these inputs.
 ///
 /// # Errors
-/// An input that the model does not have, one that it has and is not given, a value of another size or type, an unknown name.
+/// An unknown input, a missing one, a value of another size or type, an unknown name.
 pub fn body(inputs: &BTreeMap<String, Json>, specs: &[TensorSpec], names: &[String]) -> Result<Template, String> {
     let of_rows = TensorSpec {
         name: ENTITY_ID.into(),
@@ -35,7 +35,7 @@ pub fn body(inputs: &BTreeMap<String, Json>, specs: &[TensorSpec], names: &[Stri
         pieces.extend(tensor(spec, value, names)?);
         pieces.push(Piece::Text("}".into()));
     }
-    // Joined inputs are the server's to read, and metadata says of none which they are.
+    // The server reads joined inputs itself, and the metadata does not name them.
     if let Some(missing) = specs.iter().find(|spec| !by_ids && !inputs.contains_key(&spec.name)) {
         return Err(format!("input `{}` of the model is missing", missing.name));
     }
@@ -43,7 +43,7 @@ pub fn body(inputs: &BTreeMap<String, Json>, specs: &[TensorSpec], names: &[Stri
     Ok(Template::of(pieces))
 }
 
-/// The shape and the data of one input.
+/// Returns the shape and the data of one input.
 fn tensor(spec: &TensorSpec, value: &Json, names: &[String]) -> Result<Vec<Piece>, String> {
     let at = |what: String| format!("input `{}`: {what}", spec.name);
     let data = |text: &str| Piece::Text(format!(",\"data\":{text}"));

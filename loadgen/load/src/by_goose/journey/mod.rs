@@ -1,14 +1,15 @@
-//! Journeys: several requests in a row, each made of what the ones before it brought, begun at due times (open loop).
+//! Journeys: several requests in a row, each built from earlier replies, begun at due times (open loop).
 //!
-//! In: a schedule, steps and an address. Out: a sample for each journey and each of its steps. goose carries it: a journey is a
-//! `Scenario`, a step one of its transactions, and goose's client sends; a step over gRPC, which that client does not speak, is sent
-//! inside its transaction by the connections of [`crate::grpc`]. The times are read here: goose's
-//! scenario clock begins when a user is free, not when a journey is due, and its request clock stops at the headers.
-//! The first step counts from the due time, each later one from the end of the one before. Knows nothing of percentiles.
+//! In: a schedule, steps and an address. Out: a sample for each journey and each of its steps. goose runs it: a journey
+//! is a `Scenario`, a step one of its transactions, and goose's client sends. That client does not speak gRPC, so a
+//! step over gRPC is sent inside its transaction by the connections of [`crate::grpc`]. The times are read here:
+//! goose's scenario clock begins when a user is free, not when a journey is due, and its request clock stops at the
+//! headers. The first step counts from the due time, each later one from the end of the one before. Knows nothing of
+//! percentiles.
 //!
-//! - [`template`], [`inputs`], [`value`]: requests made of values, and values taken from replies
-//! - `step`: one request and what it comes to; `grpc_call`: the same over gRPC; `shape`: of a tensor; `shared`: what users share;
-//!   `user`: a goose user, which takes tickets and walks the steps
+//! - [`template`], [`inputs`], [`value`]: requests built from values, and values extracted from replies
+//! - `step`: one request and its result; `grpc_call`: the same over gRPC; `shape`: shape of a tensor; `shared`: state
+//!   shared by users; `user`: a goose user, which takes tickets and runs the steps
 
 mod grpc_call;
 pub mod inputs;
@@ -35,53 +36,54 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::Failure;
 
-/// Between the last user's start and the step's zero.
+/// Time between the last user's start and the step's zero.
 const LEAD: Duration = Duration::from_millis(10);
 /// Time limit for goose to start its users.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// After the drain limit, how long users may take to notice.
+/// Time for users to finish after the drain limit.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
 
 /// Result of journeys.
 #[derive(Debug)]
 pub struct Travelled {
-    /// One for each ticket, warm-up included.
+    /// One entry per ticket, warm-up included.
     pub journeys: Vec<Whole>,
-    /// By step, one for each journey that came to it.
+    /// Samples by step, one for each journey that reached it.
     pub steps: Vec<Vec<StepSample>>,
     /// The pacer's observations of journeys.
     pub observed: Observed,
-    /// When the measured window began.
+    /// Start of the measured window.
     pub window_began: SystemTime,
     /// First example of each kind of failure, by step.
     pub examples: Vec<BTreeMap<Failure, String>>,
 }
 
-/// Runs journeys; `None` when it was interrupted.
+/// Runs journeys; `None` if they were interrupted.
 ///
 /// # Errors
-/// See [`DriverError`]; a server that does not answer is none, its requests fail one by one.
+/// See [`DriverError`]; if the server does not answer, its requests fail one by one without an error here.
 pub async fn run(step: Journey, interrupt: &Interrupt) -> Result<Option<Travelled>, DriverError> {
     run_from(step, async { Ok(Instant::now() + LEAD) }, interrupt).await
 }
 
-/// Runs journeys whose clock starts when `start`, asked once every user is up, says; `None` when it was interrupted.
+/// Runs journeys whose clock starts at the time that `start` returns once every user is ready; `None` if they were
+/// interrupted.
 ///
 /// # Errors
-/// See [`DriverError`]; also that of `start`.
+/// See [`DriverError`]; also those of `start`.
 pub async fn run_from<E: From<DriverError>>(
     step: Journey,
     start: impl Future<Output = Result<Instant, E>>,
     interrupt: &Interrupt,
 ) -> Result<Option<Travelled>, E> {
     let shared = Arc::new(Shared::new(step)?);
-    // However this ends, pacer and users end with it.
+    // Ends pacer and users on every return.
     let _stop = Stop(&shared.tickets);
     for call in shared.step.steps.iter().filter_map(JourneyStep::grpc) {
-        // Steps share them: all but the first find them made.
+        // Steps share the connections, so only the first step opens them.
         call.connections.warm().await;
     }
-    // Dropped, not awaited, once every user has delivered: goose looks for finished users twice a second only.
+    // Dropped, not awaited, once every user has delivered: goose checks for finished users only twice a second.
     let mut attack = Box::pin(scenario_of(&shared)?.execute());
     let users = shared.step.users;
     let conducted = beside(
@@ -103,7 +105,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Waits for the users, starts the pacer, and collects what the users deliver.
+/// Waits for the users, starts the pacer, and collects the users' results.
 async fn conduct<E: From<DriverError>>(
     shared: &Shared,
     start: impl Future<Output = Result<Instant, E>>,
@@ -132,7 +134,7 @@ async fn conduct<E: From<DriverError>>(
     })
 }
 
-/// The scenario of a journey, its steps as transactions.
+/// Creates the scenario of a journey, with its steps as transactions.
 fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> {
     let mut scenario = Scenario::new("journey");
     for (index, step) in shared.step.steps.iter().enumerate() {

@@ -1,7 +1,8 @@
-//! The shape of a tensor by how many elements there are. In: what a model declares. Out: a shape that holds them all. Pure.
+//! Shape of a tensor with a given number of elements. In: the model's declaration. Out: a shape that holds them all.
+//! Pure.
 
-/// The shape of a tensor of so many elements: the first free dimension is 1 where there are more, and the one that is left
-/// takes what the others leave.
+/// Returns the shape of a tensor of `elements` elements. Free dimensions are 1, except the last one, which takes the
+/// remaining elements.
 ///
 /// # Errors
 /// No such shape.

@@ -19,19 +19,19 @@ use tokio::sync::Semaphore;
 /// One measured step of a run: journeys at one rate.
 #[derive(Debug, Clone)]
 pub struct Journey {
-    /// The server.
+    /// Server of the journeys.
     pub endpoint: Arc<Endpoint>,
-    /// When journeys begin.
+    /// Due times of the journeys.
     pub schedule: Arc<Schedule>,
-    /// The entity of each, in turn; empty where none is asked for.
+    /// Entity of each journey, in turn; empty if none is needed.
     pub entities: Arc<Vec<i64>>,
     /// Steps of a journey; at least one.
     pub steps: Arc<Vec<JourneyStep>>,
     /// Number of values of a journey: the entity, then the values that steps extract.
     pub values: usize,
-    /// The most journeys under way.
+    /// Maximum journeys in flight.
     pub users: usize,
-    /// The client's limit for one request, from its actual send.
+    /// Time limit of the client for one request, from its actual send.
     pub timeout: Duration,
     /// Time that replies may take after the window.
     pub drain: Duration,
@@ -42,25 +42,27 @@ pub struct Journey {
 /// One request of a journey.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepSample {
-    /// Its times: due at the journey's due time for the first, at the end of the step before for the others.
+    /// Times and outcome; due at the journey's due time for the first step, at the end of the previous step for the
+    /// others.
     pub sample: Sample,
-    /// When its journey was due.
+    /// Due time of its journey.
     pub journey_due_us: u64,
 }
 
 /// One journey, from its due time to the end of its last step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Whole {
-    /// Its times and how it ended: as its last step, or the one that failed.
+    /// Times and outcome, those of the last or the failed step.
     pub sample: Sample,
-    /// The step that failed it.
+    /// Index of the failed step.
     pub failed_at: Option<usize>,
-    /// goose's own times of its requests, summed, in microseconds; absent where goose did not send them all.
+    /// goose's own times of its requests, summed, in microseconds; absent if goose did not send all of them.
     pub goose_us: Option<u64>,
 }
 
 impl Journey {
-    /// The part that one of `of` load processes begins: every `of`-th journey, from the `number`-th on, with as many of the users.
+    /// Returns the share of one of `of` load processes: every `of`-th journey from the `number`-th on, with as many of
+    /// the users.
     #[must_use]
     pub fn share(self, number: usize, of: usize) -> Self {
         let journeys = self.schedule.due_us.len();
@@ -79,7 +81,7 @@ impl Journey {
 }
 
 impl StepSample {
-    /// Moved to where its journey was due, its times kept.
+    /// Returns the sample with its due time replaced by its journey's.
     #[must_use]
     pub fn where_due(&self) -> Sample {
         let later = self.sample.due_us.saturating_sub(self.journey_due_us);
@@ -95,7 +97,7 @@ impl StepSample {
 /// State shared by the users of a step.
 pub(super) struct Shared {
     pub(super) step: Journey,
-    /// goose's client for the server; absent where every step goes over gRPC.
+    /// goose's client for the server; absent if every step uses gRPC.
     pub(super) client: Option<Client>,
     /// Base URL for paths of that client.
     pub(super) origin: Url,
@@ -104,9 +106,9 @@ pub(super) struct Shared {
     pub(super) drain_end_us: u64,
     pub(super) ready: Semaphore,
     pub(super) delivered: Semaphore,
-    /// Taken once per user, at its end.
+    /// Results of all users; locked once per user, at its end.
     pub(super) done: Mutex<Done>,
-    /// Taken by failed requests only.
+    /// Examples of failures; locked by failed requests only.
     pub(super) examples: Mutex<Vec<BTreeMap<Failure, String>>>,
 }
 
@@ -123,7 +125,7 @@ impl Shared {
         let by_goose = step.steps.iter().any(|step| step.grpc().is_none());
         let client = by_goose.then(|| client(&step.endpoint, step.timeout)).transpose()?;
         Ok(Self {
-            // goose wants an address also where its client sends nothing.
+            // goose requires an address even if its client sends nothing.
             origin: if by_goose {
                 origin(&step.endpoint)?
             } else {
@@ -144,13 +146,13 @@ impl Shared {
         })
     }
 
-    /// URL of a step's path.
+    /// Returns the URL of a step's path.
     pub(super) fn url(&self, path: &str) -> String {
         let origin = self.origin.as_str().trim_end_matches('/');
         format!("{origin}{}", self.step.endpoint.path(path))
     }
 
-    /// Keeps the first of each kind at each step.
+    /// Stores the first example of each kind of failure at each step.
     pub(super) fn note(&self, step: usize, failure: Failure, says: String) {
         let mut examples = self.examples.lock().unwrap_or_else(PoisonError::into_inner);
         examples[step].entry(failure).or_insert(says);
@@ -158,7 +160,7 @@ impl Shared {
 }
 
 impl Whole {
-    /// Failure and the step that it happened at; `None` for a success.
+    /// Returns the failure with its step; `None` for a success.
     #[must_use]
     pub const fn failure(&self) -> Option<(usize, Failure)> {
         match (self.failed_at, self.sample.outcome) {

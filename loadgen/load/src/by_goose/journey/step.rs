@@ -1,5 +1,5 @@
-//! One request of a journey. In: the values so far. Out: the request, and what its reply comes to: an outcome, and the values taken
-//! from it. Knows no clock and no user.
+//! One request of a journey. In: the values so far. Out: the request, and the result of its reply: an outcome, and
+//! extracted values. Knows no clock and no user.
 
 use super::grpc_call::{self, GrpcCall};
 use super::template::Template;
@@ -13,20 +13,20 @@ use serde_json::Value as Json;
 use std::sync::Arc;
 use tierlab_analysis::record::{Failure, Outcome};
 
-/// A step, ready to be sent.
+/// Prepared step.
 #[derive(Debug, Clone)]
 pub struct JourneyStep {
-    /// Its name.
+    /// Name of the step.
     pub name: String,
     /// Transport of its requests.
     pub carrier: StepCarrier,
-    /// The body, over gRPC as it would be over HTTP; absent where it has none.
+    /// Body in its HTTP form, also over gRPC; absent without one.
     pub body: Option<Template>,
     /// Requirement on the reply.
     pub check: Check,
     /// Maximum length of the reply.
     pub limit: Limit,
-    /// Values handed to later steps.
+    /// Values passed to later steps.
     pub take: Vec<Take>,
 }
 
@@ -37,18 +37,18 @@ pub enum StepCarrier {
     Http {
         /// HTTP method.
         method: Method,
-        /// The path, behind the server's prefix, with its query.
+        /// Path after the server's prefix, with its query.
         path: Template,
         /// Headers of every request.
         headers: HeaderMap,
     },
-    /// The load generator's connections, since goose's client does not speak gRPC.
+    /// The load generator's connections, because goose's client does not speak gRPC.
     Grpc(GrpcCall),
 }
 
-/// A step's request, made of the values so far.
+/// Request of a step, built from the values so far.
 pub(super) enum StepRequest {
-    /// Its path, and its body.
+    /// Path and body.
     Http(String, Option<String>),
     /// A framed message.
     Grpc(Bytes),
@@ -57,16 +57,16 @@ pub(super) enum StepRequest {
 /// Requirement on a reply.
 #[derive(Debug, Clone)]
 pub enum Check {
-    /// One of the model's.
+    /// Reply of the model.
     Model(Arc<Expected>),
-    /// A reply with this status, or with any status of success.
+    /// Reply with this status, or with any status of success.
     Status(Option<u16>),
 }
 
-/// A value that is handed on.
+/// Value passed to later steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Take {
-    /// Its number among the journey's values.
+    /// Index among the journey's values.
     pub slot: usize,
     /// Position in the reply: a JSON pointer (RFC 6901).
     pub pointer: String,
@@ -75,15 +75,15 @@ pub struct Take {
 /// Verdict on a reply.
 pub(super) struct Judged {
     pub(super) reply: CheckedReply,
-    /// Those to be handed on, by their numbers.
+    /// Extracted values with their indices.
     pub(super) taken: Vec<(usize, Value)>,
 }
 
 impl JourneyStep {
-    /// Its request.
+    /// Builds the request.
     ///
     /// # Errors
-    /// Values that cannot stand where they are wanted.
+    /// Values of an unsuitable form for their place.
     pub(super) fn request(&self, values: &[Option<Value>]) -> Result<StepRequest, String> {
         let body = self.body.as_ref().map(|body| body.fill(values)).transpose()?;
         match &self.carrier {
@@ -92,7 +92,7 @@ impl JourneyStep {
         }
     }
 
-    /// The connections that it goes over; absent where goose's client carries it.
+    /// Returns the connections of the step; `None` if goose's client sends it.
     pub(super) const fn grpc(&self) -> Option<&GrpcCall> {
         match &self.carrier {
             StepCarrier::Http { .. } => None,
@@ -139,7 +139,7 @@ impl JourneyStep {
 }
 
 fn by_status(reply: &HttpReply, wanted: Option<u16>) -> CheckedReply {
-    // Read as a model's would be, for what the server says of its stages.
+    // Parsed like a model's reply, for the server's stage times.
     let timings = reply.timings();
     let status = reply.status();
     let is_wanted = match wanted {

@@ -1,13 +1,14 @@
-//! Templates: text with places for values that are known once a journey is under way. In: text such as `{"data": {vector}}` and the
-//! names that may stand in it; later the values. Out: the bytes of a request's body, or its path. Knows no HTTP.
+//! Templates: text with places for values that are known during a journey. In: text such as `{"data": {vector}}` and
+//! the allowed names; later the values. Out: the bytes of a request's body, or its path. Knows no HTTP.
 //!
-//! A place is a name in braces, `{entity_id}`. Any other brace is itself, so that JSON can be written as it is; `{{name}}` is the text
-//! `{name}`. Inside a JSON string a place takes the value's text, elsewhere its JSON; in a path it takes the text, percent-encoded.
+//! A place is a name in braces, `{entity_id}`. Any other brace is literal, so that JSON needs no escapes; `{{name}}` is
+//! the text `{name}`. Inside a JSON string a place takes the value's text, elsewhere its JSON; in a path it takes the
+//! text, percent-encoded.
 
 use super::value::Value;
 use std::fmt::Write as _;
 
-/// The longest body that is made.
+/// Maximum length of a body.
 pub const MAX_BODY_BYTES: usize = 64 << 20;
 
 /// Use of a template.
@@ -19,7 +20,7 @@ pub enum Place {
     Path,
 }
 
-/// A template, its names resolved to numbers of values.
+/// Template, with names resolved to indices of values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     pieces: Vec<Piece>,
@@ -32,7 +33,7 @@ pub(super) enum Piece {
         slot: usize,
         form: Form,
     },
-    /// The shape of the tensor that a value is, by what a model declares.
+    /// Shape of the tensor of a value, by the model's declaration.
     Shape {
         slot: usize,
         input: String,
@@ -44,17 +45,17 @@ pub(super) enum Piece {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Json,
-    /// JSON, in a list of its own where it is none.
+    /// JSON, wrapped in a list unless it is one.
     List,
     InString,
     InPath,
 }
 
 impl Template {
-    /// Parses a template; `names` are the values known at that place, by their numbers.
+    /// Parses a template; `names` are the values known at that place, by index.
     ///
     /// # Errors
-    /// A name that is not known, with those that are.
+    /// An unknown name, with the known names.
     pub fn parse(text: &str, place: Place, names: &[String]) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut plain = String::new();
@@ -100,13 +101,13 @@ impl Template {
         Ok(Self::of(pieces))
     }
 
-    /// Template of pieces. Empty text is left out.
+    /// Creates a template of pieces. Empty text is left out.
     pub(super) fn of(mut pieces: Vec<Piece>) -> Self {
         pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
         Self { pieces }
     }
 
-    /// The number of the value that is all of it.
+    /// Returns the index of the value if the template consists of it alone.
     pub(super) fn alone(&self) -> Option<usize> {
         match self.pieces[..] {
             [Piece::Value { slot, .. }] => Some(slot),
@@ -118,7 +119,7 @@ impl Template {
         self.pieces
     }
 
-    /// The numbers of the values that it takes.
+    /// Indices of its values.
     pub fn slots(&self) -> impl Iterator<Item = usize> + '_ {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Text(_) => None,
@@ -126,10 +127,10 @@ impl Template {
         })
     }
 
-    /// The text with its values.
+    /// Fills in the values.
     ///
     /// # Errors
-    /// A value that cannot stand where it is wanted, or text beyond [`MAX_BODY_BYTES`].
+    /// A value of an unsuitable form for its place, or text beyond [`MAX_BODY_BYTES`].
     pub(super) fn fill(&self, values: &[Option<Value>]) -> Result<String, String> {
         let mut out = String::new();
         for piece in &self.pieces {
@@ -170,7 +171,8 @@ impl Template {
     }
 }
 
-/// `{name}` or `{{name}}` at the front of a text: the name, whether it is doubled, and how long all of it is.
+/// Parses `{name}` or `{{name}}` at the start of a text: the name, true if the braces are doubled, and the total
+/// length.
 fn named(text: &str) -> Option<(&str, bool, usize)> {
     let doubled = text.starts_with("{{");
     let inner = text.strip_prefix(if doubled { "{{" } else { "{" })?;
@@ -202,13 +204,13 @@ impl Strings {
     }
 }
 
-/// Text as it stands between the quotes of a JSON string.
+/// Escapes text for a JSON string, without its quotes.
 pub(super) fn escape(text: &str, out: &mut String) {
     let quoted = serde_json::Value::from(text).to_string();
     out.push_str(&quoted[1..quoted.len() - 1]);
 }
 
-/// All but what RFC 3986 leaves unreserved.
+/// Percent-encodes all characters except the unreserved ones of RFC 3986.
 fn percent_encode(text: &str, out: &mut String) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

@@ -1,7 +1,8 @@
-//! One goose user: at most one journey under way. In: tickets, as the pacer hands them. Out: a sample for each step and each journey.
+//! One goose user: at most one journey in flight. In: tickets from the pacer. Out: a sample for each step and each
+//! journey.
 //!
-//! goose calls one transaction after the other; the first takes a ticket, and a journey that has failed passes over those that are
-//! left. What a step takes out of a reply, and what the next one makes of it, lies between the two and counts for the next.
+//! goose calls one transaction after the other; the first takes a ticket, and a failed journey skips the remaining
+//! ones. The time to extract values from a reply and to build the next request belongs to the next step.
 
 use super::shared::{Done, Shared, StepSample, Whole};
 use super::step::{Judged, StepCarrier, StepRequest};
@@ -24,14 +25,14 @@ struct State {
     underway: Option<Underway>,
 }
 
-/// A journey under way.
+/// Journey in flight.
 #[derive(Clone)]
 struct Underway {
     ticket: Ticket,
-    /// When the step to come is due.
+    /// Due time of the next step.
     due_us: u64,
     first_sent_us: Option<u64>,
-    /// Absent once a request was not goose's.
+    /// Sum of goose's times; `None` if another client sent a request.
     goose_us: Option<u64>,
     values: Vec<Option<Value>>,
 }
@@ -72,7 +73,7 @@ struct Walked {
     says: Option<String>,
 }
 
-/// A step's transaction.
+/// Transaction of a step.
 pub(super) async fn walk(user: &mut GooseUser, shared: &Arc<Shared>, index: usize) -> TransactionResult {
     let mut state = take_state(user, shared);
     if index == 0 {
@@ -81,7 +82,7 @@ pub(super) async fn walk(user: &mut GooseUser, shared: &Arc<Shared>, index: usiz
             None => return end(user, shared, state),
         }
     }
-    // Without one the journey has failed, or the user has ended.
+    // Without a journey it has failed, or the user has ended.
     if let Some(mut underway) = state.underway.take() {
         let Some(clock) = shared.clock.get().copied() else {
             return end(user, shared, state);
@@ -115,7 +116,7 @@ pub(super) async fn walk(user: &mut GooseUser, shared: &Arc<Shared>, index: usiz
     Ok(())
 }
 
-/// The user's state, made at its first transaction.
+/// Takes the user's state, or creates it at the first transaction.
 fn take_state(user: &mut GooseUser, shared: &Shared) -> State {
     let empty = |waiter: Arc<Waiter>| State {
         waiter,
@@ -136,7 +137,7 @@ fn take_state(user: &mut GooseUser, shared: &Shared) -> State {
     empty(Arc::default())
 }
 
-/// The next ticket; `None` when there will be none.
+/// Returns the next ticket; `None` after the last.
 async fn next_ticket(waiter: &Arc<Waiter>, shared: &Shared) -> Option<Ticket> {
     let taker: Arc<dyn Taker> = Arc::<Waiter>::clone(waiter);
     let mut next = shared.tickets.next(&taker);
@@ -166,7 +167,7 @@ fn begin(shared: &Shared, ticket: Ticket) -> Underway {
     }
 }
 
-/// The end of a journey, at its last step or the one that failed.
+/// Ends a journey, at its last or its failed step.
 fn arrive(shared: &Shared, underway: &Underway, last: Sample, index: usize) -> Whole {
     shared.tickets.finish();
     let sample = Sample {
@@ -215,7 +216,7 @@ async fn request(
     }
     let made = match made {
         Ok(made) => made,
-        // What the reply before it brought cannot be sent.
+        // A value from an earlier reply cannot be sent.
         Err(what) => return failed(Failure::WrongReply, sent_us, Some(what)),
     };
     let sending = dispatch(user, shared, index, made);
@@ -244,9 +245,9 @@ async fn request(
     }
 }
 
-/// A request that was sent.
+/// Sent request.
 struct Dispatched {
-    /// Its reply, whole.
+    /// Complete reply.
     reply: Result<Reply, NoReply>,
     /// Time by goose's own clock; `None` if goose did not send.
     goose_us: Option<u64>,
@@ -296,7 +297,7 @@ async fn judge(reply: Reply, shared: &Arc<Shared>, index: usize) -> Judged {
     if reply.len() <= CHECKED_AT_ONCE_BYTES {
         return shared.step.steps[index].judge(&reply);
     }
-    // Others wait for this thread.
+    // Large replies are checked on another thread, because other users wait for this one.
     let steps = Arc::clone(&shared.step.steps);
     let checking = tokio::task::spawn_blocking(move || steps[index].judge(&reply));
     checking.await.unwrap_or_else(|error| Judged {
@@ -305,7 +306,7 @@ async fn judge(reply: Reply, shared: &Arc<Shared>, index: usize) -> Judged {
     })
 }
 
-/// Delivers, and lets goose end the user after this round of transactions.
+/// Delivers the results, and lets goose end the user after this round of transactions.
 fn end(user: &mut GooseUser, shared: &Shared, mut state: State) -> TransactionResult {
     let mut done = shared.done.lock().unwrap_or_else(PoisonError::into_inner);
     done.journeys.append(&mut state.done.journeys);

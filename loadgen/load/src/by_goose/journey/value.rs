@@ -1,20 +1,20 @@
-//! Values that one step of a journey hands to the next. In: JSON out of a reply. Out: its text as JSON, and as plain text where it has
-//! one. Knows nothing of templates.
+//! Values passed between the steps of a journey. In: JSON from a reply. Out: its JSON text, and its plain text if it
+//! has one. Knows nothing of templates.
 
 use serde_json::Value as Json;
 
-/// A value, written down once for all the places that it goes to.
+/// Value, formatted once for all its uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
     json: String,
-    /// Absent where it is an array or an object.
+    /// Plain text; absent for arrays and objects.
     text: Option<String>,
     kind: &'static str,
     elements: usize,
 }
 
 impl Value {
-    /// Value of a JSON value.
+    /// Creates a value from JSON.
     #[must_use]
     pub fn of(value: &Json) -> Self {
         let json = value.to_string();
@@ -53,7 +53,7 @@ impl Value {
         self.text.as_deref().ok_or_else(refuse)
     }
 
-    /// Elements that are no arrays, all of them together.
+    /// Number of scalar elements.
     pub(super) const fn elements(&self) -> usize {
         self.elements
     }

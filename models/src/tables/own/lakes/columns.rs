@@ -1,5 +1,6 @@
-//! Columns of a file as its table defines them: found by field id or by name, read as the table's types, null where the file has none, and
-//! constant where the table's metadata or the file's folder has the value. In: a table's columns and a file's schema. Out: batches.
+//! Columns of a file as its table defines them: found by field id or by name, read as the table's types, null if the
+//! file lacks them, and constant if the table's metadata or the file's folder has the value. In: a table's columns and
+//! a file's schema. Out: batches.
 
 use super::super::numbers::STRICT;
 use super::types::read_as;
@@ -9,48 +10,49 @@ use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A column of a table.
+/// Column of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct TableColumn {
     pub(super) name: String,
     pub(super) arrow: Arrow,
-    /// Field id in the files that have such.
+    /// Field id, in files with field ids.
     pub(super) id: Option<i32>,
     /// Names in files without field ids.
     pub(super) file_names: Vec<String>,
-    /// Value in files that were written before the column was added.
+    /// Value in files written before the column was added.
     pub(super) default: Option<String>,
 }
 
 /// Columns of one file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(in super::super) struct FileColumns {
-    /// Columns of the table; `None` if the file's own are.
+    /// Columns of the table; `None` uses the file's own.
     pub(super) table: Option<Arc<Vec<TableColumn>>>,
-    /// Values that hold for all rows of the file, as text, by name.
+    /// Constant values for all rows of the file, as text, by name.
     pub(super) constants: BTreeMap<String, (Arrow, Option<String>)>,
 }
 
 /// Source of a column.
 #[derive(Debug)]
 enum From {
-    /// A column of the file, by its name there.
+    /// Column of the file, by its name there.
     File(String),
     /// One value for all rows; `None` is null.
     Constant(Option<String>),
 }
 
-/// Columns of a file, found.
+/// Resolved columns of a file.
 #[derive(Debug)]
 pub(in super::super) struct View {
     schema: SchemaRef,
     from: Vec<From>,
-    /// A column that is read if no other is.
+    /// Column to read if no other is.
     first: Option<String>,
 }
 
 impl FileColumns {
-    /// Columns of a table's file. `value` is that of a column which has one for all rows; its `None` is null.
+    /// Creates the columns of a table's file. `value` returns the constant of a column that has one; its inner `None`
+    /// is null.
     pub(super) fn of_table(
         table: &Arc<Vec<TableColumn>>,
         value: impl Fn(&TableColumn) -> Option<Option<String>>,
@@ -64,15 +66,15 @@ impl FileColumns {
         }
     }
 
-    /// Text that differs whenever the columns do.
+    /// Returns text that differs whenever the columns do.
     pub(in super::super) fn digest(&self) -> String {
         hex::encode(crc32c::crc32c(format!("{self:?}").as_bytes()).to_be_bytes())
     }
 
-    /// Finds the columns in a file of this schema, whose fields have these ids.
+    /// Resolves the columns in a file of this schema, whose fields have these ids.
     ///
     /// # Errors
-    /// A file without field ids in a table that names none of its columns, a column of a type that the table's does not hold.
+    /// A file without field ids in a table without column names, or a column whose type does not fit the table's.
     pub(in super::super) fn view(&self, file: &Schema, ids: &[Option<i32>]) -> Result<View, String> {
         let mut view = View {
             schema: Arc::new(Schema::empty()),
@@ -147,7 +149,7 @@ impl View {
             .filter(|(field, _)| columns.contains(&field.name().as_str()))
     }
 
-    /// Columns of the file that these columns are made of, at least one.
+    /// Returns the columns of the file that these columns need, at least one.
     pub(in super::super) fn in_file<'a>(&'a self, columns: &'a [&str]) -> Vec<&'a str> {
         let names = self.wanted(columns).filter_map(|(_, from)| match from {
             From::File(name) => Some(name.as_str()),
@@ -160,10 +162,10 @@ impl View {
         }
     }
 
-    /// Makes the columns of a batch of the file.
+    /// Converts a batch of the file to these columns.
     ///
     /// # Errors
-    /// A value that the column's type does not hold.
+    /// A value that the column's type cannot hold.
     pub(in super::super) fn batch(&self, rows: &RecordBatch, columns: &[&str]) -> Result<RecordBatch, String> {
         let mut fields = Vec::new();
         let mut arrays: Vec<ArrayRef> = Vec::new();

@@ -1,7 +1,9 @@
-//! Tables of Delta: the files of the newest version, and its columns. In: the names below a table's folder, and the files of its log. Out:
-//! the files that were added and not removed. Source: the Delta Lake protocol, "Actions", "Checkpoints" and "Reader Requirements".
+//! Tables of Delta: the files of the newest version, and its columns. In: the names below a table's folder, and the
+//! files of its log. Out: the files that were added and not removed. Source: the Delta Lake protocol, "Actions",
+//! "Checkpoints" and "Reader Requirements".
 //!
-//! A version is the log from version 0 on, or from a checkpoint, which says what was there at its own version: older logs are cleaned away.
+//! A version is the log from version 0, or from a checkpoint, which holds the state of its version: older logs may be
+//! removed.
 
 use super::super::listing::{Chosen, Listing, decoded};
 use super::columns::{FileColumns, TableColumn};
@@ -19,11 +21,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 const LOG: &str = "_delta_log/";
-/// Names or ids that columns have in the files.
+/// Table property for the names or ids of columns in the files.
 const MAPPING: &str = "delta.columnMapping.mode";
 const PHYSICAL_NAME: &str = "delta.columnMapping.physicalName";
 const FIELD_ID: &str = "delta.columnMapping.id";
-/// Reader features that are followed, or refused where a table makes use of them.
+/// Supported reader features; some are refused if a table makes use of them.
 const FEATURES: [&str; 7] = [
     "columnMapping",
     "deletionVectors",
@@ -93,7 +95,7 @@ struct Field {
     metadata: BTreeMap<String, serde_json::Value>,
 }
 
-/// A file of a version.
+/// File of a version.
 struct Live {
     /// True if some of its rows are deleted.
     has_deleted: bool,
@@ -113,7 +115,7 @@ pub(in super::super) fn is_one(folder: &Listing) -> bool {
     folder.names.iter().any(|name| name.starts_with(LOG))
 }
 
-/// Follows the log from its beginning, or from its newest checkpoint where that is gone.
+/// Follows the log from its beginning, or from its newest checkpoint if the beginning is gone.
 pub(in super::super) fn choose(
     folder: &Listing,
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
@@ -122,7 +124,7 @@ pub(in super::super) fn choose(
     let logs = logs(folder);
     let mut at = Version::default();
     let mut next = 0;
-    // Where the log is whole, no checkpoint is needed: neither one that is damaged, nor one of a kind that is not read.
+    // A complete log needs no checkpoint, so a damaged or unsupported checkpoint does not matter.
     let is_whole = (0..).zip(&logs).all(|(wanted, (version, _))| *version == wanted) && !logs.is_empty();
     if let Some((version, parts)) = newest_checkpoint(folder).filter(|_| !is_whole) {
         for name in parts {
@@ -157,7 +159,7 @@ pub(in super::super) fn choose(
     ))
 }
 
-/// The versions of the log, in order.
+/// Returns the versions of the log, in order.
 fn logs(folder: &Listing) -> Vec<(u64, &String)> {
     let logs = folder.names.iter().filter_map(|name| {
         let version = name.strip_prefix(LOG)?.strip_suffix(".json")?;
@@ -168,13 +170,13 @@ fn logs(folder: &Listing) -> Vec<(u64, &String)> {
     logs
 }
 
-/// A number of so many digits.
+/// Parses a number with a fixed number of digits.
 fn number(text: &str, digits: usize) -> Option<u64> {
     let is_one = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
     is_one.then(|| text.parse().ok()).flatten()
 }
 
-/// The newest version that a checkpoint holds whole, and its files: one, or as many as each of them says.
+/// Returns the newest version with a complete checkpoint, and its files: one, or as many as each of them says.
 fn newest_checkpoint(folder: &Listing) -> Option<(u64, Vec<&String>)> {
     let mut found: BTreeMap<(u64, u64), Vec<&String>> = BTreeMap::new();
     for name in &folder.names {
@@ -198,7 +200,7 @@ fn newest_checkpoint(folder: &Listing) -> Option<(u64, Vec<&String>)> {
 }
 
 impl Version {
-    /// One file of the log.
+    /// Adds one file of the log.
     fn add_log(&mut self, text: &[u8]) -> Result<(), String> {
         let mut added = Vec::new();
         for (line, text) in text.split(|&byte| byte == b'\n').enumerate() {
@@ -214,7 +216,8 @@ impl Version {
             self.protocol = action.protocol.or(self.protocol.take());
             added.extend(action.add);
         }
-        // A commit replaces a file by itself with other rows deleted: what it removes goes first, in whatever order it stands.
+        // A commit may replace a file by itself with other rows deleted, so removals are applied first, whatever their
+        // order.
         for add in added {
             let has_deleted = add.deletion_vector.is_some_and(|vector| !vector.is_null());
             let live = Live {
@@ -226,7 +229,7 @@ impl Version {
         Ok(())
     }
 
-    /// One file of a checkpoint. Its reader may panic on damage.
+    /// Adds one file of a checkpoint. Its reader may panic on damage.
     fn add_checkpoint(&mut self, bytes: Vec<u8>) -> Result<(), String> {
         let read = unless_it_panics(|| self.add_parquet(bytes));
         read.map_err(|what| format!("no checkpoint: {what}"))
@@ -278,7 +281,7 @@ impl Version {
         Ok(())
     }
 
-    /// Checks that all that its reader must know is known here.
+    /// Checks that all features required of a reader are supported.
     fn check(&self, folder: &Listing) -> Result<(), String> {
         let protocol = self.protocol.as_ref().ok_or("its log has no protocol")?;
         let features = protocol.reader_features.iter().flatten();
@@ -306,7 +309,7 @@ impl Version {
         }
     }
 
-    /// Columns of each file, by the newest schema.
+    /// Returns the columns of each file, by the newest schema.
     fn columns(&self) -> Result<HashMap<String, FileColumns>, String> {
         let metadata = self.metadata.as_ref().ok_or("its log has no schema")?;
         let schema: Schema =
@@ -401,7 +404,7 @@ fn map_of(maps: &MapArray, row: usize) -> Option<Values> {
 mod tests {
     use super::*;
 
-    /// Actions that every log begins with.
+    /// Actions at the beginning of every log.
     const BEGIN: &str = r#"{"protocol":{"minReaderVersion":1}}
 {"metaData":{"schemaString":"{\"fields\":[{\"name\":\"d\",\"type\":\"string\",\"metadata\":{}}]}"}}
 "#;
@@ -444,7 +447,7 @@ mod tests {
             "{\"add\":{\"path\":\"a.parquet\"}}",
             "{\"remove\":{\"path\":\"a.parquet\"}}",
         );
-        // A commit may name what it adds before what it removes.
+        // A commit may list additions before removals.
         let deleted = format!("{with}\n{remove}");
         assert!(follow(&[add, &deleted]).unwrap_err().contains("deletion vector"));
         let purged = format!("{remove}\n{{\"add\":{{\"path\":\"b.parquet\"}}}}");

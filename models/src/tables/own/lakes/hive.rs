@@ -1,4 +1,4 @@
-//! Columns that stand in names of folders, as `day=2024-02-29/part-0.parquet`: as Hive and Spark write them.
+//! Columns in folder names, as `day=2024-02-29/part-0.parquet`, written by Hive and Spark.
 
 use super::super::listing::decoded;
 use super::super::request::CsvOptions;
@@ -7,10 +7,10 @@ use super::columns::FileColumns;
 use arrow_schema::DataType as Arrow;
 use std::collections::{BTreeMap, HashMap};
 
-/// Name of the folder of rows whose value is null.
+/// Folder name of the null value.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// Columns of each file; none if no folder is called `column=value`.
+/// Returns the columns of each file; none if no folder is called `column=value`.
 pub(in super::super) fn columns(names: &[String], options: &CsvOptions) -> HashMap<String, FileColumns> {
     let mut guesses: BTreeMap<String, Guess> = BTreeMap::new();
     for name in names {
@@ -48,7 +48,7 @@ pub(in super::super) fn columns(names: &[String], options: &CsvOptions) -> HashM
     names.iter().map(of_file).collect()
 }
 
-/// Columns in a file's name, and their values.
+/// Returns the columns in a file's name, with their values.
 fn values(name: &str) -> impl Iterator<Item = (String, Option<String>)> {
     let folders = name.rsplit_once('/').map_or("", |(folders, _)| folders);
     folders.split('/').filter_map(|step| {

@@ -1,8 +1,9 @@
-//! Tables of Iceberg: the files of the newest snapshot, and the columns of the current schema in them. In: the names below a table's folder,
-//! and its metadata. Out: the files of the snapshot. Source: the Iceberg table specification, "Table Metadata" and "Column Projection".
+//! Tables of Iceberg: the files of the newest snapshot, and the columns of the current schema in them. In: the names
+//! below a table's folder, and its metadata. Out: the files of the snapshot. Source: the Iceberg table specification,
+//! "Table Metadata" and "Column Projection".
 //!
-//! The newest metadata names a snapshot, the snapshot a list of manifests, and each manifest files, with what became of them. All of them are
-//! named by whole addresses; what lies below the table's own address lies below its folder, wherever that was moved.
+//! The newest metadata names a snapshot, the snapshot a list of manifests, and each manifest files with their status.
+//! All names are full addresses; addresses below the table's own are resolved in its folder, even after a move.
 
 use super::super::listing::{Chosen, Listing};
 use super::columns::{FileColumns, TableColumn};
@@ -18,16 +19,16 @@ use std::sync::Arc;
 
 const METADATA: &str = "metadata/";
 const ENDING: &str = ".metadata.json";
-/// What a manifest lists: files of rows, or files that say which rows are deleted.
+/// Content of a manifest that lists deleted rows, instead of files of rows.
 const DELETES: i32 = 1;
-/// Newest version of the format.
+/// Newest supported version of the format.
 const FORMAT_VERSION: u32 = 3;
 /// Property with the names of columns in files without field ids.
 const NAME_MAPPING: &str = "schema.name-mapping.default";
 
-/// How metadata begins that was packed.
+/// First bytes of compressed metadata.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// The most metadata that is unpacked, in bytes.
+/// Maximum bytes of unpacked metadata.
 const MAX_METADATA_BYTES: u64 = 256 << 20;
 
 #[derive(Deserialize)]
@@ -38,7 +39,7 @@ struct Metadata {
     #[serde(default)]
     snapshots: Vec<Snapshot>,
     format_version: u32,
-    /// The only schema, in the first version of the format.
+    /// Only schema, in the first version of the format.
     schema: Option<Schema>,
     #[serde(default)]
     schemas: Vec<Schema>,
@@ -97,7 +98,7 @@ struct MappedField {
 #[serde(rename_all = "kebab-case")]
 struct Snapshot {
     snapshot_id: i64,
-    /// A file of manifests; in the first version of the format they may stand here themselves.
+    /// File of manifests; the first version of the format may list the manifests here instead.
     manifest_list: Option<String>,
     #[serde(default)]
     manifests: Vec<String>,
@@ -108,7 +109,7 @@ pub(in super::super) fn is_one(folder: &Listing) -> bool {
     folder.names.iter().any(|name| version_of(name).is_some())
 }
 
-/// The version that a file of metadata is of: `v3.metadata.json`, or `00003-UUID.metadata.json`.
+/// Returns the version of a metadata file: `v3.metadata.json`, or `00003-UUID.metadata.json`.
 fn version_of(name: &str) -> Option<u64> {
     let stem = name.strip_prefix(METADATA)?;
     let stem = stem
@@ -137,11 +138,11 @@ pub(in super::super) fn choose(
     let snapshot = snapshots.find(|snapshot| snapshot.snapshot_id == current);
     let snapshot = snapshot.ok_or_else(|| bad(&format!("{newest} has no current snapshot, so no rows")))?;
 
-    // A file of the table by its address.
+    // Returns a file of the table by its address.
     let named = |address: &str| {
         let name = below(&metadata.location, address)
             .ok_or_else(|| bad(&format!("{address} lies outside of {}{ANEW}", metadata.location)))?;
-        // Steps upwards are no names of the folder either.
+        // The search also excludes addresses with `..`.
         let at = folder.names.binary_search_by(|known| known.as_str().cmp(name)).ok();
         let at = at.ok_or_else(|| bad(&format!("its newest snapshot names {name}, which is not there")))?;
         Ok::<_, ModelsError>((&folder.names[at], folder.bytes.get(at).copied()))
@@ -200,7 +201,7 @@ pub(in super::super) fn choose(
 }
 
 impl Metadata {
-    /// Columns of the current schema.
+    /// Returns the columns of the current schema.
     fn columns(&self) -> Result<Arc<Vec<TableColumn>>, String> {
         if self.format_version > FORMAT_VERSION {
             return Err(format!(
@@ -237,7 +238,7 @@ impl Metadata {
             .map(Arc::new)
     }
 
-    /// Columns of a file. A column that the file has not may be the one that it is partitioned by.
+    /// Returns the columns of a file. A column missing in the file may be the partition column.
     fn columns_of(&self, file: &File, spec: i32, table: &Arc<Vec<TableColumn>>) -> FileColumns {
         let specs = self.partition_specs.iter().find(|found| found.spec_id == spec);
         let fields = specs.map_or(&self.partition_spec, |spec| &spec.fields);
@@ -250,7 +251,7 @@ impl Metadata {
     }
 }
 
-/// The newest file of metadata, and its version.
+/// Returns the newest file of metadata, and its version.
 fn newest(folder: &Listing) -> Result<(u64, &String), String> {
     let versions = folder.names.iter().filter_map(|name| Some((version_of(name)?, name)));
     let mut versions: Vec<(u64, &String)> = versions.collect();
@@ -281,20 +282,20 @@ fn metadata_of(bytes: &[u8]) -> Result<Metadata, String> {
     serde_json::from_slice(bytes).map_err(|e| e.to_string())
 }
 
-/// The name of an address below another. Hadoop writes one address with more or fewer slashes, and `s3` as `s3a`.
+/// Returns an address relative to another. Hadoop writes one address with more or fewer slashes, and `s3` as `s3a`.
 fn below<'a>(location: &str, address: &'a str) -> Option<&'a str> {
     let rest = path(address).strip_prefix(path(location).trim_end_matches('/'))?;
     rest.strip_prefix('/')
 }
 
-/// An address without its scheme and the slashes behind it.
+/// Strips the scheme and the slashes after it from an address.
 fn path(address: &str) -> &str {
     let is_scheme = |before: &str| before.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let scheme = address.split_once(':').filter(|(before, _)| is_scheme(before));
     scheme.map_or(address, |(_, rest)| rest).trim_start_matches('/')
 }
 
-/// What a person can do.
+/// Advice for users.
 const ANEW: &str = "; write the table anew (rewrite_data_files), or name its Parquet files one by one";
 
 #[cfg(test)]

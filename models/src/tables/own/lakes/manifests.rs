@@ -1,4 +1,4 @@
-//! Manifests of Iceberg: files of Avro that list manifests, and files of rows. In: their bytes. Out: what they list.
+//! Manifests of Iceberg: Avro files that list manifests, and files of rows. In: their bytes. Out: their entries.
 
 use crate::panics::unless_it_panics;
 use arrow_array::cast::AsArray as _;
@@ -12,16 +12,16 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Longest time to read a manifest, beside [`READ_TIME_PER_MIB`].
+/// Maximum time to read a manifest, beside [`READ_TIME_PER_MIB`].
 const READ_TIME: Duration = Duration::from_secs(5);
 const READ_TIME_PER_MIB: Duration = Duration::from_secs(1);
-/// Status of a file that is gone; others were added, or are there still.
+/// Status of a removed file; other files were added or exist.
 const GONE: i32 = 2;
 
-/// Records of a file of Avro.
+/// Returns the records of an Avro file.
 ///
 /// # Errors
-/// Damage, on which the reader may panic or read for ever.
+/// Damage, on which the reader may panic or never end.
 pub(super) fn records_of(bytes: Vec<u8>) -> Result<Vec<RecordBatch>, String> {
     let mebibytes = u32::try_from(bytes.len() >> 20).unwrap_or(u32::MAX);
     records_within(bytes, READ_TIME + READ_TIME_PER_MIB.saturating_mul(mebibytes))
@@ -44,16 +44,16 @@ fn records_within(bytes: Vec<u8>, limit: Duration) -> Result<Vec<RecordBatch>, S
     read.map_err(|what: String| format!("it is damaged, or no Avro: {what}"))
 }
 
-/// A manifest of a list.
+/// Manifest of a list.
 pub(super) struct Manifest {
     pub(super) address: String,
-    /// 1 if its files say which rows are deleted.
+    /// 1 if its files list deleted rows.
     pub(super) content: i32,
     /// Partition spec of its files.
     pub(super) spec: i32,
 }
 
-/// The manifests of a list.
+/// Returns the manifests of a list.
 pub(super) fn manifests_of(batches: &[RecordBatch]) -> Result<Vec<Manifest>, String> {
     let mut manifests = Vec::new();
     for batch in batches {
@@ -70,12 +70,12 @@ pub(super) fn manifests_of(batches: &[RecordBatch]) -> Result<Vec<Manifest>, Str
     Ok(manifests)
 }
 
-/// A file of a manifest that is there.
+/// Existing file of a manifest.
 pub(super) struct File {
     pub(super) address: String,
     pub(super) format: String,
     pub(super) bytes: u64,
-    /// Partition values as text, by the name of their field; `None` is null.
+    /// Partition values as text, by field name; `None` is null.
     pub(super) partition: HashMap<String, Option<String>>,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn files_of(batches: &[RecordBatch]) -> Result<Vec<File>, String> {
     Ok(files)
 }
 
-/// Values of a partition. One that has no text is left out.
+/// Returns the values of a partition, except those without a text form.
 fn partition_of(partitions: &StructArray, row: usize) -> HashMap<String, Option<String>> {
     let columns = partitions.fields().iter().zip(partitions.columns());
     let values = columns.filter_map(|(field, column)| {
@@ -126,7 +126,7 @@ fn texts<'a>(records: &'a StructArray, name: &str) -> Result<&'a StringArray, St
     column.ok_or_else(|| format!("no texts `{name}`"))
 }
 
-/// A small number; 0 where it is not there, as in the first version of the format.
+/// Returns a small number; 0 if it is missing, as in the first version of the format.
 fn small(records: &StructArray, name: &str, row: usize) -> i32 {
     let column = records.column_by_name(name);
     let column = column.and_then(|column| column.as_primitive_opt::<Int32Type>());
@@ -139,7 +139,7 @@ fn small(records: &StructArray, name: &str, row: usize) -> i32 {
 mod tests {
     use super::*;
 
-    /// A file with one record, a long, and bytes behind it in the same block.
+    /// Creates a file with one record, a long, and bytes after it in the same block.
     fn avro(behind: &[u8]) -> Vec<u8> {
         let schema = br#"{"type":"record","name":"r","fields":[{"name":"a","type":"long"}]}"#;
         let sync = [7; 16];

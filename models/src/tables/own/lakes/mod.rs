@@ -1,5 +1,6 @@
-//! Tables that say themselves what they hold: Delta by its log, Iceberg by its metadata, folders by their `column=value` names. In: the
-//! names below a folder and its small files. Out: the files of the table, and its columns in each of them. Reads no rows.
+//! Self-describing tables: Delta by its log, Iceberg by its metadata, folders by their `column=value` names. In: the
+//! names below a folder and its small files. Out: the files of the table, and its columns in each of them. Reads no
+//! rows.
 
 pub(super) mod columns;
 pub(super) mod delta;

@@ -1,11 +1,11 @@
-//! Types of columns in the schemas of Delta and Iceberg, and the types of files that they can be read from.
-//! Source: the Delta Lake protocol, "Schema Serialization Format" and "Type Widening"; the Iceberg specification, "Schema Evolution".
+//! Column types in the schemas of Delta and Iceberg, and the file types that they can be read from. Source: the Delta
+//! Lake protocol, "Schema Serialization Format" and "Type Widening"; the Iceberg specification, "Schema Evolution".
 
 use arrow_schema::{DataType as Arrow, Field, TimeUnit};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Type of a column in a schema; `Null` for structs and maps, whose columns have the type that is in the file.
+/// Returns the type of a column in a schema; `Null` for structs and maps, whose columns have the file's type.
 ///
 /// # Errors
 /// An unknown type.
@@ -54,7 +54,8 @@ fn primitive(name: &str) -> Option<Arrow> {
     })
 }
 
-/// Type to read a file's column as, so that it is the table's; `None` if the table's type does not hold every value of the file's.
+/// Returns the type as which a file's column is read for the table; `None` if the table's type cannot hold every value
+/// of the file's.
 pub(super) fn read_as(file: &Arrow, table: &Arrow) -> Option<Arrow> {
     use Arrow::{
         Binary, BinaryView, Date32, Decimal128, Dictionary, FixedSizeBinary, FixedSizeList, Float32, Float64, Int8,
@@ -67,7 +68,7 @@ pub(super) fn read_as(file: &Arrow, table: &Arrow) -> Option<Arrow> {
     match (file, table) {
         (file, table) if file == table => Some(file.clone()),
         (Null, _) => Some(table.clone()),
-        // Structs and maps, and text and bytes however they are encoded.
+        // Structs and maps, and text and bytes in any encoding.
         (file, Null) => Some(file.clone()),
         (LargeUtf8 | Utf8View, Utf8) | (LargeBinary | BinaryView | FixedSizeBinary(_), Binary) => Some(file.clone()),
         (Dictionary(_, values), table) => read_as(values, table).map(|read| match read == **values {
@@ -84,7 +85,7 @@ pub(super) fn read_as(file: &Arrow, table: &Arrow) -> Option<Arrow> {
                 finer >= scale && i16::from(*wider) - i16::from(*finer) >= i16::from(*digits) - i16::from(*scale);
             is_held.then(|| table.clone())
         }
-        // The zone is the file's: it does not change the integers.
+        // The file's zone does not change the integers.
         (Timestamp(from, zone), Timestamp(to, _)) => (from <= to).then(|| Timestamp(*to, zone.clone())),
         (List(item), List(wanted)) => with_item(item, wanted).map(List),
         (LargeList(item), List(wanted)) => with_item(item, wanted).map(LargeList),

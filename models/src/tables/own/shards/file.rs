@@ -1,4 +1,4 @@
-//! A shard as batches, whatever its format: types from the first samples, then all of them. In: a file. Out: batches.
+//! Shards as batches, for any format: types from the first samples, then all samples. In: a file. Out: batches.
 
 use super::super::batch::{Batch, BatchBuilder};
 use super::samples::{SAMPLED, SAMPLED_BYTES, Sample, push, schema};
@@ -6,16 +6,16 @@ use super::{tfrecord, webdataset};
 use arrow_schema::{Schema, SchemaRef};
 use std::path::Path;
 
-/// What a shard is.
+/// Format of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum ShardFormat {
-    /// A tar archive with names as `WebDataset` has them.
+    /// Tar archive with names as `WebDataset` defines them.
     Tar,
     /// Records of TensorFlow.
     Records,
 }
 
-/// A shard that was looked at.
+/// Opened shard.
 #[derive(Debug)]
 pub(in super::super) struct ShardFile {
     format: ShardFormat,
@@ -23,7 +23,7 @@ pub(in super::super) struct ShardFile {
 }
 
 impl ShardFile {
-    /// Takes the columns from what is known, or from the first samples.
+    /// Takes the columns from `known`, or from the first samples.
     pub(in super::super) fn open(path: &Path, format: ShardFormat, known: Option<&Schema>) -> Result<Self, String> {
         if let Some(known) = known {
             return Ok(Self {
@@ -35,7 +35,7 @@ impl ShardFile {
         each_sample::<String>(format, path, None, &mut |sample, _| {
             bytes += sample.len();
             samples.push(sample);
-            // One sample does not tell whether all have its length.
+            // A single sample does not show that all have its length.
             Ok(samples.len() < 2 || samples.len() < SAMPLED && bytes < SAMPLED_BYTES)
         })?;
         if samples.is_empty() {
@@ -55,7 +55,7 @@ impl ShardFile {
         SchemaRef::clone(&self.schema)
     }
 
-    /// Hands all rows to `each`.
+    /// Passes all rows to `each`.
     pub(in super::super) fn read<E: From<String>>(
         &self,
         path: &Path,

@@ -1,5 +1,5 @@
-//! Samples of shards as columns: values with a type of their own become batches of one schema. In: named values, sample by sample. Out: the
-//! schema that the first of them tell, and batches; a sample that does not fit is set apart. Knows no format.
+//! Samples of shards as columns: typed values become batches of one schema. In: named values, sample by sample. Out:
+//! the schema of the first samples, and batches; misfit samples are separated. Knows no format.
 
 use super::super::batch::{BatchBuilder, item_of};
 use arrow_schema::{DataType as Arrow, Field, Schema, SchemaRef};
@@ -7,28 +7,28 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_protocol::tensor::DataType;
 
-/// Samples that types are taken from, and their bytes, about.
+/// Maximum samples, and approximate bytes, from which types are detected.
 pub(super) const SAMPLED: usize = 100;
 pub(super) const SAMPLED_BYTES: usize = 32 << 20;
 
-/// A value of a sample.
+/// Value of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
-    /// Elements, little-endian. Whether it is a list; of one element nobody may know.
+    /// Little-endian elements. `is_list` is `None` if one element may be a list or a number.
     Numbers {
         dtype: DataType,
         is_list: Option<bool>,
         bytes: Vec<u8>,
     },
     Text(String),
-    /// Bytes of which nothing is known.
+    /// Bytes of an unknown kind.
     Bytes(Vec<u8>),
-    /// What has no place in a row: objects, lists of texts.
+    /// Unsupported value: an object or a list of texts.
     Nested(Vec<u8>),
 }
 
 impl Value {
-    /// An integer.
+    /// Creates an integer.
     pub(super) fn int(value: i64) -> Self {
         Self::Numbers {
             dtype: DataType::Int64,
@@ -37,7 +37,7 @@ impl Value {
         }
     }
 
-    /// Bytes that are text where they can be.
+    /// Creates a text if the bytes are valid UTF-8, else bytes.
     pub(super) fn bytes(bytes: Vec<u8>) -> Self {
         String::from_utf8(bytes).map_or_else(|e| Self::Bytes(e.into_bytes()), Self::Text)
     }
@@ -59,13 +59,13 @@ impl Value {
     }
 }
 
-/// A sample.
+/// Sample of a shard.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sample {
-    /// What people find it by.
+    /// Name for people.
     pub(super) name: String,
     pub(super) values: BTreeMap<String, Value>,
-    /// Why it cannot be used.
+    /// Reason for which it cannot be used.
     pub(super) wrong: Option<String>,
 }
 
@@ -76,7 +76,7 @@ impl Sample {
     }
 }
 
-/// The schema that samples tell.
+/// Returns the schema of samples.
 pub(super) fn schema(samples: &[Sample]) -> SchemaRef {
     let mut columns: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for sample in samples.iter().filter(|sample| sample.wrong.is_none()) {
@@ -116,7 +116,7 @@ fn type_of(values: &[&Value]) -> Arrow {
         let item = arrow_of(dtype);
         return if is_list { list(item) } else { item };
     }
-    // Tensors as they lie in memory all have one size; what is encoded has many.
+    // Raw tensors all have one size; encoded data has many.
     let len = first.len();
     let is_flat = |value: &&Value| value.len() == len && !matches!(value, Value::Nested(_));
     match len > 0 && values.len() > 1 && values.iter().all(is_flat) {
@@ -125,7 +125,7 @@ fn type_of(values: &[&Value]) -> Arrow {
     }
 }
 
-/// Booleans are bytes here: Arrow's own are bits.
+/// Booleans are bytes here; Arrow's own are bits.
 const fn arrow_of(dtype: DataType) -> Arrow {
     match dtype {
         DataType::Int8 => Arrow::Int8,
@@ -142,7 +142,7 @@ const fn arrow_of(dtype: DataType) -> Arrow {
     }
 }
 
-/// Takes a sample as a row.
+/// Adds a sample as a row.
 pub(super) fn push(rows: &mut BatchBuilder, sample: Sample) {
     let Sample {
         name,
@@ -161,7 +161,7 @@ pub(super) fn push(rows: &mut BatchBuilder, sample: Sample) {
     }
 }
 
-/// Appends the bytes that stand for a value in a column of this type.
+/// Appends the bytes of a value in a column of this type.
 fn fit(value: Value, arrow: &Arrow, out: &mut Vec<u8>) -> Result<(), String> {
     let is_list = matches!(arrow, Arrow::List(_));
     let item = item_of(arrow);

@@ -9,12 +9,12 @@ use tierlab_formats::shards::example::{Example, Kind};
 use tierlab_formats::shards::tfrecord::{FOOT_BYTES, HEAD_BYTES, length, record};
 use tierlab_protocol::tensor::DataType;
 
-/// Whether a file begins with a record.
+/// True if a file begins with a record.
 pub(in super::super) fn begins_as_one(head: &[u8]) -> bool {
     length(head, 0).is_ok()
 }
 
-/// Hands samples on, each with the offset of its end, until it answers no. Answers where it stopped.
+/// Passes samples on, each with the offset of its end, until the callback returns false. Returns the last offset.
 pub(super) fn each_sample<E: From<String>>(
     path: &Path,
     columns: Option<&[&str]>,
@@ -48,7 +48,7 @@ pub(super) fn each_sample<E: From<String>>(
     Ok(at)
 }
 
-/// A feature's value; an empty one is none.
+/// Returns a feature's value; `None` if it is empty.
 fn value(kind: Kind) -> Option<Value> {
     let of_numbers = |dtype, bytes: Vec<u8>| {
         (!bytes.is_empty()).then_some(Value::Numbers {

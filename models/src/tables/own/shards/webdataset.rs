@@ -1,7 +1,8 @@
-//! Tar archives of samples, named as `WebDataset` has it: `KEY.EXTENSION`, a sample's files one after another. In: a file. Out: samples with a
-//! value for each extension, and the key as `__key__`.
+//! Tar archives of samples, named as `WebDataset` defines: `KEY.EXTENSION`, a sample's files one after another. In: a
+//! file. Out: samples with a value for each extension, and the key as `__key__`.
 //!
-//! Source of names and of what extensions hold: <https://github.com/webdataset/webdataset>, "the `WebDataset` format".
+//! Source of the names and of the extensions' contents: <https://github.com/webdataset/webdataset>, "the `WebDataset`
+//! format".
 
 use super::samples::{Sample, Value};
 use super::window::Window;
@@ -12,15 +13,15 @@ use tierlab_formats::shards::tar::{BLOCK, Step, Walk};
 use tierlab_formats::shards::{MAX_SAMPLE_BYTES, key_and_extension};
 use tierlab_protocol::tensor::DataType;
 
-/// The column of keys, as webdataset's own readers call it.
+/// Column of keys, named as by webdataset's own readers.
 const KEY: &str = "__key__";
-/// Extensions that hold an integer in digits.
+/// Extensions of files with an integer in digits.
 const INTS: [&str; 7] = ["cls", "cls2", "class", "count", "index", "inx", "id"];
-/// Files of one sample at most.
+/// Maximum files of one sample.
 const MAX_FILES: usize = 10_000;
 
-/// Hands samples on, each with the offset of its end, until it answers no. Answers where it stopped. What no column needs is not read from
-/// the disk.
+/// Passes samples on, each with the offset of its end, until the callback returns false. Returns the last offset. Files
+/// that no column needs are not read from the disk.
 pub(super) fn each_sample<E: From<String>>(
     path: &Path,
     columns: Option<&[&str]>,
@@ -72,13 +73,13 @@ pub(super) fn each_sample<E: From<String>>(
     }
 }
 
-/// The files of one sample.
+/// Files of one sample.
 struct Files {
     key: String,
     seen: BTreeSet<String>,
     bytes: u64,
     values: BTreeMap<String, Value>,
-    /// The first file that could not be read.
+    /// First file that could not be read.
     wrong: Option<String>,
 }
 
@@ -121,7 +122,7 @@ impl Files {
     }
 }
 
-/// What a file holds, by its extension.
+/// Parses a file by its extension.
 fn values(extension: &str, bytes: &[u8], into: &mut BTreeMap<String, Value>) -> Result<(), String> {
     let last = extension.rsplit('.').next().unwrap_or(extension);
     let text = || std::str::from_utf8(bytes).map_err(|_| "no UTF-8".to_owned());
@@ -159,7 +160,8 @@ fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
-/// An object's members become columns `EXTENSION.MEMBER`; numbers, lists of numbers and texts are taken, what is deeper has no place in a row.
+/// Converts an object's members to columns `EXTENSION.MEMBER`. Supports numbers, lists of numbers and texts, but no
+/// deeper nesting.
 fn of_json(extension: &str, json: serde_json::Value, into: &mut BTreeMap<String, Value>) -> Result<(), String> {
     use serde_json::Value as Json;
     let members = match json {
@@ -184,7 +186,7 @@ fn of_json(extension: &str, json: serde_json::Value, into: &mut BTreeMap<String,
     Ok(())
 }
 
-/// Integers where all are, else doubles.
+/// Returns integers if all are, else doubles.
 fn numbers(items: &[serde_json::Value], is_list: bool) -> Option<Value> {
     let ints: Option<Vec<i64>> = items.iter().map(serde_json::Value::as_i64).collect();
     let (dtype, bytes) = match ints {

@@ -1,4 +1,4 @@
-//! A file read from front to back in large pieces, asked for by offset. In: a range. Out: its bytes, as many as there are.
+//! Sequential reader of a file in large pieces, by offset. In: a range. Out: its bytes, as many as there are.
 
 use std::fs::File;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::path::Path;
 /// Bytes read at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A file, and the piece of it that was read last.
+/// File with the piece that was read last.
 pub(super) struct Window {
     file: File,
     len: u64,
@@ -32,7 +32,7 @@ impl Window {
         self.len
     }
 
-    /// The bytes of a range, fewer where the file ends. The caller bounds its length.
+    /// Returns the bytes of a range, fewer at the end of the file. The caller limits its length.
     pub(super) fn get(&mut self, range: Range<u64>) -> Result<&[u8], String> {
         let end = range.end.min(self.len);
         let start = range.start.min(end);

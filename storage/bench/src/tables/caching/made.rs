@@ -1,10 +1,11 @@
-//! The table that is looked up in: rows of one size in one object, made of a seed. In: how many, how long. Out: the object's bytes.
+//! Table for look-ups: rows of one size in one object, generated from a seed. In: number and length of rows. Out: the
+//! object's bytes.
 
 use crate::chance::Random;
 use bytes::Bytes;
 use std::ops::Range;
 
-/// A table.
+/// Table of equally long rows.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     pub(super) bytes: Bytes,
@@ -24,7 +25,7 @@ impl Table {
         }
     }
 
-    /// Where a row lies.
+    /// Returns the byte range of a row.
     pub(super) fn range(&self, row: u32) -> Range<u64> {
         let start = u64::from(row) * self.row_bytes;
         start..start + self.row_bytes

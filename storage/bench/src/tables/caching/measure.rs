@@ -1,5 +1,5 @@
-//! One tier with the table on it, looked up through one strategy after another. In: a tier's config. Out: repeats, each of which began with
-//! nothing cached, and every row of which was held against the table.
+//! Look-ups in the table on one tier, through one strategy after another. In: a tier's configuration. Out: repeats,
+//! each of which began with an empty cache, and every row of which was checked.
 
 use super::asked::Asked;
 use super::made::Table;
@@ -22,41 +22,42 @@ use tierlab_storage::wrappers::staged::capacity_for;
 use tierlab_storage::wrappers::{Role, Staged, StagedConfig, StorageMetrics, compose};
 use tierlab_storage::{Body, Object, ObjectPath, Tier, TierConfig};
 
-/// Marks on the way of a trace: twenty, so that a stretch between two of them has enough look-ups to say how often they hit.
+/// Marks along a trace: few enough that the look-ups between two marks give a hit ratio.
 const MARKS: usize = 20;
 
-/// The capacity of a folder that holds this share of the table's blocks, two at least: what it keeps beside them comes on top.
+/// Returns the capacity of a folder that holds this share of the table's blocks, at least two, with room for their
+/// metadata.
 fn staged_capacity(share: f64, table_bytes: u64, block_bytes: u64) -> u64 {
     let blocks = (share * table_bytes.div_ceil(block_bytes) as f64).round() as u64;
     capacity_for(blocks.max(2), block_bytes)
 }
 
-/// The table on a tier.
+/// Table on a tier.
 pub(super) struct Placed<'a> {
     sitting: &'a Sitting,
     origin: Arc<dyn Tier>,
     counts: Arc<Counts>,
     object: Object,
-    /// Where staged copies go, removed with this.
+    /// Folder of staged copies, removed on drop.
     stages: tempfile::TempDir,
 }
 
-/// What a repeat of one strategy took.
+/// Figures of a strategy in one repeat.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Repeat {
     pub(super) lookups: u64,
-    /// Look-ups of the trace that time did not suffice for.
+    /// Look-ups of the trace for which there was no time.
     pub(super) left_out: u64,
     pub(super) elapsed_s: f64,
     #[serde(skip)]
     pub(super) latencies_us: Vec<f64>,
-    /// Look-ups that had to ask the origin.
+    /// Look-ups that reached the origin.
     pub(super) misses: u64,
     pub(super) origin_requests: u64,
     pub(super) origin_bytes: u64,
     pub(super) asked_bytes: u64,
     pub(super) warm: Warm,
-    /// Hits of the best possible policy over the same look-ups, for a cache in memory alone.
+    /// Hits of the best possible policy over the same look-ups, for a cache in memory only.
     pub(super) min_hits: Option<u64>,
 }
 
@@ -78,7 +79,7 @@ impl<'a> Placed<'a> {
         })
     }
 
-    /// Plays a trace through a strategy that has nothing yet.
+    /// Plays a trace through a strategy that begins empty.
     pub(super) fn measure(
         &self,
         strategy: Strategy,
@@ -129,7 +130,7 @@ impl<'a> Placed<'a> {
         measured
     }
 
-    /// The tier as a server with this strategy would read it: `cache(metered(staged(origin)))`.
+    /// Wraps the tier as a server with this strategy does: `cache(metered(staged(origin)))`.
     async fn wrapped(
         &self,
         strategy: Strategy,
@@ -157,14 +158,14 @@ impl<'a> Placed<'a> {
     }
 }
 
-/// What MIN would hit in a cache of the same memory. A copy on disk below has misses of its own, which it does not answer for.
+/// Returns the hits of MIN in a cache of the same memory. Not defined over a staged copy, whose own misses count too.
 fn best(strategy: Strategy, table: &Table, rows: &[u32]) -> Option<u64> {
     let Strategy::Ram(ram) = strategy else { return None };
     let config = ram.config(table.bytes.len() as u64, table.row_bytes);
     Some(min_hits(&units(&ram, table, rows), config.most_blocks()))
 }
 
-/// The parts of the table that a cache with such units would be asked for.
+/// Returns the units of the table that the rows of a trace fall on.
 pub(super) fn units(ram: &Ram, table: &Table, rows: &[u32]) -> Vec<u32> {
     let rows_of = match ram.unit {
         Unit::Row => 1,
@@ -173,7 +174,7 @@ pub(super) fn units(ram: &Ram, table: &Table, rows: &[u32]) -> Vec<u32> {
     rows.iter().map(|row| row / rows_of).collect()
 }
 
-/// The hit ratio of the real cache, its own code included, over a tier in memory: nothing else than the policy decides it.
+/// Returns the hit ratio of the real cache, its own code included, over a tier in memory: only the policy decides it.
 ///
 /// # Errors
 /// A size that the cache refuses.
@@ -188,7 +189,7 @@ pub(super) fn through_the_cache(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, s
         let memory = Counted::new(memory);
         let counts = memory.counts();
         let tier = compose(Arc::new(memory), Role::Feature, &config, &StorageMetrics::unscraped()?)?;
-        // One after another: the order of the trace is the order in which the cache sees it.
+        // One look-up after another: the cache sees the order of the trace.
         let manner = Manner {
             depth: 1,
             longest: Duration::from_secs(600),

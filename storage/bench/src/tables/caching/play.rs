@@ -1,5 +1,5 @@
-//! A trace, looked up. In: a tier, where the table lies on it, rows in order. Out: what each look-up took, and how misses went on. Callers take
-//! the next row as soon as their last one has come: a closed loop, whose latencies are service times.
+//! Look-ups of a trace. In: a tier, the table's place on it, rows in order. Out: the time of each look-up, and the
+//! misses over time. Callers take the next row after each look-up: a closed loop, whose latencies are service times.
 
 use super::made::Table;
 use crate::stop::Stop;
@@ -10,29 +10,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_storage::{Object, Tier};
 
-/// How a trace is played.
+/// Settings of a playback.
 #[derive(Clone)]
 pub(super) struct Manner {
-    /// Callers.
+    /// Number of callers.
     pub(super) depth: usize,
-    /// After this no look-up begins.
+    /// Time after which no look-up begins.
     pub(super) longest: Duration,
     /// Look-ups from one mark to the next.
     pub(super) mark_every: usize,
     pub(super) stop: Stop,
 }
 
-/// How far it was at one moment.
+/// State at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Mark {
-    /// Begun, as calls of the origin are counted when they begin.
+    /// Look-ups begun; calls to the origin are counted when they begin too.
     pub(super) lookups: u64,
     pub(super) elapsed_s: f64,
     /// Calls that reached the origin.
     pub(super) misses: u64,
 }
 
-/// What was seen.
+/// Figures of a playback.
 #[derive(Debug)]
 pub(super) struct Played {
     pub(super) latencies_us: Vec<f64>,
@@ -41,7 +41,7 @@ pub(super) struct Played {
     pub(super) marks: Vec<Mark>,
 }
 
-/// What the callers share.
+/// State shared by the callers.
 struct Course {
     tier: Arc<dyn Tier>,
     object: Object,
@@ -52,7 +52,7 @@ struct Course {
     next: AtomicUsize,
     ended: AtomicUsize,
     origin: Arc<Counts>,
-    /// Its calls before this trace.
+    /// Calls of the origin before this trace.
     calls_before: u64,
     failed: AtomicBool,
     marks: Mutex<Vec<Mark>>,
@@ -95,11 +95,11 @@ impl Course {
     }
 }
 
-/// Plays a trace through a tier. `origin` counts what of it reaches the origin: each look-up is within one entry of any cache, so a call there is a
-/// miss, and a look-up that joins the fetch of another is none, though it waits.
+/// Plays a trace through a tier. `origin` counts the calls that reach the origin. Each look-up lies within one entry of
+/// any cache, so a call there is a miss. A look-up that joins another's fetch is no miss, though it waits.
 ///
 /// # Errors
-/// A read that fails, bytes that are not those of the table, or not one look-up in all the time.
+/// A read that fails, wrong bytes, or no look-up at all in the time.
 pub(super) async fn play(
     (tier, object): (Arc<dyn Tier>, Object),
     table: &Table,

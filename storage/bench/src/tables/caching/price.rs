@@ -1,5 +1,5 @@
-//! What a cache saves. In: the project's price file, what reached the origin with a cache and without. Out: dollars a month for each GB of the
-//! cache. A GB is 2^30 bytes and a month 730 hours, as in the price file.
+//! Savings of a cache. In: the project's price file, calls to the origin with a cache and without. Out: dollars a month
+//! per GB of the cache. A GB is 2^30 bytes and a month 730 hours, as in the price file.
 
 use crate::plan::{Size, bad_usage};
 use crate::tables::price_file::{GIB, PriceFile, TierPrice};
@@ -14,32 +14,32 @@ const HOURS_A_MONTH: f64 = 730.0;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPrice {
-    /// The price file, from the plan's folder.
+    /// Price file, relative to the plan's folder.
     file: PathBuf,
-    /// Look-ups a second, all day.
+    /// Look-ups per second, all day.
     lookups_per_s: f64,
-    /// The table that the measured one stands for: hit ratios at the same shares of it are taken to be the same.
+    /// Table size to price; hit ratios at equal shares of the measured table are assumed to be equal.
     table: Size,
 }
 
-/// The prices of a run.
+/// Prices of a run.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Prices {
     pub(super) lookups_per_s: f64,
     pub(super) table_bytes: u64,
-    /// Dollars a month for a GB of memory; none where the file does not say.
+    /// Dollars a month per GB of memory; `None` if the file has no price.
     pub(super) usd_per_gb_month_of_memory: Option<f64>,
-    /// Of the tiers that name a price.
+    /// Prices of the tiers that name an entry.
     pub(super) tiers: BTreeMap<String, TierPrice>,
-    /// Region, month and source of each.
+    /// Region, month and source of each price.
     pub(super) sources: Vec<String>,
 }
 
 impl Prices {
-    /// Reads what a plan in `folder` names; `entries` are the tiers' `price`s.
+    /// Reads the prices of a plan in `folder`; `entries` are the tiers' `price`s.
     ///
     /// # Errors
-    /// The file and the key, and what it should be.
+    /// The file and the key, and its valid values.
     pub(super) fn read(
         plan: &str,
         folder: &Path,
@@ -67,8 +67,8 @@ impl Prices {
         })
     }
 
-    /// Dollars a month that a cache of `share` of the table saves for each of its GB, without what its memory costs. `requests` and `bytes` are
-    /// those of the origin for a look-up, without the cache and with it.
+    /// Returns the dollars a month that a cache of `share` of the table saves per GB, before the price of its memory.
+    /// `requests` and `bytes` are those of the origin per look-up, without the cache and with it.
     pub(super) fn saved(&self, tier: &str, share: f64, requests: (f64, f64), bytes: (f64, f64)) -> Option<f64> {
         let price = self.tiers.get(tier)?;
         let lookups = self.lookups_per_s * 3600.0 * HOURS_A_MONTH;
@@ -94,10 +94,10 @@ mod tests {
             tiers: BTreeMap::from([("s3".to_owned(), price)]),
             sources: Vec::new(),
         };
-        // 2.628e9 look-ups a month, half a request of 4e-7 less for each, over 6.4 GB; no bytes saved.
+        // 2.628e9 look-ups a month, half a request of 4e-7 saved for each, over 6.4 GB; no bytes saved.
         let saved = prices.saved("s3", 0.1, (1.0, 0.5), (512.0, 512.0)).unwrap();
         assert!((saved - 2.628e9 * 0.5 * 4e-7 / 6.4).abs() < 1e-9, "{saved}");
-        // A block of 4 KiB for every miss brings more bytes than no cache: that costs.
+        // A block of 4 KiB per miss reads more bytes than no cache, which costs money.
         assert!(prices.saved("s3", 0.1, (1.0, 1.0), (512.0, 2048.0)).unwrap() < 0.0);
         assert_eq!(prices.saved("disk", 0.1, (1.0, 0.0), (1.0, 0.0)), None);
     }

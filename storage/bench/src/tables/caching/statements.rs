@@ -1,4 +1,4 @@
-//! From repeats to statements. In: what each repeat took. Out: figures with intervals of 95 % over the repeats. Pure.
+//! Statements from repeats. In: the figures of each repeat. Out: figures with 95 % intervals over the repeats. Pure.
 
 use super::measure::Repeat;
 use super::price::Prices;
@@ -9,10 +9,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
 
-/// A tier by name, a law and a strategy by their numbers in the plan.
+/// Tier by name, law and strategy by their indices in the plan.
 pub(super) type Place = (String, usize, usize);
 
-/// One strategy on one tier under one law.
+/// Figures of one strategy on one tier under one law.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Statement {
     pub(super) tier: String,
@@ -21,21 +21,21 @@ pub(super) struct Statement {
     pub(super) name: String,
     pub(super) repeats: usize,
     pub(super) lookups: u64,
-    /// Look-ups that time did not suffice for.
+    /// Look-ups for which there was no time.
     pub(super) left_out: u64,
     pub(super) hit_ratio: Interval,
-    /// Of the best possible policy in the same memory, over the same look-ups.
+    /// Hit ratio of the best possible policy in the same memory, over the same look-ups.
     pub(super) best_hit_ratio: Option<Interval>,
-    /// Among the last quarter of the look-ups.
+    /// Hit ratio of the last quarter of the look-ups.
     pub(super) final_hit_ratio: Interval,
-    /// Of a look-up; none: too few of them.
+    /// Latency of a look-up; `None` with too few look-ups.
     pub(super) p50_us: Option<Interval>,
     pub(super) p99_us: Option<Interval>,
     pub(super) origin_requests_per_lookup: Interval,
     pub(super) origin_bytes_per_lookup: Interval,
-    /// Bytes that came from the origin over those asked for.
+    /// Bytes from the origin per requested byte.
     pub(super) origin_bytes_per_byte: Interval,
-    /// Medians of the repeats that became warm, and how many did.
+    /// Median over the repeats that warmed up, and the number of those repeats.
     pub(super) warm_after_lookups: Option<f64>,
     pub(super) warm_after_s: Option<f64>,
     pub(super) warm_repeats: usize,
@@ -43,22 +43,22 @@ pub(super) struct Statement {
     pub(super) saved_usd_per_gb_month: Option<f64>,
 }
 
-/// Hit ratios of one size of a cache, computed.
+/// Computed hit ratios of one cache size.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Computed {
     pub(super) law: Law,
     pub(super) ram: Ram,
     pub(super) unit: String,
     pub(super) entries: u64,
-    /// Keys of the traces, which at least miss once; the mean of the rounds.
+    /// Distinct keys of the traces, each of which misses at least once; mean over the rounds.
     pub(super) distinct: f64,
     pub(super) lru: Interval,
-    /// Of the server's own cache, over a tier in memory.
+    /// Hit ratio of the server's own cache, over a tier in memory.
     pub(super) tiny_lfu: Interval,
     pub(super) min: Interval,
 }
 
-/// Everything that was measured: by tier, by law, by strategy.
+/// Returns everything that was measured: by tier, by law, by strategy.
 pub(super) fn statements(
     repeats: &BTreeMap<Place, Vec<Repeat>>,
     laws: &[Law],
@@ -70,7 +70,7 @@ pub(super) fn statements(
         let (tier, law, at) = place;
         let strategy = strategies[*at];
         let baseline = none.and_then(|none| repeats.get(&(tier.clone(), *law, none)));
-        // Over a staged copy it is the copy that saves most, and its disk costs something else.
+        // Over a staged copy most savings are the copy's, and its disk has another price.
         let ram = strategy.ram().filter(|_| strategy.staged().is_none());
         let saved = ram.zip(baseline).and_then(|(ram, baseline)| {
             let requests = (value(baseline, requests), value(own, requests));
@@ -128,12 +128,12 @@ fn of(repeats: &[Repeat], value: impl Fn(&Repeat) -> f64) -> Interval {
     mean(&repeats.iter().map(value).collect::<Vec<_>>())
 }
 
-/// Of a share, which is not above 1.
+/// Returns the mean of a share, which is at most 1.
 fn share(repeats: &[Repeat], value: impl Fn(&Repeat) -> f64) -> Interval {
     at_most_one(of(repeats, value))
 }
 
-/// Student's t knows nothing of shares.
+/// Limits an interval to 1, which Student's t does not know of.
 pub(super) fn at_most_one(of: Interval) -> Interval {
     Interval {
         hi: of.hi.min(1.0),
@@ -141,7 +141,7 @@ pub(super) fn at_most_one(of: Interval) -> Interval {
     }
 }
 
-/// The mean of what is never below 0.
+/// Returns the mean of values that are never below 0.
 pub(super) fn mean(values: &[f64]) -> Interval {
     let of = intervals::mean(values);
     Interval {
@@ -159,8 +159,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(f64::midpoint(*low, *high))
 }
 
-/// A percentile of each repeat, and their geometric mean with its interval: repeats differ by factors. None where all of them together have too
-/// few look-ups for it.
+/// Returns the geometric mean of the repeats' percentiles with its interval, because repeats differ by factors. `None`
+/// if all of them together have too few look-ups for the percentile.
 fn quantile(repeats: &[Repeat], quantile: f64) -> Option<Interval> {
     let samples: usize = repeats.iter().map(|repeat| repeat.latencies_us.len()).sum();
     if (samples as u64) < samples_needed(quantile) {
@@ -176,12 +176,12 @@ fn quantile(repeats: &[Repeat], quantile: f64) -> Option<Interval> {
     Some(intervals::geometric_mean(&of_each))
 }
 
-/// What the run says, in sentences.
+/// Returns the findings of the run, in sentences.
 pub(super) fn findings(measured: &[Statement], computed: &[Computed], prices: Option<&Prices>) -> Vec<String> {
     let mut out = Vec::new();
     let percent = |of: f64| format!("{:.1} %", of * 100.0);
     for one in computed.iter().filter(|one| one.min.value > 0.0) {
-        // One sentence for a law and a unit: where the real cache is furthest from the best.
+        // One sentence per law and unit, for the size at which the real cache is furthest from the best.
         let gap = |one: &Computed| one.min.value - one.tiny_lfu.value;
         let same = |other: &&Computed| other.law == one.law && other.ram.unit == one.ram.unit;
         let worst = computed.iter().filter(same).max_by(|a, b| gap(a).total_cmp(&gap(b)));
@@ -247,7 +247,7 @@ pub(super) fn findings(measured: &[Statement], computed: &[Computed], prices: Op
     out
 }
 
-/// `$12.30`, `-$0.05`.
+/// Formats dollars: `$12.30`, `-$0.05`.
 pub(super) fn usd(value: f64) -> String {
     format!("{}${:.2}", if value < -0.004 { "-" } else { "" }, value.abs())
 }

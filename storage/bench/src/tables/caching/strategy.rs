@@ -1,4 +1,4 @@
-//! What stands between a look-up and the table. Names and sizes only.
+//! Caches between a look-up and the table. Names and sizes only.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -6,7 +6,7 @@ use tierlab_instrument::units::{self, digits3};
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::wrappers::cache::{Granularity, Policy};
 
-/// What a cache keeps as one: just the row, or the block around it.
+/// Unit of a cache: the row alone, or the block around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Unit {
@@ -23,17 +23,17 @@ impl fmt::Display for Unit {
     }
 }
 
-/// A cache in memory.
+/// Cache in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Ram {
-    /// Of the table's bytes, bookkeeping included.
+    /// Size as a share of the table's bytes, bookkeeping included.
     pub(super) share: f64,
     pub(super) policy: Policy,
     pub(super) unit: Unit,
 }
 
 impl Ram {
-    /// As the server is told, for a table of so many bytes in rows of `row_bytes`.
+    /// Returns the server's configuration for a table of `table_bytes` in rows of `row_bytes`.
     pub(super) fn config(&self, table_bytes: u64, row_bytes: u64) -> CacheConfig {
         let (granularity, block_bytes) = match self.unit {
             Unit::Row => (Granularity::Range, row_bytes),
@@ -49,15 +49,15 @@ impl Ram {
     }
 }
 
-/// One way of caching.
+/// Combination of caches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Strategy {
     None,
     Ram(Ram),
-    /// A copy on local disk that holds this share of the table.
+    /// Copy on local disk that holds this share of the table.
     Staged(f64),
-    /// A cache in memory over such a copy.
+    /// Cache in memory over such a copy.
     RamOverStaged(Ram, f64),
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// As plans write it.
+/// Name in plans.
 pub(super) const fn policy_name(policy: Policy) -> &'static str {
     match policy {
         Policy::TinyLfu => "tiny-lfu",
@@ -107,7 +107,7 @@ pub(super) const fn policy_name(policy: Policy) -> &'static str {
     }
 }
 
-/// `12.5 %`.
+/// Formats a share: `12.5 %`.
 pub(super) fn share_text(share: f64) -> String {
     let text = digits3(share * 100.0);
     let text = match text.contains('.') {
@@ -117,7 +117,7 @@ pub(super) fn share_text(share: f64) -> String {
     format!("{text} %")
 }
 
-/// How a plan names what is compared.
+/// Kind of a strategy, as named in plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Kind {

@@ -1,24 +1,24 @@
-//! Which rows are looked up, in which order. In: a law, a seed. Out: rows. The same seed names the same trace everywhere.
+//! Rows of look-ups in their order. In: a law, a seed. Out: rows, the same everywhere for the same seed.
 
 use crate::chance::{Random, Zipf};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How popular rows are.
+/// Popularity of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "law", rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) enum Law {
-    /// Rank `r` is asked for with weight `r^-exponent`, for ever; 0 is uniform.
+    /// Rank `r` is accessed with a constant weight `r^-exponent`; 0 is uniform.
     Zipf { exponent: f64 },
     /// One row after another, and again from the first.
     Scan {},
-    /// Zipf's law, whose ranks belong to other rows after every so many look-ups.
+    /// Zipf's law, with ranks assigned to other rows after every `every` look-ups.
     Shifting { exponent: f64, every: u32 },
 }
 
 impl Law {
-    /// What is wrong with it.
+    /// Checks the parameters.
     pub(super) fn check(&self) -> Result<(), String> {
         let (exponent, every) = match *self {
             Self::Scan {} => (0.0, 1),
@@ -34,10 +34,10 @@ impl Law {
         }
     }
 
-    /// Rows from 0 to `rows`, without `rows`.
+    /// Returns the rows of a trace, each from 0 to below `rows`.
     ///
     /// # Errors
-    /// More rows than Zipf's law is kept for.
+    /// More rows than Zipf's law supports.
     pub(super) fn trace(&self, rows: u32, lookups: u32, seed: u64) -> Result<Vec<u32>> {
         let mut random = Random::new(seed, 0x7ace);
         let rows64 = u64::from(rows);
@@ -52,7 +52,7 @@ impl Law {
         };
         let zipf = Zipf::new(rows64, exponent)?;
         let row = |at: u32| {
-            // Where the most popular row lies for now; the others follow it.
+            // Current place of the most popular row; the others follow it.
             let moved = Random::new(seed, 0x5417 + u64::from(at / every)).next() % rows64;
             ((zipf.block(random.share()) + moved) % rows64) as u32
         };
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    /// Rows by how often they are asked for, the most popular first.
+    /// Rows by their number of accesses, the most popular first.
     fn popular(trace: &[u32]) -> Vec<u32> {
         let mut counts: HashMap<u32, u32> = HashMap::new();
         trace.iter().for_each(|row| *counts.entry(*row).or_default() += 1);

@@ -1,23 +1,24 @@
-//! When a cache is warm. In: marks on the way of a trace. Out: look-ups and seconds until it hits about as often as at the end. Pure.
+//! Warm-up of a cache. In: marks along a trace. Out: look-ups and seconds until it hits about as often as at the end.
+//! Pure.
 
 use super::play::Mark;
 use serde::Serialize;
 
-/// How near the final hit ratio is near enough, as a share of it.
+/// Distance from the final hit ratio at which the cache is warm, as a share of it.
 const NEAR: f64 = 0.05;
-/// Fewer hits than this are chance: there is nothing to become as good as.
+/// Final hit ratio below which hits are coincidence, and there is no warm-up.
 const LEAST: f64 = 0.01;
 
-/// How a cache warmed up.
+/// Warm-up of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Warm {
-    /// Hits among the last quarter of the look-ups, as a share.
+    /// Hit ratio of the last quarter of the look-ups.
     pub(super) final_hit_ratio: f64,
-    /// Until then; none: the cache never hits, or there were too few look-ups to see.
+    /// Look-ups and seconds until it was warm; `None` if it never hits, or with too few look-ups.
     pub(super) after: Option<(u64, f64)>,
 }
 
-/// The first mark whose two latest stretches hit within 5 % as often as the last quarter of all does.
+/// Returns the first mark whose two latest sections hit within 5 % as often as the last quarter of all.
 pub(super) fn warm_up(marks: &[Mark]) -> Warm {
     let ratio = |from: &Mark, to: &Mark| {
         let lookups = to.lookups.saturating_sub(from.lookups).max(1) as f64;
@@ -65,7 +66,7 @@ mod tests {
 
     #[test]
     fn warm_is_when_it_hits_as_at_the_end() {
-        // 0, 20, 50, 50 ... hits of 100: two stretches of 50 are complete after the fourth.
+        // 0, 20, 50, 50 ... hits of 100: two sections of 50 are complete after the fourth.
         let warm = warm_up(&marks(&[100, 80, 50, 50, 50, 50, 50, 50]));
         assert!((warm.final_hit_ratio - 0.5).abs() < 1e-12);
         assert_eq!(warm.after, Some((400, 4.0)));

@@ -1,18 +1,19 @@
-//! The table that is laid out: rows of a recommender, made of a seed. In: how many. Out: a table in the rows format, in memory, and what any
-//! row of it is. Values are uneven, as features are, so that compression is neither useless nor free.
+//! Table to lay out: rows of a recommender, generated from a seed. In: the number of rows. Out: a table in the rows
+//! format, in memory, with access to each row. Values are as uneven as real features, so that compression is neither
+//! useless nor free.
 
 use crate::chance::Random;
 use anyhow::Result;
 use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_protocol::tensor::DataType;
 
-/// Columns: as those of the model `ctr`.
+/// Dense columns, as in the model `ctr`.
 const DENSE: i64 = 13;
 const CATEGORICAL: i64 = 26;
-/// Categories of a column: half of all values are below the root of this.
+/// Categories of a column; half of all values are below the square root of this.
 const CATEGORIES: f64 = 1e6;
 
-/// A table.
+/// Table in the rows format.
 pub(super) struct Source {
     pub(super) header: TableHeader,
     rows: Vec<u8>,
@@ -32,7 +33,7 @@ impl Source {
                 match column.dtype {
                     DataType::Fp32 => {
                         for slot in to.as_chunks_mut::<4>().0 {
-                            // Counts of a log scale with two digits, as such features are kept.
+                            // Counts on a log scale with two digits, as such features are stored.
                             let value = (random.share() * 800.0).floor() / 100.0;
                             *slot = (value as f32).to_le_bytes();
                         }
@@ -52,14 +53,14 @@ impl Source {
         Ok(Self { header, rows: bytes })
     }
 
-    /// As a file of the rows format.
+    /// Returns the file of the rows format.
     pub(super) fn file(&self) -> Vec<u8> {
         let mut file = self.header.encode();
         file.extend_from_slice(&self.rows);
         file
     }
 
-    /// The row of an entity.
+    /// Returns the row of an entity.
     pub(super) fn row(&self, id: i64) -> &[u8] {
         let stride = self.header.stride as usize;
         let at = id.cast_unsigned() as usize * stride;
@@ -75,7 +76,7 @@ fn schema() -> Result<TableSchema> {
     Ok(TableSchema::lay_out("layouts", &columns)?)
 }
 
-/// Bytes of a row's values, without its checksum and what fills it up.
+/// Returns the bytes of a row's values, without checksum and padding.
 pub(super) const fn row_bytes() -> u64 {
     (DENSE * 4 + CATEGORICAL * 8).cast_unsigned()
 }

@@ -1,5 +1,5 @@
-//! From repeats to statements. In: what was laid out and what each repeat took. Out: figures with intervals of 95 % over the repeats, and
-//! how layouts compare with a file for each entity, repeat by repeat. Pure.
+//! Statements from repeats. In: the laid out table and the figures of each repeat. Out: figures with 95 % intervals
+//! over the repeats, and the ratio of each layout to a file per entity, repeat by repeat. Pure.
 
 use super::measure::{Figures, Place, Repeat};
 use crate::tables::intervals::{geometric_mean, mean};
@@ -10,24 +10,24 @@ use tierlab_analysis::record::Interval;
 use tierlab_analysis::record::samples_needed;
 use tierlab_layouts::Layout;
 
-/// What one kind of access costs.
+/// Cost of one kind of access.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Access {
     pub(super) samples_per_s: Interval,
-    /// Of a call; none: too few of them.
+    /// Latency of a call; `None` with too few calls.
     pub(super) p50_us: Option<f64>,
     pub(super) p95_us: Option<f64>,
     pub(super) requests_per_sample: f64,
-    /// What the tier moved.
+    /// Bytes moved by the tier.
     pub(super) bytes_per_sample: f64,
     pub(super) decode_us_per_sample: f64,
-    /// Of the bench's process.
+    /// CPU time of the bench's process.
     pub(super) cpu_us_per_sample: f64,
-    /// Samples a second over those of a file for each entity, in the same repeat.
+    /// Ratio of samples per second to those of a file per entity, in the same repeat.
     pub(super) of_files: Option<Interval>,
 }
 
-/// One layout on one tier.
+/// Figures of one layout on one tier.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Statement {
     pub(super) tier: String,
@@ -45,7 +45,7 @@ pub(super) struct Statement {
 }
 
 impl Statement {
-    /// The kinds of access by name.
+    /// Kinds of access by name.
     pub(super) fn accesses(&self) -> [(&'static str, &Access); 3] {
         [("point", &self.point), ("batch", &self.batch), ("scan", &self.scan)]
     }
@@ -53,7 +53,7 @@ impl Statement {
 
 type Of = fn(&Repeat) -> &Figures;
 
-/// Every layout that was measured, by tier and as they are listed.
+/// Returns every measured layout, by tier and in the order of the list.
 pub(super) fn statements(
     laid_out: &BTreeMap<Place, LaidOut>,
     repeats: &BTreeMap<Place, Vec<Repeat>>,
@@ -111,7 +111,8 @@ fn access(own: &[Repeat], files: Option<&[Repeat]>, of: Of) -> Access {
     }
 }
 
-/// What the run says, in sentences: of each tier the best layout for each access, and what shards are against files, with the reason.
+/// Returns the findings in sentences: the best layout for each access on each tier, and shards compared with files,
+/// with the reason.
 pub(super) fn findings(all: &[Statement], batch_rows: u32) -> Vec<String> {
     let mut tiers: Vec<&str> = all.iter().map(|one| one.tier.as_str()).collect();
     tiers.dedup();

@@ -1,5 +1,5 @@
-//! The loader: a table's pieces are read and decoded ahead, drawn from a shuffle buffer, and put together as batches. In: a table on a tier.
-//! Out: batches, and what they cost.
+//! Loader of a table: reads and decodes pieces ahead, draws rows from a shuffle buffer, and assembles batches. In: a
+//! table on a tier. Out: batches, and their cost.
 //!
 //! ```text
 //! tier -> pieces, `depth` at a time, on `workers` threads -> shuffle buffer -> batches, `ready_bytes` ahead -> sessions
@@ -23,27 +23,27 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinError;
 
-/// What a loader did.
+/// Figures of a loader.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Loaded {
     /// Rows that were read.
     pub(super) rows: u64,
     pub(super) requests: u64,
     pub(super) wire_bytes: u64,
-    /// Of all pieces, one after another: until they were there, decoding included.
+    /// Time to read all pieces, summed, decoding included.
     pub(super) reading_s: f64,
-    /// From bytes of the tier to checked rows.
+    /// Time from bytes of the tier to checked rows.
     pub(super) decoding_s: f64,
-    /// Of the thread that makes batches: it waited for a piece,
+    /// Time in which the batching thread waited for a piece.
     pub(super) starved_s: f64,
-    /// shuffled and put batches together,
+    /// Time in which the batching thread shuffled and assembled batches.
     pub(super) batching_s: f64,
-    /// or waited until there was room for one.
+    /// Time in which the batching thread waited for room in the queue.
     pub(super) blocked_s: f64,
 }
 
 impl Loaded {
-    /// Adds a piece that took so long.
+    /// Adds a piece with its time.
     pub(super) fn add(&mut self, rows: &Rows, took: Duration) {
         self.rows += rows.rows.len() as u64;
         self.requests += u64::from(rows.cost.read.requests);
@@ -53,7 +53,7 @@ impl Loaded {
     }
 }
 
-/// A table, read for one workload.
+/// Table of one workload.
 pub(super) struct Source {
     pub(super) table: Arc<Table>,
     pub(super) workload: Arc<Workload>,
@@ -62,7 +62,7 @@ pub(super) struct Source {
 
 type Piece = Result<(Rows, Duration), StorageError>;
 
-/// The ids of all pieces of the table, over and over, each time in another order.
+/// Returns the ids of all pieces of the table repeatedly, each time in another order.
 pub(super) fn pieces(ids: &Range<i64>, rows: u64, seed: u64) -> impl Iterator<Item = Vec<i64>> + use<> {
     let (ids, step) = (ids.clone(), rows.max(1).cast_signed());
     (0_u64..).flat_map(move |epoch| {
@@ -76,13 +76,13 @@ pub(super) fn pieces(ids: &Range<i64>, rows: u64, seed: u64) -> impl Iterator<It
 }
 
 impl Source {
-    /// Rows of a piece.
+    /// Number of rows of a piece.
     fn piece_rows(&self, loader: &Loader) -> u64 {
         (loader.piece_bytes.0 / u64::from(self.workload.header.stride)).max(1)
     }
 
-    /// Reads ahead until it is to stop, and has ended all of its reads then.
-    /// Pieces come in the order of their reads only where rows are not shuffled: otherwise none waits for a slower one before it.
+    /// Reads ahead until a stop, and then ends all of its reads. Pieces arrive in the order of their reads only if rows
+    /// are not shuffled; otherwise no piece waits for a slower one.
     fn read_ahead(&self, runtime: &Runtime, loader: Loader, stop: &Arc<AtomicBool>) -> Receiver<Piece> {
         let (send, receive) = channel(1);
         let in_order = self.workload.shuffle_rows == 0;
@@ -107,10 +107,10 @@ impl Source {
         receive
     }
 
-    /// Makes batches until it is to stop.
+    /// Makes batches until a stop.
     ///
     /// # Errors
-    /// What the tier says; a damaged table.
+    /// An error of the tier, or a damaged table.
     pub(super) fn load(
         &self,
         runtime: &Runtime,
@@ -125,7 +125,7 @@ impl Source {
         let mut taken = true;
         loop {
             let waiting = Instant::now();
-            // Goes on to the end where it is to stop: every read has ended then, and none disturbs what is measured next.
+            // Continues to the end after a stop, so that all reads have ended and none disturbs the next measurement.
             let Some(piece) = pieces.blocking_recv() else {
                 return Ok(loaded);
             };
@@ -154,11 +154,11 @@ impl Source {
     }
 }
 
-/// Hands pieces over as they come.
+/// Passes pieces on as they arrive.
 async fn hand_over(reads: impl Stream<Item = Result<Piece, JoinError>>, send: Sender<Piece>) {
     let mut reads = std::pin::pin!(reads);
     while let Some(piece) = reads.next().await {
-        // A task that panicked is seen as the end of the pieces.
+        // A task that panicked ends the pieces.
         let Ok(piece) = piece else { return };
         let _ = send.send(piece).await;
     }

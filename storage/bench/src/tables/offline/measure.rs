@@ -1,4 +1,5 @@
-//! The four measurements of one workload on one tier. In: a table and sessions. Out: for each, rows a second and where the time went.
+//! Four measurements of one workload on one tier. In: a table and sessions. Out: for each, rows per second and the
+//! division of time.
 
 use super::asked::Asked;
 use super::loader::{Loaded, Source, pieces};
@@ -15,42 +16,42 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Batches that stand for all where the model runs alone: more than the processor's caches hold, as those that a loader makes are.
+/// Bytes of batches for the model alone: more than the processor's caches hold, as with batches from a loader.
 const MADE_BYTES: u64 = 128 << 20;
-/// Batches that a window waits for where it has fewer,
+/// Minimum batches in a window; a window with fewer is extended.
 const LEAST_BATCHES: usize = 8;
-/// and how many times its length it waits at most.
+/// Maximum length of an extended window, in windows.
 const LONGEST_WINDOWS: u32 = 20;
-/// How often an interrupt is looked for.
+/// Polling interval for interrupts.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What one measurement took.
+/// Figures of one measurement.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Figures {
     pub(super) rows: u64,
-    /// From the end of the first batch in the window to that of the last.
+    /// Time from the end of the first batch in the window to that of the last.
     pub(super) elapsed_s: f64,
-    /// Of all sessions, in that time: they ran the model,
+    /// Time in which sessions ran the model, summed over all sessions.
     pub(super) running_s: f64,
-    /// or waited for a batch.
+    /// Time in which sessions waited for a batch, summed over all sessions.
     pub(super) waiting_s: f64,
-    /// The machine over the window, and its length.
+    /// Machine over the window, and the window's length.
     pub(super) machine: MachineUse,
     pub(super) window_s: f64,
-    /// Memory of the process at its most.
+    /// Peak memory of the process.
     pub(super) peak_bytes: u64,
-    /// Of the loader, warm-up included.
+    /// Figures of the loader, warm-up included.
     pub(super) loaded: Loaded,
 }
 
 impl Figures {
-    /// Rows a second.
+    /// Rows per second.
     pub(super) fn rate(&self) -> f64 {
         self.rows as f64 / self.elapsed_s.max(1e-9)
     }
 }
 
-/// One repeat.
+/// One repeat of the four measurements.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Repeat {
     pub(super) loader: Figures,
@@ -60,7 +61,7 @@ pub(super) struct Repeat {
 }
 
 impl Figures {
-    /// What others took of all cores.
+    /// Returns the CPU time that others used, as a share of all cores.
     pub(super) fn taken_share(&self) -> f64 {
         let machine = &self.machine;
         machine.foreign_cpu_share.unwrap_or(0.0) + machine.steal_share.unwrap_or(0.0)
@@ -73,7 +74,7 @@ impl Repeat {
     }
 }
 
-/// A batch that was taken.
+/// Finished batch.
 struct Done {
     at: Instant,
     rows: usize,
@@ -81,10 +82,10 @@ struct Done {
     ran: Duration,
 }
 
-/// What takes batches: a session, or nobody.
+/// Consumer of batches: a session, or a sink.
 type Consumer<'a> = Box<dyn FnMut(&Batch) -> Result<()> + Send + 'a>;
 
-/// A measurement's time.
+/// Time frame of a measurement.
 struct Window {
     began: Instant,
     ended: Instant,
@@ -92,7 +93,7 @@ struct Window {
     peak_bytes: u64,
 }
 
-/// Measures everything once.
+/// Runs all four measurements once.
 pub(super) fn measure(
     runtime: &Runtime,
     source: &Source,
@@ -119,7 +120,7 @@ fn runners<'a>(source: &'a Source, sessions: &'a mut [Session]) -> Vec<Consumer<
     sessions.iter_mut().map(runner).collect()
 }
 
-/// Batches from the loader.
+/// Measures with batches from the loader.
 fn streamed(
     runtime: &Runtime,
     source: &Source,
@@ -137,7 +138,7 @@ fn streamed(
                 let (ready, ended) = (&ready, &ended);
                 scope.spawn(move || {
                     let done = take(|| ready.take(), &mut consumer, ended);
-                    // A session that failed: the loader must not wait for it.
+                    // A session failed: the loader must not wait for it.
                     while done.is_err() && ready.take().is_some() {}
                     done
                 })
@@ -165,7 +166,7 @@ fn streamed(
     })
 }
 
-/// Batches that are there already.
+/// Measures with prepared batches.
 fn alone(source: &Source, consumers: Vec<Consumer<'_>>, asked: &Asked, interrupt: &Stop) -> Result<Figures> {
     let workload = &source.workload;
     let stride = workload.header.stride as usize;
@@ -215,7 +216,7 @@ fn alone(source: &Source, consumers: Vec<Consumer<'_>>, asked: &Asked, interrupt
     })
 }
 
-/// One read, then its batch through the model, then the next read.
+/// Measures with one read, then its batch through the model, then the next read.
 fn one_by_one(
     runtime: &Runtime,
     source: &Source,
@@ -257,7 +258,7 @@ fn one_by_one(
     .and_then(|(done, window)| figures(done, &window, loaded))
 }
 
-/// Takes batches until there are no more.
+/// Consumes batches until there are no more.
 fn take<B: std::borrow::Borrow<Batch>>(
     mut next: impl FnMut() -> Option<B>,
     consumer: &mut dyn FnMut(&Batch) -> Result<()>,
@@ -280,7 +281,7 @@ fn take<B: std::borrow::Borrow<Batch>>(
     }
 }
 
-/// Lets a measurement go on for its warm-up and its window, longer where few batches end, or until it is over or interrupted.
+/// Waits for the warm-up and the window, longer if few batches end, or until the measurement is over or interrupted.
 fn wait(asked: &Asked, interrupt: &Stop, ended: &AtomicUsize, is_over: impl Fn() -> bool) -> Window {
     let sleep = |time: Duration| {
         let end = Instant::now() + time;
@@ -290,7 +291,7 @@ fn wait(asked: &Asked, interrupt: &Stop, ended: &AtomicUsize, is_over: impl Fn()
     };
     sleep(asked.warmup);
     let before = ended.load(Ordering::Relaxed);
-    // The kernel counts the most from here on.
+    // Resets the kernel's count of peak memory.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
     let watched = Watched::default();
     let (began, first) = (Instant::now(), watched.look());
@@ -314,8 +315,8 @@ fn peak_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// What the batches that ended in the window say. The first of them begins the clock, so that neither a batch that was half done then nor one
-/// that is half done at the end counts.
+/// Computes the figures of the batches that ended in the window. The first of them starts the clock, so that batches
+/// under way at either end do not count.
 fn figures(mut done: Vec<Done>, window: &Window, loaded: Loaded) -> Result<Figures> {
     done.retain(|one| (window.began..=window.ended).contains(&one.at));
     done.sort_unstable_by_key(|one| one.at);

@@ -1,4 +1,4 @@
-//! What a million samples cost. In: the project's price file, a rate, what a sample takes of the tier. Out: dollars.
+//! Cost of a million samples. In: the project's price file, a rate, and a sample's use of the tier. Out: dollars.
 
 use crate::tables::price_file::{PriceFile, TierPrice};
 use anyhow::Result;
@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPrice {
-    /// The price file, from the plan's folder.
+    /// Price file, relative to the plan's folder.
     file: PathBuf,
-    /// The machine that loads and infers.
+    /// Instance that loads and infers.
     instance: String,
 }
 
-/// The prices of a run.
+/// Prices of a run.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Prices {
     pub(super) instance: String,
     pub(super) usd_per_hour: f64,
-    /// Of the tiers that name a price.
+    /// Prices of the tiers that name an entry.
     pub(super) tiers: BTreeMap<String, TierPrice>,
-    /// Region, month and source of each.
+    /// Region, month and source of each price.
     pub(super) sources: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ impl Prices {
         })
     }
 
-    /// Dollars for a million samples: the machine for as long as they take, and what the tier charges for requests and bytes.
+    /// Returns the dollars for a million samples: the instance's time, and the tier's requests and bytes.
     pub(super) fn per_million(&self, tier: &str, per_s: f64, requests: f64, bytes: f64) -> Option<f64> {
         let tier = self.tiers.get(tier).copied().unwrap_or_default();
         let hours = 1e6 / per_s / 3600.0;
@@ -72,7 +72,7 @@ mod tests {
             tiers: BTreeMap::from([("s3".to_owned(), price)]),
             sources: Vec::new(),
         };
-        // A thousand a second: 1,000 s at 0.0001 $/s; a hundredth of a request and 500 bytes each.
+        // A thousand per second: 1,000 s at 0.0001 $/s; a hundredth of a request and 500 bytes each.
         let found = prices.per_million("s3", 1000.0, 0.01, 500.0).unwrap();
         assert!(
             (found - (0.1 + 1e6 * (0.01 * 4e-7 + 500.0 * 1e-11))).abs() < 1e-12,

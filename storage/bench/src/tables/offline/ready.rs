@@ -1,22 +1,24 @@
-//! Batches that are made before a session asks for them. In: batches of one loader. Out: the same, in order, to the sessions.
+//! Queue of batches made before a session needs them. In: batches of one loader. Out: the same, in order, to the
+//! sessions.
 //!
-//! The loader that filled it sleeps until half of it is taken. A queue that wakes its filler for each place that becomes free costs whoever
-//! takes a batch that wake-up, which on a virtual machine is tens of microseconds: as much as a twentieth of a small batch's run.
+//! A loader that filled the queue sleeps until half of it is taken. If every free place woke the loader, the taker
+//! would pay for the wake-up each time. On a virtual machine that is tens of microseconds: up to a twentieth of a small
+//! batch's run.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What lies ready, and who waits.
+/// Batches in the queue, and waiting threads.
 struct State<T> {
     ready: VecDeque<T>,
-    /// It was full, and has not been taken half empty since.
+    /// True if it was full, and has not been half emptied since.
     is_full: bool,
     has_ended: bool,
-    /// Takers that wait.
+    /// Number of waiting takers.
     waiting: usize,
 }
 
-/// A queue between one loader and its sessions.
+/// Queue between one loader and its sessions.
 pub(super) struct Ready<T> {
     state: Mutex<State<T>>,
     most: usize,
@@ -25,7 +27,7 @@ pub(super) struct Ready<T> {
 }
 
 impl<T> Ready<T> {
-    /// For so many batches.
+    /// Creates a queue of at most `most` batches.
     pub(super) fn new(most: usize) -> Self {
         Self {
             state: Mutex::new(State {
@@ -40,7 +42,7 @@ impl<T> Ready<T> {
         }
     }
 
-    /// Adds a batch, once there is room.
+    /// Adds a batch once there is room.
     pub(super) fn put(&self, batch: T) {
         let mut state = self.lock();
         state.is_full |= state.ready.len() >= self.most;
@@ -53,7 +55,7 @@ impl<T> Ready<T> {
         }
     }
 
-    /// Takes the next batch, once there is one; `None` behind the last.
+    /// Takes the next batch once there is one; `None` after the last.
     pub(super) fn take(&self) -> Option<T> {
         let mut state = self.lock();
         loop {
@@ -73,7 +75,7 @@ impl<T> Ready<T> {
         }
     }
 
-    /// Says that no more come, when it is dropped: takers do not wait for a loader that has panicked.
+    /// Returns a guard that closes the queue on drop, so that takers do not wait for a loader that panicked.
     pub(super) const fn ends_with(&self) -> Ends<'_, T> {
         Ends(self)
     }
@@ -83,7 +85,7 @@ impl<T> Ready<T> {
     }
 }
 
-/// The end of a queue.
+/// Guard that closes a queue.
 pub(super) struct Ends<'a, T>(&'a Ready<T>);
 
 impl<T> Drop for Ends<'_, T> {

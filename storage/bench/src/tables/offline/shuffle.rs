@@ -1,8 +1,9 @@
-//! A shuffle buffer. In: rows in the order in which they are read. Out: the same rows, each once, the next one drawn among so many. Pure.
+//! Shuffle buffer. In: rows in the order of reading. Out: the same rows, each once, drawn at random from the buffer.
+//! Pure.
 
 use crate::chance::Random;
 
-/// Rows that wait for being drawn.
+/// Rows in the buffer.
 pub(super) struct Shuffle<T> {
     held: Vec<T>,
     most: usize,
@@ -10,7 +11,7 @@ pub(super) struct Shuffle<T> {
 }
 
 impl<T> Shuffle<T> {
-    /// Draws among `most` rows; among none: rows leave as they come.
+    /// Creates a buffer of `most` rows; with 0, rows leave in order.
     pub(super) const fn new(most: usize, seed: u64) -> Self {
         Self {
             held: Vec::new(),
@@ -19,7 +20,7 @@ impl<T> Shuffle<T> {
         }
     }
 
-    /// Takes a row, and gives one where the buffer is full.
+    /// Adds a row, and returns one if the buffer is full.
     pub(super) fn push(&mut self, row: T) -> Option<T> {
         if self.held.len() < self.most {
             self.held.push(row);
@@ -58,7 +59,7 @@ mod tests {
         let mut shuffle = Shuffle::new(1000, 7);
         let out: Vec<usize> = (0..10_000).filter_map(|row| shuffle.push(row)).collect();
         let apart: f64 = out.windows(2).map(|pair| pair[0].abs_diff(pair[1]) as f64).sum::<f64>() / out.len() as f64;
-        // Two rows drawn among a thousand with waits of an exponential law: about a thousand apart.
+        // Two rows drawn from a thousand, with exponential waits: about a thousand apart.
         assert!((500.0..2000.0).contains(&apart), "{apart}");
     }
 }

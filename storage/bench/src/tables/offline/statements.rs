@@ -1,5 +1,5 @@
-//! From repeats to statements. In: what each repeat took. Out: rates with intervals of 95 % over the repeats, where the time went, and in words
-//! what to mend and how far that goes. Pure.
+//! Statements from repeats. In: the figures of each repeat. Out: rates with 95 % intervals over the repeats, the
+//! division of time, and advice with its limit. Pure.
 
 use super::measure::{Figures, Repeat};
 use super::price::Prices;
@@ -10,56 +10,58 @@ use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{digits3, latency};
 use tierlab_layouts::Layout;
 
-/// Two rates nearer than this are taken to be alike.
+/// Ratio above which two rates count as equal.
 const ALIKE: f64 = 0.9;
 
-/// Of the cores, what others may take before it is said.
+/// Share of the cores used by others from which it is reported.
 const TAKEN: f64 = 0.1;
 
 /// A tier, a layout and a workload.
 pub(super) type Place = (String, Layout, String);
 
-/// One workload in one layout on one tier.
+/// Figures of one workload in one layout on one tier.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Statement {
     pub(super) tier: String,
     pub(super) layout: Layout,
     pub(super) workload: String,
     pub(super) repeats: usize,
-    /// Rows a second of the loader alone, of the model alone, of both, and of both with one read at a time.
+    /// Rows per second of the loader alone, of the model alone, of both, and of both with one read at a time.
     pub(super) loader_per_s: Interval,
     pub(super) inference_per_s: Interval,
     pub(super) both_per_s: Interval,
     pub(super) naive_per_s: Interval,
-    /// Both over the slower of loader and model, repeat by repeat.
+    /// Ratio of both to the slower of loader and model, over the repeats.
     pub(super) of_slower: Interval,
-    /// Both over one read at a time, likewise.
+    /// Ratio of both to one read at a time, over the repeats.
     pub(super) of_naive: Interval,
-    /// Share of the sessions' time that they waited for a batch, in both: for reads, for decoding, for shuffling and batching.
+    /// Share of the sessions' time spent waiting for a batch, in both together: for reads, for decoding, for shuffling
+    /// and batching.
     pub(super) idle_share: f64,
     pub(super) idle_reading_share: f64,
     pub(super) idle_decoding_share: f64,
     pub(super) idle_batching_share: f64,
-    /// The same with one read at a time.
+    /// Share of the sessions' time spent waiting with one read at a time.
     pub(super) naive_idle_share: f64,
     pub(super) requests_per_row: f64,
     pub(super) bytes_per_row: f64,
-    /// CPU of the whole process for a row.
+    /// CPU time of the whole process per row.
     pub(super) loader_cpu_us: f64,
     pub(super) inference_cpu_us: f64,
     pub(super) both_cpu_us: f64,
-    /// Memory of the process at its most, in both.
+    /// Peak memory of the process, in both together.
     pub(super) peak_bytes: u64,
     pub(super) usd_per_million: Option<f64>,
-    /// The same with one read at a time.
+    /// Dollars per million rows with one read at a time.
     pub(super) naive_usd_per_million: Option<f64>,
-    /// The most that other processes and the hypervisor took of all cores in one of the measurements; it is in every figure.
+    /// Highest share of all cores used by other processes and the hypervisor in one of the measurements, which affects
+    /// every figure.
     pub(super) taken_share: f64,
-    /// What it says, and what to do.
+    /// Diagnosis with advice.
     pub(super) diagnosis: Vec<String>,
 }
 
-/// Everything that was measured, in the order of its names. `cores` are those that the process may use.
+/// Returns everything that was measured, by name. `cores` is the number that the process may use.
 pub(super) fn statements(
     repeats: &BTreeMap<Place, Vec<Repeat>>,
     prices: Option<&Prices>,
@@ -90,7 +92,7 @@ fn statement((tier, layout, workload): &Place, own: &[Repeat], prices: Option<&P
     let loaded = |of: fn(&super::loader::Loaded) -> f64| all(&|one| of(&one.both.loaded));
     let rows = loaded(|loaded| loaded.rows as f64).max(1.0);
     let idle_share = idle(|one| &one.both);
-    // While the sessions wait, the thread that makes batches either works or waits for a piece, which is read and decoded.
+    // While the sessions wait, the batching thread either works or waits for a piece, which is read and decoded.
     let (starved, batching) = (loaded(|one| one.starved_s), loaded(|one| one.batching_s));
     let for_pieces = idle_share * share(starved, starved + batching);
     let decoding = for_pieces * share(loaded(|one| one.decoding_s), loaded(|one| one.reading_s));
@@ -142,7 +144,7 @@ fn statement((tier, layout, workload): &Place, own: &[Repeat], prices: Option<&P
     statement
 }
 
-/// From the three rates: which part is the slower one, what to mend, and how far that goes.
+/// Derives from the three rates the slower part, the advice, and the limit of an improvement.
 fn diagnosis(one: &Statement, cores: usize) -> Vec<String> {
     let (loader, inference, both) = (one.loader_per_s.value, one.inference_per_s.value, one.both_per_s.value);
     let slower = loader.min(inference);
@@ -280,7 +282,7 @@ mod tests {
 
     #[test]
     fn cores_that_are_shared_are_told_from_a_pipeline_that_stalls() {
-        // 1,000 us a row and one core: 1,000 a second at most, and that is what comes.
+        // 1,000 us per row and one core: at most 1,000 per second, which is the measured rate.
         let one = of(2000.0, 2000.0, 1000.0, [500.0, 500.0], 1);
         assert!(
             one.diagnosis[1].contains("they share 1 cores") && one.diagnosis[1].contains("50 %"),

@@ -1,5 +1,5 @@
-//! A model and its table: made of a seed, or brought. In: what the plan says. Out: the table in the rows format, which columns fill which
-//! inputs, and sessions.
+//! Model and its table, generated from a seed or given by the user. In: the plan. Out: the table in the rows format,
+//! the inputs with their columns, and sessions.
 
 use super::asked::RawWorkload;
 use crate::plan::bad_usage;
@@ -18,10 +18,10 @@ use tierlab_models::onnx::write_model;
 use tierlab_models::repository::read_config;
 use tierlab_models::tables::TableKind;
 
-/// A model with its table.
+/// Model with its table.
 pub(super) struct Workload {
     pub(super) header: TableHeader,
-    /// The table in the rows format.
+    /// Table in the rows format.
     pub(super) file: Bytes,
     pub(super) batch_rows: usize,
     pub(super) shuffle_rows: usize,
@@ -31,11 +31,11 @@ pub(super) struct Workload {
 
 enum Graph {
     Made(Vec<u8>),
-    /// With its weights beside it.
+    /// File with its weights beside it.
     File(PathBuf),
 }
 
-/// An input, and the column that fills it.
+/// Input with the column that fills it.
 struct Filled {
     input: String,
     column: Column,
@@ -94,7 +94,7 @@ impl Workload {
         })
     }
 
-    /// Opens a session, and sees that the table fills all of its inputs.
+    /// Opens a session, and checks that the table fills all of its inputs.
     pub(super) fn session(&self, environment: &Environment, threads: usize) -> Result<Session> {
         let text = |e: ort::Error<SessionBuilder>| anyhow!("ONNX Runtime: {e}");
         let mut builder = Session::builder(environment)?
@@ -102,7 +102,7 @@ impl Workload {
             .map_err(text)?
             .with_inter_threads(1)
             .map_err(text)?
-            // As the server has it: threads that spin between runs take cores that the loader needs.
+            // As in the server: threads that spin between runs take cores from the loader.
             .with_intra_op_spinning(false)
             .map_err(text)?;
         let session = match &self.graph {
@@ -121,7 +121,7 @@ impl Workload {
         Ok(session)
     }
 
-    /// An empty batch.
+    /// Creates an empty batch.
     pub(super) fn batch(&self) -> Batch {
         let inputs = self.filled.iter().map(|filled| WarmupTensor {
             shape: [&[0], &filled.column.shape[..]].concat(),
@@ -133,7 +133,7 @@ impl Workload {
         }
     }
 
-    /// How many batches take so many bytes; at least one.
+    /// Returns the number of batches in `bytes`; at least one.
     pub(super) fn batches_in(&self, bytes: u64) -> usize {
         let row: usize = self.filled.iter().filter_map(|filled| filled.column.byte_len()).sum();
         usize::try_from(bytes)
@@ -142,7 +142,7 @@ impl Workload {
             .max(1)
     }
 
-    /// Adds a row as the rows format has it.
+    /// Adds a row in the rows format.
     pub(super) fn add(&self, batch: &mut Batch, row: &[u8]) -> Result<()> {
         for (filled, input) in self.filled.iter().zip(&mut batch.inputs) {
             let bytes = filled.column.of_row(row).context("a row is shorter than its columns")?;

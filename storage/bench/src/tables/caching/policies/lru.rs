@@ -1,20 +1,22 @@
-//! Least recently used, for all sizes in one pass: stack distances (Mattson, Gecsei, Slutz and Traiger, *Evaluation techniques for storage
-//! hierarchies*, IBM Systems Journal 9(2), 1970). A cache of `n` entries hits exactly those accesses since whose key's last one fewer than `n`
-//! other keys were asked for. Counted with a tree of sums over positions (Fenwick 1994): `O(length × log length)`.
+//! Least recently used, for all sizes in one pass: stack distances (Mattson, Gecsei, Slutz and Traiger, *Evaluation
+//! techniques for storage hierarchies*, IBM Systems Journal 9(2), 1970). A cache of `n` entries hits exactly the
+//! accesses with fewer than `n` distinct other keys since the last access of the same key. Counted with a tree of sums
+//! over positions (Fenwick 1994): `O(length × log length)`.
 
-/// How far back the accesses of a trace reach.
+/// Distribution of the stack distances of a trace.
 #[derive(Debug)]
 pub(in crate::tables::caching) struct StackDistances {
-    /// At `d`: accesses with `d` or fewer other keys since the last one of their own.
+    /// At `d`: accesses with `d` or fewer other keys since the last access of their own.
     cumulative: Vec<u64>,
     distinct: u64,
 }
 
 impl StackDistances {
-    /// Of a trace of at most 2^32 - 1 accesses; memory goes with its length and its largest key.
+    /// Computes the distances of a trace of at most 2^32 - 1 accesses; memory grows with its length and its largest
+    /// key.
     pub(in crate::tables::caching) fn of(keys: &[u32]) -> Self {
         let most = keys.iter().max().map_or(0, |&most| most as usize + 1);
-        // Positions from 1; 0: not asked for yet.
+        // Positions from 1; 0 is a key without an access so far.
         let mut last = vec![0_usize; most];
         let mut latest = Sums::new(keys.len());
         let mut counts: Vec<u64> = Vec::new();
@@ -45,7 +47,7 @@ impl StackDistances {
         }
     }
 
-    /// Hits of a cache of so many entries.
+    /// Returns the hits of a cache of this many entries.
     pub(in crate::tables::caching) fn hits(&self, entries: u64) -> u64 {
         match (entries, self.cumulative.last()) {
             (0, _) | (_, None) => 0,
@@ -53,7 +55,7 @@ impl StackDistances {
         }
     }
 
-    /// Keys that were asked for at all.
+    /// Returns the number of distinct keys.
     pub(in crate::tables::caching) const fn distinct(&self) -> u64 {
         self.distinct
     }

@@ -1,5 +1,5 @@
-//! What caches of any size would have hit, computed of a trace. In: keys in the order in which they were asked for. Out: hits. Pure: no tier,
-//! no clock, no random number. Every key takes one entry, and a cache begins empty.
+//! Hits of caches of any size, computed from a trace. In: keys in the order of access. Out: hits. Pure: no tier, no
+//! clock, no random number. Every key takes one entry, and a cache begins empty.
 
 mod lru;
 mod min;

@@ -1,9 +1,9 @@
-//! The policies against caches that are played entry by entry, against each other, and against cases by hand.
+//! Policies compared with caches played entry by entry, with each other, and with cases by hand.
 
 use super::{StackDistances, min_hits};
 use proptest::prelude::*;
 
-/// Plays a cache: `leaves` names the place of what leaves a full one. The newest entry stands last.
+/// Plays a cache: `leaves` returns the index of the entry to evict. The newest entry is the last.
 fn played(keys: &[u32], entries: usize, touch: bool, mut leaves: impl FnMut(&[u32], usize) -> usize) -> u64 {
     let mut held: Vec<u32> = Vec::new();
     let mut hits = 0;
@@ -42,7 +42,7 @@ fn lfu(keys: &[u32], entries: usize) -> u64 {
     })
 }
 
-/// Every way of keeping and dropping, tried: only for a handful of accesses.
+/// Tries every sequence of admissions and evictions, only for a handful of accesses.
 fn best_of_all(keys: &[u32], held: &[u32], entries: usize) -> u64 {
     let Some((&key, rest)) = keys.split_first() else {
         return 0;
@@ -65,19 +65,19 @@ fn best_of_all(keys: &[u32], held: &[u32], entries: usize) -> u64 {
 
 #[test]
 fn cases_by_hand() {
-    // The string of Belady, Nelson and Shedler's anomaly (1969). With three entries LRU has 10 faults of 12. MIN has 7 where each newcomer must be
-    // kept; the right not to keep one that is not asked for again changes nothing here.
+    // The string of Belady, Nelson and Shedler's anomaly (1969). With three entries LRU has 10 faults of 12. MIN has 7
+    // if each new entry must be admitted; the right to refuse an entry without a next access changes nothing here.
     let keys = [1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5];
     assert_eq!(
         [lru(&keys, 3), StackDistances::of(&keys).hits(3), min_hits(&keys, 3)],
         [2, 2, 5]
     );
-    // A loop one longer than the cache: LRU always drops what comes next, MIN keeps what it can.
+    // A loop one longer than the cache: LRU always evicts the next key, MIN retains as many as it can.
     let looped: Vec<u32> = (0..40).map(|at| at % 4).collect();
     assert_eq!(StackDistances::of(&looped).hits(3), 0);
     assert_eq!(min_hits(&looped, 3), 27);
     assert_eq!(StackDistances::of(&looped).hits(4), 36);
-    // Nothing asked for, no room, the same key again and again.
+    // No accesses, no room, and one key again and again.
     assert_eq!((StackDistances::of(&[]).hits(3), min_hits(&[], 3)), (0, 0));
     assert_eq!((StackDistances::of(&[7; 9]).hits(0), min_hits(&[7; 9], 0)), (0, 0));
     assert_eq!((StackDistances::of(&[7; 9]).hits(1), min_hits(&[7; 9], 1)), (8, 8));
