@@ -11,6 +11,7 @@ use tierlab_models::onnx::messages::ElementType;
 use tierlab_models::onnx::{GraphBuilder, ModelProto};
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::DataType;
+use tierlab_protocol::timing::Stage;
 
 const EXPLICIT: [&str; 2] = ["admin.enabled=true", "repository.control=explicit"];
 /// Boxes that one operator compares with each other for some seconds.
@@ -54,6 +55,11 @@ async fn a_long_run_ends_with_its_deadline_and_the_next_request_is_answered() {
     };
     let (late, ()) = tokio::join!(long, others);
     assert_eq!(late.status, 504, "{}", late.text());
+    assert!(late.error().ends_with("its run was under way"), "{}", late.text());
+    assert!(
+        late.timings().get(Stage::Infer) > late.timings().get(Stage::Batch),
+        "{late:?}"
+    );
     for turn in [1.0, 2.0] {
         let next = server.infer("turns", number(&[1, 1], turn)).await;
         assert_eq!(next.floats(), [2.0 * turn], "{}", server.log());
