@@ -242,6 +242,24 @@ async fn a_process_ends_with_its_code_while_a_session_is_being_built() {
     }
 }
 
+#[tokio::test]
+async fn loads_are_refused_while_sessions_that_were_given_up_keep_the_cores_busy() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    data.add_model("nested", &nested(30));
+    let set = [&EXPLICIT[..], &["runtime.load_timeout_ms=300"]].concat();
+    let server = Server::start(&on_tier(&data, "memory"), &set);
+    assert_eq!(server.post("/v2/repository/models/mlp/load", "").await.status, 200);
+    assert_eq!(server.metric("tierlab_abandoned_sessions").await, 0.0);
+    let late = server.post("/v2/repository/models/nested/load", "").await;
+    assert!(late.error().contains("runtime.load_timeout_ms"), "{}", late.text());
+    assert_eq!(server.metric("tierlab_abandoned_sessions").await, 1.0);
+    let refused = server.post("/v2/repository/models/mlp/load", "").await;
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(refused.error().contains("given up"), "{}", refused.text());
+    // The copy that was loaded before goes on.
+    assert_eq!(server.infer("mlp", mlp_input(1)).await.status, 200);
+}
+
 /// A model that takes more memory than a load may is refused, and others are served beside it.
 #[tokio::test]
 async fn a_load_that_takes_too_much_memory_is_refused_and_the_server_goes_on() {
