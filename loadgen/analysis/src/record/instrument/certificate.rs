@@ -25,12 +25,13 @@ pub struct Program {
     /// Its version.
     pub version: String,
     /// Git commit of the checkout that the program lies in, with `-dirty` where the tree had changes; `unknown` outside
-    /// of one. For people: what tells builds apart are the two below.
+    /// of one. For people: `sha256` tells builds apart.
     pub git_commit: String,
-    /// When its executable was written, UTC, RFC 3339. A copy counts as another build: rather one self-check too many.
+    /// When its executable was written, UTC, RFC 3339. For people.
     pub written_at: String,
-    /// Length of the executable, in bytes.
-    pub bytes: u64,
+    /// SHA-256 of its executable; empty in results of earlier versions.
+    #[serde(default)]
+    pub sha256: String,
 }
 
 /// Properties of a machine that affect its timekeeping.
