@@ -146,10 +146,14 @@ enum Command {
     #[command(after_help = "Examples:\n  tierlab-loadgen lab configs/labs/quick.toml\n  \
         tierlab-loadgen lab configs/labs/full.toml --out /data/results --bin-dir target/release\n  \
         tierlab-loadgen lab configs/labs/full.toml --resume results/full-20261101T120000Z\n  \
+        tierlab-loadgen lab --init my-lab\n  \
         tierlab-loadgen lab configs/labs/quick.toml --fail-on unmet,undecided --junit answer.xml --baseline results/last")]
     Lab {
-        /// Plan, a TOML file with `[lab]`
+        /// Plan, a TOML file with `[lab]`; with --init, a new folder
         plan: PathBuf,
+        /// Writes a plan with every key explained, and the files that it names, to a new folder; measures nothing
+        #[arg(long, conflicts_with_all = ["name", "work", "resume"])]
+        init: bool,
         /// Parent folder of the results
         #[arg(long, default_value = "results")]
         out: PathBuf,
@@ -390,8 +394,10 @@ impl Command {
                 };
                 Box::pin(sweep::run(&options, interrupt()?)).await.map(|()| 0)
             }
+            Self::Lab { plan, init: true, .. } => lab::init::write(&plan).map(|()| 0),
             Self::Lab {
                 plan,
+                init: false,
                 out,
                 name,
                 work,

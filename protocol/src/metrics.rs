@@ -26,6 +26,8 @@ pub const QUEUE_DEPTH: &str = "tierlab_batch_queue_requests";
 pub const STUCK_SESSIONS: &str = "tierlab_stuck_sessions";
 /// Threads that do not come to an end of decoding a damaged shard of a table.
 pub const STUCK_DECODES: &str = "tierlab_stuck_decodes";
+/// Sessions of loads that were given up and whose threads have not ended.
+pub const ABANDONED_SESSIONS: &str = "tierlab_abandoned_sessions";
 /// Runs of a session that were ended early, by `model`.
 pub const INTERRUPTED_RUNS: &str = "tierlab_interrupted_runs_total";
 /// Rows of each run of a session, histogram, by `model`.

@@ -57,8 +57,11 @@ def papers(root: Path, tree: Path) -> None:
     shutil.copytree(root / "configs", share / "configs")
     doc = tree / "share/doc/tierlab"
     doc.mkdir(parents=True)
-    for name in ("LICENSE", "README.md", "CHANGELOG.md"):
+    for name in ("LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "results/README.md"):
+        (doc / name).parent.mkdir(exist_ok=True)
         shutil.copy(root / name, doc / name)
+    # The README links into it.
+    shutil.copytree(root / "docs", doc / "docs")
 
 
 def onnxruntime(runtime: Path, tree: Path) -> None:

@@ -1,4 +1,5 @@
 """What packages are made of, without building any."""
+import re
 import sys
 import tempfile
 import unittest
@@ -6,7 +7,19 @@ import zipfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from packages import sbom, wheel  # noqa: E402
+from packages import sbom, tree, wheel  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Papers(unittest.TestCase):
+    def test_links_of_the_readme_to_documents_lead_to_files_of_the_package(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree.papers(ROOT, Path(folder))
+            doc = Path(folder) / "share/doc/tierlab"
+            links = re.findall(r"\]\(((?:docs/|results/README|SECURITY)[^)#]*)", (doc / "README.md").read_text())
+            self.assertTrue(links)
+            self.assertEqual([link for link in links if not (doc / link).exists()], [])
 
 
 class Wheel(unittest.TestCase):

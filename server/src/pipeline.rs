@@ -24,8 +24,8 @@ use crate::pipeline::request_guard::RequestGuard;
 use crate::pipeline::stopwatch::Stopwatch;
 use crate::telemetry::labels::WaitPoint;
 use crate::telemetry::metrics::Metrics;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 use tierlab_protocol::infer::{InferReply, InferRequest, Tensor};
 use tierlab_protocol::timing::{Stage, StageTimings};
 use tierlab_storage::deadline;
@@ -141,6 +141,7 @@ impl Pipeline {
         let limit = limits.into_iter().flatten().min().unwrap_or_default();
         let deadline = watch.started() + limit;
 
+        let run_began = Arc::new(OnceLock::new());
         let work = async {
             guard.wait_point = WaitPoint::Tier;
             let rows = accepted.rows;
@@ -148,7 +149,13 @@ impl Pipeline {
             let parts = deadline::within(deadline - TIER_RESERVE.min(limit / 10), joining).await?;
             guard.wait_point = WaitPoint::Batch;
             let urgency = Urgency { deadline, priority };
-            let done = model.infer(RunRequest { parts, rows, urgency }).await;
+            let request = RunRequest {
+                parts,
+                rows,
+                urgency,
+                run_began: Arc::clone(&run_began),
+            };
+            let done = model.infer(request).await;
             if done.is_err() {
                 watch.mark(Stage::Batch);
             }
@@ -159,14 +166,8 @@ impl Pipeline {
             Ok::<_, Refusal>(done)
         };
         let Ok(done) = tokio::time::timeout_at(deadline.into(), work).await else {
-            let (stage, waited_for) = match &model.join {
-                Some(join) if guard.wait_point == WaitPoint::Tier => {
-                    (Stage::Tier, format!("tier `{}`", join.tier_kind()))
-                }
-                _ => (Stage::Batch, "a session".to_owned()),
-            };
-            watch.mark(stage);
-            let what = format!("no answer within {} ms; it waited for {waited_for}", limit.as_millis());
+            let why = late_at(model, guard.wait_point, run_began.get(), watch);
+            let what = format!("no answer within {} ms: {why}", limit.as_millis());
             return Err(Refusal::new(Reason::Deadline, what));
         };
         let outputs = done?.outputs;
@@ -182,6 +183,22 @@ impl Pipeline {
             refusal.unwrap_or_else(|| Refusal::new(Reason::Inference, "the reply could not be written"))
         })
     }
+}
+
+/// Marks the stage in which a request was when its time was over, and describes it.
+fn late_at(model: &Model, point: WaitPoint, run_began: Option<&Instant>, watch: &mut Stopwatch) -> String {
+    let (stage, why) = match (&model.join, run_began) {
+        (_, Some(&began)) => {
+            watch.mark_at(Stage::Batch, began);
+            (Stage::Infer, "its run was under way".to_owned())
+        }
+        (Some(join), None) if point == WaitPoint::Tier => {
+            (Stage::Tier, format!("it waited for tier `{}`", join.tier_kind()))
+        }
+        _ => (Stage::Batch, "it waited for a session".to_owned()),
+    };
+    watch.mark(stage);
+    why
 }
 
 /// A request that fits its model.

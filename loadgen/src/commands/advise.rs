@@ -7,6 +7,7 @@ use crate::error::RunError;
 use crate::plan::Reasked;
 use crate::pricing;
 use crate::store::folder;
+use crate::store::new_folder::sha256;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Factors, Pricing, Run, Variant};
@@ -38,14 +39,14 @@ pub struct Asked {
     /// Minimum number of instances
     #[arg(long, value_name = "N")]
     least_instances: Option<u32>,
-    /// Another price list, with an entry for every instance, tier and price that the variants name
+    /// Another price list, with an entry for every instance, tier and price that the variants name [default: the run's own]
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
     /// Instance in the price list, for variants that name none
-    #[arg(long, value_name = "NAME", requires = "prices")]
+    #[arg(long, value_name = "NAME")]
     instance: Option<String>,
     /// Table size in GiB to price, with copies and caches that grow with it; latencies stay as measured
-    #[arg(long, value_name = "GIB", requires = "prices", allow_negative_numbers = true)]
+    #[arg(long, value_name = "GIB", allow_negative_numbers = true)]
     table_gib: Option<f64>,
 }
 
@@ -63,8 +64,13 @@ pub fn run(folders: &[PathBuf], asked: &Asked, json: bool) -> Result<u8, RunErro
     let Some(before) = &run.question else {
         return Err(RunError::Usage(format!("{}: the run was asked no question", run.name)));
     };
-    if let Some(file) = &asked.prices {
-        run.pricing = Some(priced_by(&run, file, asked)?);
+    let priced_by_own = asked.instance.is_some() || asked.table_gib.is_some();
+    let prices = match &asked.prices {
+        None if priced_by_own => Some(own_prices(&run)?),
+        prices => prices.clone(),
+    };
+    if let Some(file) = prices {
+        run.pricing = Some(priced_by(&run, &file, asked)?);
     }
     let again = Reasked {
         slo: asked.slo.clone(),
@@ -104,6 +110,26 @@ fn join_priced(name: &str, first: &str, prices: &mut Pricing, others: &Pricing, 
         .iter()
         .filter(|variant| new.contains(&variant.name.as_str()));
     all.variants.extend(more.cloned());
+}
+
+/// Returns the run's own price list, unchanged since the run was measured.
+fn own_prices(run: &Run) -> Result<PathBuf, RunError> {
+    let plan: toml::Table = run.plan_toml.parse().unwrap_or_default();
+    let named = plan.get("prices").and_then(toml::Value::as_str).map(Path::new);
+    let is_named = |file: &Path| named.is_some_and(|named| file.file_name() == named.file_name());
+    let recorded = run.config_sha256.iter().find(|(file, _)| is_named(Path::new(file)));
+    let Some((file, recorded)) = recorded else {
+        let what = format!("run has no price list: {}; name one with --prices FILE", run.name);
+        return Err(RunError::Usage(what));
+    };
+    let file = PathBuf::from(file);
+    if sha256(&[&file]).is_ok_and(|now| now.values().eq([recorded])) {
+        return Ok(file);
+    }
+    Err(RunError::Usage(format!(
+        "price list of the run is missing or has changed: {}; name one with --prices FILE",
+        file.display()
+    )))
 }
 
 /// Prices a run's variants by another price list, and with another table size if one is given.

@@ -10,6 +10,7 @@ use crate::store::time::{parse_rfc3339, rfc3339};
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tierlab_analysis::record::{CarriedCertificate, Certificate, Check, Machine, Program, VALID_DAYS};
@@ -129,7 +130,7 @@ fn judge(certificate: Certificate, machine: &Machine, program: &Program, now: Sy
             "made by version {}, this is {}",
             made_by.version, program.version
         ));
-    } else if (&made_by.written_at, made_by.bytes) != (&program.written_at, program.bytes) {
+    } else if made_by.sha256 != program.sha256 {
         doubts.push(format!(
             "made by another build of version {} (of {} in commit {}; this one is of {} in commit {})",
             program.version, made_by.written_at, made_by.git_commit, program.written_at, program.git_commit
@@ -197,14 +198,28 @@ fn this_machine() -> Machine {
 fn this_program() -> Result<Program, RunError> {
     // The running file, even if another one has replaced it meanwhile.
     let running = Path::new("/proc/self/exe");
-    let file = fs::metadata(running).map_err(RunError::io(running))?;
-    let written = file.modified().map_err(RunError::io(running))?;
+    let file = fs::File::open(running).map_err(RunError::io(running))?;
+    let written = file.metadata().and_then(|file| file.modified());
     Ok(Program {
         version: env!("CARGO_PKG_VERSION").into(),
         git_commit: environment::BUILD_COMMIT.into(),
-        written_at: rfc3339(written),
-        bytes: file.len(),
+        written_at: rfc3339(written.map_err(RunError::io(running))?),
+        sha256: sha256(file).map_err(RunError::io(running))?,
     })
+}
+
+/// SHA-256 of a file, read in pieces.
+fn sha256(file: fs::File) -> io::Result<String> {
+    let (mut file, mut hash) = (BufReader::with_capacity(1 << 20, file), Sha256::new());
+    loop {
+        let piece = file.fill_buf()?;
+        if piece.is_empty() {
+            return Ok(hex::encode(hash.finalize()));
+        }
+        hash.update(piece);
+        let length = piece.len();
+        file.consume(length);
+    }
 }
 
 #[cfg(test)]
@@ -232,7 +247,7 @@ mod tests {
             version: "1.0.0".into(),
             git_commit: "c0ffee".into(),
             written_at: "2026-01-01T00:00:00Z".into(),
-            bytes: 1_000,
+            sha256: "a0".into(),
         }
     }
 
@@ -252,7 +267,11 @@ mod tests {
 
     #[test]
     fn a_proof_is_of_this_machine_and_build_and_at_most_seven_days_old() {
-        let held = judge(certificate(), &machine(), &program(), at(NOW + 7 * 86_400));
+        let copied = Program {
+            written_at: "2026-01-02T00:00:00Z".into(),
+            ..program()
+        };
+        let held = judge(certificate(), &machine(), &copied, at(NOW + 7 * 86_400));
         assert!(held.proof().is_some(), "{:?}", held.doubts);
         assert_eq!(held.age_s, Some(7 * 86_400));
     }
@@ -274,7 +293,10 @@ mod tests {
                 "another machine (of the same kind)",
             ),
             (|made| made.program.version = "0.9.0".into(), "version 0.9.0"),
-            (|made| made.program.bytes = 999, "another build of version 1.0.0"),
+            (
+                |made| made.program.sha256 = String::new(),
+                "another build of version 1.0.0",
+            ),
             (|made| made.checks[0].passed = false, "1 of its 1 checks failed"),
             (|made| made.made_at = "yesterday".into(), "its date"),
         ];

@@ -83,6 +83,24 @@ fn succeeds(ended: &Ended) {
 }
 
 #[test]
+fn a_plan_of_ones_own_is_written_once() {
+    let place = Workdir::new(PLAN);
+    let init = || {
+        let mut command = Command::new(BINARY);
+        command.args(["lab", "--init"]).arg(place.path("mine"));
+        run(command)
+    };
+    let first = init();
+    succeeds(&first);
+    let plan = place.path("mine/plan.toml");
+    let next = format!("tierlab-loadgen lab {}", plan.display());
+    assert!(first.stdout.contains(&next) && plan.is_file(), "{}", first.stdout);
+    let second = init();
+    assert_eq!(second.code, Some(2), "{}", second.stderr);
+    assert!(second.stderr.contains("is not empty"), "{}", second.stderr);
+}
+
+#[test]
 fn a_lab_makes_publishes_starts_measures_in_turn_and_ends_everything() {
     let place = lab_place(&format!("{PLAN}{LAB}"));
     let ended = run(lab(&place, "first"));

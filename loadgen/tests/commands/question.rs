@@ -155,6 +155,15 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
             gib,
         ])
     };
+    // Without `--prices` the run's own list is taken, as long as it is the one that the run was measured with.
+    let of_own = || advise(&["--minimise", "usd_per_month", "--json", "--table-gib", "1"]);
+    let own = of_own();
+    assert!(own.stderr.contains("priced at 1 GiB"), "{}", own.stderr);
+    assert!((usd(&["--table-gib", "1"]) / before - 1.0).abs() < 1e-6);
+    fs::write(place.path("prices.toml"), prices(2.0)).unwrap();
+    let changed = of_own();
+    assert_eq!(changed.code, Some(2), "{}", changed.stderr);
+    assert!(changed.stderr.contains("has changed"), "{}", changed.stderr);
     let small = sized("1");
     assert!(!small.stderr.contains("do not fit"), "{}", small.stderr);
     let large = sized("100");

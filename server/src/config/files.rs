@@ -3,7 +3,7 @@
 use crate::error::{ConfigError, fail};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tierlab_storage::TierConfig;
 
 pub(super) fn read_table(path: &Path) -> Result<toml::Table, ConfigError> {
@@ -38,13 +38,17 @@ pub(super) fn read_tiers(config: &Path) -> Result<toml::Table, ConfigError> {
     Ok(tiers)
 }
 
+/// File of a tier.
+pub(super) fn tier_file(config: &Path, name: &str) -> PathBuf {
+    config.with_file_name("tiers").join(format!("{name}.toml"))
+}
+
 pub(super) fn parse_tiers(config: &Path, tiers: toml::Table) -> Result<BTreeMap<String, TierConfig>, ConfigError> {
     let parse = |(name, value): (String, toml::Value)| {
         let tier = TierConfig::deserialize(value).map_err(|e| {
-            let file = config.with_file_name("tiers").join(format!("{name}.toml"));
             ConfigError(format!(
                 "{} (`tiers.{name}`): {}",
-                file.display(),
+                tier_file(config, &name).display(),
                 e.to_string().trim_end()
             ))
         })?;

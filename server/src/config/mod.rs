@@ -29,7 +29,7 @@ use crate::pipeline::admission::Limits;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
 use cache::cache_of;
-use files::{parse_tiers, read_table, read_tiers};
+use files::{parse_tiers, read_table, read_tiers, tier_file};
 use raw::{Raw, RawControl, RawFeatures, RawInstances, RawRepository, RawRows, RawWeights};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -216,7 +216,8 @@ impl Config {
             Ok((name.clone(), tiers.get(name).cloned().ok_or_else(unknown)?))
         };
         let (models, features) = (sources.model_tier.as_ref(), sources.feature_tier.as_ref());
-        let (_, model_tier) = pick("--model-tier", [models, flag_tier, raw.model_tier.as_ref(), file_tier])?;
+        let (model_tier_name, model_tier) =
+            pick("--model-tier", [models, flag_tier, raw.model_tier.as_ref(), file_tier])?;
         let (feature_tier_name, feature_tier) = pick(
             "--feature-tier",
             [features, flag_tier, raw.feature_tier.as_ref(), file_tier],
@@ -271,6 +272,7 @@ impl Config {
                 models: raw.models,
                 model_configs: model_configs_of(raw.model_config, &file)?,
                 drain: Duration::from_millis(raw.drain.timeout_ms),
+                tier_file: tier_file(&sources.config, &model_tier_name),
             },
             model_tier,
             feature_tier,

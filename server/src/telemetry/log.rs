@@ -146,18 +146,35 @@ where
     F: FormatEvent<S, N>,
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let Some(id) = context::with_current_id(ToString::to_string) else {
-            return self.inner.format_event(context, writer, event);
-        };
         let mut line = String::with_capacity(256);
         self.inner.format_event(context, Writer::new(&mut line), event)?;
         let line = line.trim_end();
+        let line = match self.format {
+            LogFormat::Text => escape_controls(line),
+            LogFormat::Json => line.to_owned(),
+        };
+        let Some(id) = context::with_current_id(ToString::to_string) else {
+            return writeln!(writer, "{line}");
+        };
         // Ids hold nothing that JSON would escape.
         match (self.format, line.strip_suffix('}')) {
             (LogFormat::Json, Some(open)) => writeln!(writer, "{open},\"request_id\":\"{id}\"}}"),
             _ => writeln!(writer, "{line} request_id={id}"),
         }
     }
+}
+
+/// Replaces characters that begin a line or control a terminal, so that a value cannot forge an entry.
+fn escape_controls(line: &str) -> String {
+    let mut escaped = String::with_capacity(line.len());
+    for c in line.chars() {
+        if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
 }
 
 #[cfg(test)]
@@ -179,5 +196,24 @@ mod tests {
         }
         assert_eq!(of("--tier json", None), LogFormat::Text);
         assert_eq!(of("--tier a", Some("json")), LogFormat::Json);
+    }
+
+    #[test]
+    fn values_cannot_forge_a_line_of_text() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(file.reopen().unwrap())
+            .map_event_format(|inner| WithRequestId {
+                inner,
+                format: LogFormat::Text,
+            })
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(folder = %"a\nERROR b\u{2028}\u{9b}2J", "c\rd\te");
+        });
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text:?}");
+        assert!(text.ends_with("folder=a\\nERROR b\\u{2028}\\u{9b}2J\n"), "{text:?}");
+        assert!(text.contains("c\\rd\\te"), "{text:?}");
     }
 }

@@ -183,6 +183,16 @@ async fn models_are_loaded_and_unloaded_by_request() {
 }
 
 #[tokio::test]
+async fn an_empty_model_tier_is_logged_with_a_command_that_fills_it() {
+    let data = Data::generate(&[], 0);
+    for control in ["explicit", "poll"] {
+        let server = Server::start(&on_tier(&data, "memory"), &[&format!("repository.control={control}")]);
+        let command = "tierlab-models publish --to configs/tiers/memory.toml";
+        server.logged(&["WARN", "no model on the model tier", "tierlab-models generate", command]);
+    }
+}
+
+#[tokio::test]
 async fn without_leave_nothing_is_loaded_or_unloaded() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
     for (set, status, named) in [

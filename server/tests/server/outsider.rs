@@ -161,6 +161,7 @@ async fn requests_that_are_given_up_leave_the_queue_of_a_busy_model() {
             let late = (0..15).map(|_| server.post(path, json_request(number(1.0), Some(100_000), None)));
             for reply in futures::future::join_all(late).await {
                 assert_eq!(reply.status, 504, "{}", reply.text());
+                assert!(reply.error().ends_with("it waited for a session"), "{}", reply.text());
             }
         }
         let depth = "tierlab_batch_queue_requests{model=\"turns\"}";

@@ -11,6 +11,7 @@ use tierlab_models::onnx::messages::ElementType;
 use tierlab_models::onnx::{GraphBuilder, ModelProto};
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::DataType;
+use tierlab_protocol::timing::Stage;
 
 const EXPLICIT: [&str; 2] = ["admin.enabled=true", "repository.control=explicit"];
 /// Boxes that one operator compares with each other for some seconds.
@@ -54,6 +55,11 @@ async fn a_long_run_ends_with_its_deadline_and_the_next_request_is_answered() {
     };
     let (late, ()) = tokio::join!(long, others);
     assert_eq!(late.status, 504, "{}", late.text());
+    assert!(late.error().ends_with("its run was under way"), "{}", late.text());
+    assert!(
+        late.timings().get(Stage::Infer) > late.timings().get(Stage::Batch),
+        "{late:?}"
+    );
     for turn in [1.0, 2.0] {
         let next = server.infer("turns", number(&[1, 1], turn)).await;
         assert_eq!(next.floats(), [2.0 * turn], "{}", server.log());
@@ -234,6 +240,24 @@ async fn a_process_ends_with_its_code_while_a_session_is_being_built() {
         let status = server.wait().await;
         assert_eq!(status.code(), Some(0), "{status}: {}", server.log());
     }
+}
+
+#[tokio::test]
+async fn loads_are_refused_while_sessions_that_were_given_up_keep_the_cores_busy() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    data.add_model("nested", &nested(30));
+    let set = [&EXPLICIT[..], &["runtime.load_timeout_ms=300"]].concat();
+    let server = Server::start(&on_tier(&data, "memory"), &set);
+    assert_eq!(server.post("/v2/repository/models/mlp/load", "").await.status, 200);
+    assert_eq!(server.metric("tierlab_abandoned_sessions").await, 0.0);
+    let late = server.post("/v2/repository/models/nested/load", "").await;
+    assert!(late.error().contains("runtime.load_timeout_ms"), "{}", late.text());
+    assert_eq!(server.metric("tierlab_abandoned_sessions").await, 1.0);
+    let refused = server.post("/v2/repository/models/mlp/load", "").await;
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(refused.error().contains("given up"), "{}", refused.text());
+    // The copy that was loaded before goes on.
+    assert_eq!(server.infer("mlp", mlp_input(1)).await.status, 200);
 }
 
 /// A model that takes more memory than a load may is refused, and others are served beside it.

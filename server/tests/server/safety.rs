@@ -86,6 +86,24 @@ async fn calls_want_their_token_and_the_log_does_not_hold_it() {
     assert!(!server.log().contains("token-for"), "{}", server.log());
 }
 
+#[test]
+fn a_folders_name_forges_no_line_of_the_log() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    let forged = "2026-01-01T00:00:00Z ERROR forged";
+    std::fs::create_dir(data.path(&format!("models/a\n{forged}"))).unwrap();
+    let server = Server::start(&on_tier(&data, "nvme"), &[]);
+    let line = server.logged(&["left out of a listing"]);
+    assert!(
+        line.contains("folder=\"models\"") && line.contains(&format!("a\\n{forged}")),
+        "{line}"
+    );
+    assert!(
+        !server.log().lines().any(|line| line.starts_with(forged)),
+        "{}",
+        server.log()
+    );
+}
+
 async fn calls_want_their_token_over_grpc(server: &Server) {
     fn with<Q>(message: Q, token: Option<&str>) -> Request<Q> {
         let mut request = Request::new(message);

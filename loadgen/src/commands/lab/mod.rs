@@ -9,6 +9,7 @@ mod cold_start;
 mod context;
 mod data;
 mod doctor;
+pub mod init;
 mod locations;
 mod place;
 mod prefill;

@@ -28,7 +28,10 @@ pub(super) fn folder(
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
     );
     let (None, true, Some(state)) = (chosen, is_refused, state_folder(variable)) else {
-        return Err(RunError::io(wanted)(error));
+        return Err(RunError::Usage(format!(
+            "cannot write to the lab's work folder: {error}: {}; name a folder that this user can write with --work FOLDER",
+            wanted.display()
+        )));
     };
     let own = state.join("tierlab/work").join(name);
     eprintln!(
@@ -61,6 +64,9 @@ mod tests {
             }
             _ => assert!(folder(None, refused, "quick", variable).is_err()),
         }
-        assert!(folder(Some(refused), &of_plan, "quick", variable).is_err());
+        let error = folder(Some(refused), &of_plan, "quick", variable)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("/proc/tierlab; name a folder"), "{error}");
     }
 }

@@ -52,7 +52,8 @@ impl Hosts {
     /// One that is no name or address, or has a port.
     pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let names = names.into_iter().map(|name| {
-            let bare = name.parse::<Authority>().ok().filter(|host| host.port().is_none());
+            let bare = name.parse::<Authority>().ok();
+            let bare = bare.filter(|host| host.as_str() == host.host());
             let host = bare.map(|host| plain(host.host())).filter(|host| !host.is_empty());
             // An address of version 6 has brackets in a URL, and may stand here without.
             let address = || name.parse::<IpAddr>().ok().map(|address| address.to_string());
@@ -76,7 +77,7 @@ impl Hosts {
         {
             let host = value.and_then(|value| value.parse::<Authority>().ok());
             let host = host.ok_or(Foreign::Host)?;
-            if !self.has(&plain(host.host())) {
+            if !has_only_port(&host) || !self.has(&plain(host.host())) {
                 return Err(Foreign::Host);
             }
             hosts.push(host);
@@ -104,6 +105,15 @@ impl Hosts {
             || host.ends_with(".localhost")
             || self.0.iter().any(|known| known == host)
     }
+}
+
+/// True if nothing but a port follows the host. `Authority::host` drops everything else too, as in `[::1].example`.
+fn has_only_port(authority: &Authority) -> bool {
+    let named = authority.as_str();
+    let named = named.rsplit_once('@').map_or(named, |(_, named)| named);
+    let behind = named.strip_prefix(authority.host()).unwrap_or(named);
+    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port)
 }
 
 /// A host as it is compared: small letters, no brackets, no dot at its end.
@@ -177,6 +187,11 @@ mod tests {
             (path, &[("host", "localhost.evil.example")], host),
             (path, &[("host", "127.0.0.1"), ("host", "evil.example")], host),
             (path, &[("host", "a b")], host),
+            (path, &[("host", "[::1].evil.example")], host),
+            (path, &[("host", "[::1]80")], host),
+            (path, &[("host", "[::1]:80.evil.example")], host),
+            (path, &[("host", "localhost:evil.example")], host),
+            ("http://[::1].evil.example/x", &[], host),
             (
                 path,
                 &[("host", "localhost:8000"), ("origin", "http://localhost:8000")],
@@ -235,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_is_no_host_is_no_allowed_one() {
-        for bad in ["", "a:80", "http://a", "a/b", "a b"] {
+        for bad in ["", "a:80", "http://a", "a/b", "a b", "[::1].a", "u@a"] {
             assert!(Hosts::new([bad.to_owned()]).is_err(), "{bad:?}");
         }
         let hosts = Hosts::new(["Lab.Example.".to_owned(), "fd00::1".to_owned(), "[fd00::2]".to_owned()]).unwrap();

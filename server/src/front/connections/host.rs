@@ -33,9 +33,9 @@ pub(super) fn check<B>(request: &Request<B>) -> Result<(), &'static str> {
     }
 }
 
-/// The bytes of hosts. A table: every request is looked at.
+/// Bytes of hosts without brackets. A table, because every request is checked.
 const HOST_BYTES: [bool; 256] = {
-    let (mut table, marks) = ([false; 256], b"-._~%!$&'()*+,;=:[]");
+    let (mut table, marks) = ([false; 256], b"-._~%!$&'()*+,;=:");
     let mut byte = 0;
     while byte < 128 {
         table[byte] = (byte as u8).is_ascii_alphanumeric();
@@ -49,9 +49,18 @@ const HOST_BYTES: [bool; 256] = {
     table
 };
 
-/// True if the value is a valid host. An empty value is sent for a target without a host.
+/// True if the value is a valid host. An empty value is sent for a target without a host. Behind an address in brackets
+/// only a port may follow.
 fn is_host(value: &HeaderValue) -> bool {
-    value.as_bytes().iter().all(|&byte| HOST_BYTES[usize::from(byte)])
+    let mut parts = value.as_bytes().split(|&byte| byte == b']');
+    let (host, port) = (parts.next().unwrap_or_default(), parts.next());
+    let (host, is_port) = match (host.strip_prefix(b"["), port) {
+        (Some(address), Some(port)) => (address, port.is_empty() || port.starts_with(b":")),
+        (None, None) => (host, true),
+        _ => (host, false),
+    };
+    let is_plain = |bytes: &[u8]| bytes.iter().all(|&byte| HOST_BYTES[usize::from(byte)]);
+    is_port && parts.next().is_none() && is_plain(host) && port.is_none_or(is_plain)
 }
 
 fn names(host: &HeaderValue, authority: &Authority) -> bool {
@@ -83,6 +92,11 @@ mod tests {
             (one, "/v2", &["a b"], false),
             (one, "/v2", &["a/b"], false),
             (one, "/v2", &["u@a"], false),
+            (one, "/v2", &["[::1]"], true),
+            (one, "/v2", &["[::1].a"], false),
+            (one, "/v2", &["[::1]:80]"], false),
+            (one, "/v2", &["[::1"], false),
+            (one, "/v2", &["a[::1]"], false),
             (one, "http://b/v2", &["a"], true),
             (one, "http://b/v2", &[], false),
             (old, "/v2", &[], true),

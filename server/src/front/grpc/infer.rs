@@ -282,15 +282,22 @@ fn replies(
     let scope = RequestScope::current();
     let reply = move |message: Result<Data, Status>| {
         let (state, account) = (Arc::clone(&state), received_bytes.take(&state));
-        let answered = scope.clone().run_async(async move {
-            Ok(streamed(
-                answer(&state, message?, account, None, CallKind::Stream).await,
-            ))
-        });
+        let answered = scope.clone().run_async(streamed_answer(state, message, account));
         // Its memory is given back when it is answered, also while the client takes none of the replies before it.
         answered.boxed()
     };
     requests.map(reply).buffered(STREAM_WINDOW).boxed()
+}
+
+/// Answers one message of a stream. The future of the answer is boxed when it is first polled: up to [`STREAM_WINDOW`] messages
+/// of each stream wait for that, and no account counts them.
+async fn streamed_answer(
+    state: SharedState,
+    message: Result<Data, Status>,
+    account: Account,
+) -> Result<EncodedReply, Status> {
+    let answer = Box::pin(answer(&state, message?, account, None, CallKind::Stream));
+    Ok(streamed(answer.await))
 }
 
 /// A stream's errors are messages, so that the stream goes on.
@@ -315,6 +322,15 @@ mod tests {
     use crate::pipeline::admission::{Admission, Limits};
     use prometheus::IntGauge;
     use tierlab_protocol::grpc::messages::{InferTensor, ModelInferRequest};
+
+    #[test]
+    fn a_message_of_a_stream_that_waits_for_its_turn_is_small() {
+        fn future_bytes<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
+            size_of::<F>()
+        }
+        let bytes = future_bytes(streamed_answer);
+        assert!(bytes < 1024, "{bytes}");
+    }
 
     #[test]
     fn texts_in_pieces_are_counted_before_they_are_brought_together() {

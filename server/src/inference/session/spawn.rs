@@ -2,13 +2,14 @@
 //!
 //! One named thread owns one ONNX Runtime session, so there is no lock around it.
 
+use super::abandoned::Abandoned;
 use super::engine::Assignment;
 use super::interrupt::RunControl;
 use super::open::{Opened, Opening, SessionReport};
 use crate::pipeline::batch::active::ActiveRun;
 use crate::pipeline::refusal::{Reason, Refusal};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
@@ -23,18 +24,20 @@ pub(crate) fn spawn(
     open: impl FnOnce(Opening) -> Result<Opened, String> + Send + 'static,
 ) -> Result<SpawnedSession, String> {
     let control = RunControl::new(session)?;
-    let stop = StopUnlessServing(Some(Arc::clone(&control.active)));
+    let opening = Arc::<OnceLock<Abandoned>>::default();
+    let stop = StopUnlessServing(Some((Arc::clone(&control.active), Arc::clone(&opening))));
     let (report, opened) = oneshot::channel();
     let (built_by_now, built) = oneshot::channel();
     let (assign, assigned) = std::sync::mpsc::sync_channel::<Assignment>(1);
     let thread = std::thread::Builder::new().name(format!("{name}-{session}"));
     let thread = thread.spawn(move || {
-        let opening = Opening {
+        let parameters = Opening {
             control,
             built: built_by_now,
         };
         let opened =
-            catch_unwind(AssertUnwindSafe(|| open(opening))).unwrap_or_else(|_| Err("loading it panicked".into()));
+            catch_unwind(AssertUnwindSafe(|| open(parameters))).unwrap_or_else(|_| Err("loading it panicked".into()));
+        drop(opening);
         let engine = match opened {
             Ok(Opened { engine, report: ready }) => {
                 let _ = report.send(Ok(ready));
@@ -82,12 +85,14 @@ impl SpawnedSession {
     }
 }
 
-/// Ends the warm-up of a session that nobody waits for.
-struct StopUnlessServing(Option<Arc<ActiveRun>>);
+/// Ends the warm-up of a session that nobody waits for, and counts the session as abandoned until its thread, which shares
+/// the second value, has opened it.
+struct StopUnlessServing(Option<(Arc<ActiveRun>, Arc<OnceLock<Abandoned>>)>);
 
 impl Drop for StopUnlessServing {
     fn drop(&mut self) {
-        if let Some(active) = self.0.take() {
+        if let Some((active, opening)) = self.0.take() {
+            opening.get_or_init(Abandoned::new);
             active.stop(Refusal::new(Reason::NotReady, "the load was given up"));
         }
     }

@@ -78,6 +78,11 @@ impl Fitting {
         }
     }
 
+    /// Cores that sessions are fitted to.
+    pub(super) const fn cores(&self) -> usize {
+        self.cores.count as usize
+    }
+
     /// Sessions for a model with `weight_bytes` bytes of weights. On a GPU the default is one session.
     pub(super) fn plan(&self, stated: Option<&InstanceConfig>, weight_bytes: u64, on_cpu: bool) -> Plan {
         if let Some(instances) = stated {

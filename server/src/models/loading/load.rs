@@ -11,6 +11,7 @@ use crate::inference::runtime::mapped::{DiskSpace, MappedWeights};
 use crate::inference::runtime::optimized::OptimizedCache;
 use crate::inference::runtime::provider::Provider;
 use crate::inference::runtime::{Graph, GraphSource, Runtime, Threads, Weights};
+use crate::inference::session::abandoned;
 use crate::inference::session::delivery::Delivery;
 use crate::inference::session::engine::{Assignment, RunCounts};
 use crate::inference::session::layout::SessionGroup;
@@ -35,6 +36,9 @@ use std::time::{Duration, Instant};
 use tierlab_formats::model::{JoinedColumn, ModelConfig, Signature};
 use tierlab_protocol::metadata::LoadSeconds;
 use tokio::time::timeout;
+
+/// Time in which abandoned sessions may end before a load is refused: a warm-up that was interrupted ends within milliseconds.
+const ABANDONED_GRACE: Duration = Duration::from_secs(1);
 
 /// Parameters of a load besides the model's files.
 pub(crate) struct Loader {
@@ -249,6 +253,29 @@ impl Loader {
             model,
             seconds,
             optimized,
+        })
+    }
+
+    /// Refuses a load while as many abandoned sessions as there are cores keep them busy.
+    ///
+    /// # Errors
+    /// Too many of them, also after [`ABANDONED_GRACE`].
+    pub(crate) async fn check_abandoned(&self) -> Result<(), LoadError> {
+        let (began, cores) = (Instant::now(), self.fitting.cores());
+        let sessions = loop {
+            match abandoned::count() {
+                sessions if sessions < cores => return Ok(()),
+                sessions if began.elapsed() > ABANDONED_GRACE => break sessions,
+                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        };
+        let what = format!(
+            "{sessions} sessions of loads that were given up are still being built (cores: {cores}): wait until \
+             `tierlab_abandoned_sessions` falls, or restart the server without their models"
+        );
+        Err(LoadError {
+            passing: true,
+            ..LoadError::new(what)
         })
     }
 

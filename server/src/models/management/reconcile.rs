@@ -178,6 +178,7 @@ impl ModelManager {
     ) -> Result<Loaded, LoadError> {
         let closed = |_| LoadError::new("the server is shutting down");
         let room = self.loads.acquire().await.map_err(closed)?;
+        source.loader.check_abandoned().await?;
         let Loader { limits, mapped, .. } = &source.loader;
         let deadline = Instant::now() + limits.load;
         let read = timeout_at(deadline.into(), described.read(&*source.tier, version, mapped)).await;

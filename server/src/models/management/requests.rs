@@ -66,10 +66,16 @@ impl ModelManager {
     /// The models to load at the start.
     fn choose(&self, listing: &Listing, location: &str) -> Result<Vec<String>, LoadError> {
         let wanted = &self.settings.models;
-        if listing.is_empty() && self.settings.control == ControlMode::None {
-            return Err(LoadError::new(format!(
-                "no models on the model tier ({location}): publish some with `tierlab-models publish`"
-            )));
+        if listing.is_empty() {
+            let what = format!(
+                "no model on the model tier ({location}): in the server's working directory, run `tierlab-models generate \
+                 --model mlp && tierlab-models publish --to {}`, or publish your own",
+                self.settings.tier_file.display()
+            );
+            if self.settings.control == ControlMode::None {
+                return Err(LoadError::new(what));
+            }
+            tracing::warn!("{what}");
         }
         if let Some(name) = wanted
             .iter()

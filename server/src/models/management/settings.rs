@@ -1,6 +1,7 @@
 //! Settings of model management: served models, and the control mode.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Control mode, in Triton's words.
@@ -30,6 +31,8 @@ pub(crate) struct ManagementSettings {
     pub(crate) model_configs: BTreeMap<String, toml::Table>,
     /// Time that an unload waits for its requests.
     pub(crate) drain: Duration,
+    /// Configuration file of the model tier, for advice.
+    pub(crate) tier_file: PathBuf,
 }
 
 /// Stands for every model in [`ManagementSettings::models`].

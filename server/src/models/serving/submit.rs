@@ -8,7 +8,7 @@ use crate::pipeline::batch::job::{Answer, Job, JobOutput, Part};
 use crate::pipeline::batch::{BatchQueue, WakeUp, split};
 use crate::pipeline::refusal::{Reason, Refusal};
 use crate::telemetry::trace::context::RequestScope;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tierlab_formats::model::BatchingConfig;
 use tierlab_protocol::infer::Tensor;
@@ -21,6 +21,8 @@ pub(crate) struct RunRequest {
     /// Passed over where the model is not batched.
     pub(crate) rows: usize,
     pub(crate) urgency: Urgency,
+    /// When a session began to run the request, or its first piece.
+    pub(crate) run_began: Arc<OnceLock<Instant>>,
 }
 
 /// The deadline of a request, and its priority among others.
@@ -79,11 +81,10 @@ impl Model {
     }
 
     async fn run(&self, work: RunRequest) -> Result<JobOutput, Refusal> {
-        let RunRequest { parts, rows, urgency } = work;
         let max_rows = self.config.max_batch_size as usize;
-        let rows = if max_rows == 0 { 1 } else { rows };
+        let rows = if max_rows == 0 { 1 } else { work.rows };
         if rows <= max_rows.max(1) {
-            let (queued, wake_up) = self.enqueue(parts, rows, urgency)?;
+            let (queued, wake_up) = self.enqueue(RunRequest { rows, ..work })?;
             if let Some(wake_up) = wake_up {
                 // Requests that this thread has read already queue first, and share the run: on one core, waking the
                 // session now would have it run for this request alone. A task of its own, because that of a connection
@@ -95,20 +96,30 @@ impl Model {
             }
             return queued.done().await;
         }
-        let pieces = split::cut(&parts, &self.signature.inputs, rows, max_rows)
+        let RunRequest { urgency, run_began, .. } = &work;
+        let pieces = split::cut(&work.parts, &self.signature.inputs, rows, max_rows)
             .into_iter()
-            .map(|split::Piece { parts, rows }| Ok(self.enqueue(parts, rows, urgency)?.0))
+            .map(|split::Piece { parts, rows }| {
+                let piece = RunRequest {
+                    parts,
+                    rows,
+                    urgency: *urgency,
+                    run_began: Arc::clone(run_began),
+                };
+                Ok(self.enqueue(piece)?.0)
+            })
             .collect::<Result<Vec<_>, Refusal>>()?;
         let pieces = futures::future::try_join_all(pieces.into_iter().map(QueuedRequest::done)).await?;
         split::join(pieces).map_err(|what| Refusal::new(Reason::Inference, what))
     }
 
-    fn enqueue(
-        &self,
-        parts: Vec<Part>,
-        rows: usize,
-        urgency: Urgency,
-    ) -> Result<(QueuedRequest<'_>, Option<WakeUp>), Refusal> {
+    fn enqueue(&self, work: RunRequest) -> Result<(QueuedRequest<'_>, Option<WakeUp>), Refusal> {
+        let RunRequest {
+            parts,
+            rows,
+            urgency,
+            run_began,
+        } = work;
         let (reply, answer) = oneshot::channel();
         let enqueued = Instant::now();
         let wake_up = self.queue.push(Job {
@@ -118,6 +129,7 @@ impl Model {
             rank: enqueued + priority_delay(&self.config.batching, urgency.priority),
             deadline: urgency.deadline,
             scope: RequestScope::current(),
+            run_began,
             reply: Some(reply),
         })?;
         let queued = QueuedRequest {

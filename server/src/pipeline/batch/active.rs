@@ -95,7 +95,10 @@ impl ActiveRun {
         state.number += 1;
         state.began = Some(began);
         state.rows = jobs.iter().map(|job| job.rows).sum();
-        state.replies.extend(jobs.iter_mut().filter_map(|job| job.reply.take()));
+        for job in jobs {
+            let _ = job.run_began.set(began);
+            state.replies.extend(job.reply.take());
+        }
         Ok(true)
     }
 
@@ -213,6 +216,7 @@ mod tests {
             rank: now,
             deadline: now,
             scope: RequestScope::current(),
+            run_began: Arc::default(),
             reply: Some(reply),
         };
         (job, answer)

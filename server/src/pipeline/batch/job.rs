@@ -3,6 +3,7 @@
 use super::elements::Elements;
 use crate::pipeline::refusal::Refusal;
 use crate::telemetry::trace::context::RequestScope;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tierlab_protocol::infer::Tensor;
 use tokio::sync::oneshot;
@@ -42,6 +43,8 @@ pub(crate) struct Job {
     pub(crate) rank: Instant,
     pub(crate) deadline: Instant,
     pub(crate) scope: RequestScope,
+    /// When a session began to run it; shared with its request, which says so if it gives up.
+    pub(crate) run_began: Arc<OnceLock<Instant>>,
     /// None while it runs: then the session's active run has it.
     pub(crate) reply: Option<oneshot::Sender<Answer>>,
 }

@@ -30,6 +30,7 @@ fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {
             rank: now,
             deadline: now + deadline,
             scope,
+            run_began: Arc::default(),
             reply: Some(reply),
         },
         replies,

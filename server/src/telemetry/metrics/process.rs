@@ -4,6 +4,7 @@
 //! threads and tasks. What cannot be read is left out of the scrape.
 
 use crate::features::layout::stuck_decodes;
+use crate::inference::session::abandoned;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeValLike;
 use prometheus::core::{Collector, Desc};
@@ -30,6 +31,7 @@ pub(super) struct ProcessCollector {
     runtime_tasks: IntGauge,
     runtime_busy_seconds: Counter,
     stuck_decodes: IntGauge,
+    abandoned_sessions: IntGauge,
     started: Instant,
 }
 
@@ -63,6 +65,10 @@ impl ProcessCollector {
                 names::STUCK_DECODES,
                 "Threads that do not come to an end of decoding a damaged shard of a table.",
             )?,
+            abandoned_sessions: IntGauge::new(
+                names::ABANDONED_SESSIONS,
+                "Sessions of loads that were given up and whose threads have not ended.",
+            )?,
             started: Instant::now(),
         })
     }
@@ -95,6 +101,8 @@ impl ProcessCollector {
     fn read_runtime(&self) {
         self.stuck_decodes
             .set(i64::try_from(stuck_decodes()).unwrap_or(i64::MAX));
+        self.abandoned_sessions
+            .set(i64::try_from(abandoned::count()).unwrap_or(i64::MAX));
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
@@ -109,7 +117,7 @@ impl ProcessCollector {
         raise(&self.runtime_busy_seconds, busy.as_secs_f64());
     }
 
-    fn every(&self) -> [&dyn Collector; 12] {
+    fn every(&self) -> [&dyn Collector; 13] {
         [
             &self.cpu_seconds,
             &self.resident_bytes,
@@ -123,6 +131,7 @@ impl ProcessCollector {
             &self.runtime_tasks,
             &self.runtime_busy_seconds,
             &self.stuck_decodes,
+            &self.abandoned_sessions,
         ]
     }
 }

@@ -52,16 +52,16 @@ fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Listing) -> Result
     for entry in entries {
         let entry = entry.map_err(|e| failed(&e))?;
         let kind = entry.file_type().map_err(|e| failed(&e))?;
-        let name = entry.file_name();
-        let below = name.to_str().and_then(|name| match folder {
+        let file_name = entry.file_name();
+        let below = file_name.to_str().and_then(|name| match folder {
             Some(folder) => folder.join(name).ok(),
             None => ObjectPath::new(name).ok(),
         });
         let Some(path) = below else {
-            tracing::warn!(folder = %entry.path().display(), ?name, "left out of a listing: no object path");
+            tracing::warn!(folder = name, name = ?file_name, "left out of a listing: no object path");
             continue;
         };
-        if name.as_encoded_bytes().starts_with(PARTIAL.as_bytes()) {
+        if file_name.as_encoded_bytes().starts_with(PARTIAL.as_bytes()) {
             continue;
         }
         if kind.is_dir() {

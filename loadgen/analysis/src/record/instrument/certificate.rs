@@ -25,13 +25,13 @@ pub struct Program {
     /// Version of the load generator.
     pub version: String,
     /// Git commit of the program's checkout, with `-dirty` if the tree had changes; `unknown` outside a checkout. For
-    /// people: the two fields below identify a build.
+    /// people: `sha256` identifies a build.
     pub git_commit: String,
-    /// Modification time of its executable, UTC, RFC 3339. A copy counts as another build, which costs at most one more
-    /// self-check.
+    /// Modification time of its executable, UTC, RFC 3339. For people.
     pub written_at: String,
-    /// Length of the executable, in bytes.
-    pub bytes: u64,
+    /// SHA-256 of its executable; empty in results of earlier versions.
+    #[serde(default)]
+    pub sha256: String,
 }
 
 /// Properties of a machine that affect its timekeeping.
