@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from packages import sbom, wheel  # noqa: E402
+from packages import sbom, tree, wheel  # noqa: E402
 
 
 class Wheel(unittest.TestCase):
@@ -31,6 +31,17 @@ class Wheel(unittest.TestCase):
             self.assertFalse([name for name in names if "libonnxruntime" in name], "it comes as a dependency")
             self.assertIn("Requires-Dist: onnxruntime==9.9\n", metadata)
             self.assertEqual(mode & 0o777, 0o755)
+
+
+class Programs(unittest.TestCase):
+    def test_programs_for_development_are_not_shipped(self):
+        self.assertIn("tierlab-loadgen", tree.PROGRAMS)
+        self.assertNotIn("tierlab-dev", tree.PROGRAMS)
+        seen, _ = sbom.linked({
+            "resolve": {"nodes": [{"id": "loadgen", "deps": []}, {"id": "dev", "deps": []}]},
+            "packages": [{"id": "loadgen", "name": "tierlab-loadgen", "source": None}, {"id": "dev", "name": "tierlab-dev", "source": None}],
+        })  # fmt: skip
+        self.assertEqual(seen, {"loadgen"})
 
 
 class Parts(unittest.TestCase):

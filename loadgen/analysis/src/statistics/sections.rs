@@ -13,7 +13,7 @@
 //! A run of one repeat has sections of its time blocks instead. Those know nothing of how one run differs from another,
 //! and so its interval holds for that one run.
 //!
-//! What the intervals cover is simulated by `tierlab-loadgen coverage`; the table is in `results/coverage`. A two-level
+//! What the intervals cover is simulated by `tierlab-dev coverage`; the table is in `results/coverage`. A two-level
 //! bootstrap (repeats, then blocks), which stood here before, covered 98.7 to 99.1 % where repeats do not differ and
 //! 92.5 % where three of them differ by 10 %.
 
