@@ -53,7 +53,7 @@ setup: ## fetch ONNX Runtime and the tests' tools into .runtime/
 
 build: ## the release binaries, and ONNX Runtime to run them with
 	scripts/setup onnxruntime
-	$(CARGO) build --release --workspace --bins --locked
+	$(CARGO) build --release --workspace --exclude tierlab-dev --bins --locked
 
 lint: ## structure, words, formatting and clippy
 	python3 -m unittest discover -q -s scripts/tests
@@ -76,7 +76,7 @@ unit: ## the tests alone (they run real processes, so the binaries come first)
 
 package: ## tarball, Debian package, wheel, list of parts and checksums in target/package, of programs that say their commit
 	scripts/setup onnxruntime
-	TIERLAB_BUILD_COMMIT="$$(git rev-parse HEAD)$$(test -z "$$(git status --porcelain)" || echo -dirty)" $(CARGO) build --release --workspace --bins --locked
+	TIERLAB_BUILD_COMMIT="$$(git rev-parse HEAD)$$(test -z "$$(git status --porcelain)" || echo -dirty)" $(CARGO) build --release --workspace --exclude tierlab-dev --bins --locked
 	scripts/package --bin $(BIN)
 	scripts/check-package
 

@@ -3,9 +3,7 @@
 
 use crate::commands::agents_options::AgentsOptions;
 use crate::commands::target_options::TargetOptions;
-use crate::commands::{
-    advise, agent, answer, coverage, lab, report, selfcheck, simulate_agents, simulate_lab, sweep, trace,
-};
+use crate::commands::{advise, agent, answer, lab, report, selfcheck, sweep, trace};
 use crate::environment::BUILD_COMMIT;
 use crate::error::RunError;
 use crate::runner::load_process;
@@ -258,38 +256,6 @@ enum Command {
         #[command(flatten)]
         certificate: CertificateOption,
     },
-    /// Simulates how often intervals contain the truth, drifts are found and changes are; exits with 1 where they do not as
-    /// they should
-    #[command(after_help = "Example:\n  tierlab-loadgen coverage --out results/coverage")]
-    Coverage {
-        /// The folder that coverage.md and the CSV files beside it go to
-        #[arg(long, default_value = "results/coverage")]
-        out: PathBuf,
-        /// Points simulated for each row
-        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
-        trials: u32,
-        /// What all random numbers derive from
-        #[arg(long, default_value_t = 20_261_121)]
-        seed: u64,
-    },
-    /// Simulates how often a lab's answer is right, and what it takes beside a fixed design; exits with 1 where it is right less
-    /// often than promised
-    #[command(after_help = "Example:\n  tierlab-loadgen simulate-lab --out results/decisions")]
-    SimulateLab {
-        /// The folder that decisions.md and decisions.csv go to
-        #[arg(long, default_value = "results/decisions")]
-        out: PathBuf,
-        /// Labs simulated for each family
-        #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-        labs: u32,
-        /// What all random numbers derive from
-        #[arg(long, default_value_t = 20_261_122)]
-        seed: u64,
-    },
-    /// Simulates a step by up to ten thousand agents: messages, bytes, the time to its start, how far from together they begin, what gives way
-    /// first
-    #[command(after_help = "Example:\n  tierlab-loadgen simulate-agents --way-us 5000 --start-skew-us 10000")]
-    SimulateAgents(simulate_agents::Options),
     /// Sends shares of the steps of runs that other hosts conduct (`--agents`), one run at a time
     ///
     /// The run sends the plan and its input files to the agent. The agent reads tokens and certificates for the server
@@ -459,9 +425,6 @@ impl Command {
             Self::Selfcheck { json, certificate } => {
                 selfcheck::run(json.as_deref(), &certificate.store(), &interrupt()?).await
             }
-            Self::Coverage { out, trials, seed } => coverage::run(&out, trials as usize, seed).map(|()| 0),
-            Self::SimulateAgents(options) => simulate_agents::run(&options).map(|()| 0),
-            Self::SimulateLab { out, labs, seed } => simulate_lab::run(&out, labs as usize, seed).map(|()| 0),
             Self::Trace {
                 log,
                 out,

@@ -1,7 +1,7 @@
 //! The commands of the load generator: a plan becomes steps, steps become a run in its folder. Load is made by `tierlab-load`,
 //! percentiles and verdicts by `tierlab-analysis`, what people read by `tierlab-report`.
 //!
-//! - [`cli`]: the command line; [`commands`]: sweep, lab, report and compare, selfcheck, coverage, trace, prices; [`error`]: why one
+//! - [`cli`]: the command line; [`commands`]: sweep, lab, report and compare, selfcheck, trace, prices; [`error`]: why one
 //!   ended without its result
 //! - [`plan`]: TOML to a validated plan; [`inputs`]: the files that requests are made of; [`pricing`]: a prices' file to the prices of a run
 //! - [`runner`]: the steps of a run in order, interleaved over tiers

@@ -46,6 +46,17 @@ class Wheel(unittest.TestCase):
             self.assertEqual(mode & 0o777, 0o755)
 
 
+class Programs(unittest.TestCase):
+    def test_programs_for_development_are_not_shipped(self):
+        self.assertIn("tierlab-loadgen", tree.PROGRAMS)
+        self.assertNotIn("tierlab-dev", tree.PROGRAMS)
+        seen, _ = sbom.linked({
+            "resolve": {"nodes": [{"id": "loadgen", "deps": []}, {"id": "dev", "deps": []}]},
+            "packages": [{"id": "loadgen", "name": "tierlab-loadgen", "source": None}, {"id": "dev", "name": "tierlab-dev", "source": None}],
+        })  # fmt: skip
+        self.assertEqual(seen, {"loadgen"})
+
+
 class Parts(unittest.TestCase):
     def test_crates_that_only_build_or_test_are_left_out(self):
         def dep(name, kind):

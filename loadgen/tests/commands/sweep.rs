@@ -124,7 +124,7 @@ fn usage_is_complete() {
         command.args(args);
         run(command)
     };
-    for command in ["sweep", "lab", "report", "compare", "selfcheck", "coverage", "trace"] {
+    for command in ["sweep", "lab", "report", "compare", "selfcheck", "trace"] {
         let help = with(&[command, "--help"]);
         assert_eq!(help.code, Some(0));
         assert!(help.stdout.contains("Example"), "{}", help.stdout);
@@ -132,6 +132,15 @@ fn usage_is_complete() {
     assert_eq!(with(&["--version"]).code, Some(0));
     assert_eq!(with(&["sweep"]).code, Some(2));
     assert_eq!(with(&["fly"]).code, Some(2));
+    for study in ["coverage", "simulate-lab", "simulate-agents"] {
+        let refused = with(&[study, "--help"]);
+        assert_eq!(
+            refused.code,
+            Some(2),
+            "{study} belongs to tierlab-dev: {}",
+            refused.stdout
+        );
+    }
 }
 
 #[test]

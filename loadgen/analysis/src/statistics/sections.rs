@@ -13,7 +13,7 @@
 //! A run of one repeat has sections of its time blocks instead. Those do not show how one run differs from another, so
 //! the interval holds for that run only.
 //!
-//! `tierlab-loadgen coverage` simulates the coverage of the intervals; the table is in `results/coverage`. An earlier
+//! `tierlab-dev coverage` simulates the coverage of the intervals; the table is in `results/coverage`. An earlier
 //! two-level bootstrap (repeats, then blocks) covered 98.7 to 99.1 % if repeats do not differ and 92.5 % if three of
 //! them differ by 10 %.
 

@@ -19,7 +19,7 @@
 //! or three repeats this is a test of homogeneity.
 //!
 //! A finding must also matter (`Figure::matters`): a bounded drift passes. All tests of a point together raise a false
-//! alarm in at most about 1 % of points without a drift; `tierlab-loadgen coverage` simulates it, including queues in
+//! alarm in at most about 1 % of points without a drift; `tierlab-dev coverage` simulates it, including queues in
 //! which requests depend on each other.
 
 use crate::record::{Drift, DriftHow, DriftOf, Repeat};
@@ -508,7 +508,7 @@ mod tests {
         all[requests / 4..].to_vec()
     }
 
-    /// The stored table has more of these (`tierlab-loadgen coverage`).
+    /// The stored table has more of these (`tierlab-dev coverage`).
     #[test]
     fn queues_whose_requests_depend_on_each_other_are_rarely_said_to_drift() {
         for (repeats, requests) in [(3, 500), (5, 500), (10, 240)] {

@@ -9,8 +9,7 @@
 //! - [`clock`]: how far another clock is from this one
 //! - `worker`: one of them, as a run sees it; `local`: processes of this host; `remote`: agents as a run sees them; [`listen`]: an agent's own door; [`handshake`], [`secure`]:
 //!   who may give orders
-//! - [`beginning`]: how many are asked at once and how long ahead the start is told; [`simulation`]: a step of thousands of agents in virtual
-//!   time
+//! - [`beginning`]: how many are asked at once and how long ahead the start is told
 
 pub mod beginning;
 pub mod clock;
@@ -23,7 +22,6 @@ pub mod message;
 mod remote;
 pub mod samples;
 pub mod secure;
-pub mod simulation;
 mod worker;
 
 pub use remote::Agents;

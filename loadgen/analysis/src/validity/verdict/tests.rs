@@ -473,7 +473,7 @@ fn one_server(rng: &mut ChaCha8Rng, utilisation: f64, window_s: f64) -> (StepEvi
     (step, samples.iter().map(Sample::latency_us).collect())
 }
 
-/// `tierlab-loadgen coverage` has the whole table, drifts included.
+/// `tierlab-dev coverage` has the whole table, drifts included.
 #[test]
 fn a_queue_at_95_percent_is_valid_and_one_at_105_percent_is_saturated() {
     for (repeats, window_s) in [(10, 1.5), (3, 5.0)] {

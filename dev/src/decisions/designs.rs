@@ -1,32 +1,42 @@
-//! Labs measured, by the rule and by a design that is fixed beforehand. In: labs whose answer is known. Out: what was said, after how
-//! many steps. Seeded; knows nothing of tables.
+//! Designs by which a lab can be measured: the rule of real labs, elimination by bisection, and a fixed ladder of rates. In: labs whose
+//! answer is known. Out: the answer of each design, and its number of steps.
 
-use super::families::{Family, Known, STEP_S};
+use super::families::{Family, HIGHEST_RPS, Known, STEP_S};
 use super::servers::SLOW;
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
+use crate::random::rng;
 use tierlab_analysis::decision::standing::Lab;
 use tierlab_analysis::decision::{Candidate, Next, Phase, StopReason, Time, next};
 use tierlab_analysis::record::Purpose;
 
-/// What a lab said.
+/// Answer of a lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Said {
-    /// The best, or one within the tie of it; or none where none meets the objective.
+pub(super) enum Answer {
+    /// The best, or a variant within the tie of it; none if none meets the objective.
     Right,
-    /// Another.
+    /// Another variant.
     Wrong,
-    /// That none meets the objective, where one does.
+    /// No variant, although one meets the objective.
     NoneWrong,
-    /// That it does not know.
     Undecided,
-    /// That fresh steps say otherwise than those that chose.
+    /// Fresh steps contradict those that chose.
     Contradicted,
 }
 
-/// The lab with a number.
+impl Answer {
+    /// Answer of a lab that named a variant, or none.
+    fn named(known: &Known, variant: Option<usize>) -> Self {
+        match variant {
+            Some(best) if known.is_right(best) => Self::Right,
+            Some(_) => Self::Wrong,
+            None if known.least().is_infinite() => Self::Right,
+            None => Self::NoneWrong,
+        }
+    }
+}
+
+/// Draws the lab of a seed.
 pub(super) fn known(family: &Family, seed: u64) -> Known {
-    Known::draw(family, &mut ChaCha8Rng::seed_from_u64(seed))
+    Known::draw(family, &mut rng(seed))
 }
 
 fn candidates(known: &Known) -> Vec<Candidate> {
@@ -38,12 +48,12 @@ fn candidates(known: &Known) -> Vec<Candidate> {
     named.collect()
 }
 
-/// By the rule, up to the confirmed answer: what was said, and steps.
-pub(super) fn by_rule(family: &Family, seed: u64) -> (Said, u32) {
+/// Measures a lab by the rule, up to the confirmed answer; returns it and the number of steps.
+pub(super) fn by_rule(family: &Family, seed: u64) -> (Answer, u32) {
     let known = known(family, seed);
-    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x7275_6c65);
+    let mut rng = rng(seed ^ 0x7275_6c65);
     let mut candidates = candidates(&known);
-    let mut weather = family.weather();
+    let mut weather = family.weather;
     let (mut steps, mut block) = (0_u32, 0);
     loop {
         let time = Time {
@@ -63,25 +73,21 @@ pub(super) fn by_rule(family: &Family, seed: u64) -> (Said, u32) {
             }
             Next::Block { .. } | Next::Stop(StopReason::Decided) => {
                 let best = Lab::new(&known.question, &candidates).decided();
-                let right = best.is_some_and(|best| known.is_right(best));
-                return (if right { Said::Right } else { Said::Wrong }, steps);
+                return (Answer::named(&known, best), steps);
             }
-            Next::Stop(StopReason::NoneMeets) => {
-                let right = known.least().is_infinite();
-                return (if right { Said::Right } else { Said::NoneWrong }, steps);
-            }
-            Next::Stop(StopReason::Contradicted) => return (Said::Contradicted, steps),
-            Next::Stop(_) => return (Said::Undecided, steps),
+            Next::Stop(StopReason::NoneMeets) => return (Answer::named(&known, None), steps),
+            Next::Stop(StopReason::Contradicted) => return (Answer::Contradicted, steps),
+            Next::Stop(_) => return (Answer::Undecided, steps),
         }
     }
 }
 
-/// By bisection of the score, from the best that any variant can have to the worst: every variant left takes one step at the rate that the
-/// score between them asks of it, and those whose step meets the objective stay, or all where none does.
-pub(super) fn by_elimination(family: &Family, seed: u64) -> (Said, u32) {
+/// Bisects the score, from the best that any variant can have to the worst: every variant left takes one step at the rate that the
+/// score between them requires, and those whose step meets the objective stay, or all if none does.
+pub(super) fn by_elimination(family: &Family, seed: u64) -> (Answer, u32) {
     let known = known(family, seed);
-    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x656c_696d);
-    let mut weather = family.weather();
+    let mut rng = rng(seed ^ 0x656c_696d);
+    let mut weather = family.weather;
     let mut left: Vec<usize> = (0..known.truths.len()).collect();
     let (mut low, mut high) = known.range();
     let (mut steps, mut is_met) = (0, false);
@@ -107,25 +113,20 @@ pub(super) fn by_elimination(family: &Family, seed: u64) -> (Said, u32) {
             (high, left, is_met) = (level, met, true);
         }
     }
-    let said = match left.first().filter(|_| is_met) {
-        Some(&best) if known.is_right(best) => Said::Right,
-        Some(_) => Said::Wrong,
-        None if known.least().is_infinite() => Said::Right,
-        None => Said::NoneWrong,
-    };
-    (said, steps)
+    let best = left.first().copied().filter(|_| is_met);
+    (Answer::named(&known, best), steps)
 }
 
 /// A ladder of rates for all variants, each measured as often.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Fixed {
-    /// From one rate to the next.
+    /// Ratio of one rate to the next.
     pub(super) rise: f64,
-    /// Steps at each.
+    /// Steps at each rate.
     pub(super) repeats: u32,
 }
 
-/// From one rate of a ladder to the next.
+/// Ratios of one rate of a ladder to the next.
 const RISES: [f64; 3] = [2.0, 1.25, 1.1];
 /// Steps at each rate.
 const REPEATS: [u32; 8] = [1, 2, 3, 4, 5, 6, 8, 10];
@@ -141,9 +142,9 @@ impl Fixed {
     }
 
     fn rates(self) -> Vec<f64> {
-        let mut rate = super::families::HIGHEST_RPS;
+        let mut rate = HIGHEST_RPS;
         let mut rates = Vec::new();
-        while rate >= super::families::HIGHEST_RPS / 32.0 {
+        while rate >= HIGHEST_RPS / 32.0 {
             rates.push(rate);
             rate /= self.rise;
         }
@@ -156,12 +157,12 @@ impl Fixed {
     }
 }
 
-/// The likeliest by a ladder in each of its sizes, which rise: a larger one goes on where a smaller one ends.
-pub(super) fn by_ladder(ladder: &[Fixed], family: &Family, seed: u64) -> Vec<Said> {
+/// Likeliest answers by a ladder in each of its sizes, which rise: a larger one goes on where a smaller one ends.
+pub(super) fn by_ladder(ladder: &[Fixed], family: &Family, seed: u64) -> Vec<Answer> {
     let known = known(family, seed);
-    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x6669_7865);
+    let mut rng = rng(seed ^ 0x6669_7865);
     let mut candidates = candidates(&known);
-    let (mut weather, mut measured, mut said) = (family.weather(), 0, Vec::new());
+    let (mut weather, mut measured, mut answers) = (family.weather, 0, Vec::new());
     for design in ladder {
         for _ in measured..design.repeats {
             for rps in design.rates() {
@@ -172,17 +173,9 @@ pub(super) fn by_ladder(ladder: &[Fixed], family: &Family, seed: u64) -> Vec<Sai
             }
         }
         measured = design.repeats;
-        said.push(says(&known, &candidates));
+        let lab = Lab::new(&known.question, &candidates);
+        let likeliest = lab.leader().filter(|&best| lab.chances[best] >= lab.none_chance());
+        answers.push(Answer::named(&known, likeliest));
     }
-    said
-}
-
-fn says(known: &Known, candidates: &[Candidate]) -> Said {
-    let lab = Lab::new(&known.question, candidates);
-    match lab.leader().filter(|&best| lab.chances[best] >= lab.none_chance()) {
-        Some(best) if known.is_right(best) => Said::Right,
-        Some(_) => Said::Wrong,
-        None if known.least().is_infinite() => Said::Right,
-        None => Said::NoneWrong,
-    }
+    answers
 }

@@ -1,21 +1,21 @@
-//! Servers that never were, whose highest rate under the objective is known. In: a law of service, a rate, random numbers. Out: one
-//! step as evidence. Knows nothing of labs.
+//! Simulated servers whose highest rate under the objective is known. In: a law of service, a rate, random numbers. Out: one
+//! step as evidence. Independent of labs.
 //!
 //! Requests are served first come first served, one or two at a time, and arrive at random (the recursions of Lindley and of Kiefer and
 //! Wolfowitz); a step starts with an idle server and warms up. A miss takes longer than the limit without holding the server.
 
-use rand::{RngExt, SeedableRng};
+use crate::random::{exponential, normal, rng, weathers};
+use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, Exp1, StandardNormal};
 use std::sync::OnceLock;
 use tierlab_analysis::decision::StepEvidence;
 use tierlab_analysis::record::Purpose;
 use tierlab_analysis::statistics::dependence::tail_autocorrelation_time;
 use tierlab_analysis::statistics::student::t95;
 
-/// The objective: p99 below so many seconds.
+/// Objective: p99 below so many seconds.
 pub(super) const LIMIT_S: f64 = 0.040;
-/// Slow requests that may be.
+/// Allowed share of slow requests.
 pub(super) const SLOW: f64 = 0.01;
 const WINDOW_S: f64 = 1.5;
 const WARMUP_S: f64 = 0.3;
@@ -23,35 +23,33 @@ const WARMUP_S: f64 = 0.3;
 const SLOWING_CAPACITY: f64 = 1.6;
 const SLOWING_SIGMA: f64 = 0.8;
 const Z99: f64 = 2.326;
-/// Shape of the lognormal service times.
-const SIGMA: f64 = 1.0;
 /// Blocks of a window that show whether the backlog grows.
 const BLOCKS: usize = 10;
 /// For the tables of laws without a formula: loads, and requests simulated at each.
 const LOADS: usize = 24;
 const LONG: usize = 1_000_000;
-/// Of hyperexponential service: the share of long ones, and how long they take, where short ones have a mean of 1.
+/// Share of long services of the hyperexponential law, and their mean; short ones have a mean of 1.
 const LONG_SHARE: f64 = 0.1;
 const LONG_TIMES: f64 = 5.0;
+/// Share of disturbed steps whose disturbance is not noticed.
+const UNSEEN: f64 = 0.2;
 
-/// How long requests are served.
+/// Law of service times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Service {
-    /// Exponential.
     Exponential,
-    /// Lognormal.
+    /// Lognormal with sigma 1.
     Lognormal,
-    /// All alike.
     Deterministic,
     /// Exponential, a tenth of them five times as long.
     Hyperexponential,
     /// Exponential, by two servers with one queue.
     Two,
-    /// Lognormal, without a queue: every request for itself, slower with the rate.
+    /// Lognormal, without a queue: requests independent, slower with the rate.
     Slowing,
 }
 
-/// Those whose highest rate is found by long simulations.
+/// Laws whose highest rate is found by long simulations.
 const TABLED: [Service; 4] = [
     Service::Lognormal,
     Service::Deterministic,
@@ -59,7 +57,26 @@ const TABLED: [Service; 4] = [
     Service::Two,
 ];
 
-/// When each of the servers is free again; the second is never where there is one.
+impl Service {
+    const fn servers(self) -> f64 {
+        if matches!(self, Self::Two) { 2.0 } else { 1.0 }
+    }
+
+    /// Draws a service time with mean 1.
+    fn unit(self, rng: &mut ChaCha8Rng) -> f64 {
+        match self {
+            Self::Exponential | Self::Two | Self::Slowing => exponential(rng),
+            Self::Deterministic => 1.0,
+            Self::Hyperexponential => {
+                let long = if rng.random_bool(LONG_SHARE) { LONG_TIMES } else { 1.0 };
+                exponential(rng) * long / (1.0 + LONG_SHARE * (LONG_TIMES - 1.0))
+            }
+            Self::Lognormal => (normal(rng) - 0.5).exp(),
+        }
+    }
+}
+
+/// Times at which the servers are free again; infinite for a second that does not exist.
 #[derive(Debug, Clone, Copy)]
 struct Free([f64; 2]);
 
@@ -68,7 +85,7 @@ impl Free {
         Self([0.0, if service == Service::Two { 0.0 } else { f64::INFINITY }])
     }
 
-    /// A request that is due now and is served for so long: when it is done.
+    /// Serves a request that is due now; returns when it is done.
     fn serve(&mut self, now: f64, for_s: f64) -> f64 {
         let first = usize::from(self.0[1] < self.0[0]);
         self.0[first] = self.0[first].max(now) + for_s;
@@ -76,50 +93,44 @@ impl Free {
     }
 }
 
-/// A server.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Server {
-    pub(super) service: Service,
-    /// Seconds, on average.
-    pub(super) mean_s: f64,
-    /// The share of requests that miss.
-    pub(super) misses: f64,
-}
-
-/// What the machine does to steps.
+/// Influence of the machine on steps.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Weather {
     /// Standard deviation of the logarithm of a step's own factor on service times.
     pub(super) spread: f64,
-    /// The share of steps that something slows by a factor of three.
-    pub(super) disturbed: f64,
-    /// Of these, the share that nobody notices.
-    pub(super) unseen: f64,
-    /// How far a step's factor is that of the one before, whatever was measured: a correlation.
+    /// Correlation of a step's factor with that of the one before, whatever was measured.
     pub(super) lasting: f64,
-    /// The factor of the last step, in standard deviations.
+    /// Share of steps that something slows by a factor of three.
+    pub(super) disturbed: f64,
+    /// Factor of the last step, in standard deviations.
     pub(super) push: f64,
 }
 
 impl Weather {
-    /// The next step's.
+    /// Draws the next step's factor.
     fn turn(&mut self, rng: &mut ChaCha8Rng) -> f64 {
-        let push: f64 = StandardNormal.sample(rng);
+        let push = normal(rng);
         self.push = self.lasting * self.push + (1.0 - self.lasting * self.lasting).sqrt() * push;
         self.push
     }
 }
 
+/// Simulated server.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Server {
+    service: Service,
+    /// Mean service time in seconds.
+    mean_s: f64,
+    /// Share of requests that miss.
+    misses: f64,
+}
+
 impl Server {
-    /// The server whose highest rate under the objective is this one.
+    /// Server whose highest rate under the objective is this one.
     pub(super) fn with_highest(service: Service, misses: f64, highest_rps: f64) -> Self {
-        // Of the hits so many may be slow.
         let mean_s = match service {
-            Service::Exponential => {
-                let slow = ((SLOW - misses) / (1.0 - misses)).max(1e-4);
-                // P(sojourn > L) = exp(-(1/mean - rate) L).
-                1.0 / (highest_rps - slow.ln() / LIMIT_S)
-            }
+            // P(sojourn > L) = exp(-(1/mean - rate) L).
+            Service::Exponential => 1.0 / (highest_rps - slow_hits(misses).ln() / LIMIT_S),
             Service::Slowing => 1.0 / (SLOWING_CAPACITY * highest_rps),
             other => tabled_mean(other, highest_rps),
         };
@@ -130,30 +141,27 @@ impl Server {
         }
     }
 
-    /// The highest rate of the long run, where repeats differ and the typical one has `typical_rps`: the tail of a stay falls about
+    /// Highest rate of the long run, if repeats differ and the typical one has `typical_rps`: the tail of a stay falls about
     /// exponentially with the capacity that is left, which is exact for M/M/1.
     pub(super) fn long_run_rps(&self, typical_rps: f64, spread: f64) -> f64 {
         if spread == 0.0 {
             return typical_rps;
         }
-        let servers = if self.service == Service::Two { 2.0 } else { 1.0 };
-        let left = |rps: f64, factor: f64| servers / (self.mean_s * factor) - rps;
-        let allowed = ((SLOW - self.misses) / (1.0 - self.misses)).max(1e-4);
+        let left = |rps: f64, factor: f64| self.service.servers() / (self.mean_s * factor) - rps;
+        let allowed = slow_hits(self.misses);
         let fall = -allowed.ln() / left(typical_rps, 1.0);
-        let mean = |rps: f64| {
-            let (mut sum, mut weights) = (0.0, 0.0);
-            for index in -40_i32..=40 {
-                let z = f64::from(index) / 10.0;
-                let weight = (-0.5 * z * z).exp();
-                weights += weight;
-                sum += weight * (-fall * left(rps, (spread * z).exp())).min(0.0).exp();
-            }
-            sum / weights
+        let weathers = weathers(spread);
+        let weights: f64 = weathers.iter().map(|(_, weight)| weight).sum();
+        let slow = |rps: f64| {
+            let slow = weathers
+                .iter()
+                .map(|(factor, weight)| weight * (-fall * left(rps, *factor)).min(0.0).exp());
+            slow.sum::<f64>() / weights
         };
         let (mut low, mut high) = (0.0, typical_rps);
         for _ in 0..40 {
             let middle = f64::midpoint(low, high);
-            if mean(middle) > allowed {
+            if slow(middle) > allowed {
                 high = middle;
             } else {
                 low = middle;
@@ -162,7 +170,7 @@ impl Server {
         low
     }
 
-    /// The latencies of a step's window, in seconds, where service takes `factor` as long as usual.
+    /// Latencies of a step's window, in seconds, if service takes `factor` as long as usual.
     fn latencies(&self, rps: f64, factor: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
         let mut latencies = Vec::with_capacity((rps * WINDOW_S * 1.2) as usize + 8);
         let (mut now, mut free) = (0.0, Free::of(self.service));
@@ -174,7 +182,7 @@ impl Server {
             let done = if self.service == Service::Slowing {
                 now + factor * self.slowing_s(rps, rng)
             } else {
-                free.serve(now, factor * self.mean_s * unit(self.service, rng))
+                free.serve(now, factor * self.mean_s * self.service.unit(rng))
             };
             let miss = if self.misses > 0.0 && rng.random_bool(self.misses) {
                 LIMIT_S * rng.random_range(1.2..2.0)
@@ -189,16 +197,15 @@ impl Server {
 
     /// Latency without a queue: its p99 is the limit at the highest rate, and grows without bound towards the capacity.
     fn slowing_s(&self, rps: f64, rng: &mut ChaCha8Rng) -> f64 {
-        let z: f64 = StandardNormal.sample(rng);
         let left = (1.0 - rps * self.mean_s).max(1e-3);
-        LIMIT_S * (1.0 - 1.0 / SLOWING_CAPACITY) / left * (SLOWING_SIGMA * (z - Z99)).exp()
+        LIMIT_S * (1.0 - 1.0 / SLOWING_CAPACITY) / left * (SLOWING_SIGMA * (normal(rng) - Z99)).exp()
     }
 
-    /// A step.
+    /// Simulates a step.
     pub(super) fn step(&self, rps: f64, purpose: Purpose, weather: &mut Weather, rng: &mut ChaCha8Rng) -> StepEvidence {
         let push = weather.turn(rng);
         let disturbed = weather.disturbed > 0.0 && rng.random_bool(weather.disturbed);
-        let seen = disturbed && !rng.random_bool(weather.unseen);
+        let seen = disturbed && !rng.random_bool(UNSEEN);
         let factor = (weather.spread * push).exp() * if disturbed { 3.0 } else { 1.0 };
         let latencies = self.latencies(rps, factor, rng);
         let us: Vec<u64> = latencies.iter().map(|s| (s * 1e6) as u64).collect();
@@ -226,59 +233,33 @@ impl Server {
     }
 }
 
-/// Whether the latency certainly rises over the window, by more than half of its median: as a verdict sees it.
+/// Share of the hits that may be slow.
+fn slow_hits(misses: f64) -> f64 {
+    ((SLOW - misses) / (1.0 - misses)).max(1e-4)
+}
+
+/// True if the latency certainly rises over the window, by more than half of its median: as a verdict sees it.
 fn is_growing(latencies: &[f64]) -> bool {
     let size = latencies.len() / BLOCKS;
     if size < 2 {
         return false;
     }
-    let means: Vec<f64> = latencies
-        .chunks_exact(size)
-        .take(BLOCKS)
-        .map(|block| block.iter().sum::<f64>() / size as f64)
-        .collect();
+    let blocks = latencies.chunks_exact(size).take(BLOCKS);
+    let means: Vec<f64> = blocks.map(|block| block.iter().sum::<f64>() / size as f64).collect();
     let count = means.len() as f64;
-    let centre = (count - 1.0) / 2.0;
     let mean = means.iter().sum::<f64>() / count;
-    let spread: f64 = (0..means.len()).map(|index| (index as f64 - centre).powi(2)).sum();
-    let slope = means
-        .iter()
-        .enumerate()
-        .map(|(index, value)| (index as f64 - centre) * value)
-        .sum::<f64>()
-        / spread;
-    let rest: f64 = means
-        .iter()
-        .enumerate()
-        .map(|(index, value)| (value - mean - slope * (index as f64 - centre)).powi(2))
-        .sum();
+    let at = |index: usize| index as f64 - (count - 1.0) / 2.0;
+    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 { (0..means.len()).map(|index| of(at(index), means[index])).sum() };
+    let spread = sum(&|x, _| x.powi(2));
+    let slope = sum(&|x, y| x * y) / spread;
+    let rest = sum(&|x, y| (y - mean - slope * x).powi(2));
     let error = (rest / (count - 2.0) / spread).sqrt();
     let mut sorted = latencies.to_vec();
     sorted.sort_by(f64::total_cmp);
     slope > t95(count - 2.0) * error && slope * count > (0.5 * sorted[sorted.len() / 2]).max(0.001)
 }
 
-fn exponential(rng: &mut ChaCha8Rng) -> f64 {
-    Exp1.sample(rng)
-}
-
-/// A service time with mean 1.
-fn unit(service: Service, rng: &mut ChaCha8Rng) -> f64 {
-    match service {
-        Service::Exponential | Service::Two | Service::Slowing => exponential(rng),
-        Service::Deterministic => 1.0,
-        Service::Hyperexponential => {
-            let long = if rng.random_bool(LONG_SHARE) { LONG_TIMES } else { 1.0 };
-            exponential(rng) * long / (1.0 + LONG_SHARE * (LONG_TIMES - 1.0))
-        }
-        Service::Lognormal => {
-            let z: f64 = StandardNormal.sample(rng);
-            (SIGMA * z - 0.5 * SIGMA * SIGMA).exp()
-        }
-    }
-}
-
-/// The mean service time with which a law has this highest rate, by long simulations of queues at rising loads: with a
+/// Mean service time with which a law has this highest rate, by long simulations of queues at rising loads: with a
 /// mean of 1 and the load `x`, a percentile of `y` means that the limit is met up to `x / mean` with `mean = limit / y`.
 fn tabled_mean(service: Service, highest_rps: f64) -> f64 {
     static TABLES: OnceLock<Vec<Vec<(f64, f64)>>> = OnceLock::new();
@@ -287,11 +268,8 @@ fn tabled_mean(service: Service, highest_rps: f64) -> f64 {
     let table = &tables[index];
     // The highest rate rises with the load.
     let rate = |&(load, percentile): &(f64, f64)| load * percentile / LIMIT_S;
-    let above = table
-        .iter()
-        .position(|entry| rate(entry) >= highest_rps)
-        .unwrap_or(table.len() - 1)
-        .max(1);
+    let above = table.iter().position(|entry| rate(entry) >= highest_rps);
+    let above = above.unwrap_or(table.len() - 1).max(1);
     let (low, high) = (&table[above - 1], &table[above]);
     let share = ((highest_rps - rate(low)) / (rate(high) - rate(low))).clamp(0.0, 1.0);
     let load = low.0 + share * (high.0 - low.0);
@@ -300,20 +278,19 @@ fn tabled_mean(service: Service, highest_rps: f64) -> f64 {
 
 /// Loads with the percentile of each, in mean service times.
 fn loads(service: Service) -> Vec<(f64, f64)> {
-    let servers = if service == Service::Two { 2.0 } else { 1.0 };
-    let load = |index: usize| servers * 0.97 * (index as f64 + 1.0) / LOADS as f64;
+    let load = |index: usize| service.servers() * 0.97 * (index as f64 + 1.0) / LOADS as f64;
     (0..LOADS)
         .map(|index| (load(index), long_percentile(service, load(index), index as u64)))
         .collect()
 }
 
 fn long_percentile(service: Service, load: f64, seed: u64) -> f64 {
-    let mut rng = ChaCha8Rng::seed_from_u64(0x6c6f_676e ^ seed);
+    let mut rng = rng(0x6c6f_676e ^ seed);
     let (mut now, mut free) = (0.0, Free::of(service));
     let mut stays: Vec<f64> = (0..LONG)
         .map(|_| {
             now += exponential(&mut rng) / load;
-            free.serve(now, unit(service, &mut rng)) - now
+            free.serve(now, service.unit(&mut rng)) - now
         })
         .collect();
     let rank = ((1.0 - SLOW) * LONG as f64) as usize;
@@ -338,7 +315,7 @@ mod tests {
 
     #[test]
     fn weather_lasts_as_long_as_it_should() {
-        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let mut rng = rng(5);
         let mut weather = Weather {
             lasting: 0.8,
             ..Weather::default()

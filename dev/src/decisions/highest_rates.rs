@@ -1,0 +1,150 @@
+//! Highest rates that a lab prints, compared with the true ones. Independent of who is best.
+
+use super::families;
+use super::servers::{Server, Service, Weather};
+use crate::random::{rng, seeds};
+use crate::table::{Row, cell, fixed};
+use tierlab_analysis::decision::reach::{Reach, reaches};
+use tierlab_analysis::decision::standing::Lab;
+use tierlab_analysis::decision::{Candidate, Next, Time, next};
+use tierlab_analysis::record::{CostTerms, Minimise, Question};
+
+/// Text above the table.
+pub(super) const ABOUT: &str = "# Highest rates that labs print
+
+Two equal variants per lab, on servers whose true highest rate is known; the printed rates are shares of it. `covered`: intervals that
+contain the truth; `above` and `below`: intervals beside it; `closed`: intervals with both ends; `wide`: upper end more than 1.4 times
+the lower.
+";
+
+/// True highest rate of both variants, in requests per second.
+const TRUTH_RPS: f64 = 300.0;
+/// Duration of a lab and of one of its steps, in seconds.
+const BUDGET_S: f64 = 100.0;
+const STEP_S: f64 = 2.0;
+/// Widest interval that is of use, upper end over lower.
+const WIDE: f64 = 1.4;
+
+/// Simulated server and the demand of its lab.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RateSetting {
+    name: &'static str,
+    service: Service,
+    /// Share of requests that miss.
+    misses: f64,
+    /// Relative spread of the repeats.
+    spread: f64,
+    /// Peak demand in requests per second; without one, dollars per inference are compared.
+    demand: Option<f64>,
+}
+
+const fn setting(name: &'static str, service: Service, demand: Option<f64>) -> RateSetting {
+    RateSetting {
+        name,
+        service,
+        misses: 0.0,
+        spread: 0.0,
+        demand,
+    }
+}
+
+/// Settings of the table.
+pub(super) const SETTINGS: [RateSetting; 9] = [
+    setting("M/M/1", Service::Exponential, None),
+    setting("M/D/1", Service::Deterministic, None),
+    setting("lognormal without a queue", Service::Slowing, None),
+    RateSetting {
+        misses: 0.005,
+        ..setting("bimodal: M/M/1 with 0.5 % of slow misses", Service::Exponential, None)
+    },
+    RateSetting {
+        spread: 0.05,
+        ..setting("M/M/1, repeats differ by 5 %", Service::Exponential, None)
+    },
+    setting("M/M/1, demand 100/s", Service::Exponential, Some(100.0)),
+    setting("M/M/1, demand 250/s", Service::Exponential, Some(250.0)),
+    setting("M/D/1, demand 250/s", Service::Deterministic, Some(250.0)),
+    setting("lognormal without a queue, demand 250/s", Service::Slowing, Some(250.0)),
+];
+
+/// Highest rates printed by one lab of two equal variants, as shares of the true one: value, lower and upper end.
+fn printed(setting: &RateSetting, seed: u64) -> Vec<[f64; 3]> {
+    let mut rng = rng(seed);
+    let server = Server::with_highest(setting.service, setting.misses, TRUTH_RPS);
+    let truth = server.long_run_rps(TRUTH_RPS, setting.spread);
+    let by_demand = families::question(setting.demand);
+    let question = Question {
+        minimise: if setting.demand.is_some() {
+            by_demand.minimise
+        } else {
+            Minimise::UsdPer10k
+        },
+        budget_s: BUDGET_S,
+        highest_rps: 5_000.0,
+        least_instances: 1,
+        ..by_demand
+    };
+    let mut candidates = ["v0", "v1"].map(|variant| Candidate {
+        variant: variant.to_owned(),
+        terms: Some(CostTerms {
+            usd_per_instance_hour: 1.0,
+            ..CostTerms::default()
+        }),
+        steps: Vec::new(),
+    });
+    let mut weather = Weather {
+        spread: setting.spread,
+        ..Weather::default()
+    };
+    let mut time = Time {
+        spent_s: 0.0,
+        step_s: STEP_S,
+    };
+    while let Next::Block { probes, .. } = next(&question, &candidates, &time) {
+        for probe in probes {
+            let step = server.step(probe.rps, probe.purpose, &mut weather, &mut rng);
+            candidates[probe.candidate].steps.push(step);
+            time.spent_s += STEP_S;
+        }
+    }
+    let shares = |reach: Reach| [reach.estimate.unwrap_or(0.0), reach.lo, reach.hi].map(|rps| rps / truth);
+    reaches(&Lab::new(&question, &candidates))
+        .into_iter()
+        .map(shares)
+        .collect()
+}
+
+fn width([_, lo, hi]: &[f64; 3]) -> f64 {
+    if *lo > 0.0 { hi / lo } else { f64::INFINITY }
+}
+
+/// Simulates the labs of a setting.
+pub(super) fn row(setting: RateSetting, labs: usize, seed: u64) -> Row {
+    let all: Vec<[f64; 3]> = seeds(labs, seed).flat_map(|seed| printed(&setting, seed)).collect();
+    let count = all.len() as f64;
+    let share = |of: fn(&[f64; 3]) -> bool| all.iter().filter(|one| of(one)).count() as f64 / count;
+    let median = |of: fn(&[f64; 3]) -> f64| {
+        let mut values: Vec<f64> = all.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    Row {
+        holds: true,
+        cells: vec![
+            cell("server", setting.name),
+            cell("intervals", all.len()),
+            fixed("covered", 4, share(|[_, lo, hi]| *lo <= 1.0 && *hi >= 1.0)),
+            fixed("above", 4, share(|[_, lo, _]| *lo > 1.0)),
+            fixed("below", 4, share(|[_, _, hi]| *hi < 1.0)),
+            fixed("closed", 4, share(|one| width(one).is_finite())),
+            fixed("wide", 4, share(|one| width(one) > WIDE)),
+            fixed("median_width", 3, median(width)),
+            fixed(
+                "mean_off",
+                4,
+                all.iter().map(|[value, ..]| value - 1.0).sum::<f64>() / count,
+            ),
+            fixed("median_off", 4, median(|[value, ..]| value - 1.0)),
+        ],
+    }
+}
