@@ -30,7 +30,10 @@ pub enum StoreError {
         /// The version found.
         found: u32,
     },
-    /// A histogram log or a journal is damaged.
+    /// The journal of a run under way could not be read or written.
+    #[error(transparent)]
+    Journal(#[from] tierlab_instrument::journal::JournalError),
+    /// A histogram log is damaged.
     #[error("{}: entry {entry}: {what}; restore the file, or measure again", path.display())]
     Entry {
         /// The file.
