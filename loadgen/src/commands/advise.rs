@@ -5,11 +5,11 @@ use super::answer::{FailOn, exit_code};
 use super::resized;
 use crate::error::RunError;
 use crate::plan::Reasked;
-use crate::pricing;
 use crate::store::folder;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Factors, Pricing, Run, Variant};
+use tierlab_instrument::prices;
 
 /// What is asked in place of what the first run was asked; what is left out stays.
 #[derive(Debug, Args)]
@@ -123,9 +123,9 @@ fn priced_by(run: &Run, file: &Path, asked: &Asked) -> Result<Pricing, RunError>
             run.name
         )));
     };
-    let mut pricing = pricing::load(file, instance, &[])?;
+    let mut pricing = prices::load(file, instance, &[])?;
     let Some(gib) = asked.table_gib else {
-        pricing::add_variants(&mut pricing, file, &priced.variants, priced.stored)?;
+        prices::add_variants(&mut pricing, file, &priced.variants, priced.stored)?;
         return Ok(pricing);
     };
     resized::add_variants(&mut pricing, file, priced, ("--table-gib", gib))?;

@@ -117,8 +117,8 @@ async fn patiently<T>(call: impl AsyncFn() -> Result<T, StorageError>) -> Result
     call().await
 }
 
-/// The content of an object: in memory where it is small, else as a temporary file.
-fn body(scratch: &Path, number: u32, seed: u64, bytes: u64) -> Result<Body> {
+/// Content of an object: in memory if it is small, else in a temporary file.
+pub(crate) fn body(scratch: &Path, number: u32, seed: u64, bytes: u64) -> Result<Body> {
     let seed = seed ^ u64::from(number);
     if bytes <= PIECE {
         return Ok(Body::Bytes(content(seed, 0..bytes).into()));

@@ -1,6 +1,6 @@
-//! Flags of `calibrate` to settings that make sense.
+//! Flags of `calibrate`.
 
-use crate::plan::bad_usage;
+use crate::plan::{Access, bad_usage, check_within};
 use anyhow::Result;
 use clap::Args;
 use std::collections::BTreeSet;
@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_instrument::units::parse_bytes;
 
-/// Sizes and depths at most: what a profile can hold.
+/// Most sizes and most depths of a profile.
 const MOST_LEVELS: usize = 32;
 /// The longest pause from one round to the next.
 const LONGEST_PAUSE: Duration = Duration::from_secs(86_400);
 
-/// Of `calibrate`.
+/// Flags of `calibrate`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// The tier's TOML
@@ -24,10 +24,10 @@ pub(crate) struct Options {
     pub(crate) set: Vec<String>,
     /// Where the profile goes: a file that ends in `.toml` and is not there yet
     #[arg(long, value_name = "PROFILE")]
-    out: PathBuf,
+    pub(super) out: PathBuf,
     /// Where this is, in your words: region, machine, network between. Every report of a replay shows it
     #[arg(long, value_name = "TEXT")]
-    place: String,
+    pub(super) place: String,
     /// Bytes of a read
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4KiB,64KiB,1MiB", value_parser = parse_bytes)]
     blocks: Vec<u64>,
@@ -37,7 +37,7 @@ pub(crate) struct Options {
     depths: Vec<u32>,
     /// Times that each size is read at each depth, all of them in turn
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    rounds: u32,
+    pub(super) rounds: u32,
     /// Seconds of each time
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     warmup: f64,
     /// From the start of one round to that of the next, such as 1h: for a tier that changes over the day
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
-    every: Duration,
+    pub(super) every: Duration,
     /// Bytes of the data that is read
     #[arg(long, default_value = "256MiB", value_parser = parse_bytes)]
     size: u64,
@@ -55,30 +55,18 @@ pub(crate) struct Options {
     pub(crate) scratch: Option<PathBuf>,
 }
 
-/// What is measured, checked.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) out: PathBuf,
-    pub(crate) place: String,
-    pub(crate) blocks: BTreeSet<u64>,
-    pub(crate) depths: BTreeSet<u32>,
-    pub(crate) rounds: u32,
-    pub(crate) window: Duration,
-    pub(crate) warmup: Duration,
-    pub(crate) every: Duration,
-    pub(crate) size: u64,
-}
-
 impl Options {
+    /// Checks the flags.
+    ///
     /// # Errors
-    /// The flag, and what it should be.
-    pub(crate) fn settings(&self) -> Result<Settings> {
-        let time = |flag: &str, seconds: f64, least: f64| match Duration::try_from_secs_f64(seconds) {
-            Ok(time) if (least..=3600.0).contains(&seconds) => Ok(time),
-            _ => Err(bad_usage(flag, &format!("from {least} to 3600 seconds, not {seconds}"))),
+    /// The flag, and its allowed values.
+    pub(super) fn check(&self) -> Result<()> {
+        let time = |flag: &str, seconds: f64, least: f64| {
+            check_within(flag, seconds, least, 3600.0).map_err(|why| bad_usage("times in seconds", &why))
         };
-        let blocks: BTreeSet<u64> = self.blocks.iter().copied().collect();
-        let depths: BTreeSet<u32> = self.depths.iter().copied().collect();
+        time("--seconds", self.seconds, 0.01)?;
+        time("--warmup", self.warmup, 0.0)?;
+        let (blocks, depths) = (self.blocks(), self.depths());
         if blocks.len() > MOST_LEVELS || depths.len() > MOST_LEVELS {
             return Err(bad_usage(
                 "--blocks, --depths",
@@ -96,26 +84,34 @@ impl Options {
             ));
         }
         if self.out.exists() {
-            let what = format!("{} is there: nothing is written over it", self.out.display());
+            let what = format!("{} exists and is not overwritten: choose another", self.out.display());
             return Err(bad_usage("--out", &what));
         }
-        if self.place.trim().is_empty() || self.place.chars().count() > 200 || self.place.chars().any(char::is_control)
-        {
+        let place = self.place.trim();
+        if place.is_empty() || self.place.chars().count() > 200 || self.place.chars().any(char::is_control) {
             return Err(bad_usage("--place", "one line of at most 200 characters"));
         }
-        if self.every > LONGEST_PAUSE {
-            return Err(bad_usage("--every", "at most a day"));
+        match self.every > LONGEST_PAUSE {
+            true => Err(bad_usage("--every", "at most a day")),
+            false => Ok(()),
         }
-        Ok(Settings {
-            out: self.out.clone(),
-            place: self.place.trim().to_owned(),
-            blocks,
-            depths,
-            rounds: self.rounds,
-            window: time("--seconds", self.seconds, 0.01)?,
-            warmup: time("--warmup", self.warmup, 0.0)?,
-            every: self.every,
-            size: self.size,
-        })
+    }
+
+    /// Sizes of reads, each once.
+    pub(super) fn blocks(&self) -> BTreeSet<u64> {
+        self.blocks.iter().copied().collect()
+    }
+
+    /// Reads in flight, each number once.
+    pub(super) fn depths(&self) -> BTreeSet<u32> {
+        self.depths.iter().copied().collect()
+    }
+
+    pub(super) fn access(&self) -> Access {
+        let seconds = Duration::from_secs_f64;
+        Access {
+            tolerates_faults: true,
+            ..Access::reads(self.size, seconds(self.seconds), seconds(self.warmup))
+        }
     }
 }

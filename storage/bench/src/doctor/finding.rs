@@ -1,34 +1,33 @@
-//! What the doctor says: plain data.
+//! Findings of the doctor. Plain data.
 
 use serde::Serialize;
 
-/// How a finding is to be taken.
+/// Levels of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Level {
-    /// It slows runs, or keeps a way of reading from being taken.
+    /// Slows runs, or prevents a way of reading.
     Warning,
-    /// It could not be seen here.
+    /// Not visible here.
     Unknown,
-    /// As it should be.
     Fine,
 }
 
-/// One thing that was looked at.
+/// A finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Finding {
     pub(super) level: Level,
-    /// What was looked at: `read-ahead of vda`.
+    /// Subject, such as `read-ahead of vda`.
     pub(super) about: String,
-    /// What it is.
+    /// State of the subject.
     pub(super) found: String,
-    /// What that does to a run.
+    /// Effect on a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) effect: Option<String>,
-    /// By how much, where it was measured here.
+    /// Size of the effect, if measured here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) measured: Option<String>,
-    /// How to change it.
+    /// Change to make.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) change: Option<String>,
 }
@@ -53,18 +52,19 @@ impl Finding {
         Self::new(Level::Unknown, about, found)
     }
 
-    /// With what it does, and how to change it.
-    pub(super) fn warning(
-        about: impl Into<String>,
-        found: impl Into<String>,
-        effect: impl Into<String>,
-        change: impl Into<String>,
-    ) -> Self {
-        Self {
-            effect: Some(effect.into()),
-            change: Some(change.into()),
-            ..Self::new(Level::Warning, about, found)
-        }
+    /// A warning; it also needs an effect and a change.
+    pub(super) fn warning(about: impl Into<String>, found: impl Into<String>) -> Self {
+        Self::new(Level::Warning, about, found)
+    }
+
+    pub(super) fn effect(mut self, effect: impl Into<String>) -> Self {
+        self.effect = Some(effect.into());
+        self
+    }
+
+    pub(super) fn change(mut self, change: impl Into<String>) -> Self {
+        self.change = Some(change.into());
+        self
     }
 
     pub(super) fn measured(mut self, by: impl Into<String>) -> Self {

@@ -8,28 +8,44 @@ mod groups;
 mod kernel;
 mod measured;
 mod nfs;
-mod options;
 mod pcie;
 mod print;
 mod subject;
 mod tree;
 
-pub(crate) use options::Options;
-
-use crate::machine::{Environment, holding};
+use crate::machine::Environment;
 use crate::plan::tier_config;
 use crate::stop::Stop;
 use anyhow::{Context, Result};
+use clap::Args;
 use finding::Finding;
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use subject::Subject;
+use tierlab_instrument::mounts::holding;
 use tierlab_instrument::units::latency;
 use tierlab_storage::TierConfig;
 use tree::Tree;
 
-/// The version of the JSON.
+/// Flags of `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The tier's TOML; without it the machine alone is looked at
+    #[arg(long, value_name = "FILE")]
+    tier: Option<PathBuf>,
+    /// Set a key of the tier's TOML, or take it out with KEY=; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", requires = "tier")]
+    set: Vec<String>,
+    /// Look only: write and read nothing
+    #[arg(long)]
+    no_measure: bool,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Version of the JSON.
 const SCHEMA: u32 = 1;
 
 /// Everything, as `--json` has it.
@@ -54,7 +70,7 @@ pub(crate) fn call(options: &Options) -> Result<()> {
         .transpose()?;
     let subject = config.as_ref().map(Subject::of).unwrap_or_default();
     let machine = Environment::here(&subject.folders);
-    let mut findings = look(&Tree::at("/"), &subject, machine.cores);
+    let mut findings = look(&Tree::at("/"), &subject, machine.host.cores as usize);
     if let Some(config) = &config {
         findings.push(opens(config)?);
     }
@@ -115,12 +131,9 @@ fn opens(config: &TierConfig) -> Result<Finding> {
             Finding::fine("the tier opens", format!("{} {}{notes}", info.kind, info.location))
                 .measured(format!("in {took}"))
         }
-        Err(error) => Finding::warning(
-            "the tier does not open",
-            error.to_string(),
-            "nothing of it can be measured",
-            "what the error says; docs/how-to/tiers.md has each kind's keys",
-        ),
+        Err(error) => Finding::warning("the tier does not open", error.to_string())
+            .effect("nothing of it can be measured")
+            .change("what the error says; docs/how-to/tiers.md has each kind's keys"),
     })
 }
 

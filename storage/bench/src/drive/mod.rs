@@ -1,5 +1,5 @@
-//! A repeat of a point, driven: callers in a closed loop, or at due times that were fixed beforehand. In: how calls are
-//! made. Out: what the callers saw, and what the machine did meanwhile.
+//! A repeat of a point: callers in a closed loop, or at due times that were fixed beforehand. In: callers. Out: their results, and the use of
+//! the machine meanwhile.
 
 mod course;
 mod schedule;
@@ -7,55 +7,32 @@ mod tally;
 mod tasks;
 mod threads;
 
-pub(crate) use course::Course;
-pub(crate) use tally::{Faults, Tally};
+pub(crate) use course::{Call, Caller, Course};
+pub(crate) use tally::{Faults, Sums, Tally};
 pub(crate) use tasks::tasks;
 pub(crate) use threads::threads;
 
-use crate::machine::{Look, Watched};
+use crate::machine::Look;
 use std::time::{Duration, Instant};
 
-/// What came of a repeat.
+/// Results of a repeat.
 #[derive(Debug)]
 pub(crate) struct Driven {
     pub(crate) tally: Tally,
-    /// The window that calls are counted in.
+    /// Length of the window that calls are counted in.
     pub(crate) window: Duration,
-    /// The machine at the window's begin, and at its end or at that of the last call of an open loop.
+    /// The machine at the begin of the window, and at its end or at that of the last call of an open loop.
     pub(crate) looks: (Look, Look),
 }
 
-/// Looks at the machine at the window's begin, lets callers finish, and looks again.
-struct Window<'a> {
-    course: &'a Course,
-    watched: &'a Watched,
-    first: Option<Look>,
-}
-
-impl<'a> Window<'a> {
-    const fn new(course: &'a Course, watched: &'a Watched) -> Self {
+impl Driven {
+    fn new(course: &Course, tally: Tally, looks: (Look, Look)) -> Self {
+        // Shorter after an interrupt.
+        let end = Instant::now().min(course.until);
         Self {
-            course,
-            watched,
-            first: None,
-        }
-    }
-
-    fn begins(&mut self) {
-        self.first = Some(self.watched.look());
-    }
-
-    /// How long it is until the window begins, and from there until it ends.
-    fn times(&self) -> (Instant, Instant) {
-        (self.course.measure_from, self.course.until)
-    }
-
-    fn ends(mut self, tally: Tally, last: Look) -> Driven {
-        let first = self.first.take().unwrap_or_else(|| last.clone());
-        Driven {
             tally,
-            window: self.course.until - self.course.measure_from,
-            looks: (first, last),
+            window: end.saturating_duration_since(course.measure_from),
+            looks,
         }
     }
 }

@@ -1,30 +1,30 @@
-//! Factors to points. In: a plan's tables, and what kind each tier is. Out: every point once, or what cannot be measured
-//! and why. Pure.
+//! Factors to points. In: a plan's tables, and the kind of each tier. Out: every point once, or a point that cannot be measured and why.
+//! Pure.
 
 use super::point::{CacheState, Operation, Point, Way};
 use super::raw::{Cache, RawCross};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What crossing must know of a tier.
+/// Kind of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Files of one local folder, read directly or not.
     Local {
-        /// As the tier is configured.
+        /// As configured.
         direct: bool,
     },
     /// Anything else.
     Elsewhere,
 }
 
-/// Points at most: more is a mistake in a plan.
+/// Most points: more come from a mistake in the plan.
 const MOST_POINTS: usize = 5000;
 
-/// Every combination. Those that are the same for their way or tier (a page cache that is not used, threads that are not
-/// there) become one.
+/// Every combination. Combinations that are the same for their way or tier (an unused page cache, threads of a way without a runtime) become
+/// one.
 ///
 /// # Errors
-/// The factor and the value, and why it cannot be.
+/// The factor and the value, and why they cannot be measured.
 pub(crate) fn points(
     cross: &[RawCross],
     places: &BTreeMap<String, Place>,
@@ -49,60 +49,37 @@ pub(crate) fn points(
 
 /// Every value of each factor with every value of the others.
 fn combinations(table: &RawCross) -> Vec<(Point, Cache)> {
-    let mut all = Vec::new();
-    let blocks = || {
-        table
-            .block
-            .iter()
-            .flat_map(|block| table.depth.iter().map(move |depth| (block.0, *depth)))
-    };
-    let hows = || {
-        table
-            .way
-            .iter()
-            .flat_map(|way| table.cache.iter().map(move |cache| (*way, *cache)))
-    };
-    let loads = || {
-        table
-            .threads
-            .iter()
-            .flat_map(|threads| table.rate.iter().map(move |rate| (*threads, *rate)))
-    };
-    let whats = || {
-        table
-            .pattern
-            .iter()
-            .flat_map(|p| table.operation.iter().map(move |o| (*p, *o)))
-    };
-    for tier in &table.tier {
-        for (pattern, operation) in whats() {
-            for (way, cache) in hows() {
-                for &files in &table.files {
-                    for (threads, rate) in loads() {
-                        for (block_bytes, depth) in blocks() {
-                            let point = Point {
-                                tier: tier.clone(),
-                                operation,
-                                pattern,
-                                files,
-                                way,
-                                cache: CacheState::AsIs,
-                                threads,
-                                rate,
-                                block_bytes,
-                                depth,
-                            };
-                            all.push((point, cache));
-                        }
-                    }
-                }
-            }
-        }
-    }
+    let mut all = vec![(Point::reads("", 0), Cache::default())];
+    vary(&mut all, &table.tier, |(point, _), tier| point.tier.clone_from(tier));
+    vary(&mut all, &table.pattern, |(point, _), pattern| point.pattern = *pattern);
+    vary(&mut all, &table.operation, |(point, _), operation| {
+        point.operation = *operation
+    });
+    vary(&mut all, &table.way, |(point, _), way| point.way = *way);
+    vary(&mut all, &table.cache, |(_, cache), value| *cache = *value);
+    vary(&mut all, &table.files, |(point, _), files| point.files = *files);
+    vary(&mut all, &table.threads, |(point, _), threads| point.threads = *threads);
+    vary(&mut all, &table.rate, |(point, _), rate| point.rate = *rate);
+    vary(&mut all, &table.block, |(point, _), block| point.block_bytes = block.0);
+    vary(&mut all, &table.depth, |(point, _), depth| point.depth = *depth);
     all
 }
 
-/// The way that it comes to at its tier, and what the page cache can be there.
+/// Replaces each item by one for each value.
+fn vary<T: Clone, V>(all: &mut Vec<T>, values: &[V], set: impl Fn(&mut T, &V)) {
+    let with = |item: &T, value: &V| {
+        let mut item = item.clone();
+        set(&mut item, value);
+        item
+    };
+    *all = all
+        .iter()
+        .flat_map(|item| values.iter().map(move |value| (item, value)))
+        .map(|(item, value)| with(item, value))
+        .collect();
+}
+
+/// Resolves the way at the tier, and the state of the page cache there.
 fn settle((mut point, cache): (Point, Cache), places: &BTreeMap<String, Place>) -> Result<Point, String> {
     let Some(place) = places.get(&point.tier) else {
         let known: Vec<&str> = places.keys().map(String::as_str).collect();

@@ -1,6 +1,6 @@
 //! Finished repeats of a run, in a folder with the plan that they are of. In: entries. Out: a file that outlives an interrupt.
 
-use crate::record::Entry;
+use super::record::Entry;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use tierlab_instrument::journal::{self as lines, FILE};

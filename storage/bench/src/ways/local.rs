@@ -57,7 +57,7 @@ impl LocalCaller {
         })
     }
 
-    /// Does it. Out: when it ended; checking comes after that moment.
+    /// Makes an access and returns the time of its end. Checks the bytes after that time.
     pub(crate) fn act(&mut self, pick: Pick) -> Result<Instant> {
         let start = self.buffer.as_ptr().align_offset(ALIGNMENT);
         let part = &mut self.buffer[start..start + pick.len];

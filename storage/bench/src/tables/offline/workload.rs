@@ -1,7 +1,7 @@
 //! A model and its table: made of a seed, or brought. In: what the plan says. Out: the table in the rows format, which columns fill which
 //! inputs, and sessions.
 
-use super::asked::RawWorkload;
+use super::plan::RawWorkload;
 use crate::plan::bad_usage;
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
