@@ -13,6 +13,8 @@ use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// Objects written at a time.
 const AT_A_TIME: usize = 16;
+/// Objects removed at a time.
+const REMOVED_AT_A_TIME: usize = 64;
 /// Bytes of content made at a time.
 const PIECE: u64 = 1 << 20;
 /// The beginning of each access that is checked: enough to see a misplaced read, cheap enough for every one of them.
@@ -89,19 +91,16 @@ impl Data {
         let checked = bytes.len().min(CHECKED);
         bytes[..checked] == self.bytes(file, offset..offset + checked as u64)
     }
+}
 
-    /// Removes the objects. All are tried; the first error is told.
-    pub(crate) async fn remove(&self, tier: &Arc<dyn Tier>) -> Result<()> {
-        let delete = |object: &Object| {
-            let path = object.path.clone();
-            async move { patiently(async || tier.delete(&path).await).await }
-        };
-        let gone = stream::iter(self.objects.iter()).map(delete);
-        let gone: Vec<_> = gone.buffer_unordered(AT_A_TIME).collect().await;
-        gone.into_iter()
-            .collect::<Result<(), _>>()
-            .context("cannot remove what was measured")
-    }
+/// Removes objects from a tier. Tries all of them, and returns the first error.
+pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item = Object>) -> Result<()> {
+    let delete = |object: Object| async move { patiently(async || tier.delete(&object.path).await).await };
+    let gone = stream::iter(objects).map(delete).buffer_unordered(REMOVED_AT_A_TIME);
+    let gone: Vec<_> = gone.collect().await;
+    gone.into_iter()
+        .collect::<Result<(), _>>()
+        .context("cannot remove what was written")
 }
 
 /// Tries a call again while its error is one that may pass.

@@ -2,7 +2,7 @@
 
 use super::finding::Finding;
 use super::pcie::link;
-use super::tree::Tree;
+use super::tree::{Tree, bracketed};
 use tierlab_instrument::mounts::Mount;
 
 /// KiB of read-ahead from which on a random read through the page cache fetches far more than it asks for.
@@ -81,29 +81,16 @@ fn access_times(mount: &Mount) -> Vec<Finding> {
 fn scheduler(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
     let text = tree.text(format!("{queue}/scheduler"))?;
     let about = format!("I/O scheduler of {disk}");
-    let chosen = text
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
-        .unwrap_or(&text);
-    let spins = tree.number(format!("{queue}/rotational")) == Some(1);
-    let wanted = if disk.starts_with("nvme") {
-        "none"
-    } else {
-        "none or mq-deadline"
-    };
-    if spins || wanted.split(" or ").any(|fast| fast == chosen) {
-        let kind = if spins {
-            ", a device that says that it spins"
-        } else {
-            ""
-        };
-        return Some(Finding::fine(about, format!("{chosen}{kind}")));
+    let chosen = bracketed(&text).unwrap_or(&text);
+    if tree.number(format!("{queue}/rotational")) == Some(1) {
+        let found = format!("{chosen}, a device that says that it spins");
+        return Some(Finding::fine(about, found));
     }
-    Some(
-        Finding::warning(about, chosen)
-            .effect("it takes CPU and locks for each request, which a flash device has no use for")
-            .change(format!("echo none > /sys/block/{disk}/queue/scheduler")),
-    )
+    let is_fast = chosen == "none" || (chosen == "mq-deadline" && !disk.starts_with("nvme"));
+    let finding = Finding::warning(about, chosen)
+        .effect("it takes CPU and locks for each request, which a flash device has no use for")
+        .change(format!("echo none > /sys/block/{disk}/queue/scheduler"));
+    Some(finding.fine_if(is_fast))
 }
 
 fn read_ahead(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
@@ -122,13 +109,17 @@ fn read_ahead(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
     })
 }
 
-/// What lies between the file system and the device.
+/// Layers between the file system and the device.
 fn layers(tree: &Tree, disk: &str) -> Option<Finding> {
     let uuid = tree.text(format!("sys/class/block/{disk}/dm/uuid")).unwrap_or_default();
     if uuid.starts_with("CRYPT-") {
-        return Some(Finding::warning(format!("encryption of {disk}"), "dm-crypt")
-.effect("each byte is decrypted by a core, by default on another thread")
-.change("cryptsetup refresh --perf-no_read_workqueue, a device that encrypts by itself, or a folder without"));
+        let change =
+            "cryptsetup refresh --perf-no_read_workqueue, a device that encrypts by itself, or a folder without";
+        return Some(
+            Finding::warning(format!("encryption of {disk}"), "dm-crypt")
+                .effect("each byte is decrypted by a core, by default on another thread")
+                .change(change),
+        );
     }
     disk.starts_with("loop").then(|| {
         Finding::warning(format!("loop device {disk}"), "a file stands for the disk")

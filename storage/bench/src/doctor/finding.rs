@@ -67,6 +67,14 @@ impl Finding {
         self
     }
 
+    /// The finding, or a fine one without effect and change if it is.
+    pub(super) fn fine_if(self, is_fine: bool) -> Self {
+        match is_fine {
+            true => Self::fine(self.about, self.found),
+            false => self,
+        }
+    }
+
     pub(super) fn measured(mut self, by: impl Into<String>) -> Self {
         self.measured = Some(by.into());
         self

@@ -1,7 +1,7 @@
 //! The kernel and the process's limits. In: the system's files. Out: findings.
 
 use super::finding::Finding;
-use super::tree::Tree;
+use super::tree::{Tree, bracketed};
 use tierlab_instrument::units;
 
 /// Open files that a run with a thousand connections needs.
@@ -80,20 +80,14 @@ fn limits(tree: &Tree, pinned_bytes: u64) -> Vec<Finding> {
         });
     }
     if let Some(files) = limit(&text, "Max open files") {
-        found.push(if files < ENOUGH_FILES {
-            Finding::warning("open files (RLIMIT_NOFILE)", files.to_string())
-                .effect("a run with many connections or files ends in errors")
-                .change("ulimit -n 65536, or LimitNOFILE=65536 of the service")
-        } else {
-            Finding::fine(
-                "open files (RLIMIT_NOFILE)",
-                if files == u64::MAX {
-                    "unlimited".to_owned()
-                } else {
-                    files.to_string()
-                },
-            )
-        });
+        let shown = match files {
+            u64::MAX => "unlimited".to_owned(),
+            files => files.to_string(),
+        };
+        let finding = Finding::warning("open files (RLIMIT_NOFILE)", shown)
+            .effect("a run with many connections or files ends in errors")
+            .change("ulimit -n 65536, or LimitNOFILE=65536 of the service");
+        found.push(finding.fine_if(files >= ENOUGH_FILES));
     }
     found
 }
@@ -119,9 +113,7 @@ fn huge_pages(tree: &Tree) -> Finding {
     let Some(text) = tree.text("sys/kernel/mm/transparent_hugepage/enabled") else {
         return Finding::unknown(about, "this kernel has none");
     };
-    let chosen = text
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    let chosen = bracketed(&text);
     match chosen {
         Some("always") => Finding::warning(about, "always")
             .effect("memory is compacted while requests wait for it, which shows in the tail")
@@ -142,8 +134,11 @@ fn numa(tree: &Tree) -> Finding {
         0 => Finding::unknown("NUMA", "not to be seen"),
         1 => Finding::fine("NUMA", "one node"),
         nodes => Finding::warning("NUMA", format!("{nodes} nodes"))
-.effect("threads and memory away from the device's node make each read longer, and differently so from run to run")
-.change("numactl --cpunodebind=N --membind=N, N being numa_node of the device"),
+            .effect(
+                "threads and memory away from the device's node make each read longer, and differently so from run to \
+                 run",
+            )
+            .change("numactl --cpunodebind=N --membind=N, N being numa_node of the device"),
     }
 }
 
@@ -151,11 +146,8 @@ fn load(tree: &Tree, cores: usize) -> Option<Finding> {
     let text = tree.text("proc/loadavg")?;
     let load: f64 = text.split(' ').next()?.parse().ok()?;
     let found = format!("{load:.2} processes ready to run on {cores} cores, mean of a minute");
-    Some(if load > QUIET * cores as f64 {
-        Finding::warning("other work", found)
-            .effect("it shares the cores with what is measured")
-            .change("end it, or wait: `uptime` tells when it is over")
-    } else {
-        Finding::fine("other work", found)
-    })
+    let finding = Finding::warning("other work", found)
+        .effect("it shares the cores with what is measured")
+        .change("end it, or wait: `uptime` tells when it is over");
+    Some(finding.fine_if(load <= QUIET * cores as f64))
 }

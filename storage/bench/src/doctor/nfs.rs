@@ -31,17 +31,15 @@ pub(super) fn findings(tree: &Tree, mount: &Mount) -> Vec<Finding> {
 
 fn rsize(mount: &Mount) -> Finding {
     let Some(rsize) = mount.option("rsize").and_then(|text| text.parse::<u64>().ok()) else {
-        return Finding::unknown("rsize", "not told by the mount");
+        return Finding::unknown("rsize", "not reported by the mount");
     };
-    if rsize >= WANTED_RSIZE {
-        return Finding::fine("rsize", bytes(rsize));
-    }
     Finding::warning("rsize", bytes(rsize))
         .effect(format!(
             "a read of 1 MiB is {} READs",
             WANTED_RSIZE.div_ceil(rsize.max(1))
         ))
         .change("mount with rsize=1048576; the server may allow less")
+        .fine_if(rsize >= WANTED_RSIZE)
 }
 
 fn connections(mount: &Mount) -> Finding {
@@ -71,12 +69,8 @@ fn attributes(mount: &Mount) -> Finding {
 
 fn read_ahead(tree: &Tree, mount: &Mount) -> Option<Finding> {
     let kb = tree.number(format!("sys/class/bdi/{}/read_ahead_kb", mount.device))?;
-    let found = format!("{kb} KiB");
-    Some(if kb >= WANTED_AHEAD_KB {
-        Finding::fine("read-ahead of the mount", found)
-    } else {
-        Finding::warning("read-ahead of the mount", found)
-            .effect("one file that is read in order has at most so much in flight, whatever the network could")
-            .change(format!("echo 15360 > /sys/class/bdi/{}/read_ahead_kb", mount.device))
-    })
+    let finding = Finding::warning("read-ahead of the mount", format!("{kb} KiB"))
+        .effect("one file that is read in order has at most so much in flight, whatever the network could")
+        .change(format!("echo 15360 > /sys/class/bdi/{}/read_ahead_kb", mount.device));
+    Some(finding.fine_if(kb >= WANTED_AHEAD_KB))
 }

@@ -1,7 +1,7 @@
 //! Where points are measured: a tier opened on a runtime of its own, and its data. In: a plan. Out: repeats. Everything that
 //! it writes lies in a folder of the run, and is removed at the end.
 
-use crate::content::{Data, name_of_run};
+use crate::content::{Data, name_of_run, remove};
 use crate::drive::{Course, Driven, tasks, threads};
 use crate::machine::Watched;
 use crate::plan::{Access, CacheState, Operation, Point, Way};
@@ -199,17 +199,10 @@ impl tiers::Opened for Station {
         let data = std::mem::take(&mut self.data);
         let folder = tierlab_storage::ObjectPath::new(&format!("{}/written", self.folder))?;
         let opened = self.open(Manner::default())?;
-        let tier = &opened.tier;
         opened.runtime.block_on(async {
-            for data in data.values() {
-                data.remove(tier).await?;
-            }
-            for object in tier.list(Some(&folder)).await.unwrap_or_default() {
-                tier.delete(&object.path)
-                    .await
-                    .context("cannot remove what was written")?;
-            }
-            Ok(())
+            let written = opened.tier.list(Some(&folder)).await.unwrap_or_default();
+            let read = data.values().flat_map(|data| data.objects.iter().cloned());
+            remove(&opened.tier, read.chain(written)).await
         })
     }
 }

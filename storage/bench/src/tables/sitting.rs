@@ -1,23 +1,19 @@
 //! A tier with tables laid out on it, which are removed at the end. In: a tier's config, tables in the rows format. Out: the tables in
 //! their layouts, opened.
 
-use crate::content::name_of_run;
+use crate::content::{name_of_run, remove};
 use crate::rounds::Rounds;
 use crate::tiers::{Opened, local_root, notes_of};
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use tierlab_layouts::{Layout, Options, Table, lay_out};
-use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, Tier, TierConfig};
+use tierlab_storage::{Body, ErrorKind, ObjectPath, Tier, TierConfig};
 use tokio::runtime::Runtime;
-
-/// Objects removed at the same time.
-const REMOVED_AT_ONCE: usize = 64;
 
 /// A tier on a runtime of its own.
 pub(super) struct Sitting {
@@ -181,12 +177,7 @@ impl Opened for Sitting {
                 Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
                 listed => listed.context("cannot list what was written, to remove it")?,
             };
-            let tier = &self.tier;
-            let delete = |object: Object| async move { tier.delete(&object.path).await };
-            let deleted = stream::iter(objects)
-                .map(Ok)
-                .try_for_each_concurrent(REMOVED_AT_ONCE, delete);
-            deleted.await.context("cannot remove what was written")
+            remove(&self.tier, objects).await
         })
     }
 }

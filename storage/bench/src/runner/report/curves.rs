@@ -8,8 +8,9 @@ use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::bytes;
 use tierlab_report::parts::{Axis, Chart, Figure, Line, Unit};
 
-/// A value of a summary.
 type Of = fn(&Summary) -> Option<Interval>;
+type Coordinate = fn(&Summary) -> f64;
+type Series<'a> = BTreeMap<String, Vec<&'a Summary>>;
 
 const PERCENTILES: [(&str, Of); 2] = [("p50", |summary| summary.p50_us), ("p99", |summary| summary.p99_us)];
 
@@ -68,8 +69,8 @@ fn series(point: &Point) -> String {
 }
 
 /// The series with their points, in the order of `x`.
-fn by_series<'a>(points: &[&'a Summary], x: fn(&Summary) -> f64) -> BTreeMap<String, Vec<&'a Summary>> {
-    let mut all: BTreeMap<String, Vec<&Summary>> = BTreeMap::new();
+fn by_series<'a>(points: &[&'a Summary], x: Coordinate) -> Series<'a> {
+    let mut all = Series::new();
     for summary in points {
         all.entry(series(&summary.point)).or_default().push(summary);
     }
@@ -80,23 +81,13 @@ fn by_series<'a>(points: &[&'a Summary], x: fn(&Summary) -> f64) -> BTreeMap<Str
 }
 
 fn closed(points: &[&Summary]) -> Markup {
-    let depth: fn(&Summary) -> f64 = |summary| f64::from(summary.point.depth);
+    let depth: Coordinate = |summary| f64::from(summary.point.depth);
     let all = by_series(points, depth);
     if all.values().all(|points| points.len() < 2) {
         return Markup::default();
     }
-    let mut charts: Vec<Chart> = PERCENTILES
-        .iter()
-        .filter_map(|(name, of)| {
-            chart(
-                &format!("{name} against depth"),
-                ("calls in flight", Unit::Count),
-                &all,
-                depth,
-                *of,
-            )
-        })
-        .collect();
+    let axis = ("calls in flight", Unit::Count);
+    let mut charts = percentiles("depth", axis, &all, depth);
     charts.extend(chart(
         "p50 against what was reached",
         ("calls per second", Unit::Rate),
@@ -108,31 +99,21 @@ fn closed(points: &[&Summary]) -> Markup {
 }
 
 fn open(points: &[&Summary]) -> Markup {
-    let rate: fn(&Summary) -> f64 = |summary| f64::from(summary.point.rate);
+    let rate: Coordinate = |summary| f64::from(summary.point.rate);
     let all = by_series(points, rate);
-    let charts = PERCENTILES
-        .iter()
-        .filter_map(|(name, of)| {
-            chart(
-                &format!("{name} against rate"),
-                ("calls offered per second", Unit::Rate),
-                &all,
-                rate,
-                *of,
-            )
-        })
-        .collect();
+    let charts = percentiles("rate", ("calls offered per second", Unit::Rate), &all, rate);
     Figure::of_names(all.into_keys(), charts, OPEN).html()
 }
 
+fn percentiles(against: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinate) -> Vec<Chart> {
+    let charts = PERCENTILES
+        .iter()
+        .map(|(name, of)| chart(&format!("{name} against {against}"), axis, all, x, *of));
+    charts.flatten().collect()
+}
+
 /// A chart; none without a value.
-fn chart(
-    title: &str,
-    (axis, unit): (&'static str, Unit),
-    all: &BTreeMap<String, Vec<&Summary>>,
-    x: fn(&Summary) -> f64,
-    of: Of,
-) -> Option<Chart> {
+fn chart(title: &str, (axis, unit): (&'static str, Unit), all: &Series<'_>, x: Coordinate, of: Of) -> Option<Chart> {
     let mut lines = Vec::new();
     let mut rows = Vec::new();
     for (number, points) in all.values().enumerate() {
