@@ -8,7 +8,7 @@
 //! - [`store`]: runs in their folders, written as they go on, read back, resumed
 //! - [`server`]: a server asked and read; [`environment`]: where a run is made
 //! - [`selfcheck`]: the instrument measured by itself
-//! - [`children`], [`page_cache`], [`progress`]: child processes, the page cache, and the terminal; what else the machine did during
+//! - [`children`], [`progress`]: child processes and the terminal; what else the machine did during
 //!   a step is watched by `tierlab-instrument`
 
 pub mod children;
@@ -17,7 +17,6 @@ pub mod commands;
 pub mod environment;
 pub mod error;
 pub mod inputs;
-pub mod page_cache;
 pub mod plan;
 pub mod progress;
 pub mod runner;

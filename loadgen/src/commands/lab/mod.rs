@@ -20,6 +20,7 @@ mod work;
 
 use crate::commands::agents_options::AgentsOptions;
 use crate::commands::foreign;
+use crate::environment;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, PlanError, VariantPlan};
 use crate::runner::check_reply::check_reply;
@@ -30,12 +31,12 @@ use crate::selfcheck::prove::prove;
 use crate::store::new_folder::{claim, new_folder, sha256};
 use crate::store::preamble::Preamble;
 use crate::store::resume::StoppedRun;
-use crate::{environment, page_cache};
 use context::{LabContext, programs};
 use place::Purpose;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Environment, PageCache, Run, StageState, Variant};
+use tierlab_instrument::page_cache;
 use tierlab_load::interrupt::Interrupt;
 
 /// What `lab` is told.

@@ -1,9 +1,8 @@
 //! One tier with the table on it, looked up through one strategy after another. In: a tier's config. Out: repeats, each of which began with
 //! empty caches, and every row of which was compared with the table.
 
-use super::made::Table;
 use super::plan::Settings;
-use super::play::{Manner, play};
+use super::play::{Manner, Table, play};
 use super::policies::min_hits;
 use super::strategy::{Ram, Strategy, Unit};
 use super::warm::{Warm, warm_up};

@@ -3,7 +3,6 @@
 //! trace.
 
 mod chart;
-mod made;
 mod measure;
 mod page;
 mod plan;
@@ -24,10 +23,10 @@ use crate::rounds::{Rounds, order};
 use crate::stop::Stop;
 use crate::tiers::{on_tiers, results_folder};
 use anyhow::Result;
-use made::Table;
 use measure::{Placed, Repeat, through_the_cache, units};
 use page::Kept;
 use plan::Settings;
+use play::Table;
 use policies::{StackDistances, min_hits};
 use statements::{Computed, Place, at_most_one, mean, statements};
 use std::collections::BTreeMap;

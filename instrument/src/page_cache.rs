@@ -1,28 +1,39 @@
-//! The page cache below a folder, dropped on purpose. In: a folder on this machine. Out: what the kernel was asked to
-//! forget. Only this machine's kernel is asked: what a remote origin keeps is its own.
+//! Files dropped from the page cache. In: a file or a folder on this machine. Out: number and bytes of the files that the kernel was asked to
+//! drop. A remote origin keeps its own cache.
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Files of one folder at most; a lab's origins hold some dozens.
+/// Most files below a folder; a lab's origins hold some dozens.
 const MOST_FILES: u64 = 1_000_000;
 
-/// What was dropped.
+/// Files that were dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes, in the cache before or not.
+    /// Bytes of the files, whether they were in the cache or not.
     pub bytes: u64,
 }
 
-/// Writes every file below `folder` out, since only clean pages go, and tells the kernel that none of its pages is
-/// needed (`POSIX_FADV_DONTNEED`). Pages that another process has mapped stay.
+/// Drops a file and returns its length. Writes it out first, because only clean pages are dropped by `POSIX_FADV_DONTNEED`. Pages that
+/// another process has mapped stay.
 ///
 /// # Errors
-/// A file cannot be opened or written out, or the file system takes no such advice.
+/// The file cannot be opened or written out, or the file system takes no such advice.
+pub fn drop_file(path: &Path) -> io::Result<u64> {
+    let file = File::open(path)?;
+    file.sync_data()?;
+    posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+    Ok(file.metadata()?.len())
+}
+
+/// Drops every file below `folder`, like [`drop_file`].
+///
+/// # Errors
+/// A folder cannot be read, or a file cannot be dropped.
 pub fn drop_below(folder: &Path) -> io::Result<Dropped> {
     let mut dropped = Dropped::default();
     let mut folders = vec![folder.to_owned()];
@@ -33,11 +44,8 @@ pub fn drop_below(folder: &Path) -> io::Result<Dropped> {
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if kind.is_file() {
-                let file = File::open(entry.path())?;
-                file.sync_data()?;
-                posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
                 dropped.files += 1;
-                dropped.bytes += file.metadata()?.len();
+                dropped.bytes += drop_file(&entry.path())?;
             }
             if dropped.files > MOST_FILES {
                 return Err(io::Error::other(format!("more than {MOST_FILES} files")));
