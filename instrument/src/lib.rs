@@ -1,9 +1,18 @@
 //! Parts of an instrument that the load generator and the storage bench share.
 //!
+//! - [`host`]: the machine that measures; [`mounts`]: mounts as the kernel lists them
+//! - [`journal`]: the finished entries of a run, which outlive a kill
 //! - [`machine`]: what a machine does beside a measurement
+//! - [`page_cache`]: files dropped from it
+//! - [`prices`]: a prices' file to the prices of a run
 //! - [`progress`]: a bar, and how long a run still takes
 //! - [`units`]: numbers as people write and read them
 
+pub mod host;
+pub mod journal;
 pub mod machine;
+pub mod mounts;
+pub mod page_cache;
+pub mod prices;
 pub mod progress;
 pub mod units;

@@ -1,30 +1,32 @@
-//! Environment of a run. In: `/proc`, this build, the server's build info. Out: an [`Environment`]. Values that cannot
-//! be found are marked unknown.
+//! The environment of a run. In: this machine, this build, the server's build info. Out: an [`Environment`]. What cannot be found out is
+//! `unknown`, never left to look like a fact.
 
 use crate::server::scrape::Scrape;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::Environment;
+use tierlab_instrument::host::{Host, filesystem};
 use tierlab_load::redact;
 use tierlab_protocol::metrics;
 
-/// Inspects this machine, before any server is asked. `data` are the folders of the data to read.
+/// The environment before any server is asked. `data` are the folders that hold what is read.
 #[must_use]
 pub fn inspect(data: &[PathBuf]) -> Environment {
-    let Host { cpu, cores, kernel } = host();
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let Host {
+        cpu,
+        cores,
+        memory_bytes,
+        kernel,
+    } = Host::here();
     Environment {
         cpu,
         cores,
-        memory_bytes: fs::read_to_string("/proc/meminfo")
-            .ok()
-            .and_then(|text| memory_bytes(&text))
-            .unwrap_or_default(),
+        memory_bytes,
         kernel,
         filesystems: data
             .iter()
-            .map(|path| (path.display().to_string(), filesystem(path, &mounts)))
+            .map(|path| (path.display().to_string(), filesystem(path)))
             .collect(),
         gpus: gpus(Path::new("/proc/driver/nvidia")),
         onnxruntime: "unknown".into(),
@@ -33,28 +35,6 @@ pub fn inspect(data: &[PathBuf]) -> Environment {
         shared_cores: Vec::new(),
         machine_warnings: Vec::new(),
         origins: BTreeMap::new(),
-    }
-}
-
-/// Measuring machine, without its data.
-#[derive(Debug, Clone)]
-pub(crate) struct Host {
-    /// CPU model as the kernel names it.
-    pub(crate) cpu: String,
-    /// Logical cores.
-    pub(crate) cores: u32,
-    /// Kernel release.
-    pub(crate) kernel: String,
-}
-
-/// Inspects this machine.
-pub(crate) fn host() -> Host {
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    Host {
-        cpu: cpu_model(&cpuinfo).unwrap_or_else(|| "unknown".into()),
-        cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32),
-        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
-            .map_or_else(|_| "unknown".into(), |text| text.trim().into()),
     }
 }
 
@@ -69,38 +49,6 @@ pub fn add_server(environment: &mut Environment, tier: &str, origin: &str, scrap
     environment
         .origins
         .insert(tier.to_owned(), redact::urls(&known.join("; ")));
-}
-
-fn cpu_model(cpuinfo: &str) -> Option<String> {
-    ["model name", "Model", "Hardware", "Processor"].iter().find_map(|key| {
-        cpuinfo
-            .lines()
-            .filter_map(|line| line.split_once(':'))
-            .find(|(name, _)| name.trim() == *key)
-            .map(|(_, value)| value.trim().to_owned())
-    })
-}
-
-fn memory_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1_024)
-}
-
-/// Returns type, device and options of the mount below a path, from the text of `/proc/self/mounts`.
-fn filesystem(path: &Path, mounts: &str) -> String {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    mounts
-        .lines()
-        .filter_map(|line| {
-            let mut fields = line.split(' ');
-            let (device, at, kind, options) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-            path.starts_with(at)
-                .then(|| (at.len(), format!("{kind} on {device} ({options})")))
-        })
-        // The longest prefix is the innermost mount; of two mounts at one path the later hides the earlier.
-        .max_by_key(|(len, _)| *len)
-        .map_or_else(|| "unknown".into(), |(_, text)| text)
 }
 
 /// Returns the models of the GPUs below `root`, each with the driver's version.
@@ -150,19 +98,6 @@ const fn commit_here(commit: &'static str, of: &str, here: &str) -> &'static str
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_innermost_mount_is_named() {
-        let mounts = "/dev/a / ext4 rw,relatime 0 0\ntmpfs /tmp tmpfs rw,size=1g 0 0\nx /tmpfoo xfs rw 0 0\n";
-        assert_eq!(
-            filesystem(Path::new("/tmp/no/such"), mounts),
-            "tmpfs on tmpfs (rw,size=1g)"
-        );
-        assert_eq!(
-            filesystem(Path::new("/no/such"), mounts),
-            "ext4 on /dev/a (rw,relatime)"
-        );
-    }
 
     #[test]
     fn the_commit_of_another_checkout_is_not_taken_for_this_one() {

@@ -1,11 +1,11 @@
 //! Errors of commands, with their exit codes.
 
 use crate::plan::PlanError;
-use crate::pricing::PricingError;
 use crate::server::control::ControlError;
 use crate::store::error::StoreError;
 use std::io;
 use std::path::{Path, PathBuf};
+use tierlab_instrument::prices::PricingError;
 use tierlab_load::driver::DriverError;
 use tierlab_load::workers::WorkerError;
 

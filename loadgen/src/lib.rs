@@ -3,12 +3,12 @@
 //!
 //! - [`cli`]: the command line; [`commands`]: sweep, lab, report and compare, selfcheck, trace, prices; [`error`]: why one
 //!   ended without its result
-//! - [`plan`]: TOML to a validated plan; [`inputs`]: the files that requests are made of; [`pricing`]: a prices' file to the prices of a run
+//! - [`plan`]: TOML to a validated plan; [`inputs`]: the files that requests are made of
 //! - [`runner`]: the steps of a run in order, interleaved over tiers
 //! - [`store`]: runs in their folders, written as they go on, read back, resumed
 //! - [`server`]: a server asked and read; [`environment`]: where a run is made
 //! - [`selfcheck`]: the instrument measured by itself
-//! - [`children`], [`page_cache`], [`progress`]: child processes, the page cache, and the terminal; what else the machine did during
+//! - [`children`], [`progress`]: child processes and the terminal; what else the machine did during
 //!   a step is watched by `tierlab-instrument`
 
 pub mod children;
@@ -17,9 +17,7 @@ pub mod commands;
 pub mod environment;
 pub mod error;
 pub mod inputs;
-pub mod page_cache;
 pub mod plan;
-pub mod pricing;
 pub mod progress;
 pub mod runner;
 pub mod selfcheck;

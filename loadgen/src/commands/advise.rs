@@ -5,12 +5,12 @@ use super::answer::{FailOn, exit_code};
 use super::resized;
 use crate::error::RunError;
 use crate::plan::Reasked;
-use crate::pricing;
 use crate::store::folder;
 use crate::store::new_folder::sha256;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Factors, Pricing, Run, Variant};
+use tierlab_instrument::prices;
 
 /// Changes to the first run's question; the rest stays.
 #[derive(Debug, Args)]
@@ -150,9 +150,9 @@ fn priced_by(run: &Run, file: &Path, asked: &Asked) -> Result<Pricing, RunError>
             run.name
         )));
     };
-    let mut pricing = pricing::load(file, instance, &[])?;
+    let mut pricing = prices::load(file, instance, &[])?;
     let Some(gib) = asked.table_gib else {
-        pricing::add_variants(&mut pricing, file, &priced.variants, priced.stored)?;
+        prices::add_variants(&mut pricing, file, &priced.variants, priced.stored)?;
         return Ok(pricing);
     };
     resized::add_variants(&mut pricing, file, priced, ("--table-gib", gib))?;

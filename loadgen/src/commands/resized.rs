@@ -2,15 +2,15 @@
 //! Out: their prices. Latencies stay as measured.
 
 use crate::error::RunError;
-use crate::pricing::{self, PricingError};
 use std::path::Path;
 use tierlab_analysis::record::{PricedVariants, Pricing};
+use tierlab_instrument::prices::{self, PricingError};
 
-/// Adds the prices of variants with a table of `gib` GiB; a variant that does not fit on its instance is named on
-/// stderr and has no price. `key` names the size in messages.
+/// Adds the prices of variants with a table of `gib` GiB; a variant that does not fit on its instance is named on stderr and has none.
+/// `key` names the size in messages.
 ///
 /// # Errors
-/// A size that is not a positive number, a run without a table, and those of [`pricing::add_variants`].
+/// A size that is no positive number, a run without a table, and as [`prices::add_variants`].
 pub(super) fn add_variants(
     pricing: &mut Pricing,
     file: &Path,
@@ -19,9 +19,9 @@ pub(super) fn add_variants(
 ) -> Result<(), RunError> {
     let priced = with_table(priced, key, gib).map_err(RunError::Usage)?;
     for variant in &priced.variants {
-        match pricing::add_variants(pricing, file, std::slice::from_ref(variant), priced.stored) {
+        match prices::add_variants(pricing, file, std::slice::from_ref(variant), priced.stored) {
             // The other variants can still be compared.
-            Err(error @ (PricingError::DoesNotFit { .. } | PricingError::Impossible { .. })) => eprintln!("{error}"),
+            Err(error @ PricingError::Impossible { .. }) => eprintln!("{error}"),
             other => other?,
         }
     }
@@ -49,7 +49,7 @@ fn with_table(priced: &PricedVariants, key: &str, gib: f64) -> Result<PricedVari
     priced.stored.table_bytes = scaled(measured);
     for variant in &mut priced.variants {
         let table_bytes = variant.laid_out_bytes.unwrap_or(measured) as f64;
-        variant.staged_bytes = pricing::grown(variant.staged_bytes, table_bytes, times) as u64;
+        variant.staged_bytes = prices::grown(variant.staged_bytes, table_bytes, times) as u64;
         variant.cache_bytes = scaled(variant.cache_bytes);
         variant.laid_out_bytes = variant.laid_out_bytes.map(scaled);
     }

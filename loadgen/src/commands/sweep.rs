@@ -5,6 +5,7 @@
 use crate::commands::agents_options::AgentsOptions;
 use crate::commands::foreign;
 use crate::commands::target_options::TargetOptions;
+use crate::environment;
 use crate::error::RunError;
 use crate::plan::{NO_TIER, Plan, TargetPlan};
 use crate::runner::check_reply::check_reply;
@@ -16,10 +17,10 @@ use crate::server::scrape::Scrape;
 use crate::store::new_folder::{claim, new_folder, sha256};
 use crate::store::preamble::Preamble;
 use crate::store::resume::StoppedRun;
-use crate::{environment, pricing};
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::Pricing;
 use tierlab_formats::model::is_plain_name;
+use tierlab_instrument::prices;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_protocol::metrics;
 
@@ -155,7 +156,7 @@ fn named(target: Target, server: &TargetPlan, scrape: &Scrape, table_bytes: u64)
 /// its instance.
 fn prices(file: &Path, instance: &str, server: &TargetPlan, target: &Target) -> Result<Pricing, RunError> {
     let tier = Some(target.tier.as_str()).filter(|tier| *tier != NO_TIER);
-    let priced = pricing::load_server(file, instance, tier, server.price.as_deref(), &target.tier)?;
+    let priced = prices::load_server(file, instance, tier, server.price.as_deref(), &target.tier)?;
     Ok(priced)
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
 
-/// The most rows read.
+/// Maximum number of rows read.
 const MAX_ROWS: usize = 4_000_000;
 
 /// A column, and the key of the plan that names its file, beside which `column` may stand.

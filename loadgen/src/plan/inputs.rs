@@ -70,7 +70,7 @@ struct RawCheck {
     /// Of the replies, how many have their values compared; of all others structure alone is looked at.
     #[serde(default = "default_share")]
     share: f64,
-    /// A value may be off by this much, and by this share of what is expected.
+    /// Tolerance of a value: the maximum deviation is `tolerance × (1 + |expected|)`.
     #[serde(default = "default_tolerance")]
     tolerance: f64,
     /// What replies should say: validation data of perf_analyzer (.json), or an .npz with an array for each output; the

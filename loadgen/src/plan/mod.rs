@@ -69,7 +69,7 @@ pub struct Plan {
     pub text: String,
     /// Its name, one plain path segment.
     pub name: String,
-    /// The model.
+    /// Model name.
     pub model: String,
     /// What every step's seed derives from.
     pub seed: u64,
@@ -83,7 +83,7 @@ pub struct Plan {
     pub drain: Duration,
     /// Users: the most requests in flight.
     pub max_in_flight: usize,
-    /// The client's limit for one request, from its actual send.
+    /// Time limit of the client for one request, from its actual send.
     pub timeout: Duration,
     /// The longest reply that is read, in bytes; what the declared outputs can take where the plan does not say.
     pub reply_limit_bytes: Option<usize>,

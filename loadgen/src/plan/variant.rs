@@ -94,7 +94,7 @@ pub struct Stage {
     pub fill: StageFill,
     /// Whether all servers of a fleet share it, as processes of one host do; else each is a host of its own.
     pub is_shared: bool,
-    /// Bytes that it may hold.
+    /// Maximum bytes.
     pub capacity_bytes: u64,
 }
 

@@ -14,6 +14,7 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tierlab_analysis::record::{CarriedCertificate, Certificate, Check, Machine, Program, VALID_DAYS};
+use tierlab_instrument::host::Host;
 
 /// Path below the user's state folder.
 const FILE: &str = "tierlab/certificate.json";
@@ -181,7 +182,7 @@ fn differences(then: &Machine, now: &Machine) -> Vec<String> {
 fn this_machine() -> Machine {
     let text = |file: &str| fs::read_to_string(file).ok().map(|text| text.trim().to_owned());
     let unknown = || "unknown".to_owned();
-    let environment::Host { cpu, cores, kernel } = environment::host();
+    let Host { cpu, cores, kernel, .. } = Host::here();
     Machine {
         cpu,
         cores,

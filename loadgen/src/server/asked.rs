@@ -11,7 +11,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of readings that check whether one address of metrics always reaches the same process.
 const SAME_ASKED: u32 = 4;
 
-/// A server that could not be asked.
+/// Server that could not be asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{url}: {what}")]
 pub struct ControlError {

@@ -8,7 +8,7 @@ pub enum StoreError {
     /// A file could not be written or read.
     #[error("{}: {source}{}", path.display(), hint(source))]
     Io {
-        /// File or folder.
+        /// Path of the CSV file.
         path: PathBuf,
         /// System error.
         source: std::io::Error,
@@ -16,7 +16,7 @@ pub enum StoreError {
     /// Invalid `run.json`, or one that could not be created.
     #[error("{}: {source}", path.display())]
     Json {
-        /// Path of `run.json`.
+        /// Path of the CSV file.
         path: PathBuf,
         /// Error with its position.
         source: serde_json::Error,
@@ -25,15 +25,18 @@ pub enum StoreError {
     #[error("{}: schema_version is {found}, this program reads {}; use the version that wrote it (environment.version)",
             path.display(), tierlab_analysis::record::SCHEMA_VERSION)]
     Schema {
-        /// Path of `run.json`.
+        /// Path of the CSV file.
         path: PathBuf,
         /// Version found.
         found: u32,
     },
-    /// Damaged histogram log or journal.
+    /// The journal of a run under way could not be read or written.
+    #[error(transparent)]
+    Journal(#[from] tierlab_instrument::journal::JournalError),
+    /// A histogram log is damaged.
     #[error("{}: entry {entry}: {what}; restore the file, or measure again", path.display())]
     Entry {
-        /// Path of the log or journal.
+        /// Path of the CSV file.
         path: PathBuf,
         /// Number of the entry, from 1.
         entry: usize,

@@ -1,18 +1,14 @@
-//! `journal.jsonl`: the finished steps of a run that is not at its end, one line of JSON for each.
+//! `journal.jsonl`: the finished steps of a run that is not at its end.
 //!
-//! In: steps as they are finished. Out: the same steps after a kill. A line is written whole after the step's
-//! histograms lie in their file, and synced; a last line without its end was cut by a kill and is dropped, so that a
-//! kill loses the step under way and nothing else. Knows nothing of plans, nor of how a step is measured.
+//! In: steps as they are finished. Out: the same steps after a kill. A step's line is written after its histograms lie in their
+//! file. Knows nothing of plans, nor of how a step is measured.
 
 use super::error::StoreError;
 use super::histograms::{hdr_path, read_histograms, write_histograms};
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Factors, Point, Repeat};
-
-const FILE: &str = "journal.jsonl";
+use tierlab_instrument::journal::{self as lines, FILE};
 
 /// Position of a point among those of a run. Rates that a search chose follow their curve's last load, by rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -52,26 +48,20 @@ pub struct FinishedStep {
 #[derive(Debug)]
 pub struct Journal {
     folder: PathBuf,
-    file: File,
+    lines: lines::Journal,
 }
 
 impl Journal {
-    /// Opens the journal of a folder, making one where there is none, and returns the steps in it with their
-    /// histograms. What a kill left half written is cut off.
+    /// Opens the journal of a folder, creating it if absent, and returns its steps with their histograms. Cuts off a step that a
+    /// kill left half written.
     ///
     /// # Errors
     /// A file cannot be read or written, or a line before the last is damaged.
     pub fn open(folder: &Path) -> Result<(Self, Vec<FinishedStep>), StoreError> {
-        let path = folder.join(FILE);
-        let (steps, whole) = read_lines(folder)?;
-        let io = |source| StoreError::Io {
-            path: path.clone(),
-            source,
-        };
-        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(io)?;
-        file.set_len(whole).map_err(io)?;
+        let (lines, steps) = lines::Journal::open(folder)?;
+        let steps = with_histograms(folder, steps)?;
         let folder = folder.to_owned();
-        Ok((Self { folder, file }, steps))
+        Ok((Self { folder, lines }, steps))
     }
 
     /// Keeps a step: its histograms first, so that a line never names a file that is not there.
@@ -80,16 +70,7 @@ impl Journal {
     /// A file cannot be written.
     pub fn keep(&mut self, step: &FinishedStep) -> Result<(), StoreError> {
         write_histograms(&self.folder, &step.repeat)?;
-        let path = self.folder.join(FILE);
-        let mut line = serde_json::to_vec(step).map_err(|source| StoreError::Json {
-            path: path.clone(),
-            source,
-        })?;
-        line.push(b'\n');
-        self.file
-            .write_all(&line)
-            .and_then(|()| self.file.sync_data())
-            .map_err(|source| StoreError::Io { path, source })
+        Ok(self.lines.append(step)?)
     }
 
     /// Removes the journal: all that it says stands in `run.json` now.
@@ -97,8 +78,7 @@ impl Journal {
     /// # Errors
     /// The file cannot be removed.
     pub fn remove(self) -> Result<(), StoreError> {
-        let path = self.folder.join(FILE);
-        std::fs::remove_file(&path).map_err(|source| StoreError::Io { path, source })
+        Ok(self.lines.remove()?)
     }
 }
 
@@ -113,30 +93,14 @@ pub fn is_there(folder: &Path) -> bool {
 /// # Errors
 /// Same as [`Journal::open`].
 pub(super) fn read(folder: &Path) -> Result<Vec<FinishedStep>, StoreError> {
-    read_lines(folder).map(|(steps, _)| steps)
+    with_histograms(folder, lines::read(folder)?)
 }
 
-/// The steps, and how many bytes their lines take.
-fn read_lines(folder: &Path) -> Result<(Vec<FinishedStep>, u64), StoreError> {
-    let path = folder.join(FILE);
-    let text = match std::fs::read(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), 0)),
-        Err(source) => return Err(StoreError::Io { path, source }),
-    };
-    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let mut steps = Vec::new();
-    let lines = text[..whole].split(|byte| *byte == b'\n');
-    for (number, line) in lines.enumerate().filter(|(_, line)| !line.is_empty()) {
-        let mut step: FinishedStep = serde_json::from_slice(line).map_err(|error| StoreError::Entry {
-            path: path.clone(),
-            entry: number + 1,
-            what: error.to_string(),
-        })?;
+fn with_histograms(folder: &Path, mut steps: Vec<FinishedStep>) -> Result<Vec<FinishedStep>, StoreError> {
+    for step in &mut steps {
         step.repeat.histograms = read_histograms(&hdr_path(folder, &step.repeat)?)?;
-        steps.push(step);
     }
-    Ok((steps, whole as u64))
+    Ok(steps)
 }
 
 /// The points of a run as its steps come in, kept in the order of their positions.
@@ -309,19 +273,6 @@ mod tests {
         }
         let names = [0, 1].map(|attempt| crate::store::histograms::hdr_file_of(&take(0).factors, 0, attempt));
         assert_ne!(names[0], names[1]);
-    }
-
-    #[test]
-    fn a_damaged_line_in_the_middle_is_named() {
-        let folder = folder_with(&[step((0, 0), 0), step((0, 0), 1)]);
-        let path = folder.path().join(FILE);
-        let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::write(&path, text.replacen("\"place\"", "\"plaec\"", 1)).unwrap();
-        let error = Journal::open(folder.path()).unwrap_err().to_string();
-        assert!(
-            error.contains("journal.jsonl: entry 1") && error.contains("place"),
-            "{error}"
-        );
     }
 
     proptest! {

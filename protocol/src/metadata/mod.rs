@@ -52,7 +52,7 @@ pub struct ErrorDocument {
 pub struct ServerMetadata {
     /// The server's name.
     pub name: String,
-    /// Its version.
+    /// Version of the load generator.
     pub version: String,
     /// The protocol's extensions that it speaks.
     pub extensions: Vec<String>,
@@ -275,7 +275,7 @@ pub struct IndexEntry {
 /// Reply to `POST /v2/repository/models/M/load`. Triton's reply is empty; its clients read no body.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadDocument {
-    /// The model.
+    /// Model name.
     pub model: String,
     /// The versions that were loaded by this call, lowest first.
     pub versions: Vec<VersionLoad>,
@@ -324,7 +324,7 @@ pub struct StatsDocument {
 pub struct ModelStats {
     /// The model.
     pub name: String,
-    /// Its version.
+    /// Version of the load generator.
     pub version: String,
     /// Milliseconds since the epoch of the last request; 0 without one.
     pub last_inference: u64,

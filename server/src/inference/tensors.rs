@@ -12,7 +12,7 @@ use std::fmt::Debug;
 use tierlab_protocol::infer::{Data, bytes_elements};
 use tierlab_protocol::tensor::{DataType, element_count};
 
-/// The protocol's name of an element type of ONNX Runtime; `None` where it has none.
+/// Returns the protocol's name of an element type of ONNX Runtime; `None` if there is none.
 pub(crate) fn data_type(element: TensorElementType) -> Option<DataType> {
     Some(match element {
         TensorElementType::Bool => DataType::Bool,

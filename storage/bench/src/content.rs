@@ -13,6 +13,8 @@ use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// Maximum objects written at the same time.
 const AT_A_TIME: usize = 16;
+/// Objects removed at a time.
+const REMOVED_AT_A_TIME: usize = 64;
 /// Bytes of content generated at a time.
 const PIECE: u64 = 1 << 20;
 /// Checked bytes at the start of each access: enough to detect a misplaced read, cheap enough for every access.
@@ -90,19 +92,16 @@ impl Data {
         let checked = bytes.len().min(CHECKED);
         bytes[..checked] == self.bytes(file, offset..offset + checked as u64)
     }
+}
 
-    /// Removes the objects. All are tried; the first error is returned.
-    pub(crate) async fn remove(&self, tier: &Arc<dyn Tier>) -> Result<()> {
-        let delete = |object: &Object| {
-            let path = object.path.clone();
-            async move { patiently(async || tier.delete(&path).await).await }
-        };
-        let gone = stream::iter(self.objects.iter()).map(delete);
-        let gone: Vec<_> = gone.buffer_unordered(AT_A_TIME).collect().await;
-        gone.into_iter()
-            .collect::<Result<(), _>>()
-            .context("cannot remove what was measured")
-    }
+/// Removes objects from a tier. Tries all of them, and returns the first error.
+pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item = Object>) -> Result<()> {
+    let delete = |object: Object| async move { patiently(async || tier.delete(&object.path).await).await };
+    let gone = stream::iter(objects).map(delete).buffer_unordered(REMOVED_AT_A_TIME);
+    let gone: Vec<_> = gone.collect().await;
+    gone.into_iter()
+        .collect::<Result<(), _>>()
+        .context("cannot remove what was written")
 }
 
 /// Retries a call while its error is transient.
@@ -118,8 +117,8 @@ async fn patiently<T>(call: impl AsyncFn() -> Result<T, StorageError>) -> Result
     call().await
 }
 
-/// Content of an object: in memory if it is small, else as a temporary file.
-fn body(scratch: &Path, number: u32, seed: u64, bytes: u64) -> Result<Body> {
+/// Content of an object: in memory if it is small, else in a temporary file.
+pub(crate) fn body(scratch: &Path, number: u32, seed: u64, bytes: u64) -> Result<Body> {
     let seed = seed ^ u64::from(number);
     if bytes <= PIECE {
         return Ok(Body::Bytes(content(seed, 0..bytes).into()));

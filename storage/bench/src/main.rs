@@ -1,4 +1,4 @@
-//! `tierlab-storage-bench`: what a tier does to reads. Parses the command line, runs one of its commands, tells how it ended.
+//! `tierlab-storage-bench`: measures reads of a tier. Parses the command line, runs one of its commands, reports its end.
 
 mod calibrate;
 mod chance;
@@ -6,16 +6,17 @@ mod cli;
 mod content;
 mod doctor;
 mod drive;
+mod intervals;
 mod machine;
 mod peers;
 mod plan;
-mod record;
 mod report;
+mod rounds;
 mod runner;
 mod single;
 mod stop;
-mod summary;
 mod tables;
+mod tiers;
 mod ways;
 
 use anyhow::Result;

@@ -149,7 +149,7 @@ fn mistakes_are_named_and_nothing_is_written_over() {
     std::fs::write(&there, "kept").unwrap();
     let fresh = folder.path().join("fresh.toml");
     for (out, more, named) in [
-        (&there, &[][..], "there.toml is there"),
+        (&there, &[][..], "there.toml exists"),
         (&folder.path().join("profile.json"), &[], ".toml"),
         (&fresh, &["--blocks", "0"], "--blocks"),
         (&fresh, &["--blocks", "2MiB"], "--blocks"),

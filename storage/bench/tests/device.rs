@@ -35,7 +35,7 @@ fn bench(harness: &Harness, path: &str, environment: &[(&str, &str)], arguments:
         .arg(config)
         .args([
             "--seconds",
-            "0.1",
+            "0.3",
             "--warmup",
             "0.05",
             "--size",

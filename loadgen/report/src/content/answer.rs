@@ -19,7 +19,7 @@ pub(crate) struct AnswerText {
     pub(crate) sentence: String,
     /// Names of the columns of [`RankRow::cells`], and whether they are numbers.
     pub(crate) columns: Vec<(&'static str, bool)>,
-    /// Every variant, the best first.
+    /// All variants, the best first.
     pub(crate) rows: Vec<RankRow>,
     /// Dollars a month over the demand, of those that have a price.
     pub(crate) months: Vec<Months>,
@@ -49,7 +49,7 @@ pub(crate) struct RankRow {
     pub(crate) rank: String,
     /// Its name, and what stands behind it.
     pub(crate) tier: Tier,
-    /// Whether it meets the objective.
+    /// State of the objective: met, missed or unknown.
     pub(crate) outcome: MeetsObjective,
     /// Its figures, in the order of [`AnswerText::columns`].
     pub(crate) cells: Vec<Cell>,

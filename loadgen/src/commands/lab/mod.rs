@@ -21,6 +21,7 @@ mod work;
 
 use crate::commands::agents_options::AgentsOptions;
 use crate::commands::foreign;
+use crate::environment;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, PlanError, VariantPlan};
 use crate::runner::check_reply::check_reply;
@@ -31,26 +32,26 @@ use crate::selfcheck::prove::prove;
 use crate::store::new_folder::{claim, new_folder, sha256};
 use crate::store::preamble::Preamble;
 use crate::store::resume::StoppedRun;
-use crate::{environment, page_cache};
 use context::{LabContext, programs};
 use place::Purpose;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Environment, PageCache, Run, StageState, Variant};
+use tierlab_instrument::page_cache;
 use tierlab_load::interrupt::Interrupt;
 
 /// What `lab` is told.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The plan's file.
+    /// Plan file.
     pub plan: PathBuf,
-    /// Where results go.
+    /// Parent folder of the results.
     pub out: PathBuf,
-    /// The result's folder there; made from plan and time when absent.
+    /// Name of the result's folder; default: plan and time.
     pub name: Option<String>,
     /// Folder to work in, in place of the plan's.
     pub work: Option<PathBuf>,
-    /// The folder of a run to resume, instead of both.
+    /// Folder of a run to resume, instead of `out` and `name`.
     pub resume: Option<PathBuf>,
     /// Where the project's other programs are; beside this one when absent.
     pub bin_dir: Option<PathBuf>,
@@ -58,11 +59,11 @@ pub struct Options {
     pub search_limit_s: Option<u32>,
     /// Load processes on this host.
     pub workers: u32,
-    /// Agents that send in their place.
+    /// Agents that send instead of this host.
     pub agents: AgentsOptions,
     /// Whether to run the self-check whatever the plan says.
     pub selfcheck: bool,
-    /// Where the self-check's certificate is kept.
+    /// Store of the self-check's certificate.
     pub certificates: CertificateStore,
 }
 

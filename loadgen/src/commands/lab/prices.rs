@@ -5,9 +5,9 @@ use super::data::Prepared;
 use crate::commands::resized;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Plan, VariantPlan};
-use crate::pricing;
 use std::path::Path;
 use tierlab_analysis::record::{PricedVariant, Pricing, StoredBytes};
+use tierlab_instrument::prices;
 
 /// The prices of a plan; `None` where it names none.
 pub(super) fn of_variants(plan: &Plan, lab: &LabPlan, prepared: &Prepared) -> Result<Option<Pricing>, RunError> {
@@ -25,13 +25,13 @@ pub(super) fn of_variants(plan: &Plan, lab: &LabPlan, prepared: &Prepared) -> Re
     } else {
         Vec::new()
     };
-    let mut pricing = pricing::load(file, instance, &tiers)?;
+    let mut pricing = prices::load(file, instance, &tiers)?;
     if !named.is_empty() {
         let stored = StoredBytes {
             table_bytes: prepared.table_bytes,
             model_bytes: bytes_below(&prepared.repository.join(&plan.model)),
         };
-        pricing::add_variants(&mut pricing, file, &named, stored)?;
+        prices::add_variants(&mut pricing, file, &named, stored)?;
         if let Some(gib) = plan.table_gib
             && let Some(priced) = pricing.priced.take()
         {
@@ -61,7 +61,7 @@ fn paid_by_instance(variant: &VariantPlan) -> Option<String> {
     target
         .price
         .clone()
-        .or_else(|| target.tier.is_none().then(|| pricing::INCLUDED.to_owned()))
+        .or_else(|| target.tier.is_none().then(|| prices::INCLUDED.to_owned()))
 }
 
 /// Bytes of all files below a folder; what cannot be read counts nothing.

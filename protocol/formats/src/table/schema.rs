@@ -17,7 +17,7 @@ pub(super) const ROW_CRC_BYTES: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableSchema {
-    /// The table's name.
+    /// Name of the table.
     pub name: String,
     /// Columns, in the order of their offsets.
     pub columns: Vec<Column>,

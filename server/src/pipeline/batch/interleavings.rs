@@ -1,7 +1,7 @@
 //! The queue under a scheduler that tries orders of threads at random and with few changes of thread. A session that nobody
 //! wakes is a deadlock there.
 
-// The same source as the one that is shipped, with other primitives.
+// The shipped source, with other primitives.
 #[allow(clippy::duplicate_mod, dead_code, unreachable_pub)]
 #[path = "queue.rs"]
 mod queue;

@@ -1,11 +1,11 @@
-//! Rounds of a calibration. In: a tier, sizes and depths. Out: measurements of all rounds together and of each alone.
-//! In every round each size meets each depth once, in a new random order, so that changes over time affect all alike.
+//! The rounds. In: a tier, sizes and depths. Out: latencies of each, of all rounds together and of each round. In every round each size is
+//! read at each depth once, in an order drawn anew, so that changes over time affect all alike.
 
-use super::options::Settings;
-use crate::chance::Random;
+use super::options::Options;
 use crate::drive::{Driven, Faults};
-use crate::plan::{Access, Arrivals, CacheState, Operation, Pattern, Point, Way};
-use crate::runner::{Progress, Station};
+use crate::plan::{Access, CacheState, Point};
+use crate::rounds::{Rounds, order};
+use crate::runner::Station;
 use crate::stop::Stop;
 use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
@@ -13,11 +13,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tierlab_instrument::units::bytes;
 
-/// Seed of positions and orders.
-const SEED: u64 = 1;
-/// Expected time of a measurement beside its window.
+/// Time of a step beside its window.
 const BESIDE: Duration = Duration::from_millis(100);
-/// Interval at which a pause checks for an interrupt.
+/// Time between checks for an interrupt in a pause.
 const WAKE: Duration = Duration::from_millis(100);
 
 /// Results of all rounds.
@@ -61,10 +59,10 @@ impl Cell {
         self.latency_ns
             .add(&tally.latency_ns)
             .context("a latency is too long")?;
-        self.calls += tally.calls;
+        self.calls += tally.sums.calls;
         self.window_s += driven.window.as_secs_f64();
         let of = |share| tally.latency_ns.value_at_quantile(share);
-        self.by_round.push((tally.calls > 0).then(|| (of(0.5), of(0.99))));
+        self.by_round.push((tally.sums.calls > 0).then(|| (of(0.5), of(0.99))));
         for (kind, faults) in &tally.faults {
             self.faults.entry(*kind).or_default().add(faults);
         }
@@ -98,53 +96,33 @@ impl Calibrated {
     }
 }
 
-/// Measures all rounds; Ctrl-C ends them early, with the results so far.
-pub(super) fn rounds(station: &mut Station, settings: &Settings, direct: bool, stop: &Stop) -> Result<Calibrated> {
-    let access = Access {
-        seed: SEED,
-        size: settings.size,
-        window: settings.window,
-        warmup: settings.warmup,
-        exponent: 1.0,
-        stride: 1,
-        write_share: 0.0,
-        arrivals: Arrivals::default(),
-        tolerates_faults: true,
-    };
-    let grid = settings
-        .blocks
-        .iter()
-        .flat_map(|bytes| settings.depths.iter().map(move |depth| Cell::new(*bytes, *depth)));
-    let mut cells = grid.collect::<Result<Vec<Cell>>>()?;
-    let todo = cells.len() as u64 * u64::from(settings.rounds);
-    let mut progress = Progress::new(todo, access.warmup + access.window + BESIDE);
-    let (begun, mut rounds_at_s) = (Instant::now(), Vec::new());
-    for round in 0..settings.rounds {
-        pause(begun + settings.every * round, stop);
-        if stop.is_asked() {
-            break;
-        }
-        rounds_at_s.push(begun.elapsed().as_secs_f64());
-        let mut order: Vec<usize> = (0..cells.len()).collect();
-        Random::new(SEED, u64::from(round)).shuffle(&mut order);
-        for index in order {
-            let cell = &mut cells[index];
-            let point = point(cell, direct);
-            progress.begin(&format!(
-                "round {}: {}, depth {}",
-                round + 1,
-                bytes(cell.bytes),
-                cell.depth
-            ));
-            let driven = one(station, &point, &access, round, stop).with_context(|| point.to_string())?;
-            if stop.is_asked() {
-                break;
-            }
-            cell.add(&driven)?;
-            progress.end();
-        }
+/// Measures until all rounds are over or an interrupt.
+pub(super) fn rounds(station: &mut Station, options: &Options, direct: bool, stop: &Stop) -> Result<Calibrated> {
+    let access = options.access();
+    let mut points = Vec::new();
+    for bytes in options.blocks() {
+        points.extend(options.depths().into_iter().map(|depth| point(bytes, depth, direct)));
     }
-    progress.clear();
+    let cells = points.iter().map(|point| Cell::new(point.block_bytes, point.depth));
+    let mut cells = cells.collect::<Result<Vec<Cell>>>()?;
+    let (begun, mut rounds_at_s) = (Instant::now(), Vec::new());
+    let order = order(access.seed, options.rounds, &points);
+    let expected = access.warmup + access.window + BESIDE;
+    Rounds::new(options.rounds, stop, order.len(), expected).measure(&order, |round, point| {
+        if rounds_at_s.len() as u32 == round {
+            pause(begun + options.every * round, stop);
+            if stop.is_asked() {
+                return Ok(());
+            }
+            rounds_at_s.push(begun.elapsed().as_secs_f64());
+        }
+        let driven = one(station, point, &access, round, stop)?;
+        let is_own = |cell: &&mut Cell| (cell.bytes, cell.depth) == (point.block_bytes, point.depth);
+        match cells.iter_mut().find(is_own) {
+            Some(cell) if !stop.is_asked() => cell.add(&driven),
+            _ => Ok(()),
+        }
+    })?;
     Ok(Calibrated { cells, rounds_at_s })
 }
 
@@ -153,23 +131,16 @@ fn one(station: &mut Station, point: &Point, access: &Access, round: u32, stop: 
     station.settle(point)?;
     let driven = station.measure(point, access, round, stop)?;
     match station.shortfall(&driven) {
-        Some(why) if driven.tally.calls > 0 => bail!("the tier is not what it was configured for: {why}"),
+        Some(why) if driven.tally.sums.calls > 0 => bail!("the tier is not what it was configured for: {why}"),
         _ => Ok(driven),
     }
 }
 
-fn point(cell: &Cell, direct: bool) -> Point {
+fn point(block_bytes: u64, depth: u32, direct: bool) -> Point {
     Point {
-        tier: "calibrate".to_owned(),
-        operation: Operation::Read,
-        pattern: Pattern::Random,
-        files: 1,
-        way: Way::Tier,
         cache: if direct { CacheState::Bypassed } else { CacheState::AsIs },
-        threads: 0,
-        rate: 0,
-        block_bytes: cell.bytes,
-        depth: cell.depth,
+        depth,
+        ..Point::reads("calibrate", block_bytes)
     }
 }
 

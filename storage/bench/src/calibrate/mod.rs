@@ -12,8 +12,8 @@ use crate::machine::Environment;
 use crate::plan::tier_config;
 use crate::runner::Station;
 use crate::stop::Stop;
+use crate::tiers::Opened as _;
 use anyhow::{Context, Result, bail, ensure};
-use options::Settings;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use tierlab_storage::TierConfig;
@@ -29,12 +29,12 @@ const MOST_NOTES: usize = 16;
 /// # Errors
 /// Invalid flags, a tier that does not open, a read that failed permanently, a file that cannot be written.
 pub(crate) fn call(options: &Options) -> Result<()> {
-    let settings = options.settings()?;
+    options.check()?;
     let config = tier_config(&options.tier, &options.set)?;
     let stop = Stop::on_signal()?;
     let mut station = Station::new("calibrate", &config, scratch(options, &config), "calibrate")?;
-    let origin = origin(&settings, &config, &station);
-    let measured = measure::rounds(&mut station, &settings, is_direct(&config), &stop);
+    let origin = origin(options, &config, &station);
+    let measured = measure::rounds(&mut station, options, is_direct(&config), &stop);
     // Data is removed from the tier after a failure too.
     let removed = station.remove();
     let measured = measured?;
@@ -44,8 +44,8 @@ pub(crate) fn call(options: &Options) -> Result<()> {
     }
     measured.check()?;
     let profile = describe::profile(origin, &measured);
-    write(&profile, &settings.out)?;
-    print!("{}", print::text(&profile, &settings.out));
+    write(&profile, &options.out)?;
+    print!("{}", print::text(&profile, &options.out));
     if stop.is_asked() {
         bail!("interrupted: the profile is of {} rounds", measured.rounds_at_s.len());
     }
@@ -66,7 +66,7 @@ const fn is_direct(config: &TierConfig) -> bool {
     matches!(config, TierConfig::Nvme(nvme) if nvme.direct)
 }
 
-fn origin(settings: &Settings, config: &TierConfig, station: &Station) -> RecordedOrigin {
+fn origin(options: &Options, config: &TierConfig, station: &Station) -> RecordedOrigin {
     let mount = match config {
         TierConfig::Nfs(nfs) => nfs.path.clone(),
         _ => station.root().map(Path::to_owned),
@@ -75,7 +75,7 @@ fn origin(settings: &Settings, config: &TierConfig, station: &Station) -> Record
     let here = Environment::here(&folders);
     RecordedOrigin {
         date: here.date,
-        place: settings.place.clone(),
+        place: options.place.trim().to_owned(),
         tier: config.kind().to_owned(),
         // The first note is the tier's address, which may be private.
         notes: station
@@ -86,10 +86,10 @@ fn origin(settings: &Settings, config: &TierConfig, station: &Station) -> Record
             .map(|note| plain(note))
             .collect(),
         environment: RecordedEnvironment {
-            kernel: plain(&here.kernel),
-            cpu: plain(&here.cpu),
-            cpus: u32::try_from(here.cores).unwrap_or(u32::MAX),
-            memory_bytes: here.memory_bytes,
+            kernel: plain(&here.host.kernel),
+            cpu: plain(&here.host.cpu),
+            cpus: here.host.cores,
+            memory_bytes: here.host.memory_bytes,
             client: format!("tierlab-storage-bench {}", tierlab_program::version(None)),
             filesystem: here
                 .filesystems

@@ -1,6 +1,6 @@
-//! Flags of `calibrate`, and their checked settings.
+//! Flags of `calibrate`.
 
-use crate::plan::bad_usage;
+use crate::plan::{Access, bad_usage, check_within};
 use anyhow::Result;
 use clap::Args;
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_instrument::units::parse_bytes;
 
-/// Maximum sizes and depths in a profile.
+/// Most sizes and most depths of a profile.
 const MOST_LEVELS: usize = 32;
 /// Maximum pause between rounds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(86_400);
@@ -24,10 +24,10 @@ pub(crate) struct Options {
     pub(crate) set: Vec<String>,
     /// File to write the profile to, ending in `.toml`; must not exist
     #[arg(long, value_name = "PROFILE")]
-    out: PathBuf,
+    pub(super) out: PathBuf,
     /// Description of the place: region, machine, network in between. Every report of a replay shows it
     #[arg(long, value_name = "TEXT")]
-    place: String,
+    pub(super) place: String,
     /// Read sizes in bytes
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4KiB,64KiB,1MiB", value_parser = parse_bytes)]
     blocks: Vec<u64>,
@@ -37,7 +37,7 @@ pub(crate) struct Options {
     depths: Vec<u32>,
     /// Measurements of each size at each depth, interleaved
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    rounds: u32,
+    pub(super) rounds: u32,
     /// Seconds of each measurement
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     warmup: f64,
     /// Time from the start of one round to the next, such as 1h, for a tier that changes over the day
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
-    every: Duration,
+    pub(super) every: Duration,
     /// Bytes of the data to read
     #[arg(long, default_value = "256MiB", value_parser = parse_bytes)]
     size: u64,
@@ -55,32 +55,18 @@ pub(crate) struct Options {
     pub(crate) scratch: Option<PathBuf>,
 }
 
-/// Checked settings.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) out: PathBuf,
-    pub(crate) place: String,
-    pub(crate) blocks: BTreeSet<u64>,
-    pub(crate) depths: BTreeSet<u32>,
-    pub(crate) rounds: u32,
-    pub(crate) window: Duration,
-    pub(crate) warmup: Duration,
-    pub(crate) every: Duration,
-    pub(crate) size: u64,
-}
-
 impl Options {
     /// Checks the flags.
     ///
     /// # Errors
-    /// The invalid flag, and its valid values.
-    pub(crate) fn settings(&self) -> Result<Settings> {
-        let time = |flag: &str, seconds: f64, least: f64| match Duration::try_from_secs_f64(seconds) {
-            Ok(time) if (least..=3600.0).contains(&seconds) => Ok(time),
-            _ => Err(bad_usage(flag, &format!("from {least} to 3600 seconds, not {seconds}"))),
+    /// The flag, and its allowed values.
+    pub(super) fn check(&self) -> Result<()> {
+        let time = |flag: &str, seconds: f64, least: f64| {
+            check_within(flag, seconds, least, 3600.0).map_err(|why| bad_usage("times in seconds", &why))
         };
-        let blocks: BTreeSet<u64> = self.blocks.iter().copied().collect();
-        let depths: BTreeSet<u32> = self.depths.iter().copied().collect();
+        time("--seconds", self.seconds, 0.01)?;
+        time("--warmup", self.warmup, 0.0)?;
+        let (blocks, depths) = (self.blocks(), self.depths());
         if blocks.len() > MOST_LEVELS || depths.len() > MOST_LEVELS {
             return Err(bad_usage(
                 "--blocks, --depths",
@@ -98,26 +84,34 @@ impl Options {
             ));
         }
         if self.out.exists() {
-            let what = format!("{} is there: nothing is written over it", self.out.display());
+            let what = format!("{} exists and is not overwritten: choose another", self.out.display());
             return Err(bad_usage("--out", &what));
         }
-        if self.place.trim().is_empty() || self.place.chars().count() > 200 || self.place.chars().any(char::is_control)
-        {
+        let place = self.place.trim();
+        if place.is_empty() || self.place.chars().count() > 200 || self.place.chars().any(char::is_control) {
             return Err(bad_usage("--place", "one line of at most 200 characters"));
         }
-        if self.every > LONGEST_PAUSE {
-            return Err(bad_usage("--every", "at most a day"));
+        match self.every > LONGEST_PAUSE {
+            true => Err(bad_usage("--every", "at most a day")),
+            false => Ok(()),
         }
-        Ok(Settings {
-            out: self.out.clone(),
-            place: self.place.trim().to_owned(),
-            blocks,
-            depths,
-            rounds: self.rounds,
-            window: time("--seconds", self.seconds, 0.01)?,
-            warmup: time("--warmup", self.warmup, 0.0)?,
-            every: self.every,
-            size: self.size,
-        })
+    }
+
+    /// Sizes of reads, each once.
+    pub(super) fn blocks(&self) -> BTreeSet<u64> {
+        self.blocks.iter().copied().collect()
+    }
+
+    /// Reads in flight, each number once.
+    pub(super) fn depths(&self) -> BTreeSet<u32> {
+        self.depths.iter().copied().collect()
+    }
+
+    pub(super) fn access(&self) -> Access {
+        let seconds = Duration::from_secs_f64;
+        Access {
+            tolerates_faults: true,
+            ..Access::reads(self.size, seconds(self.seconds), seconds(self.warmup))
+        }
     }
 }

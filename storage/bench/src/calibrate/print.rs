@@ -1,7 +1,6 @@
-//! Summary of a profile at the end of `calibrate`. In: a profile. Out: text.
+//! A profile as text, for the end of `calibrate`.
 
-use crate::report::STYLE;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use crate::report::table;
 use std::path::Path;
 use tierlab_instrument::units::{bytes, digits3, latency};
 use tierlab_storage::wrappers::emulated::{Recorded, RecordedPoint};
@@ -12,17 +11,9 @@ const P99_SAMPLES: u64 = 368;
 const DRIFTS: f64 = 1.1;
 
 pub(super) fn text(profile: &Recorded, out: &Path) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(["read", "depth", "p50", "p95", "p99", "reads/s", "MB/s", "reads"]);
-    for point in &profile.points {
-        table.add_row(row(profile, point));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    let header = ["read", "depth", "p50", "p95", "p99", "reads/s", "MB/s", "reads"];
+    let rows: Vec<[String; 8]> = profile.points.iter().map(|point| row(profile, point)).collect();
+    let table = table(&header, 1, rows.iter().map(|row| row.as_slice()));
     let mut lines = vec![profile.label(), table.to_string()];
     lines.extend(sentences(profile));
     lines.push(format!(

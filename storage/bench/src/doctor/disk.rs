@@ -2,8 +2,8 @@
 
 use super::finding::Finding;
 use super::pcie::link;
-use super::tree::Tree;
-use crate::machine::Mount;
+use super::tree::{Tree, bracketed};
+use tierlab_instrument::mounts::Mount;
 
 /// Read-ahead in KiB from which a random read through the page cache fetches far more than requested.
 const MUCH_AHEAD_KB: u64 = 512;
@@ -39,24 +39,15 @@ fn disk(tree: &Tree, device: &str) -> Option<String> {
 fn filesystem(mount: &Mount) -> Finding {
     let found = format!("{} on {}, {}", mount.kind, mount.source, mount.options);
     match mount.kind.as_str() {
-        "tmpfs" | "ramfs" => Finding::warning(
-            "file system",
-            found,
-            "it lies in memory: nothing of a disk is measured, and O_DIRECT is refused or means nothing",
-            "a folder on the disk that is meant",
-        ),
-        "overlay" => Finding::warning(
-            "file system",
-            found,
-            "a container's layers lie between the folder and its disk",
-            "a volume: a folder of the host mounted into the container",
-        ),
-        kind if kind.starts_with("fuse") => Finding::warning(
-            "file system",
-            found,
-            "every call goes through another process",
-            "the tier of the storage behind it (s3, nfs), or a mount of the kernel",
-        ),
+        "tmpfs" | "ramfs" => Finding::warning("file system", found)
+            .effect("it lies in memory: nothing of a disk is measured, and O_DIRECT is refused or means nothing")
+            .change("a folder on the disk that is meant"),
+        "overlay" => Finding::warning("file system", found)
+            .effect("a container's layers lie between the folder and its disk")
+            .change("a volume: a folder of the host mounted into the container"),
+        kind if kind.starts_with("fuse") => Finding::warning("file system", found)
+            .effect("every call goes through another process")
+            .change("the tier of the storage behind it (s3, nfs), or a mount of the kernel"),
         _ => Finding::fine("file system", found),
     }
 }
@@ -64,28 +55,25 @@ fn filesystem(mount: &Mount) -> Finding {
 fn access_times(mount: &Mount) -> Vec<Finding> {
     let mut found = Vec::new();
     if !mount.has("noatime") && !mount.has("relatime") && !mount.kind.starts_with("nfs") {
-        found.push(Finding::warning(
-            "access times",
-            "strictatime: neither noatime nor relatime",
-            "every read of a file writes when it was read",
-            "mount -o remount,noatime",
-        ));
+        found.push(
+            Finding::warning("access times", "strictatime: neither noatime nor relatime")
+                .effect("every read of a file writes when it was read")
+                .change("mount -o remount,noatime"),
+        );
     }
     if mount.has("discard") {
-        found.push(Finding::warning(
-            "discard",
-            "at once, with every delete",
-            "deletes wait for the device, and reads beside them too",
-            "mount -o remount,nodiscard, and fstrim.timer in its place",
-        ));
+        found.push(
+            Finding::warning("discard", "at once, with every delete")
+                .effect("deletes wait for the device, and reads beside them too")
+                .change("mount -o remount,nodiscard, and fstrim.timer in its place"),
+        );
     }
     if mount.has("sync") {
-        found.push(Finding::warning(
-            "synchronous mount",
-            "sync",
-            "every write waits for the device",
-            "mount -o remount,async",
-        ));
+        found.push(
+            Finding::warning("synchronous mount", "sync")
+                .effect("every write waits for the device")
+                .change("mount -o remount,async"),
+        );
     }
     found
 }
@@ -93,30 +81,16 @@ fn access_times(mount: &Mount) -> Vec<Finding> {
 fn scheduler(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
     let text = tree.text(format!("{queue}/scheduler"))?;
     let about = format!("I/O scheduler of {disk}");
-    let chosen = text
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
-        .unwrap_or(&text);
-    let spins = tree.number(format!("{queue}/rotational")) == Some(1);
-    let wanted = if disk.starts_with("nvme") {
-        "none"
-    } else {
-        "none or mq-deadline"
-    };
-    if spins || wanted.split(" or ").any(|fast| fast == chosen) {
-        let kind = if spins {
-            ", a device that says that it spins"
-        } else {
-            ""
-        };
-        return Some(Finding::fine(about, format!("{chosen}{kind}")));
+    let chosen = bracketed(&text).unwrap_or(&text);
+    if tree.number(format!("{queue}/rotational")) == Some(1) {
+        let found = format!("{chosen}, a device that says that it spins");
+        return Some(Finding::fine(about, found));
     }
-    Some(Finding::warning(
-        about,
-        chosen,
-        "it takes CPU and locks for each request, which a flash device has no use for",
-        format!("echo none > /sys/block/{disk}/queue/scheduler"),
-    ))
+    let is_fast = chosen == "none" || (chosen == "mq-deadline" && !disk.starts_with("nvme"));
+    let finding = Finding::warning(about, chosen)
+        .effect("it takes CPU and locks for each request, which a flash device has no use for")
+        .change(format!("echo none > /sys/block/{disk}/queue/scheduler"));
+    Some(finding.fine_if(is_fast))
 }
 
 fn read_ahead(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
@@ -125,40 +99,32 @@ fn read_ahead(tree: &Tree, disk: &str, queue: &str) -> Option<Finding> {
     let found = format!("{kb} KiB");
     let change = |to: u64| format!("echo {to} > /sys/block/{disk}/queue/read_ahead_kb; direct reads do not have any");
     Some(match kb {
-        MUCH_AHEAD_KB.. => Finding::warning(
-            about,
-            found,
-            "reads through the page cache and memory maps may fetch far more than they ask for",
-            change(128),
-        ),
-        ..LITTLE_AHEAD_KB => Finding::warning(
-            about,
-            found,
-            "files that are read in order through the page cache wait for each small piece",
-            change(128),
-        ),
+        MUCH_AHEAD_KB.. => Finding::warning(about, found)
+            .effect("reads through the page cache and memory maps may fetch far more than they ask for")
+            .change(change(128)),
+        ..LITTLE_AHEAD_KB => Finding::warning(about, found)
+            .effect("files that are read in order through the page cache wait for each small piece")
+            .change(change(128)),
         _ => Finding::fine(about, found),
     })
 }
 
-/// Finds layers between the file system and the device.
+/// Layers between the file system and the device.
 fn layers(tree: &Tree, disk: &str) -> Option<Finding> {
     let uuid = tree.text(format!("sys/class/block/{disk}/dm/uuid")).unwrap_or_default();
     if uuid.starts_with("CRYPT-") {
-        return Some(Finding::warning(
-            format!("encryption of {disk}"),
-            "dm-crypt",
-            "each byte is decrypted by a core, by default on another thread",
-            "cryptsetup refresh --perf-no_read_workqueue, a device that encrypts by itself, or a folder without",
-        ));
+        let change =
+            "cryptsetup refresh --perf-no_read_workqueue, a device that encrypts by itself, or a folder without";
+        return Some(
+            Finding::warning(format!("encryption of {disk}"), "dm-crypt")
+                .effect("each byte is decrypted by a core, by default on another thread")
+                .change(change),
+        );
     }
     disk.starts_with("loop").then(|| {
-        Finding::warning(
-            format!("loop device {disk}"),
-            "a file stands for the disk",
-            "every read goes through a second file system and its page cache",
-            "a folder on the disk itself",
-        )
+        Finding::warning(format!("loop device {disk}"), "a file stands for the disk")
+            .effect("every read goes through a second file system and its page cache")
+            .change("a folder on the disk itself")
     })
 }
 

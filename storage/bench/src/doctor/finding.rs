@@ -1,8 +1,8 @@
-//! Findings of the doctor: plain data.
+//! Findings of the doctor. Plain data.
 
 use serde::Serialize;
 
-/// Severity of a finding.
+/// Levels of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Level {
@@ -10,25 +10,24 @@ pub(super) enum Level {
     Warning,
     /// Not visible here.
     Unknown,
-    /// In order.
     Fine,
 }
 
-/// Result of one check.
+/// A finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Finding {
     pub(super) level: Level,
-    /// Subject: `read-ahead of vda`.
+    /// Subject, such as `read-ahead of vda`.
     pub(super) about: String,
-    /// Value found.
+    /// State of the subject.
     pub(super) found: String,
     /// Effect on a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) effect: Option<String>,
-    /// Size of the effect, if it was measured here.
+    /// Size of the effect, if measured here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) measured: Option<String>,
-    /// Advice for a change.
+    /// Change to make.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) change: Option<String>,
 }
@@ -53,17 +52,26 @@ impl Finding {
         Self::new(Level::Unknown, about, found)
     }
 
-    /// Creates a warning with its effect and advice.
-    pub(super) fn warning(
-        about: impl Into<String>,
-        found: impl Into<String>,
-        effect: impl Into<String>,
-        change: impl Into<String>,
-    ) -> Self {
-        Self {
-            effect: Some(effect.into()),
-            change: Some(change.into()),
-            ..Self::new(Level::Warning, about, found)
+    /// A warning; it also needs an effect and a change.
+    pub(super) fn warning(about: impl Into<String>, found: impl Into<String>) -> Self {
+        Self::new(Level::Warning, about, found)
+    }
+
+    pub(super) fn effect(mut self, effect: impl Into<String>) -> Self {
+        self.effect = Some(effect.into());
+        self
+    }
+
+    pub(super) fn change(mut self, change: impl Into<String>) -> Self {
+        self.change = Some(change.into());
+        self
+    }
+
+    /// The finding, or a fine one without effect and change if it is.
+    pub(super) fn fine_if(self, is_fine: bool) -> Self {
+        match is_fine {
+            true => Self::fine(self.about, self.found),
+            false => self,
         }
     }
 

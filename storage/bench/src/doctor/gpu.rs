@@ -23,12 +23,9 @@ pub(super) fn findings(tree: &Tree, wanted: bool) -> Vec<Finding> {
     };
     let gpus: Vec<String> = tree.names(DEVICES).into_iter().filter(is_gpu).collect();
     if gpus.is_empty() {
-        let none = Finding::warning(
-            "GPU",
-            "no NVIDIA device on the PCI bus",
-            "a `gds` tier does not open",
-            "a machine or a container with one (`--gpus all`)",
-        );
+        let none = Finding::warning("GPU", "no NVIDIA device on the PCI bus")
+            .effect("a `gds` tier does not open")
+            .change("a machine or a container with one (`--gpus all`)");
         return wanted.then_some(none).into_iter().collect();
     }
     let mut found: Vec<Finding> = gpus
@@ -45,24 +42,18 @@ fn driver(tree: &Tree) -> Finding {
     let text = tree.text("proc/driver/nvidia/version");
     match text.as_deref().and_then(|text| text.lines().next()) {
         Some(line) => Finding::fine("NVIDIA driver", line.trim_start_matches("NVRM version:").trim()),
-        None => Finding::warning(
-            "NVIDIA driver",
-            "not loaded",
-            "nothing runs on the device",
-            "install the driver, or start the container with the NVIDIA runtime",
-        ),
+        None => Finding::warning("NVIDIA driver", "not loaded")
+            .effect("nothing runs on the device")
+            .change("install the driver, or start the container with the NVIDIA runtime"),
     }
 }
 
 fn nvidia_fs(tree: &Tree) -> Finding {
     match tree.text("proc/driver/nvidia-fs/version") {
         Some(version) => Finding::fine("nvidia-fs", version),
-        None => Finding::warning(
-            "nvidia-fs",
-            "not loaded",
-            "cuFile copies through host memory, unless kernel and driver do peer-to-peer DMA by themselves",
-            "modprobe nvidia-fs (package nvidia-fs-dkms)",
-        ),
+        None => Finding::warning("nvidia-fs", "not loaded")
+            .effect("cuFile copies through host memory, unless kernel and driver do peer-to-peer DMA by themselves")
+            .change("modprobe nvidia-fs (package nvidia-fs-dkms)"),
     }
 }
 
@@ -89,11 +80,8 @@ fn iommu(tree: &Tree) -> Option<Finding> {
         .split(' ')
         .find(|word| ["intel_iommu=on", "amd_iommu=on"].contains(word));
     on.filter(|_| !line.contains("iommu=pt")).map(|word| {
-        Finding::warning(
-            "IOMMU",
-            word,
-            "transfers from disk to device go by the root complex, or not at all",
-            "iommu=off or iommu=pt on the kernel's command line",
-        )
+        Finding::warning("IOMMU", word)
+            .effect("transfers from disk to device go by the root complex, or not at all")
+            .change("iommu=off or iommu=pt on the kernel's command line")
     })
 }

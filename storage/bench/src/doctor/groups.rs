@@ -2,6 +2,7 @@
 
 use super::finding::Finding;
 use super::tree::Tree;
+use tierlab_instrument::host::memory_bytes;
 use tierlab_instrument::units::bytes;
 
 /// Root of the groups.
@@ -68,12 +69,9 @@ fn cpu(tree: &Tree, groups: &str, cores: usize) -> Option<Finding> {
     });
     let share = two.chain(one).reduce(f64::min)?;
     (share < cores as f64).then(|| {
-        Finding::warning(
-            "CPU of the control group",
-            format!("{share:.2} of {cores} cores"),
-            "who has used its share waits for the next tenth of a second: the tail shows it",
-            "take the CPU limit of the container or service off (a request or weight stays fair without it)",
-        )
+        Finding::warning("CPU of the control group", format!("{share:.2} of {cores} cores"))
+            .effect("who has used its share waits for the next tenth of a second: the tail shows it")
+            .change("take the CPU limit of the container or service off (a request or weight stays fair without it)")
     })
 }
 
@@ -82,16 +80,14 @@ fn memory(tree: &Tree, groups: &str) -> Option<Finding> {
     let one = texts(tree, groups, "memory", "memory.limit_in_bytes");
     let limits = two.iter().chain(&one).filter_map(|text| text.parse::<u64>().ok());
     let least = limits.filter(|bytes| *bytes < NO_LIMIT).min()?;
-    let total = tree.text("proc/meminfo")?;
-    let line = total.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let all = line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024;
+    let all = memory_bytes(&tree.text("proc/meminfo")?)?;
     (least < all).then(|| {
         Finding::warning(
             "memory of the control group",
             format!("{} of {}", bytes(least), bytes(all)),
-            "the page cache counts against it: warm reads are cold again sooner than the machine's memory says",
-            "raise the memory limit of the container or service, or read past the page cache",
         )
+        .effect("the page cache counts against it: warm reads are cold again sooner than the machine's memory says")
+        .change("raise the memory limit of the container or service, or read past the page cache")
     })
 }
 
@@ -99,10 +95,12 @@ fn io(tree: &Tree, groups: &str) -> Option<Finding> {
     let limits = texts(tree, groups, "", "io.max")
         .into_iter()
         .find(|text| !text.is_empty())?;
-    Some(Finding::warning(
-        "I/O of the control group",
-        limits.lines().collect::<Vec<_>>().join("; "),
-        "no tier on that device is faster than this",
-        "take io.max of the group (IOReadBandwidthMax, IOReadIOPSMax of the service) off",
-    ))
+    Some(
+        Finding::warning(
+            "I/O of the control group",
+            limits.lines().collect::<Vec<_>>().join("; "),
+        )
+        .effect("no tier on that device is faster than this")
+        .change("take io.max of the group (IOReadBandwidthMax, IOReadIOPSMax of the service) off"),
+    )
 }

@@ -1,7 +1,7 @@
 //! Kernel settings, and limits of the process. In: the system's files. Out: findings.
 
 use super::finding::Finding;
-use super::tree::Tree;
+use super::tree::{Tree, bracketed};
 use tierlab_instrument::units;
 
 /// Open files that a run with a thousand connections needs.
@@ -28,10 +28,12 @@ fn io_uring(tree: &Tree) -> Finding {
         Some("1") => Finding::warning(
             about,
             "only for members of kernel.io_uring_group and privileged processes",
-            effect,
-            change,
-        ),
-        Some(_) => Finding::warning(about, "disabled for all", effect, change),
+        )
+        .effect(effect)
+        .change(change),
+        Some(_) => Finding::warning(about, "disabled for all")
+            .effect(effect)
+            .change(change),
         None => Finding::unknown(
             about,
             "this kernel has no switch for it (older than 6.6): the nvme tier tells when it is opened",
@@ -70,31 +72,22 @@ fn limits(tree: &Tree, pinned_bytes: u64) -> Vec<Finding> {
             Finding::warning(
                 about,
                 format!("{is}, and the tier registers {}", units::bytes(pinned_bytes)),
-                "reads go into memory that the kernel maps for each of them",
-                "ulimit -l unlimited, LimitMEMLOCK=infinity of the service, or a smaller registered_buffers_bytes",
             )
+            .effect("reads go into memory that the kernel maps for each of them")
+            .change("ulimit -l unlimited, LimitMEMLOCK=infinity of the service, or a smaller registered_buffers_bytes")
         } else {
             Finding::fine(about, is)
         });
     }
     if let Some(files) = limit(&text, "Max open files") {
-        found.push(if files < ENOUGH_FILES {
-            Finding::warning(
-                "open files (RLIMIT_NOFILE)",
-                files.to_string(),
-                "a run with many connections or files ends in errors",
-                "ulimit -n 65536, or LimitNOFILE=65536 of the service",
-            )
-        } else {
-            Finding::fine(
-                "open files (RLIMIT_NOFILE)",
-                if files == u64::MAX {
-                    "unlimited".to_owned()
-                } else {
-                    files.to_string()
-                },
-            )
-        });
+        let shown = match files {
+            u64::MAX => "unlimited".to_owned(),
+            files => files.to_string(),
+        };
+        let finding = Finding::warning("open files (RLIMIT_NOFILE)", shown)
+            .effect("a run with many connections or files ends in errors")
+            .change("ulimit -n 65536, or LimitNOFILE=65536 of the service");
+        found.push(finding.fine_if(files >= ENOUGH_FILES));
     }
     found
 }
@@ -109,12 +102,9 @@ fn governor(tree: &Tree) -> Finding {
     match governors.as_slice() {
         [] => Finding::unknown(about, "not to be seen: a virtual machine's host decides"),
         [only] if only == "performance" => Finding::fine(about, "performance"),
-        others => Finding::warning(
-            about,
-            others.join(", "),
-            "the clock follows the load, so that the same run differs and light loads are slow",
-            "cpupower frequency-set -g performance",
-        ),
+        others => Finding::warning(about, others.join(", "))
+            .effect("the clock follows the load, so that the same run differs and light loads are slow")
+            .change("cpupower frequency-set -g performance"),
     }
 }
 
@@ -123,16 +113,11 @@ fn huge_pages(tree: &Tree) -> Finding {
     let Some(text) = tree.text("sys/kernel/mm/transparent_hugepage/enabled") else {
         return Finding::unknown(about, "this kernel has none");
     };
-    let chosen = text
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    let chosen = bracketed(&text);
     match chosen {
-        Some("always") => Finding::warning(
-            about,
-            "always",
-            "memory is compacted while requests wait for it, which shows in the tail",
-            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
-        ),
+        Some("always") => Finding::warning(about, "always")
+            .effect("memory is compacted while requests wait for it, which shows in the tail")
+            .change("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
         Some(word) => Finding::fine(about, word),
         None => Finding::unknown(about, text),
     }
@@ -148,12 +133,12 @@ fn numa(tree: &Tree) -> Finding {
     match nodes {
         0 => Finding::unknown("NUMA", "not to be seen"),
         1 => Finding::fine("NUMA", "one node"),
-        nodes => Finding::warning(
-            "NUMA",
-            format!("{nodes} nodes"),
-            "threads and memory away from the device's node make each read longer, and differently so from run to run",
-            "numactl --cpunodebind=N --membind=N, N being numa_node of the device",
-        ),
+        nodes => Finding::warning("NUMA", format!("{nodes} nodes"))
+            .effect(
+                "threads and memory away from the device's node make each read longer, and differently so from run to \
+                 run",
+            )
+            .change("numactl --cpunodebind=N --membind=N, N being numa_node of the device"),
     }
 }
 
@@ -161,14 +146,8 @@ fn load(tree: &Tree, cores: usize) -> Option<Finding> {
     let text = tree.text("proc/loadavg")?;
     let load: f64 = text.split(' ').next()?.parse().ok()?;
     let found = format!("{load:.2} processes ready to run on {cores} cores, mean of a minute");
-    Some(if load > QUIET * cores as f64 {
-        Finding::warning(
-            "other work",
-            found,
-            "it shares the cores with what is measured",
-            "end it, or wait: `uptime` tells when it is over",
-        )
-    } else {
-        Finding::fine("other work", found)
-    })
+    let finding = Finding::warning("other work", found)
+        .effect("it shares the cores with what is measured")
+        .change("end it, or wait: `uptime` tells when it is over");
+    Some(finding.fine_if(load <= QUIET * cores as f64))
 }

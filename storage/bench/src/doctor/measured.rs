@@ -3,13 +3,15 @@
 
 use super::finding::Finding;
 use crate::drive::Driven;
-use crate::plan::{Access, Arrivals, CacheState, Operation, Pattern, Point, Way, tier_config_of};
+use crate::plan::{Access, CacheState, Pattern, Point, Way};
 use crate::runner::Station;
 use crate::stop::Stop;
+use crate::tiers::Opened as _;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::time::Duration;
 use tierlab_instrument::units::{bytes, digits3, latency};
+use tierlab_storage::TierConfig;
 
 /// Bytes of the file: more than half a second of reads brings into the page cache.
 const FILE_BYTES: u64 = 128 << 20;
@@ -47,14 +49,10 @@ pub(super) struct Ways {
 /// # Errors
 /// The folder is not writable, or io_uring is refused.
 pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
-    let toml = toml::Table::from_iter([
-        ("kind".to_owned(), toml::Value::from("nvme")),
-        (
-            "root".to_owned(),
-            toml::Value::from(folder.to_str().context("the path is no UTF-8")?),
-        ),
-    ]);
-    let config = tier_config_of(&toml.to_string())?;
+    let root = folder.to_str().context("the path is no UTF-8")?;
+    let toml =
+        toml::Table::from_iter([("kind", "nvme"), ("root", root)].map(|(key, value)| (key.to_owned(), value.into())));
+    let config = TierConfig::parse("tier", &toml.to_string())?;
     let mut station = Station::new("doctor", &config, Some(folder), "doctor")?;
     let mut of = |pattern, block, way| one(&mut station, &point(pattern, block, way), stop);
     let ways = Ways {
@@ -73,31 +71,15 @@ pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
 
 fn point(pattern: Pattern, block_bytes: u64, way: Way) -> Point {
     Point {
-        tier: "doctor".to_owned(),
-        operation: Operation::Read,
         pattern,
-        files: 1,
         way,
         cache: CacheState::Cold,
-        threads: 0,
-        rate: 0,
-        block_bytes,
-        depth: 1,
+        ..Point::reads("doctor", block_bytes)
     }
 }
 
 fn one(station: &mut Station, point: &Point, stop: &Stop) -> Result<Shown> {
-    let access = Access {
-        seed: 1,
-        size: FILE_BYTES,
-        window: WINDOW,
-        warmup: WARMUP,
-        exponent: 1.0,
-        stride: 1,
-        write_share: 0.0,
-        arrivals: Arrivals::default(),
-        tolerates_faults: false,
-    };
+    let access = Access::reads(FILE_BYTES, WINDOW, WARMUP);
     station.prepare(point, &access)?;
     station.settle(point)?;
     let driven = station.measure(point, &access, 0, stop)?;
@@ -109,11 +91,11 @@ fn one(station: &mut Station, point: &Point, stop: &Stop) -> Result<Shown> {
 
 fn shown(driven: &Driven) -> Result<Shown> {
     let tally = &driven.tally;
-    if tally.calls == 0 {
+    if tally.sums.calls == 0 {
         bail!("no read ended in {:.1} s", driven.window.as_secs_f64());
     }
     let machine = driven.looks.1.since(&driven.looks.0);
-    let asked = tally.asked_bytes as f64;
+    let asked = tally.sums.asked_bytes as f64;
     Ok(Shown {
         p50_us: tally.latency_ns.value_at_quantile(0.5) as f64 / 1e3,
         mb_per_s: asked / 1e6 / driven.window.as_secs_f64(),
@@ -151,12 +133,9 @@ fn direct_reads(ways: &Ways) -> Finding {
                 |shown| format!("{} MB/s", digits3(shown.mb_per_s))
             )
         )),
-        Err(error) => Finding::warning(
-            "O_DIRECT",
-            format!("refused: {error:#}"),
-            "what is measured is the page cache, or goes through it",
-            "a folder on a file system with a disk (ext4, xfs)",
-        ),
+        Err(error) => Finding::warning("O_DIRECT", format!("refused: {error:#}"))
+            .effect("what is measured is the page cache, or goes through it")
+            .change("a folder on a file system with a disk (ext4, xfs)"),
     }
 }
 
@@ -178,13 +157,10 @@ fn small(past: &Shown, through: &Shown, direct: Option<bool>) -> Finding {
         _ => "nothing for a tier with direct = true; for others a smaller read-ahead",
     };
     let slower = format!("{:.1} times as long as direct reads", through.p50_us / past.p50_us);
-    Finding::warning(
-        about,
-        slower,
-        "random reads of data that is not in the cache are slower",
-        change,
-    )
-    .measured(figures)
+    Finding::warning(about, slower)
+        .effect("random reads of data that is not in the cache are slower")
+        .change(change)
+        .measured(figures)
 }
 
 fn large(past: &Shown, through: &Shown) -> Finding {
@@ -203,9 +179,9 @@ fn large(past: &Shown, through: &Shown) -> Finding {
             "{:.0} % of the rate of direct reads",
             100.0 * through.mb_per_s / past.mb_per_s
         ),
-        "files that are read in order through the page cache take longer",
-        "direct reads with several in flight",
     )
+    .effect("files that are read in order through the page cache take longer")
+    .change("direct reads with several in flight")
     .measured(figures)
 }
 

@@ -9,26 +9,42 @@ mod groups;
 mod kernel;
 mod measured;
 mod nfs;
-mod options;
 mod pcie;
 mod print;
 mod subject;
 mod tree;
 
-pub(crate) use options::Options;
-
-use crate::machine::{Environment, holding};
+use crate::machine::Environment;
 use crate::plan::tier_config;
 use crate::stop::Stop;
 use anyhow::{Context, Result};
+use clap::Args;
 use finding::Finding;
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use subject::Subject;
+use tierlab_instrument::mounts::holding;
 use tierlab_instrument::units::latency;
 use tierlab_storage::TierConfig;
 use tree::Tree;
+
+/// Flags of `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Configuration of the tier, a TOML file; without it only the machine is checked
+    #[arg(long, value_name = "FILE")]
+    tier: Option<PathBuf>,
+    /// Set a key of the tier's configuration, or remove it with KEY=; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", requires = "tier")]
+    set: Vec<String>,
+    /// Only check: write and read nothing
+    #[arg(long)]
+    no_measure: bool,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
 
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
@@ -55,7 +71,7 @@ pub(crate) fn call(options: &Options) -> Result<()> {
         .transpose()?;
     let subject = config.as_ref().map(Subject::of).unwrap_or_default();
     let machine = Environment::here(&subject.folders);
-    let mut findings = look(&Tree::at("/"), &subject, machine.cores);
+    let mut findings = look(&Tree::at("/"), &subject, machine.host.cores as usize);
     if let Some(config) = &config {
         findings.push(opens(config)?);
     }
@@ -116,12 +132,9 @@ fn opens(config: &TierConfig) -> Result<Finding> {
             Finding::fine("the tier opens", format!("{} {}{notes}", info.kind, info.location))
                 .measured(format!("in {took}"))
         }
-        Err(error) => Finding::warning(
-            "the tier does not open",
-            error.to_string(),
-            "nothing of it can be measured",
-            "what the error says; docs/reference/server-config.md has each kind's keys",
-        ),
+        Err(error) => Finding::warning("the tier does not open", error.to_string())
+            .effect("nothing of it can be measured")
+            .change("what the error says; docs/reference/server-config.md has each kind's keys"),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::finding::Finding;
 use super::tree::Tree;
-use crate::machine::Mount;
+use tierlab_instrument::mounts::Mount;
 use tierlab_instrument::units::bytes;
 
 /// Bytes that current servers return for one READ.
@@ -14,12 +14,11 @@ pub(super) fn findings(tree: &Tree, mount: &Mount) -> Vec<Finding> {
     let mut found = vec![rsize(mount), connections(mount), attributes(mount)];
     found.extend(read_ahead(tree, mount));
     if mount.option("proto").is_some_and(|proto| proto.starts_with("udp")) {
-        found.push(Finding::warning(
-            "transport of the mount",
-            "UDP",
-            "a lost packet costs a timeout, and long READs are made of many",
-            "mount with proto=tcp, or rdma where both sides have it",
-        ));
+        found.push(
+            Finding::warning("transport of the mount", "UDP")
+                .effect("a lost packet costs a timeout, and long READs are made of many")
+                .change("mount with proto=tcp, or rdma where both sides have it"),
+        );
     }
     if !mount.has("noatime") && !mount.has("relatime") {
         found.push(Finding::unknown(
@@ -32,17 +31,15 @@ pub(super) fn findings(tree: &Tree, mount: &Mount) -> Vec<Finding> {
 
 fn rsize(mount: &Mount) -> Finding {
     let Some(rsize) = mount.option("rsize").and_then(|text| text.parse::<u64>().ok()) else {
-        return Finding::unknown("rsize", "not told by the mount");
+        return Finding::unknown("rsize", "not reported by the mount");
     };
-    if rsize >= WANTED_RSIZE {
-        return Finding::fine("rsize", bytes(rsize));
-    }
-    Finding::warning(
-        "rsize",
-        bytes(rsize),
-        format!("a read of 1 MiB is {} READs", WANTED_RSIZE.div_ceil(rsize.max(1))),
-        "mount with rsize=1048576; the server may allow less",
-    )
+    Finding::warning("rsize", bytes(rsize))
+        .effect(format!(
+            "a read of 1 MiB is {} READs",
+            WANTED_RSIZE.div_ceil(rsize.max(1))
+        ))
+        .change("mount with rsize=1048576; the server may allow less")
+        .fine_if(rsize >= WANTED_RSIZE)
 }
 
 fn connections(mount: &Mount) -> Finding {
@@ -50,24 +47,18 @@ fn connections(mount: &Mount) -> Finding {
     if count > 1 {
         return Finding::fine("nconnect", count.to_string());
     }
-    Finding::warning(
-        "nconnect",
-        "1: one TCP connection for all reads",
-        "one connection's rate and one core's network work bound the mount",
-        "mount with nconnect=8 (Linux 5.3), after all other mounts of the server are gone",
-    )
+    Finding::warning("nconnect", "1: one TCP connection for all reads")
+        .effect("one connection's rate and one core's network work bound the mount")
+        .change("mount with nconnect=8 (Linux 5.3), after all other mounts of the server are gone")
 }
 
 fn attributes(mount: &Mount) -> Finding {
     let zero = |key: &str| mount.option(key) == Some("0");
     // The kernel shows `actimeo=0` as its four parts, or as noac.
     if mount.has("noac") || zero("actimeo") || (zero("acregmin") && zero("acregmax")) {
-        return Finding::warning(
-            "attribute cache (actimeo)",
-            "off",
-            "every open asks the server for the file's attributes, and waits",
-            "mount without noac and actimeo=0; data that never changes does well with actimeo=600",
-        );
+        return Finding::warning("attribute cache (actimeo)", "off")
+            .effect("every open asks the server for the file's attributes, and waits")
+            .change("mount without noac and actimeo=0; data that never changes does well with actimeo=600");
     }
     let kept = mount
         .option("actimeo")
@@ -78,15 +69,8 @@ fn attributes(mount: &Mount) -> Finding {
 
 fn read_ahead(tree: &Tree, mount: &Mount) -> Option<Finding> {
     let kb = tree.number(format!("sys/class/bdi/{}/read_ahead_kb", mount.device))?;
-    let found = format!("{kb} KiB");
-    Some(if kb >= WANTED_AHEAD_KB {
-        Finding::fine("read-ahead of the mount", found)
-    } else {
-        Finding::warning(
-            "read-ahead of the mount",
-            found,
-            "one file that is read in order has at most so much in flight, whatever the network could",
-            format!("echo 15360 > /sys/class/bdi/{}/read_ahead_kb", mount.device),
-        )
-    })
+    let finding = Finding::warning("read-ahead of the mount", format!("{kb} KiB"))
+        .effect("one file that is read in order has at most so much in flight, whatever the network could")
+        .change(format!("echo 15360 > /sys/class/bdi/{}/read_ahead_kb", mount.device));
+    Some(finding.fine_if(kb >= WANTED_AHEAD_KB))
 }

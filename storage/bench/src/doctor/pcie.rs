@@ -24,15 +24,12 @@ pub(super) fn link(tree: &Tree, about: &str, folder: &str, slows_when_idle: bool
     } else {
         speed * width / (most_speed * most_width)
     };
-    if share >= 1.0 {
-        return Finding::fine(about, found);
-    }
-    Finding::warning(
-        about,
-        found,
-        format!("at most {:.0} % of what the device could move", share * 100.0),
-        "another slot, riser or BIOS setting; a link that trained lower after errors comes back with a power cycle",
-    )
+    Finding::warning(about, found)
+        .effect(format!("at most {:.0} % of what the device could move", share * 100.0))
+        .change(
+            "another slot, riser or BIOS setting; a link that trained lower after errors comes back with a power cycle",
+        )
+        .fine_if(share >= 1.0)
 }
 
 #[cfg(test)]

@@ -3,20 +3,20 @@
 use super::finding::{Finding, Level};
 use crate::machine::Environment;
 use std::fmt::Write as _;
+use tierlab_instrument::host::Host;
 use tierlab_instrument::units::bytes;
 
 pub(super) fn text(machine: &Environment, tier: Option<&str>, findings: &[Finding]) -> String {
-    let Environment {
+    let Host {
         cpu,
         cores,
         memory_bytes,
         kernel,
-        version,
-        ..
-    } = machine;
+    } = &machine.host;
     let mut out = format!(
-        "{cores} x {cpu}, {}, Linux {kernel}, tierlab {version}\n",
-        bytes(*memory_bytes)
+        "{cores} x {cpu}, {}, Linux {kernel}, tierlab {}\n",
+        bytes(*memory_bytes),
+        machine.version
     );
     if let Some(tier) = tier {
         let _ = writeln!(out, "tier {tier}");

@@ -343,8 +343,11 @@ fn a_tiers_needs_are_those_of_what_lies_below_its_wrappers() {
 #[test]
 fn what_was_not_measured_says_so() {
     let findings = [
-        Finding::warning("a", "b", "slow", "less"),
-        Finding::warning("c", "d", "slow", "less").measured("3 us"),
+        Finding::warning("a", "b").effect("slow").change("less"),
+        Finding::warning("c", "d")
+            .effect("slow")
+            .change("less")
+            .measured("3 us"),
         Finding::fine("e", "f"),
     ];
     let text = print::text(&Environment::default(), Some("nvme"), &findings);

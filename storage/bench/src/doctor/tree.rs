@@ -1,15 +1,15 @@
-//! Files of the system, below a folder that stands for `/`: the real root, or one made by a test. In: paths without
-//! their first slash. Out: their text.
+//! Files of the system, below a folder that stands for `/`: the real one, or one of a test. In: paths without their first slash. Out:
+//! text.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Maximum bytes of one file; those of the kernel are far shorter.
+/// Most bytes of a file; those of the kernel are far shorter.
 const MOST: u64 = 1 << 20;
-/// Maximum entries of one folder.
+/// Most entries of a folder.
 const MOST_ENTRIES: usize = 4096;
 
-/// Root of the system's files.
+/// Root of the files.
 #[derive(Debug, Clone)]
 pub(super) struct Tree(PathBuf);
 
@@ -22,7 +22,7 @@ impl Tree {
         self.0.join(path)
     }
 
-    /// Returns the trimmed text of a file; `None` if it is missing or unreadable.
+    /// Text of a file without blanks at its ends; `None` if it cannot be read.
     pub(super) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         let mut text = String::new();
         let file = std::fs::File::open(self.path(path)).ok()?;
@@ -30,12 +30,12 @@ impl Tree {
         Some(text.trim().to_owned())
     }
 
-    /// Returns the number in a file.
+    /// Number in a file.
     pub(super) fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
         self.text(path)?.parse().ok()
     }
 
-    /// Returns the names in a folder, sorted; empty if it is missing.
+    /// Names in a folder, in order; empty if it cannot be read.
     pub(super) fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path(path)) else {
             return Vec::new();
@@ -50,9 +50,15 @@ impl Tree {
         self.path(path).exists()
     }
 
-    /// Returns the last component of a link's target.
+    /// Last part of a link's target.
     pub(super) fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
         let to = std::fs::read_link(self.path(path)).ok()?;
         Some(to.file_name()?.to_str()?.to_owned())
     }
+}
+
+/// The chosen word of a list as the kernel shows it: `none [mq-deadline]`.
+pub(super) fn bracketed(text: &str) -> Option<&str> {
+    let mut words = text.split_whitespace();
+    words.find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
 }

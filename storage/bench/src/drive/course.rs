@@ -1,10 +1,8 @@
-//! State shared by the callers of a repeat: begin and end, the next call, and the counted window. Knows nothing of how
-//! a call is made.
+//! State shared by the callers of a repeat: its begin and end, the next call, the calls that count. Knows nothing of how a call is made.
 
 use super::schedule::due_times;
 use super::tally::{Faults, Tally};
-use crate::chance::Random;
-use crate::chance::{Pick, Picker};
+use crate::chance::{Pick, Picker, Random};
 use crate::plan::{Access, Point};
 use crate::stop::Stop;
 use anyhow::Result;
@@ -22,13 +20,13 @@ const LEAST_DRAIN: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Course {
     picker: Picker,
-    /// Due times of an open loop, from the beginning.
+    /// Due times of an open loop, from the begin.
     due: Option<Vec<Duration>>,
     /// Index of the next call of an open loop.
     next: AtomicUsize,
     seed: u64,
     pub(super) begin: Instant,
-    pub(super) measure_from: Instant,
+    pub(crate) measure_from: Instant,
     pub(super) until: Instant,
     pub(super) drained: Instant,
     stop: Stop,
@@ -36,11 +34,26 @@ pub(crate) struct Course {
     failed: AtomicBool,
 }
 
+/// A call that was made.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) begun: Instant,
+    pub(crate) ended: Instant,
+    pub(crate) bytes: usize,
+    pub(crate) cost: ReadCost,
+}
+
+/// A caller of a tier, which is a task.
+pub(crate) trait Caller: Send + 'static {
+    /// Makes a call. Checks its bytes after the time of its end.
+    fn call(&mut self, pick: Pick) -> impl Future<Output = Result<Call>> + Send;
+}
+
 /// Call to make.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
     pub(super) pick: Pick,
-    /// Due time, in an open loop.
+    /// Due time in an open loop.
     pub(super) due: Option<Instant>,
 }
 
@@ -71,8 +84,14 @@ impl Course {
         })
     }
 
-    pub(super) fn random(&self, caller: u32) -> Random {
+    /// Random numbers of a caller.
+    pub(crate) fn random(&self, caller: u32) -> Random {
         Random::new(self.seed, u64::from(caller) + 1)
+    }
+
+    /// Position of a further access of a call.
+    pub(crate) fn pick(&self, random: &mut Random) -> Pick {
+        self.picker.pick(random)
     }
 
     /// Due times of an open loop.
@@ -140,23 +159,21 @@ impl Course {
         let left = due[rest..].iter().map(|at| self.begin + *at);
         for at in std::iter::once(first).chain(left).filter(|at| *at >= self.measure_from) {
             tally.latency((self.drained - at).as_nanos());
-            tally.unfinished += 1;
+            tally.sums.unfinished += 1;
         }
     }
 
-    /// Counts a call if it belongs to the window: in a closed loop if it ends in it, in an open loop if it is due in
-    /// it.
-    pub(super) fn count(&self, turn: Turn, begun: Instant, ended: Instant, cost: &ReadCost, tally: &mut Tally) {
+    /// Counts a call of the window: in a closed loop those that end in it, in an open loop those due in it.
+    pub(super) fn count(&self, turn: Turn, call: &Call, tally: &mut Tally) {
         let Turn { pick, due } = turn;
-        let in_window = ended >= self.measure_from && ended < self.until;
-        tally.ended += u64::from(in_window);
+        let is_in_window = call.ended >= self.measure_from && call.ended < self.until;
+        tally.sums.ended += u64::from(is_in_window);
+        let mut add = |from: Instant| tally.call((call.ended - from).as_nanos(), call.bytes, pick.write, &call.cost);
         match due {
-            None if in_window => {
-                tally.call((ended - begun).as_nanos(), pick.len, pick.write, cost);
-            }
+            None if is_in_window => add(call.begun),
             Some(due) if due >= self.measure_from => {
-                tally.call((ended - due).as_nanos(), pick.len, pick.write, cost);
-                tally.late(begun.saturating_duration_since(due).as_nanos());
+                add(due);
+                tally.late(call.begun.saturating_duration_since(due).as_nanos());
             }
             _ => {}
         }

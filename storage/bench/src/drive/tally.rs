@@ -1,6 +1,7 @@
-//! Figures of the callers. In: calls, one by one. Out: sums and histograms that can be added.
+//! Results of callers. In: calls, one by one. Out: sums and histograms that can be added.
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tierlab_protocol::via::ViaSet;
@@ -9,33 +10,50 @@ use tierlab_storage::ReadCost;
 /// Longest latency in the histograms, in nanoseconds: 10 minutes.
 const LONGEST_NS: u64 = 600_000_000_000;
 
-/// Sums over calls.
+/// Results of calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Tally {
-    /// Latency in nanoseconds: from the start of a call, or in an open loop from its due time.
+    /// In nanoseconds: from the start of a call, or in an open loop from its due time.
     pub(crate) latency_ns: Histogram<u64>,
-    /// Lateness in nanoseconds: from the due time of a call to its start. Empty in a closed loop.
+    /// In nanoseconds: from the due time of a call to its start. Empty in a closed loop.
     pub(crate) late_ns: Histogram<u64>,
+    pub(crate) sums: Sums,
+    pub(crate) via: ViaSet,
+    /// Errors of calls of the window by kind, if a course tolerates them.
+    pub(crate) faults: BTreeMap<&'static str, Faults>,
+}
+
+/// Sums over calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sums {
     pub(crate) calls: u64,
-    /// Calls that ended in the window; in an open loop including calls due before it.
+    /// Calls that ended in the window, in an open loop also those due before it.
     pub(crate) ended: u64,
     pub(crate) writes: u64,
     pub(crate) asked_bytes: u64,
+    /// Bytes moved as the tier reports them; 0 for calls of the kernel.
     pub(crate) wire_bytes: u64,
     pub(crate) requests: u64,
     pub(crate) retries: u64,
-    /// Calls of an open loop that were unfinished at the drain limit; the latencies hold their ages.
+    /// Calls of an open loop that were not done at the limit of its drain. Their age is in the latencies.
     pub(crate) unfinished: u64,
-    pub(crate) via: ViaSet,
-    /// Failed calls of the window by kind of error, if the repeat tolerates errors.
-    pub(crate) faults: BTreeMap<&'static str, Faults>,
+    #[serde(skip)]
+    pub(crate) cache_hits: u64,
+    #[serde(skip)]
+    pub(crate) cache_misses: u64,
+    #[serde(skip)]
+    pub(crate) queue: Duration,
+    #[serde(skip)]
+    pub(crate) device: Duration,
+    #[serde(skip)]
+    pub(crate) copy: Duration,
 }
 
 /// Errors of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
     pub(crate) calls: u64,
-    /// Total time from the start of these calls to their errors.
+    /// Time from the start of each call to its error, summed.
     pub(crate) took: Duration,
     /// Text of the first error.
     pub(crate) words: String,
@@ -61,14 +79,7 @@ impl Default for Tally {
         Self {
             latency_ns: histogram(),
             late_ns: histogram(),
-            calls: 0,
-            ended: 0,
-            writes: 0,
-            asked_bytes: 0,
-            wire_bytes: 0,
-            requests: 0,
-            retries: 0,
-            unfinished: 0,
+            sums: Sums::default(),
             via: ViaSet::default(),
             faults: BTreeMap::new(),
         }
@@ -76,33 +87,53 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts a call with its latency.
-    pub(crate) fn call(&mut self, ns: u128, bytes: usize, write: bool, cost: &ReadCost) {
+    /// Adds a call of so many nanoseconds.
+    pub(crate) fn call(&mut self, ns: u128, bytes: usize, is_write: bool, cost: &ReadCost) {
         self.latency(ns);
-        self.calls += 1;
-        self.writes += u64::from(write);
-        self.asked_bytes += bytes as u64;
-        self.wire_bytes += cost.wire_bytes;
-        self.requests += u64::from(cost.requests);
-        self.retries += u64::from(cost.retries);
         self.via = self.via.union(cost.via);
+        self.sums.add(&Sums {
+            calls: 1,
+            ended: 0,
+            writes: u64::from(is_write),
+            asked_bytes: bytes as u64,
+            wire_bytes: cost.wire_bytes,
+            requests: u64::from(cost.requests),
+            retries: u64::from(cost.retries),
+            unfinished: 0,
+            cache_hits: u64::from(cost.cache_hits),
+            cache_misses: u64::from(cost.cache_misses),
+            queue: cost.queue,
+            device: cost.device,
+            copy: cost.copy,
+        });
     }
 
     pub(crate) fn latency(&mut self, ns: u128) {
-        let _ = self
-            .latency_ns
-            .record(u64::try_from(ns).unwrap_or(LONGEST_NS).clamp(1, LONGEST_NS));
+        record(&mut self.latency_ns, ns);
     }
 
     pub(crate) fn late(&mut self, ns: u128) {
-        let _ = self
-            .late_ns
-            .record(u64::try_from(ns).unwrap_or(LONGEST_NS).clamp(1, LONGEST_NS));
+        record(&mut self.late_ns, ns);
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
         let _ = self.latency_ns.add(&other.latency_ns);
         let _ = self.late_ns.add(&other.late_ns);
+        self.sums.add(&other.sums);
+        self.via = self.via.union(other.via);
+        for (kind, faults) in &other.faults {
+            self.faults.entry(*kind).or_default().add(faults);
+        }
+    }
+}
+
+fn record(histogram: &mut Histogram<u64>, ns: u128) {
+    let ns = u64::try_from(ns).unwrap_or(LONGEST_NS);
+    let _ = histogram.record(ns.clamp(1, LONGEST_NS));
+}
+
+impl Sums {
+    fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.ended += other.ended;
         self.writes += other.writes;
@@ -111,9 +142,10 @@ impl Tally {
         self.requests += other.requests;
         self.retries += other.retries;
         self.unfinished += other.unfinished;
-        self.via = self.via.union(other.via);
-        for (kind, faults) in &other.faults {
-            self.faults.entry(*kind).or_default().add(faults);
-        }
+        self.cache_hits += other.cache_hits;
+        self.cache_misses += other.cache_misses;
+        self.queue += other.queue;
+        self.device += other.device;
+        self.copy += other.copy;
     }
 }

@@ -1,9 +1,9 @@
-//! Callers as tasks of a runtime, for tiers. In: a repeat, and one caller for each call in flight. Out: their figures.
-//! A separate thread keeps the due times of an open loop: the runtime's timer is a millisecond late.
+//! Callers that are tasks of a runtime, for tiers. In: a course, and one caller for each call in flight. Out: their results.
+//! The due times of an open loop are kept by a thread of its own: the runtime's timer is a millisecond late.
 
-use super::{Course, Driven, Tally, Window};
+use super::course::Caller;
+use super::{Course, Driven, Tally};
 use crate::machine::Watched;
-use crate::ways::ThroughTier;
 use anyhow::{Context, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,17 +16,15 @@ const WAKE: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// A failed access, or wrong bytes.
-pub(crate) async fn tasks(course: Arc<Course>, callers: Vec<ThroughTier>, watched: &Watched) -> Result<Driven> {
+pub(crate) async fn tasks(course: Arc<Course>, callers: Vec<impl Caller>, watched: &Watched) -> Result<Driven> {
     let tickets = Arc::new(Semaphore::new(0));
     let pacer = course.due().is_some().then(|| pace(course.clone(), tickets.clone()));
     let spawn = |(number, caller)| tokio::spawn(call(course.clone(), caller, number, tickets.clone()));
     let running: Vec<_> = (0..).zip(callers).map(spawn).collect();
-    let mut window = Window::new(&course, watched);
-    let (begins, ends) = window.times();
-    tokio::time::sleep_until(begins.into()).await;
-    window.begins();
-    while Instant::now() < ends && !course.is_over() {
-        tokio::time::sleep_until((Instant::now() + WAKE).min(ends).into()).await;
+    tokio::time::sleep_until(course.measure_from.into()).await;
+    let first = watched.look();
+    while Instant::now() < course.until && !course.is_over() {
+        tokio::time::sleep_until((Instant::now() + WAKE).min(course.until).into()).await;
     }
     let at_end = course.due().is_none().then(|| watched.look());
     let mut tally = Tally::default();
@@ -42,7 +40,10 @@ pub(crate) async fn tasks(course: Arc<Course>, callers: Vec<ThroughTier>, watche
     }
     match failure {
         Some(error) => Err(error),
-        None => Ok(window.ends(tally, at_end.unwrap_or_else(|| watched.look()))),
+        None => {
+            let last = at_end.unwrap_or_else(|| watched.look());
+            Ok(Driven::new(&course, tally, (first, last)))
+        }
     }
 }
 
@@ -64,7 +65,7 @@ fn pace(course: Arc<Course>, tickets: Arc<Semaphore>) -> Result<std::thread::Joi
     thread.spawn(run).context("cannot start the pacer")
 }
 
-async fn call(course: Arc<Course>, mut caller: ThroughTier, number: u32, tickets: Arc<Semaphore>) -> Result<Tally> {
+async fn call(course: Arc<Course>, mut caller: impl Caller, number: u32, tickets: Arc<Semaphore>) -> Result<Tally> {
     let mut random = course.random(number);
     let mut tally = Tally::default();
     let is_open = course.due().is_some();
@@ -78,8 +79,8 @@ async fn call(course: Arc<Course>, mut caller: ThroughTier, number: u32, tickets
             return Ok(tally);
         };
         let begun = Instant::now();
-        match caller.act(turn.pick).await {
-            Ok((ended, cost)) => course.count(turn, begun, ended, &cost, &mut tally),
+        match caller.call(turn.pick).await {
+            Ok(call) => course.count(turn, &call, &mut tally),
             Err(error) => course.fault(error, begun, &mut tally)?,
         }
         // A tier in memory never waits: this gives other callers their turn.

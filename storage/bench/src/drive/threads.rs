@@ -1,22 +1,25 @@
-//! Callers as threads, for calls that block. In: a repeat, and one caller for each call in flight. Out: their figures.
+//! Callers that are threads, for calls that block. In: a course, and one caller for each call in flight. Out: their results.
 
-use super::{Course, Driven, Tally, Window};
+use super::{Call, Course, Driven, Tally};
+use crate::chance::Pick;
 use crate::machine::Watched;
-use crate::ways::LocalCaller;
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
 use tierlab_storage::ReadCost;
 
-/// Polling interval of the waiting thread.
+/// Time between checks of who waits.
 const WAKE: Duration = Duration::from_millis(5);
+
+/// A caller that blocks: makes an access and returns the time of its end.
+pub(crate) trait Blocking: FnMut(Pick) -> Result<Instant> + Send {}
+
+impl<F: FnMut(Pick) -> Result<Instant> + Send> Blocking for F {}
 
 /// Runs a repeat.
 ///
 /// # Errors
 /// A failed access, or wrong bytes.
-pub(crate) fn threads(course: &Course, callers: Vec<LocalCaller>, watched: &Watched) -> Result<Driven> {
-    let mut window = Window::new(course, watched);
-    let (begins, ends) = window.times();
+pub(crate) fn threads(course: &Course, callers: Vec<impl Blocking>, watched: &Watched) -> Result<Driven> {
     std::thread::scope(|scope| {
         let mut running = Vec::with_capacity(callers.len());
         for (number, caller) in (0..).zip(callers) {
@@ -24,9 +27,9 @@ pub(crate) fn threads(course: &Course, callers: Vec<LocalCaller>, watched: &Watc
             let thread = thread.spawn_scoped(scope, move || call(course, caller, number));
             running.push(thread.context("cannot start a thread for each call in flight")?);
         }
-        wait(course, begins);
-        window.begins();
-        wait(course, ends);
+        wait(course, course.measure_from);
+        let first = watched.look();
+        wait(course, course.until);
         // In a closed loop the last calls end after the window: neither they nor their load on the machine count.
         let at_end = course.due().is_none().then(|| watched.look());
         let mut tally = Tally::default();
@@ -34,7 +37,8 @@ pub(crate) fn threads(course: &Course, callers: Vec<LocalCaller>, watched: &Watc
             let own = thread.join().map_err(|_| anyhow::anyhow!("a caller panicked"))??;
             tally.add(&own);
         }
-        Ok(window.ends(tally, at_end.unwrap_or_else(|| watched.look())))
+        let last = at_end.unwrap_or_else(|| watched.look());
+        Ok(Driven::new(course, tally, (first, last)))
     })
 }
 
@@ -48,7 +52,7 @@ fn wait(course: &Course, until: Instant) {
     }
 }
 
-fn call(course: &Course, mut caller: LocalCaller, number: u32) -> Result<Tally> {
+fn call(course: &Course, mut caller: impl Blocking, number: u32) -> Result<Tally> {
     let _ = nix::sys::prctl::set_timerslack(1);
     let mut random = course.random(number);
     let mut tally = Tally::default();
@@ -58,8 +62,14 @@ fn call(course: &Course, mut caller: LocalCaller, number: u32) -> Result<Tally> 
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
         }
         let begun = Instant::now();
-        let ended = caller.act(turn.pick).inspect_err(|_| course.fail())?;
-        course.count(turn, begun, ended, &ReadCost::default(), &mut tally);
+        let ended = caller(turn.pick).inspect_err(|_| course.fail())?;
+        let call = Call {
+            begun,
+            ended,
+            bytes: turn.pick.len,
+            cost: ReadCost::default(),
+        };
+        course.count(turn, &call, &mut tally);
     }
     Ok(tally)
 }

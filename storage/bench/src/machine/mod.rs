@@ -3,11 +3,9 @@
 mod disk;
 mod environment;
 mod look;
-mod mounts;
 mod nfs;
 
 pub(crate) use disk::DiskUse;
 pub(crate) use environment::Environment;
 pub(crate) use look::{Look, MachineUse, Watched, own_cpu_s};
-pub(crate) use mounts::{Mount, holding};
 pub(crate) use nfs::NfsUse;

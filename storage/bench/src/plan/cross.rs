@@ -1,30 +1,30 @@
-//! Points from factors. In: a plan's tables, and the kind of each tier. Out: every point once, or the point that cannot
-//! be measured, with the reason. Pure.
+//! Factors to points. In: a plan's tables, and the kind of each tier. Out: every point once, or a point that cannot be measured and why.
+//! Pure.
 
 use super::point::{CacheState, Operation, Point, Way};
 use super::raw::{Cache, RawCross};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Kind of a tier, as far as it matters for its points.
+/// Kind of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Files of one local folder, read directly or not.
     Local {
-        /// Direct reads, as the tier is configured.
+        /// As configured.
         direct: bool,
     },
     /// Any other tier.
     Elsewhere,
 }
 
-/// Maximum points; more are a mistake in a plan.
+/// Most points: more come from a mistake in the plan.
 const MOST_POINTS: usize = 5000;
 
-/// Returns every combination. Combinations that are equal for their way or tier (such as an unused page cache or unused
-/// threads) become one.
+/// Every combination. Combinations that are the same for their way or tier (an unused page cache, threads of a way without a runtime) become
+/// one.
 ///
 /// # Errors
-/// The factor and its value, and the reason.
+/// The factor and the value, and why they cannot be measured.
 pub(crate) fn points(
     cross: &[RawCross],
     places: &BTreeMap<String, Place>,
@@ -49,60 +49,37 @@ pub(crate) fn points(
 
 /// Combines every value of each factor with every value of the others.
 fn combinations(table: &RawCross) -> Vec<(Point, Cache)> {
-    let mut all = Vec::new();
-    let blocks = || {
-        table
-            .block
-            .iter()
-            .flat_map(|block| table.depth.iter().map(move |depth| (block.0, *depth)))
-    };
-    let hows = || {
-        table
-            .way
-            .iter()
-            .flat_map(|way| table.cache.iter().map(move |cache| (*way, *cache)))
-    };
-    let loads = || {
-        table
-            .threads
-            .iter()
-            .flat_map(|threads| table.rate.iter().map(move |rate| (*threads, *rate)))
-    };
-    let whats = || {
-        table
-            .pattern
-            .iter()
-            .flat_map(|p| table.operation.iter().map(move |o| (*p, *o)))
-    };
-    for tier in &table.tier {
-        for (pattern, operation) in whats() {
-            for (way, cache) in hows() {
-                for &files in &table.files {
-                    for (threads, rate) in loads() {
-                        for (block_bytes, depth) in blocks() {
-                            let point = Point {
-                                tier: tier.clone(),
-                                operation,
-                                pattern,
-                                files,
-                                way,
-                                cache: CacheState::AsIs,
-                                threads,
-                                rate,
-                                block_bytes,
-                                depth,
-                            };
-                            all.push((point, cache));
-                        }
-                    }
-                }
-            }
-        }
-    }
+    let mut all = vec![(Point::reads("", 0), Cache::default())];
+    vary(&mut all, &table.tier, |(point, _), tier| point.tier.clone_from(tier));
+    vary(&mut all, &table.pattern, |(point, _), pattern| point.pattern = *pattern);
+    vary(&mut all, &table.operation, |(point, _), operation| {
+        point.operation = *operation
+    });
+    vary(&mut all, &table.way, |(point, _), way| point.way = *way);
+    vary(&mut all, &table.cache, |(_, cache), value| *cache = *value);
+    vary(&mut all, &table.files, |(point, _), files| point.files = *files);
+    vary(&mut all, &table.threads, |(point, _), threads| point.threads = *threads);
+    vary(&mut all, &table.rate, |(point, _), rate| point.rate = *rate);
+    vary(&mut all, &table.block, |(point, _), block| point.block_bytes = block.0);
+    vary(&mut all, &table.depth, |(point, _), depth| point.depth = *depth);
     all
 }
 
-/// Resolves the way of reading and the state of the page cache for the point's tier.
+/// Replaces each item by one for each value.
+fn vary<T: Clone, V>(all: &mut Vec<T>, values: &[V], set: impl Fn(&mut T, &V)) {
+    let with = |item: &T, value: &V| {
+        let mut item = item.clone();
+        set(&mut item, value);
+        item
+    };
+    *all = all
+        .iter()
+        .flat_map(|item| values.iter().map(move |value| (item, value)))
+        .map(|(item, value)| with(item, value))
+        .collect();
+}
+
+/// Resolves the way at the tier, and the state of the page cache there.
 fn settle((mut point, cache): (Point, Cache), places: &BTreeMap<String, Place>) -> Result<Point, String> {
     let Some(place) = places.get(&point.tier) else {
         let known: Vec<&str> = places.keys().map(String::as_str).collect();

@@ -1,43 +1,44 @@
-//! A plan: what is measured. In: a file, and flags over it. Out: points, tiers and how long, all checked.
+//! A plan of `run`: points to measure. In: a file, and flags over it. Out: points, tiers and times, all checked.
+//! `common`: parts that the plans of the other commands have too.
 
+mod common;
 mod cross;
 mod point;
 mod raw;
 
+pub(crate) use common::{
+    Common, Flags, RawTier, Size, Source, bad_usage, check_counts, check_name, check_once, check_within, hundredths,
+    mib, number, tier_config,
+};
 pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, word};
-pub(crate) use raw::{Arrivals, RawTier, Size};
+pub(crate) use raw::Arrivals;
 
 use anyhow::Result;
 use cross::Place;
 use raw::RawPlan;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
 use std::time::Duration;
-use tierlab_storage::{ErrorKind, StorageError, TierConfig};
+use tierlab_storage::TierConfig;
 
 /// A plan, checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    pub(crate) name: String,
-    /// The file's text, kept beside the results.
-    pub(crate) text: String,
+    /// With those of the tiers that have points.
+    pub(crate) common: Common,
     pub(crate) points: BTreeSet<Point>,
-    pub(crate) tiers: BTreeMap<String, TierConfig>,
-    pub(crate) repeats: u32,
-    pub(crate) scratch: Option<PathBuf>,
     pub(crate) limits: Limits,
     pub(crate) peers: bool,
     pub(crate) access: Access,
 }
 
-/// What else may use the CPUs beside a repeat, as shares of all of them; 1 is no limit.
+/// Most CPU of others in an undisturbed repeat, as shares of all CPUs; 1 is no limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) foreign_cpu_share: f64,
     pub(crate) steal_share: f64,
 }
 
-/// How accesses are made, the same for all points.
+/// Settings of accesses, the same for all points.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Access {
     pub(crate) seed: u64,
@@ -49,115 +50,87 @@ pub(crate) struct Access {
     pub(crate) stride: u32,
     pub(crate) write_share: f64,
     pub(crate) arrivals: Arrivals,
-    /// Whether errors that may pass are counted, and do not end a repeat.
+    /// If true, transient errors are counted and do not end a repeat.
     pub(crate) tolerates_faults: bool,
 }
 
-/// What flags change.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Changes {
-    pub(crate) repeats: Option<u32>,
-    pub(crate) seconds: Option<f64>,
-    pub(crate) scratch: Option<PathBuf>,
-    pub(crate) no_peers: bool,
-}
-
-/// An error of usage, which ends the program with 2.
-pub(crate) fn bad_usage(what: &str, why: &str) -> anyhow::Error {
-    StorageError::new(ErrorKind::Invalid, what, why).into()
-}
-
-/// Whether a name can be one of a folder.
-pub(crate) fn check_name(key: &str, name: &str) -> Result<(), String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    match !name.is_empty() && name.chars().all(is_plain) {
-        true => Ok(()),
-        false => Err(format!("{key}: letters, digits, `-`, `_` and `.`")),
+impl Access {
+    /// Random reads of so many bytes of data, by closed loops.
+    pub(crate) fn reads(size: u64, window: Duration, warmup: Duration) -> Self {
+        Self {
+            seed: 1,
+            size,
+            window,
+            warmup,
+            exponent: 1.0,
+            stride: 1,
+            write_share: 0.0,
+            arrivals: Arrivals::default(),
+            tolerates_faults: false,
+        }
     }
-}
-
-/// Reads a tier's TOML.
-pub(crate) fn tier_config(file: &Path, set: &[String]) -> Result<TierConfig> {
-    let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).map_err(|e| bad_usage(&name, &format!("cannot be read: {e}")))?;
-    Ok(TierConfig::parse_with(&name, &text, set)?)
-}
-
-/// A tier's TOML that was made here.
-pub(crate) fn tier_config_of(text: &str) -> Result<TierConfig> {
-    Ok(TierConfig::parse("tier", text)?)
 }
 
 impl Plan {
-    /// Reads a plan and the tiers that it names.
+    /// Reads a plan and the tiers that it names. `seconds` replaces the plan's.
     ///
     /// # Errors
-    /// The file and the key, and what it should be.
-    pub(crate) fn read(file: &Path, changes: &Changes) -> Result<Self> {
-        let name = file.display().to_string();
-        let text = std::fs::read_to_string(file).map_err(|e| bad_usage(&name, &format!("cannot be read: {e}")))?;
-        Self::parse(file, &text, changes)
-    }
-
-    /// Reads a plan's text; `file` is where it comes from.
-    pub(crate) fn parse(file: &Path, text: &str, changes: &Changes) -> Result<Self> {
-        let source = file.display().to_string();
-        let raw: RawPlan = toml::from_str(text).map_err(|e| bad_usage(&source, e.to_string().trim_end()))?;
-        let folder = file.parent().unwrap_or(Path::new("."));
-        let mut tiers = BTreeMap::new();
-        for (name, tier) in &raw.tiers {
-            tiers.insert(name.clone(), tier_config(&folder.join(&tier.file), &tier.set)?);
-        }
+    /// The file and the key, and its allowed values.
+    pub(crate) fn read(flags: &Flags, seconds: Option<f64>) -> Result<Self> {
+        let (source, mut raw) = Source::read::<RawPlan>(&flags.plan)?;
+        raw.seconds = seconds.unwrap_or(raw.seconds);
+        let mut tiers = source.tiers(&raw.tiers)?;
         let places = tiers
             .iter()
             .map(|(name, config)| (name.clone(), place(config)))
             .collect();
-        let access = access(&raw, changes).map_err(|why| bad_usage(&source, &why))?;
-        let points = cross::points(&raw.cross, &places, access.size).map_err(|why| bad_usage(&source, &why))?;
-        // A run is gone on with by the same plan and the same seconds.
-        let text = changes
-            .seconds
-            .map_or(text.to_owned(), |seconds| format!("{text}# --seconds {seconds}\n"));
+        let access = access(&raw).map_err(|why| source.wrong(why))?;
+        let points = cross::points(&raw.cross, &places, access.size).map_err(|why| source.wrong(why))?;
+        tiers.retain(|name, _| points.iter().any(|point| point.tier == *name));
+        // A run is resumed with the same plan and the same seconds.
+        let text = seconds.map_or(source.text.clone(), |seconds| {
+            format!("{}# --seconds {seconds}\n", source.text)
+        });
         Ok(Self {
+            common: Common {
+                text,
+                seed: raw.seed,
+                repeats: flags.repeats.unwrap_or(raw.repeats).max(1),
+                scratch: source.scratch(flags, raw.scratch.as_ref()),
+                tiers,
+                name: raw.name,
+            },
             points,
-            tiers,
-            access,
-            repeats: changes.repeats.unwrap_or(raw.repeats).max(1),
-            scratch: changes
-                .scratch
-                .clone()
-                .or_else(|| raw.scratch.map(|scratch| folder.join(scratch))),
             limits: Limits {
                 foreign_cpu_share: raw.foreign_cpu_share,
                 steal_share: raw.steal_share,
             },
-            peers: raw.peers && !changes.no_peers,
-            name: raw.name,
-            text,
+            peers: raw.peers,
+            access,
         })
     }
 }
 
-fn access(raw: &RawPlan, changes: &Changes) -> Result<Access, String> {
+fn access(raw: &RawPlan) -> Result<Access, String> {
     check_name("name", &raw.name)?;
-    let time = |key: &str, seconds: f64, least: f64| match Duration::try_from_secs_f64(seconds) {
-        Ok(time) if (least..=86_400.0).contains(&seconds) => Ok(time),
-        _ => Err(format!("{key}: from {least} to 86400 seconds, not {seconds}")),
-    };
-    let within = |key: &str, value: f64, most: f64| match (0.0..=most).contains(&value) {
-        true => Ok(value),
-        false => Err(format!("{key}: from 0 to {most}, not {value}")),
-    };
-    within("foreign_cpu_share", raw.foreign_cpu_share, 1.0)?;
-    within("steal_share", raw.steal_share, 1.0)?;
+    check_within("seconds", raw.seconds, 0.01, 86_400.0)?;
+    check_within("warmup_seconds", raw.warmup_seconds, 0.0, 86_400.0)?;
+    check_within("exponent", raw.exponent, 0.0, 10.0)?;
+    for (key, share) in [
+        ("foreign_cpu_share", raw.foreign_cpu_share),
+        ("steal_share", raw.steal_share),
+        ("write_share", raw.write_share),
+    ] {
+        check_within(key, share, 0.0, 1.0)?;
+    }
     Ok(Access {
         seed: raw.seed,
         size: raw.size.0,
-        window: time("seconds", changes.seconds.unwrap_or(raw.seconds), 0.01)?,
-        warmup: time("warmup_seconds", raw.warmup_seconds, 0.0)?,
-        exponent: within("exponent", raw.exponent, 10.0)?,
+        window: Duration::from_secs_f64(raw.seconds),
+        warmup: Duration::from_secs_f64(raw.warmup_seconds),
+        exponent: raw.exponent,
         stride: raw.stride.max(1),
-        write_share: within("write_share", raw.write_share, 1.0)?,
+        write_share: raw.write_share,
         arrivals: raw.arrivals,
         tolerates_faults: false,
     })

@@ -1,14 +1,16 @@
 //! A point: one combination of the factors. Plain data.
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tierlab_instrument::units::bytes;
 
-/// How bytes are got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// Ways of getting bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Way {
     /// The tier as it is configured.
+    #[default]
     Tier,
     /// The io_uring tier with `O_DIRECT`.
     Direct,
@@ -23,36 +25,38 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Whether it is the bench's own code beside the tiers.
+    /// True for the bench's own code beside the tiers.
     pub(crate) const fn is_peer(self) -> bool {
         matches!(self, Self::Pread | Self::PreadDirect | Self::Mmap)
     }
 
-    /// Whether it goes past the page cache.
+    /// True if it bypasses the page cache.
     pub(crate) const fn is_direct(self) -> bool {
         matches!(self, Self::Direct | Self::PreadDirect)
     }
 }
 
-/// Where the accesses go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// Patterns of the positions of accesses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Pattern {
-    /// One block after another, the callers taking turns, from the start again at the end.
+    /// One block after another, shared by the callers, from the start again at the end
     Sequential,
-    /// Anywhere, at multiples of the block.
+    /// Random positions, at multiples of the block
+    #[default]
     Random,
     /// Every `stride`-th block, then those beside them.
+    #[value(skip)]
     Strided,
-    /// Some blocks far more often than others, by Zipf's law.
+    /// Some blocks far more often than others, by Zipf's law with the given exponent
     Zipf,
 }
 
-/// What is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// Kinds of access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Operation {
-    /// Reads.
+    #[default]
     Read,
     /// Writes: whole objects of a block through a tier, blocks in place by `pread`'s sister `pwrite`.
     Write,
@@ -60,7 +64,7 @@ pub(crate) enum Operation {
     Mixed,
 }
 
-/// What the page cache holds at the start of a repeat.
+/// State of the page cache at the start of a repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CacheState {
@@ -68,7 +72,7 @@ pub(crate) enum CacheState {
     Cold,
     /// The data, as far as it fits: read once before each repeat.
     Warm,
-    /// It is not used: `O_DIRECT`.
+    /// Not used: `O_DIRECT`.
     Bypassed,
     /// Not known: the tier is remote or in memory.
     AsIs,
@@ -102,7 +106,23 @@ pub(crate) fn word<T: Serialize>(value: &T) -> String {
 }
 
 impl Point {
-    /// What it shares with the other points of a heat map, everything but block and depth, in words.
+    /// A closed loop of random reads of one file through a tier, one in flight.
+    pub(crate) fn reads(tier: &str, block_bytes: u64) -> Self {
+        Self {
+            tier: tier.to_owned(),
+            operation: Operation::Read,
+            pattern: Pattern::Random,
+            files: 1,
+            way: Way::Tier,
+            cache: CacheState::AsIs,
+            threads: 0,
+            rate: 0,
+            block_bytes,
+            depth: 1,
+        }
+    }
+
+    /// Everything but block and depth, in words: the same for all points of a heat map.
     pub(crate) fn family_text(&self) -> String {
         let mut text = format!(
             "{} by {}: {} {}",

@@ -1,47 +1,44 @@
-//! What a run found, for people and for other tools. In: summarised points. Out: files, and a table in the terminal.
+//! Files of a run for people and for other tools. In: a page, and what `run.json` keeps. Out: files, and tables in the terminal.
 
 mod csv;
-mod curves;
-mod heat;
-mod html;
-mod kept;
-mod markdown;
-pub(crate) mod parts;
-mod rows;
-mod sentences;
-mod terminal;
+mod page;
 
-pub(crate) use kept::Kept;
-pub(crate) use terminal::STYLE;
+pub(crate) use csv::{CsvRow, csv};
+pub(crate) use page::{Bars, Block, Page, Part, Ran, Row, table, under};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::path::Path;
 
-/// Writes the files and prints the table.
-pub(crate) fn write(kept: &Kept, folder: &Path) -> Result<()> {
-    write_files(
-        folder,
-        kept,
-        [
-            ("points.csv", csv::csv(&kept.points)?),
-            ("report.md", markdown::markdown(kept)),
-            ("report.html", html::page(kept)),
-        ],
-    )?;
-    print!("{}", terminal::text(kept));
-    Ok(())
-}
-
-/// Writes `run.json`, what is kept, and the files that are made of it.
+/// Writes the files of a run, prints its tables and the folder of its results. `csv` is a file's name and its text. `advice` is
+/// shown if the run was interrupted.
 ///
 /// # Errors
-/// A file that cannot be written.
-pub(crate) fn write_files(folder: &Path, kept: &impl Serialize, files: [(&str, String); 3]) -> Result<()> {
+/// A file cannot be written, or the run was interrupted.
+pub(crate) fn finish(
+    folder: &Path,
+    kept: &impl Serialize,
+    (csv_name, csv): (&str, String),
+    page: &Page<'_>,
+    advice: &str,
+) -> Result<()> {
     let json = serde_json::to_string_pretty(kept)? + "\n";
-    for (name, text) in [("run.json", json)].into_iter().chain(files) {
+    for (name, text) in [
+        ("run.json", json),
+        (csv_name, csv),
+        ("report.md", page.markdown()),
+        ("report.html", page.html()),
+    ] {
         let path = folder.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    print!("{}", page.text());
+    println!(
+        "\nresults in {}: report.html, report.md, {csv_name}, run.json",
+        folder.display()
+    );
+    if page.ran.interrupted {
+        bail!("interrupted: the report holds the repeats measured before{advice}");
     }
     Ok(())
 }

@@ -1,136 +1,91 @@
-//! A run of a plan. In: options. Out: a folder of results. Rounds of repeats, each in an order of its own; what is finished is
-//! kept at once.
+//! A run of a plan of points. In: options. Out: a folder of results. Each finished repeat is kept at once.
 
 mod journal;
-mod options;
-mod progress;
+mod record;
+mod report;
 mod station;
+mod summary;
 
-pub(crate) use options::Options;
-pub(crate) use progress::Progress;
-pub(crate) use station::{Station, folder_in, local_root, notes_of};
+pub(crate) use station::Station;
 
-use crate::chance::Random;
-use crate::machine::Environment;
 use crate::peers::Peers;
-use crate::plan::{Changes, Plan, Point};
-use crate::record::{Entry, Measured};
-use crate::report::{self, Kept};
+use crate::plan::{Flags, Plan, Point};
+use crate::report::{csv, finish};
+use crate::rounds::{Rounds, order};
 use crate::stop::Stop;
-use crate::summary::{Summary, Verdict, summaries};
+use crate::tiers::{on_tiers, results_folder};
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use journal::Journal;
+use record::{Entry, Measured};
+use report::Kept;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::path::PathBuf;
+use std::time::Duration;
+use summary::{Summary, Verdict, summaries};
 
-/// What a repeat takes beside its window: dropping or warming the page cache, starting callers.
+/// Time of a repeat beside its window: dropping or warming the page cache, starting callers.
 const BESIDE: Duration = Duration::from_millis(100);
+
+/// Flags of `run`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) flags: Flags,
+    /// Resume a run that was interrupted
+    #[arg(long, value_name = "FOLDER", conflicts_with = "out")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Seconds of each repeat, over the plan's
+    #[arg(long)]
+    pub(crate) seconds: Option<f64>,
+    /// Measure no peers (fio and others), even where they are installed
+    #[arg(long)]
+    pub(crate) no_peers: bool,
+}
 
 /// Runs a plan.
 ///
 /// # Errors
-/// A plan that makes no sense, a tier that does not open, a point that failed, an interrupt.
+/// The plan is wrong, a tier does not open, a point failed, or an interrupt.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let changes = Changes {
-        repeats: options.repeats,
-        seconds: options.seconds,
-        scratch: options.scratch.clone(),
-        no_peers: options.no_peers,
-    };
-    let plan = Plan::read(&options.plan, &changes)?;
+    let plan = Plan::read(&options.flags, options.seconds)?;
     let stop = Stop::on_signal()?;
     let (folder, mut journal) = match &options.resume {
-        Some(folder) => (folder.clone(), Journal::resume(folder, &plan.text)?),
+        Some(folder) => (folder.clone(), Journal::resume(folder, &plan.common.text)?),
         None => {
-            let folder = options.out.clone().unwrap_or_else(|| results_folder(&plan.name));
-            let journal = Journal::begin(&folder, &plan.text)?;
+            let folder = results_folder(options.flags.out.as_deref(), &plan.common.name)?;
+            let journal = Journal::begin(&folder, &plan.common.text)?;
             (folder, journal)
         }
     };
-    let peers = if plan.peers { Peers::look() } else { Peers::default() };
-    let mut stations = stations(&plan)?;
-    let environment = environment(&stations);
-    let notes = stations
-        .iter()
-        .map(|(name, station)| (name.clone(), station.notes.clone()))
-        .collect();
-    let measured = rounds(&plan, &mut stations, &peers, &mut journal, &stop);
-    // Whatever came of it, nothing of ours stays on the tiers.
-    let removed: Vec<Result<()>> = stations.into_values().map(Station::remove).collect();
-    measured?;
-    removed.into_iter().collect::<Result<()>>()?;
+    let peers = match plan.peers && !options.no_peers {
+        true => Peers::look(),
+        false => Peers::default(),
+    };
+    let open = |name: &str, config: &_| Station::new(name, config, plan.common.scratch.as_deref(), &plan.common.name);
+    let ((), ran) = on_tiers(&plan.common, &stop, open, |stations| {
+        rounds(&plan, stations, &peers, &mut journal, &stop)
+    })?;
     let kept = Kept {
-        name: plan.name.clone(),
-        interrupted: stop.is_asked(),
-        environment,
-        tiers: notes,
+        ran,
         peer_notes: peers.notes,
         seed: plan.access.seed,
         size_bytes: plan.access.size,
         window_s: plan.access.window.as_secs_f64(),
         warmup_s: plan.access.warmup.as_secs_f64(),
         points: summaries(&journal.entries),
-        plan: plan.text.clone(),
     };
-    report::write(&kept, &folder)?;
-    end(&kept.points, &folder, &plan, stop.is_asked())
-}
-
-fn end(points: &[Summary], folder: &Path, plan: &Plan, interrupted: bool) -> Result<()> {
-    println!(
-        "\nresults in {}: report.html, report.md, points.csv, run.json",
-        folder.display()
-    );
-    if interrupted {
-        bail!(
-            "interrupted after {} of {} points had a repeat; go on with --resume {}",
-            points.len(),
-            plan.points.len(),
-            folder.display()
-        );
+    let table = ("points.csv", csv(report::csv(&kept.points))?);
+    let advice = format!("; resume it with --resume {}", folder.display());
+    finish(&folder, &kept, table, &report::page(&kept), &advice)?;
+    let is_failed = |point: &&Summary| matches!(point.verdict, Verdict::Failed(_));
+    match kept.points.iter().filter(is_failed).count() {
+        0 => Ok(()),
+        failed => bail!("{failed} of {} points failed; the report says why", kept.points.len()),
     }
-    let failed = points
-        .iter()
-        .filter(|point| matches!(point.verdict, Verdict::Failed(_)))
-        .count();
-    if failed > 0 {
-        bail!("{failed} of {} points failed; the report says why", points.len());
-    }
-    Ok(())
 }
 
-pub(crate) fn results_folder(name: &str) -> PathBuf {
-    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let date: String = now.chars().filter(char::is_ascii_alphanumeric).collect();
-    PathBuf::from(format!(
-        "results/{name}-{}",
-        date.trim_end_matches('Z').replace('T', "-")
-    ))
-}
-
-fn stations(plan: &Plan) -> Result<BTreeMap<String, Station>> {
-    let used: BTreeSet<&String> = plan.points.iter().map(|point| &point.tier).collect();
-    let tiers = plan.tiers.iter().filter(|(name, _)| used.contains(name));
-    tiers
-        .map(|(name, config)| {
-            Ok((
-                name.clone(),
-                Station::new(name, config, plan.scratch.as_deref(), &plan.name)?,
-            ))
-        })
-        .collect()
-}
-
-fn environment(stations: &BTreeMap<String, Station>) -> Environment {
-    let roots: Vec<PathBuf> = stations
-        .values()
-        .filter_map(|station| station.root().map(Path::to_owned))
-        .collect();
-    Environment::here(&roots)
-}
-
-/// Every repeat that the journal has not.
+/// Measures every repeat that the journal does not hold.
 fn rounds(
     plan: &Plan,
     stations: &mut BTreeMap<String, Station>,
@@ -138,45 +93,23 @@ fn rounds(
     journal: &mut Journal,
     stop: &Stop,
 ) -> Result<()> {
-    let done: BTreeSet<(Point, u32)> = journal
-        .entries
-        .iter()
-        .map(|entry| (entry.point.clone(), entry.repeat))
-        .collect();
-    let order = order(plan, &done);
-    let mut progress = Progress::new(order.len() as u64, plan.access.warmup + plan.access.window + BESIDE);
-    for (repeat, point) in order {
-        if stop.is_asked() {
-            break;
-        }
-        progress.begin(&point.to_string());
+    let entries = journal.entries.iter();
+    let done: BTreeSet<(Point, u32)> = entries.map(|entry| (entry.point.clone(), entry.repeat)).collect();
+    let points: Vec<Point> = plan.points.iter().cloned().collect();
+    let mut order = order(plan.common.seed, plan.common.repeats, &points);
+    order.retain(|(repeat, point)| !done.contains(&((*point).clone(), *repeat)));
+    let expected = plan.access.warmup + plan.access.window + BESIDE;
+    Rounds::new(plan.common.repeats, stop, order.len(), expected).measure(&order, |repeat, point| {
         let station = stations.get_mut(&point.tier).context("a point's tier is not open")?;
-        let entry = one(plan, station, peers, (&point, repeat), stop);
-        if !stop.is_asked() {
-            journal.keep(entry)?;
+        let entry = one(plan, station, peers, (point, repeat), stop);
+        match stop.is_asked() {
+            true => Ok(()),
+            false => journal.keep(entry),
         }
-        progress.end();
-    }
-    progress.clear();
-    Ok(())
+    })
 }
 
-/// Each round of repeats in another order, drawn from the seed.
-fn order(plan: &Plan, done: &BTreeSet<(Point, u32)>) -> Vec<(u32, Point)> {
-    let mut all = Vec::new();
-    for repeat in 0..plan.repeats {
-        let mut round: Vec<(u32, Point)> = plan.points.iter().map(|point| (repeat, point.clone())).collect();
-        Random::new(plan.access.seed, u64::from(repeat)).shuffle(&mut round);
-        all.extend(
-            round
-                .into_iter()
-                .filter(|(repeat, point)| !done.contains(&(point.clone(), *repeat))),
-        );
-    }
-    all
-}
-
-/// One repeat with its peers beside it; which of them begins alternates.
+/// One repeat with its peers beside it. The bench and its peers take turns in beginning.
 fn one(plan: &Plan, station: &mut Station, peers: &Peers, (point, repeat): (&Point, u32), stop: &Stop) -> Entry {
     let mut entry = Entry {
         point: point.clone(),

@@ -1,17 +1,18 @@
 //! Station: a tier opened on a runtime of its own, with its data, on which points are measured. In: a plan. Out:
 //! repeats. Everything that it writes lies in a folder of the run, and is removed at the end.
 
-use crate::content::{Data, name_of_run};
+use crate::content::{Data, name_of_run, remove};
 use crate::drive::{Course, Driven, tasks, threads};
 use crate::machine::Watched;
 use crate::plan::{Access, CacheState, Operation, Point, Way};
 use crate::stop::Stop;
+use crate::tiers::{self, local_root, notes_of};
 use crate::ways::{Kind, LocalCaller, ThroughTier, drop_cache, warm};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tierlab_storage::{Tier, TierConfig, TierInfo};
+use tierlab_storage::{Tier, TierConfig};
 use tokio::runtime::Runtime;
 
 /// Tier on a runtime.
@@ -55,7 +56,7 @@ pub(crate) struct Station {
     opened: BTreeMap<Manner, Opened>,
     data: BTreeMap<Set, Data>,
     watched: Watched,
-    /// What the tier says of itself, which belongs beside every figure.
+    /// Notes of the tier about itself.
     pub(crate) notes: Vec<String>,
 }
 
@@ -87,10 +88,6 @@ impl Station {
         Ok(station)
     }
 
-    pub(crate) fn root(&self) -> Option<&Path> {
-        self.root.as_ref().map(tempfile::TempDir::path)
-    }
-
     /// Returns the local file of a point with one file.
     pub(crate) fn file(&self, point: &Point) -> Option<PathBuf> {
         let files = self.files(point);
@@ -98,7 +95,7 @@ impl Station {
     }
 
     fn files(&self, point: &Point) -> Vec<PathBuf> {
-        let (Some(root), Some(data)) = (self.root(), self.data.get(&Set::of(point))) else {
+        let (Some(root), Some(data)) = (tiers::Opened::root(self), self.data.get(&Set::of(point))) else {
             return Vec::new();
         };
         data.objects
@@ -149,7 +146,10 @@ impl Station {
         if let Some(kind) = kind {
             let files = Arc::new(self.files(point));
             let block = usize::try_from(point.block_bytes)?;
-            let caller = |_| LocalCaller::new(kind, files.clone(), data.clone(), block);
+            let caller = |_| {
+                let mut local = LocalCaller::new(kind, files.clone(), data.clone(), block)?;
+                Ok(move |pick| local.act(pick))
+            };
             let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
             return threads(&course(&data)?, callers, &self.watched);
         }
@@ -185,23 +185,25 @@ impl Station {
         };
         Ok(self.opened.entry(manner).or_insert(opened))
     }
+}
 
-    /// Removes all that was written.
-    pub(crate) fn remove(mut self) -> Result<()> {
+impl tiers::Opened for Station {
+    fn root(&self) -> Option<&Path> {
+        self.root.as_ref().map(tempfile::TempDir::path)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    fn remove(mut self) -> Result<()> {
         let data = std::mem::take(&mut self.data);
         let folder = tierlab_storage::ObjectPath::new(&format!("{}/written", self.folder))?;
         let opened = self.open(Manner::default())?;
-        let tier = &opened.tier;
         opened.runtime.block_on(async {
-            for data in data.values() {
-                data.remove(tier).await?;
-            }
-            for object in tier.list(Some(&folder)).await.unwrap_or_default() {
-                tier.delete(&object.path)
-                    .await
-                    .context("cannot remove what was written")?;
-            }
-            Ok(())
+            let written = opened.tier.list(Some(&folder)).await.unwrap_or_default();
+            let read = data.values().flat_map(|data| data.objects.iter().cloned());
+            remove(&opened.tier, read.chain(written)).await
         })
     }
 }
@@ -226,50 +228,4 @@ impl Opened {
         };
         Ok(Self { tier, runtime })
     }
-}
-
-/// A folder of the run's own for a tier of local files, which is made its root.
-pub(crate) fn local_root(
-    name: &str,
-    config: &mut TierConfig,
-    scratch: Option<&Path>,
-) -> Result<Option<tempfile::TempDir>> {
-    let TierConfig::Nvme(nvme) = config else {
-        return Ok(None);
-    };
-    if !nvme.roots.is_empty() {
-        return Ok(None);
-    }
-    let root = folder_in(scratch, name)?;
-    nvme.root = Some(root.path().to_owned());
-    Ok(Some(root))
-}
-
-/// What a tier says of itself, which belongs beside every figure, and whether its origin is only a stand-in on this machine.
-pub(crate) fn notes_of(info: &TierInfo) -> Vec<String> {
-    let here = ["127.0.0.1", "localhost", "[::1]"];
-    let is_address = !info.location.starts_with('/');
-    let is_here = is_address && here.iter().any(|here| info.location.contains(here));
-    let embedded = "embedded origin: it runs on this machine, and no network lies between";
-    std::iter::once(format!("{} {}", info.kind, info.location))
-        .chain(info.wrappers.iter().map(|wrapper| format!("behind {wrapper}")))
-        .chain(info.notes.clone())
-        .chain(is_here.then(|| embedded.to_owned()))
-        .collect()
-}
-
-/// A folder of the run's own.
-pub(crate) fn folder_in(scratch: Option<&Path>, name: &str) -> Result<tempfile::TempDir> {
-    let parent = scratch.map_or_else(std::env::temp_dir, Path::to_owned);
-    let why = || {
-        format!(
-            "cannot make a folder in {}: it must be there and writable; choose another by --scratch",
-            parent.display()
-        )
-    };
-    let parent = parent.canonicalize().with_context(why)?;
-    let builder = tempfile::Builder::new()
-        .prefix(&format!("tierlab-storage-bench-{name}-"))
-        .tempdir_in(&parent);
-    builder.with_context(why)
 }

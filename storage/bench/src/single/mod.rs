@@ -9,12 +9,14 @@ mod report;
 
 pub(crate) use options::Options;
 
+use crate::plan::{bad_usage, tier_config};
+use crate::stop::Stop;
 use crate::ways::Counted;
 use anyhow::{Context, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tierlab_storage::Tier;
 use tierlab_storage::wrappers::{Cache, StorageMetrics};
-use tierlab_storage::{ErrorKind, StorageError, Tier, TierConfig};
 
 /// Measures and prints.
 ///
@@ -34,10 +36,7 @@ pub(crate) fn call(options: &Options) -> Result<()> {
 
 async fn run(options: &Options) -> Result<()> {
     let workload = options.workload()?;
-    let name = options.tier.display().to_string();
-    let text = std::fs::read_to_string(&options.tier)
-        .map_err(|e| StorageError::new(ErrorKind::Invalid, name.as_str(), format!("cannot be read: {e}")))?;
-    let config = TierConfig::parse_with(&name, &text, &options.set)?;
+    let config = tier_config(&options.tier, &options.set)?;
     let tier = tierlab_storage::open(&config).await.context("cannot open the tier")?;
     let cache = options.cache_config(config.cache());
     let mut counter = None;
@@ -47,7 +46,7 @@ async fn run(options: &Options) -> Result<()> {
             let counted = Counted::new(tier);
             counter = Some(counted.counts());
             let tier = Arc::new(counted);
-            let metrics = StorageMetrics::register(&prometheus::Registry::new())?;
+            let metrics = StorageMetrics::unscraped()?;
             Arc::new(Cache::new(tier, cache, metrics.cache(config.kind()))?)
         }
     };
@@ -56,21 +55,21 @@ async fn run(options: &Options) -> Result<()> {
             "tier `{}` does not read into device memory: take one of kind `gds`, without a cache",
             config.kind()
         );
-        return Err(StorageError::new(ErrorKind::Invalid, "--into", what).into());
+        return Err(bad_usage("--into", &what));
     }
+    let stop = Stop::on_signal()?;
     let subject = object::prepare(&tier, options).await?;
-    let measured = measure::run(&tier, &subject, &workload).await;
+    let measured = measure::run(&tier, &subject, &workload, &stop).await;
     let tier_reads = counter.map(|counts| counts.calls.load(Ordering::Relaxed));
     let idle_cpu_share = match &measured {
-        Ok(measured) if !measured.interrupted && !workload.idle.is_zero() => {
-            Some(idle::cpu_share(workload.idle).await?)
-        }
+        Ok(_) if !stop.is_asked() && !workload.idle.is_zero() => Some(idle::cpu_share(workload.idle).await?),
         _ => None,
     };
     // Data is removed from the tier after a failed measurement too.
     subject.remove(&tier).await?;
     let measured = measured?;
     let mut report = report::Report::new(&tier.info(), &subject, &workload, &measured);
+    report.interrupted = stop.is_asked();
     report.tier_reads = tier_reads;
     // Only if cache and workload have blocks of one size, so that ranks mean the same to both.
     let kept = cache.filter(|cache| cache.block_bytes == workload.block_bytes);
@@ -78,17 +77,14 @@ async fn run(options: &Options) -> Result<()> {
         report.best_hit_ratio = Some(zipf.best_hit_ratio(cache.most_blocks()));
     }
     report.idle_cpu_share = idle_cpu_share;
-    report.invalid = tier.shortfall(measured.totals.via);
+    report.invalid = tier.shortfall(measured.tally.via);
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print!("{report}");
     }
-    if measured.interrupted {
-        anyhow::bail!(
-            "interrupted: the figures are of {:.1} s",
-            measured.elapsed.as_secs_f64()
-        );
+    if report.interrupted {
+        anyhow::bail!("interrupted: the figures are of {:.1} s", measured.window.as_secs_f64());
     }
     match report.invalid {
         Some(why) => anyhow::bail!("the run is invalid: {why}"),

@@ -1,33 +1,38 @@
-//! Object to read: an existing one, or one written for the measurement and removed afterwards.
+//! The object to read: one of the tier, or one written for the measurement and removed afterwards.
 
 use super::options::Options;
-use crate::content::name_of_run;
+use crate::content::{body, name_of_run};
 use anyhow::{Context, Result, ensure};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::ops::Range;
 use std::sync::Arc;
 use tierlab_storage::conformance::content;
-use tierlab_storage::{Body, Object, ObjectPath, Tier};
+use tierlab_storage::{Object, ObjectPath, Tier};
 
 /// Content seed of objects written here.
 const CONTENT_SEED: u64 = 7;
-/// Bytes of content generated at a time.
-const PIECE: u64 = 1 << 20;
+/// Bytes at the start of a range that are checked: enough to see a misplaced read, cheap enough for each of them.
+const CHECKED: usize = 8;
 
 /// Object under measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) object: Object,
-    /// True if it was written here: then its content is known, and it is removed afterwards.
+    /// True if it was written here. Then its content is known, and it is removed afterwards.
     pub(crate) own: bool,
 }
 
 impl Subject {
-    /// Checks the first bytes of a read at an offset: enough to detect a misplaced read, cheap enough for every read.
-    /// The content of existing objects is unknown, and not checked.
-    pub(crate) fn looks_right(&self, offset: u64, bytes: &[u8]) -> bool {
-        let checked = bytes.len().min(8);
-        !self.own || bytes[..checked] == content(CONTENT_SEED, offset..offset + checked as u64)
+    /// Checks a range of which `len` bytes came: its length, and of an own object the first bytes.
+    pub(crate) fn check(&self, range: &Range<u64>, part: &[u8], len: usize) -> Result<()> {
+        let checked = part.len().min(CHECKED);
+        let is_content =
+            || !self.own || part[..checked] == content(CONTENT_SEED, range.start..range.start + checked as u64);
+        ensure!(
+            len as u64 == range.end - range.start && is_content(),
+            "{}: the bytes {range:?} are wrong",
+            self.object.path
+        );
+        Ok(())
     }
 
     pub(crate) async fn remove(&self, tier: &Arc<dyn Tier>) -> Result<()> {
@@ -49,37 +54,11 @@ pub(crate) async fn prepare(tier: &Arc<dyn Tier>, options: &Options) -> Result<S
         ensure!(object.size > 0, "{path} is empty: there is nothing to measure");
         return Ok(Subject { object, own: false });
     }
-    let name = name_of_run();
-    let path = ObjectPath::new(&format!("storage-bench/{name}.bin"))?;
-    let local = LocalFile(std::env::temp_dir().join(format!("tierlab-storage-bench-{name}.bin")));
-    write_content(&local.0, options.size).with_context(|| format!("cannot write {}", local.0.display()))?;
+    let path = ObjectPath::new(&format!("storage-bench/{}.bin", name_of_run()))?;
+    let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let object = tier
-        .put(&path, Body::File(local.0.clone()))
+        .put(&path, body(scratch.path(), 0, CONTENT_SEED, options.size)?)
         .await
         .context("cannot write an object to measure")?;
     Ok(Subject { object, own: true })
-}
-
-fn write_content(file: &Path, size: u64) -> std::io::Result<()> {
-    let mut file = std::fs::File::create_new(file)?;
-    let mut at = 0;
-    while at < size {
-        let end = (at + PIECE).min(size);
-        file.write_all(&content(CONTENT_SEED, at..end))?;
-        at = end;
-    }
-    Ok(())
-}
-
-/// Temporary file, removed on drop.
-struct LocalFile(PathBuf);
-
-impl Drop for LocalFile {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.0)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            eprintln!("warning: {} was left behind: {error}", self.0.display());
-        }
-    }
 }

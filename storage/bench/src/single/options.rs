@@ -1,6 +1,7 @@
 //! Flags of one point, and the checked workload.
 
 use crate::chance::Zipf;
+use crate::plan::Pattern;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -69,18 +70,6 @@ pub(crate) struct Options {
     pub(crate) json: bool,
 }
 
-/// Order of the reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Pattern {
-    /// Anywhere in the object, at multiples of the block
-    Random,
-    /// One block after another, shared by the callers, from the start again at the end
-    Sequential,
-    /// Some blocks far more often than others, by Zipf's law with the given exponent
-    Zipf,
-}
-
 /// Target of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -115,14 +104,9 @@ fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S
 }
 
 impl Workload {
-    /// Returns the number of blocks of an object; the last may be short.
-    pub(crate) fn blocks(&self, object_bytes: u64) -> u64 {
-        object_bytes.div_ceil(self.block_bytes)
-    }
-
-    /// Returns Zipf's law over the blocks of an object, if that is the pattern.
+    /// Zipf's law over the blocks of an object, for that pattern.
     pub(crate) fn zipf(&self, object_bytes: u64) -> Result<Option<Zipf>, StorageError> {
-        let law = |exponent| Zipf::new(self.blocks(object_bytes), exponent);
+        let law = |exponent| Zipf::new((object_bytes / self.block_bytes).max(1), exponent);
         self.exponent.map(law).transpose()
     }
 }

@@ -1,8 +1,8 @@
 //! Report of a measurement, as text and as JSON.
 
-use super::measure::Measured;
 use super::object::Subject;
 use super::options::Workload;
+use crate::drive::Driven;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) struct Report {
     object_bytes: u64,
     workload: Workload,
     window_s: f64,
-    interrupted: bool,
+    pub(crate) interrupted: bool,
     calls: u64,
     /// Ranges read per second.
     iops: f64,
@@ -58,17 +58,17 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(info: &TierInfo, subject: &Subject, workload: &Workload, measured: &Measured) -> Self {
-        let totals = &measured.totals;
-        let calls = totals.calls as f64;
-        let seconds = measured.elapsed.as_secs_f64();
+    pub(crate) fn new(info: &TierInfo, subject: &Subject, workload: &Workload, driven: &Driven) -> Self {
+        let (tally, sums) = (&driven.tally, &driven.tally.sums);
+        let calls = sums.calls as f64;
+        let seconds = driven.window.as_secs_f64();
         let mean_us = |sum: Duration| sum.as_secs_f64() * 1e6 / calls;
         let us = |ns: u64| ns as f64 / 1e3;
         let percentile = |i: usize| {
             let (_, percentile, samples) = PERCENTILES[i];
-            (totals.calls >= samples).then(|| us(measured.latency_ns.value_at_percentile(percentile)))
+            (sums.calls >= samples).then(|| us(tally.latency_ns.value_at_percentile(percentile)))
         };
-        let looked_up = totals.cache_hits + totals.cache_misses;
+        let looked_up = sums.cache_hits + sums.cache_misses;
         Self {
             tier: info.kind.to_owned(),
             location: info.location.clone(),
@@ -78,28 +78,28 @@ impl Report {
             object_bytes: subject.object.size,
             workload: workload.clone(),
             window_s: seconds,
-            interrupted: measured.interrupted,
-            calls: totals.calls,
+            interrupted: false,
+            calls: sums.calls,
             iops: calls * f64::from(workload.ranges_per_call) / seconds,
-            mb_per_s: totals.asked_bytes as f64 / 1e6 / seconds,
+            mb_per_s: sums.asked_bytes as f64 / 1e6 / seconds,
             p50_us: percentile(0),
             p95_us: percentile(1),
             p99_us: percentile(2),
             p999_us: percentile(3),
-            mean_us: measured.latency_ns.mean() / 1e3,
-            max_us: us(measured.latency_ns.max()),
-            via: totals.via.to_string(),
+            mean_us: tally.latency_ns.mean() / 1e3,
+            max_us: us(tally.latency_ns.max()),
+            via: tally.via.to_string(),
             invalid: None,
-            requests_per_call: totals.requests as f64 / calls,
-            retries: totals.retries,
-            wire_share: totals.wire_bytes as f64 / totals.asked_bytes.max(1) as f64,
-            cache_hit_ratio: (looked_up > 0).then(|| totals.cache_hits as f64 / looked_up as f64),
+            requests_per_call: sums.requests as f64 / calls,
+            retries: sums.retries,
+            wire_share: sums.wire_bytes as f64 / sums.asked_bytes.max(1) as f64,
+            cache_hit_ratio: (looked_up > 0).then(|| sums.cache_hits as f64 / looked_up as f64),
             best_hit_ratio: None,
             tier_reads: None,
             idle_cpu_share: None,
-            mean_queue_us: mean_us(totals.queue),
-            mean_device_us: mean_us(totals.device),
-            mean_copy_us: mean_us(totals.copy),
+            mean_queue_us: mean_us(sums.queue),
+            mean_device_us: mean_us(sums.device),
+            mean_copy_us: mean_us(sums.copy),
         }
     }
 }

@@ -1,30 +1,93 @@
-//! A tier with tables laid out on it, which are removed in the end. In: a tier's config, tables in the rows format. Out: the tables in their
-//! layouts, opened.
+//! A tier with tables laid out on it, which are removed at the end. In: a tier's config, tables in the rows format. Out: the tables in
+//! their layouts, opened.
 
+use crate::content::{name_of_run, remove};
+use crate::rounds::Rounds;
+use crate::tiers::{Opened, local_root, notes_of};
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use tierlab_layouts::{Layout, Options, Table, lay_out};
-use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, Tier, TierConfig};
+use tierlab_storage::{Body, ErrorKind, ObjectPath, Tier, TierConfig};
 use tokio::runtime::Runtime;
-
-/// Objects that are removed at the same time.
-const REMOVED_AT_ONCE: usize = 64;
 
 /// A tier on a runtime of its own.
 pub(super) struct Sitting {
     pub(super) runtime: Runtime,
     pub(super) tier: Arc<dyn Tier>,
-    /// Of a local tier, removed when this is dropped.
+    /// Folder of a local tier, removed when this is dropped.
     root: Option<tempfile::TempDir>,
-    /// On the tier; all that is written lies in it.
+    /// Folder on the tier that holds everything written.
     pub(super) folder: String,
 }
 
-/// A table in one layout.
+/// Tiers by name.
+pub(super) type Sittings = BTreeMap<String, Sitting>;
+
+/// A table in one layout on one tier.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) tier: String,
+    pub(super) layout: Layout,
+    /// Name of the table; empty for the only one of a run.
+    pub(super) table: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tier, layout, table } = self;
+        match table.as_str() {
+            "" => write!(out, "{layout} on {tier}"),
+            table => write!(out, "{table} as {layout} on {tier}"),
+        }
+    }
+}
+
+/// Every table in every layout on every tier.
+pub(super) fn places(sittings: &Sittings, layouts: &[Layout], tables: &[String]) -> Vec<Place> {
+    let mut places = Vec::new();
+    for tier in sittings.keys() {
+        for &layout in layouts {
+            places.extend(tables.iter().map(|table| Place {
+                tier: tier.clone(),
+                layout,
+                table: table.clone(),
+            }));
+        }
+    }
+    places
+}
+
+/// Lays the table of each place out, in shards of about so many bytes. `file` returns a table in the rows format.
+///
+/// # Errors
+/// Errors of a tier.
+pub(super) fn lay_out_all(
+    rounds: &mut Rounds<'_>,
+    sittings: &Sittings,
+    places: &[Place],
+    shard_bytes: u64,
+    file: impl Fn(&str) -> Bytes,
+) -> Result<BTreeMap<Place, LaidOut>> {
+    let mut laid_out = BTreeMap::new();
+    rounds.prepare(places, |place| {
+        let name = format!("{}/{}", place.table, place.layout);
+        let options = Options {
+            layout: place.layout,
+            shard_bytes,
+        };
+        let table = sittings[&place.tier].lay_out(name.trim_start_matches('/'), file(&place.table), options)?;
+        laid_out.insert(place.clone(), table);
+        Ok(())
+    })?;
+    Ok(laid_out)
+}
+
+/// A table that was laid out.
 pub(super) struct LaidOut {
     pub(super) table: Arc<Table>,
     pub(super) objects: u64,
@@ -33,7 +96,7 @@ pub(super) struct LaidOut {
     pub(super) opening: Opening,
 }
 
-/// What it took to open a table and to read every index or footer.
+/// Cost of opening a table and reading every index or footer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Opening {
     pub(super) elapsed_s: f64,
@@ -42,7 +105,7 @@ pub(super) struct Opening {
 }
 
 impl Sitting {
-    /// Opens a tier, and writes nothing yet. So many threads read.
+    /// Opens a tier for `threads` reading threads (default: one per core). Writes nothing.
     pub(super) fn open(
         name: &str,
         config: &TierConfig,
@@ -50,7 +113,7 @@ impl Sitting {
         threads: Option<usize>,
     ) -> Result<Self> {
         let mut config = config.clone();
-        let root = crate::runner::local_root(name, &mut config, scratch)?;
+        let root = local_root(name, &mut config, scratch)?;
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         if let Some(threads) = threads {
             builder.worker_threads(threads);
@@ -61,22 +124,12 @@ impl Sitting {
             tier: tier.with_context(|| format!("tier `{name}`"))?,
             runtime,
             root,
-            folder: format!("tierlab-storage-bench-{}", crate::content::name_of_run()),
+            folder: format!("tierlab-storage-bench-{}", name_of_run()),
         })
     }
 
-    pub(super) fn root(&self) -> Option<&Path> {
-        self.root.as_ref().map(tempfile::TempDir::path)
-    }
-
-    /// What the tier says of itself.
-    pub(super) fn notes(&self) -> Vec<String> {
-        crate::runner::notes_of(&self.tier.info())
-    }
-
-    /// Lays a file of the rows format out, below a name of its own, in shards of about so many bytes.
-    pub(super) fn lay_out(&self, name: &str, file: Bytes, layout: Layout, shard_bytes: u64) -> Result<LaidOut> {
-        let options = Options { layout, shard_bytes };
+    /// Lays a file of the rows format out in a folder of this name.
+    fn lay_out(&self, name: &str, file: Bytes, options: Options) -> Result<LaidOut> {
         self.runtime.block_on(async {
             let memory = TierConfig::parse("memory", "kind = \"memory\"\n")?;
             let memory = tierlab_storage::open(&memory).await?;
@@ -105,9 +158,18 @@ impl Sitting {
             })
         })
     }
+}
 
-    /// Removes all that was written.
-    pub(super) fn remove(self) -> Result<()> {
+impl Opened for Sitting {
+    fn root(&self) -> Option<&Path> {
+        self.root.as_ref().map(tempfile::TempDir::path)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        notes_of(&self.tier.info())
+    }
+
+    fn remove(self) -> Result<()> {
         let folder = ObjectPath::new(&self.folder)?;
         self.runtime.block_on(async {
             let objects = match self.tier.list(Some(&folder)).await {
@@ -115,12 +177,7 @@ impl Sitting {
                 Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
                 listed => listed.context("cannot list what was written, to remove it")?,
             };
-            let tier = &self.tier;
-            let delete = |object: Object| async move { tier.delete(&object.path).await };
-            let deleted = stream::iter(objects)
-                .map(Ok)
-                .try_for_each_concurrent(REMOVED_AT_ONCE, delete);
-            deleted.await.context("cannot remove what was written")
+            remove(&self.tier, objects).await
         })
     }
 }

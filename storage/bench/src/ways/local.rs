@@ -5,12 +5,12 @@ use super::map::Map;
 use crate::chance::Pick;
 use crate::content::Data;
 use anyhow::{Context, Result, ensure};
-use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use tierlab_instrument::page_cache::drop_file;
 
 /// Alignment of direct reads, in bytes.
 const ALIGNMENT: usize = 4096;
@@ -57,7 +57,7 @@ impl LocalCaller {
         })
     }
 
-    /// Does it. Out: when it ended; checking comes after that moment.
+    /// Makes an access and returns the time of its end. Checks the bytes after that time.
     pub(crate) fn act(&mut self, pick: Pick) -> Result<Instant> {
         let start = self.buffer.as_ptr().align_offset(ALIGNMENT);
         let part = &mut self.buffer[start..start + pick.len];
@@ -113,14 +113,10 @@ impl Opened {
     }
 }
 
-/// Drops files from the page cache; unwritten data is written first, because it would stay.
+/// Drops files from the page cache.
 pub(crate) fn drop_cache(files: &[PathBuf]) -> Result<()> {
     for path in files {
-        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-        file.sync_data()
-            .with_context(|| format!("cannot sync {}", path.display()))?;
-        posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
-            .with_context(|| format!("cannot drop {} from the page cache", path.display()))?;
+        drop_file(path).with_context(|| format!("cannot drop {} from the page cache", path.display()))?;
     }
     Ok(())
 }

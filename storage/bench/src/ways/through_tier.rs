@@ -1,14 +1,14 @@
-//! Accesses through a tier. In: a pick. Out: the bytes, checked, and what they cost. A write is a whole object, because that
-//! is what tiers write.
+//! Accesses through a tier. In: a pick. Out: the bytes, checked, and their cost. A write is a whole object: tiers write nothing else.
 
 use crate::chance::Pick;
 use crate::content::Data;
+use crate::drive::{Call, Caller};
 use anyhow::{Context, Result, ensure};
 use std::sync::Arc;
 use std::time::Instant;
 use tierlab_storage::{Body, Object, ObjectPath, ReadCost, Tier};
 
-/// Number of objects that a caller writes in turn.
+/// Objects of a caller, written in turn.
 const OWN_OBJECTS: u64 = 4;
 
 /// One caller.
@@ -31,22 +31,24 @@ impl ThroughTier {
         }
     }
 
-    /// Does it. Out: when it ended, and its cost; checking comes after that moment.
-    pub(crate) async fn act(&mut self, pick: Pick) -> Result<(Instant, ReadCost)> {
-        if pick.write {
-            return self.put(pick).await;
-        }
+    async fn read(&self, pick: Pick) -> Result<Call> {
         let object: &Object = &self.data.objects[pick.file as usize];
         let range = pick.offset..pick.offset + pick.len as u64;
+        let begun = Instant::now();
         let read = self.tier.read(object, range.clone()).await;
         let ended = Instant::now();
         let read = read.context("a read failed")?;
         let right = read.bytes.len() == pick.len && self.data.looks_right(pick.file, pick.offset, &read.bytes);
         ensure!(right, "{}: the bytes {range:?} are wrong", object.path);
-        Ok((ended, read.cost))
+        Ok(Call {
+            begun,
+            ended,
+            bytes: pick.len,
+            cost: read.cost,
+        })
     }
 
-    async fn put(&mut self, pick: Pick) -> Result<(Instant, ReadCost)> {
+    async fn put(&mut self, pick: Pick) -> Result<Call> {
         let name = format!(
             "{}/written/{}-{}.bin",
             self.folder,
@@ -65,6 +67,20 @@ impl ThroughTier {
             requests: 1,
             ..ReadCost::default()
         };
-        Ok((ended, cost))
+        Ok(Call {
+            begun,
+            ended,
+            bytes: pick.len,
+            cost,
+        })
+    }
+}
+
+impl Caller for ThroughTier {
+    async fn call(&mut self, pick: Pick) -> Result<Call> {
+        match pick.write {
+            true => self.put(pick).await,
+            false => self.read(pick).await,
+        }
     }
 }

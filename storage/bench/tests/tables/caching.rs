@@ -136,10 +136,13 @@ fn every_strategy_is_measured_on_every_tier_and_nothing_of_it_stays() {
 fn what_is_wrong_with_a_plan_is_named() {
     let cases = vec![
         (plan("policies = [\"clock\"]", ""), "clock"),
-        (plan("policies = [\"lru\", \"lru\"]", ""), "stands twice"),
+        (plan("policies = [\"lru\", \"lru\"]", ""), "duplicate entry"),
         (plan("rows_bytes = 3", ""), "rows_bytes"),
         (plan("row_bytes = 700", ""), "row_bytes: a power of two"),
-        (plan("units = [\"256B\"]", ""), "units: `row`, or a power of two"),
+        (
+            plan("units = [\"256B\"]", ""),
+            "units: `row`, or bytes of a block: a power of two",
+        ),
         (plan("units = [\"half\"]", ""), "units: `row`"),
         (plan("measured_shares = [0.0002]", ""), "too few for one entry"),
         (plan("strategies = [\"ram\"]", ""), "add it to `strategies`"),
@@ -147,7 +150,10 @@ fn what_is_wrong_with_a_plan_is_named() {
         (plan("seconds = nan", ""), "seconds: from 0.01"),
         (plan("", "price = \"s3-gold\"\n"), "no [storage.s3-gold]"),
         (plan("", "set = [\"staged.root='x'\"]\n"), "tiers.disk"),
-        ("name = \"x\"\nlaws = []\n[tiers]\n".to_owned(), "at least one of each"),
+        (
+            "name = \"x\"\nlaws = []\n[tiers]\n".to_owned(),
+            "at least one entry in each",
+        ),
     ];
     assert_refused("caching", cases);
 }

@@ -45,10 +45,10 @@ fn every_layout_is_measured_on_every_tier_and_nothing_of_it_stays() {
 fn what_is_wrong_with_a_plan_is_named() {
     let cases = vec![
         (plan("layouts = [\"csv\"]"), "csv"),
-        (plan("layouts = [\"tar\", \"tar\"]"), "\"tar\" stands twice"),
+        (plan("layouts = [\"tar\", \"tar\"]"), "duplicate entry \"tar\""),
         (plan("batch_rows = 0"), "batch_rows: from 1"),
         (plan("colour = 1"), "colour"),
-        ("name = \"x\"\n[tiers]\n".to_owned(), "at least one of each"),
+        ("name = \"x\"\n[tiers]\n".to_owned(), "at least one entry in each"),
     ];
     assert_refused("layouts", cases);
 }

@@ -1,15 +1,14 @@
-//! Look-ups in the table on one tier, through one strategy after another. In: a tier's configuration. Out: repeats,
-//! each of which began with an empty cache, and every row of which was checked.
+//! One tier with the table on it, looked up through one strategy after another. In: a tier's config. Out: repeats, each of which began with
+//! empty caches, and every row of which was compared with the table.
 
-use super::asked::Asked;
-use super::made::Table;
-use super::play::{Manner, play};
+use super::plan::Settings;
+use super::play::{Manner, Table, play};
 use super::policies::min_hits;
 use super::strategy::{Ram, Strategy, Unit};
 use super::warm::{Warm, warm_up};
-use crate::runner::folder_in;
 use crate::stop::Stop;
 use crate::tables::sitting::Sitting;
+use crate::tiers::folder_in;
 use crate::ways::{Counted, Counts};
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -63,8 +62,8 @@ pub(super) struct Repeat {
 
 impl<'a> Placed<'a> {
     /// Writes the table.
-    pub(super) fn put(name: &str, sitting: &'a Sitting, asked: &Asked, table: &Table) -> Result<Self> {
-        let stages = folder_in(asked.common.scratch.as_deref(), "stages")?;
+    pub(super) fn put(name: &str, sitting: &'a Sitting, settings: &Settings, table: &Table) -> Result<Self> {
+        let stages = folder_in(settings.common.scratch.as_deref(), "stages")?;
         let path = ObjectPath::new(&format!("{}/table", sitting.folder))?;
         let put = sitting.tier.put(&path, Body::Bytes(table.bytes.clone()));
         let object = sitting.runtime.block_on(put);
@@ -83,7 +82,7 @@ impl<'a> Placed<'a> {
     pub(super) fn measure(
         &self,
         strategy: Strategy,
-        asked: &Asked,
+        settings: &Settings,
         table: &Table,
         rows: &Arc<Vec<u32>>,
         stop: &Stop,
@@ -91,10 +90,10 @@ impl<'a> Placed<'a> {
         let stage_folder = self.stages.path().join("stage");
         let measured = self.sitting.runtime.block_on(async {
             let metrics = StorageMetrics::unscraped()?;
-            let tier = self.wrapped(strategy, asked, table, &stage_folder, &metrics).await?;
+            let tier = self.wrapped(strategy, settings, table, &stage_folder, &metrics).await?;
             let manner = Manner {
-                depth: asked.depth,
-                longest: asked.longest,
+                depth: settings.plan.depth,
+                longest: Duration::from_secs_f64(settings.plan.seconds),
                 mark_every: (rows.len() / MARKS).max(1),
                 stop: stop.clone(),
             };
@@ -134,7 +133,7 @@ impl<'a> Placed<'a> {
     async fn wrapped(
         &self,
         strategy: Strategy,
-        asked: &Asked,
+        settings: &Settings,
         table: &Table,
         folder: &Path,
         metrics: &StorageMetrics,
@@ -145,8 +144,8 @@ impl<'a> Placed<'a> {
             let config = StagedConfig {
                 root: folder.to_owned(),
                 shared: false,
-                capacity_bytes: staged_capacity(share, table_bytes, asked.staged_block_bytes),
-                block_bytes: asked.staged_block_bytes,
+                capacity_bytes: staged_capacity(share, table_bytes, settings.plan.staged_block_bytes()),
+                block_bytes: settings.plan.staged_block_bytes(),
                 queue_depth: 128,
                 direct: true,
             };

@@ -1,68 +1,77 @@
-//! What a cache does for look-ups: none, one in memory, a copy on local disk, and one over the other, on several tiers; and how far the real
-//! policy is from the best possible. In: a plan. Out: a folder of results. Everything is measured once in each round, in an order of its own,
-//! over the same trace.
+//! Comparison of caches for look-ups: none, one in memory, a copy on local disk, and one over the other, on several tiers; and how far the
+//! real policy is from the best possible. In: a plan. Out: a folder of results. Everything is measured once in each round, over the same
+//! trace.
 
-mod asked;
-mod kept;
-mod made;
+mod chart;
 mod measure;
-mod options;
 mod page;
+mod plan;
 mod play;
 mod policies;
 mod price;
+mod rows;
 mod statements;
 mod strategy;
 mod trace;
 mod warm;
 
-pub(crate) use options::Options;
+pub(crate) use plan::Options;
 
-use crate::chance::Random;
-use crate::runner::Progress;
+use super::sitting::{Sitting, Sittings};
+use crate::report::{csv, finish};
+use crate::rounds::{Rounds, order};
 use crate::stop::Stop;
-use crate::tables::run::{Sittings, finish, on_tiers, results_folder};
-use anyhow::{Context, Result};
-use asked::Asked;
-use kept::Kept;
-use made::Table;
+use crate::tiers::{on_tiers, results_folder};
+use anyhow::Result;
 use measure::{Placed, Repeat, through_the_cache, units};
+use page::Kept;
+use plan::Settings;
+use play::Table;
 use policies::{StackDistances, min_hits};
 use statements::{Computed, Place, at_most_one, mean, statements};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use strategy::Ram;
 use tierlab_storage::wrappers::cache::Policy;
 
-/// What a step takes, before any has ended: on emulated cloud storage, where most of the time goes.
+/// Time of a step on emulated cloud storage, where most of the time goes.
 const EXPECTED: Duration = Duration::from_secs(3);
 
 /// Runs a plan.
 ///
 /// # Errors
-/// A plan that makes no sense, a tier that fails, rows that are not those of the table, an interrupt.
+/// The plan is wrong, a tier fails, a row differs from the table's, or an interrupt.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let asked = Asked::read(options)?;
+    let settings = Settings::read(options)?;
+    let Settings { common, plan, .. } = &settings;
     let stop = Stop::on_signal()?;
-    let folder = results_folder(options.out.as_deref(), &asked.common)?;
-    let table = Table::new(asked.rows, asked.row_bytes, asked.common.seed);
-    let (measured, ran) = on_tiers(&asked.common, None, &stop, |sittings| {
-        rounds(&asked, &table, sittings, &stop)
+    let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
+    let table = Table::new(plan.rows, plan.row_bytes(), common.seed);
+    let open = |name: &str, config: &_| Sitting::open(name, config, common.scratch.as_deref(), None);
+    let (measured, ran) = on_tiers(common, &stop, open, |sittings| {
+        rounds(&settings, &table, sittings, &stop)
     })?;
     let kept = Kept {
         ran,
-        rows: asked.rows,
-        row_bytes: asked.row_bytes,
-        table_bytes: asked.table_bytes(),
-        lookups: asked.lookups,
-        trace_lookups: asked.trace_lookups,
-        depth: asked.depth,
-        measured: statements(&measured.repeats, &asked.laws, &asked.strategies, asked.prices.as_ref()),
-        computed: computed(&asked, &measured.ratios),
-        prices: asked.prices.clone(),
+        rows: plan.rows,
+        row_bytes: plan.row_bytes(),
+        table_bytes: plan.table_bytes(),
+        lookups: plan.lookups,
+        trace_lookups: plan.trace_lookups,
+        depth: plan.depth,
+        measured: statements(&measured.repeats, &settings),
+        computed: computed(&settings, &measured.ratios),
+        prices: settings.prices.clone(),
     };
-    finish(&folder, &kept, ("caching.csv", page::csv(&kept)?), &page::page(&kept))
+    finish(
+        &folder,
+        &kept,
+        ("caching.csv", csv(page::csv(&kept))?),
+        &page::page(&kept),
+        "",
+    )
 }
 
 /// Hit ratios of one size in one round.
@@ -74,7 +83,6 @@ struct Ratios {
     min: f64,
 }
 
-/// What came of all rounds.
 #[derive(Default)]
 struct Measured {
     repeats: BTreeMap<Place, Vec<Repeat>>,
@@ -82,80 +90,96 @@ struct Measured {
     ratios: BTreeMap<(usize, usize, usize), Vec<Ratios>>,
 }
 
-fn rounds(asked: &Asked, table: &Table, sittings: &Sittings, stop: &Stop) -> Result<Measured> {
+/// A step of a round, with its name for people.
+struct Step {
+    name: String,
+    task: Task,
+}
+
+enum Task {
+    Measure(Place),
+    /// Hit ratios of a law and a unit, by their numbers in the plan.
+    Compute(usize, usize),
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.name)
+    }
+}
+
+fn steps(settings: &Settings, sittings: &Sittings) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (law, shown) in settings.plan.laws.iter().enumerate() {
+        for tier in sittings.keys() {
+            steps.extend(settings.strategies.iter().enumerate().map(|(at, strategy)| Step {
+                name: format!("{strategy} on {tier}, {shown}"),
+                task: Task::Measure((tier.clone(), law, at)),
+            }));
+        }
+        steps.extend(settings.units.iter().enumerate().map(|(at, unit)| Step {
+            name: format!("computing hit ratios, {shown}, {unit}"),
+            task: Task::Compute(law, at),
+        }));
+    }
+    steps
+}
+
+fn rounds(settings: &Settings, table: &Table, sittings: &Sittings, stop: &Stop) -> Result<Measured> {
+    let Settings { common, plan, .. } = settings;
     let mut placed = BTreeMap::new();
     for (name, sitting) in sittings {
-        placed.insert(name, Placed::put(name, sitting, asked, table)?);
+        placed.insert(name, Placed::put(name, sitting, settings, table)?);
     }
+    let steps = steps(settings, sittings);
+    let order = order(common.seed, common.repeats, &steps);
     let mut measured = Measured::default();
-    let per_law = sittings.len() * asked.strategies.len() + asked.units.len();
-    let todo = u64::from(asked.common.repeats) * (asked.laws.len() * per_law) as u64;
-    let mut progress = Progress::new(todo, EXPECTED);
-    for round in 0..asked.common.repeats {
-        let of_round = format!("round {} of {}", round + 1, asked.common.repeats);
-        let mut traces = Vec::new();
-        for law in &asked.laws {
-            let seed = asked.common.seed.wrapping_add(u64::from(round) << 32);
-            traces.push(law.trace(asked.rows, asked.trace_lookups, seed)?);
+    let mut traces: (Option<u32>, Vec<Arc<Vec<u32>>>) = (None, Vec::new());
+    Rounds::new(common.repeats, stop, order.len(), EXPECTED).measure(&order, |round, step| {
+        if traces.0 != Some(round) {
+            let seed = common.seed.wrapping_add(u64::from(round) << 32);
+            let trace = |law: &trace::Law| Ok(Arc::new(law.trace(plan.rows, plan.trace_lookups, seed)?));
+            traces = (Some(round), plan.laws.iter().map(trace).collect::<Result<_>>()?);
         }
-        let firsts: Vec<Arc<Vec<u32>>> = traces
-            .iter()
-            .map(|trace| Arc::new(trace[..asked.lookups as usize].to_vec()))
-            .collect();
-        let mut order: Vec<Place> = Vec::new();
-        for tier in sittings.keys() {
-            for law in 0..asked.laws.len() {
-                order.extend((0..asked.strategies.len()).map(|strategy| (tier.clone(), law, strategy)));
-            }
-        }
-        Random::new(asked.common.seed, u64::from(round)).shuffle(&mut order);
-        for place in order {
-            let (tier, law, strategy) = (&place.0, place.1, asked.strategies[place.2]);
-            let what = format!("{strategy} on {tier}, {}", asked.laws[law]);
-            progress.begin(&format!("{of_round}, {what}"));
-            let one = placed[tier].measure(strategy, asked, table, &firsts[law], stop);
-            // What an interrupt cut short says nothing.
-            if stop.is_asked() {
-                progress.clear();
-                return Ok(measured);
-            }
-            let one = one.with_context(|| what)?;
-            measured.repeats.entry(place).or_default().push(one);
-            progress.end();
-        }
-        for (law, trace) in traces.into_iter().enumerate() {
-            let trace = Arc::new(trace);
-            for unit in 0..asked.units.len() {
-                progress.begin(&format!("{of_round}, computing hit ratios, {}", asked.laws[law]));
-                let of_unit = compute(asked, table, &trace, unit, stop)?;
-                if stop.is_asked() {
-                    progress.clear();
-                    return Ok(measured);
+        match &step.task {
+            Task::Measure(place) => {
+                let first = Arc::new(traces.1[place.1][..plan.lookups as usize].to_vec());
+                let one = placed[&place.0].measure(settings.strategies[place.2], settings, table, &first, stop)?;
+                // A repeat that an interrupt cut short says nothing.
+                if !stop.is_asked() {
+                    measured.repeats.entry(place.clone()).or_default().push(one);
                 }
-                for (size, ratios) in of_unit.into_iter().enumerate() {
-                    measured.ratios.entry((law, unit, size)).or_default().push(ratios);
+            }
+            Task::Compute(law, unit) => {
+                let of_unit = compute(settings, table, &traces.1[*law], *unit, stop)?;
+                for (size, ratios) in of_unit.into_iter().enumerate().filter(|_| !stop.is_asked()) {
+                    measured.ratios.entry((*law, *unit, size)).or_default().push(ratios);
                 }
-                progress.end();
             }
         }
-    }
-    progress.clear();
+        Ok(())
+    })?;
     Ok(measured)
 }
 
-/// Hit ratios of each size over one trace.
-fn compute(asked: &Asked, table: &Table, trace: &Arc<Vec<u32>>, unit: usize, stop: &Stop) -> Result<Vec<Ratios>> {
-    let ram = |share: f64| Ram {
+/// Cache in memory that the ratios of a size and a unit are computed for.
+fn computed_ram(settings: &Settings, share: f64, unit: usize) -> Ram {
+    Ram {
         share,
         policy: Policy::TinyLfu,
-        unit: asked.units[unit],
-    };
-    let keys = units(&ram(1.0), table, trace);
+        unit: settings.units[unit],
+    }
+}
+
+/// Hit ratios of each size over one trace.
+fn compute(settings: &Settings, table: &Table, trace: &Arc<Vec<u32>>, unit: usize, stop: &Stop) -> Result<Vec<Ratios>> {
+    let plan = &settings.plan;
+    let keys = units(&computed_ram(settings, 1.0, unit), table, trace);
     let lru = StackDistances::of(&keys);
     let share = |hits: u64| hits as f64 / keys.len().max(1) as f64;
     let of_size = |&size: &f64| {
-        let ram = ram(size);
-        let entries = ram.config(asked.table_bytes(), asked.row_bytes).most_blocks();
+        let ram = computed_ram(settings, size, unit);
+        let entries = ram.config(plan.table_bytes(), plan.row_bytes()).most_blocks();
         Ok(Ratios {
             entries,
             distinct: lru.distinct(),
@@ -164,21 +188,17 @@ fn compute(asked: &Asked, table: &Table, trace: &Arc<Vec<u32>>, unit: usize, sto
             min: share(min_hits(&keys, entries)),
         })
     };
-    asked.shares.iter().map(of_size).collect()
+    plan.shares.iter().map(of_size).collect()
 }
 
-fn computed(asked: &Asked, ratios: &BTreeMap<(usize, usize, usize), Vec<Ratios>>) -> Vec<Computed> {
+fn computed(settings: &Settings, ratios: &BTreeMap<(usize, usize, usize), Vec<Ratios>>) -> Vec<Computed> {
     let of = |(&(law, unit, size), rounds): (&(usize, usize, usize), &Vec<Ratios>)| {
         let each = |value: fn(&Ratios) -> f64| mean(&rounds.iter().map(value).collect::<Vec<_>>());
         let share = |value| at_most_one(each(value));
         Computed {
-            law: asked.laws[law],
-            ram: Ram {
-                share: asked.shares[size],
-                policy: Policy::TinyLfu,
-                unit: asked.units[unit],
-            },
-            unit: asked.units[unit].to_string(),
+            law: settings.plan.laws[law],
+            ram: computed_ram(settings, settings.plan.shares[size], unit),
+            unit: settings.units[unit].to_string(),
             entries: rounds[0].entries,
             distinct: each(|ratios| ratios.distinct as f64).value,
             lru: share(|ratios| ratios.lru),

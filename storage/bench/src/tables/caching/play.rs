@@ -1,14 +1,48 @@
 //! Look-ups of a trace. In: a tier, the table's place on it, rows in order. Out: the time of each look-up, and the
 //! misses over time. Callers take the next row after each look-up: a closed loop, whose latencies are service times.
 
-use super::made::Table;
+use crate::chance::Random;
 use crate::stop::Stop;
 use crate::ways::Counts;
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_storage::{Object, Tier};
+
+/// The table that is looked up in: rows of one size in one object, made of a seed.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    pub(super) bytes: Bytes,
+    pub(super) row_bytes: u64,
+}
+
+impl Table {
+    pub(super) fn new(rows: u32, row_bytes: u64, seed: u64) -> Self {
+        let mut bytes = vec![0_u8; (u64::from(rows) * row_bytes) as usize];
+        let mut random = Random::new(seed, 0x7ab1e);
+        for word in bytes.as_chunks_mut::<8>().0 {
+            *word = random.next().to_le_bytes();
+        }
+        Self {
+            bytes: Bytes::from(bytes),
+            row_bytes,
+        }
+    }
+
+    /// Byte range of a row.
+    pub(super) fn range(&self, row: u32) -> Range<u64> {
+        let start = u64::from(row) * self.row_bytes;
+        start..start + self.row_bytes
+    }
+
+    pub(super) fn row(&self, row: u32) -> &[u8] {
+        let range = self.range(row);
+        &self.bytes[range.start as usize..range.end as usize]
+    }
+}
 
 /// Settings of a playback.
 #[derive(Clone)]

@@ -1,24 +1,22 @@
-//! Savings of a cache. In: the project's price file, calls to the origin with a cache and without. Out: dollars a month
-//! per GB of the cache. A GB is 2^30 bytes and a month 730 hours, as in the price file.
+//! Savings of a cache. In: the project's price file, reads that reached the origin with a cache and without. Out: dollars a month for each GB
+//! of the cache. A GB is 2^30 bytes and a month 730 hours, as in the price file.
 
-use crate::plan::{Size, bad_usage};
-use crate::tables::price_file::{GIB, PriceFile, TierPrice};
+use crate::plan::{Size, Source, check_within};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-
-const HOURS_A_MONTH: f64 = 730.0;
+use std::path::PathBuf;
+use tierlab_instrument::prices::{BYTES_PER_GB, HOURS_PER_MONTH, ReadPrice, reads};
 
 /// `[price]` of a plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPrice {
-    /// Price file, relative to the plan's folder.
+    /// The price file, relative to the plan's folder.
     file: PathBuf,
     /// Look-ups per second, all day.
     lookups_per_s: f64,
-    /// Table size to price; hit ratios at equal shares of the measured table are assumed to be equal.
+    /// Size of the table that the measured one stands for, at the same shares of it.
     table: Size,
 }
 
@@ -27,53 +25,41 @@ pub(super) struct RawPrice {
 pub(super) struct Prices {
     pub(super) lookups_per_s: f64,
     pub(super) table_bytes: u64,
-    /// Dollars a month per GB of memory; `None` if the file has no price.
+    /// Dollars a month for a GB of memory; `None` if the file has no price of it.
     pub(super) usd_per_gb_month_of_memory: Option<f64>,
     /// Prices of the tiers that name an entry.
-    pub(super) tiers: BTreeMap<String, TierPrice>,
+    pub(super) tiers: BTreeMap<String, ReadPrice>,
     /// Region, month and source of each price.
     pub(super) sources: Vec<String>,
 }
 
 impl Prices {
-    /// Reads the prices of a plan in `folder`; `entries` are the tiers' `price`s.
+    /// Reads the file that a plan names. `entries` are the tiers' `price`s.
     ///
     /// # Errors
-    /// The file and the key, and its valid values.
-    pub(super) fn read(
-        plan: &str,
-        folder: &Path,
-        raw: &RawPrice,
-        entries: &BTreeMap<String, Option<String>>,
-    ) -> Result<Self> {
-        if !(1e-6..=1e9).contains(&raw.lookups_per_s) || raw.table.0 == 0 {
-            return Err(bad_usage(
-                plan,
-                "price: lookups_per_s from 1e-6 to 1e9, and table above 0",
-            ));
-        }
-        let path = folder.join(&raw.file);
-        let file = PriceFile::read(&path)?;
-        let (tiers, mut sources) = file.tiers((plan, &path), entries)?;
-        if let Some(memory) = &file.memory {
-            sources.push(format!("memory: {}", memory.source.text()));
-        }
+    /// The file and the key, and its allowed values.
+    pub(super) fn read(source: &Source, raw: &RawPrice, entries: &BTreeMap<String, String>) -> Result<Self> {
+        check_within("price.lookups_per_s", raw.lookups_per_s, 1e-6, 1e9)
+            .and_then(|()| check_within("price.table", raw.table.0, 1, u64::MAX))
+            .map_err(|why| source.wrong(why))?;
+        let prices = reads(&source.folder.join(&raw.file), None, entries);
+        let prices = prices.map_err(|error| source.wrong(error.to_string()))?;
         Ok(Self {
             lookups_per_s: raw.lookups_per_s,
             table_bytes: raw.table.0,
-            usd_per_gb_month_of_memory: file.memory.map(|memory| memory.usd_per_gib_hour * HOURS_A_MONTH),
-            tiers,
-            sources,
+            usd_per_gb_month_of_memory: prices.usd_per_gib_hour.map(|usd| usd * HOURS_PER_MONTH),
+            tiers: prices.tiers,
+            sources: prices.sources,
         })
     }
 
-    /// Returns the dollars a month that a cache of `share` of the table saves per GB, before the price of its memory.
-    /// `requests` and `bytes` are those of the origin per look-up, without the cache and with it.
+    /// Dollars a month that a cache of `share` of the table saves for each of its GB, before the price of its memory. `requests` and `bytes` are
+    /// those of the origin for a look-up, without the cache and with it.
     pub(super) fn saved(&self, tier: &str, share: f64, requests: (f64, f64), bytes: (f64, f64)) -> Option<f64> {
         let price = self.tiers.get(tier)?;
-        let lookups = self.lookups_per_s * 3600.0 * HOURS_A_MONTH;
+        let lookups = self.lookups_per_s * 3600.0 * HOURS_PER_MONTH;
         let each = (requests.0 - requests.1) * price.usd_per_request + (bytes.0 - bytes.1) * price.usd_per_byte;
-        Some(lookups * each / (share * self.table_bytes as f64 / GIB))
+        Some(lookups * each / (share * self.table_bytes as f64 / BYTES_PER_GB))
     }
 }
 
@@ -83,9 +69,9 @@ mod tests {
 
     #[test]
     fn dollars_by_hand() {
-        let price = TierPrice {
+        let price = ReadPrice {
             usd_per_request: 4e-7,
-            usd_per_byte: 0.01 / GIB,
+            usd_per_byte: 0.01 / BYTES_PER_GB,
         };
         let prices = Prices {
             lookups_per_s: 1000.0,

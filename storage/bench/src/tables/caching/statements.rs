@@ -1,16 +1,14 @@
 //! Statements from repeats. In: the figures of each repeat. Out: figures with 95 % intervals over the repeats. Pure.
 
 use super::measure::Repeat;
+use super::plan::Settings;
 use super::price::Prices;
 use super::strategy::{Ram, Strategy, share_text};
 use super::trace::Law;
-use crate::tables::intervals;
+use crate::intervals;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
-
-/// Tier by name, law and strategy by their indices in the plan.
-pub(super) type Place = (String, usize, usize);
 
 /// Figures of one strategy on one tier under one law.
 #[derive(Debug, Clone, Serialize)]
@@ -58,13 +56,12 @@ pub(super) struct Computed {
     pub(super) min: Interval,
 }
 
+/// A tier by name; a law and a strategy by their numbers in the plan.
+pub(super) type Place = (String, usize, usize);
+
 /// Returns everything that was measured: by tier, by law, by strategy.
-pub(super) fn statements(
-    repeats: &BTreeMap<Place, Vec<Repeat>>,
-    laws: &[Law],
-    strategies: &[Strategy],
-    prices: Option<&Prices>,
-) -> Vec<Statement> {
+pub(super) fn statements(repeats: &BTreeMap<Place, Vec<Repeat>>, settings: &Settings) -> Vec<Statement> {
+    let Settings { strategies, prices, .. } = settings;
     let none = strategies.iter().position(|one| *one == Strategy::None);
     let statement = |(place, own): (&Place, &Vec<Repeat>)| {
         let (tier, law, at) = place;
@@ -75,12 +72,12 @@ pub(super) fn statements(
         let saved = ram.zip(baseline).and_then(|(ram, baseline)| {
             let requests = (value(baseline, requests), value(own, requests));
             let bytes = (value(baseline, bytes), value(own, bytes));
-            prices?.saved(tier, ram.share, requests, bytes)
+            prices.as_ref()?.saved(tier, ram.share, requests, bytes)
         });
         let warm: Vec<(u64, f64)> = own.iter().filter_map(|repeat| repeat.warm.after).collect();
         Statement {
             tier: tier.clone(),
-            law: laws[*law],
+            law: settings.plan.laws[*law],
             strategy,
             name: strategy.to_string(),
             repeats: own.len(),
@@ -169,81 +166,73 @@ fn quantile(repeats: &[Repeat], quantile: f64) -> Option<Interval> {
     let of_one = |repeat: &Repeat| {
         let mut sorted = repeat.latencies_us.clone();
         sorted.sort_by(f64::total_cmp);
-        let at = (quantile * sorted.len() as f64).ceil() as usize;
-        Some(sorted.get(at.saturating_sub(1))?.max(1e-3))
+        Some(intervals::percentile(&sorted, quantile)?.max(1e-3))
     };
     let of_each: Vec<f64> = repeats.iter().filter_map(of_one).collect();
     Some(intervals::geometric_mean(&of_each))
 }
 
-/// Returns the findings of the run, in sentences.
+/// Findings in sentences.
 pub(super) fn findings(measured: &[Statement], computed: &[Computed], prices: Option<&Prices>) -> Vec<String> {
+    let gaps = computed.chunk_by(|a, b| a.law == b.law && a.ram.unit == b.ram.unit);
+    let places = measured.chunk_by(|a, b| a.tier == b.tier && a.law == b.law);
+    let of_places = places.flat_map(|here| of_place(here, prices));
+    gaps.filter_map(largest_gap).chain(of_places).collect()
+}
+
+/// The size at which the real cache is furthest from the best, of one law and unit.
+fn largest_gap(computed: &[Computed]) -> Option<String> {
+    let gap = |one: &Computed| one.min.value - one.tiny_lfu.value;
+    let worst = computed.iter().max_by(|a, b| gap(a).total_cmp(&gap(b)))?;
+    let percent = |of: Interval| format!("{:.1} %", of.value * 100.0);
+    (worst.min.value > 0.0).then(|| {
+        format!(
+            "{}, {}: the server's policy is furthest from the best possible at {} of the table: it hits {}, MIN {}, LRU {}",
+            worst.law,
+            worst.unit,
+            share_text(worst.ram.share),
+            percent(worst.tiny_lfu),
+            percent(worst.min),
+            percent(worst.lru),
+        )
+    })
+}
+
+/// Findings of one tier and law.
+fn of_place(here: &[Statement], prices: Option<&Prices>) -> Vec<String> {
     let mut out = Vec::new();
-    let percent = |of: f64| format!("{:.1} %", of * 100.0);
-    for one in computed.iter().filter(|one| one.min.value > 0.0) {
-        // One sentence per law and unit, for the size at which the real cache is furthest from the best.
-        let gap = |one: &Computed| one.min.value - one.tiny_lfu.value;
-        let same = |other: &&Computed| other.law == one.law && other.ram.unit == one.ram.unit;
-        let worst = computed.iter().filter(same).max_by(|a, b| gap(a).total_cmp(&gap(b)));
-        if worst.is_some_and(|worst| std::ptr::eq(worst, one)) {
-            out.push(format!(
-                "{}, {}: the server's policy is furthest from the best possible at {} of the table: it hits {}, MIN {}, LRU {}",
-                one.law,
-                one.unit,
-                share_text(one.ram.share),
-                percent(one.tiny_lfu.value),
-                percent(one.min.value),
-                percent(one.lru.value),
-            ));
-        }
+    let place = format!("{}, {}", here[0].tier, here[0].law);
+    let saving = here.iter().filter_map(|one| Some((one.saved_usd_per_gb_month?, one)));
+    if let Some(((saved, best), prices)) = saving.max_by(|a, b| a.0.total_cmp(&b.0)).zip(prices) {
+        let memory = prices.usd_per_gb_month_of_memory.map_or_else(String::new, |memory| {
+            let verdict = match saved > memory {
+                true => "it pays",
+                false => "requests and bytes alone do not pay it",
+            };
+            format!(", whose memory costs {}: {verdict}", usd(memory))
+        });
+        out.push(format!(
+            "{place}: of the caches in memory {} saves most, {} a month for each GB{memory}",
+            best.name,
+            usd(saved)
+        ));
     }
-    for one in measured {
-        let same = |other: &&Statement| other.tier == one.tier && other.law == one.law;
-        let place = format!("{}, {}", one.tier, one.law);
-        let saves = |other: &&Statement| other.saved_usd_per_gb_month.unwrap_or(f64::NEG_INFINITY);
-        let best = measured
-            .iter()
-            .filter(same)
-            .max_by(|a, b| saves(a).total_cmp(&saves(b)));
-        if best.is_some_and(|best| std::ptr::eq(best, one))
-            && let Some((saved, prices)) = one.saved_usd_per_gb_month.zip(prices)
-        {
-            let memory = prices.usd_per_gb_month_of_memory.map_or_else(String::new, |memory| {
-                let verdict = if saved > memory {
-                    "it pays"
-                } else {
-                    "requests and bytes alone do not pay it"
-                };
-                format!(", whose memory costs {}: {verdict}", usd(memory))
-            });
-            out.push(format!(
-                "{place}: of the caches in memory {} saves most, {} a month for each GB{memory}",
-                one.name,
-                usd(saved)
-            ));
-        }
-        let over_read = |other: &&Statement| match other.strategy {
-            Strategy::Ram(_) => other.origin_bytes_per_byte.value,
-            _ => 0.0,
-        };
-        let most = measured
-            .iter()
-            .filter(same)
-            .max_by(|a, b| over_read(a).total_cmp(&over_read(b)));
-        if most.is_some_and(|most| std::ptr::eq(most, one)) && over_read(&one) > 1.1 {
-            out.push(format!(
-                "{place}: {} reads {:.2} bytes of the origin for each that was asked for",
-                one.name,
-                over_read(&one)
-            ));
-        }
-        if one.left_out > 0 {
-            out.push(format!(
-                "{place}, {}: repeats ended after `seconds`, {} look-ups were left out",
-                one.name, one.left_out
-            ));
-        }
-    }
+    let over_read = |one: &&Statement| one.origin_bytes_per_byte.value;
+    let caches = here.iter().filter(|one| matches!(one.strategy, Strategy::Ram(_)));
+    let most = caches.max_by(|a, b| over_read(a).total_cmp(&over_read(b)));
+    out.extend(most.filter(|one| over_read(one) > 1.1).map(|one| {
+        format!(
+            "{place}: {} reads {:.2} bytes of the origin for each that was asked for",
+            one.name,
+            over_read(&one)
+        )
+    }));
+    out.extend(here.iter().filter(|one| one.left_out > 0).map(|one| {
+        format!(
+            "{place}, {}: repeats ended after `seconds`, {} look-ups were left out",
+            one.name, one.left_out
+        )
+    }));
     out
 }
 

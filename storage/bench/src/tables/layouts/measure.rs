@@ -1,39 +1,37 @@
-//! One table on a tier, looked up and scanned. In: the table as it was laid out. Out: repeats, every row of which was held against the one
-//! that was laid out.
+//! One table on a tier, looked up and scanned. In: the table as it was laid out. Out: repeats, every row of which was compared with the
+//! one laid out.
 
-use super::asked::Asked;
 use super::made::Source;
+use super::plan::Plan;
 use crate::chance::Random;
 use crate::machine::own_cpu_s;
+use crate::plan::Common;
 use crate::tables::sitting::{LaidOut, Sitting};
 use anyhow::{Result, bail};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 use std::time::{Duration, Instant};
-use tierlab_layouts::{Cost, Layout, Rows, Table};
+use tierlab_layouts::{Cost, Rows, Table};
 
 /// Rows of a piece of a scan.
 const PIECE_ROWS: u64 = 1024;
 
-/// A tier by name, and how the table lies on it.
-pub(super) type Place = (String, Layout);
-
-/// What a repeat of one kind of access took.
+/// Cost of one kind of access in a repeat.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Figures {
     pub(super) samples: u64,
     pub(super) elapsed_s: f64,
-    /// Of each call.
+    /// Latency of each call.
     pub(super) latencies_us: Vec<f64>,
     pub(super) requests: u64,
     pub(super) wire_bytes: u64,
-    /// From bytes of the tier to rows.
+    /// Time from bytes of the tier to rows.
     pub(super) decode_s: f64,
-    /// Of the whole process.
+    /// CPU time of the whole process.
     pub(super) cpu_s: f64,
 }
 
-/// One repeat.
+/// One repeat of the four measurements.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Repeat {
     pub(super) point: Figures,
@@ -51,25 +49,25 @@ impl Figures {
     }
 }
 
-/// Looks up and scans; every row is held against the source's.
+/// Looks up and scans. Compares every row with the source's.
 pub(super) fn measure(
     sitting: &Sitting,
     laid_out: &LaidOut,
-    asked: &Asked,
+    (common, plan): (&Common, &Plan),
     source: &Source,
     round: u32,
 ) -> Result<Repeat> {
     let table = &laid_out.table;
     // The same entities for every layout.
-    let mut random = Random::new(asked.common.seed ^ 0x1a7e, u64::from(round));
+    let mut random = Random::new(common.seed ^ 0x1a7e, u64::from(round));
     let mut draw = |count: u32| -> Vec<i64> {
-        let id = |_| (random.share() * asked.rows as f64) as i64;
+        let id = |_| (random.share() * plan.rows as f64) as i64;
         (0..count).map(id).collect()
     };
-    let singles: Vec<Vec<i64>> = (0..asked.lookups).map(|_| draw(1)).collect();
-    let batches: Vec<Vec<i64>> = (0..asked.batches).map(|_| draw(asked.batch_rows)).collect();
-    let scanned = asked.scan_rows.min(asked.rows);
-    let start = (random.share() * (asked.rows - scanned + 1) as f64) as i64;
+    let singles: Vec<Vec<i64>> = (0..plan.lookups).map(|_| draw(1)).collect();
+    let batches: Vec<Vec<i64>> = (0..plan.batches).map(|_| draw(plan.batch_rows)).collect();
+    let scanned = plan.scan_rows.min(plan.rows);
+    let start = (random.share() * (plan.rows - scanned + 1) as f64) as i64;
     sitting.runtime.block_on(async {
         let one_by_one = async |calls: &[Vec<i64>]| -> Result<Figures> {
             let mut figures = Figures::default();
@@ -86,7 +84,7 @@ pub(super) fn measure(
         Ok(Repeat {
             point: one_by_one(&singles).await?,
             batch: one_by_one(&batches).await?,
-            scan: scan(table, source, start..start + scanned.cast_signed(), asked.scan_depth).await?,
+            scan: scan(table, source, start..start + scanned.cast_signed(), plan.scan_depth).await?,
         })
     })
 }
@@ -111,11 +109,11 @@ async fn scan(table: &Table, source: &Source, ids: std::ops::Range<i64>, depth: 
     Ok(figures)
 }
 
-/// Whether the rows are those that were laid out.
+/// Checks that the rows are those laid out.
 fn right(source: &Source, ids: &[i64], rows: &Rows) -> Result<()> {
     for (&id, row) in ids.iter().zip(&rows.rows) {
         if row != source.row(id) {
-            bail!("entity {id}: another row than was laid out");
+            bail!("entity {id}: the row differs from the one laid out");
         }
     }
     Ok(())

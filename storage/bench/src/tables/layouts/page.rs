@@ -1,9 +1,8 @@
-//! What a comparison of layouts is shown as. In: what is kept. Out: a page.
+//! A comparison of layouts as `run.json` keeps it, its CSV file and its report.
 
-use super::kept::Kept;
 use super::statements::{Statement, findings};
-use crate::tables::page::{Bars, Block, Page, Section};
-use maud::Markup;
+use crate::report::{Bars, Block, CsvRow, Page, Part, Ran};
+use serde::Serialize;
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{bytes, digits3, latency, spread};
 
@@ -28,6 +27,44 @@ const NOTE: &str = "stored: all objects, indexes among them. open: until every i
                     in order, ± half of the 95 % interval over the repeats, with what each row takes: bytes that the tier moved, time from these bytes to a \
                     checked row, and CPU of the whole process. of files: rows a second over those of a file for each entity in the same repeat. n/a: too few \
                     calls.";
+
+/// A comparison of layouts.
+#[derive(Debug, Serialize)]
+pub(super) struct Kept {
+    #[serde(flatten)]
+    pub(super) ran: Ran,
+    pub(super) rows: u64,
+    pub(super) row_bytes: u64,
+    pub(super) batch_rows: u32,
+    pub(super) scan_depth: usize,
+    pub(super) statements: Vec<Statement>,
+}
+
+/// Rows of `layouts.csv`, one for each layout and kind of access.
+pub(super) fn csv(kept: &Kept) -> Vec<CsvRow> {
+    let mut rows = Vec::new();
+    for one in &kept.statements {
+        for (name, access) in one.accesses() {
+            let mut row = CsvRow::default();
+            row.put("tier", &one.tier);
+            row.put("layout", one.layout);
+            row.put("access", name);
+            row.put("stored_bytes", one.stored_bytes);
+            row.put("objects", one.objects);
+            row.put("open_ms", one.open_ms);
+            row.interval("samples_per_s", access.samples_per_s);
+            row.some("p50_us", access.p50_us);
+            row.some("p95_us", access.p95_us);
+            row.put("requests_per_sample", access.requests_per_sample);
+            row.put("bytes_per_sample", access.bytes_per_sample);
+            row.put("decode_us_per_sample", access.decode_us_per_sample);
+            row.put("cpu_us_per_sample", access.cpu_us_per_sample);
+            row.interval("of_files", access.of_files);
+            rows.push(row);
+        }
+    }
+    rows
+}
 
 fn row(one: &Statement) -> Vec<String> {
     let time = |us: Option<f64>| us.map_or_else(|| "n/a".to_owned(), latency);
@@ -60,13 +97,18 @@ pub(super) fn page(kept: &Kept) -> Page<'_> {
             "{} rows of {} bytes, {} rounds, batches of {}, {} pieces of a scan at a time",
             kept.rows, kept.row_bytes, kept.ran.repeats, kept.batch_rows, kept.scan_depth
         )],
-        findings: findings(&kept.statements, kept.batch_rows),
-        sections: vec![Section {
-            title: "Every layout",
-            curves: Markup::default(),
-            blocks: tiers.into_iter().map(|tier| block(kept, tier)).collect(),
-            note: NOTE,
-        }],
+        badges: Vec::new(),
+        parts: vec![
+            Part::List {
+                title: "Findings",
+                lines: findings(&kept.statements, kept.batch_rows),
+            },
+            Part::Tables {
+                title: "Every layout",
+                blocks: tiers.into_iter().map(|tier| block(kept, tier)).collect(),
+                note: NOTE,
+            },
+        ],
     }
 }
 
@@ -90,6 +132,6 @@ fn block(kept: &Kept, tier: &str) -> Block {
         ],
         header: HEADER.to_vec(),
         words: 1,
-        rows: here.iter().map(|one| row(one)).collect(),
+        rows: here.iter().map(|one| row(one).into()).collect(),
     }
 }

@@ -1,13 +1,12 @@
 //! Statements from repeats. In: the laid out table and the figures of each repeat. Out: figures with 95 % intervals
 //! over the repeats, and the ratio of each layout to a file per entity, repeat by repeat. Pure.
 
-use super::measure::{Figures, Place, Repeat};
-use crate::tables::intervals::{geometric_mean, mean};
-use crate::tables::sitting::LaidOut;
+use super::measure::{Figures, Repeat};
+use crate::intervals::{geometric_mean, mean, percentile};
+use crate::tables::sitting::{LaidOut, Place};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use tierlab_analysis::record::Interval;
-use tierlab_analysis::record::samples_needed;
+use tierlab_analysis::record::{Interval, samples_needed};
 use tierlab_layouts::Layout;
 
 /// Cost of one kind of access.
@@ -60,12 +59,15 @@ pub(super) fn statements(
 ) -> Vec<Statement> {
     let statement = |(place, table): (&Place, &LaidOut)| {
         let own = repeats.get(place)?;
-        let files = repeats.get(&(place.0.clone(), Layout::Files));
-        let files = files.filter(|_| place.1 != Layout::Files);
+        let files = Place {
+            layout: Layout::Files,
+            ..place.clone()
+        };
+        let files = repeats.get(&files).filter(|_| place.layout != Layout::Files);
         let of = |of: Of| access(own, files.map(Vec::as_slice), of);
         Some(Statement {
-            tier: place.0.clone(),
-            layout: place.1,
+            tier: place.tier.clone(),
+            layout: place.layout,
             objects: table.objects,
             stored_bytes: table.stored_bytes,
             laid_out_s: table.laid_out_s,
@@ -90,10 +92,9 @@ fn access(own: &[Repeat], files: Option<&[Repeat]>, of: Of) -> Access {
         .flat_map(|repeat| of(repeat).latencies_us.iter().copied())
         .collect();
     latencies.sort_by(f64::total_cmp);
-    let quantile = |quantile: f64| {
-        let enough = latencies.len() as u64 >= samples_needed(quantile);
-        let at = (quantile * latencies.len() as f64).ceil() as usize;
-        enough.then(|| latencies.get(at.saturating_sub(1)).copied()).flatten()
+    let quantile = |quantile| {
+        let is_enough = latencies.len() as u64 >= samples_needed(quantile);
+        percentile(&latencies, quantile).filter(|_| is_enough)
     };
     let of_files = files.map(|files| {
         let pairs = own.iter().zip(files);

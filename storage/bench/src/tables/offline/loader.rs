@@ -5,7 +5,7 @@
 //! tier -> pieces, `depth` at a time, on `workers` threads -> shuffle buffer -> batches, `ready_bytes` ahead -> sessions
 //! ```
 
-use super::asked::Loader;
+use super::plan::Loader;
 use super::ready::Ready;
 use super::shuffle::Shuffle;
 use super::workload::{Batch, Workload};

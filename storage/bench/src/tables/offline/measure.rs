@@ -1,28 +1,29 @@
 //! Four measurements of one workload on one tier. In: a table and sessions. Out: for each, rows per second and the
 //! division of time.
 
-use super::asked::Asked;
 use super::loader::{Loaded, Source, pieces};
+use super::plan::Plan;
 use super::ready::Ready;
 use super::workload::Batch;
 use crate::machine::{MachineUse, Watched};
 use crate::stop::Stop;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use ort::session::Session;
 use serde::Serialize;
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Bytes of batches for the model alone: more than the processor's caches hold, as with batches from a loader.
+/// Bytes of the batches for the model alone: more than the processor's caches hold, like those that a loader makes.
 const MADE_BYTES: u64 = 128 << 20;
-/// Minimum batches in a window; a window with fewer is extended.
+/// Fewest batches of a window. It is extended until they have ended,
 const LEAST_BATCHES: usize = 8;
-/// Maximum length of an extended window, in windows.
+/// to at most this multiple of its length.
 const LONGEST_WINDOWS: u32 = 20;
-/// Polling interval for interrupts.
+/// Time between checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Figures of one measurement.
@@ -31,16 +32,16 @@ pub(super) struct Figures {
     pub(super) rows: u64,
     /// Time from the end of the first batch in the window to that of the last.
     pub(super) elapsed_s: f64,
-    /// Time in which sessions ran the model, summed over all sessions.
+    /// Time in which the sessions ran the model, summed,
     pub(super) running_s: f64,
     /// Time in which sessions waited for a batch, summed over all sessions.
     pub(super) waiting_s: f64,
-    /// Machine over the window, and the window's length.
+    /// Machine over the window.
     pub(super) machine: MachineUse,
     pub(super) window_s: f64,
     /// Peak memory of the process.
     pub(super) peak_bytes: u64,
-    /// Figures of the loader, warm-up included.
+    /// Work of the loader, warm-up included.
     pub(super) loaded: Loaded,
 }
 
@@ -61,7 +62,7 @@ pub(super) struct Repeat {
 }
 
 impl Figures {
-    /// Returns the CPU time that others used, as a share of all cores.
+    /// Share of all cores that others used.
     pub(super) fn taken_share(&self) -> f64 {
         let machine = &self.machine;
         machine.foreign_cpu_share.unwrap_or(0.0) + machine.steal_share.unwrap_or(0.0)
@@ -82,10 +83,10 @@ struct Done {
     ran: Duration,
 }
 
-/// Consumer of batches: a session, or a sink.
+/// Consumer of batches: a session, or nobody.
 type Consumer<'a> = Box<dyn FnMut(&Batch) -> Result<()> + Send + 'a>;
 
-/// Time frame of a measurement.
+/// Time of a measurement.
 struct Window {
     began: Instant,
     ended: Instant,
@@ -98,14 +99,14 @@ pub(super) fn measure(
     runtime: &Runtime,
     source: &Source,
     sessions: &mut [Session],
-    asked: &Asked,
+    plan: &Plan,
     stop: &Stop,
 ) -> Result<Repeat> {
     let nobody: Vec<Consumer<'_>> = vec![Box::new(|_| Ok(()))];
-    let loader = streamed(runtime, source, nobody, asked, stop)?;
-    let inference = alone(source, runners(source, sessions), asked, stop)?;
-    let both = streamed(runtime, source, runners(source, sessions), asked, stop)?;
-    let naive = one_by_one(runtime, source, sessions, asked, stop)?;
+    let loader = streamed(runtime, source, nobody, plan, stop)?;
+    let inference = alone(source, runners(source, sessions), plan, stop)?;
+    let both = streamed(runtime, source, runners(source, sessions), plan, stop)?;
+    let naive = one_by_one(runtime, source, runners(source, &mut sessions[..1]), plan, stop)?;
     Ok(Repeat {
         loader,
         inference,
@@ -120,54 +121,36 @@ fn runners<'a>(source: &'a Source, sessions: &'a mut [Session]) -> Vec<Consumer<
     sessions.iter_mut().map(runner).collect()
 }
 
-/// Measures with batches from the loader.
+/// Measures batches from the loader.
 fn streamed(
     runtime: &Runtime,
     source: &Source,
     consumers: Vec<Consumer<'_>>,
-    asked: &Asked,
+    plan: &Plan,
     interrupt: &Stop,
 ) -> Result<Figures> {
     let stop = Arc::new(AtomicBool::new(false));
-    let ready = Ready::new(source.workload.batches_in(asked.loader.ready_bytes.0));
-    let ended = AtomicUsize::new(0);
+    let ready = Ready::new(source.workload.batches_in(plan.loader.ready_bytes.0));
     std::thread::scope(|scope| {
-        let takers: Vec<_> = consumers
-            .into_iter()
-            .map(|mut consumer| {
-                let (ready, ended) = (&ready, &ended);
-                scope.spawn(move || {
-                    let done = take(|| ready.take(), &mut consumer, ended);
-                    // A session failed: the loader must not wait for it.
-                    while done.is_err() && ready.take().is_some() {}
-                    done
-                })
-            })
-            .collect();
         let loading = {
             let (ready, stop) = (&ready, Arc::clone(&stop));
             scope.spawn(move || {
                 let _ends = ready.ends_with();
-                source.load(runtime, asked.loader, ready, &stop)
+                source.load(runtime, plan.loader, ready, &stop)
             })
         };
-        let window = wait(asked, interrupt, &ended, || loading.is_finished());
-        stop.store(true, Ordering::Release);
-        let loaded = loading.join().map_err(|_| anyhow::anyhow!("the loader panicked"))??;
-        let mut done = Vec::new();
-        for taker in takers {
-            done.extend(
-                taker
-                    .join()
-                    .map_err(|_| anyhow::anyhow!("a session's thread panicked"))??,
-            );
-        }
+        let feeds = consumers.into_iter().map(|consumer| (|| ready.take(), consumer));
+        let fed = feed(feeds.collect(), (plan, interrupt), &stop, || loading.is_finished());
+        // After a session failed, the loader must not wait for it.
+        while ready.take().is_some() {}
+        let loaded = loading.join().map_err(|_| anyhow!("the loader panicked"))??;
+        let (done, window) = fed?;
         figures(done, &window, loaded)
     })
 }
 
-/// Measures with prepared batches.
-fn alone(source: &Source, consumers: Vec<Consumer<'_>>, asked: &Asked, interrupt: &Stop) -> Result<Figures> {
+/// Measures batches that are in memory.
+fn alone(source: &Source, consumers: Vec<Consumer<'_>>, plan: &Plan, interrupt: &Stop) -> Result<Figures> {
     let workload = &source.workload;
     let stride = workload.header.stride as usize;
     let rows = workload.file.get(usize::try_from(workload.header.header_len())?..);
@@ -184,82 +167,76 @@ fn alone(source: &Source, consumers: Vec<Consumer<'_>>, asked: &Asked, interrupt
         }
         batches.push(batch);
     }
-    let (stop, ended) = (AtomicBool::new(false), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        let takers: Vec<_> = consumers
-            .into_iter()
-            .map(|mut consumer| {
-                let (batches, stop, ended) = (&batches, &stop, &ended);
-                scope.spawn(move || {
-                    let mut ring = batches.iter().cycle();
-                    take(
-                        || ring.next().filter(|_| !stop.load(Ordering::Acquire)),
-                        &mut consumer,
-                        ended,
-                    )
-                })
-            })
-            .collect();
-        let window = wait(asked, interrupt, &ended, || {
-            takers.iter().any(ScopedJoinHandle::is_finished)
-        });
-        stop.store(true, Ordering::Release);
-        let mut done = Vec::new();
-        for taker in takers {
-            done.extend(
-                taker
-                    .join()
-                    .map_err(|_| anyhow::anyhow!("a session's thread panicked"))??,
-            );
-        }
-        figures(done, &window, Loaded::default())
-    })
+    let stop = AtomicBool::new(false);
+    let feeds = consumers.into_iter().map(|consumer| {
+        let (mut ring, stop) = (batches.iter().cycle(), &stop);
+        let next = move || ring.next().filter(|_| !stop.load(Ordering::Acquire));
+        (next, consumer)
+    });
+    let (done, window) = feed(feeds.collect(), (plan, interrupt), &stop, || false)?;
+    figures(done, &window, Loaded::default())
 }
 
-/// Measures with one read, then its batch through the model, then the next read.
+/// Measures one read, then its batch, then the next read.
 fn one_by_one(
     runtime: &Runtime,
     source: &Source,
-    sessions: &mut [Session],
-    asked: &Asked,
+    consumers: Vec<Consumer<'_>>,
+    plan: &Plan,
     interrupt: &Stop,
 ) -> Result<Figures> {
     let workload = &source.workload;
-    let session = sessions.first_mut().context("no session")?;
-    let (stop, ended) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let mut loaded = Loaded::default();
-    std::thread::scope(|scope| {
-        let (stop, ended, loaded) = (&stop, &ended, &mut loaded);
-        let going = scope.spawn(move || {
-            let mut pieces = pieces(&workload.header.ids(), workload.batch_rows as u64, source.seed);
-            let mut failed = None;
-            let next = || {
-                let ids = pieces.next().filter(|_| !stop.load(Ordering::Acquire))?;
-                let began = Instant::now();
-                let read = runtime.block_on(source.table.look_up(&ids));
-                let batch = read.map_err(anyhow::Error::from).and_then(|rows| {
-                    loaded.add(&rows, began.elapsed());
-                    let mut batch = workload.batch();
-                    rows.rows.iter().try_for_each(|row| workload.add(&mut batch, row))?;
-                    Ok(batch)
-                });
-                batch.map_err(|error| failed = Some(error)).ok()
-            };
-            let done = take(next, &mut |batch| workload.run(session, batch), ended)?;
-            failed.map_or(Ok(done), Err)
+    let stop = AtomicBool::new(false);
+    let (mut loaded, mut failed) = (Loaded::default(), None);
+    let mut pieces = pieces(&workload.header.ids(), workload.batch_rows as u64, source.seed);
+    let next = || {
+        let ids = pieces.next().filter(|_| !stop.load(Ordering::Acquire))?;
+        let began = Instant::now();
+        let read = runtime.block_on(source.table.look_up(&ids));
+        let batch = read.map_err(anyhow::Error::from).and_then(|rows| {
+            loaded.add(&rows, began.elapsed());
+            let mut batch = workload.batch();
+            rows.rows.iter().try_for_each(|row| workload.add(&mut batch, row))?;
+            Ok(batch)
         });
-        let window = wait(asked, interrupt, ended, || going.is_finished());
+        batch.map_err(|error| failed = Some(error)).ok()
+    };
+    let feeds = std::iter::once(next).zip(consumers).collect();
+    let (done, window) = feed(feeds, (plan, interrupt), &stop, || false)?;
+    match failed {
+        Some(error) => Err(error),
+        None => figures(done, &window, loaded),
+    }
+}
+
+/// Feeds each consumer on a thread of its own for the time of a measurement, then sets `stop`, which ends the feeds. Ends early if a
+/// consumer does, or once `is_over`.
+fn feed<B: Borrow<Batch>>(
+    feeds: Vec<(impl FnMut() -> Option<B> + Send, Consumer<'_>)>,
+    (plan, interrupt): (&Plan, &Stop),
+    stop: &AtomicBool,
+    is_over: impl Fn() -> bool,
+) -> Result<(Vec<Done>, Window)> {
+    let ended = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let spawn = |(next, mut consumer)| {
+            let ended = &ended;
+            scope.spawn(move || take(next, &mut consumer, ended))
+        };
+        let takers: Vec<ScopedJoinHandle<'_, _>> = feeds.into_iter().map(spawn).collect();
+        let is_over = || is_over() || takers.iter().any(ScopedJoinHandle::is_finished);
+        let window = wait(plan, interrupt, &ended, is_over);
         stop.store(true, Ordering::Release);
-        let done = going
-            .join()
-            .map_err(|_| anyhow::anyhow!("a session's thread panicked"))??;
-        Ok::<_, anyhow::Error>((done, window))
+        let mut done = Vec::new();
+        for taker in takers {
+            done.extend(taker.join().map_err(|_| anyhow!("a session's thread panicked"))??);
+        }
+        Ok((done, window))
     })
-    .and_then(|(done, window)| figures(done, &window, loaded))
 }
 
 /// Consumes batches until there are no more.
-fn take<B: std::borrow::Borrow<Batch>>(
+fn take<B: Borrow<Batch>>(
     mut next: impl FnMut() -> Option<B>,
     consumer: &mut dyn FnMut(&Batch) -> Result<()>,
     ended: &AtomicUsize,
@@ -282,22 +259,22 @@ fn take<B: std::borrow::Borrow<Batch>>(
 }
 
 /// Waits for the warm-up and the window, longer if few batches end, or until the measurement is over or interrupted.
-fn wait(asked: &Asked, interrupt: &Stop, ended: &AtomicUsize, is_over: impl Fn() -> bool) -> Window {
+fn wait(plan: &Plan, interrupt: &Stop, ended: &AtomicUsize, is_over: impl Fn() -> bool) -> Window {
     let sleep = |time: Duration| {
         let end = Instant::now() + time;
         while Instant::now() < end && !interrupt.is_asked() && !is_over() {
             std::thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
         }
     };
-    sleep(asked.warmup);
+    sleep(plan.warmup());
     let before = ended.load(Ordering::Relaxed);
     // Resets the kernel's count of peak memory.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
     let watched = Watched::default();
     let (began, first) = (Instant::now(), watched.look());
-    sleep(asked.window);
+    sleep(plan.window());
     let is_thin = || ended.load(Ordering::Relaxed) - before < LEAST_BATCHES;
-    while is_thin() && began.elapsed() < asked.window * LONGEST_WINDOWS && !interrupt.is_asked() && !is_over() {
+    while is_thin() && began.elapsed() < plan.window() * LONGEST_WINDOWS && !interrupt.is_asked() && !is_over() {
         sleep(LOOK);
     }
     Window {

@@ -1,16 +1,17 @@
-//! Cost of a million samples. In: the project's price file, a rate, and a sample's use of the tier. Out: dollars.
+//! Price of a million samples. In: the project's price file, a rate, requests and bytes of a sample. Out: dollars.
 
-use crate::tables::price_file::{PriceFile, TierPrice};
+use crate::plan::Source;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use tierlab_instrument::prices::{ReadPrice, reads};
 
 /// `[price]` of a plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPrice {
-    /// Price file, relative to the plan's folder.
+    /// The price file, relative to the plan's folder.
     file: PathBuf,
     /// Instance that loads and infers.
     instance: String,
@@ -22,32 +23,28 @@ pub(super) struct Prices {
     pub(super) instance: String,
     pub(super) usd_per_hour: f64,
     /// Prices of the tiers that name an entry.
-    pub(super) tiers: BTreeMap<String, TierPrice>,
+    pub(super) tiers: BTreeMap<String, ReadPrice>,
     /// Region, month and source of each price.
     pub(super) sources: Vec<String>,
 }
 
 impl Prices {
-    pub(super) fn read(
-        plan: &str,
-        folder: &Path,
-        raw: &RawPrice,
-        entries: &BTreeMap<String, Option<String>>,
-    ) -> Result<Self> {
-        let path = folder.join(&raw.file);
-        let file = PriceFile::read(&path)?;
-        let instance = file.instance((plan, &path), &raw.instance)?;
-        let (tiers, mut sources) = file.tiers((plan, &path), entries)?;
-        sources.push(format!("{}: {}", raw.instance, instance.source.text()));
+    /// Reads the file that a plan names. `entries` are the tiers' `price`s.
+    ///
+    /// # Errors
+    /// The file cannot be read, or lacks an entry.
+    pub(super) fn read(source: &Source, raw: &RawPrice, entries: &BTreeMap<String, String>) -> Result<Self> {
+        let prices = reads(&source.folder.join(&raw.file), Some(&raw.instance), entries);
+        let prices = prices.map_err(|error| source.wrong(error.to_string()))?;
         Ok(Self {
-            usd_per_hour: instance.usd_per_hour,
             instance: raw.instance.clone(),
-            tiers,
-            sources,
+            usd_per_hour: prices.usd_per_hour.unwrap_or_default(),
+            tiers: prices.tiers,
+            sources: prices.sources,
         })
     }
 
-    /// Returns the dollars for a million samples: the instance's time, and the tier's requests and bytes.
+    /// Dollars for a million samples: the machine for as long as they take, and the tier's requests and bytes.
     pub(super) fn per_million(&self, tier: &str, per_s: f64, requests: f64, bytes: f64) -> Option<f64> {
         let tier = self.tiers.get(tier).copied().unwrap_or_default();
         let hours = 1e6 / per_s / 3600.0;
@@ -62,7 +59,7 @@ mod tests {
 
     #[test]
     fn dollars_by_hand() {
-        let price = TierPrice {
+        let price = ReadPrice {
             usd_per_request: 4e-7,
             usd_per_byte: 1e-11,
         };

@@ -3,7 +3,8 @@
 
 use super::measure::{Figures, Repeat};
 use super::price::Prices;
-use crate::tables::intervals::{geometric_mean, mean};
+use crate::intervals::{geometric_mean, mean};
+use crate::tables::sitting::Place;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
@@ -15,9 +16,6 @@ const ALIKE: f64 = 0.9;
 
 /// Share of the cores used by others from which it is reported.
 const TAKEN: f64 = 0.1;
-
-/// A tier, a layout and a workload.
-pub(super) type Place = (String, Layout, String);
 
 /// Figures of one workload in one layout on one tier.
 #[derive(Debug, Clone, Serialize)]
@@ -73,7 +71,7 @@ pub(super) fn statements(
         .collect()
 }
 
-fn statement((tier, layout, workload): &Place, own: &[Repeat], prices: Option<&Prices>, cores: usize) -> Statement {
+fn statement(place: &Place, own: &[Repeat], prices: Option<&Prices>, cores: usize) -> Statement {
     let rate = |of: fn(&Repeat) -> &Figures| mean(&own.iter().map(|one| of(one).rate()).collect::<Vec<_>>());
     let ratio = |of: fn(&Repeat) -> f64| geometric_mean(&own.iter().map(of).collect::<Vec<_>>());
     let all = |of: &dyn Fn(&Repeat) -> f64| own.iter().map(of).sum::<f64>();
@@ -104,11 +102,11 @@ fn statement((tier, layout, workload): &Place, own: &[Repeat], prices: Option<&P
     let naive = |of: fn(&super::loader::Loaded) -> f64| {
         all(&|one| of(&one.naive.loaded)) / all(&|one| one.naive.loaded.rows as f64).max(1.0)
     };
-    let usd = |per_s: f64, requests: f64, bytes: f64| prices?.per_million(tier, per_s, requests, bytes);
+    let usd = |per_s: f64, requests: f64, bytes: f64| prices?.per_million(&place.tier, per_s, requests, bytes);
     let mut statement = Statement {
-        tier: tier.clone(),
-        layout: *layout,
-        workload: workload.clone(),
+        tier: place.tier.clone(),
+        layout: place.layout,
+        workload: place.table.clone(),
         repeats: own.len(),
         loader_per_s: rate(|one| &one.loader),
         inference_per_s: rate(|one| &one.inference),
@@ -249,7 +247,12 @@ mod tests {
             both: figures(both, cpu_us[0] + cpu_us[1], 0.4),
             naive: figures(both / 2.0, 1.0, 0.5),
         };
-        statement(&("t".into(), Layout::Rows, "w".into()), &vec![repeat; 3], None, cores)
+        let place = Place {
+            tier: "t".into(),
+            layout: Layout::Rows,
+            table: "w".into(),
+        };
+        statement(&place, &vec![repeat; 3], None, cores)
     }
 
     #[test]

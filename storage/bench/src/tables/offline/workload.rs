@@ -1,7 +1,7 @@
 //! Model and its table, generated from a seed or given by the user. In: the plan. Out: the table in the rows format,
 //! the inputs with their columns, and sessions.
 
-use super::asked::RawWorkload;
+use super::plan::RawWorkload;
 use crate::plan::bad_usage;
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;

@@ -1,0 +1,83 @@
+//! The machine that measures: CPU, memory, kernel, and the file systems below folders. In: `/proc`. Out: facts, `unknown` where one cannot
+//! be found out.
+
+use crate::mounts::holding;
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+const UNKNOWN: &str = "unknown";
+
+/// A machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Host {
+    /// CPU model as the kernel names it.
+    pub cpu: String,
+    /// Logical cores.
+    pub cores: u32,
+    /// Memory in bytes; 0 if unknown.
+    pub memory_bytes: u64,
+    /// Kernel release.
+    pub kernel: String,
+}
+
+impl Host {
+    /// This machine.
+    #[must_use]
+    pub fn here() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let kernel = read("/proc/sys/kernel/osrelease").trim().to_owned();
+        Self {
+            cpu: cpu_model(&read("/proc/cpuinfo")).unwrap_or_else(|| UNKNOWN.to_owned()),
+            cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32),
+            memory_bytes: memory_bytes(&read("/proc/meminfo")).unwrap_or_default(),
+            kernel: if kernel.is_empty() { UNKNOWN.to_owned() } else { kernel },
+        }
+    }
+}
+
+fn cpu_model(cpuinfo: &str) -> Option<String> {
+    ["model name", "Model", "Hardware", "Processor"].iter().find_map(|key| {
+        cpuinfo
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(name, _)| name.trim() == *key)
+            .map(|(_, value)| value.trim().to_owned())
+    })
+}
+
+/// Total memory in bytes, of the text of `/proc/meminfo`.
+#[must_use]
+pub fn memory_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1_024)
+}
+
+/// Type, device and options of the file system that holds a path.
+#[must_use]
+pub fn filesystem(path: &Path) -> String {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    holding(&mounts, &path).map_or_else(|| UNKNOWN.to_owned(), |mount| mount.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_known() {
+        let here = Host::here();
+        assert!(here.cores > 0 && here.memory_bytes > 1 << 20, "{here:?}");
+        assert_ne!(here.kernel, UNKNOWN);
+        assert_ne!(filesystem(Path::new("/")), UNKNOWN);
+    }
+
+    #[test]
+    fn a_cpu_without_a_model_name_is_known_by_another_key() {
+        assert_eq!(cpu_model("processor : 0\nmodel name\t: A 1\n").unwrap(), "A 1");
+        assert_eq!(cpu_model("processor : 0\nHardware\t: BCM\n").unwrap(), "BCM");
+        assert_eq!(cpu_model("processor : 0\n"), None);
+    }
+}

@@ -1,0 +1,177 @@
+//! A journal of lines of JSON: the finished entries of a run that has not ended.
+//!
+//! In: entries as they are finished. Out: the same entries after a kill. Each line is written whole and synced. A last line without
+//! its line end was cut by a kill and is dropped, so that a kill loses the entry being written and nothing else. A damaged line
+//! before the last is an error, and the file stays as it is. Knows nothing of what an entry holds.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+/// File name of a journal in the folder of its run.
+pub const FILE: &str = "journal.jsonl";
+
+/// Reason why a journal cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Error of the file system.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The journal.
+        path: PathBuf,
+        /// System error.
+        source: io::Error,
+    },
+    /// Damaged line before the last.
+    #[error("{}: entry {entry}: {what}; restore the file, or measure again", path.display())]
+    Entry {
+        /// The journal.
+        path: PathBuf,
+        /// Number of the line, from 1.
+        entry: usize,
+        /// Error of the JSON parser.
+        what: String,
+    },
+}
+
+/// An open journal.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// Opens the journal of a folder, creating it if absent, and returns its entries. Cuts off a last line without its end.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or a line before the last is damaged.
+    pub fn open<T: DeserializeOwned>(folder: &Path) -> Result<(Self, Vec<T>), JournalError> {
+        let path = folder.join(FILE);
+        let (entries, whole) = read_whole(&path)?;
+        let open = || {
+            let file = OpenOptions::new().create(true).append(true).open(&path)?;
+            file.set_len(whole)?;
+            Ok(file)
+        };
+        match open() {
+            Ok(file) => Ok((Self { path, file }, entries)),
+            Err(source) => Err(JournalError::Io { path, source }),
+        }
+    }
+
+    /// Appends an entry and syncs the file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn append(&mut self, entry: &impl Serialize) -> Result<(), JournalError> {
+        let written = serde_json::to_vec(entry).map_err(io::Error::from).and_then(|mut line| {
+            line.push(b'\n');
+            self.file.write_all(&line)?;
+            self.file.sync_data()
+        });
+        written.map_err(|source| JournalError::Io {
+            path: self.path.clone(),
+            source,
+        })
+    }
+
+    /// Removes the file.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub fn remove(self) -> Result<(), JournalError> {
+        let Self { path, .. } = self;
+        std::fs::remove_file(&path).map_err(|source| JournalError::Io { path, source })
+    }
+}
+
+/// Entries in the journal of a folder; none without a journal.
+///
+/// # Errors
+/// Same as [`Journal::open`].
+pub fn read<T: DeserializeOwned>(folder: &Path) -> Result<Vec<T>, JournalError> {
+    read_whole(&folder.join(FILE)).map(|(entries, _)| entries)
+}
+
+/// Entries, and the number of bytes that their lines take.
+fn read_whole<T: DeserializeOwned>(path: &Path) -> Result<(Vec<T>, u64), JournalError> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), 0)),
+        Err(source) => {
+            return Err(JournalError::Io {
+                path: path.to_owned(),
+                source,
+            });
+        }
+    };
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let lines = text[..whole].split(|byte| *byte == b'\n').enumerate();
+    let entries = lines.filter(|(_, line)| !line.is_empty()).map(|(number, line)| {
+        serde_json::from_slice(line).map_err(|error| JournalError::Entry {
+            path: path.to_owned(),
+            entry: number + 1,
+            what: error.to_string(),
+        })
+    });
+    Ok((entries.collect::<Result<_, _>>()?, whole as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn folder_with(entries: &[Vec<u32>]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut journal, before) = Journal::open::<Vec<u32>>(folder.path()).unwrap();
+        assert!(before.is_empty());
+        entries.iter().for_each(|entry| journal.append(entry).unwrap());
+        folder
+    }
+
+    #[test]
+    fn damage_before_the_last_line_is_named_and_left_as_it_is() {
+        let folder = folder_with(&[vec![1], vec![2], vec![3]]);
+        let path = folder.path().join(FILE);
+        std::fs::write(&path, "[1]\n[x]\n[3]\n[4").unwrap();
+        let error = Journal::open::<Vec<u32>>(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("journal.jsonl: entry 2: "), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "[1]\n[x]\n[3]\n[4");
+    }
+
+    #[test]
+    fn a_removed_journal_has_no_entries() {
+        let folder = folder_with(&[vec![1]]);
+        assert_eq!(read::<Vec<u32>>(folder.path()).unwrap(), [[1]]);
+        let (journal, _) = Journal::open::<Vec<u32>>(folder.path()).unwrap();
+        journal.remove().unwrap();
+        assert!(read::<Vec<u32>>(folder.path()).unwrap().is_empty());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_cut_loses_the_line_that_it_cuts(
+            entries in proptest::collection::vec(proptest::collection::vec(0_u32..1000, 0..4), 1..6),
+            cut in 0.0_f64..1.0,
+        ) {
+            let folder = folder_with(&entries);
+            let path = folder.path().join(FILE);
+            let text = std::fs::read(&path).unwrap();
+            let cut = (cut * text.len() as f64) as usize;
+            std::fs::write(&path, &text[..cut]).unwrap();
+            let whole = text[..cut].iter().filter(|byte| **byte == b'\n').count();
+            let (mut journal, kept) = Journal::open::<Vec<u32>>(folder.path()).unwrap();
+            prop_assert_eq!(&kept[..], &entries[..whole]);
+            journal.append(&entries[0]).unwrap();
+            let again: Vec<Vec<u32>> = read(folder.path()).unwrap();
+            prop_assert_eq!(again.len(), whole + 1);
+            prop_assert_eq!(&again[whole], &entries[0]);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Mounts as listed by the kernel. In: the text of `/proc/self/mountinfo`, and a folder. Out: the mount that holds it.
+
+use std::fmt;
+use std::path::Path;
+
+/// A mount (Linux, Documentation/filesystems/proc.rst, 3.5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// `major:minor` of its device. File systems on a network or in memory have numbers that no disk has.
+    pub device: String,
+    /// Type of the file system.
+    pub kind: String,
+    /// Device or server.
+    pub source: String,
+    /// Options of the mount: `rw,relatime`.
+    pub options: String,
+    /// Options of the file system: of NFS `rsize` and others.
+    pub of_filesystem: String,
+}
+
+/// The innermost mount that holds a folder. Of two on one folder it is the later one, which hides the other.
+#[must_use]
+pub fn holding(mountinfo: &str, folder: &Path) -> Option<Mount> {
+    let parsed = mountinfo.lines().filter_map(line);
+    let holding = parsed.filter(|(place, _)| folder.starts_with(place));
+    holding.max_by_key(|(place, _)| place.len()).map(|(_, mount)| mount)
+}
+
+fn line(line: &str) -> Option<(String, Mount)> {
+    let (left, right) = line.split_once(" - ")?;
+    let (left, right): (Vec<&str>, Vec<&str>) = (left.split(' ').collect(), right.split(' ').collect());
+    let mount = Mount {
+        device: (*left.get(2)?).to_owned(),
+        kind: (*right.first()?).to_owned(),
+        source: (*right.get(1)?).to_owned(),
+        options: (*left.get(5)?).to_owned(),
+        of_filesystem: right.get(2).copied().unwrap_or_default().to_owned(),
+    };
+    // Blanks of a path are in octal.
+    Some((left.get(4)?.replace("\\040", " "), mount))
+}
+
+/// `ext4 on /dev/vda (rw,relatime)`, with the options of the file system that the mount does not have.
+impl fmt::Display for Mount {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} on {} ({}", self.kind, self.source, self.options)?;
+        let own = self.options.split(',');
+        let others = self.of_filesystem.split(',');
+        for option in others.filter(|option| !option.is_empty() && !own.clone().any(|one| one == *option)) {
+            write!(out, ",{option}")?;
+        }
+        out.write_str(")")
+    }
+}
+
+impl Mount {
+    /// Returns the value of an option such as `rsize`, of the file system or of the mount.
+    #[must_use]
+    pub fn option(&self, name: &str) -> Option<&str> {
+        let all = self.of_filesystem.split(',').chain(self.options.split(','));
+        all.filter_map(|option| option.split_once('='))
+            .find_map(|(key, value)| (key == name).then_some(value))
+    }
+
+    /// True if an option without a value is set.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.of_filesystem
+            .split(',')
+            .chain(self.options.split(','))
+            .any(|option| option == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "22 1 253:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,data=ordered\n\
+        30 22 0:40 / /mnt/a\\040b rw,noatime - nfs4 filer:/a rw,vers=4.2,rsize=65536,nconnect=4\n\
+        31 22 0:41 / /mnt rw - tmpfs tmpfs rw,size=100k\n";
+
+    #[test]
+    fn the_innermost_mount_holds_a_folder() {
+        let of = |folder: &str| holding(TEXT, Path::new(folder)).unwrap();
+        let nfs = of("/mnt/a b/c");
+        assert_eq!(
+            (nfs.kind.as_str(), nfs.device.as_str(), nfs.source.as_str()),
+            ("nfs4", "0:40", "filer:/a")
+        );
+        assert_eq!((nfs.option("rsize"), nfs.option("wsize")), (Some("65536"), None));
+        assert!(nfs.has("noatime") && !nfs.has("rsize"));
+        assert_eq!(of("/home").to_string(), "ext4 on /dev/vda (rw,relatime,data=ordered)");
+        assert_eq!(of("/mnt/a").kind, "tmpfs");
+        assert_eq!(of("/home").kind, "ext4");
+        assert_eq!(holding("nonsense - x", Path::new("/")), None);
+    }
+}

@@ -1,0 +1,232 @@
+//! From `prices.toml` to the prices of one run.
+//!
+//! In: the file, and the instance and the tiers of a plan, or the variants of a lab. Out: [`Pricing`], or an error that says
+//! which key is missing or wrong. Knows nothing of measurements.
+//!
+//! - `file`: the file as it is written; `storage`: charges of a service, and a month of them; `error`: errors of the file
+//! - [`terms`], [`add_variants`]: costs of each variant of a lab
+//! - [`reads`]: prices of reads alone
+
+mod error;
+mod file;
+mod reads;
+mod storage;
+mod variants;
+
+pub use error::PricingError;
+pub use reads::{BYTES_PER_GB, HOURS_PER_MONTH, ReadPrice, ReadPrices, reads};
+pub use variants::{add_variants, grown, terms};
+
+pub use file::INCLUDED;
+use file::{PriceFile, Priced};
+use std::collections::BTreeMap;
+use std::path::Path;
+use tierlab_analysis::record::Pricing;
+
+/// Reads the prices of one instance type and some tiers.
+///
+/// # Errors
+/// The file cannot be read or parsed, holds an unknown key or a negative price, or has no price for the instance or
+/// for a tier.
+pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, PricingError> {
+    let file = PriceFile::read(path)?;
+    let priced = file.instance(path, instance)?;
+    let mut pricing = Pricing {
+        instance: instance.to_owned(),
+        usd_per_hour: priced.price.usd_per_hour,
+        usd_per_gib_hour: file.memory.as_ref().map_or(0.0, |memory| memory.price.usd_per_gib_hour),
+        instances: file
+            .instances
+            .iter()
+            .map(|(name, instance)| instance.named(name))
+            .collect(),
+        instances_by_tier: BTreeMap::new(),
+        usd_per_hour_by_tier: BTreeMap::new(),
+        servers_by_variant: BTreeMap::new(),
+        usd_per_request: BTreeMap::new(),
+        usd_per_byte: BTreeMap::new(),
+        terms_by_variant: BTreeMap::new(),
+        priced: None,
+        sources: vec![priced.line(instance)],
+    };
+    pricing.sources.extend(file.memory.as_ref().map(Priced::memory_line));
+    for tier in tiers {
+        let storage = file.storage_of(path, tier)?;
+        add_tier(&mut pricing, &file, tier, storage);
+    }
+    Ok(pricing)
+}
+
+/// Reads the prices of one instance type and of an existing server. `price`, an entry of `[storage]` or `included`, is
+/// the price of its storage; without `price` and tier, only its instance is paid.
+///
+/// # Errors
+/// Those of [`load`].
+pub fn load_server(
+    path: &Path,
+    instance: &str,
+    tier: Option<&str>,
+    price: Option<&str>,
+    label: &str,
+) -> Result<Pricing, PricingError> {
+    let mut pricing = load(path, instance, &[])?;
+    let file = PriceFile::read(path)?;
+    let storage = match (price, tier) {
+        (Some(INCLUDED), _) | (None, None) => None,
+        (Some(name), _) => Some(file.storage_entry(path, label, name)?),
+        (None, Some(tier)) => file.storage_of(path, tier)?,
+    };
+    add_tier(&mut pricing, &file, label, storage);
+    Ok(pricing)
+}
+
+/// Adds the storage price of a tier, and the instances that support it.
+fn add_tier(pricing: &mut Pricing, file: &PriceFile, tier: &str, storage: Option<&str>) {
+    let instances = file.instances_for(tier, false);
+    pricing.instances_by_tier.insert(tier.to_owned(), instances);
+    let Some(storage) = storage else { return };
+    let priced = &file.storage[storage];
+    let entry = &priced.price;
+    for (prices, price) in [
+        (&mut pricing.usd_per_hour_by_tier, entry.usd_per_hour),
+        (&mut pricing.usd_per_request, entry.usd_per_request()),
+        (&mut pricing.usd_per_byte, entry.usd_per_byte()),
+    ] {
+        if price > 0.0 {
+            prices.insert(tier.to_owned(), price);
+        }
+    }
+    let source = priced.line(tier, storage);
+    if !pricing.sources.contains(&source) {
+        pricing.sources.push(source);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn shipped() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/prices.toml")
+    }
+
+    fn tiers(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn load_text(text: &str, tier: &str) -> Result<Pricing, PricingError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("prices.toml");
+        std::fs::write(&path, text).unwrap();
+        load(&path, "box", &tiers(&[tier]))
+    }
+
+    const FILE: &str = r#"
+        [instances.box]
+        usd_per_hour = 1.5
+        provider = "P"
+        region = "r"
+        as_of = "2026-01"
+        checked = true
+        source = "https://example.org/a"
+        [storage.blobs]
+        usd_per_1000_get_requests = 0.4
+        usd_per_gb_read = 2.147483648
+        usd_per_hour = 0.25
+        provider = "P"
+        region = "r"
+        as_of = "2026-02"
+        checked = false
+        source = "https://example.org/b"
+        [tiers]
+        s3 = "blobs"
+        nvme = "included"
+        nfs = "gone"
+    "#;
+
+    #[test]
+    fn units_become_requests_and_bytes() {
+        let pricing = load_text(FILE, "s3").unwrap();
+        assert_eq!(pricing.usd_per_hour, 1.5);
+        assert!((pricing.usd_per_request["s3"] - 4e-4).abs() < 1e-15);
+        assert!((pricing.usd_per_byte["s3"] - 2e-9).abs() < 1e-20);
+        assert_eq!(pricing.usd_per_hour_by_tier["s3"], 0.25);
+        assert_eq!(
+            pricing.sources[0],
+            "box: $1.5/h, P r, as of 2026-01, https://example.org/a"
+        );
+        assert!(pricing.sources[1].contains("as of 2026-02 (from memory, not checked)"));
+    }
+
+    #[test]
+    fn an_included_tier_costs_nothing_and_an_unnamed_one_is_an_error() {
+        let pricing = load_text(FILE, "nvme").unwrap();
+        assert!(pricing.usd_per_request.is_empty() && pricing.usd_per_byte.is_empty() && pricing.sources.len() == 1);
+        let error = load_text(FILE, "tape").unwrap_err().to_string();
+        assert!(
+            error.contains("what tier `tape` costs") && error.contains("blobs"),
+            "{error}"
+        );
+        let error = load_text(FILE, "nfs").unwrap_err().to_string();
+        assert!(error.contains("tiers.nfs names `gone`"), "{error}");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let error = load_text(&FILE.replace("usd_per_hour = 1.5", "usd_per_hours = 1.5"), "s3").unwrap_err();
+        assert!(error.to_string().contains("usd_per_hours"), "{error}");
+        let error = load_text(&FILE.replace("= 0.4", "= -0.4"), "s3").unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("storage.blobs.usd_per_1000_get_requests is -0.4"),
+            "{error}"
+        );
+        let error = load_text(&FILE.replace("[instances.box]", "[instances.other]"), "s3").unwrap_err();
+        assert!(error.to_string().contains("it has other"), "{error}");
+        assert!(matches!(
+            load(Path::new("/no/such"), "box", &[]),
+            Err(PricingError::Read { .. })
+        ));
+    }
+
+    #[test]
+    fn a_tier_is_had_on_the_instances_that_have_what_it_needs() {
+        let text = format!(
+            "{FILE}[needs]\nnvme = [\"local-disk\"]\n[memory]\nusd_per_gib_hour = 0.004\nprovider = \"P\"\nregion = \"r\"\n\
+             as_of = \"2026-03\"\nchecked = false\nsource = \"https://example.org/m\"\n"
+        );
+        let pricing = load_text(&text, "nvme").unwrap();
+        assert_eq!(pricing.instances_by_tier["nvme"], [""; 0]);
+        assert_eq!(pricing.usd_per_gib_hour, 0.004);
+        assert!(pricing.sources[1].contains("per GiB and hour, P r, as of 2026-03 (from memory, not checked)"));
+        assert_eq!(load_text(&text, "s3").unwrap().instances_by_tier["s3"], ["box"]);
+        let with_disk = text.replace("usd_per_hour = 1.5", "usd_per_hour = 1.5\nlocal_disk = true");
+        assert_eq!(
+            load_text(&with_disk, "nvme").unwrap().instances_by_tier["nvme"],
+            ["box"]
+        );
+        let error = load_text(&text.replace("local-disk", "tape-robot"), "nvme").unwrap_err();
+        assert!(error.to_string().contains("tape-robot"), "{error}");
+    }
+
+    #[test]
+    fn the_shipped_prices_load_for_every_instance_and_tier() {
+        let text = std::fs::read_to_string(shipped()).unwrap();
+        let file: PriceFile = toml::from_str(&text).unwrap();
+        assert!(file.instances.len() >= 3);
+        let all: Vec<String> = file.tiers.keys().cloned().collect();
+        for (instance, priced) in &file.instances {
+            let pricing = load(&shipped(), instance, &all).unwrap();
+            assert!(pricing.usd_per_hour > 0.0 && pricing.usd_per_request["s3"] > 0.0);
+            assert!(priced.price.memory_gib > 0.0 && pricing.usd_per_gib_hour > 0.0);
+            let had_on = |tier: &str| pricing.instances_by_tier[tier].len();
+            assert!(0 < had_on("gds") && had_on("gds") < had_on("nvme") && had_on("nvme") < had_on("s3"));
+            assert!(priced.provenance.source.starts_with("https://") && !priced.provenance.as_of.is_empty());
+        }
+        for priced in file.storage.values() {
+            assert!(priced.provenance.source.starts_with("https://") && !priced.provenance.as_of.is_empty());
+        }
+    }
+}

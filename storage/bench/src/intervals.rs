@@ -1,0 +1,52 @@
+//! Means over repeats with intervals of 95 %. In: a value of each repeat. Out: an interval, of no width for a single value.
+
+use tierlab_analysis::record::Interval;
+use tierlab_analysis::statistics::sections::mean_interval;
+
+/// Mean; 0 of no value.
+pub(crate) fn mean(values: &[f64]) -> Interval {
+    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    mean_interval(values).unwrap_or(Interval {
+        value: mean,
+        lo: mean,
+        hi: mean,
+    })
+}
+
+/// Geometric mean of values above 0 that differ by factors.
+pub(crate) fn geometric_mean(values: &[f64]) -> Interval {
+    let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    let log = mean(&logs);
+    Interval {
+        value: log.value.exp(),
+        lo: log.lo.exp(),
+        hi: log.hi.exp(),
+    }
+}
+
+/// Value below which a share of sorted values lies; `None` of no value.
+pub(crate) fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
+    let at = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(at.saturating_sub(1)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_value_has_no_width() {
+        let of = mean(&[3.0]);
+        assert_eq!((of.value, of.lo, of.hi), (3.0, 3.0, 3.0));
+    }
+
+    #[test]
+    fn factors_have_a_mean_between_them() {
+        let of = geometric_mean(&[0.5, 2.0, 1.0, 1.0]);
+        assert!((of.value - 1.0).abs() < 1e-12 && of.lo < 1.0 && of.hi > 1.0);
+        assert!(
+            (of.lo * of.hi - 1.0).abs() < 1e-9,
+            "as far up as down, as a factor: {of:?}"
+        );
+    }
+}

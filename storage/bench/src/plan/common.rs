@@ -1,0 +1,219 @@
+//! Parts that all plans share. In: flags, TOML. Out: values in their ranges, tiers; or the key, and its allowed values.
+
+use anyhow::Result;
+use clap::Args;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Display};
+use std::path::{Path, PathBuf};
+use tierlab_instrument::units::parse_bytes;
+use tierlab_storage::{ErrorKind, StorageError, TierConfig};
+
+/// Flags of every command that runs a plan.
+#[derive(Debug, Args)]
+pub(crate) struct Flags {
+    /// The plan's TOML
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+    /// Folder on the disk that local tiers measure, over the plan's `scratch`; a folder of the run is made in it and removed at
+    /// the end [default: the system's temporary folder]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) scratch: Option<PathBuf>,
+    /// Where results go [default: results/NAME-DATE]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: Option<PathBuf>,
+    /// Repeats of each measurement, over the plan's
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeats: Option<u32>,
+}
+
+/// Settings of every run.
+#[derive(Debug, Clone)]
+pub(crate) struct Common {
+    pub(crate) name: String,
+    /// Text of the plan, kept beside the results.
+    pub(crate) text: String,
+    pub(crate) seed: u64,
+    pub(crate) repeats: u32,
+    pub(crate) scratch: Option<PathBuf>,
+    pub(crate) tiers: BTreeMap<String, TierConfig>,
+}
+
+/// A plan's file.
+pub(crate) struct Source {
+    /// Path of the file, as errors name it.
+    pub(crate) file: String,
+    /// Folder of the file, to which paths in the plan are relative.
+    pub(crate) folder: PathBuf,
+    pub(crate) text: String,
+}
+
+/// A tier of a plan.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawTier {
+    /// Its TOML, relative to the plan's folder.
+    file: PathBuf,
+    /// Keys set over that TOML, as `KEY=VALUE`.
+    #[serde(default)]
+    set: Vec<String>,
+    /// Entry of `[storage]` in the price file that states the price of reads.
+    #[serde(default)]
+    price: Option<String>,
+}
+
+/// Number of bytes, in TOML a number or a text such as `4KiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) u64);
+
+impl From<u64> for Size {
+    fn from(bytes: u64) -> Self {
+        Self(bytes)
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Number(u64),
+            Text(String),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Number(bytes) => Ok(Self(bytes)),
+            Written::Text(text) => parse_bytes(&text).map(Self).map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+impl Source {
+    /// Reads a plan.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a key is unknown or has a wrong type.
+    pub(crate) fn read<Raw: DeserializeOwned>(file: &Path) -> Result<(Self, Raw)> {
+        let name = file.display().to_string();
+        let text = std::fs::read_to_string(file).map_err(|e| bad_usage(&name, &format!("cannot be read: {e}")))?;
+        let raw = toml::from_str(&text).map_err(|e| bad_usage(&name, e.to_string().trim_end()))?;
+        let folder = file.parent().unwrap_or(Path::new(".")).to_owned();
+        let source = Self {
+            file: name,
+            folder,
+            text,
+        };
+        Ok((source, raw))
+    }
+
+    /// Error of usage in this plan.
+    pub(crate) fn wrong(&self, why: impl AsRef<str>) -> anyhow::Error {
+        bad_usage(&self.file, why.as_ref())
+    }
+
+    /// Folder for local tiers: the flag's, else the plan's.
+    pub(crate) fn scratch(&self, flags: &Flags, plan: Option<&PathBuf>) -> Option<PathBuf> {
+        let from_plan = plan.map(|scratch| self.folder.join(scratch));
+        flags.scratch.clone().or(from_plan)
+    }
+
+    /// Tiers by name, of a plan without prices.
+    ///
+    /// # Errors
+    /// A file cannot be read, a key of it is wrong, or a tier has a price.
+    pub(crate) fn tiers(&self, raw: &BTreeMap<String, RawTier>) -> Result<BTreeMap<String, TierConfig>> {
+        let (tiers, prices) = self.priced_tiers(raw)?;
+        match prices.first_key_value() {
+            Some((name, _)) => Err(self.wrong(format!("tiers.{name}.price: this plan has no prices; remove the key"))),
+            None => Ok(tiers),
+        }
+    }
+
+    /// Tiers by name, and the price entries of those that name one.
+    ///
+    /// # Errors
+    /// A file cannot be read, or a key of it is wrong.
+    pub(crate) fn priced_tiers(&self, raw: &BTreeMap<String, RawTier>) -> Result<PricedTiers> {
+        let (mut tiers, mut prices) = (BTreeMap::new(), BTreeMap::new());
+        for (name, tier) in raw {
+            tiers.insert(name.clone(), tier_config(&self.folder.join(&tier.file), &tier.set)?);
+            prices.extend(tier.price.clone().map(|price| (name.clone(), price)));
+        }
+        Ok((tiers, prices))
+    }
+}
+
+/// Tiers and price entries, each by the tier's name.
+pub(crate) type PricedTiers = (BTreeMap<String, TierConfig>, BTreeMap<String, String>);
+
+/// Error of usage, which ends the program with code 2.
+pub(crate) fn bad_usage(what: &str, why: &str) -> anyhow::Error {
+    StorageError::new(ErrorKind::Invalid, what, why).into()
+}
+
+/// Reads a tier's TOML.
+pub(crate) fn tier_config(file: &Path, set: &[String]) -> Result<TierConfig> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|e| bad_usage(&name, &format!("cannot be read: {e}")))?;
+    Ok(TierConfig::parse_with(&name, &text, set)?)
+}
+
+/// Checks that a name can be one of a folder.
+pub(crate) fn check_name(key: &str, name: &str) -> Result<(), String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    match !name.is_empty() && name.chars().all(is_plain) {
+        true => Ok(()),
+        false => Err(format!("{key}: invalid name: use letters, digits, `-`, `_` and `.`")),
+    }
+}
+
+/// Checks that each key is from 1 to its most.
+pub(crate) fn check_counts(counts: &[(&str, u64, u64)]) -> Result<(), String> {
+    counts
+        .iter()
+        .try_for_each(|(key, value, most)| check_within(key, *value, 1, *most))
+}
+
+/// Checks that a key is in its range.
+pub(crate) fn check_within<T: PartialOrd + Display>(key: &str, value: T, least: T, most: T) -> Result<(), String> {
+    match (&least..=&most).contains(&&value) {
+        true => Ok(()),
+        false => Err(format!("{key}: from {least} to {most}, not {value}")),
+    }
+}
+
+/// Checks that a list has no duplicates.
+pub(crate) fn check_once<T: PartialEq + Debug>(key: &str, all: &[T]) -> Result<(), String> {
+    match all.iter().enumerate().find(|(at, one)| all[..*at].contains(one)) {
+        Some((_, one)) => Err(format!("{key}: duplicate entry {one:?}")),
+        None => Ok(()),
+    }
+}
+
+/// Default of a number.
+pub(crate) fn number<T: TryFrom<u64>, const N: u64>() -> T {
+    match T::try_from(N) {
+        Ok(number) => number,
+        Err(_) => unreachable!("defaults fit their types"),
+    }
+}
+
+/// Default of a list: one number.
+pub(crate) fn numbers<T: TryFrom<u64>, const N: u64>() -> Vec<T> {
+    vec![number::<T, N>()]
+}
+
+/// Default of a list: the default of its type.
+pub(crate) fn only<T: Default>() -> Vec<T> {
+    vec![T::default()]
+}
+
+/// Default of a fraction, in hundredths.
+pub(crate) fn hundredths<const N: u32>() -> f64 {
+    f64::from(N) / 100.0
+}
+
+/// Default of a size, in MiB.
+pub(crate) const fn mib<const N: u64>() -> Size {
+    Size(N << 20)
+}

@@ -1,0 +1,119 @@
+//! `report.html`. Its tables say everything without a script too.
+
+use super::{Bars, Block, Page, Part};
+use maud::{Markup, PreEscaped, html};
+use tierlab_report::document;
+use tierlab_report::parts::findings;
+
+const STYLE: PreEscaped<&str> = PreEscaped(
+    ".levels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr));gap:6px 26px}.levels h4{margin:8px 0 4px;\
+     font-size:13.5px}.level{display:grid;grid-template-columns:8.5em 1fr 6em;gap:8px;align-items:center;font-size:13px;line-height:1.7}\
+     .level i{display:block;height:.8em;background:var(--heat);min-width:1px}.level b{font-weight:400;text-align:right;white-space:nowrap}",
+);
+
+impl Page<'_> {
+    /// The report as one HTML page.
+    pub(crate) fn html(&self) -> String {
+        let ran = self.ran;
+        let body = html! {
+            style { (STYLE) }
+            h1 { (ran.name) }
+            div.facts { @for fact in self.all_facts() { span { (fact) } } }
+            p { (self.all_badges()) }
+            @for part in &self.parts { (html_of(part)) }
+            (section("The plan", &pre(ran.plan.trim_end())))
+        };
+        document("tierlab-storage-bench", &ran.name, &body)
+    }
+
+    fn all_badges(&self) -> Markup {
+        html! {
+            @for (class, text) in &self.badges { span.badge.(class) { (text) } " " }
+            @if self.ran.interrupted { span.badge.invalid { "stopped early" } " " }
+            @for word in ["emulated", "embedded"] {
+                @if self.ran.tiers.values().flatten().any(|note| note.contains(word)) {
+                    span.badge.emulated { "partly " (word) } " "
+                }
+            }
+        }
+    }
+}
+
+fn html_of(part: &Part) -> Markup {
+    match part {
+        Part::List { title, lines } => section(title, &findings(lines)),
+        Part::Charts { title, html } => section(title, html),
+        Part::Tables { title, blocks, note } => section(
+            title,
+            &html! {
+                @for one in blocks { (block(one)) }
+                @if !blocks.is_empty() { p.soft { (note) } }
+            },
+        ),
+        Part::Text { title, text } => section(title, &pre(text)),
+    }
+}
+
+/// A section; nothing without a body.
+fn section(title: &str, body: &Markup) -> Markup {
+    html! {
+        @if !body.0.is_empty() { section { h2 { (title) } (body) } "\n" }
+    }
+}
+
+/// A body below a smaller heading; nothing without a body.
+pub(crate) fn under(title: &str, body: &Markup) -> Markup {
+    html! {
+        @if !body.0.is_empty() {
+            @if !title.is_empty() { h3 { (title) } }
+            (body)
+        }
+    }
+}
+
+fn pre(text: &str) -> Markup {
+    html! {
+        @if !text.is_empty() { pre { (text) } }
+    }
+}
+
+fn block(block: &Block) -> Markup {
+    let class = |at: usize| (at >= block.words).then_some("n");
+    let body = html! {
+        @if !block.bars.is_empty() {
+            div.levels { @for bars in &block.bars { (chart(bars)) } }
+        }
+        div.scroll {
+            table {
+                thead { tr { @for (at, name) in block.header.iter().enumerate() { th class=[class(at)] { (name) } } } }
+                tbody {
+                    @for row in &block.rows {
+                        tr class=[row.is_off.then_some("off")] {
+                            @for (at, cell) in row.cells.iter().enumerate() { td class=[class(at)] { (cell) } }
+                        }
+                    }
+                }
+            }
+        }
+        "\n"
+    };
+    under(&block.title, &body)
+}
+
+/// A missing value has no bar.
+fn chart(chart: &Bars) -> Markup {
+    let values = chart.bars.iter().filter_map(|(_, value)| *value);
+    let most = values.fold(f64::MIN_POSITIVE, f64::max);
+    html! {
+        div {
+            h4 { (chart.title) }
+            @for (name, value) in &chart.bars {
+                div.level {
+                    span { (name) }
+                    span { i style=(format!("width:{:.1}%", value.unwrap_or(0.0) / most * 100.0)) {} }
+                    b { (value.map_or_else(|| "n/a".to_owned(), chart.text)) }
+                }
+            }
+        }
+    }
+}

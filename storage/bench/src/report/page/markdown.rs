@@ -1,0 +1,45 @@
+//! `report.md`.
+
+use super::{Block, Page, Part};
+
+impl Page<'_> {
+    /// The report as Markdown, without charts.
+    pub(crate) fn markdown(&self) -> String {
+        let mut out = format!("# {}\n\n{}\n", self.ran.name, self.all_facts().join("  \n"));
+        out.extend(self.parts.iter().map(markdown_of));
+        out + &format!("\n## The plan\n\n```toml\n{}\n```\n", self.ran.plan.trim_end())
+    }
+}
+
+fn markdown_of(part: &Part) -> String {
+    match part {
+        Part::List { title, lines } if !lines.is_empty() => {
+            let lines: String = lines.iter().map(|line| format!("- {line}.\n")).collect();
+            format!("\n## {title}\n\n{lines}")
+        }
+        Part::Tables { title, blocks, note } if !blocks.is_empty() => {
+            let tables: String = blocks.iter().map(table).collect();
+            format!("\n## {title}\n{tables}\n{note}\n")
+        }
+        Part::Text { title, text } if !text.is_empty() => format!("\n## {title}\n\n```text\n{text}\n```\n"),
+        _ => String::new(),
+    }
+}
+
+fn table(block: &Block) -> String {
+    let title = match block.title.as_str() {
+        "" => String::new(),
+        title => format!("\n### {title}\n"),
+    };
+    let mut out = format!(
+        "{title}\n| {} |\n|{}{}\n",
+        block.header.join(" | "),
+        ":--|".repeat(block.words),
+        "--:|".repeat(block.header.len() - block.words)
+    );
+    for row in &block.rows {
+        let cells: Vec<String> = row.cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        out += &format!("| {} |\n", cells.join(" | "));
+    }
+    out
+}

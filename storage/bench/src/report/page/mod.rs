@@ -1,0 +1,101 @@
+//! Report of a run: content once, and three renderers. In: figures as text. Out: text for a terminal, Markdown, one page of HTML that
+//! loads nothing.
+
+mod html;
+mod markdown;
+mod text;
+
+pub(crate) use html::under;
+pub(crate) use text::table;
+
+use crate::machine::Environment;
+use maud::Markup;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Facts of every run, kept in `run.json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Ran {
+    pub(crate) schema_version: u32,
+    pub(crate) name: String,
+    pub(crate) interrupted: bool,
+    pub(crate) environment: Environment,
+    /// Notes of each tier about itself: location, wrappers, whether it is emulated.
+    pub(crate) tiers: BTreeMap<String, Vec<String>>,
+    pub(crate) repeats: u32,
+    pub(crate) plan: String,
+}
+
+/// Content of a report.
+pub(crate) struct Page<'a> {
+    pub(crate) ran: &'a Ran,
+    /// Facts shown beside the machine and the tiers.
+    pub(crate) facts: Vec<String>,
+    /// Badges in the header of the HTML page: a CSS class and a text.
+    pub(crate) badges: Vec<(&'static str, String)>,
+    /// Parts in the order of HTML and Markdown. A terminal shows tables, then lists.
+    pub(crate) parts: Vec<Part>,
+}
+
+/// Part of a report. An empty one is left out.
+pub(crate) enum Part {
+    /// Sentences, one a line.
+    List { title: &'static str, lines: Vec<String> },
+    /// Charts, in HTML alone: each of their figures is also in a table.
+    Charts { title: &'static str, html: Markup },
+    /// Tables, and an explanation of their columns.
+    Tables {
+        title: &'static str,
+        blocks: Vec<Block>,
+        note: &'static str,
+    },
+    /// Preformatted text, in HTML and Markdown.
+    Text { title: &'static str, text: String },
+}
+
+/// A table.
+pub(crate) struct Block {
+    /// Empty for the only table of a part.
+    pub(crate) title: String,
+    /// Charts above the table, in HTML alone.
+    pub(crate) bars: Vec<Bars>,
+    pub(crate) header: Vec<&'static str>,
+    /// Number of left columns that hold words and not figures.
+    pub(crate) words: usize,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// A row of a table.
+pub(crate) struct Row {
+    pub(crate) cells: Vec<String>,
+    /// True if the figures are not valid.
+    pub(crate) is_off: bool,
+}
+
+impl From<Vec<String>> for Row {
+    fn from(cells: Vec<String>) -> Self {
+        Self { cells, is_off: false }
+    }
+}
+
+/// A chart of bars, from zero to the largest.
+pub(crate) struct Bars {
+    pub(crate) title: String,
+    /// Name and value of each bar.
+    pub(crate) bars: Vec<(String, Option<f64>)>,
+    pub(crate) text: fn(f64) -> String,
+}
+
+impl Page<'_> {
+    fn all_facts(&self) -> Vec<String> {
+        let Environment { date, host, .. } = &self.ran.environment;
+        let machine = format!("{}, {} cores, Linux {}", host.cpu, host.cores, host.kernel);
+        let tiers = self.ran.tiers.iter();
+        let tiers = tiers.map(|(tier, notes)| format!("{tier}: {}", notes.join(", ")));
+        [machine, date.clone()]
+            .into_iter()
+            .chain(self.facts.iter().cloned())
+            .chain(tiers)
+            .collect()
+    }
+}

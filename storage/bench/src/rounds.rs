@@ -1,0 +1,131 @@
+//! Rounds of a run. In: places to measure. Out: each of them once a round, in an order drawn anew from the seed, until an interrupt;
+//! and the progress on stderr: a bar with the time that is left, or lines without a terminal.
+
+use crate::chance::Random;
+use crate::stop::Stop;
+use anyhow::{Context as _, Result};
+use indicatif::ProgressBar;
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+use tierlab_instrument::progress::{bar, pace, remaining};
+use tierlab_instrument::units::wait;
+
+/// Every place once a round, each round in an order of its own, with the number of the round.
+pub(crate) fn order<P>(seed: u64, rounds: u32, places: &[P]) -> Vec<(u32, &P)> {
+    let mut all = Vec::new();
+    for round in 0..rounds {
+        let mut order: Vec<(u32, &P)> = places.iter().map(|place| (round, place)).collect();
+        Random::new(seed, u64::from(round)).shuffle(&mut order);
+        all.extend(order);
+    }
+    all
+}
+
+/// The rounds of a run.
+pub(crate) struct Rounds<'a> {
+    count: u32,
+    stop: &'a Stop,
+    progress: Progress,
+}
+
+impl<'a> Rounds<'a> {
+    /// `count` rounds with so many `steps` in all, preparations included. A step is expected to take so long before one has ended.
+    pub(crate) fn new(count: u32, stop: &'a Stop, steps: usize, expected: Duration) -> Self {
+        Self {
+            count,
+            stop,
+            progress: Progress::new(steps, expected),
+        }
+    }
+
+    /// Prepares each place before anything is measured: writing beside a measurement would disturb it.
+    ///
+    /// # Errors
+    /// Errors of `prepare`, with the place.
+    pub(crate) fn prepare<P: Display>(
+        &mut self,
+        places: &[P],
+        mut prepare: impl FnMut(&P) -> Result<()>,
+    ) -> Result<()> {
+        for place in places.iter().take_while(|_| !self.stop.is_asked()) {
+            self.progress.begin(&format!("preparing {place}"));
+            prepare(place).with_context(|| place.to_string())?;
+            self.progress.end();
+        }
+        Ok(())
+    }
+
+    /// Measures places in their [`order`].
+    ///
+    /// # Errors
+    /// Errors of `measure`, with the place.
+    pub(crate) fn measure<P: Display>(
+        &mut self,
+        order: &[(u32, &P)],
+        mut measure: impl FnMut(u32, &P) -> Result<()>,
+    ) -> Result<()> {
+        for (round, place) in order.iter().take_while(|_| !self.stop.is_asked()) {
+            self.progress
+                .begin(&format!("round {} of {}, {place}", round + 1, self.count));
+            measure(*round, place).with_context(|| place.to_string())?;
+            self.progress.end();
+        }
+        Ok(())
+    }
+}
+
+struct Progress {
+    bar: Option<ProgressBar>,
+    started: Instant,
+    expected: Duration,
+    todo: u32,
+    done: u32,
+}
+
+impl Progress {
+    fn new(todo: usize, expected: Duration) -> Self {
+        let todo = u32::try_from(todo).unwrap_or(u32::MAX);
+        let bar = bar(todo);
+        if bar.is_none() {
+            eprintln!("{todo} repeats, about {}", wait(expected.saturating_mul(todo)));
+        }
+        Self {
+            bar,
+            started: Instant::now(),
+            expected,
+            todo,
+            done: 0,
+        }
+    }
+
+    fn begin(&self, step: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{}  {step}", self.eta()));
+        }
+    }
+
+    fn end(&mut self) {
+        self.done += 1;
+        // Without a terminal a line now and then.
+        match &self.bar {
+            Some(bar) => bar.inc(1),
+            None if self.done.is_multiple_of((self.todo / 10).max(1)) => {
+                eprintln!("{}/{} repeats, {}", self.done, self.todo, self.eta());
+            }
+            None => {}
+        }
+    }
+
+    fn eta(&self) -> String {
+        let (step, left) = pace(self.done, self.todo, self.started.elapsed(), self.expected);
+        format!("ETA {}", wait(remaining(step, left, Duration::ZERO)))
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Curves: latency against depth, against the achieved rate, and against the offered rate.
+
+use crate::plan::{Point, word};
+use crate::runner::summary::{Summary, Verdict};
+use maud::Markup;
+use std::collections::BTreeMap;
+use tierlab_analysis::record::Interval;
+use tierlab_instrument::units::bytes;
+use tierlab_report::parts::{Axis, Chart, Figure, Line, Unit};
+
+type Of = fn(&Summary) -> Option<Interval>;
+type Coordinate = fn(&Summary) -> f64;
+type Series<'a> = BTreeMap<String, Vec<&'a Summary>>;
+
+const PERCENTILES: [(&str, Of); 2] = [("p50", |summary| summary.p50_us), ("p99", |summary| summary.p99_us)];
+
+const CLOSED: &str = "Closed loops: callers wait for their own reads. Whiskers are 95 % intervals over the repeats; hollow markers are \
+                      points that are not valid.";
+const OPEN: &str = "Open loops: latency counts from when a call was due. Hollow markers are rates that the tier did not hold, or points \
+                    that are not valid.";
+
+/// Returns every figure with its heading.
+pub(super) fn figures(points: &[Summary]) -> Vec<(String, Markup)> {
+    let mut groups: BTreeMap<(bool, u64, String), Vec<&Summary>> = BTreeMap::new();
+    for summary in points {
+        let is_open = summary.point.rate > 0;
+        groups
+            .entry((is_open, summary.point.block_bytes, heading(&summary.point)))
+            .or_default()
+            .push(summary);
+    }
+    let figure = |((is_open, _, name), points): ((bool, u64, String), Vec<&Summary>)| {
+        let html = if is_open { open(&points) } else { closed(&points) };
+        (!html.0.is_empty()).then_some((name, html))
+    };
+    groups.into_iter().filter_map(figure).collect()
+}
+
+fn heading(point: &Point) -> String {
+    let files = if point.files > 1 {
+        format!(", {} files", point.files)
+    } else {
+        String::new()
+    };
+    let what = format!("{}: {} {}", point.tier, word(&point.pattern), word(&point.operation));
+    match point.rate {
+        0 => format!("{what}, {}{files}", bytes(point.block_bytes)),
+        _ => format!(
+            "{what}, {}{files}, at most {} in flight",
+            bytes(point.block_bytes),
+            point.depth
+        ),
+    }
+}
+
+fn series(point: &Point) -> String {
+    let cache = word(&point.cache);
+    let cache = if matches!(cache.as_str(), "cold" | "warm") {
+        format!(", {cache}")
+    } else {
+        String::new()
+    };
+    let threads = match point.threads {
+        0 => String::new(),
+        1 => ", 1 thread".to_owned(),
+        count => format!(", {count} threads"),
+    };
+    format!("{}{cache}{threads}", word(&point.way))
+}
+
+/// Groups points by series, in the order of `x`.
+fn by_series<'a>(points: &[&'a Summary], x: Coordinate) -> Series<'a> {
+    let mut all = Series::new();
+    for summary in points {
+        all.entry(series(&summary.point)).or_default().push(summary);
+    }
+    for points in all.values_mut() {
+        points.sort_by(|a, b| x(a).total_cmp(&x(b)));
+    }
+    all
+}
+
+fn closed(points: &[&Summary]) -> Markup {
+    let depth: Coordinate = |summary| f64::from(summary.point.depth);
+    let all = by_series(points, depth);
+    if all.values().all(|points| points.len() < 2) {
+        return Markup::default();
+    }
+    let axis = ("calls in flight", Unit::Count);
+    let mut charts = percentiles("depth", axis, &all, depth);
+    charts.extend(chart(
+        "p50 against what was reached",
+        ("calls per second", Unit::Rate),
+        &all,
+        |summary| summary.iops.value,
+        PERCENTILES[0].1,
+    ));
+    Figure::of_names(all.into_keys(), charts, CLOSED).html()
+}
+
+fn open(points: &[&Summary]) -> Markup {
+    let rate: Coordinate = |summary| f64::from(summary.point.rate);
+    let all = by_series(points, rate);
+    let charts = percentiles("rate", ("calls offered per second", Unit::Rate), &all, rate);
+    Figure::of_names(all.into_keys(), charts, OPEN).html()
+}
+
+fn percentiles(against: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinate) -> Vec<Chart> {
+    let charts = PERCENTILES
+        .iter()
+        .map(|(name, of)| chart(&format!("{name} against {against}"), axis, all, x, *of));
+    charts.flatten().collect()
+}
+
+/// Draws a chart; `None` without a value.
+fn chart(title: &str, (axis, unit): (&'static str, Unit), all: &Series<'_>, x: Coordinate, of: Of) -> Option<Chart> {
+    let mut lines = Vec::new();
+    let mut rows = Vec::new();
+    for (number, points) in all.values().enumerate() {
+        let mut line = Line {
+            series: number,
+            ..Line::default()
+        };
+        let known = points
+            .iter()
+            .filter_map(|summary| Some((x(summary), of(summary)?, summary)));
+        let mut known: Vec<_> = known.filter(|(at, ..)| *at > 0.0).collect();
+        known.sort_by(|a, b| a.0.total_cmp(&b.0));
+        known.dedup_by(|a, b| a.0 == b.0);
+        for (at, us, summary) in known {
+            line.x.push(at);
+            line.y.push(us.value);
+            line.lo.push(us.lo);
+            line.hi.push(us.hi);
+            line.off.push(if summary.verdict == Verdict::Valid {
+                ""
+            } else {
+                "not valid"
+            });
+            rows.push(at);
+        }
+        if !line.x.is_empty() {
+            lines.push(line);
+        }
+    }
+    // A single point is no curve.
+    if lines.iter().all(|line: &Line| line.x.len() < 2) {
+        return None;
+    }
+    rows.sort_by(f64::total_cmp);
+    rows.dedup();
+    let (from, to) = (*rows.first()?, *rows.last()?);
+    let values = || lines.iter().flat_map(|line| &line.y).copied();
+    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+    Some(Chart {
+        title: title.to_owned(),
+        x: Axis {
+            name: axis,
+            unit,
+            log: true,
+            range: (from / 1.15, to * 1.15),
+        },
+        y: Axis {
+            name: "latency",
+            unit: Unit::Latency,
+            log: true,
+            range: (low / 1.3, high * 1.3),
+        },
+        lines,
+        limits: Vec::new(),
+        here: None,
+        crosses: Vec::new(),
+        rows: (rows, 0.0),
+    })
+}

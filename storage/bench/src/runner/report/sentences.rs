@@ -1,0 +1,93 @@
+//! Sentences of a run of points: other tools beside the bench, cautions, facts.
+
+use super::kept::Kept;
+use crate::peers::Tool;
+use crate::runner::summary::{Peer, Summary, Verdict};
+use std::collections::BTreeSet;
+use tierlab_instrument::units::{bytes, digits3, latency};
+
+/// Sentence for each peer of each point.
+pub(super) fn peers(points: &[Summary]) -> Vec<String> {
+    let of_point = |point: &Summary| point.peers.iter().map(|peer| beside(point, peer)).collect::<Vec<_>>();
+    points.iter().flat_map(of_point).collect()
+}
+
+fn beside(summary: &Summary, peer: &Peer) -> String {
+    let name = match peer.tool {
+        Tool::Fio => "fio",
+        Tool::Elbencho => "elbencho",
+    };
+    let mut text = format!(
+        "{}: {} of {name}'s rate [{}–{}], {} beside {} calls/s",
+        summary.point,
+        digits3(peer.ratio.value),
+        digits3(peer.ratio.lo),
+        digits3(peer.ratio.hi),
+        digits3(summary.iops.value),
+        digits3(peer.iops.value)
+    );
+    if let (Some(apart), Some(theirs)) = (peer.p50_apart_us, peer.p50_us) {
+        let where_to = if apart.value < 0.0 { "below" } else { "above" };
+        text += &format!(
+            "; p50 {} {where_to} its {} [{:+.1} to {:+.1} us]",
+            latency(apart.value.abs()),
+            latency(theirs),
+            apart.lo,
+            apart.hi
+        );
+    }
+    text
+}
+
+/// Commands of the other tools, one a line.
+pub(super) fn commands(points: &[Summary]) -> String {
+    let peers = points.iter().flat_map(|point| &point.peers);
+    let all: BTreeSet<&str> = peers.map(|peer| peer.command.as_str()).collect();
+    all.into_iter().collect::<Vec<_>>().join("\n")
+}
+
+/// Reasons to doubt a figure.
+pub(super) fn cautions(kept: &Kept) -> Vec<String> {
+    let mut all = Vec::new();
+    if kept.ran.interrupted {
+        all.push("The run was interrupted: points may lack repeats, or be missing".to_owned());
+    }
+    for summary in &kept.points {
+        let point = &summary.point;
+        match &summary.verdict {
+            Verdict::Failed(why) => all.push(format!("{point} failed: {why}")),
+            Verdict::Unknown(why) => all.push(format!("{point} says nothing of the tier: {why}")),
+            Verdict::Saturated => all.push(format!(
+                "{point}: the tier did not keep up ({} of {} calls/s, {} not done in time)",
+                digits3(summary.iops.value),
+                point.rate,
+                summary.unfinished
+            )),
+            Verdict::Valid => {}
+        }
+        all.extend(summary.drift.iter().map(|drift| format!("{point}: {drift}")));
+        if summary.left_out > 0 {
+            all.push(format!("{point}: {} disturbed repeats are left out", summary.left_out));
+        }
+        let faults = summary.peer_faults.iter();
+        all.extend(faults.map(|fault| format!("{point}: a peer failed: {fault}")));
+    }
+    all.extend(kept.peer_notes.iter().cloned());
+    all
+}
+
+/// Facts about the measurement.
+pub(super) fn facts(kept: &Kept) -> Vec<String> {
+    let environment = &kept.ran.environment;
+    let points = kept.points.len();
+    let mut facts = vec![
+        format!(
+            "{points} points, windows of {} s after {} s",
+            kept.window_s, kept.warmup_s
+        ),
+        format!("{} of data, seed {}", bytes(kept.size_bytes), kept.seed),
+        format!("load average {} at the start", environment.load_average),
+    ];
+    facts.extend(environment.filesystems.values().cloned());
+    facts
+}

@@ -1,0 +1,311 @@
+//! Summaries of points, by the methods of tierlab-analysis. In: entries of a run. Out: each point with intervals,
+//! verdict and peers. Pure.
+
+use super::record::{Entry, Measured};
+use crate::intervals::{geometric_mean, mean};
+use crate::machine::{DiskUse, NfsUse};
+use crate::peers::{PeerFigures, Tool};
+use crate::plan::Point;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use tierlab_analysis::latency_interval;
+use tierlab_analysis::record::{Drift, DriftHow, Interval, Repeat, samples_needed};
+use tierlab_analysis::statistics::percentile::BlockTable;
+use tierlab_analysis::validity::disturbance::counted;
+use tierlab_analysis::validity::stationarity::drifts;
+
+/// Share of the due calls that must end in an open loop's window; with less, the queue grows and the point is
+/// saturated.
+const HELD: f64 = 0.95;
+
+/// Verdict on a point.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "verdict", content = "reason", rename_all = "kebab-case")]
+pub(crate) enum Verdict {
+    /// Measured as planned.
+    Valid,
+    /// The tier could not keep up with the offered rate.
+    Saturated,
+    /// The instrument or the machine failed: no evidence about the tier.
+    Unknown(String),
+    /// Accesses failed.
+    Failed(String),
+}
+
+impl Verdict {
+    /// The word of reports; their sentences say the reason.
+    pub(crate) const fn word(&self) -> &'static str {
+        match self {
+            Self::Valid => "valid",
+            Self::Saturated => "saturated",
+            Self::Unknown(_) => "unknown",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+/// Point with its figures. Intervals cover 95 % over the repeats; a single repeat has none.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Summary {
+    pub(crate) point: Point,
+    #[serde(flatten)]
+    pub(crate) verdict: Verdict,
+    pub(crate) repeats: usize,
+    /// Disturbed repeats among them that are left out.
+    pub(crate) left_out: usize,
+    pub(crate) calls: u64,
+    pub(crate) iops: Interval,
+    pub(crate) mb_per_s: Interval,
+    /// Latency percentile; `None` with fewer than 10 calls beyond it.
+    pub(crate) p50_us: Option<Interval>,
+    pub(crate) p95_us: Option<Interval>,
+    pub(crate) p99_us: Option<Interval>,
+    pub(crate) p999_us: Option<Interval>,
+    pub(crate) late_p99_us: Option<f64>,
+    /// CPU seconds of the bench's own process per GB.
+    pub(crate) cpu_s_per_gb: Interval,
+    /// Bytes moved by the tier per requested byte.
+    pub(crate) over_read: Option<f64>,
+    /// Bytes that the kernel fetched from storage for this process, per requested byte.
+    pub(crate) fetched_share: Option<f64>,
+    pub(crate) requests_per_call: Option<f64>,
+    pub(crate) retries: u64,
+    pub(crate) unfinished: u64,
+    pub(crate) via: BTreeSet<String>,
+    /// Counters of the disk over the repeats, with the traffic of all processes.
+    pub(crate) disk: Option<DiskUse>,
+    pub(crate) nfs: Option<NfsUse>,
+    /// Share of the best of the tier's points, its peers' included.
+    pub(crate) share_of_best_mb: f64,
+    pub(crate) share_of_best_iops: f64,
+    pub(crate) peers: Vec<Peer>,
+    /// Drifts of the latency, in words.
+    pub(crate) drift: Vec<String>,
+    pub(crate) peer_faults: Vec<String>,
+}
+
+impl Summary {
+    /// The word of its verdict; `drifts` for a valid point whose latencies moved.
+    pub(crate) fn verdict_word(&self) -> &'static str {
+        match self.verdict {
+            Verdict::Valid if !self.drift.is_empty() => "drifts",
+            ref verdict => verdict.word(),
+        }
+    }
+}
+
+/// Figures of another tool for a point.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Peer {
+    pub(crate) tool: Tool,
+    pub(crate) command: String,
+    pub(crate) iops: Interval,
+    pub(crate) mb_per_s: Interval,
+    /// Median latency, as a mean over the repeats.
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) p99_us: Option<f64>,
+    /// Ratio of our rate to the tool's, over the repeats.
+    pub(crate) ratio: Interval,
+    /// Difference of our median less the tool's over the repeats, in microseconds.
+    pub(crate) p50_apart_us: Option<Interval>,
+}
+
+/// Returns every point that has an entry, in order.
+pub(crate) fn summaries(entries: &[Entry]) -> Vec<Summary> {
+    let mut by_point: BTreeMap<&Point, Vec<&Entry>> = BTreeMap::new();
+    for entry in entries {
+        by_point.entry(&entry.point).or_default().push(entry);
+    }
+    let mut all: Vec<Summary> = by_point
+        .into_iter()
+        .map(|(point, entries)| summary(point, &entries))
+        .collect();
+    let mut best: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    for one in &all {
+        let best = best.entry(one.point.tier.clone()).or_default();
+        let peers = one.peers.iter().map(|peer| (peer.mb_per_s.value, peer.iops.value));
+        for (mb, iops) in peers.chain([(one.mb_per_s.value, one.iops.value)]) {
+            *best = (best.0.max(mb), best.1.max(iops));
+        }
+    }
+    for one in &mut all {
+        let (mb, iops) = best[&one.point.tier];
+        one.share_of_best_mb = one.mb_per_s.value / mb.max(f64::MIN_POSITIVE);
+        one.share_of_best_iops = one.iops.value / iops.max(f64::MIN_POSITIVE);
+    }
+    all
+}
+
+/// Measured repeat, with the record for the analysis.
+struct Told<'a> {
+    measured: &'a Measured,
+    peers: &'a BTreeMap<Tool, PeerFigures>,
+    repeat: Repeat,
+}
+
+fn summary(point: &Point, entries: &[&Entry]) -> Summary {
+    let told: Vec<Told<'_>> = entries.iter().filter_map(|entry| tell(entry)).collect();
+    let repeats: Vec<Repeat> = told.iter().map(|told| told.repeat.clone()).collect();
+    let kept: BTreeSet<u32> = counted(&repeats).iter().map(|repeat| repeat.index).collect();
+    let kept: Vec<&Told<'_>> = told.iter().filter(|told| kept.contains(&told.repeat.index)).collect();
+    let each = |of: &dyn Fn(&Measured) -> f64| mean(&kept.iter().map(|told| of(told.measured)).collect::<Vec<_>>());
+    let sum = |of: fn(&Measured) -> u64| kept.iter().map(|told| of(told.measured)).sum::<u64>();
+    let asked = sum(|m| m.sums.asked_bytes).max(1) as f64;
+    let fetched: Option<u64> = kept.iter().map(|told| told.measured.machine.fetched_bytes).sum();
+    let table = BlockTable::new(kept.iter().map(|told| told.repeat.histograms.latency.as_slice()));
+    let percentile = |quantile: f64| {
+        let is_printed = table.samples() >= samples_needed(quantile);
+        is_printed.then(|| quantile_us(&table, quantile)).flatten()
+    };
+    let requests = sum(|m| m.sums.requests);
+    let calls = sum(|m| m.sums.calls);
+    Summary {
+        verdict: verdict(point, entries, &kept),
+        repeats: told.len(),
+        left_out: told.len() - kept.len(),
+        calls,
+        iops: each(&|m| m.sums.ended as f64 / m.window_s),
+        mb_per_s: each(&|m| m.sums.asked_bytes as f64 / 1e6 / m.window_s),
+        p50_us: percentile(0.5),
+        p95_us: percentile(0.95),
+        p99_us: percentile(0.99),
+        p999_us: percentile(0.999),
+        late_p99_us: kept
+            .iter()
+            .filter_map(|told| told.measured.late_p99_us)
+            .reduce(f64::max),
+        cpu_s_per_gb: each(&|m| m.machine.own_cpu_s * 1e9 / m.sums.asked_bytes.max(1) as f64),
+        over_read: (requests > 0).then(|| sum(|m| m.sums.wire_bytes) as f64 / asked),
+        fetched_share: fetched.map(|bytes| bytes as f64 / asked),
+        requests_per_call: (requests > 0).then(|| requests as f64 / calls.max(1) as f64),
+        retries: sum(|m| m.sums.retries),
+        unfinished: sum(|m| m.sums.unfinished),
+        via: kept
+            .iter()
+            .map(|told| told.measured.via.clone())
+            .filter(|via| !via.is_empty())
+            .collect(),
+        disk: kept
+            .iter()
+            .filter_map(|told| told.measured.machine.disk)
+            .reduce(DiskUse::plus),
+        nfs: kept
+            .iter()
+            .filter_map(|told| told.measured.machine.nfs)
+            .reduce(NfsUse::plus),
+        share_of_best_mb: 0.0,
+        share_of_best_iops: 0.0,
+        peers: peers(&kept),
+        drift: drifts(&repeats).iter().map(drift_text).collect(),
+        peer_faults: entries
+            .iter()
+            .flat_map(|entry| entry.peer_faults.clone())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect(),
+        point: point.clone(),
+    }
+}
+
+fn tell(entry: &Entry) -> Option<Told<'_>> {
+    let measured = entry.measured.as_ref()?;
+    let mut repeat = Repeat {
+        index: entry.repeat,
+        window_s: measured.window_s,
+        disturbed: measured.disturbed.clone(),
+        ..Repeat::empty()
+    };
+    // In nanoseconds: the analysis accepts any unit, and a read from a memory map takes less than a microsecond.
+    repeat.histograms.latency = vec![measured.latencies().ok()?];
+    Some(Told {
+        measured,
+        peers: &entry.peers,
+        repeat,
+    })
+}
+
+/// Returns a percentile in microseconds, of latencies in nanoseconds; for a single repeat the value alone.
+fn quantile_us(table: &BlockTable, quantile: f64) -> Option<Interval> {
+    let ns = latency_interval(table, quantile)?;
+    let (lo, hi) = match ns.hi.is_finite() {
+        true => (ns.lo, ns.hi),
+        false => (ns.value, ns.value),
+    };
+    Some(Interval {
+        value: ns.value / 1e3,
+        lo: lo / 1e3,
+        hi: hi / 1e3,
+    })
+}
+
+fn verdict(point: &Point, entries: &[&Entry], kept: &[&Told<'_>]) -> Verdict {
+    if let Some(why) = entries.iter().find_map(|entry| entry.failed.clone()) {
+        return Verdict::Failed(why);
+    }
+    if kept.iter().all(|told| told.measured.sums.calls == 0) {
+        return Verdict::Unknown("no call ended within a repeat: measure for longer".to_owned());
+    }
+    if let Some(why) = kept.iter().find_map(|told| told.measured.disturbed.clone()) {
+        return Verdict::Unknown(why);
+    }
+    let is_behind = |told: &&&Told<'_>| {
+        let m = told.measured;
+        m.sums.unfinished > 0 || (m.sums.ended as f64) < HELD * m.sums.calls as f64
+    };
+    match point.rate > 0 && kept.iter().filter(is_behind).count() * 2 > kept.len() {
+        true => Verdict::Saturated,
+        false => Verdict::Valid,
+    }
+}
+
+fn peers(kept: &[&Told<'_>]) -> Vec<Peer> {
+    let tools: BTreeSet<Tool> = kept.iter().flat_map(|told| told.peers.keys().copied()).collect();
+    let peer = |tool: Tool| {
+        let pairs: Vec<(&Told<'_>, &PeerFigures)> = kept
+            .iter()
+            .filter_map(|told| Some((*told, told.peers.get(&tool)?)))
+            .collect();
+        let each = |of: &dyn Fn(&Told<'_>, &PeerFigures) -> Option<f64>| -> Vec<f64> {
+            pairs.iter().filter_map(|(told, figures)| of(told, figures)).collect()
+        };
+        let rate = |told: &Told<'_>| told.measured.sums.ended as f64 / told.measured.window_s;
+        let median = |told: &Told<'_>| {
+            told.repeat
+                .histograms
+                .latency
+                .first()
+                .map(|h| h.value_at_quantile(0.5) as f64 / 1e3)
+        };
+        let apart = each(&|told, figures| Some(median(told)? - figures.p50_us?));
+        let some = |values: Vec<f64>| (!values.is_empty()).then(|| mean(&values));
+        Peer {
+            tool,
+            command: pairs
+                .first()
+                .map_or_else(String::new, |(_, figures)| figures.command.clone()),
+            iops: mean(&each(&|_, figures| Some(figures.iops))),
+            mb_per_s: mean(&each(&|_, figures| Some(figures.mb_per_s))),
+            p50_us: some(each(&|_, figures| figures.p50_us)).map(|mean| mean.value),
+            p99_us: some(each(&|_, figures| figures.p99_us)).map(|mean| mean.value),
+            ratio: geometric_mean(&each(&|told, figures| Some(rate(told) / figures.iops))),
+            p50_apart_us: some(apart),
+        }
+    };
+    tools.into_iter().map(peer).collect()
+}
+
+/// Describes a drift in nanoseconds, which the analysis takes for microseconds.
+fn drift_text(drift: &Drift) -> String {
+    let when = match drift.how {
+        DriftHow::Within => "within every repeat".to_owned(),
+        DriftHow::Across => "from the first repeat to the last".to_owned(),
+        DriftHow::After(count) => format!("after repeat {count}"),
+    };
+    let time = |ns: f64| tierlab_instrument::units::latency(ns / 1e3);
+    format!(
+        "{} moved from {} to {} {when}",
+        drift.of,
+        time(drift.from_us),
+        time(drift.to_us)
+    )
+}

@@ -1,0 +1,320 @@
+//! The plan of a comparison of caches. In: TOML, and flags over it. Out: settings, checked.
+
+use super::price::{Prices, RawPrice};
+use super::strategy::{Kind, Ram, Strategy, Unit};
+use super::trace::Law;
+use crate::plan::{
+    Common, Flags, RawTier, Size, Source, check_counts, check_name, check_once, check_within, hundredths, number,
+};
+use anyhow::Result;
+use clap::Args;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tierlab_storage::TierConfig;
+use tierlab_storage::wrappers::cache::Policy;
+
+/// Most bytes of the table, which is also kept in memory to compare every row with.
+const MOST_TABLE_BYTES: u64 = 1 << 30;
+/// Most steps of a run. More would take days, and come from a mistake in the plan.
+const MOST_STEPS: u64 = 100_000;
+/// Most look-ups of a trace: a value is kept for each, of every round.
+const MOST_LOOKUPS: u64 = 10_000_000;
+
+/// Flags of `caching`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(super) flags: Flags,
+    /// Look-ups of a repeat, over the plan's
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    lookups: Option<u32>,
+}
+
+/// A plan.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Plan {
+    /// Name of the run, with which folders of results begin.
+    name: String,
+    /// Seed of every random choice: the table, traces, order.
+    #[serde(default = "number::<_, 1>")]
+    seed: u64,
+    /// Rounds, in each of which everything is measured once, with a trace of its own.
+    #[serde(default = "number::<_, 5>")]
+    repeats: u32,
+    /// Rows of the table.
+    #[serde(default = "number::<_, 4096>")]
+    pub(super) rows: u32,
+    /// Bytes of a row: a power of two.
+    #[serde(default = "number::<_, 512>")]
+    row_bytes: Size,
+    /// Look-ups measured in a repeat, beginning with empty caches.
+    #[serde(default = "number::<_, 5000>")]
+    pub(super) lookups: u32,
+    /// Look-ups of the same traces that hit ratios are computed over; at least `lookups`.
+    #[serde(default = "number::<_, 20000>")]
+    pub(super) trace_lookups: u32,
+    /// Look-ups in flight.
+    #[serde(default = "number::<_, 32>")]
+    pub(super) depth: usize,
+    /// Seconds after which a repeat ends with the look-ups that it has.
+    #[serde(default = "hundredths::<2000>")]
+    pub(super) seconds: f64,
+    /// Laws of the rows' popularity.
+    pub(super) laws: Vec<Law>,
+    /// Ways of caching that are measured (default: all).
+    #[serde(default = "all")]
+    strategies: Vec<Kind>,
+    /// Measured sizes of a cache in memory, as shares of the table's bytes.
+    #[serde(default = "tenth")]
+    measured_shares: Vec<f64>,
+    /// Sizes that hit ratios are computed for.
+    #[serde(default = "shares")]
+    pub(super) shares: Vec<f64>,
+    /// Eviction policies of a cache in memory.
+    #[serde(default = "policies")]
+    policies: Vec<Policy>,
+    /// Entries of a cache in memory: `row`, or bytes of a block.
+    #[serde(default = "units")]
+    units: Vec<String>,
+    /// Most of the table that a staged copy holds, as a share.
+    #[serde(default = "hundredths::<100>")]
+    staged_share: f64,
+    /// Bytes of the blocks of a staged copy.
+    #[serde(default = "number::<_, 65536>")]
+    staged_block_bytes: Size,
+    /// Folder on the disk that local tiers measure and staged copies lie on.
+    #[serde(default)]
+    scratch: Option<PathBuf>,
+    /// Prices of requests and memory.
+    #[serde(default)]
+    price: Option<RawPrice>,
+    /// The tiers, by name.
+    tiers: BTreeMap<String, RawTier>,
+}
+
+/// Settings of a run.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) common: Common,
+    pub(super) plan: Plan,
+    pub(super) strategies: Vec<Strategy>,
+    pub(super) units: Vec<Unit>,
+    pub(super) prices: Option<Prices>,
+}
+
+impl Settings {
+    /// Reads a plan and the files that it names.
+    ///
+    /// # Errors
+    /// The file and the key, and its allowed values.
+    pub(super) fn read(options: &Options) -> Result<Self> {
+        let (source, mut plan) = Source::read::<Plan>(&options.flags.plan)?;
+        if let Some(lookups) = options.lookups {
+            plan.lookups = lookups;
+            plan.trace_lookups = plan.trace_lookups.max(lookups);
+        }
+        plan.repeats = options.flags.repeats.unwrap_or(plan.repeats);
+        let wrong = |why: String| source.wrong(why);
+        let units = plan.check().map_err(wrong)?;
+        let strategies = plan.strategies(&units).map_err(wrong)?;
+        plan.bound(strategies.len()).map_err(wrong)?;
+        let (tiers, entries) = source.priced_tiers(&plan.tiers)?;
+        for (tier, config) in &tiers {
+            if let TierConfig::Wrapped(wrapped) = config
+                && wrapped.wrappers.staged.is_some()
+            {
+                return Err(wrong(format!(
+                    "tiers.{tier}: its TOML has a table [staged]: remove it, `strategies` says what is staged"
+                )));
+            }
+        }
+        let prices = plan.price.as_ref();
+        let prices = prices.map(|price| Prices::read(&source, price, &entries)).transpose()?;
+        Ok(Self {
+            common: Common {
+                name: plan.name.clone(),
+                seed: plan.seed,
+                repeats: plan.repeats,
+                scratch: source.scratch(&options.flags, plan.scratch.as_ref()),
+                tiers,
+                text: source.text,
+            },
+            plan,
+            strategies,
+            units,
+            prices,
+        })
+    }
+}
+
+impl Plan {
+    pub(super) const fn row_bytes(&self) -> u64 {
+        self.row_bytes.0
+    }
+
+    pub(super) fn table_bytes(&self) -> u64 {
+        u64::from(self.rows) * self.row_bytes.0
+    }
+
+    pub(super) const fn staged_block_bytes(&self) -> u64 {
+        self.staged_block_bytes.0
+    }
+
+    fn check(&self) -> Result<Vec<Unit>, String> {
+        check_name("name", &self.name)?;
+        check_counts(&[
+            ("repeats", u64::from(self.repeats), 1000),
+            ("rows", u64::from(self.rows), 1 << 24),
+            ("lookups", u64::from(self.lookups), MOST_LOOKUPS),
+            ("trace_lookups", u64::from(self.trace_lookups), MOST_LOOKUPS),
+            ("depth", self.depth as u64, 1024),
+        ])?;
+        check_power("row_bytes", self.row_bytes.0, 512, 1 << 16)?;
+        check_power("staged_block_bytes", self.staged_block_bytes.0, 64 << 10, 64 << 20)?;
+        check_within("rows × row_bytes", self.table_bytes(), 1, MOST_TABLE_BYTES)?;
+        if self.trace_lookups < self.lookups {
+            return Err(format!("trace_lookups: at least `lookups`, {}", self.lookups));
+        }
+        check_within("seconds", self.seconds, 0.01, 3600.0)?;
+        for (key, shares) in [
+            ("measured_shares", self.measured_shares.as_slice()),
+            ("shares", &self.shares),
+            ("staged_share", std::slice::from_ref(&self.staged_share)),
+        ] {
+            shares
+                .iter()
+                .try_for_each(|share| check_within(key, *share, 0.0001, 8.0))?;
+        }
+        self.laws.iter().try_for_each(Law::check)?;
+        let (tiers, lists) = (self.tiers.len(), [&self.measured_shares, &self.shares].map(Vec::len));
+        let others = [
+            self.laws.len(),
+            self.strategies.len(),
+            self.policies.len(),
+            self.units.len(),
+        ];
+        if tiers == 0 || lists.contains(&0) || others.contains(&0) {
+            return Err(
+                "plan needs at least one entry in each of `tiers`, `laws`, `strategies`, `policies`, `units`, `shares` and \
+                 `measured_shares`"
+                    .to_owned(),
+            );
+        }
+        let unit = |unit: &String| unit_of(unit, self.row_bytes.0);
+        let units: Vec<Unit> = self.units.iter().map(unit).collect::<Result<_, _>>()?;
+        check_once("laws", &self.laws)?;
+        check_once("strategies", &self.strategies)?;
+        check_once("policies", &self.policies)?;
+        check_once("units", &units)?;
+        check_once("shares", &self.shares)?;
+        check_once("measured_shares", &self.measured_shares)?;
+        units.iter().try_for_each(|unit| self.check_smallest(*unit))?;
+        Ok(units)
+    }
+
+    /// Checks the smallest cache of a unit, which the cache itself would refuse in the middle of a run.
+    fn check_smallest(&self, unit: Unit) -> Result<(), String> {
+        for (key, shares) in [("shares", &self.shares), ("measured_shares", &self.measured_shares)] {
+            let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+            let ram = Ram {
+                share: least,
+                policy: Policy::TinyLfu,
+                unit,
+            };
+            let config = ram.config(self.table_bytes(), self.row_bytes.0);
+            if config.most_blocks() == 0 {
+                return Err(format!(
+                    "{key}: {least} of the table is {} bytes, too few for one entry of {unit} with its bookkeeping; take larger shares \
+                     or more rows",
+                    config.capacity_bytes
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every strategy that is measured. Over a staged copy these are the first policy and the first unit only.
+    fn strategies(&self, units: &[Unit]) -> Result<Vec<Strategy>, String> {
+        if self.price.is_some() && !self.strategies.contains(&Kind::None) {
+            return Err("price: savings are relative to the strategy `none`; add it to `strategies`".to_owned());
+        }
+        let mut out = Vec::new();
+        for kind in &self.strategies {
+            match kind {
+                Kind::None => out.push(Strategy::None),
+                Kind::Staged => out.push(Strategy::Staged(self.staged_share)),
+                Kind::Ram => out.extend(self.rams(&self.policies, units).into_iter().map(Strategy::Ram)),
+                Kind::RamOverStaged => {
+                    let over = |ram| Strategy::RamOverStaged(ram, self.staged_share);
+                    out.extend(self.rams(&self.policies[..1], &units[..1]).into_iter().map(over));
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn rams(&self, policies: &[Policy], units: &[Unit]) -> Vec<Ram> {
+        let mut rams = Vec::new();
+        for &share in &self.measured_shares {
+            for &unit in units {
+                rams.extend(policies.iter().map(|&policy| Ram { share, policy, unit }));
+            }
+        }
+        rams
+    }
+
+    fn bound(&self, strategies: usize) -> Result<(), String> {
+        let measured = self.tiers.len() as u64 * strategies as u64;
+        let computed = self.shares.len() as u64 * self.units.len() as u64;
+        let rounds = u64::from(self.repeats) * self.laws.len() as u64;
+        let steps = rounds * (measured + computed);
+        if steps > MOST_STEPS {
+            return Err(format!(
+                "{steps} steps, at most {MOST_STEPS}: take fewer repeats, laws, tiers, sizes or units"
+            ));
+        }
+        let kept = rounds * measured * u64::from(self.lookups);
+        match kept > 50 * MOST_LOOKUPS {
+            true => Err(format!(
+                "lookups: {kept} latencies of all repeats together would be kept, at most {}; take fewer",
+                50 * MOST_LOOKUPS
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+fn check_power(key: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
+    match value.is_power_of_two() && (least..=most).contains(&value) {
+        true => Ok(()),
+        false => Err(format!("{key}: a power of two from {least} to {most}, not {value}")),
+    }
+}
+
+fn unit_of(text: &str, row_bytes: u64) -> Result<Unit, String> {
+    if text == "row" {
+        return Ok(Unit::Row);
+    }
+    let bytes = tierlab_instrument::units::parse_bytes(text)
+        .map_err(|why| format!("units: `row`, or bytes of a block as `4KiB`: {why}"))?;
+    check_power("units: `row`, or bytes of a block", bytes, row_bytes, 1 << 20)?;
+    Ok(Unit::Block(bytes))
+}
+
+fn all() -> Vec<Kind> {
+    vec![Kind::None, Kind::Ram, Kind::Staged, Kind::RamOverStaged]
+}
+fn tenth() -> Vec<f64> {
+    vec![0.1]
+}
+fn shares() -> Vec<f64> {
+    vec![0.01, 0.03, 0.1, 0.3, 1.0, 2.0]
+}
+fn policies() -> Vec<Policy> {
+    vec![Policy::TinyLfu, Policy::Lru]
+}
+fn units() -> Vec<String> {
+    vec!["row".to_owned(), "4KiB".to_owned()]
+}

@@ -1,0 +1,110 @@
+//! The plan of a comparison of layouts. In: TOML, and flags over it. Out: settings, checked.
+
+use crate::plan::{Common, Flags, RawTier, Size, Source, check_counts, check_name, check_once, mib, number};
+use anyhow::Result;
+use clap::Args;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tierlab_layouts::Layout;
+
+/// Most rows: a layout has a file for each of them.
+const MAX_ROWS: u64 = 1 << 30;
+
+/// Flags of `layouts`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(super) flags: Flags,
+    /// Rows of the table, over the plan's
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    rows: Option<u64>,
+}
+
+/// A plan.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Plan {
+    /// Name of the run, with which folders of results begin.
+    name: String,
+    /// Seed of every random choice: values, entities, order.
+    #[serde(default = "number::<_, 1>")]
+    seed: u64,
+    /// Rounds, in each of which everything is measured once.
+    #[serde(default = "number::<_, 5>")]
+    repeats: u32,
+    /// Rows of the table, of 13 floats and 26 integers each.
+    #[serde(default = "number::<_, 20000>")]
+    pub(super) rows: u64,
+    /// Approximate size of a shard.
+    #[serde(default = "mib::<4>")]
+    pub(super) shard_bytes: Size,
+    /// Layouts to measure (default: all).
+    #[serde(default = "all")]
+    pub(super) layouts: Vec<Layout>,
+    /// Single entities looked up in a repeat, one after another.
+    #[serde(default = "number::<_, 60>")]
+    pub(super) lookups: u32,
+    /// Batches looked up in a repeat, one after another.
+    #[serde(default = "number::<_, 20>")]
+    pub(super) batches: u32,
+    /// Entities of a batch.
+    #[serde(default = "number::<_, 32>")]
+    pub(super) batch_rows: u32,
+    /// Rows scanned in a repeat, in order.
+    #[serde(default = "number::<_, 5000>")]
+    pub(super) scan_rows: u64,
+    /// Pieces of a scan that are read at the same time.
+    #[serde(default = "number::<_, 4>")]
+    pub(super) scan_depth: usize,
+    /// Folder on the disk that local tiers measure.
+    #[serde(default)]
+    scratch: Option<PathBuf>,
+    /// The tiers, by name.
+    tiers: BTreeMap<String, RawTier>,
+}
+
+impl Plan {
+    /// Reads a plan and the tiers that it names.
+    ///
+    /// # Errors
+    /// The file and the key, and its allowed values.
+    pub(super) fn read(options: &Options) -> Result<(Common, Self)> {
+        let (source, mut plan) = Source::read::<Self>(&options.flags.plan)?;
+        plan.repeats = options.flags.repeats.unwrap_or(plan.repeats);
+        plan.rows = options.rows.unwrap_or(plan.rows);
+        plan.check().map_err(|why| source.wrong(why))?;
+        let common = Common {
+            name: plan.name.clone(),
+            seed: plan.seed,
+            repeats: plan.repeats,
+            scratch: source.scratch(&options.flags, plan.scratch.as_ref()),
+            tiers: source.tiers(&plan.tiers)?,
+            text: source.text,
+        };
+        Ok((common, plan))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        check_name("name", &self.name)?;
+        check_counts(&[
+            ("repeats", u64::from(self.repeats), 1000),
+            ("rows", self.rows, MAX_ROWS),
+            ("shard_bytes", self.shard_bytes.0, 1 << 30),
+            ("lookups", u64::from(self.lookups), 1_000_000),
+            ("batches", u64::from(self.batches), 1_000_000),
+            ("batch_rows", u64::from(self.batch_rows), 100_000),
+            ("scan_rows", self.scan_rows, MAX_ROWS),
+            ("scan_depth", self.scan_depth as u64, 256),
+        ])?;
+        if self.tiers.is_empty() || self.layouts.is_empty() {
+            return Err("plan needs at least one entry in each of `tiers` and `layouts`".to_owned());
+        }
+        let names: Vec<&str> = self.layouts.iter().map(|layout| layout.as_str()).collect();
+        check_once("layouts", &names)
+    }
+}
+
+fn all() -> Vec<Layout> {
+    Layout::ALL.to_vec()
+}

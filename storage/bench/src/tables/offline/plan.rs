@@ -1,0 +1,204 @@
+//! The plan of an offline run. In: TOML, and flags over it. Out: settings, checked.
+
+use super::price::{Prices, RawPrice};
+use crate::plan::{
+    Common, Flags, RawTier, Size, Source, check_counts, check_name, check_once, check_within, hundredths, mib, number,
+};
+use anyhow::Result;
+use clap::Args;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use tierlab_layouts::Layout;
+
+/// Flags of `offline`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(super) flags: Flags,
+    /// Seconds of each measurement, over the plan's
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// ONNX Runtime's library, or the folder that it lies in
+    #[arg(long, value_name = "PATH", env = "ORT_DYLIB_PATH")]
+    pub(super) onnxruntime: Option<PathBuf>,
+}
+
+/// A plan.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Plan {
+    /// Name of the run, with which folders of results begin.
+    name: String,
+    /// Seed of every random choice: weights, rows, order.
+    #[serde(default = "number::<_, 1>")]
+    seed: u64,
+    /// Rounds, in each of which everything is measured once.
+    #[serde(default = "number::<_, 5>")]
+    repeats: u32,
+    /// Seconds of each measurement.
+    #[serde(default = "hundredths::<400>")]
+    seconds: f64,
+    /// Seconds before each measurement.
+    #[serde(default = "hundredths::<100>")]
+    warmup_seconds: f64,
+    /// Approximate size of a shard.
+    #[serde(default = "mib::<16>")]
+    pub(super) shard_bytes: Size,
+    /// Layouts of the tables.
+    #[serde(default = "two_layouts")]
+    pub(super) layouts: Vec<Layout>,
+    /// Threads that run the model, each in a session of its own.
+    #[serde(default = "number::<_, 1>")]
+    pub(super) sessions: usize,
+    /// ONNX Runtime's threads of each session.
+    #[serde(default = "number::<_, 1>")]
+    pub(super) session_threads: usize,
+    #[serde(default)]
+    pub(super) loader: Loader,
+    /// Models and their tables, by name.
+    pub(super) workloads: BTreeMap<String, RawWorkload>,
+    #[serde(default)]
+    price: Option<RawPrice>,
+    /// Folder on the disk that local tiers measure.
+    #[serde(default)]
+    scratch: Option<PathBuf>,
+    /// The tiers, by name.
+    tiers: BTreeMap<String, RawTier>,
+}
+
+/// Settings of read-ahead.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Loader {
+    /// Pieces read at the same time.
+    pub(super) depth: usize,
+    /// Threads that read and decode pieces.
+    pub(super) workers: usize,
+    /// Approximate size of a piece.
+    pub(super) piece_bytes: Size,
+    /// Bytes of batches made before a session asks for them. Too few lose what a tier delivers in bursts.
+    pub(super) ready_bytes: Size,
+}
+
+impl Default for Loader {
+    fn default() -> Self {
+        Self {
+            depth: 8,
+            workers: 1,
+            piece_bytes: Size(512 << 10),
+            ready_bytes: Size(32 << 20),
+        }
+    }
+}
+
+/// A model and its table.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawWorkload {
+    /// Model that is generated with its table: `ctr` or `vision`.
+    #[serde(default)]
+    pub(super) generate: Option<String>,
+    /// Rows of the generated table.
+    #[serde(default)]
+    pub(super) rows: Option<u64>,
+    /// Folder of a model in a repository, with its config and versions.
+    #[serde(default)]
+    pub(super) model: Option<PathBuf>,
+    /// Its table, a file of the rows format.
+    #[serde(default)]
+    pub(super) table: Option<PathBuf>,
+    /// Rows of a run of the model.
+    pub(super) batch_rows: usize,
+    /// Rows among which the next one is drawn; 0 keeps their order.
+    #[serde(default)]
+    pub(super) shuffle_rows: usize,
+}
+
+impl Plan {
+    /// Reads a plan and the files that it names.
+    ///
+    /// # Errors
+    /// The file and the key, and its allowed values.
+    pub(super) fn read(options: &Options) -> Result<(Common, Self, Option<Prices>)> {
+        let (source, mut plan) = Source::read::<Self>(&options.flags.plan)?;
+        plan.repeats = options.flags.repeats.unwrap_or(plan.repeats);
+        plan.seconds = options.seconds.unwrap_or(plan.seconds);
+        plan.check().map_err(|why| source.wrong(why))?;
+        for workload in plan.workloads.values_mut() {
+            for path in [&mut workload.model, &mut workload.table] {
+                *path = path.take().map(|path| source.folder.join(path));
+            }
+        }
+        let (tiers, entries) = source.priced_tiers(&plan.tiers)?;
+        let prices = plan.price.as_ref();
+        let prices = prices.map(|price| Prices::read(&source, price, &entries)).transpose()?;
+        let common = Common {
+            name: plan.name.clone(),
+            seed: plan.seed,
+            repeats: plan.repeats,
+            scratch: source.scratch(&options.flags, plan.scratch.as_ref()),
+            tiers,
+            text: source.text,
+        };
+        Ok((common, plan, prices))
+    }
+
+    /// Time of each measurement.
+    pub(super) fn window(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    /// Time before each measurement.
+    pub(super) fn warmup(&self) -> Duration {
+        Duration::from_secs_f64(self.warmup_seconds)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        check_name("name", &self.name)?;
+        check_counts(&[
+            ("repeats", u64::from(self.repeats), 1000),
+            ("shard_bytes", self.shard_bytes.0, 1 << 30),
+            ("sessions", self.sessions as u64, 256),
+            ("session_threads", self.session_threads as u64, 256),
+            ("loader.depth", self.loader.depth as u64, 1024),
+            ("loader.workers", self.loader.workers as u64, 256),
+            ("loader.piece_bytes", self.loader.piece_bytes.0, 1 << 30),
+            ("loader.ready_bytes", self.loader.ready_bytes.0, 1 << 40),
+        ])?;
+        check_within("seconds", self.seconds, 0.05, 86_400.0)?;
+        check_within("warmup_seconds", self.warmup_seconds, 0.0, 86_400.0)?;
+        if self.tiers.is_empty() || self.layouts.is_empty() || self.workloads.is_empty() {
+            return Err("plan needs at least one entry in each of `tiers`, `layouts` and `workloads`".to_owned());
+        }
+        let names: Vec<&str> = self.layouts.iter().map(|layout| layout.as_str()).collect();
+        check_once("layouts", &names)?;
+        self.workloads
+            .iter()
+            .try_for_each(|(name, workload)| workload.check(name))
+    }
+}
+
+impl RawWorkload {
+    fn check(&self, name: &str) -> Result<(), String> {
+        let key = format!("workloads.{name}");
+        check_name(&key, name)?;
+        let is_whole = matches!(
+            (&self.generate, &self.rows, &self.model, &self.table),
+            (Some(_), Some(_), None, None) | (None, None, Some(_), Some(_))
+        );
+        if !is_whole {
+            return Err(format!(
+                "{key}: set either `generate` and `rows`, or `model` and `table`"
+            ));
+        }
+        check_within(&format!("{key}: batch_rows"), self.batch_rows, 1, 1 << 20)?;
+        check_within(&format!("{key}: shuffle_rows"), self.shuffle_rows, 0, 1 << 24)?;
+        check_within(&format!("{key}: rows"), self.rows.unwrap_or(1), 1, 1 << 28)
+    }
+}
+
+fn two_layouts() -> Vec<Layout> {
+    vec![Layout::Rows, Layout::Tar]
+}
