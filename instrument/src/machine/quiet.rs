@@ -112,6 +112,10 @@ mod tests {
         let limits = Limits {
             foreign_cpu_share: 1.0,
             steal_share: 1.0,
+            foreign_disk_bytes_per_s: f64::INFINITY,
+            foreign_network_bytes_per_s: f64::INFINITY,
+            foreign_io_pressure: 1.0,
+            foreign_memory_pressure: 1.0,
             ..Limits::default()
         };
         // Beside other tests the watch may get too few looks, now and then.

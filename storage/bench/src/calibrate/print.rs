@@ -13,7 +13,7 @@ const DRIFTS: f64 = 1.1;
 pub(super) fn text(profile: &Recorded, out: &Path) -> String {
     let header = ["read", "depth", "p50", "p95", "p99", "reads/s", "MB/s", "reads"];
     let rows: Vec<[String; 8]> = profile.points.iter().map(|point| row(profile, point)).collect();
-    let table = table(&header, 1, rows.iter().map(|row| row.as_slice()));
+    let table = table(&header, 1, rows.iter().map(<[String; 8]>::as_slice));
     let mut lines = vec![profile.label(), table.to_string()];
     lines.extend(sentences(profile));
     lines.push(format!(

@@ -55,6 +55,8 @@ pub(super) struct Turn {
     pub(super) pick: Pick,
     /// Due time in an open loop.
     pub(super) due: Option<Instant>,
+    /// Time at which the caller got it.
+    pub(super) at: Instant,
 }
 
 impl Course {
@@ -134,21 +136,23 @@ impl Course {
         if self.is_over() {
             return None;
         }
+        let now = Instant::now();
         let Some(due) = &self.due else {
-            let goes_on = Instant::now() < self.until;
-            return goes_on.then(|| Turn {
+            return (now < self.until).then(|| Turn {
                 pick: self.picker.pick(random),
                 due: None,
+                at: now,
             });
         };
-        let at = self.begin + *due.get(self.next.fetch_add(1, Ordering::Relaxed))?;
-        if Instant::now() >= self.drained {
-            self.give_up(at, tally);
+        let due = self.begin + *due.get(self.next.fetch_add(1, Ordering::Relaxed))?;
+        if now >= self.drained {
+            self.give_up(due, tally);
             return None;
         }
         Some(Turn {
             pick: self.picker.pick(random),
-            due: Some(at),
+            due: Some(due),
+            at: now,
         })
     }
 
@@ -165,7 +169,7 @@ impl Course {
 
     /// Counts a call of the window: in a closed loop those that end in it, in an open loop those due in it.
     pub(super) fn count(&self, turn: Turn, call: &Call, tally: &mut Tally) {
-        let Turn { pick, due } = turn;
+        let Turn { pick, due, .. } = turn;
         let is_in_window = call.ended >= self.measure_from && call.ended < self.until;
         tally.sums.ended += u64::from(is_in_window);
         let mut add = |from: Instant| tally.call((call.ended - from).as_nanos(), call.bytes, pick.write, &call.cost);

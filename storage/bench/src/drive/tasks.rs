@@ -78,10 +78,9 @@ async fn call(course: Arc<Course>, mut caller: impl Caller, number: u32, tickets
         let Some(turn) = course.turn(&mut random, &mut tally) else {
             return Ok(tally);
         };
-        let begun = Instant::now();
         match caller.call(turn.pick).await {
             Ok(call) => course.count(turn, &call, &mut tally),
-            Err(error) => course.fault(error, begun, &mut tally)?,
+            Err(error) => course.fault(error, turn.at, &mut tally)?,
         }
         // A tier in memory never waits: this gives other callers their turn.
         tokio::task::consume_budget().await;

@@ -107,8 +107,8 @@ impl Source {
     }
 
     /// Error of usage in this plan.
-    pub(crate) fn wrong(&self, why: impl AsRef<str>) -> anyhow::Error {
-        bad_usage(&self.file, why.as_ref())
+    pub(crate) fn wrong(&self, why: impl Into<String>) -> anyhow::Error {
+        bad_usage(&self.file, &why.into())
     }
 
     /// Folder for local tiers: the flag's, else the plan's.
@@ -175,7 +175,12 @@ pub(crate) fn check_counts(counts: &[(&str, u64, u64)]) -> Result<(), String> {
 }
 
 /// Checks that a key is in its range.
-pub(crate) fn check_within<T: PartialOrd + Display>(key: &str, value: T, least: T, most: T) -> Result<(), String> {
+pub(crate) fn check_within<T: PartialOrd + Display + Copy>(
+    key: &str,
+    value: T,
+    least: T,
+    most: T,
+) -> Result<(), String> {
     match (&least..=&most).contains(&&value) {
         true => Ok(()),
         false => Err(format!("{key}: from {least} to {most}, not {value}")),

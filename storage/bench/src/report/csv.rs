@@ -9,13 +9,13 @@ pub(crate) struct CsvRow(Vec<(String, String)>);
 
 impl CsvRow {
     /// Adds a column.
-    pub(crate) fn put(&mut self, name: &str, value: impl ToString) {
+    pub(crate) fn put(&mut self, name: &str, value: impl ToString + Copy) {
         self.0.push((name.to_owned(), value.to_string()));
     }
 
     /// Adds a column that may be empty.
-    pub(crate) fn some(&mut self, name: &str, value: Option<impl ToString>) {
-        self.put(name, value.map_or_else(String::new, |value| value.to_string()));
+    pub(crate) fn some(&mut self, name: &str, value: Option<impl ToString + Copy>) {
+        self.put(name, value.map_or_else(String::new, |value| value.to_string()).as_str());
     }
 
     /// Adds a value and the ends of its interval, as `NAME`, `NAME_lo` and `NAME_hi`.

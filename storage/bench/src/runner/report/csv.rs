@@ -9,10 +9,10 @@ pub(super) fn row(summary: &Summary) -> CsvRow {
     let point = &summary.point;
     let mut row = CsvRow::default();
     row.put("tier", &point.tier);
-    row.put("way", word(&point.way));
-    row.put("pattern", word(&point.pattern));
-    row.put("operation", word(&point.operation));
-    row.put("cache", word(&point.cache));
+    row.put("way", &word(&point.way));
+    row.put("pattern", &word(&point.pattern));
+    row.put("operation", &word(&point.operation));
+    row.put("cache", &word(&point.cache));
     row.put("block_bytes", point.block_bytes);
     row.put("depth", point.depth);
     row.put("threads", point.threads);
@@ -45,6 +45,6 @@ pub(super) fn row(summary: &Summary) -> CsvRow {
     row.some("disk_write_bytes", summary.disk.map(|disk| disk.write_bytes));
     row.some("nfs_reads", summary.nfs.map(|nfs| nfs.reads));
     row.some("nfs_read_bytes", summary.nfs.map(|nfs| nfs.read_bytes));
-    row.put("via", summary.via.iter().cloned().collect::<Vec<_>>().join(" "));
+    row.put("via", &summary.via.iter().cloned().collect::<Vec<_>>().join(" "));
     row
 }

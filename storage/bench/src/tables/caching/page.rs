@@ -33,7 +33,7 @@ pub(super) fn csv(kept: &Kept) -> Vec<CsvRow> {
             row.put("kind", "computed");
             row.put("tier", "");
             row.put("law", one.law);
-            row.put("strategy", format!("{policy}, {}", one.unit));
+            row.put("strategy", &format!("{policy}, {}", one.unit));
             row.put("memory_share", one.ram.share);
             row.interval("hit_ratio", ratio);
             row.put("best_hit_ratio", one.min.value);
