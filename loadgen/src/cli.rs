@@ -1,21 +1,16 @@
 //! The command line. In: arguments. Out: an exit code, after the command has run. Parses, hands over, prints errors.
 
-use crate::commands::agents_options::AgentsOptions;
-use crate::commands::target_options::TargetOptions;
 use crate::commands::{advise, agent, answer, lab, report, selfcheck, sweep, trace};
 use crate::environment::BUILD_COMMIT;
 use crate::error::RunError;
 use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;
-use crate::selfcheck::null_endpoint::{self, OneByOne, Script, Stalls};
+use crate::selfcheck::null_endpoint;
 use clap::{Args, Parser, Subcommand};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tierlab_analysis::curves::comparison;
 use tierlab_analysis::record::Run;
 use tierlab_load::interrupt::Interrupt;
-use tierlab_load::workers;
 use tierlab_report::{Comparison, Outcome};
 
 /// Measures what a storage tier does to latency and cost.
@@ -40,21 +35,7 @@ pub struct Cli {
     command: Command,
 }
 
-/// Where the certificate of the self-check is.
-#[derive(Debug, Args)]
-struct CertificateOption {
-    /// The file of the self-check's certificate [default: tierlab/certificate.json in $XDG_STATE_HOME or ~/.local/state]
-    #[arg(long, value_name = "FILE", env = "TIERLAB_CERTIFICATE")]
-    certificate: Option<PathBuf>,
-}
-
-impl CertificateOption {
-    fn store(self) -> CertificateStore {
-        CertificateStore::new(self.certificate, |name| std::env::var_os(name))
-    }
-}
-
-/// What an answer means to who called.
+/// Consequences of an answer for the caller.
 #[derive(Debug, Args)]
 struct JudgedAnswer {
     /// Outcomes of the question that end with a code of their own: `unmet` (no variant meets the objective) with 4, `undecided`
@@ -114,69 +95,17 @@ enum Command {
             tierlab-loadgen sweep plan.toml --url http://server:8000 --agents host-a:7070,host-b:7070 \\\n    \
             --agents-token-env AGENTS_TOKEN"
     )]
-    Sweep {
-        /// The plan, a TOML file without `[lab]`
-        plan: PathBuf,
-        #[command(flatten)]
-        target: TargetOptions,
-        /// The folder that results go to
-        #[arg(long, default_value = "results")]
-        out: PathBuf,
-        /// The result's own folder there [default: the plan's name and the time]
-        #[arg(long)]
-        name: Option<String>,
-        /// Goes on with a run that stopped: its folder, with the same plan and files; takes no --out or --name
-        #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
-        resume: Option<PathBuf>,
-        /// Seconds that searches may take, in place of the plan's `search.limit_s`
-        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
-        search_limit_s: Option<u32>,
-        /// Load processes on this host, each of which sends an interleaved share of every step
-        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
-        workers: u32,
-        #[command(flatten)]
-        agents: AgentsOptions,
-        #[command(flatten)]
-        certificate: CertificateOption,
-    },
+    Sweep(sweep::Options),
     /// Starts origins and a server for every tier and cache state, measures them in turn, and ends them
     #[command(after_help = "Examples:\n  tierlab-loadgen lab configs/labs/quick.toml\n  \
         tierlab-loadgen lab configs/labs/full.toml --out /data/results --bin-dir target/release\n  \
         tierlab-loadgen lab configs/labs/full.toml --resume results/full-20261101T120000Z\n  \
         tierlab-loadgen lab configs/labs/quick.toml --fail-on unmet,undecided --junit answer.xml --baseline results/last")]
     Lab {
-        /// The plan, a TOML file with `[lab]`
-        plan: PathBuf,
-        /// The folder that results go to
-        #[arg(long, default_value = "results")]
-        out: PathBuf,
-        /// The result's own folder there [default: the plan's name and the time]
-        #[arg(long)]
-        name: Option<String>,
-        /// Folder to work in: data, stages, logs [default: the plan's `lab.work`, or below $XDG_STATE_HOME if that cannot be written]
-        #[arg(long, value_name = "FOLDER")]
-        work: Option<PathBuf>,
-        /// Goes on with a run that stopped: its folder, with the same plan and files; takes no --out or --name
-        #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
-        resume: Option<PathBuf>,
-        /// Where tierlab-server, tierlab-origin and tierlab-models are [default: beside this program]
-        #[arg(long)]
-        bin_dir: Option<PathBuf>,
-        /// Seconds that searches may take, in place of the plan's `search.limit_s`
-        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
-        search_limit_s: Option<u32>,
-        /// Load processes, each of which sends an interleaved share of every step
-        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
-        workers: u32,
         #[command(flatten)]
-        agents: AgentsOptions,
-        /// Runs the self-check first and keeps its lines in the result, whatever the plan says
-        #[arg(long)]
-        selfcheck: bool,
+        options: lab::Options,
         #[command(flatten)]
         judged: JudgedAnswer,
-        #[command(flatten)]
-        certificate: CertificateOption,
     },
     /// Makes summary and report of finished runs anew, and prints their tables
     #[command(
@@ -247,7 +176,7 @@ enum Command {
         #[arg(long)]
         json: Option<PathBuf>,
         #[command(flatten)]
-        certificate: CertificateOption,
+        certificates: CertificateStore,
     },
     /// Sends shares of the steps of runs that other hosts conduct (`--agents`), one run at a time
     ///
@@ -266,50 +195,10 @@ enum Command {
         after_help = "Examples:\n  tierlab-loadgen trace access.csv --time ts --unit ms --ids user_id --out trace.csv\n  \
             tierlab-loadgen trace access.csv --time at --unit rfc3339 --batch rows --round-batches --out trace.csv"
     )]
-    Trace {
-        /// The log: CSV with a header
-        log: PathBuf,
-        /// Where the trace goes
-        #[arg(long)]
-        out: PathBuf,
-        /// The column of times
-        #[arg(long, default_value = "timestamp")]
-        time: String,
-        /// What times are written in
-        #[arg(long, value_enum, default_value_t = trace::Unit::S)]
-        unit: trace::Unit,
-        /// The column of entity ids, several apart by spaces or semicolons
-        #[arg(long)]
-        ids: Option<String>,
-        /// The column of batch sizes; without it a request has as many as it has ids
-        #[arg(long)]
-        batch: Option<String>,
-        /// Rounds batch sizes up to powers of two: a mix has at most 32 of them
-        #[arg(long)]
-        round_batches: bool,
-    },
+    Trace(trace::Options),
     /// A server that does nothing, for noise floors and tests
     #[command(hide = true)]
-    NullEndpoint {
-        /// The address; port 0 takes a free one
-        #[arg(long, default_value = "127.0.0.1:0")]
-        listen: SocketAddr,
-        /// Length of a stall at the start of every period
-        #[arg(long, requires = "stall_every_ms")]
-        stall_ms: Option<u64>,
-        /// The period
-        #[arg(long, requires = "stall_ms", value_parser = clap::value_parser!(u64).range(1..))]
-        stall_every_ms: Option<u64>,
-        /// Serves one request at a time, each in so many microseconds
-        #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-        service_us: Option<u64>,
-        /// Draws service times from an exponential distribution with that mean
-        #[arg(long, requires = "service_us")]
-        exponential: bool,
-        /// Ends when stdin does
-        #[arg(long)]
-        until_stdin_closes: bool,
-    },
+    NullEndpoint(null_endpoint::Options),
 }
 
 impl Cli {
@@ -328,58 +217,9 @@ impl Cli {
 impl Command {
     async fn run(self) -> Result<u8, RunError> {
         match self {
-            Self::Sweep {
-                plan,
-                target,
-                out,
-                name,
-                resume,
-                search_limit_s,
-                workers,
-                agents,
-                certificate,
-            } => {
-                let options = sweep::Options {
-                    plan,
-                    target,
-                    out,
-                    name,
-                    resume,
-                    search_limit_s,
-                    workers,
-                    agents,
-                    certificates: certificate.store(),
-                };
-                Box::pin(sweep::run(&options, interrupt()?)).await.map(|()| 0)
-            }
-            Self::Lab {
-                plan,
-                out,
-                name,
-                work,
-                resume,
-                bin_dir,
-                search_limit_s,
-                workers,
-                agents,
-                selfcheck,
-                judged,
-                certificate,
-            } => {
-                judged.check(&plan)?;
-                let options = lab::Options {
-                    plan,
-                    out,
-                    name,
-                    work,
-                    resume,
-                    bin_dir,
-                    search_limit_s,
-                    workers,
-                    agents,
-                    selfcheck,
-                    certificates: certificate.store(),
-                };
+            Self::Sweep(options) => Box::pin(sweep::run(&options, interrupt()?)).await.map(|()| 0),
+            Self::Lab { options, judged } => {
+                judged.check(&options.plan)?;
                 let run = Box::pin(lab::run(&options, interrupt()?)).await?;
                 judged.exit_code(&run)
             }
@@ -412,46 +252,11 @@ impl Command {
                 }
             }
             Self::Advise { runs, asked, json } => advise::run(&runs, &asked, json),
-            Self::Selfcheck { json, certificate } => {
-                selfcheck::run(json.as_deref(), &certificate.store(), &interrupt()?).await
+            Self::Selfcheck { json, certificates } => {
+                selfcheck::run(json.as_deref(), &certificates, &interrupt()?).await
             }
-            Self::Trace {
-                log,
-                out,
-                time,
-                unit,
-                ids,
-                batch,
-                round_batches,
-            } => {
-                let options = trace::Options {
-                    log,
-                    out,
-                    time: (time, unit),
-                    ids,
-                    batch,
-                    round_batches,
-                };
-                trace::run(&options).map(|()| 0)
-            }
-            Self::NullEndpoint {
-                listen,
-                stall_ms,
-                stall_every_ms,
-                service_us,
-                exponential,
-                until_stdin_closes,
-            } => {
-                let stalls = stall_ms.zip(stall_every_ms).map(|(length, every)| Stalls {
-                    length: Duration::from_millis(length),
-                    every: Duration::from_millis(every),
-                });
-                let one_by_one = service_us.map(|us| OneByOne::new(Duration::from_micros(us), exponential));
-                null_endpoint::serve(listen, Script { stalls, one_by_one }, until_stdin_closes)
-                    .await
-                    .map_err(RunError::io(Path::new(&listen.to_string())))?;
-                Ok(0)
-            }
+            Self::Trace(options) => trace::run(&options).map(|()| 0),
+            Self::NullEndpoint(options) => null_endpoint::run(&options).await.map(|()| 0),
         }
     }
 }

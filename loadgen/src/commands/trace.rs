@@ -6,7 +6,7 @@
 
 use crate::error::RunError;
 use crate::store::time::parse_rfc3339;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use csv::StringRecord;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -16,7 +16,7 @@ const MAX_ROWS: usize = 4_000_000;
 /// The largest batch that a plan takes.
 const MAX_BATCH: u64 = 65_536;
 
-/// What a time is written in.
+/// Unit of a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Unit {
     /// Seconds, from whenever.
@@ -31,20 +31,28 @@ pub enum Unit {
     Rfc3339,
 }
 
-/// What is converted.
-#[derive(Debug, Clone)]
+/// Options of `trace`.
+#[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// The log.
+    /// The log: CSV with a header
     pub log: PathBuf,
-    /// Where the trace goes.
+    /// Where the trace goes
+    #[arg(long)]
     pub out: PathBuf,
-    /// The column of times, and what they are written in.
-    pub time: (String, Unit),
-    /// The column of entity ids.
+    /// The column of times
+    #[arg(long, default_value = "timestamp")]
+    pub time: String,
+    /// Unit of times
+    #[arg(long, value_enum, default_value_t = Unit::S)]
+    pub unit: Unit,
+    /// The column of entity ids, several apart by spaces or semicolons
+    #[arg(long)]
     pub ids: Option<String>,
-    /// The column of batch sizes; without it each request has as many as it has ids.
+    /// The column of batch sizes; without it a request has as many as it has ids
+    #[arg(long)]
     pub batch: Option<String>,
-    /// Whether batch sizes are rounded up to powers of two.
+    /// Rounds batch sizes up to powers of two: a mix has at most 32 of them
+    #[arg(long)]
     pub round_batches: bool,
 }
 
@@ -87,7 +95,7 @@ fn read(options: &Options) -> Result<Vec<Row>, String> {
             format!("no column `{name}`; there are {}", there.join(", "))
         })
     };
-    let time = column(&options.time.0)?;
+    let time = column(&options.time)?;
     let ids = options.ids.as_deref().map(column).transpose()?;
     let batch = options.batch.as_deref().map(column).transpose()?;
     let mut rows: Vec<Row> = Vec::new();
@@ -111,7 +119,7 @@ type Columns = (usize, Option<usize>, Option<usize>);
 
 fn row(record: &StringRecord, options: &Options, (time, ids, batch): Columns) -> Result<Row, String> {
     let cell = |column: usize| record.get(column).unwrap_or_default();
-    let at_s = seconds(cell(time), options.time.1)?;
+    let at_s = seconds(cell(time), options.unit)?;
     let ids = match ids {
         Some(column) => cell(column)
             .split([' ', ';'])
@@ -201,7 +209,8 @@ mod tests {
         Options {
             log: log.to_owned(),
             out: PathBuf::new(),
-            time: ("at".into(), Unit::Ms),
+            time: "at".into(),
+            unit: Unit::Ms,
             ids: Some("users".into()),
             batch: None,
             round_batches: true,

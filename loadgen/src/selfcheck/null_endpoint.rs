@@ -3,6 +3,7 @@
 //! In: infer requests. Out: a fixed reply, at once or by a script of stalls whose percentiles can be calculated
 //! ([`crate::selfcheck`]). Speaks as much of the protocol as the load generator asks for.
 
+use crate::error::RunError;
 use axum::extract::{Path, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -10,6 +11,7 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
+use clap::Args;
 use http_body_util::{BodyExt as _, Full};
 use prost::Message as _;
 use rand::SeedableRng as _;
@@ -104,6 +106,52 @@ pub struct Script {
     pub stalls: Option<Stalls>,
     /// Queue in front of a single server; `None` serves all requests at once.
     pub one_by_one: Option<OneByOne>,
+}
+
+/// Options of the endpoint as a process.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// The address; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Length of a stall at the start of every period
+    #[arg(long, requires = "stall_every_ms")]
+    stall_ms: Option<u64>,
+    /// The period
+    #[arg(long, requires = "stall_ms", value_parser = clap::value_parser!(u64).range(1..))]
+    stall_every_ms: Option<u64>,
+    /// Serves one request at a time, each in so many microseconds
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    service_us: Option<u64>,
+    /// Draws service times from an exponential distribution with that mean
+    #[arg(long, requires = "service_us")]
+    exponential: bool,
+    /// Ends when stdin does
+    #[arg(long)]
+    until_stdin_closes: bool,
+}
+
+/// Serves as the options say; see [`serve`].
+///
+/// # Errors
+/// The address cannot be bound, or stdout is closed.
+pub async fn run(options: &Options) -> Result<(), RunError> {
+    let stalls = options
+        .stall_ms
+        .zip(options.stall_every_ms)
+        .map(|(length, every)| Stalls {
+            length: Duration::from_millis(length),
+            every: Duration::from_millis(every),
+        });
+    let service = options.service_us.map(Duration::from_micros);
+    let one_by_one = service.map(|service| OneByOne::new(service, options.exponential));
+    serve(
+        options.listen,
+        Script { stalls, one_by_one },
+        options.until_stdin_closes,
+    )
+    .await
+    .map_err(RunError::io(std::path::Path::new(&options.listen.to_string())))
 }
 
 #[derive(Debug)]

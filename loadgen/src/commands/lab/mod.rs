@@ -31,37 +31,49 @@ use crate::store::new_folder::{claim, new_folder, sha256};
 use crate::store::preamble::Preamble;
 use crate::store::resume::StoppedRun;
 use crate::{environment, page_cache};
+use clap::Args;
 use context::{LabContext, programs};
 use place::Purpose;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Environment, PageCache, Run, StageState, Variant};
 use tierlab_load::interrupt::Interrupt;
+use tierlab_load::workers;
 
-/// What `lab` is told.
-#[derive(Debug, Clone)]
+/// Options of `lab`.
+#[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// The plan's file.
+    /// The plan, a TOML file with `[lab]`
     pub plan: PathBuf,
-    /// Where results go.
+    /// The folder that results go to
+    #[arg(long, default_value = "results")]
     pub out: PathBuf,
-    /// The result's folder there; made from plan and time when absent.
+    /// The result's own folder there [default: the plan's name and the time]
+    #[arg(long)]
     pub name: Option<String>,
-    /// Folder to work in, in place of the plan's.
+    /// Folder to work in: data, stages, logs [default: the plan's `lab.work`, or below $XDG_STATE_HOME if that cannot be written]
+    #[arg(long, value_name = "FOLDER")]
     pub work: Option<PathBuf>,
-    /// The folder of a run to resume, instead of both.
+    /// Goes on with a run that stopped: its folder, with the same plan and files; takes no --out or --name
+    #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
     pub resume: Option<PathBuf>,
-    /// Where the project's other programs are; beside this one when absent.
+    /// Folder of tierlab-server, tierlab-origin and tierlab-models [default: beside this program]
+    #[arg(long)]
     pub bin_dir: Option<PathBuf>,
-    /// Seconds that searches may take, in location of the plan's.
+    /// Seconds that searches may take, in place of the plan's `search.limit_s`
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
     pub search_limit_s: Option<u32>,
-    /// Load processes on this host.
+    /// Load processes, each of which sends an interleaved share of every step
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
     pub workers: u32,
     /// Agents that send in their place.
+    #[command(flatten)]
     pub agents: AgentsOptions,
-    /// Whether to run the self-check whatever the plan says.
+    /// Runs the self-check first and keeps its lines in the result, whatever the plan says
+    #[arg(long)]
     pub selfcheck: bool,
-    /// Where the self-check's certificate is kept.
+    /// Store of the self-check's certificate.
+    #[command(flatten)]
     pub certificates: CertificateStore,
 }
 
