@@ -228,7 +228,7 @@ impl Repeat {
         self.histograms.latency.iter().map(Histogram::len).sum::<u64>() > self.completed
     }
 
-    /// A repeat of one second in which nothing was sent: what tests of every crate fill in.
+    /// Repeat of one second in which nothing was sent, for callers that set some of its fields.
     #[must_use]
     pub fn empty() -> Self {
         Self {
