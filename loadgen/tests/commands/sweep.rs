@@ -134,7 +134,12 @@ fn usage_is_complete() {
     assert_eq!(with(&["fly"]).code, Some(2));
     for study in ["coverage", "simulate-lab", "simulate-agents"] {
         let refused = with(&[study, "--help"]);
-        assert_eq!(refused.code, Some(2), "{study} belongs to tierlab-dev: {}", refused.stdout);
+        assert_eq!(
+            refused.code,
+            Some(2),
+            "{study} belongs to tierlab-dev: {}",
+            refused.stdout
+        );
     }
 }
 
