@@ -1,22 +1,17 @@
 //! Command line. In: arguments. Out: an exit code, after the command has run. Parses arguments, calls the command and
 //! prints its errors.
 
-use crate::commands::agents_options::AgentsOptions;
-use crate::commands::target_options::TargetOptions;
 use crate::commands::{advise, agent, answer, lab, report, selfcheck, sweep, trace};
 use crate::environment::BUILD_COMMIT;
 use crate::error::RunError;
 use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;
-use crate::selfcheck::null_endpoint::{self, OneByOne, Script, Stalls};
+use crate::selfcheck::null_endpoint;
 use clap::{Args, Parser, Subcommand};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tierlab_analysis::curves::comparison;
 use tierlab_analysis::record::Run;
 use tierlab_load::interrupt::Interrupt;
-use tierlab_load::workers;
 use tierlab_report::{Comparison, Outcome};
 
 /// Measures the effect of a storage tier on latency and cost.
@@ -39,20 +34,6 @@ use tierlab_report::{Comparison, Outcome};
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
-}
-
-/// Location of the self-check's certificate.
-#[derive(Debug, Args)]
-struct CertificateOption {
-    /// File of the self-check's certificate [default: tierlab/certificate.json in $XDG_STATE_HOME or ~/.local/state]
-    #[arg(long, value_name = "FILE", env = "TIERLAB_CERTIFICATE")]
-    certificate: Option<PathBuf>,
-}
-
-impl CertificateOption {
-    fn store(self) -> CertificateStore {
-        CertificateStore::new(self.certificate, |name| std::env::var_os(name))
-    }
 }
 
 /// Checks of an answer for scripts and CI.
@@ -115,31 +96,7 @@ enum Command {
             tierlab-loadgen sweep plan.toml --url http://server:8000 --agents host-a:7070,host-b:7070 \\\n    \
             --agents-token-env AGENTS_TOKEN"
     )]
-    Sweep {
-        /// Plan, a TOML file without `[lab]`
-        plan: PathBuf,
-        #[command(flatten)]
-        target: TargetOptions,
-        /// Parent folder of the results
-        #[arg(long, default_value = "results")]
-        out: PathBuf,
-        /// Name of the result's folder [default: the plan's name and the time]
-        #[arg(long)]
-        name: Option<String>,
-        /// Folder of a stopped run to continue, with the same plan and files; excludes --out and --name
-        #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
-        resume: Option<PathBuf>,
-        /// Maximum seconds for searches, overriding the plan's `search.limit_s`
-        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
-        search_limit_s: Option<u32>,
-        /// Load processes on this host; each sends an interleaved share of every step
-        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
-        workers: u32,
-        #[command(flatten)]
-        agents: AgentsOptions,
-        #[command(flatten)]
-        certificate: CertificateOption,
-    },
+    Sweep(sweep::Options),
     /// Starts origins and a server for every tier and cache state, measures all of them interleaved, and stops them
     #[command(after_help = "Examples:\n  tierlab-loadgen lab configs/labs/quick.toml\n  \
         tierlab-loadgen lab configs/labs/full.toml --out /data/results --bin-dir target/release\n  \
@@ -147,42 +104,10 @@ enum Command {
         tierlab-loadgen lab --init my-lab\n  \
         tierlab-loadgen lab configs/labs/quick.toml --fail-on unmet,undecided --junit answer.xml --baseline results/last")]
     Lab {
-        /// Plan, a TOML file with `[lab]`; with --init, a new folder
-        plan: PathBuf,
-        /// Writes a plan with every key explained, and the files that it names, to a new folder; measures nothing
-        #[arg(long, conflicts_with_all = ["name", "work", "resume"])]
-        init: bool,
-        /// Parent folder of the results
-        #[arg(long, default_value = "results")]
-        out: PathBuf,
-        /// Name of the result's folder [default: the plan's name and the time]
-        #[arg(long)]
-        name: Option<String>,
-        /// Working folder for data, stages and logs [default: the plan's `lab.work`, or below $XDG_STATE_HOME if that
-        /// cannot be written]
-        #[arg(long, value_name = "FOLDER")]
-        work: Option<PathBuf>,
-        /// Folder of a stopped run to continue, with the same plan and files; excludes --out and --name
-        #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
-        resume: Option<PathBuf>,
-        /// Folder of tierlab-server, tierlab-origin and tierlab-models [default: beside this program]
-        #[arg(long)]
-        bin_dir: Option<PathBuf>,
-        /// Maximum seconds for searches, overriding the plan's `search.limit_s`
-        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
-        search_limit_s: Option<u32>,
-        /// Load processes; each sends an interleaved share of every step
-        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
-        workers: u32,
         #[command(flatten)]
-        agents: AgentsOptions,
-        /// Runs the self-check first and stores its lines in the result, overriding the plan
-        #[arg(long)]
-        selfcheck: bool,
+        options: lab::Options,
         #[command(flatten)]
         judged: JudgedAnswer,
-        #[command(flatten)]
-        certificate: CertificateOption,
     },
     /// Rewrites summary and report of finished runs, and prints their tables
     #[command(
@@ -254,7 +179,7 @@ enum Command {
         #[arg(long)]
         json: Option<PathBuf>,
         #[command(flatten)]
-        certificate: CertificateOption,
+        certificates: CertificateStore,
     },
     /// Sends shares of the steps of runs that other hosts conduct (`--agents`), one run at a time
     ///
@@ -274,50 +199,10 @@ enum Command {
         after_help = "Examples:\n  tierlab-loadgen trace access.csv --time ts --unit ms --ids user_id --out trace.csv\n  \
             tierlab-loadgen trace access.csv --time at --unit rfc3339 --batch rows --round-batches --out trace.csv"
     )]
-    Trace {
-        /// Request log: CSV with a header
-        log: PathBuf,
-        /// File to write the trace to
-        #[arg(long)]
-        out: PathBuf,
-        /// Column of request times
-        #[arg(long, default_value = "timestamp")]
-        time: String,
-        /// Unit of request times
-        #[arg(long, value_enum, default_value_t = trace::Unit::S)]
-        unit: trace::Unit,
-        /// Column of entity ids, separated by spaces or semicolons
-        #[arg(long)]
-        ids: Option<String>,
-        /// Column of batch sizes [default: the number of a request's ids]
-        #[arg(long)]
-        batch: Option<String>,
-        /// Rounds batch sizes up to powers of two, because a mix has at most 32 sizes
-        #[arg(long)]
-        round_batches: bool,
-    },
+    Trace(trace::Options),
     /// Runs a server that does nothing, for noise floors and tests
     #[command(hide = true)]
-    NullEndpoint {
-        /// Address to listen on; port 0 takes a free port
-        #[arg(long, default_value = "127.0.0.1:0")]
-        listen: SocketAddr,
-        /// Length of a stall at the start of every period, in milliseconds
-        #[arg(long, requires = "stall_every_ms")]
-        stall_ms: Option<u64>,
-        /// Length of a period, in milliseconds
-        #[arg(long, requires = "stall_ms", value_parser = clap::value_parser!(u64).range(1..))]
-        stall_every_ms: Option<u64>,
-        /// Serves one request at a time, each with this service time in microseconds
-        #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-        service_us: Option<u64>,
-        /// Draws service times from an exponential distribution with that mean; the seed of the draws
-        #[arg(long, requires = "service_us", value_name = "SEED", num_args = 0..=1, default_missing_value = "1")]
-        exponential: Option<u64>,
-        /// Ends when stdin closes
-        #[arg(long)]
-        until_stdin_closes: bool,
-    },
+    NullEndpoint(null_endpoint::Options),
 }
 
 impl Cli {
@@ -336,60 +221,10 @@ impl Cli {
 impl Command {
     async fn run(self) -> Result<u8, RunError> {
         match self {
-            Self::Sweep {
-                plan,
-                target,
-                out,
-                name,
-                resume,
-                search_limit_s,
-                workers,
-                agents,
-                certificate,
-            } => {
-                let options = sweep::Options {
-                    plan,
-                    target,
-                    out,
-                    name,
-                    resume,
-                    search_limit_s,
-                    workers,
-                    agents,
-                    certificates: certificate.store(),
-                };
-                Box::pin(sweep::run(&options, interrupt()?)).await.map(|()| 0)
-            }
-            Self::Lab { plan, init: true, .. } => lab::init::write(&plan).map(|()| 0),
-            Self::Lab {
-                plan,
-                init: false,
-                out,
-                name,
-                work,
-                resume,
-                bin_dir,
-                search_limit_s,
-                workers,
-                agents,
-                selfcheck,
-                judged,
-                certificate,
-            } => {
-                judged.check(&plan)?;
-                let options = lab::Options {
-                    plan,
-                    out,
-                    name,
-                    work,
-                    resume,
-                    bin_dir,
-                    search_limit_s,
-                    workers,
-                    agents,
-                    selfcheck,
-                    certificates: certificate.store(),
-                };
+            Self::Sweep(options) => Box::pin(sweep::run(&options, interrupt()?)).await.map(|()| 0),
+            Self::Lab { options, .. } if options.init => lab::init::write(&options.plan).map(|()| 0),
+            Self::Lab { options, judged } => {
+                judged.check(&options.plan)?;
                 let run = Box::pin(lab::run(&options, interrupt()?)).await?;
                 judged.exit_code(&run)
             }
@@ -422,46 +257,11 @@ impl Command {
                 }
             }
             Self::Advise { runs, asked, json } => advise::run(&runs, &asked, json),
-            Self::Selfcheck { json, certificate } => {
-                selfcheck::run(json.as_deref(), &certificate.store(), &interrupt()?).await
+            Self::Selfcheck { json, certificates } => {
+                selfcheck::run(json.as_deref(), &certificates, &interrupt()?).await
             }
-            Self::Trace {
-                log,
-                out,
-                time,
-                unit,
-                ids,
-                batch,
-                round_batches,
-            } => {
-                let options = trace::Options {
-                    log,
-                    out,
-                    time: (time, unit),
-                    ids,
-                    batch,
-                    round_batches,
-                };
-                trace::run(&options).map(|()| 0)
-            }
-            Self::NullEndpoint {
-                listen,
-                stall_ms,
-                stall_every_ms,
-                service_us,
-                exponential,
-                until_stdin_closes,
-            } => {
-                let stalls = stall_ms.zip(stall_every_ms).map(|(length, every)| Stalls {
-                    length: Duration::from_millis(length),
-                    every: Duration::from_millis(every),
-                });
-                let one_by_one = service_us.map(|us| OneByOne::new(Duration::from_micros(us), exponential));
-                null_endpoint::serve(listen, Script { stalls, one_by_one }, until_stdin_closes)
-                    .await
-                    .map_err(RunError::io(Path::new(&listen.to_string())))?;
-                Ok(0)
-            }
+            Self::Trace(options) => trace::run(&options).map(|()| 0),
+            Self::NullEndpoint(options) => null_endpoint::run(&options).await.map(|()| 0),
         }
     }
 }

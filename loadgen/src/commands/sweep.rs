@@ -17,33 +17,44 @@ use crate::server::scrape::Scrape;
 use crate::store::new_folder::{claim, new_folder, sha256};
 use crate::store::preamble::Preamble;
 use crate::store::resume::StoppedRun;
+use clap::Args;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::Pricing;
 use tierlab_formats::model::is_plain_name;
 use tierlab_instrument::prices;
 use tierlab_load::interrupt::Interrupt;
+use tierlab_load::workers;
 use tierlab_protocol::metrics;
 
-/// Arguments of `sweep`.
-#[derive(Debug, Clone)]
+/// Options of `sweep`.
+#[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Plan file.
+    /// Plan, a TOML file without `[lab]`
     pub plan: PathBuf,
     /// Server and request settings.
+    #[command(flatten)]
     pub target: TargetOptions,
-    /// Parent folder of the results.
+    /// Parent folder of the results
+    #[arg(long, default_value = "results")]
     pub out: PathBuf,
-    /// Name of the result's folder; default: plan and time.
+    /// Name of the result's folder [default: the plan's name and the time]
+    #[arg(long)]
     pub name: Option<String>,
-    /// Folder of a run to resume, instead of `out` and `name`.
+    /// Folder of a stopped run to continue, with the same plan and files; excludes --out and --name
+    #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
     pub resume: Option<PathBuf>,
-    /// Maximum seconds for searches, overriding the plan's limit.
+    /// Maximum seconds for searches, overriding the plan's `search.limit_s`
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
     pub search_limit_s: Option<u32>,
-    /// Load processes on this host.
+    /// Load processes on this host; each sends an interleaved share of every step
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
     pub workers: u32,
     /// Agents that send instead of this host.
+    #[command(flatten)]
     pub agents: AgentsOptions,
     /// Store of the self-check's certificate.
+    #[command(flatten)]
     pub certificates: CertificateStore,
 }
 
@@ -99,20 +110,10 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         Senders::note(options.workers, options.agents.len()),
         "whatever else runs on this machine".into(),
     ];
-    let mut configs = vec![plan.file.as_path()];
-    configs.extend(plan.prices.iter().map(|(file, _)| file.as_path()));
-    configs.extend(
-        plan.input_files
-            .iter()
-            .map(PathBuf::as_path)
-            .filter(|file| file.is_file()),
-    );
-    let bodies = server.files();
-    configs.extend(bodies.iter().map(PathBuf::as_path));
     let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
     let preamble = Preamble {
         environment,
-        config_sha256: sha256(&configs)?,
+        config_sha256: file_hashes(&plan, &server)?,
         pricing,
         instrument,
         variants: Vec::new(),
@@ -130,6 +131,16 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         prepare: Box::new(|_| Ok(())),
     };
     Box::pin(runner.run(preamble)).await.map(|_| ())
+}
+
+/// Hashes of the plan and of all files that it names.
+fn file_hashes(plan: &Plan, server: &TargetPlan) -> Result<BTreeMap<String, String>, RunError> {
+    let bodies = server.files();
+    let inputs = plan.input_files.iter().filter(|file| file.is_file());
+    let prices = plan.prices.iter().map(|(file, _)| file);
+    let files = std::iter::once(&plan.file).chain(prices).chain(inputs).chain(&bodies);
+    let files: Vec<&Path> = files.map(PathBuf::as_path).collect();
+    sha256(&files)
 }
 
 /// Names a running server's tier and cache for its results: from the plan, or else from the server's own report.

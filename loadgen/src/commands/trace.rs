@@ -6,7 +6,7 @@
 
 use crate::error::RunError;
 use crate::store::time::parse_rfc3339;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use csv::StringRecord;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -16,7 +16,7 @@ const MAX_ROWS: usize = 4_000_000;
 /// Largest batch size in a plan.
 const MAX_BATCH: u64 = 65_536;
 
-/// Unit or format of a time.
+/// Unit of a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Unit {
     /// Seconds since any origin.
@@ -31,20 +31,28 @@ pub enum Unit {
     Rfc3339,
 }
 
-/// Arguments of the conversion.
-#[derive(Debug, Clone)]
+/// Options of `trace`.
+#[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Log file.
+    /// The log: CSV with a header
     pub log: PathBuf,
-    /// Trace file to write.
+    /// Where the trace goes
+    #[arg(long)]
     pub out: PathBuf,
-    /// Column of times, and their unit.
-    pub time: (String, Unit),
-    /// Column of entity ids.
+    /// The column of times
+    #[arg(long, default_value = "timestamp")]
+    pub time: String,
+    /// Unit of times
+    #[arg(long, value_enum, default_value_t = Unit::S)]
+    pub unit: Unit,
+    /// Column of entity ids, separated by spaces or semicolons
+    #[arg(long)]
     pub ids: Option<String>,
-    /// Column of batch sizes; default: the number of a request's ids.
+    /// Column of batch sizes [default: the number of a request's ids]
+    #[arg(long)]
     pub batch: Option<String>,
-    /// If true, rounds batch sizes up to powers of two.
+    /// Rounds batch sizes up to powers of two, because a mix has at most 32 sizes
+    #[arg(long)]
     pub round_batches: bool,
 }
 
@@ -87,7 +95,7 @@ fn read(options: &Options) -> Result<Vec<Row>, String> {
             format!("no column `{name}`; there are {}", there.join(", "))
         })
     };
-    let time = column(&options.time.0)?;
+    let time = column(&options.time)?;
     let ids = options.ids.as_deref().map(column).transpose()?;
     let batch = options.batch.as_deref().map(column).transpose()?;
     let mut rows: Vec<Row> = Vec::new();
@@ -111,7 +119,7 @@ type Columns = (usize, Option<usize>, Option<usize>);
 
 fn row(record: &StringRecord, options: &Options, (time, ids, batch): Columns) -> Result<Row, String> {
     let cell = |column: usize| record.get(column).unwrap_or_default();
-    let at_s = seconds(cell(time), options.time.1)?;
+    let at_s = seconds(cell(time), options.unit)?;
     let ids = match ids {
         Some(column) => cell(column)
             .split([' ', ';'])
@@ -201,7 +209,8 @@ mod tests {
         Options {
             log: log.to_owned(),
             out: PathBuf::new(),
-            time: ("at".into(), Unit::Ms),
+            time: "at".into(),
+            unit: Unit::Ms,
             ids: Some("users".into()),
             batch: None,
             round_batches: true,

@@ -4,9 +4,9 @@
 //! meet the same machine. Its rate is the good replies per second of the closed loop's first repeat, and stays fixed,
 //! so that its repeats belong to one point.
 
-use super::disturbed::{beside, is_wanted_again, seed_of};
+use super::disturbed::{is_wanted_again, seed_of};
 use super::ledger::{Attempt, Ledger};
-use super::naming::{driven_factors, line, name};
+use super::naming::{driven_factors, name};
 use super::recorder::{self, Label, goose_figures};
 use super::send::{Around, Requests};
 use super::step::Runner;
@@ -15,7 +15,7 @@ use crate::error::RunError;
 use crate::plan::{ClosedLoopPlan, Plan};
 use crate::server::delta;
 use crate::store::histograms::hdr_file_of;
-use crate::store::journal::{FinishedStep, Points, Position};
+use crate::store::journal::{Points, Position};
 use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::record::{Factors, Purpose, Repeat, SentRequests};
 use tierlab_instrument::machine::watch::MachineWatch;
@@ -163,17 +163,8 @@ impl Runner<'_> {
             goose: goose_figures(ran.goose_us, Some(ran.goose_counted)),
             ..recorder::record(label, &ran.finished, &ran.schedule, server)
         };
-        let earlier = ledger.points.step(&factors, attempt.index);
-        let repeat = beside(repeat, watched.as_ref(), earlier, &plan.limits);
-        let line = line(&factors, &repeat);
-        let step = FinishedStep {
-            position,
-            factors,
-            repeat,
-        };
-        ledger.journal.keep(&step)?;
+        let line = self.keep(ledger, position, factors, repeat, watched.as_ref())?;
         ledger.progress.finish(&line);
-        ledger.add(step);
         Ok(())
     }
 

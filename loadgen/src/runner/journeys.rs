@@ -4,10 +4,10 @@
 //! requests count at their journey's due time, so that all points of a journey have the same population.
 
 use super::closed_loops::wanted;
-use super::disturbed::{beside, seed_of};
+use super::disturbed::seed_of;
 use super::journey_requests::{Begun, Prepared};
 use super::ledger::{Attempt, Ledger};
-use super::naming::{driven_factors, line, name};
+use super::naming::{driven_factors, name};
 use super::recorder::{self, Label, goose_figures};
 use super::send::Around;
 use super::step::Runner;
@@ -16,7 +16,7 @@ use crate::error::RunError;
 use crate::plan::{Ask, JourneyPlan, Plan, StepPlan};
 use crate::server::delta;
 use crate::store::histograms::hdr_file_of;
-use crate::store::journal::{FinishedStep, Position};
+use crate::store::journal::Position;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,19 +158,11 @@ impl Runner<'_> {
         let mut lines = Vec::new();
         for (place, factors) in all.into_iter().enumerate() {
             let repeat = measured.repeat(place, &factors, attempt);
-            let earlier = ledger.points.step(&factors, attempt.index);
-            let repeat = beside(repeat, measured.watched.as_ref(), earlier, &plan.limits);
-            lines.push(line(&factors, &repeat));
-            let step = FinishedStep {
-                position: Position {
-                    load: position.load + place,
-                    ..position
-                },
-                factors,
-                repeat,
+            let position = Position {
+                load: position.load + place,
+                ..position
             };
-            ledger.journal.keep(&step)?;
-            ledger.add(step);
+            lines.push(self.keep(ledger, position, factors, repeat, measured.watched.as_ref())?);
         }
         ledger.progress.finish(&lines.join("\n    "));
         Ok(())

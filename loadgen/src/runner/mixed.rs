@@ -5,21 +5,22 @@
 //! the server under the load of all. The server's counters cover all parts together; the replies give each part's share
 //! (`tierlab_analysis::mix_shares`).
 
-use super::disturbed::{beside, is_wanted_again, seed_of};
+use super::disturbed::{is_wanted_again, seed_of};
 use super::ledger::{Attempt, Ledger};
-use super::naming::{factors, line, name};
+use super::naming::{factors, name};
 use super::recorder::{self, Label};
-use super::send::{self, Around, Requests};
+use super::send::{self, Around, Measured, Requests};
 use super::step::Runner;
 use super::target::Target;
 use crate::error::RunError;
 use crate::plan::{Mix, Plan};
 use crate::server::delta;
 use crate::store::histograms::hdr_file_of;
-use crate::store::journal::{FinishedStep, Position};
+use crate::store::journal::Position;
 use tierlab_analysis::mix_shares;
 use tierlab_analysis::record::{Factors, Purpose, Repeat};
 use tierlab_instrument::machine::watch::MachineWatch;
+use tierlab_load::live::Watch;
 use tierlab_load::load::Load;
 use tokio::sync::Barrier;
 
@@ -63,6 +64,24 @@ fn parts<'a>(plan: &'a Plan, target: &Target, mix: &'a Mix, rate: f64, first: us
             }
         })
         .collect()
+}
+
+/// True if the step of these parts is missing, or a later attempt at it is wanted.
+fn is_due(ledger: &mut Ledger, parts: &[Share<'_>], attempt: Attempt) -> bool {
+    if attempt.attempt > 0 {
+        let is_due = parts
+            .iter()
+            .any(|share| is_wanted_again(ledger, &share.factors, attempt));
+        ledger.progress.more(u32::from(is_due));
+        return is_due;
+    }
+    let is_due = parts
+        .iter()
+        .any(|share| ledger.points.step(&share.factors, attempt.index).is_none());
+    if !is_due {
+        ledger.progress.skip();
+    }
+    is_due
 }
 
 /// Returns the distinct models of a mix.
@@ -109,25 +128,11 @@ impl Runner<'_> {
     /// one disturbs all.
     async fn mixed_step(&mut self, ledger: &mut Ledger, position: Position, attempt: Attempt) -> Result<(), RunError> {
         let plan = self.plan;
-        let Attempt {
-            index, attempt: number, ..
-        } = attempt;
+        let (index, number) = (attempt.index, attempt.attempt);
         let target = self.targets[position.target].clone();
         let step = position.load;
         let parts = shares(plan, &target).swap_remove(step);
-        if number > 0 {
-            if !parts
-                .iter()
-                .any(|share| is_wanted_again(ledger, &share.factors, attempt))
-            {
-                return Ok(());
-            }
-            ledger.progress.more(1);
-        } else if parts
-            .iter()
-            .all(|share| ledger.points.step(&share.factors, index).is_some())
-        {
-            ledger.progress.skip();
+        if !is_due(ledger, &parts, attempt) {
             return Ok(());
         }
         self.until_quiet(ledger, position.target).await;
@@ -136,29 +141,21 @@ impl Runner<'_> {
         let watch = ledger
             .progress
             .begin(&format!("{} in a mix of {}", name(&parts[0].factors), parts.len()));
-        let together = Barrier::new(parts.len());
         let seed = |share: &Share<'_>| {
             let of_load = (1 << 20) + step * 64 + share.place;
             seed_of(plan.seed, index, number, of_load)
         };
         let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());
-        let measuring = parts.iter().map(|share| {
-            let requests = Requests {
-                plan,
-                target: &target,
-                load: share.load,
-                model: share.model,
-                seed: seed(share),
-            };
-            let (together, watch, interrupt) = (&together, &watch, &self.interrupt);
-            Box::pin(async move { send::measure_part(&requests, together, watch, interrupt).await })
-        });
         let models = models(&parts);
         let around = Around::begin(&target.control, &models).await;
-        let measured = futures::future::try_join_all(measuring).await?;
-        let Some(measured) = measured.into_iter().collect::<Option<Vec<_>>>() else {
-            return Err(RunError::Interrupted(self.folder.clone()));
-        };
+        let requests = parts.iter().map(|share| Requests {
+            plan,
+            target: &target,
+            load: share.load,
+            model: share.model,
+            seed: seed(share),
+        });
+        let measured = self.send_parts(requests.collect(), &watch).await?;
         let began = measured.first().map(|part| part.finished.window_began);
         let watched = machine
             .zip(began)
@@ -170,45 +167,45 @@ impl Runner<'_> {
             self.still_there(position, index, &parts[0].factors).await?;
             ledger.unanswered += usize::from(is_unread);
         }
-        let repeats: Vec<Repeat> = parts
-            .iter()
-            .zip(&measured)
-            .map(|(share, part)| {
-                let label = Label {
-                    index,
-                    seed: seed(share),
-                    hdr_file: hdr_file_of(&share.factors, index, number),
-                };
-                Repeat {
-                    sent: Some(part.sent.clone()),
-                    ..recorder::record(label, &part.finished, &part.schedule, server.clone())
-                }
-            })
-            .collect();
+        let repeats = parts.iter().zip(&measured).map(|(share, part)| {
+            let label = Label {
+                index,
+                seed: seed(share),
+                hdr_file: hdr_file_of(&share.factors, index, number),
+            };
+            Repeat {
+                attempt: number,
+                sent: Some(part.sent.clone()),
+                ..recorder::record(label, &part.finished, &part.schedule, server.clone())
+            }
+        });
+        let repeats: Vec<Repeat> = repeats.collect();
         let sent: Vec<(u32, &Repeat)> = parts.iter().map(|share| share.load.batch_size).zip(&repeats).collect();
         let shares = mix_shares(&sent);
         let mut lines = Vec::new();
         for ((share, repeat), of_whole) in parts.iter().zip(repeats).zip(shares) {
             let repeat = Repeat {
-                attempt: number,
                 mix_share: Some(of_whole),
                 ..repeat
             };
-            let earlier = ledger.points.step(&share.factors, index);
-            let repeat = beside(repeat, watched.as_ref(), earlier, &plan.limits);
-            lines.push(line(&share.factors, &repeat));
-            let step = FinishedStep {
-                position: Position {
-                    target: position.target,
-                    load: share.place,
-                },
-                factors: share.factors.clone(),
-                repeat,
+            let position = Position {
+                load: share.place,
+                ..position
             };
-            ledger.journal.keep(&step)?;
-            ledger.add(step);
+            lines.push(self.keep(ledger, position, share.factors.clone(), repeat, watched.as_ref())?);
         }
         ledger.progress.finish(&lines.join("\n    "));
         Ok(())
+    }
+
+    /// Sends the requests of all parts, their clocks started together.
+    async fn send_parts(&self, parts: Vec<Requests<'_>>, watch: &Watch) -> Result<Vec<Measured>, RunError> {
+        let together = Barrier::new(parts.len());
+        let measuring = parts
+            .iter()
+            .map(|requests| Box::pin(send::measure_part(requests, &together, watch, &self.interrupt)));
+        let measured = futures::future::try_join_all(measuring).await?;
+        let all = measured.into_iter().collect::<Option<Vec<_>>>();
+        all.ok_or_else(|| RunError::Interrupted(self.folder.clone()))
     }
 }

@@ -57,13 +57,6 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         .count();
     Repeat {
         index: label.index,
-        attempt: 0,
-        purpose: tierlab_analysis::record::Purpose::Explore,
-        machine: None,
-        disturbed: None,
-        disturbed_before: Vec::new(),
-        agents: Vec::new(),
-        lost_before: Vec::new(),
         seed: label.seed,
         started_at: crate::store::time::rfc3339_ms(finished.window_began),
         window_s: schedule.window_s(),
@@ -83,13 +76,9 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         backlog_slope: tierlab_analysis::backlog_slope(&good),
         bands: tierlab_analysis::bands(&good),
         server,
-        mix_share: None,
-        sent: None,
-        closed_loop: None,
-        journeys: None,
-        goose: None,
         hdr_file: label.hdr_file,
         histograms: histograms(&window, schedule),
+        ..Repeat::empty()
     }
 }
 

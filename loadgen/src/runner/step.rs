@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::{Driven, Factors, Repeat, Run};
 use tierlab_instrument::machine::quiet;
-use tierlab_instrument::machine::watch::MachineWatch;
+use tierlab_instrument::machine::watch::{MachineWatch, Watched};
 use tierlab_instrument::units::wait;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::load::Load;
@@ -136,22 +136,35 @@ impl Runner<'_> {
             lost_before,
             ..recorder::record(label, &measured.finished, &measured.schedule, measured.server)
         };
-        let earlier = ledger.points.step(&factors, index);
-        let repeat = beside(repeat, watched.as_ref(), earlier, &self.plan.limits);
-        let mut line = line(&factors, &repeat);
+        let mut line = self.keep(ledger, position, factors, repeat, watched.as_ref())?;
         if measured.is_unread {
             line += ", the server's metrics were not there";
         }
+        // Printed once it is stored: a printed line is a stored step.
+        ledger.progress.finish(&line);
+        Ok(())
+    }
+
+    /// Keeps a repeat with what the machine did beside it; returns its line.
+    pub(super) fn keep(
+        &self,
+        ledger: &mut Ledger,
+        position: Position,
+        factors: Factors,
+        repeat: Repeat,
+        watched: Option<&Watched>,
+    ) -> Result<String, RunError> {
+        let earlier = ledger.points.step(&factors, repeat.index);
+        let repeat = beside(repeat, watched, earlier, &self.plan.limits);
+        let line = line(&factors, &repeat);
         let step = FinishedStep {
             position,
             factors,
             repeat,
         };
         ledger.journal.keep(&step)?;
-        // Printed once it is stored: a printed line is a stored step.
-        ledger.progress.finish(&line);
         ledger.add(step);
-        Ok(())
+        Ok(line)
     }
 
     /// Waits until the machine is quiet, if the last step was disturbed.

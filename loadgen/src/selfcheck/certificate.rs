@@ -7,6 +7,7 @@ use crate::environment;
 use crate::error::RunError;
 use crate::store::atomic::write_atomically;
 use crate::store::time::{parse_rfc3339, rfc3339};
+use clap::Args;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs;
@@ -27,28 +28,27 @@ pub(crate) fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Optio
 }
 
 /// Store of this machine's certificate.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct CertificateStore {
+    /// File of the self-check's certificate [default: tierlab/certificate.json in $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long = "certificate", value_name = "FILE", env = "TIERLAB_CERTIFICATE")]
     file: Option<PathBuf>,
 }
 
 impl CertificateStore {
-    /// Creates a store at the chosen file, or else in the user's state folder. `variable` reads the environment.
-    pub fn new(chosen: Option<PathBuf>, variable: impl Fn(&str) -> Option<OsString>) -> Self {
-        Self {
-            file: chosen.or_else(|| Some(state_folder(variable)?.join(FILE))),
-        }
-    }
-
-    /// Returns the file.
+    /// The file that was chosen, or else the one in the user's state folder.
     ///
     /// # Errors
     /// None was chosen, and the user has no state folder.
-    pub fn file(&self) -> Result<&Path, RunError> {
-        self.file.as_deref().ok_or_else(|| {
+    pub fn file(&self) -> Result<PathBuf, RunError> {
+        self.file_by(|name| std::env::var_os(name))
+    }
+
+    fn file_by(&self, variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, RunError> {
+        let default = || Some(state_folder(variable)?.join(FILE));
+        self.file.clone().or_else(default).ok_or_else(|| {
             RunError::Usage(
-                "neither XDG_STATE_HOME nor HOME says where certificates are kept; name a file with --certificate"
-                    .into(),
+                "no place for certificates: neither XDG_STATE_HOME nor HOME is set; pass --certificate FILE".into(),
             )
         })
     }
@@ -65,7 +65,7 @@ impl CertificateStore {
         let mut text = serde_json::to_vec_pretty(certificate)
             .map_err(|error| RunError::Unsound(format!("{}: {error}", file.display())))?;
         text.push(b'\n');
-        Ok(write_atomically(file, &text)?)
+        Ok(write_atomically(&file, &text)?)
     }
 
     /// Stored certificate, compared with this machine, this program and the time.
@@ -82,7 +82,7 @@ impl CertificateStore {
 
     fn read(&self) -> Result<Certificate, String> {
         let file = self.file().map_err(|error| error.to_string())?;
-        let text = match fs::read(file) {
+        let text = match fs::read(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(format!("{} is not there", file.display()));
@@ -321,11 +321,12 @@ mod tests {
     #[test]
     fn it_is_kept_where_the_user_says_or_in_the_state_folder() {
         let with = |chosen: Option<&str>, variables: &[(&str, &str)]| {
-            let store = CertificateStore::new(chosen.map(PathBuf::from), |name| {
+            let file = chosen.map(PathBuf::from);
+            let file = CertificateStore { file }.file_by(|name| {
                 let found = variables.iter().find(|(known, _)| *known == name);
                 found.map(|(_, value)| value.into())
             });
-            store.file().map(|file| file.display().to_string()).ok()
+            file.map(|file| file.display().to_string()).ok()
         };
         let home = ("HOME", "/home/a");
         let of = |path: &str| Some(path.to_owned());
@@ -344,7 +345,9 @@ mod tests {
     fn what_is_kept_comes_back_and_damage_is_no_certificate() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("deep/er/certificate.json");
-        let store = CertificateStore::new(Some(file.clone()), |_| None);
+        let store = CertificateStore {
+            file: Some(file.clone()),
+        };
         assert!(store.carried().doubts[0].contains("is not there"));
         store.keep(&certificate()).unwrap();
         assert_eq!(store.read().unwrap(), certificate());

@@ -3,6 +3,7 @@
 //! In: infer requests. Out: a fixed reply, at once or by a script of stalls whose percentiles can be calculated
 //! ([`crate::selfcheck`]). Supports the parts of the protocol that the load generator uses.
 
+use crate::error::RunError;
 use axum::extract::{Path, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -10,6 +11,7 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
+use clap::Args;
 use http_body_util::{BodyExt as _, Full};
 use prost::Message as _;
 use rand::SeedableRng as _;
@@ -75,8 +77,8 @@ struct Queue {
 }
 
 impl OneByOne {
-    /// Creates an idle server whose requests take `service` each, or an exponential time with that mean if `exponential` has a seed.
-    /// With Poisson arrivals it is an M/D/1 or M/M/1 queue, whose percentiles are known.
+    /// Creates an idle server whose requests take `service` each, or an exponential time with that mean if `exponential`
+    /// has a seed. With Poisson arrivals it is an M/D/1 or M/M/1 queue, whose percentiles are known.
     #[must_use]
     pub fn new(service: Duration, exponential: Option<u64>) -> Self {
         Self {
@@ -105,6 +107,52 @@ pub struct Script {
     pub stalls: Option<Stalls>,
     /// Queue in front of a single server; `None` serves all requests at once.
     pub one_by_one: Option<OneByOne>,
+}
+
+/// Options of the endpoint as a process.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Address to listen on; port 0 takes a free port
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Length of a stall at the start of every period, in milliseconds
+    #[arg(long, requires = "stall_every_ms")]
+    stall_ms: Option<u64>,
+    /// Length of a period, in milliseconds
+    #[arg(long, requires = "stall_ms", value_parser = clap::value_parser!(u64).range(1..))]
+    stall_every_ms: Option<u64>,
+    /// Serves one request at a time, each with this service time in microseconds
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    service_us: Option<u64>,
+    /// Draws service times from an exponential distribution with that mean; the seed of the draws
+    #[arg(long, requires = "service_us", value_name = "SEED", num_args = 0..=1, default_missing_value = "1")]
+    exponential: Option<u64>,
+    /// Ends when stdin closes
+    #[arg(long)]
+    until_stdin_closes: bool,
+}
+
+/// Serves as the options say; see [`serve`].
+///
+/// # Errors
+/// The address cannot be bound, or stdout is closed.
+pub async fn run(options: &Options) -> Result<(), RunError> {
+    let stalls = options
+        .stall_ms
+        .zip(options.stall_every_ms)
+        .map(|(length, every)| Stalls {
+            length: Duration::from_millis(length),
+            every: Duration::from_millis(every),
+        });
+    let service = options.service_us.map(Duration::from_micros);
+    let one_by_one = service.map(|service| OneByOne::new(service, options.exponential));
+    serve(
+        options.listen,
+        Script { stalls, one_by_one },
+        options.until_stdin_closes,
+    )
+    .await
+    .map_err(RunError::io(std::path::Path::new(&options.listen.to_string())))
 }
 
 #[derive(Debug)]

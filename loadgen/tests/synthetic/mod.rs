@@ -275,26 +275,17 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
     let dependence = tierlab_analysis::statistics::dependence::Dependence::of(&latencies);
     Repeat {
         index,
-        attempt: 0,
-        purpose: tierlab_analysis::record::Purpose::Explore,
-        machine: None,
-        disturbed: None,
-        disturbed_before: Vec::new(),
-        agents: Vec::new(),
-        lost_before: Vec::new(),
         seed,
         started_at: format!("2026-11-20T12:0{index}:00Z"),
         window_s: WINDOW_S,
         scheduled: samples.len() as u64,
         completed: good,
-        examples: BTreeMap::new(),
         errors: if errors > 0 {
             BTreeMap::from([("503".to_owned(), errors)])
         } else {
             BTreeMap::new()
         },
         achieved_rps: done_in_window / WINDOW_S,
-        in_flight_limit_hit: false,
         mean_in_flight: tierlab_analysis::validity::littles_law::by_stays(&samples, &(0..(WINDOW_S * 1e6) as u64)),
         in_flight_by_stays: Some(tierlab_analysis::validity::littles_law::by_stays(
             &samples,
@@ -321,13 +312,9 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
             cache_capacity_bytes: if hit_ratio > 0.0 { 2e9 } else { 0.0 },
             ..ServerDelta::default()
         }),
-        mix_share: None,
-        sent: None,
-        closed_loop: None,
-        journeys: None,
-        goose: None,
         hdr_file: hdr_file(factors, index),
         histograms: histograms(&samples),
+        ..Repeat::empty()
     }
 }
 

@@ -227,7 +227,7 @@ impl Repeat {
         self.histograms.latency.iter().map(Histogram::len).sum::<u64>() > self.completed
     }
 
-    /// Creates a repeat of one second without requests, for tests to fill in.
+    /// Repeat of one second in which nothing was sent, for callers that set some of its fields.
     #[must_use]
     pub fn empty() -> Self {
         Self {

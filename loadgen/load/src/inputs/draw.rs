@@ -157,13 +157,8 @@ pub(super) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> Result<u64, Str
 /// Returns the shape of a file's records in a request, and the chosen records.
 fn stacked<'a>(want: &Wanted, records: &'a Records, which: Which) -> Result<(Vec<u64>, Taken<'a>), String> {
     let declared = &want.spec.shape;
-    let says = |what: String| {
-        format!(
-            "`inputs.tensor.{}.values`: {}: {what}",
-            want.spec.name,
-            records.source()
-        )
-    };
+    let name = &want.spec.name;
+    let says = |what: String| format!("`inputs.tensor.{name}.values`: {}: {what}", records.source());
     let (first, _) = records.get(0);
     // An array whose first dimension is one of the model's own.
     if first.len() + 1 == declared.len()

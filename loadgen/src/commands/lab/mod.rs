@@ -32,6 +32,8 @@ use crate::selfcheck::prove::prove;
 use crate::store::new_folder::{claim, new_folder, sha256};
 use crate::store::preamble::Preamble;
 use crate::store::resume::StoppedRun;
+use crate::{environment, page_cache};
+use clap::Args;
 use context::{LabContext, programs};
 use place::Purpose;
 use std::collections::BTreeMap;
@@ -39,31 +41,46 @@ use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Environment, PageCache, Run, StageState, Variant};
 use tierlab_instrument::page_cache;
 use tierlab_load::interrupt::Interrupt;
+use tierlab_load::workers;
 
-/// What `lab` is told.
-#[derive(Debug, Clone)]
+/// Options of `lab`.
+#[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Plan file.
+    /// Plan, a TOML file with `[lab]`; with --init, a new folder
     pub plan: PathBuf,
-    /// Parent folder of the results.
+    /// Writes a plan with every key explained, and the files that it names, to a new folder; measures nothing
+    #[arg(long, conflicts_with_all = ["name", "work", "resume"])]
+    pub init: bool,
+    /// Parent folder of the results
+    #[arg(long, default_value = "results")]
     pub out: PathBuf,
-    /// Name of the result's folder; default: plan and time.
+    /// Name of the result's folder [default: the plan's name and the time]
+    #[arg(long)]
     pub name: Option<String>,
-    /// Folder to work in, in place of the plan's.
+    /// Working folder for data, stages and logs [default: the plan's `lab.work`, or below $XDG_STATE_HOME if that
+    /// cannot be written]
+    #[arg(long, value_name = "FOLDER")]
     pub work: Option<PathBuf>,
-    /// Folder of a run to resume, instead of `out` and `name`.
+    /// Folder of a stopped run to continue, with the same plan and files; excludes --out and --name
+    #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
     pub resume: Option<PathBuf>,
-    /// Where the project's other programs are; beside this one when absent.
+    /// Folder of tierlab-server, tierlab-origin and tierlab-models [default: beside this program]
+    #[arg(long)]
     pub bin_dir: Option<PathBuf>,
-    /// Seconds that searches may take, in location of the plan's.
+    /// Maximum seconds for searches, overriding the plan's `search.limit_s`
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
     pub search_limit_s: Option<u32>,
-    /// Load processes on this host.
+    /// Load processes; each sends an interleaved share of every step
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
     pub workers: u32,
     /// Agents that send instead of this host.
+    #[command(flatten)]
     pub agents: AgentsOptions,
-    /// Whether to run the self-check whatever the plan says.
+    /// Runs the self-check first and stores its lines in the result, overriding the plan
+    #[arg(long)]
     pub selfcheck: bool,
     /// Store of the self-check's certificate.
+    #[command(flatten)]
     pub certificates: CertificateStore,
 }
 

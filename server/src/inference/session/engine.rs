@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_formats::model::Signature;
 use tierlab_protocol::infer::{Data, Tensor};
-use tierlab_protocol::tensor::DataType;
+use tierlab_protocol::tensor::{DataType, TensorSpec};
 
 /// One session with the buffers of its inputs.
 #[derive(Debug)]
@@ -179,19 +179,7 @@ impl Engine {
             started = Instant::now();
             pinned.run(session, &control.options)?
         } else {
-            for (i, buffer) in buffers.iter_mut().enumerate() {
-                buffer.clear();
-                for request in requests {
-                    let Some(data) = request[i].data.host() else {
-                        return Err("rows in device memory, and a session that has none".to_owned().into());
-                    };
-                    if !buffer.reserve(data.len()) {
-                        let what = format!("no memory for the run's copy of an input of {} bytes", data.len());
-                        return Err(RunError::new(Fault::NoMemory(Reason::Full), what));
-                    }
-                    buffer.push(data).map_err(RunError::misfit)?;
-                }
-            }
+            fill(buffers, requests)?;
             let mut values: Vec<SessionInputValue<'_>> = Vec::with_capacity(buffers.len());
             for (i, buffer) in buffers.iter().enumerate() {
                 values.push(buffer.value(shape_of(i))?);
@@ -224,29 +212,7 @@ impl Engine {
                 Some(held) => held.split(data.len()).hold(data),
                 None => data,
             });
-            if signature.batched && shape.first().and_then(|&rows| usize::try_from(rows).ok()) != Some(total) {
-                let message = format!(
-                    "output `{}` has shape {shape:?} for a batch of {total} rows: its first dimension is no batch, and \
-                     `max_batch_size` must be 0 in the model's config",
-                    spec.name
-                );
-                return Err(RunError::new(Fault::Rows, message));
-            }
-            let mut from = 0;
-            for (&rows, outputs) in rows.iter().zip(&mut outputs) {
-                let (mut shape, mut share) = (shape.clone(), data.clone());
-                if signature.batched {
-                    shape[0] = i64::try_from(rows).unwrap_or(i64::MAX);
-                    share = rows_of(&data, spec.dtype, total, from, from + rows);
-                }
-                from += rows;
-                outputs.push(Tensor {
-                    name: spec.name.clone(),
-                    dtype: spec.dtype,
-                    shape,
-                    data: share,
-                });
-            }
+            share_out(spec, signature.batched, (&shape, &data), rows, &mut outputs)?;
         }
         Ok(Answers {
             outputs,
@@ -254,6 +220,59 @@ impl Engine {
             ended,
         })
     }
+}
+
+/// Copies the rows of all requests into the buffers of the inputs.
+fn fill(buffers: &mut [Buffer], requests: &[&[Part]]) -> Result<(), RunError> {
+    for (i, buffer) in buffers.iter_mut().enumerate() {
+        buffer.clear();
+        for request in requests {
+            let Some(data) = request[i].data.host() else {
+                return Err("rows in device memory, and a session that has none".to_owned().into());
+            };
+            if !buffer.reserve(data.len()) {
+                let what = format!("no memory for the run's copy of an input of {} bytes", data.len());
+                return Err(RunError::new(Fault::NoMemory(Reason::Full), what));
+            }
+            buffer.push(data).map_err(RunError::misfit)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives each request its rows of an output, or the whole of one that has no batch.
+fn share_out(
+    spec: &TensorSpec,
+    is_batched: bool,
+    (shape, data): (&[i64], &Data),
+    rows: &[usize],
+    outputs: &mut [Vec<Tensor>],
+) -> Result<(), RunError> {
+    let total: usize = rows.iter().sum();
+    if is_batched && shape.first().and_then(|&rows| usize::try_from(rows).ok()) != Some(total) {
+        let message = format!(
+            "output `{}` has shape {shape:?} for a batch of {total} rows: its first dimension is no batch, and \
+             `max_batch_size` must be 0 in the model's config",
+            spec.name
+        );
+        return Err(RunError::new(Fault::Rows, message));
+    }
+    let mut from = 0;
+    for (&rows, outputs) in rows.iter().zip(outputs) {
+        let (mut shape, mut share) = (shape.to_vec(), data.clone());
+        if is_batched {
+            shape[0] = i64::try_from(rows).unwrap_or(i64::MAX);
+            share = rows_of(data, spec.dtype, total, from, from + rows);
+        }
+        from += rows;
+        outputs.push(Tensor {
+            name: spec.name.clone(),
+            dtype: spec.dtype,
+            shape,
+            data: share,
+        });
+    }
+    Ok(())
 }
 
 /// Bytes that a request holds during its run, at least: its tensors, and the run's copy of them.
