@@ -1,10 +1,12 @@
-//! What every part of a plan is checked by.
+//! Limits, paths and keys of other programs' configs, which several parts of a plan share.
 
+use super::fault::Fault;
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-/// The most requests of one step: their due times, keys and bodies are all made before it starts.
+/// Maximum requests of one step: their due times, keys and bodies are all made before it starts.
 pub(super) const MAX_REQUESTS_PER_STEP: f64 = 2e6;
-/// The highest rate that a plan may ask for, in requests per second.
+/// Highest rate of a plan, in requests per second.
 pub(super) const MAX_RATE: f64 = 100_000.0;
 
 /// Folder that a plan's paths are relative to.
@@ -27,6 +29,11 @@ impl<'a> Base<'a> {
             folder,
             root: Some(root),
         }
+    }
+
+    /// True if the plan's files are on this host at their own paths.
+    pub(super) const fn is_here(self) -> bool {
+        self.root.is_none()
     }
 
     /// Path of a file that the plan names.
@@ -56,13 +63,41 @@ pub(super) fn below(folder: &Path, path: &Path) -> PathBuf {
     short
 }
 
-/// Refuses NaN, infinities and whatever lies outside.
-pub(super) fn within(key: &str, value: f64, least: f64, most: f64) -> Result<(), String> {
-    if (least..=most).contains(&value) {
-        Ok(())
-    } else {
-        Err(format!("`{key}` = {value} is not within {least} and {most}"))
+/// Refuses more requests than one step may have.
+pub(super) fn fits_step(key: String, requests: f64) -> Result<(), Fault> {
+    if requests <= MAX_REQUESTS_PER_STEP {
+        return Ok(());
     }
+    let what = format!(
+        "{requests:.0} requests a step are more than {MAX_REQUESTS_PER_STEP}; lower the rate or shorten `step_s`"
+    );
+    Err(Fault::new(key, what))
+}
+
+/// Keys of another program's config as `KEY=VALUE`, nested tables as dotted keys. Refuses the capacity of a cache, which would be
+/// the same in every cache state.
+pub(super) fn overlays(at: &str, table: &BTreeMap<String, toml::Value>) -> Result<Vec<String>, Fault> {
+    let mut set = Vec::new();
+    for (key, value) in table {
+        let path = format!("{at}.{key}");
+        if path.ends_with(".cache.capacity_bytes") {
+            return Err(Fault::new(
+                path,
+                "a lab sets the capacity of caches by `[[lab.cache]]`, whose `share` is of the table; leave it out",
+            ));
+        }
+        match value {
+            toml::Value::Table(inner) => {
+                let inner = inner.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+                let below = overlays(&path, &inner)?;
+                set.extend(below.into_iter().map(|pair| format!("{key}.{pair}")));
+            }
+            toml::Value::Datetime(_) => return Err(Fault::new(path, "no key takes a date")),
+            toml::Value::String(text) => set.push(format!("{key}={text}")),
+            other => set.push(format!("{key}={other}")),
+        }
+    }
+    Ok(set)
 }
 
 #[cfg(test)]

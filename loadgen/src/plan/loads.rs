@@ -1,12 +1,13 @@
 //! `[[load]]`: rates by mode and batch size. In: TOML. Out: every load, in the plan's order.
 
-use super::check::{MAX_RATE, MAX_REQUESTS_PER_STEP, within};
+use super::check::{MAX_RATE, fits_step};
+use super::fault::{Fault, within};
 use super::raw::{self, RawMode};
 use tierlab_analysis::record::Mode;
 use tierlab_load::load::Load;
 
 /// Checks the batch size and the rate of a load, whose key in the plan is `at`.
-pub(super) fn check(at: &str, load: &Load, warmup_s: f64, step_s: f64) -> Result<(), String> {
+pub(super) fn check(at: &str, load: &Load, warmup_s: f64, step_s: f64) -> Result<(), Fault> {
     // A batch of one would be real-time under another name.
     let least = if load.mode == Mode::Batch { 2.0 } else { 1.0 };
     within(
@@ -16,41 +17,40 @@ pub(super) fn check(at: &str, load: &Load, warmup_s: f64, step_s: f64) -> Result
         65_536.0,
     )?;
     let rate = load.rate;
-    within(&format!("{at}.rates"), rate, 0.01, MAX_RATE)?;
+    let key = format!("{at}.rates");
+    within(&key, rate, 0.01, MAX_RATE)?;
     if rate * step_s < 1.0 {
-        return Err(format!(
-            "`{at}.rates`: {rate} per second sends nothing in a step of {step_s} s"
+        return Err(Fault::new(
+            key,
+            format!("{rate} per second sends nothing in a step of {step_s} s"),
         ));
     }
-    if rate * (warmup_s + step_s) > MAX_REQUESTS_PER_STEP {
-        return Err(format!(
-            "`{at}.rates`: {rate} per second is more than {MAX_REQUESTS_PER_STEP} requests a step; shorten `step_s`"
-        ));
-    }
-    Ok(())
+    fits_step(key, rate * (warmup_s + step_s))
 }
 
-pub(super) fn validate(raw: &[raw::RawLoad], warmup_s: f64, step_s: f64) -> Result<Vec<Load>, String> {
+pub(super) fn validate(raw: &[raw::RawLoad], warmup_s: f64, step_s: f64) -> Result<Vec<Load>, Fault> {
     let mut loads = Vec::new();
     for (i, load) in raw.iter().enumerate() {
         let (mode, batch_sizes) = match load.mode {
-            // Of `closed_loop`.
+            // Read by `closed_loop`.
             RawMode::Concurrency => continue,
             RawMode::Realtime if load.batch_sizes.is_empty() => (Mode::Realtime, &[1][..]),
             RawMode::Realtime => {
-                return Err(format!(
-                    "`load[{i}].batch_sizes` does not belong to `mode = \"realtime\"`, which sends one entity per request"
-                ));
+                return Err(Fault::misplaced(format!("load[{i}].batch_sizes"), "`mode = \"batch\"`"));
             }
             RawMode::Batch if load.batch_sizes.is_empty() => {
-                return Err(format!(
-                    "`load[{i}].batch_sizes` is missing: `mode = \"batch\"` needs at least one"
+                return Err(Fault::missing(
+                    format!("load[{i}].batch_sizes"),
+                    "`mode = \"batch\"` needs at least one",
                 ));
             }
             RawMode::Batch => (Mode::Batch, &load.batch_sizes[..]),
         };
         if load.rates.is_empty() {
-            return Err(format!("`load[{i}].rates` is missing, or empty"));
+            return Err(Fault::missing(
+                format!("load[{i}].rates"),
+                "an open loop needs at least one rate",
+            ));
         }
         for &batch_size in batch_sizes {
             for &rate in &load.rates {
@@ -60,13 +60,11 @@ pub(super) fn validate(raw: &[raw::RawLoad], warmup_s: f64, step_s: f64) -> Resu
             }
         }
     }
-    for (i, load) in loads.iter().enumerate() {
-        if loads[..i].contains(load) {
-            return Err(format!(
-                "`load`: {} × {} at {} per second stands twice",
-                load.mode, load.batch_size, load.rate
-            ));
-        }
+    match loads.iter().enumerate().find(|(i, load)| loads[..*i].contains(load)) {
+        None => Ok(loads),
+        Some((_, Load { mode, batch_size, rate })) => Err(Fault::duplicate(
+            "load",
+            format!("{mode} × {batch_size} at {rate} per second"),
+        )),
     }
-    Ok(loads)
 }
