@@ -3,7 +3,7 @@
 
 use super::check::Base;
 use super::columns::{self, Column};
-use super::fault::{Fault, counted, within};
+use super::fault::{Fault, counted, missing, only_with, refuse, within};
 use super::value;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -60,29 +60,20 @@ pub(super) fn validate(
     shape: Option<RawShape>,
     base: Base<'_>,
 ) -> Result<Arrivals, Fault> {
-    for (key, is_given, owner) in [
-        ("cv", arrival.cv.is_some(), RawProcess::Gamma),
-        ("file", arrival.file.is_some(), RawProcess::Trace),
-        ("column", arrival.column.is_some(), RawProcess::Trace),
-        ("unit", arrival.unit.is_some(), RawProcess::Trace),
-    ] {
-        if is_given && process != owner {
-            let name = if owner == RawProcess::Gamma { "gamma" } else { "trace" };
-            return Err(Fault::misplaced(
-                format!("arrival.{key}"),
-                format!("`arrivals = \"{name}\"`"),
-            ));
-        }
+    if process != RawProcess::Gamma {
+        only_with("arrival", "`arrivals = \"gamma\"`", &[("cv", arrival.cv.is_some())])?;
+    }
+    if process != RawProcess::Trace {
+        let (file, column) = (arrival.file.is_some(), arrival.column.is_some());
+        let given = [("file", file), ("column", column), ("unit", arrival.unit.is_some())];
+        only_with("arrival", "`arrivals = \"trace\"`", &given)?;
     }
     let process = match process {
         RawProcess::Poisson => Process::Poisson,
         RawProcess::Constant => Process::Constant,
         RawProcess::Gamma => {
             let Some(cv) = arrival.cv else {
-                return Err(Fault::missing(
-                    "arrival.cv",
-                    "gamma needs its coefficient of variation, such as 2.0",
-                ));
+                return missing("arrival.cv", "gamma needs its coefficient of variation, such as 2.0");
             };
             Process::Gamma { cv }
         }
@@ -103,7 +94,7 @@ fn profile(shape: RawShape) -> Result<Shape, Fault> {
             }
             let mean = shares.iter().sum::<f64>() / shares.len() as f64;
             if mean <= 0.0 {
-                return Err(Fault::new("shape.shares", "all 0: nothing would be sent"));
+                refuse!("shape.shares", "all 0: nothing would be sent");
             }
             Ok(Shape::Steps(shares.iter().map(|share| share / mean).collect()))
         }
@@ -112,7 +103,7 @@ fn profile(shape: RawShape) -> Result<Shape, Fault> {
             within("shape.to", to, 0.0, 1_000.0)?;
             let mean = f64::midpoint(from, to);
             if mean <= 0.0 {
-                return Err(Fault::new("shape.from", "0, as `shape.to`: nothing would be sent"));
+                refuse!("shape.from", "0, as `shape.to`: nothing would be sent");
             }
             Ok(Shape::Ramp {
                 from: from / mean,
@@ -124,7 +115,7 @@ fn profile(shape: RawShape) -> Result<Shape, Fault> {
 
 fn trace(arrival: RawArrival, base: Base<'_>) -> Result<Trace, Fault> {
     let Some(file) = arrival.file else {
-        return Err(Fault::missing("arrival.file", "a trace is replayed from a CSV file"));
+        return missing("arrival.file", "a trace is replayed from a CSV file");
     };
     let column = Column {
         key: "arrival.file",
@@ -140,13 +131,10 @@ fn trace(arrival: RawArrival, base: Base<'_>) -> Result<Trace, Fault> {
     let mut at: Vec<f64> = columns::numbers(&path, &column)?;
     at.sort_by(f64::total_cmp);
     let (Some(&first), Some(&last)) = (at.first(), at.last()) else {
-        return Err(Fault::new("arrival.file", format!("{} has no rows", path.display())));
+        refuse!("arrival.file", "{} has no rows", path.display());
     };
     if last <= first {
-        return Err(Fault::new(
-            "arrival.file",
-            format!("all rows of {} have the same time", path.display()),
-        ));
+        refuse!("arrival.file", "all rows of {} have the same time", path.display());
     }
     // Large timestamps differ in their last digits: they are made small before they are scaled.
     at.iter_mut().for_each(|at| *at = (*at - first) / per_s);

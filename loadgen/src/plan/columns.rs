@@ -1,7 +1,7 @@
 //! Columns of a plan's CSV files: timestamps and entity ids of recorded requests. In: a path and a column. Out: its values, or the
 //! row that cannot be read.
 
-use super::fault::Fault;
+use super::fault::{Fault, fault};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
@@ -22,9 +22,12 @@ pub(super) fn numbers(path: &Path, column: &Column) -> Result<Vec<f64>, Fault> {
     let values: Vec<f64> = parsed(path, column, |text| vec![text])?;
     match values.iter().position(|value| !value.is_finite()) {
         None => Ok(values),
-        Some(row) => Err(Fault::new(
+        Some(row) => Err(fault!(
             column.key,
-            format!("{} row {}: `{}` is not finite", path.display(), row + 1, column.name),
+            "{} row {}: `{}` is not finite",
+            path.display(),
+            row + 1,
+            column.name
         )),
     }
 }
@@ -56,7 +59,7 @@ where
     T: FromStr,
     T::Err: Display,
 {
-    let refuse = |what: String| Fault::new(column.key, format!("{}: {what}", path.display()));
+    let refuse = |what: String| fault!(column.key, "{}: {what}", path.display());
     let mut reader = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
         .from_path(path)

@@ -6,7 +6,8 @@ use serde_path_to_error::{Path, Segment};
 use std::fmt;
 use std::path::PathBuf;
 use tierlab_formats::model::is_plain_name;
-use toml_edit::{Document, Item, TableLike, Value};
+use toml::Spanned;
+use toml::de::DeTable;
 
 /// Plan that cannot be run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -68,37 +69,73 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    const fn of(key: String, problem: Problem) -> Self {
-        Self { key, problem }
-    }
-
     /// Problem in words, without the key.
     pub(super) fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
-        Self::of(key.into(), Problem::Other(what.into()))
-    }
-
-    pub(super) fn missing(key: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self::of(key.into(), Problem::Missing(advice.into()))
-    }
-
-    pub(super) fn empty(key: impl Into<String>) -> Self {
-        Self::of(key.into(), Problem::Empty)
-    }
-
-    pub(super) fn duplicate(key: impl Into<String>, entry: impl fmt::Display) -> Self {
-        Self::of(key.into(), Problem::Duplicate(entry.to_string()))
-    }
-
-    /// Refuses a key without the setting `owner`, such as `mode = "batch"` in backticks.
-    pub(super) fn misplaced(key: impl Into<String>, owner: impl Into<String>) -> Self {
-        Self::of(key.into(), Problem::Misplaced(owner.into()))
-    }
-
-    pub(super) fn conflict(key: impl Into<String>, other: impl Into<String>, advice: impl Into<String>) -> Self {
-        let (other, advice) = (other.into(), advice.into());
-        Self::of(key.into(), Problem::Conflict { other, advice })
+        Self {
+            key: key.into(),
+            problem: Problem::Other(what.into()),
+        }
     }
 }
+
+fn refused<T>(key: impl Into<String>, problem: Problem) -> Result<T, Fault> {
+    let key = key.into();
+    Err(Fault { key, problem })
+}
+
+/// Refuses a plan without the key.
+pub(super) fn missing<T>(key: impl Into<String>, advice: impl Into<String>) -> Result<T, Fault> {
+    refused(key, Problem::Missing(advice.into()))
+}
+
+/// Refuses a list without elements.
+pub(super) fn empty<T>(key: impl Into<String>) -> Result<T, Fault> {
+    refused(key, Problem::Empty)
+}
+
+/// Refuses an entry that occurs twice.
+pub(super) fn duplicate<T>(key: impl Into<String>, entry: impl fmt::Display) -> Result<T, Fault> {
+    refused(key, Problem::Duplicate(entry.to_string()))
+}
+
+/// Refuses a key without its `owner`, such as `mode = "batch"` in backticks.
+pub(super) fn misplaced<T>(key: impl Into<String>, owner: impl Into<String>) -> Result<T, Fault> {
+    refused(key, Problem::Misplaced(owner.into()))
+}
+
+/// Refuses two keys that exclude each other.
+pub(super) fn conflict<T>(
+    key: impl Into<String>,
+    other: impl Into<String>,
+    advice: impl Into<String>,
+) -> Result<T, Fault> {
+    let (other, advice) = (other.into(), advice.into());
+    refused(key, Problem::Conflict { other, advice })
+}
+
+/// Refuses the given ones of keys that need an `owner`.
+pub(super) fn only_with(at: &str, owner: &str, keys: &[(&str, bool)]) -> Result<(), Fault> {
+    match keys.iter().find(|(_, is_given)| *is_given) {
+        None => Ok(()),
+        Some((key, _)) => misplaced(format!("{at}.{key}"), owner),
+    }
+}
+
+/// Fault of a key, with a formatted message.
+macro_rules! fault {
+    ($key:expr, $($what:tt)+) => {
+        $crate::plan::fault::Fault::new($key, format_args!($($what)+).to_string())
+    };
+}
+
+/// Returns a [`fault!`] from the function.
+macro_rules! refuse {
+    ($key:expr, $($what:tt)+) => {
+        return Err($crate::plan::fault::fault!($key, $($what)+))
+    };
+}
+
+pub(super) use {fault, refuse};
 
 /// Problem with a number out of range.
 pub(super) fn outside<T: fmt::Display>(value: T, least: T, most: T) -> String {
@@ -117,9 +154,9 @@ pub(super) fn within(key: &str, value: f64, least: f64, most: f64) -> Result<(),
 pub(super) fn plain(key: &str, name: &str) -> Result<(), Fault> {
     match is_plain_name(name) {
         true => Ok(()),
-        false => Err(Fault::new(
+        false => Err(fault!(
             key,
-            format!("invalid name `{name}`; use letters, digits, `.`, `_` and `-`"),
+            "invalid name `{name}`; use letters, digits, `.`, `_` and `-`"
         )),
     }
 }
@@ -129,7 +166,7 @@ pub(super) fn distinct<T: PartialEq + fmt::Display>(key: &str, entries: &[T]) ->
     let mut all = entries.iter().enumerate();
     match all.find(|(index, entry)| entries[..*index].contains(entry)) {
         None => Ok(()),
-        Some((index, entry)) => Err(Fault::duplicate(format!("{key}[{index}]"), entry)),
+        Some((index, entry)) => duplicate(format!("{key}[{index}]"), entry),
     }
 }
 
@@ -172,58 +209,26 @@ fn key_at(path: &Path) -> String {
 
 /// Line, from 1, of a key such as `load[1].rates` or `search.slo`; of an absent key, the line of the innermost table that exists.
 pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
-    let document = Document::parse(text).ok()?;
-    let mut table: Option<&dyn TableLike> = Some(document.as_table());
+    let document = DeTable::parse(text).ok()?;
+    let mut table = Some(document.get_ref());
     let mut begin = None;
     for part in key.split('.') {
-        let Some(found) = table.and_then(|table| find(table, part)) else {
+        let (name, index) = match part.strip_suffix(']').and_then(|part| part.split_once('[')) {
+            Some((name, index)) => (name, index.parse::<usize>().ok()),
+            None => (part, None),
+        };
+        let Some((key, value)) = table.and_then(|table| table.get_key_value(name)) else {
             break;
         };
-        begin = found.begin.or(begin);
-        table = found.table;
+        let element = index.and_then(|index| value.get_ref().get(index));
+        begin = Some(element.map_or_else(|| key.span(), Spanned::span).start);
+        table = element.unwrap_or(value).get_ref().as_table();
     }
     begin.map(|begin| line_at(text, begin))
 }
 
 fn line_at(text: &str, at: usize) -> usize {
     1 + text[..at].matches('\n').count()
-}
-
-/// Part of a key's path in the text.
-struct Found<'d> {
-    /// First byte in the text; `None` for a table that only its subtables imply.
-    begin: Option<usize>,
-    /// Table of the path's next part.
-    table: Option<&'d dyn TableLike>,
-}
-
-/// Finds one part of a key, such as `load[1]`; `load` alone is the first of an array's tables.
-fn find<'d>(table: &'d dyn TableLike, part: &str) -> Option<Found<'d>> {
-    let (name, index) = match part.strip_suffix(']').and_then(|part| part.split_once('[')) {
-        Some((name, index)) => (name, index.parse::<usize>().ok()),
-        None => (part, None),
-    };
-    let (key, item) = table.get_key_value(name)?;
-    let of_table = |table: &'d toml_edit::Table| Found {
-        begin: table.span().map(|span| span.start),
-        table: Some(table),
-    };
-    match item {
-        Item::None => None,
-        Item::Table(table) => Some(of_table(table)),
-        Item::ArrayOfTables(tables) => tables.get(index.unwrap_or(0)).map(of_table),
-        Item::Value(value) => {
-            let element = index.and_then(|index| value.as_array()?.get(index));
-            let span = element.map_or_else(|| key.span(), Value::span);
-            Some(Found {
-                begin: span.map(|span| span.start),
-                table: element
-                    .unwrap_or(value)
-                    .as_inline_table()
-                    .map(|table| table as &dyn TableLike),
-            })
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,13 +2,12 @@
 //! that a model declares.
 
 use super::check::Base;
-use super::fault::{Fault, outside, within};
+use super::fault::{Fault, conflict, fault, misplaced, missing, outside, refuse, within};
 use super::value;
 use crate::inputs::{columns, lines, npy, npz, perf_data, read, short, whole};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierlab_load::inputs::{
@@ -90,17 +89,28 @@ const fn default_tolerance() -> f64 {
     0.001
 }
 
-/// Dimension that is a table.
+/// Dimension that is a table of one key.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RawDim {
+    Choices(Vec<u64>),
+    Uniform([u64; 2]),
+    File(PathBuf),
+    SameAs(toml::Value),
+}
+
+/// Dimension with a lognormal length.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawDim {
-    choices: Option<Vec<u64>>,
-    uniform: Option<[u64; 2]>,
-    lognormal: Option<RawLognormal>,
-    file: Option<PathBuf>,
-    same_as: Option<toml::Value>,
-    min: Option<u64>,
-    max: Option<u64>,
+struct RawLengths {
+    lognormal: RawLognormal,
+    #[serde(default = "one")]
+    min: u64,
+    max: u64,
+}
+
+const fn one() -> u64 {
+    1
 }
 
 #[derive(Debug, Deserialize)]
@@ -110,21 +120,27 @@ struct RawLognormal {
     sigma: f64,
 }
 
-/// Elements that are a table.
+/// Elements that are a table of one key.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RawValues {
+    Uniform([f64; 2]),
+    Normal(RawNormal),
+    Integers([i64; 2]),
+    Text(RawText),
+    Npy(PathBuf),
+    File(PathBuf),
+}
+
+/// Elements in one array or column of a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawValues {
-    uniform: Option<[f64; 2]>,
-    normal: Option<RawNormal>,
-    integers: Option<[i64; 2]>,
-    text: Option<RawText>,
-    npy: Option<PathBuf>,
+struct RawColumn {
     npz: Option<PathBuf>,
     name: Option<String>,
     parquet: Option<PathBuf>,
     arrow: Option<PathBuf>,
     column: Option<String>,
-    file: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -135,10 +151,10 @@ struct RawNormal {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawText {
-    words: Option<[u32; 2]>,
-    bytes: Option<[u32; 2]>,
+#[serde(rename_all = "snake_case")]
+enum RawText {
+    Words([u32; 2]),
+    Bytes([u32; 2]),
 }
 
 /// Inputs of a plan's requests.
@@ -177,16 +193,13 @@ pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: Base<'_>) -> R
     let mut of_others = BTreeMap::new();
     for (name, mut raw) in std::mem::take(&mut raw.model) {
         if !others.contains(&name.as_str()) {
-            return Err(Fault::new(
+            refuse!(
                 format!("inputs.model.{name}"),
-                format!("no part of a mix asks `{name}`, or it is the plan's own model"),
-            ));
+                "no part of a mix asks `{name}`, or it is the plan's own model"
+            );
         }
         if !std::mem::take(&mut raw.model).is_empty() {
-            return Err(Fault::new(
-                format!("inputs.model.{name}.model"),
-                "a model has no models of its own",
-            ));
+            refuse!(format!("inputs.model.{name}.model"), "a model has no models of its own");
         }
         let rules = rules(raw, &format!("inputs.model.{}", key_of(&name)), &mut files)?;
         of_others.insert(name, rules);
@@ -219,38 +232,26 @@ fn rules(raw: RawInputs, at: &str, files: &mut Files<'_>) -> Result<InputRules, 
         (RawOrder::Sequential, None) => Order::Sequential,
         (RawOrder::Shuffled, None) => Order::Shuffled,
         (RawOrder::Zipf, Some(exponent)) => Order::Zipf { exponent },
-        (RawOrder::Zipf, None) => {
-            return Err(Fault::missing(
-                format!("{at}.zipf_exponent"),
-                "zipf needs one, such as 1.1",
-            ));
-        }
-        (_, Some(_)) => {
-            return Err(Fault::misplaced(
-                format!("{at}.zipf_exponent"),
-                format!("`{at}.order = \"zipf\"`"),
-            ));
-        }
+        (RawOrder::Zipf, None) => return missing(format!("{at}.zipf_exponent"), "zipf needs one, such as 1.1"),
+        (_, Some(_)) => return misplaced(format!("{at}.zipf_exponent"), format!("`{at}.order = \"zipf\"`")),
     };
     let key = |name: &str| format!("{at}.{name}");
     let recorded = match (raw.data, raw.requests) {
-        (Some(_), Some(_)) => {
-            return Err(Fault::conflict(key("data"), key("requests"), "leave one of them out"));
-        }
+        (Some(_), Some(_)) => return conflict(key("data"), key("requests"), "leave one of them out"),
         (Some(data), None) => {
             let read = perf_data::requests(&files.at(&data));
             Some(Arc::new(read.map_err(|what| Fault::new(key("data"), what))?))
         }
         (None, Some(requests)) => {
             if !raw.tensor.is_empty() {
-                return Err(Fault::conflict(
+                return conflict(
                     key("requests"),
                     key("tensor"),
                     format!(
                         "requests are whole; leave one of them out, or record single inputs in `{}`",
                         key("data")
                     ),
-                ));
+                );
             }
             let read = whole::requests(&files.at(&requests));
             Some(Arc::new(read.map_err(|what| Fault::new(key("requests"), what))?))
@@ -290,10 +291,9 @@ fn tensor_rule(at: &str, raw: RawTensor, files: &mut Files<'_>) -> Result<Tensor
 /// Reads a table that has one of the `forms`.
 fn table<T: DeserializeOwned>(at: &str, value: toml::Value, forms: &str) -> Result<T, Fault> {
     if !value.is_table() {
-        return Err(Fault::new(at, format!("{value} is none of {forms}")));
+        refuse!(at, "{value} is none of {forms}");
     }
-    value::part(value)
-        .map_err(|error: toml::de::Error| Fault::new(at, format!("{}; give one of {forms}", error.message())))
+    value::part(value).map_err(|error: toml::de::Error| fault!(at, "{}; give one of {forms}", error.message()))
 }
 
 const DIMS: &str = "a number, \"rows\", { choices = [224, 320] }, { uniform = [1, 128] }, { lognormal = { median = 64, sigma = 0.6 }, \
@@ -307,69 +307,43 @@ fn dimension(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Dim,
     match &value {
         toml::Value::Integer(fixed) => return size(*fixed).map(Dim::Fixed),
         toml::Value::String(word) if word == "rows" => return Ok(Dim::Rows),
+        toml::Value::Table(keys) if keys.contains_key("lognormal") => {
+            let RawLengths { lognormal, min, max } = table(at, value, DIMS)?;
+            let RawLognormal { median, sigma } = lognormal;
+            within(&format!("{at}.median"), median, 1e-3, MAX_DIM as f64)?;
+            within(&format!("{at}.sigma"), sigma, 0.0, 10.0)?;
+            return lengths(at, Law::Lognormal { median, sigma }, min, max).map(Dim::Draw);
+        }
         _ => {}
     }
-    let raw: RawDim = table(at, value, DIMS)?;
-    let ways = [
-        raw.choices.is_some(),
-        raw.uniform.is_some(),
-        raw.lognormal.is_some(),
-        raw.file.is_some(),
-        raw.same_as.is_some(),
-    ];
-    if ways.iter().filter(|way| **way).count() != 1 {
-        return Err(Fault::new(at, format!("give one of {DIMS}")));
-    }
-    if raw.lognormal.is_none() && (raw.min.is_some() || raw.max.is_some()) {
-        return Err(Fault::new(at, "`min` and `max` are only allowed with `lognormal`"));
-    }
-    if let Some(choices) = raw.choices {
-        if choices.is_empty() || choices.iter().any(|choice| *choice > MAX_DIM) {
-            return Err(Fault::new(
-                at,
-                format!("`choices` is empty, or has a value above {MAX_DIM}"),
-            ));
+    match table(at, value, DIMS)? {
+        RawDim::Choices(choices) => {
+            if choices.is_empty() || choices.iter().any(|choice| *choice > MAX_DIM) {
+                refuse!(at, "`choices` is empty, or has a value above {MAX_DIM}");
+            }
+            Ok(Dim::Choices(choices))
         }
-        return Ok(Dim::Choices(choices));
-    }
-    if let Some([least, most]) = raw.uniform {
-        let lengths = lengths(at, Law::Uniform, least, most)?;
-        return Ok(Dim::Draw(lengths));
-    }
-    if let Some(RawLognormal { median, sigma }) = raw.lognormal {
-        within(&format!("{at}.median"), median, 1e-3, MAX_DIM as f64)?;
-        within(&format!("{at}.sigma"), sigma, 0.0, 10.0)?;
-        let most = raw
-            .max
-            .ok_or_else(|| Fault::new(at, "`max` is missing: a lognormal length has no bound of its own"))?;
-        let lengths = lengths(at, Law::Lognormal { median, sigma }, raw.min.unwrap_or(1), most)?;
-        return Ok(Dim::Draw(lengths));
-    }
-    if let Some(file) = raw.file {
-        let path = files.at(&file);
-        let lengths = lines::lengths(&path).map_err(|what| Fault::new(at, what))?;
-        if let Some(length) = lengths.iter().find(|length| **length > MAX_DIM) {
-            return Err(Fault::new(
-                at,
-                format!("{}: {length} is above {MAX_DIM}", path.display()),
-            ));
+        RawDim::Uniform([least, most]) => lengths(at, Law::Uniform, least, most).map(Dim::Draw),
+        RawDim::File(file) => {
+            let path = files.at(&file);
+            let lengths = lines::lengths(&path).map_err(|what| Fault::new(at, what))?;
+            if let Some(length) = lengths.iter().find(|length| **length > MAX_DIM) {
+                refuse!(at, "{}: {length} is above {MAX_DIM}", path.display());
+            }
+            Ok(Dim::Listed {
+                file: short(&path),
+                lengths: lengths.into(),
+            })
         }
-        return Ok(Dim::Listed {
-            file: short(&path),
-            lengths: lengths.into(),
-        });
+        RawDim::SameAs(other) => same_as(at, &other),
     }
-    let other = raw.same_as.unwrap_or(toml::Value::Boolean(false));
-    same_as(at, &other)
 }
 
 fn same_as(at: &str, other: &toml::Value) -> Result<Dim, Fault> {
     let refuse = || {
-        Fault::new(
+        fault!(
             at,
-            format!(
-                "`same_as` = {other} is neither a dimension of this input, such as 2, nor of another, such as \"input.1\""
-            ),
+            "`same_as` = {other} is neither a dimension of this input, such as 2, nor of another, such as \"input.1\""
         )
     };
     match other {
@@ -390,10 +364,7 @@ fn same_as(at: &str, other: &toml::Value) -> Result<Dim, Fault> {
 
 fn lengths(at: &str, law: Law, least: u64, most: u64) -> Result<Lengths, Fault> {
     if least > most || most > MAX_DIM {
-        return Err(Fault::new(
-            at,
-            format!("{least} to {most} is not a range of lengths up to {MAX_DIM}"),
-        ));
+        refuse!(at, "{least} to {most} is not a range of lengths up to {MAX_DIM}");
     }
     Ok(Lengths { law, least, most })
 }
@@ -406,90 +377,61 @@ fn values(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Values,
     if value.as_str() == Some("zeros") {
         return Ok(Values::Zeros);
     }
-    let raw: RawValues = table(at, value, VALUES)?;
-    let ways = [
-        raw.uniform.is_some(),
-        raw.normal.is_some(),
-        raw.integers.is_some(),
-        raw.text.is_some(),
-        raw.npy.is_some(),
-        raw.npz.is_some(),
-        raw.parquet.is_some(),
-        raw.arrow.is_some(),
-        raw.file.is_some(),
-    ];
-    if ways.iter().filter(|way| **way).count() != 1 {
-        return Err(Fault::new(at, format!("give one of {VALUES}")));
-    }
-    if raw.name.is_some() && raw.npz.is_none() {
-        return Err(Fault::new(at, "`name` is only allowed with `npz`"));
-    }
-    if raw.column.is_some() && raw.parquet.is_none() && raw.arrow.is_none() {
-        return Err(Fault::new(at, "`column` is only allowed with `parquet` or `arrow`"));
-    }
-    let backwards =
-        |from: &dyn Display, to: &dyn Display| Err(Fault::new(at, format!("{from} to {to} is not a range")));
-    if let Some([from, to]) = raw.uniform {
-        let is_range = from.is_finite() && to.is_finite() && from <= to;
-        return if is_range {
-            Ok(Values::Uniform { from, to })
-        } else {
-            backwards(&from, &to)
-        };
-    }
-    if let Some(RawNormal { mean, sd }) = raw.normal {
-        within(&format!("{at}.mean"), mean, -1e300, 1e300)?;
-        within(&format!("{at}.sd"), sd, 0.0, 1e300)?;
-        return Ok(Values::Normal { mean, sd });
-    }
-    if let Some([least, most]) = raw.integers {
-        let (least, most) = (i128::from(least), i128::from(most));
-        return if least <= most {
-            Ok(Values::Integers { least, most })
-        } else {
-            backwards(&least, &most)
-        };
-    }
-    if let Some(text) = raw.text {
-        return texts(at, &text);
-    }
-    file_values(at, raw, files).map(|records| Values::File(Arc::new(records)))
+    let has = |key: &str| value.get(key).is_some();
+    let records = if has("npz") || has("parquet") || has("arrow") {
+        column_values(table(at, value, VALUES)?, files)
+    } else {
+        match table(at, value, VALUES)? {
+            RawValues::Uniform([from, to]) if from.is_finite() && to.is_finite() && from <= to => {
+                return Ok(Values::Uniform { from, to });
+            }
+            RawValues::Uniform([from, to]) => refuse!(at, "{from} to {to} is not a range"),
+            RawValues::Normal(RawNormal { mean, sd }) => {
+                within(&format!("{at}.mean"), mean, -1e300, 1e300)?;
+                within(&format!("{at}.sd"), sd, 0.0, 1e300)?;
+                return Ok(Values::Normal { mean, sd });
+            }
+            RawValues::Integers([least, most]) if least <= most => {
+                let (least, most) = (least.into(), most.into());
+                return Ok(Values::Integers { least, most });
+            }
+            RawValues::Integers([least, most]) => refuse!(at, "{least} to {most} is not a range"),
+            RawValues::Text(text) => return texts(at, &text),
+            RawValues::Npy(path) => {
+                let path = files.at(&path);
+                read(&path).and_then(|bytes| npy::read(&short(&path), &bytes))
+            }
+            RawValues::File(path) => lines::records(&files.at(&path)),
+        }
+    };
+    let records = records.map_err(|what| Fault::new(at, what))?;
+    Ok(Values::File(Arc::new(records)))
 }
 
 fn texts(at: &str, text: &RawText) -> Result<Values, Fault> {
-    /// Words, or bytes, of one text.
+    /// Maximum words or bytes of one text.
     const MOST: u32 = 1 << 24;
-    let range = |[least, most]: [u32; 2]| {
-        if least <= most && most <= MOST {
-            Ok((least, most))
-        } else {
-            Err(Fault::new(at, format!("{least} to {most} is not a range up to {MOST}")))
-        }
-    };
-    match (text.words, text.bytes) {
-        (Some(words), None) => range(words).map(|(least, most)| Values::Words { least, most }),
-        (None, Some(bytes)) => range(bytes).map(|(least, most)| Values::TextBytes { least, most }),
-        _ => Err(Fault::new(at, "`text` is { words = [3, 12] } or { bytes = [10, 200] }")),
+    let (RawText::Words([least, most]) | RawText::Bytes([least, most])) = *text;
+    if least > most || most > MOST {
+        refuse!(at, "{least} to {most} is not a range up to {MOST}");
     }
+    Ok(match text {
+        RawText::Words(_) => Values::Words { least, most },
+        RawText::Bytes(_) => Values::TextBytes { least, most },
+    })
 }
 
-fn file_values(at: &str, raw: RawValues, files: &mut Files<'_>) -> Result<Records, Fault> {
-    let column =
-        |column: Option<String>| column.ok_or_else(|| "`column` is missing: which of its columns is it?".to_owned());
-    let records = if let Some(path) = raw.npy {
-        let path = files.at(&path);
-        read(&path).and_then(|bytes| npy::read(&short(&path), &bytes))
-    } else if let Some(path) = raw.npz {
-        let path = files.at(&path);
-        read(&path).and_then(|bytes| npz::array(&short(&path), &bytes, raw.name.as_deref()))
-    } else if let Some(path) = raw.parquet {
-        column(raw.column).and_then(|column| columns::parquet(&files.at(&path), &column))
-    } else if let Some(path) = raw.arrow {
-        column(raw.column).and_then(|column| columns::arrow(&files.at(&path), &column))
-    } else {
-        lines::records(&files.at(&raw.file.unwrap_or_default()))
-    };
-    records.map_err(|what| Fault::new(at, what))
+/// Reads one array or column of a file.
+fn column_values(raw: RawColumn, files: &mut Files<'_>) -> Result<Records, String> {
+    match (raw.npz, raw.parquet, raw.arrow, raw.name, raw.column) {
+        (Some(path), None, None, name, None) => {
+            let path = files.at(&path);
+            read(&path).and_then(|bytes| npz::array(&short(&path), &bytes, name.as_deref()))
+        }
+        (None, Some(path), None, None, Some(column)) => columns::parquet(&files.at(&path), &column),
+        (None, None, Some(path), None, Some(column)) => columns::arrow(&files.at(&path), &column),
+        _ => Err(format!("give one of {VALUES}")),
+    }
 }
 
 fn check_rule(raw: RawCheck, at: &str, files: &mut Files<'_>) -> Result<CheckRule, Fault> {
@@ -591,7 +533,7 @@ mod tests {
             ("[tensor.x]\nshape = [\"row\"]", "is none of a number, \"rows\""),
             (
                 "[tensor.x]\nshape = [1, { choise = [1] }]",
-                "`inputs.tensor.x.shape[1]`: unknown field `choise`",
+                "`inputs.tensor.x.shape[1]`: unknown variant `choise`",
             ),
             ("[tensor.x]\nshape = [{ choices = [] }]", "`choices` is empty"),
             (
@@ -601,7 +543,7 @@ mod tests {
             ("[tensor.x]\nshape = [{ uniform = [3, 2] }]", "3 to 2 is not a range"),
             (
                 "[tensor.x]\nshape = [{ lognormal = { median = 64, sigma = 1 } }]",
-                "`max` is missing",
+                "missing field `max`",
             ),
             ("[tensor.x]\nshape = [{ same_as = \"other\" }]", "`same_as`"),
             (
@@ -609,14 +551,14 @@ mod tests {
                 "`inputs.tensor.x.values`: \"ones\" is none of \"zeros\"",
             ),
             ("[tensor.x]\nvalues = { uniform = [1, 0] }", "1 to 0 is not a range"),
-            ("[tensor.x]\nvalues = { text = {} }", "`text` is"),
+            ("[tensor.x]\nvalues = { text = {} }", "give one of \"zeros\""),
             (
                 "[tensor.x]\nvalues = { parquet = \"f.parquet\" }",
-                "`column` is missing",
+                "give one of \"zeros\"",
             ),
             (
                 "[tensor.x]\nvalues = { file = \"f\", column = \"c\" }",
-                "`column` is only allowed with",
+                "give one of \"zeros\"",
             ),
             ("[tensor.x]\nvalues = { npy = \"/no/such.npy\" }", "/no/such.npy"),
             ("data = \"/no/such.json\"", "`inputs.data`: /no/such.json"),

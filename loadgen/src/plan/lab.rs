@@ -2,7 +2,7 @@
 
 use super::check::{Base, overlays};
 use super::driven::ClosedLoopPlan;
-use super::fault::{Fault, distinct, plain, within};
+use super::fault::{Fault, conflict, distinct, duplicate, empty, fault, misplaced, missing, plain, refuse, within};
 use super::raw::{RawColdStart, RawData, RawLab, RawTier};
 use super::storage::{CacheState, Origin, RawFleet, TierPlan};
 use super::variant::{self, RawVariant, VariantPlan};
@@ -96,12 +96,7 @@ pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, Faul
     let starts_servers = around.variants.is_empty() || around.variants.iter().any(|variant| !variant.is_running());
     let server_config = match &raw.server_config {
         Some(file) => base.path(file),
-        None if starts_servers => {
-            return Err(Fault::missing(
-                "lab.server_config",
-                "the config of the servers that the lab starts",
-            ));
-        }
+        None if starts_servers => return missing("lab.server_config", "the config of the servers that the lab starts"),
         None => PathBuf::new(),
     };
     let tiers = tiers(&raw, around, &server_config)?;
@@ -144,17 +139,17 @@ pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, Faul
 fn variants(tiers: &[TierPlan], caches: &[CacheState], around: &Around<'_>) -> Result<Vec<VariantPlan>, Fault> {
     if around.fleet.is_some() {
         if around.variants.iter().all(RawVariant::is_running) {
-            return Err(Fault::new(
+            refuse!(
                 "fleet",
-                "the lab starts its servers, so it needs a `[[variant]]` with a `tier`",
-            ));
+                "the lab starts its servers, so it needs a `[[variant]]` with a `tier`"
+            );
         }
         if around.question.is_some() {
-            return Err(Fault::conflict(
+            return conflict(
                 "fleet",
                 "question",
                 "a question finds the number of instances by itself; leave one of them out",
-            ));
+            );
         }
     }
     if around.variants.is_empty() {
@@ -180,20 +175,18 @@ fn variants(tiers: &[TierPlan], caches: &[CacheState], around: &Around<'_>) -> R
 /// Refuses cold starts that no variant can make.
 fn check_cold_start(plan: &ColdStartPlan, variants: &[VariantPlan], starts_servers: bool) -> Result<(), Fault> {
     if !starts_servers {
-        return Err(Fault::misplaced(
+        return misplaced(
             "lab.cold_start",
             "servers that the lab starts, and every variant is an existing one",
-        ));
+        );
     }
     let stages_empty = |variant: &&VariantPlan| variant.staged.is_some_and(|stage| stage.fill == StageFill::Empty);
     match variants.iter().find(stages_empty) {
-        Some(variant) if plan.ways.contains(&ColdWay::Load) => Err(Fault::new(
+        Some(variant) if plan.ways.contains(&ColdWay::Load) => Err(fault!(
             "lab.cold_start.ways",
-            format!(
-                "a running server has staged its model already, so variant `{}` has no `load` from an empty stage; measure it by \
+            "a running server has staged its model already, so variant `{}` has no `load` from an empty stage; measure it by \
                  `restart`",
-                variant.name
-            ),
+            variant.name
         )),
         _ => Ok(()),
     }
@@ -203,7 +196,7 @@ fn check_cold_start(plan: &ColdStartPlan, variants: &[VariantPlan], starts_serve
 fn tiers(raw: &RawLab, around: &Around<'_>, server_config: &Path) -> Result<Vec<TierPlan>, Fault> {
     let names = tier_names(raw, around.variants)?;
     if let Some(stray) = raw.tier.keys().find(|tier| names.iter().all(|(name, _)| name != tier)) {
-        return Err(Fault::new(format!("lab.tier.{stray}"), "not in `lab.tiers`"));
+        refuse!(format!("lab.tier.{stray}"), "not in `lab.tiers`");
     }
     let mut tiers = Vec::new();
     for (name, key) in names {
@@ -235,7 +228,7 @@ fn tier_names<'a>(raw: &'a RawLab, variants: &'a [RawVariant]) -> Result<Vec<(&'
     }
     // Existing servers need none.
     if names.is_empty() && variants.is_empty() {
-        return Err(Fault::missing("lab.tiers", "a lab needs a tier or a `[[variant]]`"));
+        return missing("lab.tiers", "a lab needs a tier or a `[[variant]]`");
     }
     Ok(names)
 }
@@ -251,13 +244,11 @@ fn has_siblings(key: &str, name: &str, file: &Path) -> Result<(), Fault> {
         .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
         .collect();
     there.sort();
-    Err(Fault::new(
+    Err(fault!(
         key,
-        format!(
-            "no such tier `{name}`: {} does not exist; there are: {}",
-            file.display(),
-            there.join(", ")
-        ),
+        "no such tier `{name}`: {} does not exist; there are: {}",
+        file.display(),
+        there.join(", ")
     ))
 }
 
@@ -297,13 +288,11 @@ fn has_files_here(key: String, tiers: &[TierPlan]) -> Result<(), Fault> {
     let here = |tier: &&TierPlan| tier.origin == Origin::Embedded || matches!(tier.kind.as_str(), "nvme" | "gds");
     match tiers.iter().find(|tier| !here(tier)) {
         None => Ok(()),
-        Some(tier) => Err(Fault::new(
+        Some(tier) => Err(fault!(
             key,
-            format!(
-                "\"dropped\" is for files on this machine, and those of tier `{}` are not; leave it out, or measure an \
+            "\"dropped\" is for files on this machine, and those of tier `{}` are not; leave it out, or measure an \
                  embedded origin",
-                tier.name
-            ),
+            tier.name
         )),
     }
 }
@@ -311,13 +300,13 @@ fn has_files_here(key: String, tiers: &[TierPlan]) -> Result<(), Fault> {
 fn cold_start(raw: &RawColdStart, has_fleet: bool) -> Result<ColdStartPlan, Fault> {
     const JITTER: &str = "lab.cold_start.jitter_s";
     if raw.ways.is_empty() {
-        return Err(Fault::empty("lab.cold_start.ways"));
+        return empty("lab.cold_start.ways");
     }
     distinct("lab.cold_start.ways", &raw.ways)?;
     let jitter_s = match &raw.jitter_s {
         None => vec![0.0],
-        Some(_) if !has_fleet => return Err(Fault::misplaced(JITTER, "a `[fleet]` of servers that start together")),
-        Some(seconds) if seconds.is_empty() => return Err(Fault::empty(JITTER)),
+        Some(_) if !has_fleet => return misplaced(JITTER, "a `[fleet]` of servers that start together"),
+        Some(seconds) if seconds.is_empty() => return empty(JITTER),
         Some(seconds) => seconds.clone(),
     };
     for (i, seconds) in jitter_s.iter().enumerate() {
@@ -338,10 +327,10 @@ fn tier(name: &str, kind: String, raw: Option<&RawTier>) -> Result<TierPlan, Fau
         .and_then(|tier| tier.origin)
         .unwrap_or(if served { Origin::Embedded } else { Origin::Real });
     if origin == Origin::Embedded && !served {
-        return Err(Fault::new(
+        refuse!(
             format!("lab.tier.{name}.origin"),
-            "only tiers of kind `s3`, `nfs` and `flight` have an embedded origin",
-        ));
+            "only tiers of kind `s3`, `nfs` and `flight` have an embedded origin"
+        );
     }
     Ok(TierPlan {
         name: name.to_owned(),
@@ -356,27 +345,27 @@ fn tier(name: &str, kind: String, raw: Option<&RawTier>) -> Result<TierPlan, Fau
 
 fn caches(raw: &RawLab, are_needed: bool) -> Result<Vec<CacheState>, Fault> {
     if raw.cache.is_empty() && are_needed {
-        return Err(Fault::missing("lab.cache", "a lab needs at least one `[[lab.cache]]`"));
+        return missing("lab.cache", "a lab needs at least one `[[lab.cache]]`");
     }
     let mut states: Vec<CacheState> = Vec::new();
     for (i, cache) in raw.cache.iter().enumerate() {
         let key = format!("lab.cache[{i}].name");
         plain(&key, &cache.name)?;
         if states.iter().any(|state| state.name == cache.name) {
-            return Err(Fault::duplicate(key, &cache.name));
+            return duplicate(key, &cache.name);
         }
         if cache.prefill && cache.share == 0.0 {
-            return Err(Fault::new(
+            refuse!(
                 format!("lab.cache[{i}].prefill"),
-                "there is nothing to fill at `share = 0`",
-            ));
+                "there is nothing to fill at `share = 0`"
+            );
         }
         let at = format!("lab.cache[{i}].set");
         if cache.set.contains_key("capacity_bytes") {
-            return Err(Fault::new(
+            refuse!(
                 format!("{at}.capacity_bytes"),
-                "the state's `share` sets the capacity of its cache; leave it out",
-            ));
+                "the state's `share` sets the capacity of its cache; leave it out"
+            );
         }
         let set = overlays(&at, &cache.set)?;
         states.push(CacheState {
@@ -394,10 +383,10 @@ fn data(raw: RawData, base: Base<'_>) -> Result<Data, Fault> {
     match (raw.repository, raw.features) {
         (Some(repository), Some(features)) => {
             if raw.rows.is_some() || raw.model_size.is_some() {
-                return Err(Fault::new(
+                refuse!(
                     "lab.data",
-                    "`rows` and `model_size` are for generated data, `repository` and `features` for your own",
-                ));
+                    "`rows` and `model_size` are for generated data, `repository` and `features` for your own"
+                );
             }
             Ok(Data::Given {
                 repository: base.path(&repository),
@@ -405,25 +394,16 @@ fn data(raw: RawData, base: Base<'_>) -> Result<Data, Fault> {
             })
         }
         (None, None) => {
-            let rows = raw
-                .rows
-                .ok_or_else(|| Fault::missing("lab.data.rows", "the number of rows of the generated table"))?;
+            let Some(rows) = raw.rows else {
+                return missing("lab.data.rows", "the number of rows of the generated table");
+            };
             let model_size = raw.model_size.unwrap_or_else(|| "small".into());
             if !matches!(model_size.as_str(), "small" | "full") {
-                return Err(Fault::new(
-                    "lab.data.model_size",
-                    format!("`{model_size}` is neither `small` nor `full`"),
-                ));
+                refuse!("lab.data.model_size", "`{model_size}` is neither `small` nor `full`");
             }
             Ok(Data::Generated { rows, model_size })
         }
-        (Some(_), None) => Err(Fault::missing(
-            "lab.data.features",
-            "it belongs to `lab.data.repository`",
-        )),
-        (None, Some(_)) => Err(Fault::missing(
-            "lab.data.repository",
-            "it belongs to `lab.data.features`",
-        )),
+        (Some(_), None) => missing("lab.data.features", "it belongs to `lab.data.repository`"),
+        (None, Some(_)) => missing("lab.data.repository", "it belongs to `lab.data.features`"),
     }
 }

@@ -1,8 +1,8 @@
 //! `[[mix]]`: several modes, batch sizes and models at the same time. In: TOML, and the trace of batch sizes. Out: validated mixes.
 
-use super::check::{Base, MAX_RATE, fits_step};
+use super::check::{Base, Step};
 use super::columns::{self, Column};
-use super::fault::{Fault, counted, distinct, plain, within};
+use super::fault::{Fault, conflict, counted, distinct, duplicate, empty, misplaced, missing, plain, refuse, within};
 use super::value;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -91,34 +91,24 @@ struct RawPart {
     model: Option<String>,
 }
 
-/// Lengths of a step, and the folder of relative paths.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Frame<'a> {
-    pub(super) warmup_s: f64,
-    pub(super) step_s: f64,
-    pub(super) base: Base<'a>,
-}
-
-pub(super) fn validate(raw: Vec<RawMix>, frame: Frame<'_>) -> Result<Vec<Mix>, Fault> {
+pub(super) fn validate(raw: Vec<RawMix>, step: Step, base: Base<'_>) -> Result<Vec<Mix>, Fault> {
     raw.into_iter()
         .enumerate()
-        .map(|(index, raw)| mix(raw, &format!("mix[{index}]"), frame))
+        .map(|(index, raw)| mix(raw, &format!("mix[{index}]"), step, base))
         .collect()
 }
 
-fn mix(raw: RawMix, at: &str, frame: Frame<'_>) -> Result<Mix, Fault> {
+fn mix(raw: RawMix, at: &str, step: Step, base: Base<'_>) -> Result<Mix, Fault> {
     let parts = match (raw.trace, raw.part.is_empty()) {
         (Some(_), false) => {
-            return Err(Fault::conflict(
+            return conflict(
                 format!("{at}.trace"),
                 format!("{at}.part"),
                 "the trace makes the parts; leave one of them out",
-            ));
+            );
         }
-        (Some(file), true) => from_trace(&frame.base.path(&file), raw.column, at)?,
-        (None, _) if raw.column.is_some() => {
-            return Err(Fault::misplaced(format!("{at}.column"), format!("`{at}.trace`")));
-        }
+        (Some(file), true) => from_trace(&base.path(&file), raw.column, at)?,
+        (None, _) if raw.column.is_some() => return misplaced(format!("{at}.column"), format!("`{at}.trace`")),
         (None, _) => raw
             .part
             .into_iter()
@@ -131,11 +121,11 @@ fn mix(raw: RawMix, at: &str, frame: Frame<'_>) -> Result<Mix, Fault> {
         let same =
             |other: &&Part| (other.mode, other.batch_size, &other.model) == (part.mode, part.batch_size, &part.model);
         if parts[..i].iter().any(|other| same(&other)) {
-            return Err(Fault::duplicate(format!("{at}.part[{i}]"), part));
+            return duplicate(format!("{at}.part[{i}]"), part);
         }
     }
     if raw.rates.is_empty() {
-        return Err(Fault::empty(format!("{at}.rates")));
+        return empty(format!("{at}.rates"));
     }
     distinct(&format!("{at}.rates"), &raw.rates)?;
     let mix = Mix {
@@ -144,18 +134,15 @@ fn mix(raw: RawMix, at: &str, frame: Frame<'_>) -> Result<Mix, Fault> {
     };
     for (i, &rate) in mix.rates.iter().enumerate() {
         let key = format!("{at}.rates[{i}]");
-        within(&key, rate, 0.01, MAX_RATE)?;
-        fits_step(key.clone(), rate * (frame.warmup_s + frame.step_s))?;
+        step.check_rate(&key, rate, 1)?;
         for part in &mix.parts {
             let share = mix.load(part, rate).rate;
-            if share * frame.step_s < 1.0 {
-                return Err(Fault::new(
+            if share * step.step_s < 1.0 {
+                refuse!(
                     key,
-                    format!(
-                        "of {rate} per second, {share:.3} are {part}, which sends nothing in a step of {} s",
-                        frame.step_s
-                    ),
-                ));
+                    "of {rate} per second, {share:.3} are {part}, which sends nothing in a step of {} s",
+                    step.step_s
+                );
             }
         }
     }
@@ -166,8 +153,8 @@ fn part(raw: RawPart, at: &str) -> Result<Part, Fault> {
     let key = format!("{at}.batch_size");
     let batch_size = match (raw.mode, raw.batch_size) {
         (Mode::Realtime, None) => 1,
-        (Mode::Realtime, Some(_)) => return Err(Fault::misplaced(key, "`mode = \"batch\"`")),
-        (Mode::Batch, None) => return Err(Fault::missing(key, "`mode = \"batch\"` needs it")),
+        (Mode::Realtime, Some(_)) => return misplaced(key, "`mode = \"batch\"`"),
+        (Mode::Batch, None) => return missing(key, "`mode = \"batch\"` needs it"),
         (Mode::Batch, Some(size)) => {
             within(&key, f64::from(size), 2.0, 65_536.0)?;
             size
@@ -199,14 +186,12 @@ fn from_trace(file: &Path, column: Option<String>, at: &str) -> Result<Vec<Part>
         *counts.entry(size).or_default() += 1;
     }
     if counts.len() > MAX_PARTS {
-        return Err(Fault::new(
+        refuse!(
             format!("{at}.trace"),
-            format!(
-                "{} has {} batch sizes, more than {MAX_PARTS}; round them by `tierlab-loadgen trace --round-batches`",
-                file.display(),
-                counts.len()
-            ),
-        ));
+            "{} has {} batch sizes, more than {MAX_PARTS}; round them by `tierlab-loadgen trace --round-batches`",
+            file.display(),
+            counts.len()
+        );
     }
     Ok(counts
         .into_iter()

@@ -32,9 +32,8 @@ pub use storage::{CacheState, Origin, TierPlan};
 pub use target::TargetPlan;
 pub use variant::{NO_TIER, Stage, VariantPlan};
 
-use check::Base;
-use driven::DrivenPlan;
-use fault::{plain, within};
+use check::{Base, Step};
+use fault::{conflict, fault, misplaced, missing, plain, refuse, within};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::path::{Path, PathBuf};
@@ -125,7 +124,7 @@ impl Plan {
         let text = std::fs::read_to_string(file).map_err(|error| PlanError {
             file: file.to_owned(),
             line: None,
-            fault: Fault::new("", format!("cannot be read: {error}; {}", unread(error.kind()))),
+            fault: fault!("", "cannot be read: {error}; {}", unread(error.kind())),
         })?;
         Self::parse(file, &text)
     }
@@ -162,11 +161,14 @@ impl Plan {
     /// # Errors
     /// A value out of range.
     pub fn check_load(&self, load: &Load) -> Result<(), PlanError> {
-        let (warmup_s, window_s) = (self.warmup.as_secs_f64(), self.window.as_secs_f64());
+        let step = Step {
+            warmup_s: self.warmup.as_secs_f64(),
+            step_s: self.window.as_secs_f64(),
+        };
         // A part of a mix may send less than one request a step.
-        let least = 1.0 / window_s;
+        let least = 1.0 / step.step_s;
         let rate = if load.rate < least { least } else { load.rate };
-        let checked = loads::check("order", &Load { rate, ..*load }, warmup_s, window_s);
+        let checked = loads::check("order", &Load { rate, ..*load }, step);
         checked.map_err(|fault| refusal(&self.file, &self.text, fault))
     }
 
@@ -335,34 +337,39 @@ impl Traffic {
 }
 
 fn traffic(raw: &mut raw::RawPlan, base: Base<'_>, has_question: bool) -> Result<Traffic, Fault> {
-    let DrivenPlan { closed_loops, journeys } = driven::validate(raw)?;
-    let frame = mix::Frame {
-        warmup_s: raw.warmup_s,
-        step_s: raw.step_s,
-        base,
-    };
-    let mixes = mix::validate(take(&mut raw.mix), frame)?;
+    let step = step(raw);
+    driven::check(raw)?;
+    let closed_loops = driven::closed_loops(&raw.load)?;
+    let journeys = driven::journeys(take(&mut raw.journey), step, raw.protocol)?;
+    let mixes = mix::validate(take(&mut raw.mix), step, base)?;
     if raw.load.is_empty() && mixes.is_empty() && journeys.is_empty() && !has_question {
-        return Err(Fault::missing(
+        return missing(
             "[[load]]",
             "a plan needs at least one load, or a `[[mix]]`, a `[[journey]]` or a `[question]`",
-        ));
+        );
     }
     Ok(Traffic {
-        loads: loads::validate(&raw.load, raw.warmup_s, raw.step_s)?,
+        loads: loads::validate(&raw.load, step)?,
         mixes,
         closed_loops,
         journeys,
     })
 }
 
+const fn step(raw: &raw::RawPlan) -> Step {
+    Step {
+        warmup_s: raw.warmup_s,
+        step_s: raw.step_s,
+    }
+}
+
 fn encoding(raw: &raw::RawPlan) -> Result<Encoding, Fault> {
     match (raw.protocol, raw.encoding) {
-        (Protocol::Grpc, Some(Encoding::Json)) => Err(Fault::conflict(
+        (Protocol::Grpc, Some(Encoding::Json)) => conflict(
             "encoding",
             "protocol",
             "tensors over gRPC are binary; leave `encoding` out",
-        )),
+        ),
         (_, encoding) => Ok(encoding.unwrap_or_default()),
     }
 }
@@ -372,8 +379,8 @@ fn prices(file: Option<PathBuf>, instance: Option<String>, base: Base<'_>) -> Re
     match (file, instance) {
         (None, None) => Ok(None),
         (Some(file), Some(instance)) => Ok(Some((base.path(&file), instance))),
-        (Some(_), None) => Err(Fault::missing("instance", "the instance type on the list `prices`")),
-        (None, Some(_)) => Err(Fault::missing("prices", "the price list of `instance`")),
+        (Some(_), None) => missing("instance", "the instance type on the list `prices`"),
+        (None, Some(_)) => missing("prices", "the price list of `instance`"),
     }
 }
 
@@ -385,10 +392,10 @@ fn sweep_target(
     place: &target::Place<'_>,
 ) -> Result<TargetPlan, Fault> {
     if plan.lab.is_some() {
-        return Err(Fault::misplaced(
+        return misplaced(
             "target",
             "sweeps; a lab measures an existing server as a variant: `[[variant]] url = ...`",
-        ));
+        );
     }
     let target = target::validate(given, place)?;
     let Some(custom) = &target.custom else {
@@ -397,18 +404,18 @@ fn sweep_target(
     target::loads_of(custom, &mut traffic.loads)?;
     driven::carry(custom, &mut traffic.closed_loops)?;
     if !traffic.mixes.is_empty() {
-        return Err(Fault::conflict(
+        return conflict(
             "mix",
             "target.kind",
             "a mix sends requests of the Open Inference Protocol, and \"http\" is another",
-        ));
+        );
     }
     if plan.encoding.is_some() {
-        return Err(Fault::conflict(
+        return conflict(
             "encoding",
             "target.kind",
             "bodies of \"http\" are the plan's own; leave `encoding` out",
-        ));
+        );
     }
     Ok(target)
 }
@@ -417,14 +424,13 @@ fn search(raw: &mut raw::RawPlan, loads: &[Load]) -> Result<Option<SearchPlan>, 
     let Some(search) = raw.search.take() else {
         return Ok(None);
     };
-    let steps = search::Steps {
-        warmup_s: raw.warmup_s,
-        step_s: raw.step_s,
+    let around = search::Around {
+        step: step(raw),
         repeats: raw.repeats,
         limits: &raw.limits,
         loads,
     };
-    search::validate(search, &steps).map(Some)
+    search::validate(search, &around).map(Some)
 }
 
 fn lab(
@@ -437,13 +443,13 @@ fn lab(
     let lab = raw.lab.take();
     if raw.fleet.is_some() {
         if lab.is_none() {
-            return Err(Fault::misplaced("fleet", "servers that a lab starts, in a `[lab]`"));
+            return misplaced("fleet", "servers that a lab starts, in a `[lab]`");
         }
         if !traffic.closed_loops.is_empty() || !traffic.journeys.is_empty() {
-            return Err(Fault::new(
+            refuse!(
                 "fleet",
-                "its servers take turns at requests of a rate, and users and journeys stay with one; leave them out",
-            ));
+                "its servers take turns at requests of a rate, and users and journeys stay with one; leave them out"
+            );
         }
     }
     let around = lab::Around {
@@ -467,31 +473,25 @@ fn question(
     base: Base<'_>,
 ) -> Result<Option<Question>, Fault> {
     if !plan.variant.is_empty() && plan.lab.is_none() {
-        return Err(Fault::misplaced("variant", "a `[lab]`"));
+        return misplaced("variant", "a `[lab]`");
     }
     let Some(asked) = asked else { return Ok(None) };
     if plan.lab.is_none() {
-        return Err(Fault::misplaced("question", "a `[lab]`"));
+        return misplaced("question", "a `[lab]`");
     }
-    if plan.search.is_some() {
-        return Err(Fault::conflict(
-            "search",
-            "question",
-            "a question finds the highest rate by itself; leave one of them out",
-        ));
+    let others = [
+        ("search", plan.search.is_some()),
+        ("mix", !plan.mix.is_empty()),
+        ("journey", !plan.journey.is_empty()),
+        ("load", plan.load.iter().any(driven::is_closed)),
+    ];
+    if let Some((key, _)) = others.iter().find(|(_, is_given)| *is_given) {
+        let advice = "a question chooses the rates of open loops of one kind of request; put them into two plans";
+        return conflict(*key, "question", advice);
     }
-    if !plan.mix.is_empty() {
-        return Err(Fault::conflict(
-            "mix",
-            "question",
-            "a question is about one kind of request; leave one of them out",
-        ));
-    }
-    driven::refuse_beside_question(plan)?;
     let around = question::Around {
         base,
-        step_s: plan.step_s,
-        warmup_s: plan.warmup_s,
+        step: step(plan),
         limits: &plan.limits,
         has_prices: plan.prices.is_some(),
     };
@@ -526,9 +526,9 @@ fn check_limits(limits: &Limits) -> Result<(), Fault> {
     within("limits.foreign_network_bytes_per_s", network, 0.0, 1e12)?;
     match limits.objective_us {
         None => Ok(()),
-        Some(_) => Err(Fault::new(
+        Some(_) => Err(fault!(
             "limits.objective_us",
-            "`search.slo` or `question.slo` sets it; leave it out",
+            "`search.slo` or `question.slo` sets it; leave it out"
         )),
     }
 }

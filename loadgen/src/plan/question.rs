@@ -1,8 +1,8 @@
 //! `[question]`: the question to a lab. In: TOML. Out: a validated [`Question`] with every default filled in.
 
-use super::check::{Base, MAX_RATE, MAX_REQUESTS_PER_STEP};
+use super::check::{Base, Step};
 use super::columns::{self, Column};
-use super::fault::{Fault, within};
+use super::fault::{Fault, duplicate, fault, misplaced, missing, refuse, within};
 use super::value::{self, Period, Share, not_a_share};
 use serde::de::IntoDeserializer as _;
 use serde::{Deserialize, Deserializer};
@@ -27,24 +27,15 @@ const MOST_BUDGET_S: f64 = 604_800.0;
 #[serde(deny_unknown_fields)]
 pub(super) struct RawQuestion {
     slo: Vec<String>,
-    #[serde(default)]
     demand_rps: Option<RawDemand>,
-    #[serde(default)]
     minimise: Option<Minimise>,
     budget: Period,
-    #[serde(default)]
     confidence: Option<f64>,
-    #[serde(default)]
     tie: Option<Share>,
-    #[serde(default)]
     utilisation: Option<Share>,
-    #[serde(default)]
     least_instances: Option<u32>,
-    #[serde(default)]
     mode: Option<Mode>,
-    #[serde(default)]
     batch_size: Option<u32>,
-    #[serde(default)]
     max_rate: Option<f64>,
     #[serde(default, deserialize_with = "value::table_gib")]
     pub(super) table_gib: Option<f64>,
@@ -80,7 +71,6 @@ struct RawPeaks {
 #[serde(deny_unknown_fields)]
 struct RawTrace {
     trace: PathBuf,
-    #[serde(default)]
     column: Option<String>,
 }
 
@@ -88,8 +78,7 @@ struct RawTrace {
 #[derive(Debug)]
 pub(super) struct Around<'a> {
     pub(super) base: Base<'a>,
-    pub(super) step_s: f64,
-    pub(super) warmup_s: f64,
+    pub(super) step: Step,
     pub(super) limits: &'a Limits,
     pub(super) has_prices: bool,
 }
@@ -104,14 +93,11 @@ pub(super) fn validate(raw: &RawQuestion, around: &Around<'_>) -> Result<Questio
     let budget_s = raw.budget.0.as_secs_f64();
     within("question.budget", budget_s, 1.0, MOST_BUDGET_S)?;
     let mode = raw.mode.unwrap_or(Mode::Realtime);
-    let most = (MAX_REQUESTS_PER_STEP / (around.warmup_s + around.step_s)).min(MAX_RATE);
+    let most = around.step.highest_rate();
     let highest_rps = raw.max_rate.unwrap_or(HIGHEST_RATE.min(most));
     within("question.max_rate", highest_rps, 1.0, most)?;
     if raw.table_gib.is_some() && !around.has_prices {
-        return Err(Fault::misplaced(
-            "question.table_gib",
-            "`prices`: it only changes what storage costs",
-        ));
+        return misplaced("question.table_gib", "`prices`: it only changes what storage costs");
     }
     checked(Question {
         objectives,
@@ -143,9 +129,9 @@ fn batch_size(mode: Mode, given: Option<u32>) -> Result<u32, Fault> {
     const KEY: &str = "question.batch_size";
     match (mode, given) {
         (Mode::Realtime, None | Some(1)) => Ok(1),
-        (Mode::Realtime, Some(_)) => Err(Fault::misplaced(KEY, "`mode = \"batch\"`")),
+        (Mode::Realtime, Some(_)) => misplaced(KEY, "`mode = \"batch\"`"),
         (Mode::Batch, Some(size)) => within(KEY, f64::from(size), 1.0, 65_536.0).map(|()| size),
-        (Mode::Batch, None) => Err(Fault::missing(KEY, "the number of entities of a batch request")),
+        (Mode::Batch, None) => missing(KEY, "the number of entities of a batch request"),
     }
 }
 
@@ -216,28 +202,23 @@ fn objectives(slo: &[String], limits: &Limits) -> Result<(Vec<Objective>, f64), 
     for (i, text) in slo.iter().enumerate() {
         if let Some(share) = value::errors(text) {
             if error_share.replace(share).is_some() {
-                return Err(Fault::duplicate("question.slo", "`errors`"));
+                return duplicate("question.slo", "`errors`");
             }
         } else if let Some(objective) = value::objective(text) {
             if objectives.iter().any(|other| other.figure() == objective.figure()) {
-                return Err(Fault::duplicate("question.slo", format!("`{}`", objective.figure())));
+                return duplicate("question.slo", format!("`{}`", objective.figure()));
             }
             objectives.push(objective);
         } else {
-            return Err(Fault::new(
+            refuse!(
                 format!("question.slo[{i}]"),
-                format!(
-                    "`{text}` is not an objective; write it as `p99 < 50 ms` (p50, p90, p95, p99, p99.9 or mean; us, ms or s) or \
+                "`{text}` is not an objective; write it as `p99 < 50 ms` (p50, p90, p95, p99, p99.9 or mean; us, ms or s) or \
                      `errors < 0.1 %`"
-                ),
-            ));
+            );
         }
     }
     if objectives.is_empty() {
-        return Err(Fault::new(
-            "question.slo",
-            "no latency objective, such as `p99 < 50 ms`",
-        ));
+        refuse!("question.slo", "no latency objective, such as `p99 < 50 ms`");
     }
     Ok((objectives, error_share.unwrap_or(limits.error_share)))
 }
@@ -254,7 +235,7 @@ fn demand(raw: &RawDemand, base: Base<'_>) -> Result<Demand, Fault> {
             };
             let times = columns::numbers(&base.path(trace), &column)?;
             let (average, peak) =
-                of_trace(times).ok_or_else(|| Fault::new(KEY, "fewer than two arrivals, or all at one time"))?;
+                of_trace(times).ok_or_else(|| fault!(KEY, "fewer than two arrivals, or all at one time"))?;
             checked_demand(average, peak)
         }
     }
@@ -265,10 +246,7 @@ fn checked_demand(average_rps: f64, peak_rps: f64) -> Result<Demand, Fault> {
     within(KEY, average_rps, 0.001, 1e7)?;
     within(KEY, peak_rps, 0.001, 1e7)?;
     if peak_rps < average_rps {
-        return Err(Fault::new(
-            KEY,
-            format!("the peak, {peak_rps}, is below the average, {average_rps}"),
-        ));
+        refuse!(KEY, "the peak, {peak_rps}, is below the average, {average_rps}");
     }
     Ok(Demand { average_rps, peak_rps })
 }
@@ -301,14 +279,12 @@ fn minimise(asked: Option<Minimise>, demand: Option<&Demand>, has_prices: bool) 
         _ => Minimise::Instances,
     });
     match (minimise, demand, has_prices) {
-        (Minimise::UsdPerMonth | Minimise::P99, None, _) => Err(Fault::new(
+        (Minimise::UsdPerMonth | Minimise::P99, None, _) => Err(fault!(
             KEY,
-            format!(
-                "\"{minimise}\" needs a `demand_rps`; without one, ask for `instances` (the highest rate wins) or `usd_per_10k`"
-            ),
+            "\"{minimise}\" needs a `demand_rps`; without one, ask for `instances` (the highest rate wins) or `usd_per_10k`"
         )),
         (Minimise::UsdPerMonth | Minimise::UsdPer10k, _, false) => {
-            Err(Fault::new(KEY, format!("\"{minimise}\" needs `prices` and `instance`")))
+            Err(fault!(KEY, "\"{minimise}\" needs `prices` and `instance`"))
         }
         _ => Ok(minimise),
     }
@@ -325,8 +301,10 @@ mod tests {
             &raw,
             &Around {
                 base: Base::here(Path::new("")),
-                step_s: 1.5,
-                warmup_s: 0.2,
+                step: Step {
+                    warmup_s: 0.2,
+                    step_s: 1.5,
+                },
                 limits: &Limits::default(),
                 has_prices: true,
             },

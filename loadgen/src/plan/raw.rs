@@ -30,13 +30,11 @@ pub(super) struct RawPlan {
     pub(super) reply_limit_bytes: Option<u64>,
     #[serde(default)]
     pub(super) protocol: tierlab_load::wire::Protocol,
-    #[serde(default)]
     pub(super) encoding: Option<tierlab_load::wire::Encoding>,
     #[serde(default)]
     pub(super) arrivals: super::arrivals::RawProcess,
     #[serde(default)]
     pub(super) arrival: super::arrivals::RawArrival,
-    #[serde(default)]
     pub(super) shape: Option<super::arrivals::RawShape>,
     #[serde(default)]
     pub(super) keys: RawKeys,
@@ -46,13 +44,10 @@ pub(super) struct RawPlan {
     pub(super) noise_floor: bool,
     #[serde(default)]
     pub(super) selfcheck: bool,
-    #[serde(default)]
     pub(super) prices: Option<PathBuf>,
-    #[serde(default)]
     pub(super) instance: Option<String>,
     #[serde(default)]
     pub(super) limits: Limits,
-    #[serde(default)]
     pub(super) search: Option<super::search::RawSearch>,
     #[serde(default)]
     pub(super) load: Vec<RawLoad>,
@@ -60,16 +55,12 @@ pub(super) struct RawPlan {
     pub(super) mix: Vec<super::mix::RawMix>,
     #[serde(default)]
     pub(super) journey: Vec<RawJourney>,
-    #[serde(default)]
     pub(super) question: Option<super::question::RawQuestion>,
     #[serde(default)]
     pub(super) variant: Vec<super::variant::RawVariant>,
-    #[serde(default)]
     pub(super) target: Option<super::target::RawTarget>,
-    #[serde(default)]
     pub(super) lab: Option<RawLab>,
     /// Servers that share a tier, and its limits for all of them.
-    #[serde(default)]
     pub(super) fleet: Option<super::storage::RawFleet>,
 }
 
@@ -81,9 +72,7 @@ pub(super) struct RawKeys {
     pub(super) distribution: RawDistribution,
     #[serde(default, deserialize_with = "value::zipf_exponent")]
     pub(super) exponent: Option<f64>,
-    #[serde(default)]
     pub(super) file: Option<PathBuf>,
-    #[serde(default)]
     pub(super) column: Option<String>,
     #[serde(default)]
     pub(super) text: bool,
@@ -115,7 +104,6 @@ pub(super) struct RawLoad {
     pub(super) users: Vec<u32>,
     /// With `mode = "concurrency"`: pause between a reply and the user's next request in milliseconds: a number, `[least, most]` for a
     /// uniform one, `{ exponential = 50 }` for an exponential one of that mean (default: none).
-    #[serde(default)]
     pub(super) think_time_ms: Option<RawThink>,
 }
 
@@ -177,27 +165,21 @@ pub(super) struct RawStep {
     /// Name in the result, a plain word.
     pub(super) name: String,
     /// Model to request, in place of a `path`.
-    #[serde(default)]
     pub(super) model: Option<String>,
     /// With `model`: "http", or "grpc" at `--grpc-url` (default: the plan's `protocol`).
-    #[serde(default)]
     pub(super) protocol: Option<tierlab_load::wire::Protocol>,
     /// With `model`: value of each input, a number, a list or a text; `"{name}"` is a value that an earlier step took, or
     /// `{entity_id}`. Without `inputs` and `body` the model joins the row of `{entity_id}`.
-    #[serde(default)]
     pub(super) inputs: Option<BTreeMap<String, toml::Value>>,
     /// With `path`: GET, POST, PUT, PATCH, DELETE or HEAD (default: POST with a body, else GET).
-    #[serde(default)]
     pub(super) method: Option<String>,
     /// Path of the server with its query; `{name}` in it is a value's text, percent-encoded.
-    #[serde(default)]
     pub(super) path: Option<String>,
     /// With `path`: headers of the request, without credentials, since results keep the plan.
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
     /// Body of the request with `{name}` for values: as JSON, or as text where it stands inside a JSON string; `{{name}}` is no
     /// value. With `model` a whole infer request.
-    #[serde(default)]
     pub(super) body: Option<String>,
     /// With `path`: status of a success (default: any 2xx).
     #[serde(default, deserialize_with = "value::status")]
@@ -214,7 +196,6 @@ pub(super) struct RawLab {
     #[serde(default)]
     pub(super) tiers: Vec<String>,
     pub(super) work: PathBuf,
-    #[serde(default)]
     pub(super) server_config: Option<PathBuf>,
     #[serde(default = "default_ready_timeout_s", deserialize_with = "value::ready_timeout_s")]
     pub(super) ready_timeout_s: u64,
@@ -222,7 +203,6 @@ pub(super) struct RawLab {
     pub(super) server: BTreeMap<String, toml::Value>,
     #[serde(default)]
     pub(super) cache: Vec<RawCache>,
-    #[serde(default)]
     pub(super) cold_start: Option<RawColdStart>,
     #[serde(default)]
     pub(super) data: RawData,
@@ -254,7 +234,6 @@ pub(super) struct RawColdStart {
     pub(super) ways: Vec<ColdWay>,
     #[serde(default)]
     pub(super) page_cache: PageCache,
-    #[serde(default)]
     pub(super) jitter_s: Option<Vec<f64>>,
 }
 
@@ -264,11 +243,8 @@ pub(super) struct RawColdStart {
 pub(super) struct RawData {
     #[serde(default, deserialize_with = "value::table_rows")]
     pub(super) rows: Option<u64>,
-    #[serde(default)]
     pub(super) model_size: Option<String>,
-    #[serde(default)]
     pub(super) repository: Option<PathBuf>,
-    #[serde(default)]
     pub(super) features: Option<PathBuf>,
 }
 
@@ -276,9 +252,7 @@ pub(super) struct RawData {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTier {
-    #[serde(default)]
     pub(super) origin: Option<super::storage::Origin>,
-    #[serde(default)]
     pub(super) publish: Option<bool>,
     #[serde(default)]
     pub(super) set: BTreeMap<String, toml::Value>,

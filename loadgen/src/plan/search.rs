@@ -1,8 +1,8 @@
 //! `[search]`: search for the highest rate that meets an objective. In: TOML. Out: a validated search.
 //! [`tierlab_analysis::curves::search`] chooses its rates.
 
-use super::check::{MAX_RATE, MAX_REQUESTS_PER_STEP};
-use super::fault::{Fault, within};
+use super::check::Step;
+use super::fault::{Fault, empty, fault, refuse, within};
 use super::value;
 use serde::Deserialize;
 use std::time::Duration;
@@ -49,27 +49,24 @@ pub(super) struct RawSearch {
 }
 
 /// Parts of the plan that a search depends on.
-pub(super) struct Steps<'a> {
-    pub(super) warmup_s: f64,
-    pub(super) step_s: f64,
+pub(super) struct Around<'a> {
+    pub(super) step: Step,
     pub(super) repeats: u32,
     pub(super) limits: &'a Limits,
     pub(super) loads: &'a [Load],
 }
 
-pub(super) fn validate(raw: RawSearch, steps: &Steps<'_>) -> Result<SearchPlan, Fault> {
+pub(super) fn validate(raw: RawSearch, around: &Around<'_>) -> Result<SearchPlan, Fault> {
     let objective = objective(&raw.slo)?;
-    let error_share = raw.error_share.unwrap_or(steps.limits.error_share);
-    if error_share > steps.limits.error_share {
-        return Err(Fault::new(
+    let error_share = raw.error_share.unwrap_or(around.limits.error_share);
+    if error_share > around.limits.error_share {
+        refuse!(
             "search.error_share",
-            format!(
-                "{error_share} is above `limits.error_share` = {}, from which on a point is saturated; raise that one too",
-                steps.limits.error_share
-            ),
-        ));
+            "{error_share} is above `limits.error_share` = {}, from which on a point is saturated; raise that one too",
+            around.limits.error_share
+        );
     }
-    let (lowest_rps, highest_rps) = range(&raw, objective, steps)?;
+    let (lowest_rps, highest_rps) = range(&raw, objective, around)?;
     Ok(SearchPlan {
         slo: Slo {
             objective,
@@ -80,36 +77,32 @@ pub(super) fn validate(raw: RawSearch, steps: &Steps<'_>) -> Result<SearchPlan, 
         },
         only: raw.only,
         limit: Duration::from_secs_f64(raw.limit_s.unwrap_or(LIMIT_S)),
-        modes: modes(raw.modes, steps.loads)?,
+        modes: modes(raw.modes, around.loads)?,
     })
 }
 
 /// Range of rates. A step needs the percentile's samples and has a maximum of requests.
-fn range(raw: &RawSearch, objective: Objective, steps: &Steps<'_>) -> Result<(f64, f64), Fault> {
+fn range(raw: &RawSearch, objective: Objective, around: &Around<'_>) -> Result<(f64, f64), Fault> {
     let (figure, samples) = (objective.figure(), objective.samples_needed());
-    let fewest = lowest_rate(samples, steps.repeats, steps.step_s);
-    let most = (MAX_REQUESTS_PER_STEP / (steps.warmup_s + steps.step_s)).min(MAX_RATE);
+    let fewest = lowest_rate(samples, around.repeats, around.step.step_s);
+    let most = around.step.highest_rate();
     let lowest = raw.min_rate.unwrap_or(fewest);
     let highest = raw.max_rate.unwrap_or(HIGHEST_RATE.min(most));
     within("search.max_rate", highest, 0.01, most)?;
-    within("search.min_rate", lowest, 0.01, MAX_RATE)?;
-    let has = format!("{} repeats of `step_s` = {}", steps.repeats, steps.step_s);
+    within("search.min_rate", lowest, 0.01, most)?;
+    let has = format!("{} repeats of `step_s` = {}", around.repeats, around.step.step_s);
     if lowest < fewest {
-        return Err(Fault::new(
+        refuse!(
             "search.min_rate",
-            format!(
-                "{lowest} is too low: a {figure} needs {samples} samples, which {has} give from {fewest:.1} per second on"
-            ),
-        ));
+            "{lowest} is too low: a {figure} needs {samples} samples, which {has} give from {fewest:.1} per second on"
+        );
     }
     if lowest >= highest {
-        return Err(Fault::new(
+        refuse!(
             "search",
-            format!(
-                "nothing lies between the lowest rate, {lowest:.1}, and the highest, {highest:.1} (a {figure} needs {samples} \
+            "nothing lies between the lowest rate, {lowest:.1}, and the highest, {highest:.1} (a {figure} needs {samples} \
                  samples, which {has} give from {fewest:.1} per second on); raise `search.max_rate`, `step_s` or `repeats`"
-            ),
-        ));
+        );
     }
     Ok((lowest, highest))
 }
@@ -120,22 +113,19 @@ fn modes(given: Option<Vec<Mode>>, loads: &[Load]) -> Result<Vec<Mode>, Fault> {
     there.dedup();
     let Some(given) = given else { return Ok(there) };
     if given.is_empty() {
-        return Err(Fault::empty("search.modes"));
+        return empty("search.modes");
     }
     match given.iter().find(|mode| !there.contains(mode)) {
-        Some(mode) => Err(Fault::new(
-            "search.modes",
-            format!("no `[[load]]` has `mode = \"{mode}\"`"),
-        )),
+        Some(mode) => Err(fault!("search.modes", "no `[[load]]` has `mode = \"{mode}\"`")),
         None => Ok(given),
     }
 }
 
 fn objective(text: &str) -> Result<Objective, Fault> {
     value::objective(text).ok_or_else(|| {
-        Fault::new(
+        fault!(
             "search.slo",
-            format!("`{text}` is not an objective; write it as `p99 < 20 ms` (p50, p90, p95, p99, p99.9 or mean; us, ms or s)"),
+            "`{text}` is not an objective; write it as `p99 < 20 ms` (p50, p90, p95, p99, p99.9 or mean; us, ms or s)"
         )
     })
 }

@@ -1,6 +1,6 @@
 //! Storage of a lab's features: tiers and their origins, states of the feature cache, fleets that share a tier.
 
-use super::fault::{Fault, distinct, within};
+use super::fault::{Fault, distinct, empty, within};
 use serde::Deserialize;
 use std::fmt;
 use tierlab_analysis::record::PageCache;
@@ -81,10 +81,8 @@ pub(super) struct RawFleet {
     /// Numbers of servers to measure each variant with.
     servers: Vec<u32>,
     /// Requests per second of an emulated service for all servers together, in place of its profile's.
-    #[serde(default)]
     requests_per_s: Option<u32>,
     /// Bytes per second, likewise.
-    #[serde(default)]
     bytes_per_s: Option<u64>,
 }
 
@@ -92,7 +90,7 @@ impl RawFleet {
     /// Numbers of servers.
     pub(super) fn sizes(&self) -> Result<&[u32], Fault> {
         if self.servers.is_empty() {
-            return Err(Fault::empty("fleet.servers"));
+            return empty("fleet.servers");
         }
         for (i, &servers) in self.servers.iter().enumerate() {
             within(&format!("fleet.servers[{i}]"), f64::from(servers), 1.0, MOST_SERVERS)?;

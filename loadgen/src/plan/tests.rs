@@ -538,7 +538,7 @@ fn nonsense_journeys_are_refused_by_key() {
         (journey(&STEP.repeat(2)), "`journey[0].step[1].name`"),
         (journey(STEP).replace("[5]", "[]"), "`journey[0].rates`"),
         (journey(STEP).replace("[5]", "[5, 5]"), "duplicate entry"),
-        (journey(STEP).replace("[5]", "[0.1]"), "begins nothing"),
+        (journey(STEP).replace("[5]", "[0.1]"), "sends nothing"),
         (journey(STEP).replace("\"j\"", "\"a b\""), "`journey[0].name`"),
         (step(""), "`journey[0].step[0].model` is missing"),
         (step("model = \"m\"\npath = \"/x\""), "not both"),

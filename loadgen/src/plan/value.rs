@@ -36,10 +36,6 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for FactorVisitor<T> {
         T::deserialize(value.into_deserializer()).map(Factor::One)
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
-        T::deserialize(value.into_deserializer()).map(Factor::One)
-    }
-
     fn visit_str<E: Error>(self, value: &str) -> Result<Self::Value, E> {
         T::deserialize(value.into_deserializer()).map(Factor::One)
     }

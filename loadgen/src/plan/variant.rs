@@ -1,7 +1,7 @@
 //! `[[variant]]`: one way to store models and features. In: TOML, whose factors may be lists to cross. Out: variants with distinct names.
 
 use super::check::{Base, overlays};
-use super::fault::{Fault, plain, within};
+use super::fault::{Fault, conflict, empty, fault, missing, only_with, plain, refuse, within};
 use super::storage::{CacheState, Origin, RawFleet, TierPlan};
 use super::target::{self, RawTarget, TargetPlan};
 use super::value::Factor;
@@ -134,30 +134,18 @@ pub struct Stage {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawVariant {
     name: String,
-    #[serde(default)]
     pub(super) tier: Option<String>,
     /// Address of an existing server to measure, in place of `tier`. [variant.target] has its other settings.
-    #[serde(default)]
     url: Option<String>,
-    #[serde(default)]
     pub(super) target: Option<RawTarget>,
-    #[serde(default)]
     emulated: Option<Factor<String>>,
-    #[serde(default)]
     staged: Option<Factor<RawStaged>>,
-    #[serde(default)]
     staged_bytes: Option<u64>,
-    #[serde(default)]
     cache: Option<Factor<String>>,
-    #[serde(default)]
     layout: Option<Factor<String>>,
-    #[serde(default)]
     batching: Option<Factor<RawBatching>>,
-    #[serde(default)]
     sessions: Option<Factor<u32>>,
-    #[serde(default)]
     price: Option<String>,
-    #[serde(default)]
     instance: Option<Factor<String>>,
     #[serde(default)]
     set: BTreeMap<String, toml::Value>,
@@ -257,31 +245,28 @@ pub(super) fn validate(raw: &[RawVariant], known: &Known<'_>) -> Result<Vec<Vari
         let at = format!("variant[{index}]");
         for variant in crossed(raw, &at, known)? {
             if let Some(same) = all.iter().find(|other| other.name == variant.name) {
-                return Err(Fault::new(
-                    format!("{at}.name"),
-                    format!("two variants are called `{}`", same.name),
-                ));
+                refuse!(format!("{at}.name"), "two variants are called `{}`", same.name);
             }
             let unnamed = |variant: &VariantPlan| VariantPlan {
                 name: String::new(),
                 ..variant.clone()
             };
             if let Some(same) = all.iter().find(|other| unnamed(other) == unnamed(&variant)) {
-                return Err(Fault::new(
+                refuse!(
                     at,
-                    format!(
-                        "`{}` and `{}` are the same but for their names",
-                        same.name, variant.name
-                    ),
-                ));
+                    "`{}` and `{}` are the same but for their names",
+                    same.name,
+                    variant.name
+                );
             }
             all.push(variant);
         }
         if all.len() > MOST {
-            return Err(Fault::new(
+            refuse!(
                 "variant",
-                format!("{} variants with all factors crossed; {MOST} at most", all.len()),
-            ));
+                "{} variants with all factors crossed; {MOST} at most",
+                all.len()
+            );
         }
     }
     Ok(all)
@@ -302,7 +287,7 @@ impl Crossing {
             None => return Ok(()),
             // The only level has no part in the variant's name.
             Some(Factor::One(level)) => vec![(key.to_owned(), level, String::new())],
-            Some(Factor::Several(levels)) if levels.is_empty() => return Err(Fault::empty(key)),
+            Some(Factor::Several(levels)) if levels.is_empty() => return empty(key),
             Some(Factor::Several(levels)) => {
                 let named = |(index, level): (usize, _)| {
                     let suffix = format!("-{level}").replace('/', "-");
@@ -388,37 +373,30 @@ fn profile(at: &str, name: &str, base: Base<'_>) -> Result<String, Fault> {
         // Agents start no servers and get no profiles.
         return match !base.is_here() || path.is_file() {
             true => Ok(path.display().to_string()),
-            false => Err(Fault::new(
+            false => Err(fault!(
                 at,
-                format!(
-                    "recorded profile {} does not exist; record it by `tierlab-storage-bench calibrate`",
-                    path.display()
-                ),
+                "recorded profile {} does not exist; record it by `tierlab-storage-bench calibrate`",
+                path.display()
             )),
         };
     }
     match PROFILES.contains(&name) {
         true => Ok(name.to_owned()),
-        false => Err(Fault::new(
+        false => Err(fault!(
             at,
-            format!(
-                "unknown profile `{name}`; use one of {}, or the path of a recorded profile, ending in `.toml`",
-                PROFILES.join(", ")
-            ),
+            "unknown profile `{name}`; use one of {}, or the path of a recorded profile, ending in `.toml`",
+            PROFILES.join(", ")
         )),
     }
 }
 
 fn known_tier(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<TierPlan, Fault> {
     let Some(name) = &raw.tier else {
-        return Err(Fault::missing(
-            at,
-            "the tier of the server to start, or `url` of an existing one",
-        ));
+        return missing(at, "the tier of the server to start, or `url` of an existing one");
     };
     let tier = known.tiers.iter().find(|tier| tier.name == *name);
     tier.cloned()
-        .ok_or_else(|| Fault::new(at, format!("`{name}` is not in `lab.tiers`")))
+        .ok_or_else(|| fault!(at, "`{name}` is not in `lab.tiers`"))
 }
 
 /// Tier of an existing server's results.
@@ -449,15 +427,8 @@ fn target(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Option<Target
         ("sessions", raw.sessions.is_some()),
         ("set", !raw.set.is_empty()),
     ];
-    if let Some((name, _)) = of_started.into_iter().find(|(_, is_given)| *is_given) {
-        return Err(Fault::new(
-            key(name),
-            format!(
-                "variant `{}` is an existing server, which the lab neither starts nor changes; leave it out",
-                raw.name
-            ),
-        ));
-    }
+    let owner = "a `tier`: the lab neither starts nor changes an existing server";
+    only_with(at, owner, &of_started)?;
     let place = target::Place {
         at: &key("target"),
         base: known.base,
@@ -471,7 +442,7 @@ fn target(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Option<Target
     ] {
         if is_twice {
             let other = format!("{at}.target.{name}");
-            return Err(Fault::conflict(key(name), other, "leave one of them out"));
+            return conflict(key(name), other, "leave one of them out");
         }
     }
     if let Some(url) = &raw.url {
@@ -484,13 +455,13 @@ fn target(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Option<Target
         ..TargetPlan::default()
     });
     if given.url.is_none() {
-        return Err(Fault::missing(key("url"), "the address of the server"));
+        return missing(key("url"), "the address of the server");
     }
     if known.protocol == Protocol::Grpc && given.grpc_url.is_none() {
-        return Err(Fault::missing(
+        return missing(
             key("target.grpc_url"),
             "the address of the server's gRPC service, since the plan's `protocol` is \"grpc\"",
-        ));
+        );
     }
     if let Some(custom) = &given.custom {
         target::carries(custom, known.batch_sizes, place.at)?;
@@ -507,9 +478,10 @@ fn cache_state(at: &str, name: &str, known: &Known<'_>) -> Result<CacheState, Fa
             if !there.contains(&"cold") {
                 there.push("cold");
             }
-            Err(Fault::new(
+            Err(fault!(
                 at,
-                format!("no `[[lab.cache]]` is named `{name}`; use one of {}", there.join(", ")),
+                "no `[[lab.cache]]` is named `{name}`; use one of {}",
+                there.join(", ")
             ))
         }
     }
@@ -520,41 +492,36 @@ fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, known: &Known<'_>) -
     let name = &variant.name;
     let key = |name: &str| format!("{at}.{name}");
     if variant.staged.is_some_and(|stage| stage.is_shared) && known.fleet.is_none() {
-        return Err(Fault::new(
+        refuse!(
             key("staged"),
-            "\"shared\" is one stage of several servers, and the plan has no `[fleet]`",
-        ));
+            "\"shared\" is one stage of several servers, and the plan has no `[fleet]`"
+        );
     }
     plain(&key("name"), name)?;
     if raw.staged_bytes.is_some() && raw.staged.is_none() {
-        return Err(Fault::new(
+        refuse!(
             key("staged_bytes"),
-            format!("variant `{name}` has no stage; set `staged` to \"empty\" or \"filled\""),
-        ));
+            "variant `{name}` has no stage; set `staged` to \"empty\" or \"filled\""
+        );
     }
     if variant.emulated.is_some()
         && variant.tier.origin == Origin::Real
         && matches!(variant.tier.name.as_str(), "s3" | "nfs" | "flight")
     {
-        return Err(Fault::new(
+        refuse!(
             key("emulated"),
-            format!(
-                "variant `{name}` would emulate a service over the real tier `{}`, whose own latency adds to it",
-                variant.tier.name
-            ),
-        ));
+            "variant `{name}` would emulate a service over the real tier `{}`, whose own latency adds to it",
+            variant.tier.name
+        );
     }
     if variant.staged.is_some() && variant.tier.kind == "memory" {
-        return Err(Fault::new(
+        refuse!(
             key("staged"),
-            format!("variant `{name}` would keep a copy of what is in memory on a disk"),
-        ));
+            "variant `{name}` would keep a copy of what is in memory on a disk"
+        );
     }
     if !known.has_prices && (variant.price.is_some() || variant.instance.is_some()) {
-        return Err(Fault::new(
-            key("price"),
-            format!("variant `{name}` is priced, but the plan has no `prices`"),
-        ));
+        refuse!(key("price"), "variant `{name}` is priced, but the plan has no `prices`");
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `[[load]]` with `mode = "concurrency"`: users and think time in place of rates. In: TOML. Out: every closed loop, in the plan's order.
 
-use crate::plan::fault::{Fault, within};
+use crate::plan::fault::{Fault, duplicate, misplaced, missing, only_with, refuse, within};
 use crate::plan::raw::{RawLoad, RawMode, RawThink};
 use crate::plan::target::loads_of;
 use tierlab_analysis::record::{Driven, Mode};
@@ -62,30 +62,25 @@ pub(in crate::plan) fn validate(raw: &[RawLoad]) -> Result<Vec<ClosedLoopPlan>, 
     let mut loops: Vec<ClosedLoopPlan> = Vec::new();
     for (i, load) in raw.iter().enumerate() {
         if load.mode != RawMode::Concurrency {
-            for (key, is_there) in [
+            let given = [
                 ("users", !load.users.is_empty()),
                 ("think_time_ms", load.think_time_ms.is_some()),
-            ] {
-                if is_there {
-                    return Err(Fault::misplaced(
-                        format!("load[{i}].{key}"),
-                        "`mode = \"concurrency\"`, a closed loop; an open loop has `rates`",
-                    ));
-                }
-            }
+            ];
+            let owner = "`mode = \"concurrency\"`, a closed loop; an open loop has `rates`";
+            only_with(&format!("load[{i}]"), owner, &given)?;
             continue;
         }
         if !load.rates.is_empty() {
-            return Err(Fault::misplaced(
+            return misplaced(
                 format!("load[{i}].rates"),
                 "open loops: the throughput of `mode = \"concurrency\"` is a result; give `users`, or set `mode = \"realtime\"`",
-            ));
+            );
         }
         if load.users.is_empty() {
-            return Err(Fault::missing(
+            return missing(
                 format!("load[{i}].users"),
                 "`mode = \"concurrency\"` needs at least one number of users, such as [1, 2, 4, 8]",
-            ));
+            );
         }
         let think = think(load.think_time_ms.as_ref(), &format!("load[{i}].think_time_ms"))?;
         let batch_sizes = if load.batch_sizes.is_empty() {
@@ -103,10 +98,10 @@ pub(in crate::plan) fn validate(raw: &[RawLoad]) -> Result<Vec<ClosedLoopPlan>, 
                     think,
                 };
                 if loops.contains(&one) {
-                    return Err(Fault::duplicate(
+                    return duplicate(
                         format!("load[{i}].users"),
                         format!("{users} with think time {think} and {batch_size} per request"),
-                    ));
+                    );
                 }
                 loops.push(one);
             }
@@ -123,13 +118,13 @@ pub(in crate::plan) fn carry(spec: &CustomSpec, loops: &mut [ClosedLoopPlan]) ->
         loads_of(spec, &mut load)?;
         later[0].batch_size = load[0].batch_size;
         if before.contains(&later[0]) {
-            return Err(Fault::duplicate(
+            return duplicate(
                 "load",
                 format!(
                     "{} users, since `target.rows_per_request` makes every request carry {} rows",
                     later[0].users, spec.rows_per_request
                 ),
-            ));
+            );
         }
     }
     Ok(())
@@ -143,10 +138,7 @@ fn think(raw: Option<&RawThink>, key: &str) -> Result<Think, Fault> {
         Some(RawThink::Between([least_ms, most_ms])) => {
             let (least_ms, most_ms) = (checked(*least_ms)?, checked(*most_ms)?);
             if least_ms > most_ms {
-                return Err(Fault::new(
-                    key,
-                    format!("[{least_ms}, {most_ms}] ends before it begins"),
-                ));
+                refuse!(key, "[{least_ms}, {most_ms}] ends before it begins");
             }
             Ok(Think::Uniform { least_ms, most_ms })
         }

@@ -2,8 +2,10 @@
 //! journeys with parsed templates.
 
 use super::path::{headers, method};
-use crate::plan::check::{MAX_RATE, fits_step};
-use crate::plan::fault::{Fault, counted, distinct, plain, within};
+use crate::plan::check::Step;
+use crate::plan::fault::{
+    Fault, counted, distinct, duplicate, empty, fault, misplaced, missing, only_with, plain, refuse,
+};
 use crate::plan::raw::{RawJourney, RawStep};
 use reqwest::Method;
 use reqwest::header::HeaderMap;
@@ -154,44 +156,33 @@ impl JourneyPlan {
     }
 }
 
-/// Settings of all journeys: lengths of a measured step, and the default transport.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::plan) struct Frame {
-    pub(in crate::plan) warmup_s: f64,
-    pub(in crate::plan) step_s: f64,
-    pub(in crate::plan) protocol: Protocol,
-}
-
-pub(in crate::plan) fn validate(raw: Vec<RawJourney>, frame: Frame) -> Result<Vec<JourneyPlan>, Fault> {
+pub(in crate::plan) fn validate(
+    raw: Vec<RawJourney>,
+    lengths: Step,
+    protocol: Protocol,
+) -> Result<Vec<JourneyPlan>, Fault> {
     let mut journeys: Vec<JourneyPlan> = Vec::new();
     for (index, raw) in raw.into_iter().enumerate() {
         let at = format!("journey[{index}]");
-        let journey = journey(raw, &at, frame)?;
+        let journey = journey(raw, &at, lengths, protocol)?;
         if journeys.iter().any(|other| other.name == journey.name) {
-            return Err(Fault::duplicate(format!("{at}.name"), journey.name));
+            return duplicate(format!("{at}.name"), journey.name);
         }
         journeys.push(journey);
     }
     Ok(journeys)
 }
 
-fn journey(raw: RawJourney, at: &str, frame: Frame) -> Result<JourneyPlan, Fault> {
+fn journey(raw: RawJourney, at: &str, lengths: Step, protocol: Protocol) -> Result<JourneyPlan, Fault> {
     check_name(&raw.name, &format!("{at}.name"))?;
     counted(&format!("{at}.step"), raw.step.len(), 1, MAX_STEPS)?;
     if raw.rates.is_empty() {
-        return Err(Fault::empty(format!("{at}.rates")));
+        return empty(format!("{at}.rates"));
     }
     distinct(&format!("{at}.rates"), &raw.rates)?;
     for (i, &rate) in raw.rates.iter().enumerate() {
         let key = format!("{at}.rates[{i}]");
-        within(&key, rate, 0.01, MAX_RATE)?;
-        if rate * frame.step_s < 1.0 {
-            return Err(Fault::new(
-                key,
-                format!("{rate} per second begins nothing in a step of {} s", frame.step_s),
-            ));
-        }
-        fits_step(key, rate * (frame.warmup_s + frame.step_s) * raw.step.len() as f64)?;
+        lengths.check_rate(&key, rate, raw.step.len())?;
     }
     let mut values = vec![ENTITY.to_owned()];
     let mut steps: Vec<StepPlan> = Vec::new();
@@ -199,9 +190,9 @@ fn journey(raw: RawJourney, at: &str, frame: Frame) -> Result<JourneyPlan, Fault
         let at = format!("{at}.step[{index}]");
         check_name(&raw.name, &format!("{at}.name"))?;
         if steps.iter().any(|other| other.name == raw.name) {
-            return Err(Fault::duplicate(format!("{at}.name"), raw.name));
+            return duplicate(format!("{at}.name"), raw.name);
         }
-        steps.push(step(&raw, &at, &mut values, frame.protocol)?);
+        steps.push(step(&raw, &at, &mut values, protocol)?);
     }
     Ok(JourneyPlan {
         name: raw.name,
@@ -213,7 +204,7 @@ fn journey(raw: RawJourney, at: &str, frame: Frame) -> Result<JourneyPlan, Fault
 
 fn check_name(name: &str, key: &str) -> Result<(), Fault> {
     if name.len() > MAX_NAME {
-        return Err(Fault::new(key, format!("`{name}` has more than {MAX_NAME} characters")));
+        refuse!(key, "`{name}` has more than {MAX_NAME} characters");
     }
     plain(key, name)
 }
@@ -224,17 +215,12 @@ fn step(raw: &RawStep, at: &str, values: &mut Vec<String>, protocol: Protocol) -
     let names = &values[..known];
     let name = raw.name.clone();
     let ask = match (&raw.model, &raw.path) {
-        (Some(_), Some(_)) => {
-            return Err(Fault::new(
-                format!("{at}.path"),
-                "a step requests a `model` or a `path`, not both",
-            ));
-        }
+        (Some(_), Some(_)) => refuse!(format!("{at}.path"), "a step requests a `model` or a `path`, not both"),
         (None, None) => {
-            return Err(Fault::missing(
+            return missing(
                 format!("{at}.model"),
                 "a step requests a `model`, or a `path` of the server",
-            ));
+            );
         }
         (Some(model), None) => of_model(raw, model, at, names, raw.protocol.unwrap_or(protocol))?,
         (None, Some(path)) => of_path(raw, path, at, names)?,
@@ -244,33 +230,26 @@ fn step(raw: &RawStep, at: &str, values: &mut Vec<String>, protocol: Protocol) -
 
 fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Protocol) -> Result<Ask, Fault> {
     plain(&format!("{at}.model"), model)?;
-    for (key, is_there) in [
+    let given = [
         ("method", raw.method.is_some()),
         ("headers", !raw.headers.is_empty()),
         ("status", raw.status.is_some()),
-    ] {
-        if is_there {
-            return Err(Fault::misplaced(
-                format!("{at}.{key}"),
-                "`path`; a model is requested by the Open Inference Protocol",
-            ));
-        }
-    }
+    ];
+    only_with(
+        at,
+        "`path`; a model is requested by the Open Inference Protocol",
+        &given,
+    )?;
     let content = match (&raw.inputs, &raw.body) {
-        (Some(_), Some(_)) => {
-            return Err(Fault::new(
-                format!("{at}.body"),
-                "a model takes `inputs` or a `body`, not both",
-            ));
-        }
+        (Some(_), Some(_)) => refuse!(format!("{at}.body"), "a model takes `inputs` or a `body`, not both"),
         (None, None) => Content::Entity,
         (None, Some(body)) => {
             if protocol == Protocol::Grpc && body.contains("\"parameters\"") {
-                return Err(Fault::new(
+                refuse!(
                     format!("{at}.body"),
                     "over gRPC its `id`, `inputs` and `outputs` are sent as a message, and its `parameters` are not; leave them out, or \
-                     give the step `protocol = \"http\"`",
-                ));
+                     give the step `protocol = \"http\"`"
+                );
             }
             let body = Template::parse(body, Place::Body, names);
             Content::Body(body.map_err(|what| Fault::new(format!("{at}.body"), what))?)
@@ -286,7 +265,7 @@ fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Pr
                 given.insert(name.clone(), value);
             }
             if given.is_empty() {
-                return Err(Fault::empty(format!("{at}.inputs")));
+                return empty(format!("{at}.inputs"));
             }
             Content::Inputs(given)
         }
@@ -300,19 +279,16 @@ fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Pr
 
 fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask, Fault> {
     if raw.inputs.is_some() {
-        return Err(Fault::misplaced(format!("{at}.inputs"), "`model`; give a `body`"));
+        return misplaced(format!("{at}.inputs"), "`model`; give a `body`");
     }
     if raw.protocol == Some(Protocol::Grpc) {
-        return Err(Fault::misplaced(
-            format!("{at}.protocol"),
-            "`model`: a `path` is requested over HTTP",
-        ));
+        return misplaced(format!("{at}.protocol"), "`model`: a `path` is requested over HTTP");
     }
     if !path.starts_with('/') || path.starts_with("//") || path.contains(|c: char| c.is_whitespace() || c == '#') {
-        return Err(Fault::new(
+        refuse!(
             format!("{at}.path"),
-            format!("`{path}` is not a path of the server; it begins with one `/` and has neither blanks nor `#`"),
-        ));
+            "`{path}` is not a path of the server; it begins with one `/` and has neither blanks nor `#`"
+        );
     }
     let body = raw.body.as_ref().map(|body| Template::parse(body, Place::Body, names));
     let body = body
@@ -336,21 +312,19 @@ fn take(raw: &BTreeMap<String, String>, at: &str, values: &mut Vec<String>) -> R
         let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !is_name {
-            return Err(Fault::new(key, "invalid name of a value; use letters, digits and `_`"));
+            refuse!(key, "invalid name of a value; use letters, digits and `_`");
         }
         if values.contains(name) {
-            return Err(Fault::new(key, "there is a value of that name already"));
+            refuse!(key, "there is a value of that name already");
         }
         if !(pointer.is_empty() || pointer.starts_with('/')) {
-            return Err(Fault::new(
+            refuse!(
                 key,
-                format!(
-                    "`{pointer}` is not a JSON pointer; write it as /outputs/0/data, or as \"\" for the whole reply"
-                ),
-            ));
+                "`{pointer}` is not a JSON pointer; write it as /outputs/0/data, or as \"\" for the whole reply"
+            );
         }
         if values.len() > MAX_VALUES {
-            return Err(Fault::new(key, format!("a journey takes at most {MAX_VALUES} values")));
+            refuse!(key, "a journey takes at most {MAX_VALUES} values");
         }
         taken.push(Take {
             slot: values.len(),
@@ -368,9 +342,9 @@ fn json(value: &toml::Value, key: &str) -> Result<Json, Fault> {
         toml::Value::Float(number) if number.is_finite() => Ok(Json::from(*number)),
         toml::Value::Boolean(is) => Ok(Json::from(*is)),
         toml::Value::Array(items) => items.iter().map(|item| json(item, key)).collect(),
-        toml::Value::Float(_) | toml::Value::Datetime(_) | toml::Value::Table(_) => Err(Fault::new(
+        toml::Value::Float(_) | toml::Value::Datetime(_) | toml::Value::Table(_) => Err(fault!(
             key,
-            "an input is a number, a text, true or false, or a list of them",
+            "an input is a number, a text, true or false, or a list of them"
         )),
     }
 }

@@ -1,6 +1,6 @@
 //! Method and headers of a journey's step that requests a path. In: the plan's keys. Out: both, validated.
 
-use crate::plan::fault::Fault;
+use crate::plan::fault::{Fault, fault, refuse};
 use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use std::collections::BTreeMap;
@@ -18,15 +18,13 @@ pub(super) fn method(given: Option<&str>, has_body: bool, at: &str) -> Result<Me
         Some("PATCH") => Method::PATCH,
         Some("DELETE") => Method::DELETE,
         Some("HEAD") => Method::HEAD,
-        Some(other) => {
-            return Err(Fault::new(
-                format!("{at}.method"),
-                format!("`{other}` is none of GET, POST, PUT, PATCH, DELETE and HEAD"),
-            ));
-        }
+        Some(other) => refuse!(
+            format!("{at}.method"),
+            "`{other}` is none of GET, POST, PUT, PATCH, DELETE and HEAD"
+        ),
     };
     if has_body && matches!(method, Method::GET | Method::HEAD) {
-        return Err(Fault::new(format!("{at}.body"), format!("a {method} has no body")));
+        refuse!(format!("{at}.body"), "a {method} has no body");
     }
     Ok(method)
 }
@@ -42,11 +40,11 @@ pub(super) fn headers(given: &BTreeMap<String, String>, has_body: bool, at: &str
     }
     for (name, value) in given {
         let key = format!("{at}.headers.{name}");
-        let name: HeaderName = name.parse().map_err(|_| Fault::new(&key, "not a name of a header"))?;
+        let name: HeaderName = name.parse().map_err(|_| fault!(&key, "not a name of a header"))?;
         if SECRET.contains(&name.as_str()) {
-            return Err(Fault::new(key, "no credentials in journeys: results keep the plan"));
+            refuse!(key, "no credentials in journeys: results keep the plan");
         }
-        let value = HeaderValue::from_str(value).map_err(|_| Fault::new(key, "not a value of a header"))?;
+        let value = HeaderValue::from_str(value).map_err(|_| fault!(key, "not a value of a header"))?;
         headers.insert(name, value);
     }
     Ok(headers)

@@ -2,7 +2,7 @@
 //! see that they can be.
 
 use super::raw::{Place, RawSuccess, RawTarget};
-use crate::plan::fault::Fault;
+use crate::plan::fault::{Fault, empty, fault, misplaced, missing, only_with, refuse};
 use std::path::PathBuf;
 use tierlab_analysis::record::Mode;
 use tierlab_load::custom::{BodySource, Custom, CustomSpec, Entities, Success};
@@ -25,37 +25,29 @@ pub(super) fn refuse_keys(raw: &RawTarget, place: &Place<'_>) -> Result<(), Faul
         ("first_id", raw.first_id.is_some()),
         ("success", raw.success.is_some()),
     ];
-    match given.into_iter().find(|(_, is_given)| *is_given) {
-        None => Ok(()),
-        Some((key, _)) => Err(Fault::misplaced(
-            format!("{}.{key}", place.at),
-            "`kind = \"http\"`: requests of the Open Inference Protocol follow from the model",
-        )),
-    }
+    let owner = "`kind = \"http\"`: requests of the Open Inference Protocol follow from the model";
+    only_with(place.at, owner, &given)
 }
 
 pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec, Fault> {
     let at = |key: &str| format!("{}.{key}", place.at);
     if place.protocol == Protocol::Grpc || raw.grpc_url.is_some() {
-        return Err(Fault::new(
+        refuse!(
             at("kind"),
-            "\"http\" excludes gRPC, over which the Open Inference Protocol is measured",
-        ));
+            "\"http\" excludes gRPC, over which the Open Inference Protocol is measured"
+        );
     }
     if raw.model_version.is_some() {
-        return Err(Fault::misplaced(
+        return misplaced(
             at("model_version"),
             format!("the Open Inference Protocol; write the version into `{}`", at("path")),
-        ));
+        );
     }
     let Some(path) = raw.path.clone() else {
-        return Err(Fault::missing(at("path"), "such as \"/v1/models/m:predict\""));
+        return missing(at("path"), "such as \"/v1/models/m:predict\"");
     };
     if !path.starts_with('/') || path.contains(['#', ' ']) {
-        return Err(Fault::new(
-            at("path"),
-            format!("`{path}` is not a path of a URL, which begins with `/`"),
-        ));
+        refuse!(at("path"), "`{path}` is not a path of a URL, which begins with `/`");
     }
     let spec = CustomSpec {
         method: raw.method.clone().unwrap_or_else(|| "POST".into()).to_ascii_uppercase(),
@@ -68,16 +60,16 @@ pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec,
     };
     let read = open(&spec, place.at)?;
     if (read.wants_an_id() || read.wants_ids()) && spec.entities.is_none() {
-        return Err(Fault::missing(
+        return missing(
             at("entities"),
             "ids for {entity_id}; `entities = 100000` takes 0 to 99999 (`first_id` begins elsewhere), drawn by `[keys]`",
-        ));
+        );
     }
     if read.wants_ids() && raw.rows_per_request.is_some() {
-        return Err(Fault::new(
+        refuse!(
             at("rows_per_request"),
-            "a request has as many rows as {entity_ids}, which the load sets; leave it out",
-        ));
+            "a request has as many rows as {{entity_ids}}, which the load sets; leave it out"
+        );
     }
     Ok(spec)
 }
@@ -97,19 +89,19 @@ fn body(raw: &RawTarget, place: &Place<'_>) -> Result<BodySource, Fault> {
         (None, Some(path), None, Some(rows)) => {
             let path = file(path);
             let template = std::fs::read_to_string(&path)
-                .map_err(|error| Fault::new(at("body_file"), format!("{}: {error}", path.display())))?;
+                .map_err(|error| fault!(at("body_file"), "{}: {error}", path.display()))?;
             Ok(BodySource::Rows {
                 template,
                 rows: file(rows),
             })
         }
-        (None, None, None, Some(_)) => Err(Fault::missing(
+        (None, None, None, Some(_)) => missing(
             at("body"),
             format!("a template for the columns of `{}`", at("rows_file")),
-        )),
-        _ => Err(Fault::new(
+        ),
+        _ => Err(fault!(
             at("body"),
-            "set one of `body`, `body_file` and `bodies`; `rows_file` goes with the first two",
+            "set one of `body`, `body_file` and `bodies`; `rows_file` goes with the first two"
         )),
     }
 }
@@ -122,10 +114,10 @@ fn entities(raw: &RawTarget, place: &Place<'_>) -> Result<Option<Entities>, Faul
         return Ok(None);
     };
     if first_id.checked_add_unsigned(count).is_none() {
-        return Err(Fault::new(
+        refuse!(
             format!("{}.first_id", place.at),
-            "the last id would need more than 64 bits",
-        ));
+            "the last id would need more than 64 bits"
+        );
     }
     Ok(Some(Entities { first_id, count }))
 }
@@ -135,28 +127,25 @@ fn success(raw: Option<&RawSuccess>, place: &Place<'_>) -> Result<Success, Fault
     let at = |key: &str| format!("{}.success.{key}", place.at);
     let status = raw.status.clone().unwrap_or_else(|| Success::default().status);
     if status.is_empty() {
-        return Err(Fault::empty(at("status")));
+        return empty(at("status"));
     }
     if let Some(bad) = status.iter().find(|status| !(100..=599).contains(*status)) {
-        return Err(Fault::new(at("status"), format!("{bad} is not a status of HTTP")));
+        refuse!(at("status"), "{bad} is not a status of HTTP");
     }
     if let Some(pointer) = &raw.pointer
         && !(pointer.is_empty() || pointer.starts_with('/'))
     {
-        return Err(Fault::new(
+        refuse!(
             at("pointer"),
-            format!("`{pointer}` is not a JSON pointer, which begins with `/`: \"/predictions/0\""),
-        ));
+            "`{pointer}` is not a JSON pointer, which begins with `/`: \"/predictions/0\""
+        );
     }
     let equals = raw
         .equals
         .as_ref()
         .map(|value| serde_json::to_value(value).map_err(|error| Fault::new(at("equals"), error.to_string())));
     if equals.is_some() && raw.pointer.is_none() {
-        return Err(Fault::missing(
-            at("pointer"),
-            format!("the place of `{}` in the body", at("equals")),
-        ));
+        return missing(at("pointer"), format!("the place of `{}` in the body", at("equals")));
     }
     Ok(Success {
         status,

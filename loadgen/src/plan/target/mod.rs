@@ -7,7 +7,7 @@ mod raw;
 pub(super) use custom::{carries, loads_of};
 pub(super) use raw::{Place, RawTarget};
 
-use super::fault::{Fault, plain};
+use super::fault::{Fault, conflict, plain, refuse};
 use raw::RawKind;
 use std::path::PathBuf;
 use tierlab_load::custom::{BodySource, CustomSpec};
@@ -106,7 +106,7 @@ pub(super) fn validate(raw: RawTarget, place: &Place<'_>) -> Result<TargetPlan, 
         }
     }
     if raw.metrics.as_ref().is_some_and(|metrics| metrics.len() > MOST_METRICS) {
-        return Err(Fault::new(at("metrics"), format!("more than {MOST_METRICS} addresses")));
+        refuse!(at("metrics"), "more than {MOST_METRICS} addresses");
     }
     for (i, url) in raw.metrics.iter().flatten().enumerate() {
         address(at(&format!("metrics[{i}]")), url)?;
@@ -145,20 +145,14 @@ fn access(raw: &RawTarget, place: &Place<'_>) -> Result<AccessSpec, Fault> {
     let at = |key: &str| format!("{}.{key}", place.at);
     let file = |path: &Option<PathBuf>| path.as_deref().map(|path| place.base.path(path));
     let token = match (&raw.token_env, file(&raw.token_file)) {
-        (Some(_), Some(_)) => {
-            return Err(Fault::conflict(
-                at("token_env"),
-                at("token_file"),
-                "leave one of them out",
-            ));
-        }
+        (Some(_), Some(_)) => return conflict(at("token_env"), at("token_file"), "leave one of them out"),
         (Some(name), None) => Some(TokenSource::Env(name.clone())),
         (None, path) => path.map(TokenSource::File),
     };
     let identity = match (file(&raw.cert), file(&raw.key)) {
         (Some(cert), Some(key)) => Some(Identity { cert, key }),
         (None, None) => None,
-        _ => return Err(Fault::new(at("cert"), format!("`{}` must be set with it", at("key")))),
+        _ => refuse!(at("cert"), "`{}` must be set with it", at("key")),
     };
     let headers = raw.headers.iter().map(|(name, value)| Header {
         name: name.clone(),

@@ -16,67 +16,48 @@ pub(in crate::plan) struct RawTarget {
     #[serde(default)]
     pub(super) kind: RawKind,
     /// Address of the server, http://HOST:PORT or https://HOST:PORT/PREFIX; `--url` takes precedence.
-    #[serde(default)]
     pub(super) url: Option<String>,
     /// Address of its gRPC service; `--grpc-url` takes precedence.
-    #[serde(default)]
     pub(super) grpc_url: Option<String>,
     /// Version of the model (default: the server chooses).
-    #[serde(default)]
     pub(super) model_version: Option<String>,
     /// Host of requests, in place of the address's: Host, :authority, and the name in its certificate.
-    #[serde(default)]
     pub(super) host: Option<String>,
     /// Headers of every request by name; results do not keep their values. Not for tokens, which others could read here.
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
     /// Environment variable of the bearer token, which is written nowhere.
-    #[serde(default)]
     pub(super) token_env: Option<String>,
     /// File whose first line is the bearer token.
-    #[serde(default)]
     pub(super) token_file: Option<PathBuf>,
     /// Certificates to trust, a PEM file (default: the system's).
-    #[serde(default)]
     pub(super) ca: Option<PathBuf>,
     /// Client certificate, a PEM file.
-    #[serde(default)]
     pub(super) cert: Option<PathBuf>,
     /// Key of the client certificate, a PEM file.
-    #[serde(default)]
     pub(super) key: Option<PathBuf>,
     /// Addresses of metrics, one a replica, whose counters are added; an empty list is none (default: /metrics below the server's
     /// address). Headers and token are sent only to the server's own address.
-    #[serde(default)]
     pub(super) metrics: Option<Vec<String>>,
     /// Tier of results and prices (default: as the server reports it, else none).
-    #[serde(default)]
     pub(super) tier: Option<String>,
     /// Entry of the price list's [storage] for its storage, or "included". Without it, a server without tier is priced by its
     /// instance alone.
-    #[serde(default)]
     pub(super) price: Option<String>,
     /// With "http": method (default: "POST").
-    #[serde(default)]
     pub(super) method: Option<String>,
     /// With "http": path and query, below the prefix of the address.
-    #[serde(default)]
     pub(super) path: Option<String>,
     /// With "http": type of the body (default: "application/json", and every body must be JSON).
-    #[serde(default)]
     pub(super) content_type: Option<String>,
     /// With "http": body, a template: {entity_id} is an id drawn by [keys], {entity_ids} as many as the load's rows with
     /// commas between, {NAME} the column of that name in `rows_file`; {{NAME}} is the text {NAME}.
-    #[serde(default)]
     pub(super) body: Option<String>,
     /// With "http": file of that template.
-    #[serde(default)]
     pub(super) body_file: Option<PathBuf>,
     /// With "http": file whose every line is a body, sent in turn.
-    #[serde(default)]
     pub(super) bodies: Option<PathBuf>,
     /// With "http": CSV file with a header, whose rows fill the template in turn.
-    #[serde(default)]
     pub(super) rows_file: Option<PathBuf>,
     /// With "http": inferences of one request, for prices (default: 1, or the number of {entity_ids}).
     #[serde(default, deserialize_with = "value::rows_per_request")]
@@ -85,9 +66,7 @@ pub(in crate::plan) struct RawTarget {
     #[serde(default, deserialize_with = "value::entities")]
     pub(super) entities: Option<u64>,
     /// With "http": first of these ids (default: 0).
-    #[serde(default)]
     pub(super) first_id: Option<i64>,
-    #[serde(default)]
     pub(super) success: Option<RawSuccess>,
 }
 
@@ -107,16 +86,12 @@ pub(super) enum RawKind {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSuccess {
     /// Statuses of success (default: 200).
-    #[serde(default)]
     pub(super) status: Option<Vec<u16>>,
     /// JSON pointer (RFC 6901) to a value that must be in the body.
-    #[serde(default)]
     pub(super) pointer: Option<String>,
     /// Required value at the pointer (default: any).
-    #[serde(default)]
     pub(super) equals: Option<toml::Value>,
     /// Data of the last event of a stream of server-sent events: `"[DONE]"`.
-    #[serde(default)]
     pub(super) last_event: Option<String>,
 }
 
