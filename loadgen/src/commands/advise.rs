@@ -85,7 +85,7 @@ pub fn run(folders: &[PathBuf], asked: &Asked, json: bool) -> Result<u8, RunErro
     };
     let question = again
         .of(before, &run.limits, run.pricing.is_some())
-        .map_err(RunError::Usage)?;
+        .map_err(|fault| RunError::Usage(fault.to_string()))?;
     run.question = Some(question);
     tierlab_analysis::conclude(&mut run);
     if json {

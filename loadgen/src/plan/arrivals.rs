@@ -1,14 +1,16 @@
-//! How requests are spread over time, as a plan says it. In: `arrivals`, `[arrival]` and `[shape]`. Out: a process and a
-//! profile, validated, traces read. Draws nothing; [`tierlab_load::schedule`] does.
+//! Arrival process and rate profile. In: `arrivals`, `[arrival]` and `[shape]`. Out: both, validated, with the trace read.
+//! [`tierlab_load::schedule`] draws from them.
 
-use super::check::{Base, within};
+use super::check::Base;
 use super::columns::{self, Column};
+use super::fault::{Fault, counted, missing, only_with, refuse, within};
+use super::value;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierlab_load::arrivals::{Arrivals, Process, Shape, Trace};
 
-/// The most pieces of a stepped profile.
+/// Maximum pieces of a stepped profile.
 const MAX_PIECES: usize = 100;
 
 /// `arrivals`.
@@ -26,6 +28,7 @@ pub(super) enum RawProcess {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawArrival {
+    #[serde(default, deserialize_with = "value::cv")]
     pub(super) cv: Option<f64>,
     pub(super) file: Option<PathBuf>,
     pub(super) column: Option<String>,
@@ -50,36 +53,28 @@ pub(super) enum RawShape {
     Ramp { from: f64, to: f64 },
 }
 
-/// Validates, and reads the trace.
+/// Validates both and reads the trace.
 pub(super) fn validate(
     process: RawProcess,
     arrival: RawArrival,
     shape: Option<RawShape>,
     base: Base<'_>,
-) -> Result<Arrivals, String> {
-    let foreign = |key: &str, owner: &str| Err(format!("`arrival.{key}` belongs to `arrivals = \"{owner}\"`"));
-    if process != RawProcess::Gamma && arrival.cv.is_some() {
-        return foreign("cv", "gamma");
+) -> Result<Arrivals, Fault> {
+    if process != RawProcess::Gamma {
+        only_with("arrival", "`arrivals = \"gamma\"`", &[("cv", arrival.cv.is_some())])?;
     }
     if process != RawProcess::Trace {
-        for (key, given) in [
-            ("file", arrival.file.is_some()),
-            ("column", arrival.column.is_some()),
-            ("unit", arrival.unit.is_some()),
-        ] {
-            if given {
-                return foreign(key, "trace");
-            }
-        }
+        let (file, column) = (arrival.file.is_some(), arrival.column.is_some());
+        let given = [("file", file), ("column", column), ("unit", arrival.unit.is_some())];
+        only_with("arrival", "`arrivals = \"trace\"`", &given)?;
     }
     let process = match process {
         RawProcess::Poisson => Process::Poisson,
         RawProcess::Constant => Process::Constant,
         RawProcess::Gamma => {
             let Some(cv) = arrival.cv else {
-                return Err("`arrival.cv` is missing: gamma needs its coefficient of variation, as 2.0".into());
+                return missing("arrival.cv", "gamma needs its coefficient of variation, such as 2.0");
             };
-            within("arrival.cv", cv, 0.05, 20.0)?;
             Process::Gamma { cv }
         }
         RawProcess::Trace => Process::Trace(Arc::new(trace(arrival, base)?)),
@@ -90,21 +85,16 @@ pub(super) fn validate(
     })
 }
 
-fn profile(shape: RawShape) -> Result<Shape, String> {
+fn profile(shape: RawShape) -> Result<Shape, Fault> {
     match shape {
         RawShape::Steps { shares } => {
-            within(
-                "shape.shares (their number)",
-                shares.len() as f64,
-                2.0,
-                MAX_PIECES as f64,
-            )?;
+            counted("shape.shares", shares.len(), 2, MAX_PIECES)?;
             for &share in &shares {
                 within("shape.shares", share, 0.0, 1_000.0)?;
             }
             let mean = shares.iter().sum::<f64>() / shares.len() as f64;
             if mean <= 0.0 {
-                return Err("`shape.shares` are all 0: nothing would be sent".into());
+                refuse!("shape.shares", "all 0: nothing would be sent");
             }
             Ok(Shape::Steps(shares.iter().map(|share| share / mean).collect()))
         }
@@ -113,7 +103,7 @@ fn profile(shape: RawShape) -> Result<Shape, String> {
             within("shape.to", to, 0.0, 1_000.0)?;
             let mean = f64::midpoint(from, to);
             if mean <= 0.0 {
-                return Err("`shape.from` and `shape.to` are both 0: nothing would be sent".into());
+                refuse!("shape.from", "0, as `shape.to`: nothing would be sent");
             }
             Ok(Shape::Ramp {
                 from: from / mean,
@@ -123,9 +113,9 @@ fn profile(shape: RawShape) -> Result<Shape, String> {
     }
 }
 
-fn trace(arrival: RawArrival, base: Base<'_>) -> Result<Trace, String> {
+fn trace(arrival: RawArrival, base: Base<'_>) -> Result<Trace, Fault> {
     let Some(file) = arrival.file else {
-        return Err("`arrival.file` is missing: a trace is replayed from a CSV file".into());
+        return missing("arrival.file", "a trace is replayed from a CSV file");
     };
     let column = Column {
         key: "arrival.file",
@@ -141,10 +131,10 @@ fn trace(arrival: RawArrival, base: Base<'_>) -> Result<Trace, String> {
     let mut at: Vec<f64> = columns::numbers(&path, &column)?;
     at.sort_by(f64::total_cmp);
     let (Some(&first), Some(&last)) = (at.first(), at.last()) else {
-        return Err(format!("`arrival.file`: {} has no rows", path.display()));
+        refuse!("arrival.file", "{} has no rows", path.display());
     };
     if last <= first {
-        return Err(format!("`arrival.file`: all rows of {} came at once", path.display()));
+        refuse!("arrival.file", "all rows of {} have the same time", path.display());
     }
     // Large timestamps differ in their last digits: they are made small before they are scaled.
     at.iter_mut().for_each(|at| *at = (*at - first) / per_s);

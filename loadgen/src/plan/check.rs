@@ -1,11 +1,13 @@
-//! What every part of a plan is checked by.
+//! Limits, paths and keys of other programs' configs, which several parts of a plan share.
 
+use super::fault::{Fault, refuse, within};
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-/// The most requests of one step: their due times, keys and bodies are all made before it starts.
-pub(super) const MAX_REQUESTS_PER_STEP: f64 = 2e6;
-/// The highest rate that a plan may ask for, in requests per second.
-pub(super) const MAX_RATE: f64 = 100_000.0;
+/// Maximum requests of one step: their due times, keys and bodies are all made before it starts.
+const MAX_REQUESTS_PER_STEP: f64 = 2e6;
+/// Highest rate of a plan, in requests per second.
+const MAX_RATE: f64 = 100_000.0;
 
 /// Folder that a plan's paths are relative to.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +29,11 @@ impl<'a> Base<'a> {
             folder,
             root: Some(root),
         }
+    }
+
+    /// True if the plan's files are on this host at their own paths.
+    pub(super) const fn is_here(self) -> bool {
+        self.root.is_none()
     }
 
     /// Path of a file that the plan names.
@@ -56,13 +63,60 @@ pub(super) fn below(folder: &Path, path: &Path) -> PathBuf {
     short
 }
 
-/// Refuses NaN, infinities and whatever lies outside.
-pub(super) fn within(key: &str, value: f64, least: f64, most: f64) -> Result<(), String> {
-    if (least..=most).contains(&value) {
-        Ok(())
-    } else {
-        Err(format!("`{key}` = {value} is not within {least} and {most}"))
+/// Lengths of a step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    pub(super) warmup_s: f64,
+    pub(super) step_s: f64,
+}
+
+impl Step {
+    /// Highest rate whose requests fit into a step.
+    pub(super) fn highest_rate(self) -> f64 {
+        (MAX_REQUESTS_PER_STEP / (self.warmup_s + self.step_s)).min(MAX_RATE)
     }
+
+    /// Refuses a rate that is out of range, or sends nothing or too much in a step. `requests` is their number at each arrival.
+    pub(super) fn check_rate(self, key: &str, rate: f64, requests: usize) -> Result<(), Fault> {
+        within(key, rate, 0.01, MAX_RATE)?;
+        if rate * self.step_s < 1.0 {
+            refuse!(key, "{rate} per second sends nothing in a step of {} s", self.step_s);
+        }
+        let sent = rate * (self.warmup_s + self.step_s) * requests as f64;
+        if sent > MAX_REQUESTS_PER_STEP {
+            refuse!(
+                key,
+                "{rate} per second is {sent:.0} requests a step, more than {MAX_REQUESTS_PER_STEP}; shorten `step_s`"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Keys of another program's config as `KEY=VALUE`, nested tables as dotted keys. Refuses the capacity of a cache, which would be
+/// the same in every cache state.
+pub(super) fn overlays(at: &str, table: &BTreeMap<String, toml::Value>) -> Result<Vec<String>, Fault> {
+    let mut set = Vec::new();
+    for (key, value) in table {
+        let path = format!("{at}.{key}");
+        if path.ends_with(".cache.capacity_bytes") {
+            refuse!(
+                path,
+                "a lab sets the capacity of caches by `[[lab.cache]]`, whose `share` is of the table; leave it out"
+            );
+        }
+        match value {
+            toml::Value::Table(inner) => {
+                let inner = inner.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+                let below = overlays(&path, &inner)?;
+                set.extend(below.into_iter().map(|pair| format!("{key}.{pair}")));
+            }
+            toml::Value::Datetime(_) => refuse!(path, "no key takes a date"),
+            toml::Value::String(text) => set.push(format!("{key}={text}")),
+            other => set.push(format!("{key}={other}")),
+        }
+    }
+    Ok(set)
 }
 
 #[cfg(test)]

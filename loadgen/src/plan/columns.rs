@@ -1,15 +1,16 @@
-//! Columns of CSV files that a plan names: timestamps and entity ids of recorded requests. In: a path and a column. Out:
-//! its values, or which line cannot be read. Knows nothing of what they are for.
+//! Columns of a plan's CSV files: timestamps and entity ids of recorded requests. In: a path and a column. Out: its values, or the
+//! row that cannot be read.
 
+use super::fault::{Fault, fault};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Maximum number of rows read.
+/// Maximum values read.
 const MAX_ROWS: usize = 4_000_000;
 
-/// A column, and the key of the plan that names its file, beside which `column` may stand.
+/// Column, and the key of the plan that names its file.
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) key: &'static str,
@@ -17,13 +18,13 @@ pub(super) struct Column {
 }
 
 /// Finite numbers, in the order of the file.
-pub(super) fn numbers(path: &Path, column: &Column) -> Result<Vec<f64>, String> {
+pub(super) fn numbers(path: &Path, column: &Column) -> Result<Vec<f64>, Fault> {
     let values: Vec<f64> = parsed(path, column, |text| vec![text])?;
     match values.iter().position(|value| !value.is_finite()) {
         None => Ok(values),
-        Some(row) => Err(format!(
-            "`{}`: {} row {}: `{}` is no finite number",
+        Some(row) => Err(fault!(
             column.key,
+            "{} row {}: `{}` is not finite",
             path.display(),
             row + 1,
             column.name
@@ -31,16 +32,15 @@ pub(super) fn numbers(path: &Path, column: &Column) -> Result<Vec<f64>, String> 
     }
 }
 
-/// Entity ids, in the order of the file; a cell may hold several, apart by spaces or semicolons.
-pub(super) fn ids(path: &Path, column: &Column) -> Result<Vec<i64>, String> {
+/// Entity ids, in the order of the file; a cell may hold several, separated by spaces or semicolons.
+pub(super) fn ids(path: &Path, column: &Column) -> Result<Vec<i64>, Fault> {
     parsed(path, column, |text| {
         text.split([' ', ';']).filter(|part| !part.is_empty()).collect()
     })
 }
 
-/// Keys that are texts, in the order of the file, as places among the texts that it has; a cell may hold several, apart by
-/// semicolons.
-pub(super) fn texts(path: &Path, column: &Column) -> Result<(Vec<i64>, Vec<Box<str>>), String> {
+/// Text keys in the order of the file, as indices into its distinct texts; a cell may hold several, separated by semicolons.
+pub(super) fn texts(path: &Path, column: &Column) -> Result<(Vec<i64>, Vec<Box<str>>), Fault> {
     let cells: Vec<String> = parsed(path, column, |text| text.split(';').collect())?;
     let mut places: BTreeMap<String, i64> = BTreeMap::new();
     let mut texts: Vec<Box<str>> = Vec::new();
@@ -54,12 +54,12 @@ pub(super) fn texts(path: &Path, column: &Column) -> Result<(Vec<i64>, Vec<Box<s
     Ok((ids.collect(), texts))
 }
 
-fn parsed<T>(path: &Path, column: &Column, cells: fn(&str) -> Vec<&str>) -> Result<Vec<T>, String>
+fn parsed<T>(path: &Path, column: &Column, cells: fn(&str) -> Vec<&str>) -> Result<Vec<T>, Fault>
 where
     T: FromStr,
     T::Err: Display,
 {
-    let refuse = |what: String| format!("`{}`: {}: {what}", column.key, path.display());
+    let refuse = |what: String| fault!(column.key, "{}: {what}", path.display());
     let mut reader = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
         .from_path(path)
@@ -116,21 +116,23 @@ mod tests {
         let named = file(b"k\nb;a\nb\n");
         let (places, names) = texts(named.path(), &column("k")).unwrap();
         assert_eq!((places, names), (vec![0, 1, 0], vec!["b".into(), "a".into()]));
-        let missing = ids(log.path(), &column("id")).unwrap_err();
+        let missing = ids(log.path(), &column("id")).unwrap_err().to_string();
         assert!(
             missing.contains("`keys.column`") && missing.contains("ts, user_id"),
             "{missing}"
         );
-        let bad = ids(file(b"id\n1\nx\n").path(), &column("id")).unwrap_err();
+        let bad = ids(file(b"id\n1\nx\n").path(), &column("id")).unwrap_err().to_string();
         assert!(bad.contains("row 2") && bad.contains("`x`"), "{bad}");
         assert!(
             numbers(file(b"ts\n1\ninf\n").path(), &column("ts"))
                 .unwrap_err()
+                .to_string()
                 .contains("row 2")
         );
         assert!(
             ids(Path::new("/no/such"), &column("id"))
                 .unwrap_err()
+                .to_string()
                 .contains("/no/such")
         );
     }

@@ -1,4 +1,4 @@
-//! What of a plan's files an agent on another host is sent. In: a plan. Out: paths, absolute and without `..`.
+//! Files of a plan for an agent on another host. In: a plan. Out: absolute paths without `..`.
 //!
 //! These are the files that the plan makes requests of: `[inputs]`, `[keys]`, `[arrival]`, and the bodies of `[target]`. An agent has its
 //! own certificates and tokens.
@@ -11,11 +11,11 @@ use tierlab_load::arrivals::Process;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::workers::PlanText;
 
-/// Files of one folder, at most.
+/// Maximum files of one folder.
 const MOST_IN_FOLDER: usize = 10_000;
 
 impl Plan {
-    /// What load processes of this host are told.
+    /// Plan for load processes of this host.
     #[must_use]
     pub fn text_here(&self) -> PlanText {
         PlanText {
@@ -25,7 +25,7 @@ impl Plan {
         }
     }
 
-    /// What agents on other hosts are told, whose paths are not this host's.
+    /// Plan for agents on other hosts, with absolute paths and its files.
     ///
     /// # Errors
     /// A folder that cannot be read.

@@ -1,7 +1,9 @@
-//! `[inputs]`: what the inputs of requests are. In: TOML, and the files that it names. Out: validated rules. Which of them a model
-//! needs, and of which type, is found out when one is asked ([`tierlab_load::inputs`]).
+//! `[inputs]`: inputs of requests. In: TOML, and its files. Out: validated rules. [`tierlab_load::inputs`] applies them to the inputs
+//! that a model declares.
 
-use super::check::{Base, within};
+use super::check::Base;
+use super::fault::{Fault, conflict, fault, misplaced, missing, outside, refuse, within};
+use super::value;
 use crate::inputs::{columns, lines, npy, npz, perf_data, read, short, whole};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -12,28 +14,30 @@ use tierlab_load::inputs::{
     CheckRule, Dim, Expectations, InputRules, Law, Lengths, Order, Records, TensorRule, Values,
 };
 
-/// The largest dimension that a plan may give.
+/// Largest dimension in a plan.
 const MAX_DIM: u64 = 1 << 31;
 
 /// `[inputs]`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawInputs {
-    /// In which order prepared requests are sent: one after the other, in a random order, or the first ones most often.
+    /// Order of prepared requests: one after the other, in a random order, or the first ones most often.
     #[serde(default)]
     order: RawOrder,
-    /// Of `order = "zipf"`: the request of rank r comes with a frequency proportional to r^-exponent.
+    /// With `order = "zipf"`: the request of rank r has a frequency proportional to r^-exponent.
+    #[serde(default, deserialize_with = "value::zipf_exponent")]
     zipf_exponent: Option<f64>,
-    /// What counts as inferences of one request for $/10k and inferences per second; its rows where left out.
+    /// Inferences of one request, for $/10k and inferences per second (default: its rows).
+    #[serde(default, deserialize_with = "value::rows_per_request")]
     rows_per_request: Option<u32>,
-    /// perf_analyzer's `--input-data`: its JSON file (streams, `content`, `shape`, `b64`, `validation_data`), or its folder.
+    /// Data of perf_analyzer's `--input-data`: its JSON file (streams, `content`, `shape`, `b64`, `validation_data`), or its folder.
     data: Option<PathBuf>,
-    /// Whole requests, the JSON body of one on each line; they are sent as they stand.
+    /// File of whole requests, one JSON body a line, sent unchanged.
     requests: Option<PathBuf>,
     #[serde(default)]
     tensor: BTreeMap<String, RawTensor>,
     check: Option<RawCheck>,
-    /// The same keys for another model that a mix asks: `[inputs.model.NAME]`, `[inputs.model.NAME.tensor.INPUT]`.
+    /// The same keys for another model of a mix: `[inputs.model.NAME]`, `[inputs.model.NAME.tensor.INPUT]`.
     #[serde(default)]
     model: BTreeMap<String, RawInputs>,
 }
@@ -52,14 +56,14 @@ pub(super) enum RawOrder {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawTensor {
-    /// Every dimension: a number; `"rows"`, the load's rows; `{ choices = [224, 320] }`; `{ uniform = [1, 128] }`;
+    /// Dimensions, each a number; `"rows"`, the load's rows; `{ choices = [224, 320] }`; `{ uniform = [1, 128] }`;
     /// `{ lognormal = { median = 64, sigma = 0.6 }, min = 1, max = 512 }`; `{ file = "lengths.txt" }`; `{ same_as = 2 }` or
-    /// `{ same_as = "input.1" }`. The model's own where left out, if it has no free ones.
+    /// `{ same_as = "input.1" }` (default: the model's own, if none is free).
     shape: Option<Vec<toml::Value>>,
-    /// Its elements: `"zeros"`; `{ uniform = [0, 1] }`; `{ normal = { mean = 0, sd = 1 } }`; `{ integers = [0, 30000] }`;
+    /// Elements: `"zeros"`; `{ uniform = [0, 1] }`; `{ normal = { mean = 0, sd = 1 } }`; `{ integers = [0, 30000] }`;
     /// `{ text = { words = [3, 12] } }` or `{ text = { bytes = [10, 200] } }`; of a file `{ npy = "x.npy" }`,
     /// `{ npz = "x.npz", name = "x" }`, `{ parquet = "f.parquet", column = "c" }`, `{ arrow = "f.arrow", column = "c" }`,
-    /// `{ file = "lines.txt" }`. Where left out: floats of [0, 1), bytes of 0 to 255, other integers of 0 and 1.
+    /// `{ file = "lines.txt" }` (default: floats of [0, 1), bytes of 0 to 255, other integers of 0 and 1).
     values: Option<toml::Value>,
 }
 
@@ -67,14 +71,14 @@ struct RawTensor {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawCheck {
-    /// Of the replies, how many have their values compared; of all others structure alone is looked at.
-    #[serde(default = "default_share")]
+    /// Share of replies whose values are compared; of all others, only the structure is checked.
+    #[serde(default = "default_share", deserialize_with = "value::share")]
     share: f64,
-    /// Tolerance of a value: the maximum deviation is `tolerance × (1 + |expected|)`.
-    #[serde(default = "default_tolerance")]
+    /// Accepted difference of a value, absolute and as a share of the expected value.
+    #[serde(default = "default_tolerance", deserialize_with = "value::tolerance")]
     tolerance: f64,
-    /// What replies should say: validation data of perf_analyzer (.json), or an .npz with an array for each output; the
-    /// `validation_data` of `inputs.data` where left out.
+    /// Expected replies: validation data of perf_analyzer (.json), or an .npz with an array for each output (default: the
+    /// `validation_data` of `inputs.data`).
     expected: Option<PathBuf>,
 }
 
@@ -85,17 +89,28 @@ const fn default_tolerance() -> f64 {
     0.001
 }
 
-/// A dimension that is a table.
+/// Dimension that is a table of one key.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RawDim {
+    Choices(Vec<u64>),
+    Uniform([u64; 2]),
+    File(PathBuf),
+    SameAs(toml::Value),
+}
+
+/// Dimension with a lognormal length.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawDim {
-    choices: Option<Vec<u64>>,
-    uniform: Option<[u64; 2]>,
-    lognormal: Option<RawLognormal>,
-    file: Option<PathBuf>,
-    same_as: Option<toml::Value>,
-    min: Option<u64>,
-    max: Option<u64>,
+struct RawLengths {
+    lognormal: RawLognormal,
+    #[serde(default = "one")]
+    min: u64,
+    max: u64,
+}
+
+const fn one() -> u64 {
+    1
 }
 
 #[derive(Debug, Deserialize)]
@@ -105,21 +120,27 @@ struct RawLognormal {
     sigma: f64,
 }
 
-/// Values that are a table.
+/// Elements that are a table of one key.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RawValues {
+    Uniform([f64; 2]),
+    Normal(RawNormal),
+    Integers([i64; 2]),
+    Text(RawText),
+    Npy(PathBuf),
+    File(PathBuf),
+}
+
+/// Elements in one array or column of a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawValues {
-    uniform: Option<[f64; 2]>,
-    normal: Option<RawNormal>,
-    integers: Option<[i64; 2]>,
-    text: Option<RawText>,
-    npy: Option<PathBuf>,
+struct RawColumn {
     npz: Option<PathBuf>,
     name: Option<String>,
     parquet: Option<PathBuf>,
     arrow: Option<PathBuf>,
     column: Option<String>,
-    file: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -130,24 +151,24 @@ struct RawNormal {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawText {
-    words: Option<[u32; 2]>,
-    bytes: Option<[u32; 2]>,
+#[serde(rename_all = "snake_case")]
+enum RawText {
+    Words([u32; 2]),
+    Bytes([u32; 2]),
 }
 
-/// What a plan says of inputs.
+/// Inputs of a plan's requests.
 #[derive(Debug, Clone, Default)]
 pub(super) struct InputsPlan {
-    /// Of the plan's model.
+    /// Rules of the plan's model.
     pub(super) rules: InputRules,
-    /// Of other models, by name.
+    /// Rules of other models, by name.
     pub(super) of_others: BTreeMap<String, InputRules>,
     /// Every file that requests are made of.
     pub(super) files: Vec<PathBuf>,
 }
 
-/// Where files lie, and which were named.
+/// Folder of the plan, and the files that it names.
 struct Files<'a> {
     base: Base<'a>,
     named: Vec<PathBuf>,
@@ -163,8 +184,8 @@ impl Files<'_> {
     }
 }
 
-/// Validates them; `others` are the models that may have inputs of their own.
-pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: Base<'_>) -> Result<InputsPlan, String> {
+/// Validates `[inputs]`; `others` are the models that may have inputs of their own.
+pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: Base<'_>) -> Result<InputsPlan, Fault> {
     let mut files = Files {
         base,
         named: Vec::new(),
@@ -172,74 +193,77 @@ pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: Base<'_>) -> R
     let mut of_others = BTreeMap::new();
     for (name, mut raw) in std::mem::take(&mut raw.model) {
         if !others.contains(&name.as_str()) {
-            return Err(format!(
-                "`inputs.model.{name}`: no part of a mix asks `{name}`, or it is the plan's own model"
-            ));
+            refuse!(
+                format!("inputs.model.{name}"),
+                "no part of a mix asks `{name}`, or it is the plan's own model"
+            );
         }
         if !std::mem::take(&mut raw.model).is_empty() {
-            return Err(format!("`inputs.model.{name}.model`: a model has no models of its own"));
+            refuse!(format!("inputs.model.{name}.model"), "a model has no models of its own");
         }
-        let rules = rules(raw, &mut files).map_err(|what| of_model(&name, &what))?;
+        let rules = rules(raw, &format!("inputs.model.{}", key_of(&name)), &mut files)?;
         of_others.insert(name, rules);
     }
     Ok(InputsPlan {
-        rules: rules(raw, &mut files)?,
+        rules: rules(raw, "inputs", &mut files)?,
         of_others,
         files: files.named,
     })
 }
 
-/// What is said of `inputs` and its keys, said of another model's.
+/// Rewrites the keys of a message about `inputs` to those of another model's inputs.
 pub(super) fn of_model(model: &str, what: &str) -> String {
-    let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    let key = match model.chars().all(is_bare) {
-        true => model.to_owned(),
-        false => toml::Value::from(model).to_string(),
-    };
+    let key = key_of(model);
     let below = |open: &str| format!("{open}inputs.model.{key}.");
     what.replace("`inputs.", &below("`")).replace("[inputs.", &below("["))
 }
 
-fn rules(raw: RawInputs, files: &mut Files<'_>) -> Result<InputRules, String> {
+/// A model's name as a part of a TOML key, quoted if necessary.
+fn key_of(model: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    match model.chars().all(is_bare) {
+        true => model.to_owned(),
+        false => toml::Value::from(model).to_string(),
+    }
+}
+
+fn rules(raw: RawInputs, at: &str, files: &mut Files<'_>) -> Result<InputRules, Fault> {
     let order = match (raw.order, raw.zipf_exponent) {
         (RawOrder::Sequential, None) => Order::Sequential,
         (RawOrder::Shuffled, None) => Order::Shuffled,
-        (RawOrder::Zipf, Some(exponent)) => {
-            within("inputs.zipf_exponent", exponent, 0.01, 10.0)?;
-            Order::Zipf { exponent }
-        }
-        (RawOrder::Zipf, None) => return Err("`inputs.zipf_exponent` is missing: zipf needs one, as 1.1".into()),
-        (_, Some(_)) => return Err("`inputs.zipf_exponent` belongs to `inputs.order = \"zipf\"`".into()),
+        (RawOrder::Zipf, Some(exponent)) => Order::Zipf { exponent },
+        (RawOrder::Zipf, None) => return missing(format!("{at}.zipf_exponent"), "zipf needs one, such as 1.1"),
+        (_, Some(_)) => return misplaced(format!("{at}.zipf_exponent"), format!("`{at}.order = \"zipf\"`")),
     };
-    if let Some(rows) = raw.rows_per_request {
-        within("inputs.rows_per_request", rows.into(), 1.0, 1e6)?;
-    }
+    let key = |name: &str| format!("{at}.{name}");
     let recorded = match (raw.data, raw.requests) {
-        (Some(_), Some(_)) => {
-            return Err("`inputs.data` and `inputs.requests` do not go together: name one of them".into());
-        }
+        (Some(_), Some(_)) => return conflict(key("data"), key("requests"), "leave one of them out"),
         (Some(data), None) => {
-            let read = perf_data::requests(&files.at(&data)).map_err(|what| format!("`inputs.data`: {what}"))?;
-            Some(Arc::new(read))
+            let read = perf_data::requests(&files.at(&data));
+            Some(Arc::new(read.map_err(|what| Fault::new(key("data"), what))?))
         }
         (None, Some(requests)) => {
             if !raw.tensor.is_empty() {
-                return Err(
-                    "`inputs.requests` are whole: leave out `inputs.tensor`, or record single inputs in `inputs.data`"
-                        .into(),
+                return conflict(
+                    key("requests"),
+                    key("tensor"),
+                    format!(
+                        "requests are whole; leave one of them out, or record single inputs in `{}`",
+                        key("data")
+                    ),
                 );
             }
-            let read = whole::requests(&files.at(&requests)).map_err(|what| format!("`inputs.requests`: {what}"))?;
-            Some(Arc::new(read))
+            let read = whole::requests(&files.at(&requests));
+            Some(Arc::new(read.map_err(|what| Fault::new(key("requests"), what))?))
         }
         (None, None) => None,
     };
     let mut tensors = BTreeMap::new();
     for (name, tensor) in raw.tensor {
-        let rule = tensor_rule(&name, tensor, files)?;
+        let rule = tensor_rule(&format!("{at}.tensor.{name}"), tensor, files)?;
         tensors.insert(name, rule);
     }
-    let check = raw.check.map(|check| check_rule(check, files)).transpose()?;
+    let check = raw.check.map(|check| check_rule(check, at, files)).transpose()?;
     Ok(InputRules {
         order,
         rows_per_request: raw.rows_per_request,
@@ -249,8 +273,7 @@ fn rules(raw: RawInputs, files: &mut Files<'_>) -> Result<InputRules, String> {
     })
 }
 
-fn tensor_rule(name: &str, raw: RawTensor, files: &mut Files<'_>) -> Result<TensorRule, String> {
-    let at = format!("inputs.tensor.{name}");
+fn tensor_rule(at: &str, raw: RawTensor, files: &mut Files<'_>) -> Result<TensorRule, Fault> {
     let shape = raw.shape.map(|dims| {
         let dims = dims.into_iter().enumerate();
         dims.map(|(axis, dim)| dimension(&format!("{at}.shape[{axis}]"), dim, files))
@@ -265,82 +288,62 @@ fn tensor_rule(name: &str, raw: RawTensor, files: &mut Files<'_>) -> Result<Tens
     })
 }
 
-/// A table in its own shape; what is wrong is said of `at`.
-fn table<T: DeserializeOwned>(at: &str, value: toml::Value, forms: &str) -> Result<T, String> {
+/// Reads a table that has one of the `forms`.
+fn table<T: DeserializeOwned>(at: &str, value: toml::Value, forms: &str) -> Result<T, Fault> {
     if !value.is_table() {
-        return Err(format!("`{at}` = {value} is none of {forms}"));
+        refuse!(at, "{value} is none of {forms}");
     }
-    value.try_into().map_err(|error: toml::de::Error| {
-        let says = error.message().replace('\n', " ");
-        format!("`{at}`: {says}; it is one of {forms}")
-    })
+    value::part(value).map_err(|error: toml::de::Error| fault!(at, "{}; give one of {forms}", error.message()))
 }
 
 const DIMS: &str = "a number, \"rows\", { choices = [224, 320] }, { uniform = [1, 128] }, { lognormal = { median = 64, sigma = 0.6 }, \
                     min = 1, max = 512 }, { file = \"lengths.txt\" }, { same_as = 2 }, { same_as = \"input.1\" }";
 
-fn dimension(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Dim, String> {
+fn dimension(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Dim, Fault> {
     let size = |size: i64| {
         let found = u64::try_from(size).ok().filter(|size| *size <= MAX_DIM);
-        found.ok_or_else(|| format!("`{at}` = {size} is not within 0 and {MAX_DIM}"))
+        found.ok_or_else(|| Fault::new(at, outside(size, 0, MAX_DIM as i64)))
     };
     match &value {
         toml::Value::Integer(fixed) => return size(*fixed).map(Dim::Fixed),
         toml::Value::String(word) if word == "rows" => return Ok(Dim::Rows),
+        toml::Value::Table(keys) if keys.contains_key("lognormal") => {
+            let RawLengths { lognormal, min, max } = table(at, value, DIMS)?;
+            let RawLognormal { median, sigma } = lognormal;
+            within(&format!("{at}.median"), median, 1e-3, MAX_DIM as f64)?;
+            within(&format!("{at}.sigma"), sigma, 0.0, 10.0)?;
+            return lengths(at, Law::Lognormal { median, sigma }, min, max).map(Dim::Draw);
+        }
         _ => {}
     }
-    let raw: RawDim = table(at, value, DIMS)?;
-    let ways = [
-        raw.choices.is_some(),
-        raw.uniform.is_some(),
-        raw.lognormal.is_some(),
-        raw.file.is_some(),
-        raw.same_as.is_some(),
-    ];
-    if ways.iter().filter(|way| **way).count() != 1 {
-        return Err(format!("`{at}` says more than one thing, or none; it is one of {DIMS}"));
-    }
-    if raw.lognormal.is_none() && (raw.min.is_some() || raw.max.is_some()) {
-        return Err(format!("`{at}`: `min` and `max` belong to `lognormal`"));
-    }
-    if let Some(choices) = raw.choices {
-        if choices.is_empty() || choices.iter().any(|choice| *choice > MAX_DIM) {
-            return Err(format!("`{at}`: `choices` is empty, or has one above {MAX_DIM}"));
+    match table(at, value, DIMS)? {
+        RawDim::Choices(choices) => {
+            if choices.is_empty() || choices.iter().any(|choice| *choice > MAX_DIM) {
+                refuse!(at, "`choices` is empty, or has a value above {MAX_DIM}");
+            }
+            Ok(Dim::Choices(choices))
         }
-        return Ok(Dim::Choices(choices));
-    }
-    if let Some([least, most]) = raw.uniform {
-        let lengths = lengths(at, Law::Uniform, least, most)?;
-        return Ok(Dim::Draw(lengths));
-    }
-    if let Some(RawLognormal { median, sigma }) = raw.lognormal {
-        within(&format!("{at}.median"), median, 1e-3, MAX_DIM as f64)?;
-        within(&format!("{at}.sigma"), sigma, 0.0, 10.0)?;
-        let most = raw
-            .max
-            .ok_or_else(|| format!("`{at}`: `max` is missing: a lognormal length has no bound of its own"))?;
-        let lengths = lengths(at, Law::Lognormal { median, sigma }, raw.min.unwrap_or(1), most)?;
-        return Ok(Dim::Draw(lengths));
-    }
-    if let Some(file) = raw.file {
-        let path = files.at(&file);
-        let lengths = lines::lengths(&path).map_err(|what| format!("`{at}`: {what}"))?;
-        if let Some(length) = lengths.iter().find(|length| **length > MAX_DIM) {
-            return Err(format!("`{at}`: {}: {length} is above {MAX_DIM}", path.display()));
+        RawDim::Uniform([least, most]) => lengths(at, Law::Uniform, least, most).map(Dim::Draw),
+        RawDim::File(file) => {
+            let path = files.at(&file);
+            let lengths = lines::lengths(&path).map_err(|what| Fault::new(at, what))?;
+            if let Some(length) = lengths.iter().find(|length| **length > MAX_DIM) {
+                refuse!(at, "{}: {length} is above {MAX_DIM}", path.display());
+            }
+            Ok(Dim::Listed {
+                file: short(&path),
+                lengths: lengths.into(),
+            })
         }
-        return Ok(Dim::Listed {
-            file: short(&path),
-            lengths: lengths.into(),
-        });
+        RawDim::SameAs(other) => same_as(at, &other),
     }
-    let other = raw.same_as.unwrap_or(toml::Value::Boolean(false));
-    same_as(at, &other)
 }
 
-fn same_as(at: &str, other: &toml::Value) -> Result<Dim, String> {
+fn same_as(at: &str, other: &toml::Value) -> Result<Dim, Fault> {
     let refuse = || {
-        format!(
-            "`{at}`: `same_as` = {other} is neither a dimension of this input, as 2, nor of another, as \"input.1\""
+        fault!(
+            at,
+            "`same_as` = {other} is neither a dimension of this input, such as 2, nor of another, such as \"input.1\""
         )
     };
     match other {
@@ -359,11 +362,9 @@ fn same_as(at: &str, other: &toml::Value) -> Result<Dim, String> {
     }
 }
 
-fn lengths(at: &str, law: Law, least: u64, most: u64) -> Result<Lengths, String> {
+fn lengths(at: &str, law: Law, least: u64, most: u64) -> Result<Lengths, Fault> {
     if least > most || most > MAX_DIM {
-        return Err(format!(
-            "`{at}`: {least} to {most} is no range of lengths up to {MAX_DIM}"
-        ));
+        refuse!(at, "{least} to {most} is not a range of lengths up to {MAX_DIM}");
     }
     Ok(Lengths { law, least, most })
 }
@@ -372,103 +373,68 @@ const VALUES: &str = "\"zeros\", { uniform = [0, 1] }, { normal = { mean = 0, sd
                       { text = { bytes = [10, 200] } }, { npy = \"x.npy\" }, { npz = \"x.npz\", name = \"x\" }, { parquet = \"f.parquet\", \
                       column = \"c\" }, { arrow = \"f.arrow\", column = \"c\" }, { file = \"lines.txt\" }";
 
-fn values(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Values, String> {
+fn values(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Values, Fault> {
     if value.as_str() == Some("zeros") {
         return Ok(Values::Zeros);
     }
-    let raw: RawValues = table(at, value, VALUES)?;
-    let ways = [
-        raw.uniform.is_some(),
-        raw.normal.is_some(),
-        raw.integers.is_some(),
-        raw.text.is_some(),
-        raw.npy.is_some(),
-        raw.npz.is_some(),
-        raw.parquet.is_some(),
-        raw.arrow.is_some(),
-        raw.file.is_some(),
-    ];
-    if ways.iter().filter(|way| **way).count() != 1 {
-        return Err(format!(
-            "`{at}` says more than one thing, or none; it is one of {VALUES}"
-        ));
-    }
-    if raw.name.is_some() && raw.npz.is_none() {
-        return Err(format!("`{at}`: `name` belongs to `npz`"));
-    }
-    if raw.column.is_some() && raw.parquet.is_none() && raw.arrow.is_none() {
-        return Err(format!("`{at}`: `column` belongs to `parquet` or `arrow`"));
-    }
-    let backwards =
-        |from: &dyn std::fmt::Display, to: &dyn std::fmt::Display| Err(format!("`{at}`: {from} to {to} is no range"));
-    if let Some([from, to]) = raw.uniform {
-        let is_range = from.is_finite() && to.is_finite() && from <= to;
-        return if is_range {
-            Ok(Values::Uniform { from, to })
-        } else {
-            backwards(&from, &to)
-        };
-    }
-    if let Some(RawNormal { mean, sd }) = raw.normal {
-        within(&format!("{at}.mean"), mean, -1e300, 1e300)?;
-        within(&format!("{at}.sd"), sd, 0.0, 1e300)?;
-        return Ok(Values::Normal { mean, sd });
-    }
-    if let Some([least, most]) = raw.integers {
-        let (least, most) = (i128::from(least), i128::from(most));
-        return if least <= most {
-            Ok(Values::Integers { least, most })
-        } else {
-            backwards(&least, &most)
-        };
-    }
-    if let Some(text) = raw.text {
-        return texts(at, &text);
-    }
-    file_values(at, raw, files).map(|records| Values::File(Arc::new(records)))
-}
-
-fn texts(at: &str, text: &RawText) -> Result<Values, String> {
-    /// Words, or bytes, of one text.
-    const MOST: u32 = 1 << 24;
-    let range = |[least, most]: [u32; 2]| {
-        if least <= most && most <= MOST {
-            Ok((least, most))
-        } else {
-            Err(format!("`{at}`: {least} to {most} is no range up to {MOST}"))
+    let has = |key: &str| value.get(key).is_some();
+    let records = if has("npz") || has("parquet") || has("arrow") {
+        column_values(table(at, value, VALUES)?, files)
+    } else {
+        match table(at, value, VALUES)? {
+            RawValues::Uniform([from, to]) if from.is_finite() && to.is_finite() && from <= to => {
+                return Ok(Values::Uniform { from, to });
+            }
+            RawValues::Uniform([from, to]) => refuse!(at, "{from} to {to} is not a range"),
+            RawValues::Normal(RawNormal { mean, sd }) => {
+                within(&format!("{at}.mean"), mean, -1e300, 1e300)?;
+                within(&format!("{at}.sd"), sd, 0.0, 1e300)?;
+                return Ok(Values::Normal { mean, sd });
+            }
+            RawValues::Integers([least, most]) if least <= most => {
+                let (least, most) = (least.into(), most.into());
+                return Ok(Values::Integers { least, most });
+            }
+            RawValues::Integers([least, most]) => refuse!(at, "{least} to {most} is not a range"),
+            RawValues::Text(text) => return texts(at, &text),
+            RawValues::Npy(path) => {
+                let path = files.at(&path);
+                read(&path).and_then(|bytes| npy::read(&short(&path), &bytes))
+            }
+            RawValues::File(path) => lines::records(&files.at(&path)),
         }
     };
-    match (text.words, text.bytes) {
-        (Some(words), None) => range(words).map(|(least, most)| Values::Words { least, most }),
-        (None, Some(bytes)) => range(bytes).map(|(least, most)| Values::TextBytes { least, most }),
-        _ => Err(format!(
-            "`{at}`: `text` is {{ words = [3, 12] }} or {{ bytes = [10, 200] }}"
-        )),
+    let records = records.map_err(|what| Fault::new(at, what))?;
+    Ok(Values::File(Arc::new(records)))
+}
+
+fn texts(at: &str, text: &RawText) -> Result<Values, Fault> {
+    /// Maximum words or bytes of one text.
+    const MOST: u32 = 1 << 24;
+    let (RawText::Words([least, most]) | RawText::Bytes([least, most])) = *text;
+    if least > most || most > MOST {
+        refuse!(at, "{least} to {most} is not a range up to {MOST}");
+    }
+    Ok(match text {
+        RawText::Words(_) => Values::Words { least, most },
+        RawText::Bytes(_) => Values::TextBytes { least, most },
+    })
+}
+
+/// Reads one array or column of a file.
+fn column_values(raw: RawColumn, files: &mut Files<'_>) -> Result<Records, String> {
+    match (raw.npz, raw.parquet, raw.arrow, raw.name, raw.column) {
+        (Some(path), None, None, name, None) => {
+            let path = files.at(&path);
+            read(&path).and_then(|bytes| npz::array(&short(&path), &bytes, name.as_deref()))
+        }
+        (None, Some(path), None, None, Some(column)) => columns::parquet(&files.at(&path), &column),
+        (None, None, Some(path), None, Some(column)) => columns::arrow(&files.at(&path), &column),
+        _ => Err(format!("give one of {VALUES}")),
     }
 }
 
-fn file_values(at: &str, raw: RawValues, files: &mut Files<'_>) -> Result<Records, String> {
-    let column =
-        |column: Option<String>| column.ok_or_else(|| "`column` is missing: which of its columns is it?".to_owned());
-    let records = if let Some(path) = raw.npy {
-        let path = files.at(&path);
-        read(&path).and_then(|bytes| npy::read(&short(&path), &bytes))
-    } else if let Some(path) = raw.npz {
-        let path = files.at(&path);
-        read(&path).and_then(|bytes| npz::array(&short(&path), &bytes, raw.name.as_deref()))
-    } else if let Some(path) = raw.parquet {
-        column(raw.column).and_then(|column| columns::parquet(&files.at(&path), &column))
-    } else if let Some(path) = raw.arrow {
-        column(raw.column).and_then(|column| columns::arrow(&files.at(&path), &column))
-    } else {
-        lines::records(&files.at(&raw.file.unwrap_or_default()))
-    };
-    records.map_err(|what| format!("`{at}`: {what}"))
-}
-
-fn check_rule(raw: RawCheck, files: &mut Files<'_>) -> Result<CheckRule, String> {
-    within("inputs.check.share", raw.share, 0.0, 1.0)?;
-    within("inputs.check.tolerance", raw.tolerance, 0.0, 1e6)?;
+fn check_rule(raw: RawCheck, at: &str, files: &mut Files<'_>) -> Result<CheckRule, Fault> {
     let expected = match raw.expected {
         None => None,
         Some(path) => {
@@ -484,7 +450,7 @@ fn check_rule(raw: RawCheck, files: &mut Files<'_>) -> Result<CheckRule, String>
                 perf_data::expectations(&path).map(Expectations::Recorded)
             };
             Some(Arc::new(
-                expected.map_err(|what| format!("`inputs.check.expected`: {what}"))?,
+                expected.map_err(|what| Fault::new(format!("{at}.check.expected"), what))?,
             ))
         }
     };
@@ -505,8 +471,9 @@ mod tests {
     use tierlab_protocol::tensor::{DataType, TensorSpec};
 
     fn parse(text: &str) -> Result<InputRules, String> {
-        let raw = toml::from_str(text).map_err(|error| error.to_string())?;
-        validate(raw, &[], Base::here(Path::new(""))).map(|plan| plan.rules)
+        let raw = crate::plan::fault::read(text).map_err(|(_, fault)| fault.to_string())?;
+        let plan = validate(raw, &[], Base::here(Path::new("")));
+        plan.map(|plan| plan.rules).map_err(|fault| fault.to_string())
     }
 
     #[test]
@@ -522,11 +489,11 @@ mod tests {
             (text, "no part of a mix asks `b`"),
             (
                 "[model.\"ctr.2\".tensor.y]\nshape = [-1]",
-                "`inputs.model.\"ctr.2\".tensor.y.shape[0]` = -1",
+                "`inputs.model.\"ctr.2\".tensor.y.shape[0]`: -1",
             ),
             ("[model.\"ctr.2\".model.c]\norder = \"zipf\"", "no models of its own"),
         ] {
-            let refused = of(text, &["ctr.2"]).expect_err(what);
+            let refused = of(text, &["ctr.2"]).expect_err(what).to_string();
             assert!(refused.contains(what), "{refused}");
         }
         assert_eq!(
@@ -536,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_a_dimension_and_of_values_is_taken() {
+    fn every_form_of_dimensions_and_values_is_accepted() {
         let rules = parse(
             "order = \"zipf\"\nzipf_exponent = 1.1\nrows_per_request = 2\n[tensor.image]\n\
              shape = [\"rows\", 3, { choices = [224, 320] }, { same_as = 2 }, { uniform = [1, 128] }, \
@@ -558,45 +525,45 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_key() {
+    fn errors_name_the_key() {
         for (text, what) in [
             ("ordre = \"zipf\"", "ordre"),
             ("order = \"zipf\"", "`inputs.zipf_exponent` is missing"),
-            ("[tensor.x]\nshape = [-1]", "`inputs.tensor.x.shape[0]` = -1"),
+            ("[tensor.x]\nshape = [-1]", "`inputs.tensor.x.shape[0]`: -1"),
             ("[tensor.x]\nshape = [\"row\"]", "is none of a number, \"rows\""),
             (
                 "[tensor.x]\nshape = [1, { choise = [1] }]",
-                "`inputs.tensor.x.shape[1]`: unknown field `choise`",
+                "`inputs.tensor.x.shape[1]`: unknown variant `choise`",
             ),
             ("[tensor.x]\nshape = [{ choices = [] }]", "`choices` is empty"),
             (
                 "[tensor.x]\nshape = [{ choices = [1], uniform = [1, 2] }]",
-                "more than one thing",
+                "give one of a number",
             ),
-            ("[tensor.x]\nshape = [{ uniform = [3, 2] }]", "3 to 2 is no range"),
+            ("[tensor.x]\nshape = [{ uniform = [3, 2] }]", "3 to 2 is not a range"),
             (
                 "[tensor.x]\nshape = [{ lognormal = { median = 64, sigma = 1 } }]",
-                "`max` is missing",
+                "missing field `max`",
             ),
             ("[tensor.x]\nshape = [{ same_as = \"other\" }]", "`same_as`"),
             (
                 "[tensor.x]\nvalues = \"ones\"",
-                "`inputs.tensor.x.values` = \"ones\" is none of \"zeros\"",
+                "`inputs.tensor.x.values`: \"ones\" is none of \"zeros\"",
             ),
-            ("[tensor.x]\nvalues = { uniform = [1, 0] }", "1 to 0 is no range"),
-            ("[tensor.x]\nvalues = { text = {} }", "`text` is"),
+            ("[tensor.x]\nvalues = { uniform = [1, 0] }", "1 to 0 is not a range"),
+            ("[tensor.x]\nvalues = { text = {} }", "give one of \"zeros\""),
             (
                 "[tensor.x]\nvalues = { parquet = \"f.parquet\" }",
-                "`column` is missing",
+                "give one of \"zeros\"",
             ),
             (
                 "[tensor.x]\nvalues = { file = \"f\", column = \"c\" }",
-                "`column` belongs to",
+                "give one of \"zeros\"",
             ),
             ("[tensor.x]\nvalues = { npy = \"/no/such.npy\" }", "/no/such.npy"),
             ("data = \"/no/such.json\"", "`inputs.data`: /no/such.json"),
-            ("requests = \"a\"\ndata = \"b\"", "do not go together"),
-            ("[check]\nshare = 2", "`inputs.check.share` = 2"),
+            ("requests = \"a\"\ndata = \"b\"", "exclude each other"),
+            ("[check]\nshare = 2", "`check.share`: 2 is not within 0 and 1"),
         ] {
             let refused = parse(text).expect_err(what);
             assert!(refused.contains(what), "{refused} does not say {what}");
@@ -639,7 +606,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_taken_or_refused(text in "[a-z\\[\\]{}=\"., 0-9-]{0,60}") {
+        fn any_text_is_accepted_or_refused(text in "[a-z\\[\\]{}=\"., 0-9-]{0,60}") {
             let _ = parse(&format!("[tensor.x]\nshape = [{text}]"));
             let _ = parse(&format!("[tensor.x]\nvalues = {text}"));
         }

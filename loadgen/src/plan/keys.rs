@@ -1,38 +1,34 @@
-//! `[keys]`: which entities are asked for. In: TOML, and the file that keys come from. Out: a validated distribution.
+//! `[keys]`: distribution of the requested entities. In: TOML, and the file of keys. Out: a validated distribution.
 //! Knows nothing of how keys are drawn; [`tierlab_load::keys`] does.
 
-use super::check::{Base, within};
+use super::check::Base;
+use super::fault::{Fault, missing, only_with, refuse};
 use super::{columns, raw};
 use tierlab_load::keys::KeyDistribution;
 
-pub(super) fn validate(raw: raw::RawKeys, base: Base<'_>) -> Result<KeyDistribution, String> {
+pub(super) fn validate(raw: raw::RawKeys, base: Base<'_>) -> Result<KeyDistribution, Fault> {
     use raw::RawDistribution as Raw;
-    let foreign = |key: &str, owner: &str| Err(format!("`keys.{key}` belongs to `keys.distribution = \"{owner}\"`"));
-    if raw.distribution != Raw::Zipf && raw.exponent.is_some() {
-        return foreign("exponent", "zipf");
+    if raw.distribution != Raw::Zipf {
+        let given = [("exponent", raw.exponent.is_some())];
+        only_with("keys", "`keys.distribution = \"zipf\"`", &given)?;
     }
-    if raw.distribution != Raw::File && raw.file.is_some() {
-        return foreign("file", "file");
-    }
-    if raw.distribution != Raw::File && raw.column.is_some() {
-        return foreign("column", "file");
-    }
-    if raw.distribution != Raw::File && raw.text {
-        return foreign("text", "file");
+    if raw.distribution != Raw::File {
+        let (file, column) = (raw.file.is_some(), raw.column.is_some());
+        let given = [("file", file), ("column", column), ("text", raw.text)];
+        only_with("keys", "`keys.distribution = \"file\"`", &given)?;
     }
     match raw.distribution {
         Raw::Uniform => Ok(KeyDistribution::Uniform),
         Raw::Sequential => Ok(KeyDistribution::Sequential),
         Raw::Zipf => {
             let Some(exponent) = raw.exponent else {
-                return Err("`keys.exponent` is missing: zipf needs one, as 1.1".into());
+                return missing("keys.exponent", "zipf needs one, such as 1.1");
             };
-            within("keys.exponent", exponent, 0.01, 10.0)?;
             Ok(KeyDistribution::Zipf { exponent })
         }
         Raw::File => {
             let Some(file) = raw.file else {
-                return Err("`keys.file` is missing: a CSV file with a column of entity ids".into());
+                return missing("keys.file", "a CSV file with a column of entity ids");
             };
             let column = columns::Column {
                 key: "keys.file",
@@ -45,7 +41,7 @@ pub(super) fn validate(raw: raw::RawKeys, base: Base<'_>) -> Result<KeyDistribut
                 (columns::ids(&path, &column)?, Vec::new())
             };
             if ids.is_empty() {
-                return Err(format!("`keys.file`: {} has no ids", path.display()));
+                refuse!("keys.file", "{} has no ids", path.display());
             }
             Ok(KeyDistribution::File {
                 file,

@@ -1,28 +1,29 @@
 //! Plans: what to measure, how often, and under which limits.
 //!
-//! In: a TOML file. Out: a validated [`Plan`]; what is wrong is named by file and key. Nothing deeper reads files or
-//! the environment. Paths in a plan are relative to the plan's own file.
+//! In: a TOML file. Out: a validated [`Plan`], or an error with file, line and key. Nothing deeper reads files or the environment.
+//! Paths in a plan are relative to the plan's own file.
 
 mod arrivals;
 mod check;
 mod columns;
 mod driven;
+mod fault;
 mod files;
 mod inputs;
 mod keys;
 mod lab;
 mod loads;
 mod mix;
-mod overlays;
 mod question;
 mod raw;
 mod search;
 mod storage;
 mod target;
-mod text;
+mod value;
 mod variant;
 
 pub use driven::{Ask, ClosedLoopPlan, Content, JourneyPlan, StepPlan};
+pub use fault::{Fault, PlanError};
 pub use lab::{ColdStartPlan, Data, LabPlan};
 pub use mix::{Mix, Part};
 pub use question::Reasked;
@@ -31,13 +32,13 @@ pub use storage::{CacheState, Origin, TierPlan};
 pub use target::TargetPlan;
 pub use variant::{NO_TIER, Stage, VariantPlan};
 
-use check::{Base, within};
-use driven::DrivenPlan;
+use check::{Base, Step};
+use fault::{conflict, fault, misplaced, missing, plain, refuse, within};
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierlab_analysis::record::{Limits, Question};
-use tierlab_formats::model::is_plain_name;
 use tierlab_load::arrivals::Arrivals;
 use tierlab_load::inputs::InputRules;
 use tierlab_load::keys::KeyDistribution;
@@ -45,87 +46,72 @@ use tierlab_load::load::Load;
 use tierlab_load::payload::Form;
 use tierlab_load::wire::{Encoding, Protocol};
 
-/// The longest reply that a plan may have read.
-const MAX_REPLY_BYTES: f64 = 4e9;
-
-/// A plan that cannot be run.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{}: {what}", file.display(), line.map_or_else(String::new, |line| format!(":{line}")))]
-pub struct PlanError {
-    /// The plan's file.
-    pub file: PathBuf,
-    /// The line of the key, from 1, or of the table that lacks it; absent where `what` says it, or nothing is there.
-    pub line: Option<usize>,
-    /// The key, and what is wrong with it.
-    pub what: String,
-}
-
-/// A validated plan.
+/// Validated plan.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Where it was read from.
+    /// File of the plan.
     pub file: PathBuf,
-    /// Its text.
+    /// Text of that file.
     pub text: String,
-    /// Its name, one plain path segment.
+    /// Name, one plain path segment.
     pub name: String,
-    /// Model name.
+    /// Model to request.
     pub model: String,
-    /// What every step's seed derives from.
+    /// Seed from which every step's seed derives.
     pub seed: u64,
     /// Repeats of every configuration.
     pub repeats: u32,
-    /// Cut off the front of a step, by schedule.
+    /// Warm-up: the front of a step, cut off by schedule.
     pub warmup: Duration,
-    /// The measured window.
+    /// Measured window.
     pub window: Duration,
-    /// How long replies may come in after the window.
+    /// Time for replies after the window.
     pub drain: Duration,
-    /// Users: the most requests in flight.
+    /// Users: maximum requests in flight.
     pub max_in_flight: usize,
-    /// Time limit of the client for one request, from its actual send.
+    /// Client's time limit for one request, from its actual send.
     pub timeout: Duration,
-    /// The longest reply that is read, in bytes; what the declared outputs can take where the plan does not say.
+    /// Longest reply that is read, in bytes (default: from the declared outputs).
     pub reply_limit_bytes: Option<usize>,
-    /// What requests go over.
+    /// Transport of requests.
     pub protocol: Protocol,
-    /// How tensors are sent over HTTP.
+    /// Encoding of tensors over HTTP.
     pub encoding: Encoding,
-    /// How requests are spread over time.
+    /// Arrival process.
     pub arrivals: Arrivals,
-    /// Which entities are asked for.
+    /// Distribution of the requested entities.
     pub keys: KeyDistribution,
-    /// What the inputs of requests are, of its own model.
+    /// Inputs of requests to its own model.
     pub inputs: InputRules,
-    /// And of other models that its mixes ask, by name.
+    /// Inputs of requests to other models of its mixes, by name.
     pub inputs_of_others: BTreeMap<String, InputRules>,
-    /// Every file that requests are made of.
+    /// Files that requests are made of.
     pub input_files: Vec<PathBuf>,
-    /// Whether the same load is first measured on a null endpoint.
+    /// If true, the same load is first measured on a null endpoint.
     pub noise_floor: bool,
-    /// Whether `selfcheck` runs first and its lines stand in the result.
+    /// If true, `selfcheck` runs first and its lines are part of the result.
     pub selfcheck: bool,
-    /// The price list and the instance on it.
+    /// Price list and the instance on it.
     pub prices: Option<(PathBuf, String)>,
-    /// What verdicts are given by.
+    /// Limits of verdicts.
     pub limits: Limits,
-    /// Every load, in the plan's order.
+    /// Loads, in the plan's order.
     pub loads: Vec<Load>,
-    /// Loads that are sent at the same time, in the plan's order.
+    /// Loads sent at the same time, in the plan's order.
     pub mixes: Vec<Mix>,
     /// Closed loops, in the plan's order.
     pub closed_loops: Vec<ClosedLoopPlan>,
-    /// Requests in a row, in the plan's order.
+    /// Sequences of requests, in the plan's order.
     pub journeys: Vec<JourneyPlan>,
-    /// What the highest rate is searched under; absent where none is.
+    /// Search for the highest rate.
     pub search: Option<SearchPlan>,
-    /// What the lab is asked; absent where it measures the plan's loads and says nothing.
+    /// Question to the lab; `None` measures the plan's loads without an answer.
     pub question: Option<Question>,
     /// Size of the feature table that variants are priced for, in GiB (default: the one that is measured).
     pub table_gib: Option<f64>,
-    /// The server that a sweep measures, as far as the plan says; absent in a lab.
+    /// Server of a sweep, as far as the plan sets it; `None` in a lab.
     pub target: Option<TargetPlan>,
-    /// The lab around it; absent in a sweep.
+    /// Lab; `None` in a sweep.
     pub lab: Option<LabPlan>,
 }
 
@@ -138,7 +124,7 @@ impl Plan {
         let text = std::fs::read_to_string(file).map_err(|error| PlanError {
             file: file.to_owned(),
             line: None,
-            what: format!("cannot be read: {error}; {}", unread(error.kind())),
+            fault: fault!("", "cannot be read: {error}; {}", unread(error.kind())),
         })?;
         Self::parse(file, &text)
     }
@@ -146,7 +132,7 @@ impl Plan {
     /// Validates a plan's text; `file` is what errors name and what paths are relative to.
     ///
     /// # Errors
-    /// As [`Plan::load`].
+    /// See [`Plan::load`].
     pub fn parse(file: &Path, text: &str) -> Result<Self, PlanError> {
         let folder = file.parent().unwrap_or_else(|| Path::new(""));
         Self::parse_from(Base::here(folder), file, text)
@@ -155,34 +141,38 @@ impl Plan {
     /// Validates a plan that another host sent. Its files lie below `root`, and so does every path that it names.
     ///
     /// # Errors
-    /// As [`Plan::load`].
+    /// See [`Plan::load`].
     pub fn parse_sent(root: &Path, file: &Path, text: &str) -> Result<Self, PlanError> {
         let folder = file.parent().unwrap_or(root);
         Self::parse_from(Base::sent(folder, root), file, text)
     }
 
     fn parse_from(base: Base<'_>, file: &Path, text: &str) -> Result<Self, PlanError> {
-        let raw: raw::RawPlan = toml::from_str(text).map_err(|error| PlanError {
+        let raw: raw::RawPlan = fault::read(text).map_err(|(line, fault)| PlanError {
             file: file.to_owned(),
-            line: None,
-            what: error.to_string().trim_end().to_owned(),
+            line,
+            fault,
         })?;
-        validate(raw, base, file, text).map_err(|what| refusal(file, text, what))
+        validate(raw, base, file, text).map_err(|fault| refusal(file, text, fault))
     }
 
-    /// Checks a load that another process asks for, as those of the plan are checked.
+    /// Checks a load that another process orders by the rules of the plan's loads.
     ///
     /// # Errors
-    /// Names the value that is out of bounds.
-    pub fn check_load(&self, load: &Load) -> Result<(), String> {
-        let (warmup_s, window_s) = (self.warmup.as_secs_f64(), self.window.as_secs_f64());
+    /// A value out of range.
+    pub fn check_load(&self, load: &Load) -> Result<(), PlanError> {
+        let step = Step {
+            warmup_s: self.warmup.as_secs_f64(),
+            step_s: self.window.as_secs_f64(),
+        };
         // A part of a mix may send less than one request a step.
-        let least = 1.0 / window_s;
+        let least = 1.0 / step.step_s;
         let rate = if load.rate < least { least } else { load.rate };
-        loads::check("order", &Load { rate, ..*load }, warmup_s, window_s)
+        let checked = loads::check("order", &Load { rate, ..*load }, step);
+        checked.map_err(|fault| refusal(&self.file, &self.text, fault))
     }
 
-    /// The same plan, its searches limited to so many seconds where any are given.
+    /// The same plan with another time limit of its searches, in seconds.
     #[must_use]
     pub fn with_search_limit(mut self, limit_s: Option<u32>) -> Self {
         if let (Some(search), Some(limit_s)) = (&mut self.search, limit_s) {
@@ -191,7 +181,7 @@ impl Plan {
         self
     }
 
-    /// What requests to a model are encoded as.
+    /// Encoding of requests to a model.
     #[must_use]
     pub const fn form<'a>(&self, model: &'a str) -> Form<'a> {
         match self.protocol {
@@ -200,13 +190,13 @@ impl Plan {
         }
     }
 
-    /// Whether any request goes over gRPC.
+    /// True if any request goes over gRPC.
     #[must_use]
     pub fn speaks_grpc(&self) -> bool {
         self.protocol == Protocol::Grpc || self.journeys.iter().any(JourneyPlan::speaks_grpc)
     }
 
-    /// The models that its mixes ask for beside its own.
+    /// Models of its mixes other than its own.
     #[must_use]
     pub fn other_models(&self) -> BTreeSet<&str> {
         let parts = self.mixes.iter().flat_map(|mix| &mix.parts);
@@ -214,7 +204,7 @@ impl Plan {
         models.filter(|model| *model != self.model).collect()
     }
 
-    /// What it says of the inputs of a model.
+    /// Inputs of requests to a model.
     #[must_use]
     pub fn inputs_of(&self, model: &str) -> InputRules {
         match model == self.model {
@@ -223,7 +213,7 @@ impl Plan {
         }
     }
 
-    /// An error of the inputs of a model, in the words of the plan.
+    /// Error in the inputs of a model, with the keys of the plan.
     #[must_use]
     pub fn wrong_inputs(&self, model: &str, what: &str) -> String {
         let what = match model == self.model {
@@ -233,20 +223,20 @@ impl Plan {
         format!("{}: {what}", self.file.display())
     }
 
-    /// An error of this plan, found out later; `what` begins with the key, between backticks.
+    /// Error in a key of this plan, found after it was read.
     #[must_use]
-    pub fn refuse(&self, what: String) -> PlanError {
-        refusal(&self.file, &self.text, what)
+    pub fn refuse(&self, key: &str, what: impl Into<String>) -> PlanError {
+        refusal(&self.file, &self.text, Fault::new(key, what))
     }
 
-    /// The longest that one step can take.
+    /// Longest duration of one step.
     #[must_use]
     pub fn step_limit(&self) -> Duration {
         self.warmup + self.window + self.drain
     }
 }
 
-/// What to do about a plan that cannot be read.
+/// Advice about a plan that cannot be read.
 const fn unread(kind: std::io::ErrorKind) -> &'static str {
     match kind {
         std::io::ErrorKind::NotFound => "name a plan that is there, such as configs/sweeps/quick.toml",
@@ -255,147 +245,54 @@ const fn unread(kind: std::io::ErrorKind) -> &'static str {
     }
 }
 
-/// An error with the line of the key that it names first.
-fn refusal(file: &Path, text: &str, what: String) -> PlanError {
-    let key = what.split('`').nth(1).map(|key| key.trim_matches(['[', ']']));
+/// Error with the line of its key.
+fn refusal(file: &Path, text: &str, fault: Fault) -> PlanError {
     PlanError {
         file: file.to_owned(),
-        line: key.and_then(|key| text::line::line_of(text, key)),
-        what,
+        line: fault::line_of(text, &fault.key),
+        fault,
     }
 }
 
-fn validate(mut raw: raw::RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Plan, String> {
-    for (key, name) in [("name", &raw.name), ("model", &raw.model)] {
-        if !is_plain_name(name) {
-            return Err(format!(
-                "`{key}` = `{name}` is no plain name (letters, digits, `.`, `_`, `-`)"
-            ));
-        }
-    }
-    within("repeats", f64::from(raw.repeats), 1.0, 100.0)?;
-    within("warmup_s", raw.warmup_s, 0.0, 3_600.0)?;
-    within("step_s", raw.step_s, 0.1, 3_600.0)?;
-    within("drain_s", raw.drain_s, 0.05, 600.0)?;
-    within("max_in_flight", f64::from(raw.max_in_flight), 1.0, 8_192.0)?;
-    within("timeout_ms", raw.timeout_ms as f64, 1.0, 600_000.0)?;
-    if let Some(bytes) = raw.reply_limit_bytes {
-        within("reply_limit_bytes", bytes as f64, 1_024.0, MAX_REPLY_BYTES)?;
-    }
+fn validate(mut raw: raw::RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Plan, Fault> {
+    plain("name", &raw.name)?;
+    plain("model", &raw.model)?;
     check_limits(&raw.limits)?;
     let asked = raw.question.take();
     let table_gib = asked.as_ref().and_then(|asked| asked.table_gib);
     let question = question(asked, &raw, base)?;
-    let DrivenPlan {
-        mut closed_loops,
-        journeys,
-    } = driven::validate(&mut raw)?;
-    let encoding = match (raw.protocol, raw.encoding) {
-        (Protocol::Grpc, Some(Encoding::Json)) => {
-            return Err(
-                "`encoding` = \"json\" does not belong to `protocol = \"grpc\"`, whose tensors are binary".into(),
-            );
-        }
-        (_, encoding) => encoding.unwrap_or_default(),
-    };
-    let keys = keys::validate(raw.keys, base)?;
-    let arrivals = arrivals::validate(raw.arrivals, raw.arrival, raw.shape, base)?;
-    let prices = match (raw.prices, raw.instance) {
-        (None, None) => None,
-        (Some(prices), Some(instance)) => Some((base.path(&prices), instance)),
-        (Some(_), None) => return Err("`instance` is missing: which instance of `prices` is it?".into()),
-        (None, Some(_)) => return Err("`prices` is missing: where is `instance` priced?".into()),
-    };
-    let frame = mix::Frame {
-        warmup_s: raw.warmup_s,
-        step_s: raw.step_s,
-        base,
-    };
-    let mixes = mix::validate(raw.mix, frame)?;
-    let asked = mixes.iter().flat_map(|mix| &mix.parts);
-    let mut others: Vec<&str> = asked.filter_map(|part| part.model.as_deref()).collect();
-    others.retain(|model| *model != raw.model);
-    let inputs = inputs::validate(raw.inputs, &others, base)?;
-    if raw.load.is_empty() && mixes.is_empty() && journeys.is_empty() && question.is_none() {
-        return Err(
-            "`[[load]]` is missing: a plan needs at least one load, or a `[[mix]]`, a `[[journey]]` or a `[question]`"
-                .into(),
-        );
-    }
-    let mut loads = loads::validate(&raw.load, raw.warmup_s, raw.step_s)?;
+    let mut traffic = traffic(&mut raw, base, question.is_some())?;
+    let encoding = encoding(&raw)?;
+    let keys = keys::validate(take(&mut raw.keys), base)?;
+    let arrivals = arrivals::validate(raw.arrivals, take(&mut raw.arrival), raw.shape.take(), base)?;
+    let prices = prices(raw.prices.take(), raw.instance.take(), base)?;
+    let inputs = inputs::validate(take(&mut raw.inputs), &traffic.other_models(&raw.model), base)?;
     let place = target::Place {
         at: "target",
         base,
         protocol: raw.protocol,
         keys: &keys,
     };
-    let target = raw
-        .target
-        .map(|given| sweep_target(given, raw.lab.is_some(), &place))
-        .transpose()?;
-    if let Some(custom) = target.as_ref().and_then(|target| target.custom.as_ref()) {
-        target::loads_of(custom, &mut loads)?;
-        driven::carry(custom, &mut closed_loops)?;
-        if !mixes.is_empty() {
-            return Err(
-                "`mix` and `target.kind` = \"http\" do not go together: a mix asks models of one server".into(),
-            );
-        }
-        if raw.encoding.is_some() {
-            return Err(
-                "`encoding` does not belong to `target.kind` = \"http\", whose bodies are the plan's own".into(),
-            );
-        }
-    }
-    let steps = search::Steps {
-        warmup_s: raw.warmup_s,
-        step_s: raw.step_s,
-        repeats: raw.repeats,
-        limits: &raw.limits,
-        loads: &loads,
+    let target = match raw.target.take() {
+        Some(given) => Some(sweep_target(given, &raw, &mut traffic, &place)?),
+        None => None,
     };
-    let search = raw.search.map(|raw| search::validate(raw, &steps)).transpose()?;
-    if raw.limits.objective_us.is_some() {
-        return Err(
-            "`limits.objective_us` is not set by itself; `search.slo` or `question.slo` names the objective".into(),
-        );
-    }
+    let search = search(&mut raw, &traffic.loads)?;
     let limits = Limits {
         objective_us: objective_us(search.as_ref(), question.as_ref()),
         ..raw.limits.clone()
     };
-    let around = lab::Around {
-        base,
-        variants: &raw.variant,
-        has_prices: prices.is_some(),
-        question: question.as_ref(),
-        protocol: raw.protocol,
-        keys: &keys,
-        loads: &loads,
-        closed_loops: &closed_loops,
-        fleet: raw.fleet.as_ref(),
-    };
-    if raw.fleet.is_some() {
-        if raw.lab.is_none() {
-            return Err("`fleet` is of servers that a lab starts, and there is no `[lab]`".into());
-        }
-        if !closed_loops.is_empty() || !journeys.is_empty() {
-            return Err(
-                "`fleet`: its servers take turns at requests of a rate; users and journeys stay with one".into(),
-            );
-        }
-    }
-    let lab = raw.lab.map(|lab| lab::validate(lab, &around)).transpose()?;
+    let lab = lab(&mut raw, &traffic, question.as_ref(), prices.is_some(), &place)?;
     Ok(Plan {
         search,
         question,
         table_gib,
-        loads,
-        mixes,
+        loads: traffic.loads,
+        mixes: traffic.mixes,
+        closed_loops: traffic.closed_loops,
+        journeys: traffic.journeys,
         target,
         lab,
-        closed_loops,
-        journeys,
         file: file.to_owned(),
         text: text.to_owned(),
         name: raw.name,
@@ -422,15 +319,151 @@ fn validate(mut raw: raw::RawPlan, base: Base<'_>, file: &Path, text: &str) -> R
     })
 }
 
-/// `[target]`, which a lab has in its variants.
-fn sweep_target(given: target::RawTarget, has_lab: bool, place: &target::Place<'_>) -> Result<TargetPlan, String> {
-    if has_lab {
-        return Err(
-            "`target` is of a sweep; a lab measures servers that run already as variants: `[[variant]] url = ...`"
-                .into(),
+/// Requests that a plan sends beside those of its question.
+struct Traffic {
+    loads: Vec<Load>,
+    mixes: Vec<Mix>,
+    closed_loops: Vec<ClosedLoopPlan>,
+    journeys: Vec<JourneyPlan>,
+}
+
+impl Traffic {
+    /// Models of its mixes other than the plan's.
+    fn other_models(&self, model: &str) -> Vec<&str> {
+        let parts = self.mixes.iter().flat_map(|mix| &mix.parts);
+        let models = parts.filter_map(|part| part.model.as_deref());
+        models.filter(|other| *other != model).collect()
+    }
+}
+
+fn traffic(raw: &mut raw::RawPlan, base: Base<'_>, has_question: bool) -> Result<Traffic, Fault> {
+    let step = step(raw);
+    driven::check(raw)?;
+    let closed_loops = driven::closed_loops(&raw.load)?;
+    let journeys = driven::journeys(take(&mut raw.journey), step, raw.protocol)?;
+    let mixes = mix::validate(take(&mut raw.mix), step, base)?;
+    if raw.load.is_empty() && mixes.is_empty() && journeys.is_empty() && !has_question {
+        return missing(
+            "[[load]]",
+            "a plan needs at least one load, or a `[[mix]]`, a `[[journey]]` or a `[question]`",
         );
     }
-    target::validate(given, place)
+    Ok(Traffic {
+        loads: loads::validate(&raw.load, step)?,
+        mixes,
+        closed_loops,
+        journeys,
+    })
+}
+
+const fn step(raw: &raw::RawPlan) -> Step {
+    Step {
+        warmup_s: raw.warmup_s,
+        step_s: raw.step_s,
+    }
+}
+
+fn encoding(raw: &raw::RawPlan) -> Result<Encoding, Fault> {
+    match (raw.protocol, raw.encoding) {
+        (Protocol::Grpc, Some(Encoding::Json)) => conflict(
+            "encoding",
+            "protocol",
+            "tensors over gRPC are binary; leave `encoding` out",
+        ),
+        (_, encoding) => Ok(encoding.unwrap_or_default()),
+    }
+}
+
+/// The price list and the instance on it.
+fn prices(file: Option<PathBuf>, instance: Option<String>, base: Base<'_>) -> Result<Option<(PathBuf, String)>, Fault> {
+    match (file, instance) {
+        (None, None) => Ok(None),
+        (Some(file), Some(instance)) => Ok(Some((base.path(&file), instance))),
+        (Some(_), None) => missing("instance", "the instance type on the list `prices`"),
+        (None, Some(_)) => missing("prices", "the price list of `instance`"),
+    }
+}
+
+/// `[target]` of a sweep, whose requests may set the rows of the loads.
+fn sweep_target(
+    given: target::RawTarget,
+    plan: &raw::RawPlan,
+    traffic: &mut Traffic,
+    place: &target::Place<'_>,
+) -> Result<TargetPlan, Fault> {
+    if plan.lab.is_some() {
+        return misplaced(
+            "target",
+            "sweeps; a lab measures an existing server as a variant: `[[variant]] url = ...`",
+        );
+    }
+    let target = target::validate(given, place)?;
+    let Some(custom) = &target.custom else {
+        return Ok(target);
+    };
+    target::loads_of(custom, &mut traffic.loads)?;
+    driven::carry(custom, &mut traffic.closed_loops)?;
+    if !traffic.mixes.is_empty() {
+        return conflict(
+            "mix",
+            "target.kind",
+            "a mix sends requests of the Open Inference Protocol, and \"http\" is another",
+        );
+    }
+    if plan.encoding.is_some() {
+        return conflict(
+            "encoding",
+            "target.kind",
+            "bodies of \"http\" are the plan's own; leave `encoding` out",
+        );
+    }
+    Ok(target)
+}
+
+fn search(raw: &mut raw::RawPlan, loads: &[Load]) -> Result<Option<SearchPlan>, Fault> {
+    let Some(search) = raw.search.take() else {
+        return Ok(None);
+    };
+    let around = search::Around {
+        step: step(raw),
+        repeats: raw.repeats,
+        limits: &raw.limits,
+        loads,
+    };
+    search::validate(search, &around).map(Some)
+}
+
+fn lab(
+    raw: &mut raw::RawPlan,
+    traffic: &Traffic,
+    question: Option<&Question>,
+    has_prices: bool,
+    place: &target::Place<'_>,
+) -> Result<Option<LabPlan>, Fault> {
+    let lab = raw.lab.take();
+    if raw.fleet.is_some() {
+        if lab.is_none() {
+            return misplaced("fleet", "servers that a lab starts, in a `[lab]`");
+        }
+        if !traffic.closed_loops.is_empty() || !traffic.journeys.is_empty() {
+            refuse!(
+                "fleet",
+                "its servers take turns at requests of a rate, and users and journeys stay with one; leave them out"
+            );
+        }
+    }
+    let around = lab::Around {
+        base: place.base,
+        variants: &raw.variant,
+        has_prices,
+        question,
+        protocol: place.protocol,
+        keys: place.keys,
+        loads: &traffic.loads,
+        closed_loops: &traffic.closed_loops,
+        fleet: raw.fleet.as_ref(),
+    };
+    lab.map(|lab| lab::validate(lab, &around)).transpose()
 }
 
 /// The plan's question, which takes a lab, its own steps, and no search beside it.
@@ -438,32 +471,34 @@ fn question(
     asked: Option<question::RawQuestion>,
     plan: &raw::RawPlan,
     base: Base<'_>,
-) -> Result<Option<Question>, String> {
+) -> Result<Option<Question>, Fault> {
     if !plan.variant.is_empty() && plan.lab.is_none() {
-        return Err("`variant` is part of a lab, and the plan has no `[lab]`".into());
+        return misplaced("variant", "a `[lab]`");
     }
     let Some(asked) = asked else { return Ok(None) };
     if plan.lab.is_none() {
-        return Err("`question` is put to a lab, and the plan has no `[lab]`".into());
+        return misplaced("question", "a `[lab]`");
     }
-    if plan.search.is_some() {
-        return Err("`search` and `question` do not go together: a question finds the highest rate by itself".into());
+    let others = [
+        ("search", plan.search.is_some()),
+        ("mix", !plan.mix.is_empty()),
+        ("journey", !plan.journey.is_empty()),
+        ("load", plan.load.iter().any(driven::is_closed)),
+    ];
+    if let Some((key, _)) = others.iter().find(|(_, is_given)| *is_given) {
+        let advice = "a question chooses the rates of open loops of one kind of request; put them into two plans";
+        return conflict(*key, "question", advice);
     }
-    if !plan.mix.is_empty() {
-        return Err("`mix` and `question` do not go together: a question is about one kind of request".into());
-    }
-    driven::refuse_beside_question(plan)?;
     let around = question::Around {
         base,
-        step_s: plan.step_s,
-        warmup_s: plan.warmup_s,
+        step: step(plan),
         limits: &plan.limits,
         has_prices: plan.prices.is_some(),
     };
     question::validate(&asked, &around).map(Some)
 }
 
-/// The strictest latency limit that the run is judged by.
+/// Strictest latency limit of the run.
 fn objective_us(search: Option<&SearchPlan>, question: Option<&Question>) -> Option<f64> {
     let searched = search.iter().map(|search| &search.slo.objective);
     let asked = question.iter().flat_map(|question| &question.objectives);
@@ -473,22 +508,29 @@ fn objective_us(search: Option<&SearchPlan>, question: Option<&Question>) -> Opt
         .min_by(f64::total_cmp)
 }
 
-fn check_limits(limits: &Limits) -> Result<(), String> {
-    within("limits.rate_error_share", limits.rate_error_share, 0.0, 1.0)?;
-    within("limits.lag_share_of_p99", limits.lag_share_of_p99, 0.0, 1.0)?;
-    within("limits.error_share", limits.error_share, 0.0, 1.0)?;
-    within("limits.foreign_cpu_share", limits.foreign_cpu_share, 0.0, 1.0)?;
-    within("limits.foreign_io_pressure", limits.foreign_io_pressure, 0.0, 1.0)?;
-    within(
-        "limits.foreign_memory_pressure",
-        limits.foreign_memory_pressure,
-        0.0,
-        1.0,
-    )?;
+/// Refuses limits out of range, and an objective that another key sets.
+fn check_limits(limits: &Limits) -> Result<(), Fault> {
+    for (key, share) in [
+        ("rate_error_share", limits.rate_error_share),
+        ("lag_share_of_p99", limits.lag_share_of_p99),
+        ("error_share", limits.error_share),
+        ("foreign_cpu_share", limits.foreign_cpu_share),
+        ("foreign_io_pressure", limits.foreign_io_pressure),
+        ("foreign_memory_pressure", limits.foreign_memory_pressure),
+        ("steal_share", limits.steal_share),
+    ] {
+        within(&format!("limits.{key}"), share, 0.0, 1.0)?;
+    }
     let (disk, network) = (limits.foreign_disk_bytes_per_s, limits.foreign_network_bytes_per_s);
     within("limits.foreign_disk_bytes_per_s", disk, 0.0, 1e12)?;
     within("limits.foreign_network_bytes_per_s", network, 0.0, 1e12)?;
-    within("limits.steal_share", limits.steal_share, 0.0, 1.0)
+    match limits.objective_us {
+        None => Ok(()),
+        Some(_) => Err(fault!(
+            "limits.objective_us",
+            "`search.slo` or `question.slo` sets it; leave it out"
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -1,25 +1,25 @@
-//! `[question]`: what a lab is asked. In: TOML. Out: a validated [`Question`], in which every default is written out. Knows
-//! nothing of how an answer is found.
+//! `[question]`: the question to a lab. In: TOML. Out: a validated [`Question`] with every default filled in.
 
-use super::check::{Base, MAX_RATE, MAX_REQUESTS_PER_STEP, within};
+use super::check::{Base, Step};
 use super::columns::{self, Column};
-use super::text::words::{self, RawShare};
-use serde::Deserialize;
+use super::fault::{Fault, duplicate, fault, misplaced, missing, refuse, within};
+use super::value::{self, Period, Share, not_a_share};
 use serde::de::IntoDeserializer as _;
-use std::path::{Path, PathBuf};
+use serde::{Deserialize, Deserializer};
+use std::path::PathBuf;
 use tierlab_analysis::record::{Demand, Limits, Minimise, Mode, Objective, Question};
 
-/// What an answer's confidence is where the plan does not say.
+/// Default confidence of an answer.
 const CONFIDENCE: f64 = 0.95;
-/// Differences that do not matter where the plan does not say.
+/// Default share of differences that do not matter.
 const TIE: f64 = 0.05;
-/// How full an instance is at the peak where the plan does not say: room for what a schedule does not hold.
+/// Default utilisation of an instance at the peak: room for bursts that a schedule does not have.
 const UTILISATION: f64 = 0.7;
-/// The highest rate that one instance is asked for where the plan does not say.
+/// Default highest rate of one instance, in requests per second.
 const HIGHEST_RATE: f64 = 5_000.0;
-/// A peak is a mean over as many seconds of a trace.
+/// Length of a peak in a trace, in seconds.
 const PEAK_S: f64 = 10.0;
-/// The longest budget: a week.
+/// Longest budget, in seconds: a week.
 const MOST_BUDGET_S: f64 = 604_800.0;
 
 /// `[question]`.
@@ -27,36 +27,37 @@ const MOST_BUDGET_S: f64 = 604_800.0;
 #[serde(deny_unknown_fields)]
 pub(super) struct RawQuestion {
     slo: Vec<String>,
-    #[serde(default)]
     demand_rps: Option<RawDemand>,
-    #[serde(default)]
     minimise: Option<Minimise>,
-    budget: String,
-    #[serde(default)]
+    budget: Period,
     confidence: Option<f64>,
-    #[serde(default)]
-    tie: Option<RawShare>,
-    #[serde(default)]
-    utilisation: Option<RawShare>,
-    #[serde(default)]
+    tie: Option<Share>,
+    utilisation: Option<Share>,
     least_instances: Option<u32>,
-    #[serde(default)]
     mode: Option<Mode>,
-    #[serde(default)]
     batch_size: Option<u32>,
-    #[serde(default)]
     max_rate: Option<f64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value::table_gib")]
     pub(super) table_gib: Option<f64>,
 }
 
-/// `question.demand_rps`: one rate for both, each, or the arrivals of a trace.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
+/// `question.demand_rps`: one rate, `{ average = 120, peak = 300 }`, or the arrivals of a trace.
+#[derive(Debug)]
 enum RawDemand {
     Steady(f64),
     Peaks(RawPeaks),
     Trace(RawTrace),
+}
+
+impl<'de> Deserialize<'de> for RawDemand {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        match value {
+            toml::Value::Table(ref table) if table.contains_key("trace") => value::part(value).map(Self::Trace),
+            toml::Value::Table(_) => value::part(value).map(Self::Peaks),
+            rate => value::part(rate).map(Self::Steady),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -70,218 +71,188 @@ struct RawPeaks {
 #[serde(deny_unknown_fields)]
 struct RawTrace {
     trace: PathBuf,
-    #[serde(default)]
     column: Option<String>,
 }
 
-/// What a question has to agree with.
+/// Parts of the plan that a question depends on.
 #[derive(Debug)]
 pub(super) struct Around<'a> {
     pub(super) base: Base<'a>,
-    pub(super) step_s: f64,
-    pub(super) warmup_s: f64,
+    pub(super) step: Step,
     pub(super) limits: &'a Limits,
     pub(super) has_prices: bool,
 }
 
-pub(super) fn validate(raw: &RawQuestion, around: &Around<'_>) -> Result<Question, String> {
+pub(super) fn validate(raw: &RawQuestion, around: &Around<'_>) -> Result<Question, Fault> {
     let (objectives, error_share) = objectives(&raw.slo, around.limits)?;
     let demand = raw
         .demand_rps
         .as_ref()
         .map(|demand| self::demand(demand, around.base))
         .transpose()?;
-    let minimise = minimise(raw.minimise, demand.as_ref(), around.has_prices)?;
-    let budget = words::time(&raw.budget).ok_or_else(|| {
-        format!(
-            "`question.budget` = `{}` is no time; it reads like `10m` or `90s`",
-            raw.budget
-        )
-    })?;
-    let budget_s = budget.as_secs_f64();
+    let budget_s = raw.budget.0.as_secs_f64();
     within("question.budget", budget_s, 1.0, MOST_BUDGET_S)?;
-    let confidence = raw.confidence.unwrap_or(CONFIDENCE);
-    within("question.confidence", confidence, 0.5, 0.9999)?;
-    let tie = share("question.tie", raw.tie.as_ref(), TIE)?;
-    within("question.tie", tie, 0.0, 0.5)?;
-    let utilisation = share("question.utilisation", raw.utilisation.as_ref(), UTILISATION)?;
-    within("question.utilisation", utilisation, 0.05, 1.0)?;
-    let least_instances = raw.least_instances.unwrap_or(1);
-    within("question.least_instances", f64::from(least_instances), 1.0, 10_000.0)?;
     let mode = raw.mode.unwrap_or(Mode::Realtime);
-    let batch_size = match (mode, raw.batch_size) {
-        (Mode::Realtime, None | Some(1)) => 1,
-        (Mode::Realtime, Some(_)) => {
-            return Err(
-                "`question.batch_size` belongs to `mode = \"batch\"`: a real-time request has one entity".into(),
-            );
-        }
-        (Mode::Batch, Some(size)) => size,
-        (Mode::Batch, None) => {
-            return Err("`question.batch_size` is missing: how many entities has a batch request?".into());
-        }
-    };
-    within("question.batch_size", f64::from(batch_size), 1.0, 65_536.0)?;
-    let most = (MAX_REQUESTS_PER_STEP / (around.warmup_s + around.step_s)).min(MAX_RATE);
+    let most = around.step.highest_rate();
     let highest_rps = raw.max_rate.unwrap_or(HIGHEST_RATE.min(most));
     within("question.max_rate", highest_rps, 1.0, most)?;
-    if let Some(gib) = raw.table_gib {
-        within("question.table_gib", gib, 1e-6, 1e6)?;
-        if !around.has_prices {
-            return Err("`question.table_gib` needs `prices`: it only changes what storage costs".into());
-        }
+    if raw.table_gib.is_some() && !around.has_prices {
+        return misplaced("question.table_gib", "`prices`: it only changes what storage costs");
     }
-    Ok(Question {
+    checked(Question {
         objectives,
         error_share,
+        minimise: minimise(raw.minimise, demand.as_ref(), around.has_prices)?,
         demand,
-        minimise,
         mode,
-        batch_size,
+        batch_size: batch_size(mode, raw.batch_size)?,
         budget_s,
-        confidence,
-        tie,
-        utilisation,
-        least_instances,
+        confidence: raw.confidence.unwrap_or(CONFIDENCE),
+        tie: raw.tie.map_or(TIE, |tie| tie.0),
+        utilisation: raw.utilisation.map_or(UTILISATION, |share| share.0),
+        least_instances: raw.least_instances.unwrap_or(1),
         highest_rps,
     })
 }
 
-/// What is asked in place of what was asked before, as people write it; what is absent stays.
+/// Checks the numbers that can be asked again.
+fn checked(question: Question) -> Result<Question, Fault> {
+    within("question.confidence", question.confidence, 0.5, 0.9999)?;
+    within("question.tie", question.tie, 0.0, 0.5)?;
+    within("question.utilisation", question.utilisation, 0.05, 1.0)?;
+    let least_instances = f64::from(question.least_instances);
+    within("question.least_instances", least_instances, 1.0, 10_000.0)?;
+    Ok(question)
+}
+
+fn batch_size(mode: Mode, given: Option<u32>) -> Result<u32, Fault> {
+    const KEY: &str = "question.batch_size";
+    match (mode, given) {
+        (Mode::Realtime, None | Some(1)) => Ok(1),
+        (Mode::Realtime, Some(_)) => misplaced(KEY, "`mode = \"batch\"`"),
+        (Mode::Batch, Some(size)) => within(KEY, f64::from(size), 1.0, 65_536.0).map(|()| size),
+        (Mode::Batch, None) => missing(KEY, "the number of entities of a batch request"),
+    }
+}
+
+/// Changes to a question, in text form; `None` keeps the earlier value.
 #[derive(Debug, Clone, Default)]
 pub struct Reasked {
     /// Objectives, `p99 < 50 ms` and `errors < 0.1 %`.
     pub slo: Vec<String>,
     /// Average and peak demand, in requests per second.
     pub demand_rps: Option<(f64, f64)>,
-    /// What should be least.
+    /// Figure to minimise.
     pub minimise: Option<String>,
-    /// How often the answer must be right.
+    /// Probability that the answer is right.
     pub confidence: Option<f64>,
-    /// Differences that do not matter.
+    /// Share of differences that do not matter.
     pub tie: Option<String>,
-    /// How full an instance may be.
+    /// Utilisation of an instance at the peak.
     pub utilisation: Option<String>,
-    /// Instances that there must be.
+    /// Minimum number of instances.
     pub least_instances: Option<u32>,
 }
 
 impl Reasked {
-    /// The question as it is asked now.
+    /// The changed question.
     ///
     /// # Errors
-    /// What is asked is no objective, no share, or contradicts itself; the text names the flag.
-    pub fn of(&self, before: &Question, limits: &Limits, has_prices: bool) -> Result<Question, String> {
+    /// Invalid objectives or shares, or a contradiction; the message names the key.
+    pub fn of(&self, before: &Question, limits: &Limits, has_prices: bool) -> Result<Question, Fault> {
         let (objectives, error_share) = match &self.slo[..] {
             [] => (before.objectives.clone(), before.error_share),
             slo => objectives(slo, limits)?,
         };
         let demand = match self.demand_rps {
             None => before.demand,
-            Some((average, peak)) => Some(demand(
-                &RawDemand::Peaks(RawPeaks { average, peak }),
-                Base::here(Path::new("")),
-            )?),
+            Some((average, peak)) => Some(checked_demand(average, peak)?),
         };
-        let text = |text: &Option<String>| text.clone().map(RawShare::Text);
         let asked = match &self.minimise {
             None => before.minimise,
             Some(word) => Minimise::deserialize(word.as_str().into_deserializer())
-                .map_err(|error: serde::de::value::Error| format!("`question.minimise`: {error}"))?,
+                .map_err(|error: serde::de::value::Error| Fault::new("question.minimise", error.to_string()))?,
         };
-        let tie = share("question.tie", text(&self.tie).as_ref(), before.tie)?;
-        within("question.tie", tie, 0.0, 0.5)?;
-        let utilisation = share(
-            "question.utilisation",
-            text(&self.utilisation).as_ref(),
-            before.utilisation,
-        )?;
-        within("question.utilisation", utilisation, 0.05, 1.0)?;
-        let least_instances = self.least_instances.unwrap_or(before.least_instances);
-        within("question.least_instances", f64::from(least_instances), 1.0, 10_000.0)?;
-        let confidence = self.confidence.unwrap_or(before.confidence);
-        within("question.confidence", confidence, 0.5, 0.9999)?;
-        Ok(Question {
+        checked(Question {
             objectives,
             error_share,
-            demand,
             minimise: minimise(Some(asked), demand.as_ref(), has_prices)?,
-            tie,
-            utilisation,
-            confidence,
-            least_instances,
+            demand,
+            tie: share("question.tie", self.tie.as_ref(), before.tie)?,
+            utilisation: share("question.utilisation", self.utilisation.as_ref(), before.utilisation)?,
+            confidence: self.confidence.unwrap_or(before.confidence),
+            least_instances: self.least_instances.unwrap_or(before.least_instances),
             ..before.clone()
         })
     }
 }
 
-fn share(key: &str, raw: Option<&RawShare>, default: f64) -> Result<f64, String> {
-    match raw {
+fn share(key: &str, text: Option<&String>, default: f64) -> Result<f64, Fault> {
+    match text {
         None => Ok(default),
-        Some(raw) => raw
-            .share()
-            .ok_or_else(|| format!("`{key}` is no share; it reads like `5 %` or `0.05`")),
+        Some(text) => Share::parse(text)
+            .map(|share| share.0)
+            .ok_or_else(|| Fault::new(key, not_a_share(text))),
     }
 }
 
-/// The latency objectives, and the share of requests that may fail.
-fn objectives(slo: &[String], limits: &Limits) -> Result<(Vec<Objective>, f64), String> {
+/// Latency objectives, and the share of requests that may fail.
+fn objectives(slo: &[String], limits: &Limits) -> Result<(Vec<Objective>, f64), Fault> {
     let (mut objectives, mut error_share): (Vec<Objective>, _) = (Vec::new(), None);
-    for text in slo {
-        if let Some(share) = words::errors(text) {
+    for (i, text) in slo.iter().enumerate() {
+        if let Some(share) = value::errors(text) {
             if error_share.replace(share).is_some() {
-                return Err("`question.slo` limits `errors` twice".into());
+                return duplicate("question.slo", "`errors`");
             }
-        } else if let Some(objective) = words::objective(text) {
+        } else if let Some(objective) = value::objective(text) {
             if objectives.iter().any(|other| other.figure() == objective.figure()) {
-                return Err(format!("`question.slo` limits `{}` twice", objective.figure()));
+                return duplicate("question.slo", format!("`{}`", objective.figure()));
             }
             objectives.push(objective);
         } else {
-            return Err(format!(
-                "`question.slo`: `{text}` is no objective; they read like `p99 < 50 ms` (p50, p90, p95, p99, p99.9 or mean; us, \
-                 ms or s), `99.5 % within 50 ms` and `errors < 0.1 %`"
-            ));
+            refuse!(
+                format!("question.slo[{i}]"),
+                "`{text}` is not an objective; write it as `p99 < 50 ms` (p50, p90, p95, p99, p99.9 or mean; us, ms or s), \
+                 `99.5 % within 50 ms` or `errors < 0.1 %`"
+            );
         }
     }
     if objectives.is_empty() {
-        return Err("`question.slo` has no latency objective, such as `p99 < 50 ms`".into());
+        refuse!("question.slo", "no latency objective, such as `p99 < 50 ms`");
     }
     Ok((objectives, error_share.unwrap_or(limits.error_share)))
 }
 
-fn demand(raw: &RawDemand, base: Base<'_>) -> Result<Demand, String> {
-    let demand = match raw {
-        RawDemand::Steady(rps) => Demand {
-            average_rps: *rps,
-            peak_rps: *rps,
-        },
-        RawDemand::Peaks(RawPeaks { average, peak }) => Demand {
-            average_rps: *average,
-            peak_rps: *peak,
-        },
+fn demand(raw: &RawDemand, base: Base<'_>) -> Result<Demand, Fault> {
+    const KEY: &str = "question.demand_rps.trace";
+    match raw {
+        RawDemand::Steady(rps) => checked_demand(*rps, *rps),
+        RawDemand::Peaks(RawPeaks { average, peak }) => checked_demand(*average, *peak),
         RawDemand::Trace(RawTrace { trace, column }) => {
             let column = Column {
-                key: "question.demand_rps.trace",
+                key: KEY,
                 name: column.clone().unwrap_or_else(|| "timestamp".into()),
             };
             let times = columns::numbers(&base.path(trace), &column)?;
-            of_trace(times).ok_or("`question.demand_rps.trace`: fewer than two arrivals, or all at one time")?
+            let (average, peak) =
+                of_trace(times).ok_or_else(|| fault!(KEY, "fewer than two arrivals, or all at one time"))?;
+            checked_demand(average, peak)
         }
-    };
-    within("question.demand_rps", demand.average_rps, 0.001, 1e7)?;
-    within("question.demand_rps", demand.peak_rps, 0.001, 1e7)?;
-    if demand.peak_rps < demand.average_rps {
-        return Err(format!(
-            "`question.demand_rps`: the peak, {}, lies below the average, {}",
-            demand.peak_rps, demand.average_rps
-        ));
     }
-    Ok(demand)
+}
+
+fn checked_demand(average_rps: f64, peak_rps: f64) -> Result<Demand, Fault> {
+    const KEY: &str = "question.demand_rps";
+    within(KEY, average_rps, 0.001, 1e7)?;
+    within(KEY, peak_rps, 0.001, 1e7)?;
+    if peak_rps < average_rps {
+        refuse!(KEY, "the peak, {peak_rps}, is below the average, {average_rps}");
+    }
+    Ok(Demand { average_rps, peak_rps })
 }
 
 /// Mean rate of a trace, and the highest over [`PEAK_S`] seconds, or over all where it is shorter. Times in seconds.
-fn of_trace(mut times: Vec<f64>) -> Option<Demand> {
+fn of_trace(mut times: Vec<f64>) -> Option<(f64, f64)> {
     times.sort_by(f64::total_cmp);
     let (first, last) = (*times.first()?, *times.last()?);
     let length = last - first;
@@ -298,25 +269,23 @@ fn of_trace(mut times: Vec<f64>) -> Option<Demand> {
         most = most.max(index - from + 1);
     }
     let average_rps = times.len() as f64 / length;
-    Some(Demand {
-        average_rps,
-        peak_rps: (most as f64 / window).max(average_rps),
-    })
+    Some((average_rps, (most as f64 / window).max(average_rps)))
 }
 
-fn minimise(asked: Option<Minimise>, demand: Option<&Demand>, has_prices: bool) -> Result<Minimise, String> {
+fn minimise(asked: Option<Minimise>, demand: Option<&Demand>, has_prices: bool) -> Result<Minimise, Fault> {
+    const KEY: &str = "question.minimise";
     let minimise = asked.unwrap_or(match (demand, has_prices) {
         (Some(_), true) => Minimise::UsdPerMonth,
         _ => Minimise::Instances,
     });
     match (minimise, demand, has_prices) {
-        (Minimise::UsdPerMonth | Minimise::P99, None, _) => Err(format!(
-            "`question.minimise` = \"{minimise}\" needs a `demand_rps`; without one, ask for `instances` (the highest rate wins) \
-             or `usd_per_10k`"
+        (Minimise::UsdPerMonth | Minimise::P99, None, _) => Err(fault!(
+            KEY,
+            "\"{minimise}\" needs a `demand_rps`; without one, ask for `instances` (the highest rate wins) or `usd_per_10k`"
         )),
-        (Minimise::UsdPerMonth | Minimise::UsdPer10k, _, false) => Err(format!(
-            "`question.minimise` = \"{minimise}\" needs `prices` and `instance`"
-        )),
+        (Minimise::UsdPerMonth | Minimise::UsdPer10k, _, false) => {
+            Err(fault!(KEY, "\"{minimise}\" needs `prices` and `instance`"))
+        }
         _ => Ok(minimise),
     }
 }
@@ -324,19 +293,23 @@ fn minimise(asked: Option<Minimise>, demand: Option<&Demand>, has_prices: bool) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     fn read(text: &str) -> Result<Question, String> {
-        let raw: RawQuestion = toml::from_str(text).map_err(|error| error.to_string())?;
-        validate(
+        let raw: RawQuestion = crate::plan::fault::read(text).map_err(|(_, fault)| fault.to_string())?;
+        let question = validate(
             &raw,
             &Around {
                 base: Base::here(Path::new("")),
-                step_s: 1.5,
-                warmup_s: 0.2,
+                step: Step {
+                    warmup_s: 0.2,
+                    step_s: 1.5,
+                },
                 limits: &Limits::default(),
                 has_prices: true,
             },
-        )
+        );
+        question.map_err(|fault| fault.to_string())
     }
 
     #[test]
@@ -366,15 +339,20 @@ mod tests {
             ("slo = [\"errors < 1 %\"]\nbudget = \"1m\"", "no latency objective"),
             (
                 "slo = [\"p98 < 1 ms\"]\nbudget = \"1m\"",
-                "`p98 < 1 ms` is no objective",
+                "`p98 < 1 ms` is not an objective",
             ),
             (
                 "slo = [\"p99 < 1 ms\", \"p99 < 2 ms\"]\nbudget = \"1m\"",
-                "limits `p99` twice",
+                "duplicate entry: `p99`",
             ),
             (
                 "slo = [\"p99 < 1 ms\"]\nbudget = \"soon\"",
-                "`question.budget` = `soon`",
+                "`budget`: `soon` is not a time",
+            ),
+            ("slo = [\"p99 < 1 ms\"]\nbudget = 180", "write \"3m\""),
+            (
+                "slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\ndemand_rps = { average = 9, peek = 3 }",
+                "`demand_rps`: unknown field `peek`",
             ),
             (
                 "slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\nminimise = \"usd_per_month\"",
@@ -390,7 +368,7 @@ mod tests {
             ),
             (
                 "slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\ntie = \"much\"",
-                "`question.tie`",
+                "`tie`: \"much\" is not a share",
             ),
         ] {
             let error = read(text).unwrap_err();
@@ -402,9 +380,9 @@ mod tests {
     fn a_trace_has_a_mean_and_a_peak() {
         let mut times: Vec<f64> = (0..100).map(f64::from).collect();
         times.extend((0..50).map(|i| 40.0 + f64::from(i) / 10.0));
-        let demand = of_trace(times).unwrap();
-        assert!((demand.average_rps - 150.0 / 99.0).abs() < 1e-9);
-        assert!((5.5..=6.5).contains(&demand.peak_rps), "{demand:?}");
+        let (average, peak) = of_trace(times).unwrap();
+        assert!((average - 150.0 / 99.0).abs() < 1e-9);
+        assert!((5.5..=6.5).contains(&peak), "{peak}");
         assert!(of_trace(vec![1.0, 1.0]).is_none());
     }
 }

@@ -1,7 +1,8 @@
-//! A plan as it stands in its file. In: TOML. Out: the keys with their defaults, unknown ones refused by serde.
-//! Nothing here is checked for sense; [`super::Plan`] does that.
+//! A plan as it stands in its file. In: TOML. Out: keys with their defaults, numbers within their ranges. [`super::Plan`] checks
+//! keys that depend on each other.
 
-use serde::Deserialize;
+use super::value;
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_analysis::record::{ColdWay, Limits, PageCache};
@@ -13,26 +14,27 @@ pub(super) struct RawPlan {
     pub(super) name: String,
     pub(super) model: String,
     pub(super) seed: u64,
-    #[serde(default = "ten")]
+    #[serde(default = "ten", deserialize_with = "value::repeats")]
     pub(super) repeats: u32,
+    #[serde(deserialize_with = "value::warmup_s")]
     pub(super) warmup_s: f64,
+    #[serde(deserialize_with = "value::step_s")]
     pub(super) step_s: f64,
+    #[serde(deserialize_with = "value::drain_s")]
     pub(super) drain_s: f64,
-    #[serde(default = "default_max_in_flight")]
+    #[serde(default = "default_max_in_flight", deserialize_with = "value::max_in_flight")]
     pub(super) max_in_flight: u32,
-    #[serde(default = "default_timeout_ms")]
+    #[serde(default = "default_timeout_ms", deserialize_with = "value::timeout_ms")]
     pub(super) timeout_ms: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value::reply_limit_bytes")]
     pub(super) reply_limit_bytes: Option<u64>,
     #[serde(default)]
     pub(super) protocol: tierlab_load::wire::Protocol,
-    #[serde(default)]
     pub(super) encoding: Option<tierlab_load::wire::Encoding>,
     #[serde(default)]
     pub(super) arrivals: super::arrivals::RawProcess,
     #[serde(default)]
     pub(super) arrival: super::arrivals::RawArrival,
-    #[serde(default)]
     pub(super) shape: Option<super::arrivals::RawShape>,
     #[serde(default)]
     pub(super) keys: RawKeys,
@@ -42,13 +44,10 @@ pub(super) struct RawPlan {
     pub(super) noise_floor: bool,
     #[serde(default)]
     pub(super) selfcheck: bool,
-    #[serde(default)]
     pub(super) prices: Option<PathBuf>,
-    #[serde(default)]
     pub(super) instance: Option<String>,
     #[serde(default)]
     pub(super) limits: Limits,
-    #[serde(default)]
     pub(super) search: Option<super::search::RawSearch>,
     #[serde(default)]
     pub(super) load: Vec<RawLoad>,
@@ -56,16 +55,12 @@ pub(super) struct RawPlan {
     pub(super) mix: Vec<super::mix::RawMix>,
     #[serde(default)]
     pub(super) journey: Vec<RawJourney>,
-    #[serde(default)]
     pub(super) question: Option<super::question::RawQuestion>,
     #[serde(default)]
     pub(super) variant: Vec<super::variant::RawVariant>,
-    #[serde(default)]
     pub(super) target: Option<super::target::RawTarget>,
-    #[serde(default)]
     pub(super) lab: Option<RawLab>,
-    /// How many servers share a tier, and what it grants all of them.
-    #[serde(default)]
+    /// Servers that share a tier, and its limits for all of them.
     pub(super) fleet: Option<super::storage::RawFleet>,
 }
 
@@ -75,11 +70,9 @@ pub(super) struct RawPlan {
 pub(super) struct RawKeys {
     #[serde(default)]
     pub(super) distribution: RawDistribution,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value::zipf_exponent")]
     pub(super) exponent: Option<f64>,
-    #[serde(default)]
     pub(super) file: Option<PathBuf>,
-    #[serde(default)]
     pub(super) column: Option<String>,
     #[serde(default)]
     pub(super) text: bool,
@@ -105,13 +98,12 @@ pub(super) struct RawLoad {
     pub(super) batch_sizes: Vec<u32>,
     #[serde(default)]
     pub(super) rates: Vec<f64>,
-    /// With `mode = "concurrency"`: users, each of which sends again when its reply has come and its think time has passed. Every
-    /// number is a point of its own, measured beside an open loop at the throughput that it had.
+    /// With `mode = "concurrency"`: numbers of users. A user sends again after its reply and its think time. Each number is a point of
+    /// its own, measured beside an open loop at the same throughput.
     #[serde(default)]
     pub(super) users: Vec<u32>,
-    /// With `mode = "concurrency"`: the pause between a reply and the user's next request: a number of milliseconds, `[least, most]` for any
-    /// between two, `{ exponential = 50 }` for an exponential one of that mean. None when left out.
-    #[serde(default)]
+    /// With `mode = "concurrency"`: pause between a reply and the user's next request in milliseconds: a number, `[least, most]` for a
+    /// uniform one, `{ exponential = 50 }` for an exponential one of that mean (default: none).
     pub(super) think_time_ms: Option<RawThink>,
 }
 
@@ -128,19 +120,29 @@ pub(super) enum RawMode {
 }
 
 /// `load.think_time_ms`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone)]
 pub(super) enum RawThink {
     Fixed(f64),
     Between([f64; 2]),
     Law(RawLaw),
 }
 
+impl<'de> Deserialize<'de> for RawThink {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        match value {
+            toml::Value::Array(_) => value::part(value).map(Self::Between),
+            toml::Value::Table(_) => value::part(value).map(Self::Law),
+            ms => value::part(ms).map(Self::Fixed),
+        }
+    }
+}
+
 /// A think time that is drawn.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLaw {
-    /// The mean of an exponential think time, in milliseconds.
+    /// Mean of an exponential think time, in milliseconds.
     pub(super) exponential: f64,
 }
 
@@ -148,9 +150,9 @@ pub(super) struct RawLaw {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawJourney {
-    /// Its name in the result, a plain word.
+    /// Name in the result, a plain word.
     pub(super) name: String,
-    /// Journeys begun per second, at due times as the plan's arrivals say; each rate is measured by itself.
+    /// Journeys begun per second, by the plan's arrivals; each rate is measured by itself.
     pub(super) rates: Vec<f64>,
     #[serde(default)]
     pub(super) step: Vec<RawStep>,
@@ -160,36 +162,29 @@ pub(super) struct RawJourney {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawStep {
-    /// Its name in the result, a plain word.
+    /// Name in the result, a plain word.
     pub(super) name: String,
-    /// A model to ask; else `path` says what is asked.
-    #[serde(default)]
+    /// Model to request, in place of a `path`.
     pub(super) model: Option<String>,
-    /// With `model`: "http" or "grpc", at `--grpc-url`; the plan's `protocol` when left out.
-    #[serde(default)]
+    /// With `model`: "http", or "grpc" at `--grpc-url` (default: the plan's `protocol`).
     pub(super) protocol: Option<tierlab_load::wire::Protocol>,
-    /// With `model`: a value for each input, a number, a list or a text; `"{name}"` is a value that an earlier step took, or
+    /// With `model`: value of each input, a number, a list or a text; `"{name}"` is a value that an earlier step took, or
     /// `{entity_id}`. Without `inputs` and `body` the model joins the row of `{entity_id}`.
-    #[serde(default)]
     pub(super) inputs: Option<BTreeMap<String, toml::Value>>,
-    /// With `path`: GET, POST, PUT, PATCH, DELETE or HEAD; when left out POST with a body and else GET.
-    #[serde(default)]
+    /// With `path`: GET, POST, PUT, PATCH, DELETE or HEAD (default: POST with a body, else GET).
     pub(super) method: Option<String>,
-    /// A path of the server with its query; `{name}` in it is a value's text, percent-encoded.
-    #[serde(default)]
+    /// Path of the server with its query; `{name}` in it is a value's text, percent-encoded.
     pub(super) path: Option<String>,
-    /// With `path`: headers of the request. Credentials do not belong there, since results keep the plan.
+    /// With `path`: headers of the request, without credentials, since results keep the plan.
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
-    /// The request's body with `{name}` for values: as JSON, or as text where it stands inside a JSON string; `{{name}}` is no
+    /// Body of the request with `{name}` for values: as JSON, or as text where it stands inside a JSON string; `{{name}}` is no
     /// value. With `model` a whole infer request.
-    #[serde(default)]
     pub(super) body: Option<String>,
-    /// With `path`: the status that says success; any 2xx when left out.
-    #[serde(default)]
+    /// With `path`: status of a success (default: any 2xx).
+    #[serde(default, deserialize_with = "value::status")]
     pub(super) status: Option<u16>,
-    /// What is handed on: names, and where in the reply their values stand, as JSON pointers (`/outputs/0/data`). A reply without it
-    /// is wrong.
+    /// Values handed on: names, and JSON pointers into the reply (`/outputs/0/data`). A reply without a value is wrong.
     #[serde(default)]
     pub(super) take: BTreeMap<String, String>,
 }
@@ -201,15 +196,13 @@ pub(super) struct RawLab {
     #[serde(default)]
     pub(super) tiers: Vec<String>,
     pub(super) work: PathBuf,
-    #[serde(default)]
     pub(super) server_config: Option<PathBuf>,
-    #[serde(default = "default_ready_timeout_s")]
+    #[serde(default = "default_ready_timeout_s", deserialize_with = "value::ready_timeout_s")]
     pub(super) ready_timeout_s: u64,
     #[serde(default)]
     pub(super) server: BTreeMap<String, toml::Value>,
     #[serde(default)]
     pub(super) cache: Vec<RawCache>,
-    #[serde(default)]
     pub(super) cold_start: Option<RawColdStart>,
     #[serde(default)]
     pub(super) data: RawData,
@@ -222,6 +215,7 @@ pub(super) struct RawLab {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawCache {
     pub(super) name: String,
+    #[serde(deserialize_with = "value::cache_share")]
     pub(super) share: f64,
     #[serde(default)]
     pub(super) prefill: bool,
@@ -235,11 +229,11 @@ pub(super) struct RawCache {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawColdStart {
+    #[serde(deserialize_with = "value::repeats")]
     pub(super) repeats: u32,
     pub(super) ways: Vec<ColdWay>,
     #[serde(default)]
     pub(super) page_cache: PageCache,
-    #[serde(default)]
     pub(super) jitter_s: Option<Vec<f64>>,
 }
 
@@ -247,13 +241,10 @@ pub(super) struct RawColdStart {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawData {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "value::table_rows")]
     pub(super) rows: Option<u64>,
-    #[serde(default)]
     pub(super) model_size: Option<String>,
-    #[serde(default)]
     pub(super) repository: Option<PathBuf>,
-    #[serde(default)]
     pub(super) features: Option<PathBuf>,
 }
 
@@ -261,9 +252,7 @@ pub(super) struct RawData {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTier {
-    #[serde(default)]
     pub(super) origin: Option<super::storage::Origin>,
-    #[serde(default)]
     pub(super) publish: Option<bool>,
     #[serde(default)]
     pub(super) set: BTreeMap<String, toml::Value>,

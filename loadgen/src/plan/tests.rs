@@ -38,7 +38,18 @@ fn nonsense_is_refused_by_file_and_key() {
     let with = |more: &str| format!("{HEAD}{more}\n{LOAD}");
     for (text, named) in [
         (with("rate = 3"), "rate"),
-        (with("repeats = 0"), "`repeats`"),
+        (
+            with("repeats = 0"),
+            "plans/t.toml:7: `repeats`: 0 is not within 1 and 100",
+        ),
+        (
+            with("[limits]\nerrors = 1"),
+            "plans/t.toml:8: `limits.errors`: unknown field",
+        ),
+        (
+            with("[keys]\ndistribution = \"zipff\""),
+            "plans/t.toml:8: `keys.distribution`: unknown variant `zipff`",
+        ),
         (with("max_in_flight = 0"), "`max_in_flight`"),
         (with("timeout_ms = 0"), "`timeout_ms`"),
         (with("instance = \"a\""), "`prices`"),
@@ -59,7 +70,7 @@ fn nonsense_is_refused_by_file_and_key() {
         (with("[shape]\nkind = \"ramp\"\nfrom = -1.0\nto = 1.0"), "`shape.from`"),
         (with("[keys]\ndistribution = \"file\""), "`keys.file`"),
         (with("[keys]\nfile = \"ids.csv\""), "`keys.file`"),
-        (with("[search]\nslo = \"fast\""), "`search.slo` = `fast`"),
+        (with("[search]\nslo = \"fast\""), "`search.slo`: `fast`"),
         (
             with("[search]\nslo = \"p50 < 1 ms\"\nmax_rate = -1"),
             "`search.max_rate`",
@@ -70,7 +81,7 @@ fn nonsense_is_refused_by_file_and_key() {
         ),
         (
             with("[search]\nslo = \"p99 < 1 ms\"\nmin_rate = 1"),
-            "`search.min_rate` = 1: a p99 needs 1000",
+            "`search.min_rate`: 1 is too low: a p99 needs 1000",
         ),
         (
             with("[search]\nslo = \"p99 < 1 ms\"\nmax_rate = 10"),
@@ -82,7 +93,7 @@ fn nonsense_is_refused_by_file_and_key() {
         ),
         (
             with("[search]\nslo = \"p50 < 1 ms\"\nerror_share = 0.5"),
-            "`search.error_share` = 0.5",
+            "`search.error_share`: 0.5",
         ),
         (with("[search]\nslo = \"p50 < 1 ms\"\nhow = 1"), "how"),
         (
@@ -107,7 +118,7 @@ fn nonsense_is_refused_by_file_and_key() {
         (HEAD.to_owned(), "`[[load]]`"),
         (
             format!("{HEAD}[[load]]\nmode = \"realtime\"\nrates = [-5]\n"),
-            "`load[0].rates` = -5",
+            "`load[0].rates`: -5",
         ),
         (
             format!("{HEAD}[[load]]\nmode = \"realtime\"\nrates = [nan]\n"),
@@ -119,7 +130,7 @@ fn nonsense_is_refused_by_file_and_key() {
         ),
         (
             format!("{HEAD}[[load]]\nmode = \"realtime\"\nrates = [5, 5]\n"),
-            "stands twice",
+            "duplicate entry",
         ),
         (
             format!("{HEAD}[[load]]\nmode = \"batch\"\nrates = [5]\n"),
@@ -192,7 +203,7 @@ fn paths_are_relative_to_the_plan_and_short() {
 fn nonsense_labs_are_refused_by_key() {
     let with = |from: &str, to: &str| format!("{HEAD}{LOAD}{}", LAB.replace(from, to));
     for (text, named) in [
-        (with("\"nvme\", ", "\"s3\", "), "stands twice"),
+        (with("\"nvme\", ", "\"s3\", "), "duplicate entry"),
         (with("share = 0.0", "share = -0.1"), "`lab.cache[0].share`"),
         (
             with("share = 0.0", "share = 0.0\nprefill = true"),
@@ -217,7 +228,7 @@ fn nonsense_labs_are_refused_by_key() {
                 "rows = 10",
                 "rows = 10\n[lab.tier.nvme]\nset = { cache = { capacity_bytes = 1 } }",
             ),
-            "`lab.tier.nvme.set` sets `cache.capacity_bytes`",
+            "`lab.tier.nvme.set.cache.capacity_bytes`",
         ),
         (
             with(
@@ -316,12 +327,15 @@ fn cold_starts_and_page_caches_make_sense_or_are_refused() {
     let cold_start = lab.cold_start.unwrap();
     assert_eq!((cold_start.repeats, cold_start.ways.len()), (2, 1));
     for (new, expected) in [
-        (cold.replace("[\"restart\"]", "[]"), "`lab.cold_start.ways` is empty"),
-        (cold.replace("[\"restart\"]", "[\"load\", \"load\"]"), "stands twice"),
+        (
+            cold.replace("[\"restart\"]", "[]"),
+            "`lab.cold_start.ways` is an empty list",
+        ),
+        (cold.replace("[\"restart\"]", "[\"load\", \"load\"]"), "duplicate entry"),
         (cold.replace("repeats = 2", "repeats = 0"), "`lab.cold_start.repeats`"),
         (
             format!("{cold}[lab.tier.s3]\norigin = \"real\"\nset = {{ bucket = \"b\" }}\n"),
-            "are not on this machine",
+            "`lab.cold_start.page_cache`: \"dropped\" is for files on this machine",
         ),
     ] {
         let error = with("rows = 10\n", &new).unwrap_err().to_string();
@@ -369,32 +383,38 @@ fn nonsense_fleets_are_refused_by_key() {
     let variant = |fleet: &str| format!("{HEAD}{fleet}{VARIANT}{LOAD}{LAB}");
     for (text, named) in [
         (variant("[fleet]\nservers = []\n"), "`fleet.servers` is an empty list"),
-        (variant("[fleet]\nservers = [0]\n"), "`fleet.servers`"),
-        (variant("[fleet]\nservers = [65]\n"), "`fleet.servers`"),
-        (variant("[fleet]\nservers = [2, 2]\n"), "2 stands twice"),
+        (variant("[fleet]\nservers = [0]\n"), "`fleet.servers[0]`"),
+        (variant("[fleet]\nservers = [65]\n"), "`fleet.servers[0]`"),
+        (variant("[fleet]\nservers = [2, 2]\n"), "duplicate entry: 2"),
         (variant("[fleet]\nserver = [2]\n"), "server"),
         (
             variant("").replace("tier = \"s3\"", "tier = \"s3\"\nstaged = \"shared\""),
             "`variant[0].staged`",
         ),
-        (format!("{HEAD}{FLEET}{LOAD}"), "no `[lab]`"),
+        (
+            format!("{HEAD}{FLEET}{LOAD}"),
+            "only allowed with servers that a lab starts",
+        ),
         (format!("{HEAD}{FLEET}{LOAD}{LAB}"), "`[[variant]]`"),
         (
             format!("{HEAD}{FLEET}[[load]]\nmode = \"concurrency\"\nusers = [1]\n{VARIANT}{LAB}"),
             "`fleet`",
         ),
-        (format!("{}{}", variant(""), cold("jitter_s = [1]")), "no `[fleet]`"),
+        (
+            format!("{}{}", variant(""), cold("jitter_s = [1]")),
+            "`lab.cold_start.jitter_s` is only allowed with a `[fleet]`",
+        ),
         (
             format!("{}{}", variant(FLEET), cold("jitter_s = []")),
             "`lab.cold_start.jitter_s` is an empty list",
         ),
         (
             format!("{}{}", variant(FLEET), cold("jitter_s = [-1]")),
-            "`lab.cold_start.jitter_s`",
+            "`lab.cold_start.jitter_s[0]`",
         ),
         (
             format!("{}{}", variant(FLEET), cold("jitter_s = [1, 1]")),
-            "1 stands twice",
+            "duplicate entry: 1",
         ),
         (
             format!("{HEAD}{VARIANT}staged = \"empty\"\n{LOAD}{LAB}[lab.cold_start]\nrepeats = 2\nways = [\"load\"]\n"),
@@ -455,7 +475,7 @@ fn nonsense_closed_loops_are_refused_by_key() {
     for (text, named) in [
         (closed(""), "`load[0].users`"),
         (closed("users = [0]"), "`load[0].users`"),
-        (closed("users = [2, 2]"), "stands twice"),
+        (closed("users = [2, 2]"), "duplicate entry"),
         (closed("users = [2]\nrates = [5]"), "`load[0].rates`"),
         (closed("users = [2]\nthink_time_ms = -1"), "`load[0].think_time_ms`"),
         (closed("users = [2]\nthink_time_ms = [5, 1]"), "`load[0].think_time_ms`"),
@@ -473,7 +493,7 @@ fn nonsense_closed_loops_are_refused_by_key() {
                 "{}[target]\nkind = \"http\"\npath = \"/x\"\nbody = '1'\nrows_per_request = 3\n",
                 closed("users = [2]\nbatch_sizes = [1, 3]")
             ),
-            "2 users stand twice",
+            "duplicate entry: 2 users",
         ),
     ] {
         let refused = refusal(&text);
@@ -517,8 +537,8 @@ fn nonsense_journeys_are_refused_by_key() {
         (journey(""), "`journey[0].step"),
         (journey(&STEP.repeat(2)), "`journey[0].step[1].name`"),
         (journey(STEP).replace("[5]", "[]"), "`journey[0].rates`"),
-        (journey(STEP).replace("[5]", "[5, 5]"), "stands twice"),
-        (journey(STEP).replace("[5]", "[0.1]"), "begins nothing"),
+        (journey(STEP).replace("[5]", "[5, 5]"), "duplicate entry"),
+        (journey(STEP).replace("[5]", "[0.1]"), "sends nothing"),
         (journey(STEP).replace("\"j\"", "\"a b\""), "`journey[0].name`"),
         (step(""), "`journey[0].step[0].model` is missing"),
         (step("model = \"m\"\npath = \"/x\""), "not both"),
@@ -549,7 +569,7 @@ fn nonsense_journeys_are_refused_by_key() {
             "no credentials",
         ),
         (step("path = \"/x\"\ntake = { entity_id = \"/x\" }"), "already"),
-        (step("path = \"/x\"\ntake = { v = \"x\" }"), "no JSON pointer"),
+        (step("path = \"/x\"\ntake = { v = \"x\" }"), "not a JSON pointer"),
         (
             step("path = \"/x\"\ntake = { \"v-w\" = \"/x\" }"),
             "letters, digits and `_`",

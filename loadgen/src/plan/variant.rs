@@ -1,66 +1,97 @@
-//! `[[variant]]`: one way to keep models and features. In: TOML, whose factors may be lists that are crossed. Out: variants,
-//! each with a name of its own. Knows nothing of servers.
+//! `[[variant]]`: one way to store models and features. In: TOML, whose factors may be lists to cross. Out: variants with distinct names.
 
-use super::check::{Base, within};
-use super::overlays::overlays;
+use super::check::{Base, overlays};
+use super::fault::{Fault, conflict, empty, fault, missing, only_with, plain, refuse, within};
 use super::storage::{CacheState, Origin, RawFleet, TierPlan};
 use super::target::{self, RawTarget, TargetPlan};
+use super::value::Factor;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::path::Path;
 use tierlab_analysis::record::StageFill;
-use tierlab_formats::model::is_plain_name;
-use tierlab_load::endpoint::Address;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::wire::Protocol;
 
-/// Bytes that a stage may hold where the plan does not say: more than the lab's own tables.
+/// Default capacity of a stage, in bytes: more than the lab's own tables.
 const STAGED_BYTES: u64 = 1 << 30;
-/// More variants are a mistake in the factors.
+/// Maximum variants: more are a mistake in the factors.
 const MOST: usize = 64;
 
-/// The layout of tables that are files of rows, as they are published.
+/// Layout of tables as published: files of rows.
 const ROWS: &str = "rows";
 
-/// The tier of a server that has none, or does not say.
+/// Profiles of emulated services that the server has, from `configs/tiers/emulated/`.
+const PROFILES: [&str; 9] = [
+    "efs-elastic",
+    "efs-max-io",
+    "efs-nfs",
+    "efs-one-zone",
+    "fsx-lustre-1000",
+    "fsx-lustre-125",
+    "gp3",
+    "s3-express",
+    "s3-standard",
+];
+
+/// Tier of a server that has none, or does not report it.
 pub const NO_TIER: &str = "none";
 
-/// One variant of a lab: a server that is measured.
+/// Variant of a lab: a server to measure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VariantPlan {
-    /// Its name; empty where the plan has no variants, and tier and cache state say all.
+    /// Name; empty without `[[variant]]`, where tier and cache state tell pairs apart.
     pub name: String,
-    /// Where its data lie.
+    /// Tier of its data.
     pub tier: TierPlan,
-    /// Its cache.
+    /// State of its feature cache.
     pub cache: CacheState,
-    /// The profile of a remote service that is emulated over its tier, or the file of a recorded one.
+    /// Profile of a remote service to emulate over the tier, or the file of a recorded one.
     pub emulated: Option<String>,
-    /// Its copy on a local folder.
+    /// Copy on a local folder.
     pub staged: Option<Stage>,
-    /// How its feature tables lie; as files of rows where the plan does not say.
+    /// Feature table layout (default: row files).
     pub layout: Option<String>,
-    /// Rows of one run at most; 0 is each request alone, and what the model's config says where the plan does not say.
+    /// Maximum rows per batch. 0 disables batching; `None` uses the model's config.
     pub batching: Option<u32>,
-    /// Cores that sessions are fitted to; 1 where the plan does not say.
+    /// Cores to size sessions for (default: 1).
     pub sessions: Option<u32>,
-    /// The entry of the price list that its tier is charged by.
+    /// Entry of the price list for its tier.
     pub price: Option<String>,
-    /// The instance type that it is priced on.
+    /// Instance type for its price.
     pub instance: Option<String>,
-    /// Servers that take turns and share the tier; 1 is no fleet.
+    /// Servers that share the tier and take turns; 1 is not a fleet.
     pub servers: u32,
     /// Keys of an emulated service that all servers share, as `KEY=VALUE`.
     pub shared: Vec<String>,
     /// Keys of the server's config, as `KEY=VALUE`.
     pub set: Vec<String>,
-    /// The server, where somebody runs it already and the lab starts none.
+    /// Existing server to measure instead of starting one.
     pub target: Option<Box<TargetPlan>>,
 }
 
 impl VariantPlan {
-    /// What prices, origins and labels are kept by.
+    /// Variant without any factor set.
+    pub(super) const fn on(tier: TierPlan, cache: CacheState, name: String) -> Self {
+        Self {
+            name,
+            tier,
+            cache,
+            emulated: None,
+            staged: None,
+            layout: None,
+            batching: None,
+            sessions: None,
+            price: None,
+            instance: None,
+            servers: 1,
+            shared: Vec::new(),
+            set: Vec::new(),
+            target: None,
+        }
+    }
+
+    /// Key used for prices, origins and labels.
     #[must_use]
     pub fn label(&self) -> &str {
         if self.name.is_empty() {
@@ -70,13 +101,13 @@ impl VariantPlan {
         }
     }
 
-    /// The layout that its tables are to be written in; `None` where they are files of rows.
+    /// Layout to write its tables in; `None` for row files.
     #[must_use]
     pub fn laid_out(&self) -> Option<&str> {
         self.layout.as_deref().filter(|&layout| layout != ROWS)
     }
 
-    /// The variant's or the pair's name, as files and messages call it.
+    /// Name of the variant or pair in files and messages.
     #[must_use]
     pub fn file_name(&self) -> String {
         if self.name.is_empty() {
@@ -87,14 +118,14 @@ impl VariantPlan {
     }
 }
 
-/// A copy on a local folder.
+/// Copy on a local folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stage {
-    /// What it holds when measuring begins.
+    /// Content at the start of measuring.
     pub fill: StageFill,
-    /// Whether all servers of a fleet share it, as processes of one host do; else each is a host of its own.
+    /// If true, all servers of a fleet share it, as processes of one host do; else each is a host of its own.
     pub is_shared: bool,
-    /// Maximum bytes.
+    /// Capacity in bytes.
     pub capacity_bytes: u64,
 }
 
@@ -103,57 +134,58 @@ pub struct Stage {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawVariant {
     name: String,
-    #[serde(default)]
     pub(super) tier: Option<String>,
-    /// The address of a server that runs already, in place of `tier`: the lab starts none for it. How it is asked stands in
-    /// [variant.target].
-    #[serde(default)]
+    /// Address of an existing server to measure, in place of `tier`. [variant.target] has its other settings.
     url: Option<String>,
-    #[serde(default)]
     pub(super) target: Option<RawTarget>,
-    #[serde(default)]
     emulated: Option<Factor<String>>,
-    #[serde(default)]
     staged: Option<Factor<RawStaged>>,
-    #[serde(default)]
     staged_bytes: Option<u64>,
-    #[serde(default)]
     cache: Option<Factor<String>>,
-    #[serde(default)]
     layout: Option<Factor<String>>,
-    #[serde(default)]
     batching: Option<Factor<RawBatching>>,
-    #[serde(default)]
     sessions: Option<Factor<u32>>,
-    #[serde(default)]
     price: Option<String>,
-    #[serde(default)]
     instance: Option<Factor<String>>,
     #[serde(default)]
     set: BTreeMap<String, toml::Value>,
 }
 
-/// One value, or several that are crossed with those of the other factors.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
-enum Factor<T> {
-    One(T),
-    Several(Vec<T>),
+impl RawVariant {
+    /// True for an existing server.
+    pub(super) const fn is_running(&self) -> bool {
+        self.url.is_some() || self.target.is_some()
+    }
 }
 
-/// `staged`: what the stage holds, or that there is none.
+/// `staged`: content of the stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum RawStaged {
     None,
     Empty,
     Filled,
-    /// Empty, and one of all servers of a fleet.
+    /// Empty, and one for all servers of a fleet.
     Shared,
 }
 
+impl RawStaged {
+    fn stage(self, bytes: Option<u64>) -> Option<Stage> {
+        let fill = match self {
+            Self::None => return None,
+            Self::Empty | Self::Shared => StageFill::Empty,
+            Self::Filled => StageFill::Filled,
+        };
+        Some(Stage {
+            fill,
+            is_shared: self == Self::Shared,
+            capacity_bytes: bytes.unwrap_or(STAGED_BYTES),
+        })
+    }
+}
+
 impl Display for RawStaged {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::None => "unstaged",
             Self::Empty => "stage-empty",
@@ -163,7 +195,7 @@ impl Display for RawStaged {
     }
 }
 
-/// `batching`: rows of one run at most; 0 is none.
+/// `batching`: maximum rows per batch; 0 disables batching.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(transparent)]
 struct RawBatching {
@@ -171,7 +203,7 @@ struct RawBatching {
 }
 
 impl Display for RawBatching {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.rows {
             0 => f.write_str("unbatched"),
             rows => write!(f, "batches-of-{rows}"),
@@ -179,232 +211,195 @@ impl Display for RawBatching {
     }
 }
 
-/// A level of a factor, and what the variant's name gets of it: nothing where it is the only one.
-#[derive(Debug, Clone)]
-struct Level<T> {
-    value: Option<T>,
-    suffix: String,
-}
+/// Number of servers of a fleet.
+struct Servers(u32);
 
-fn levels<T: Clone + Display>(at: &str, factor: Option<&Factor<T>>) -> Result<Vec<Level<T>>, String> {
-    let one = |value: Option<T>| {
-        vec![Level {
-            value,
-            suffix: String::new(),
-        }]
-    };
-    match factor {
-        None => Ok(one(None)),
-        Some(Factor::One(value)) => Ok(one(Some(value.clone()))),
-        Some(Factor::Several(values)) if values.is_empty() => Err(format!("`{at}` is an empty list")),
-        Some(Factor::Several(values)) => Ok(values
-            .iter()
-            .map(|value| Level {
-                value: Some(value.clone()),
-                suffix: format!("-{}", value.to_string().replace('/', "-")),
-            })
-            .collect()),
+impl Display for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-server{}", self.0, if self.0 == 1 { "" } else { "s" })
     }
 }
 
-/// What variants refer to.
+/// Parts of the plan that variants refer to.
 #[derive(Debug)]
 pub(super) struct Known<'a> {
     pub(super) tiers: &'a [TierPlan],
     pub(super) caches: &'a [CacheState],
     pub(super) has_prices: bool,
-    /// The plan's folder.
+    /// Folder of the plan.
     pub(super) base: Base<'a>,
-    /// What the plan sends over.
+    /// Transport of the plan.
     pub(super) protocol: Protocol,
-    /// Which entities it asks for.
+    /// Keys of the plan.
     pub(super) keys: &'a KeyDistribution,
-    /// How many servers each variant is measured with.
+    /// Numbers of servers to measure each variant with.
     pub(super) fleet: Option<&'a RawFleet>,
-    /// Rows that every request is to have: those of the question and of the loads.
+    /// Rows per request of the question and the loads.
     pub(super) batch_sizes: &'a [u32],
 }
 
-impl RawVariant {
-    /// Whether somebody runs its server already.
-    pub(super) const fn is_running(&self) -> bool {
-        self.url.is_some() || self.target.is_some()
-    }
-}
-
 /// Every variant, factors crossed, in the plan's order.
-pub(super) fn validate(raw: &[RawVariant], known: &Known<'_>) -> Result<Vec<VariantPlan>, String> {
+pub(super) fn validate(raw: &[RawVariant], known: &Known<'_>) -> Result<Vec<VariantPlan>, Fault> {
     let mut all: Vec<VariantPlan> = Vec::new();
     for (index, raw) in raw.iter().enumerate() {
-        for variant in crossed(raw, index, known)? {
+        let at = format!("variant[{index}]");
+        for variant in crossed(raw, &at, known)? {
             if let Some(same) = all.iter().find(|other| other.name == variant.name) {
-                return Err(format!(
-                    "`variant[{index}].name`: two variants are called `{}`",
-                    same.name
-                ));
+                refuse!(format!("{at}.name"), "two variants are called `{}`", same.name);
             }
             let unnamed = |variant: &VariantPlan| VariantPlan {
                 name: String::new(),
                 ..variant.clone()
             };
             if let Some(same) = all.iter().find(|other| unnamed(other) == unnamed(&variant)) {
-                return Err(format!(
-                    "`variant[{index}]`: `{}` and `{}` are the same but for their names",
-                    same.name, variant.name
-                ));
+                refuse!(
+                    at,
+                    "`{}` and `{}` are the same but for their names",
+                    same.name,
+                    variant.name
+                );
             }
             all.push(variant);
         }
         if all.len() > MOST {
-            return Err(format!(
-                "`variant`: {} variants with all factors crossed; {MOST} at most",
+            refuse!(
+                "variant",
+                "{} variants with all factors crossed; {MOST} at most",
                 all.len()
-            ));
+            );
         }
     }
     Ok(all)
 }
 
-fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<VariantPlan>, String> {
-    let at = |key: &str| format!("variant[{index}].{key}");
-    let target = target(raw, index, known)?.map(Box::new);
+/// Variants of a factorial design, crossed one factor at a time.
+struct Crossing(Vec<VariantPlan>);
+
+impl Crossing {
+    /// Makes one variant of each for each level of a factor. `set` gets the level and the path of its key.
+    fn by<T: Display>(
+        &mut self,
+        key: &str,
+        factor: Option<&Factor<T>>,
+        set: impl Fn(&mut VariantPlan, &T, &str) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let levels = match factor {
+            None => return Ok(()),
+            // The only level has no part in the variant's name.
+            Some(Factor::One(level)) => vec![(key.to_owned(), level, String::new())],
+            Some(Factor::Several(levels)) if levels.is_empty() => return empty(key),
+            Some(Factor::Several(levels)) => {
+                let named = |(index, level): (usize, _)| {
+                    let suffix = format!("-{level}").replace('/', "-");
+                    (format!("{key}[{index}]"), level, suffix)
+                };
+                levels.iter().enumerate().map(named).collect()
+            }
+        };
+        let mut crossed = Vec::new();
+        for variant in &self.0 {
+            for (key, level, suffix) in &levels {
+                let mut variant = variant.clone();
+                variant.name += suffix;
+                set(&mut variant, level, key)?;
+                crossed.push(variant);
+            }
+        }
+        self.0 = crossed;
+        Ok(())
+    }
+}
+
+fn crossed(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Vec<VariantPlan>, Fault> {
+    let key = |name: &str| format!("{at}.{name}");
+    let target = target(raw, at, known)?.map(Box::new);
     let tier = match &target {
         Some(target) => tier_of(target),
-        None => known_tier(raw, &at("tier"), known)?,
+        None => known_tier(raw, &key("tier"), known)?,
     };
-    let base = VariantPlan {
-        name: raw.name.clone(),
-        tier,
-        cache: CacheState::none(),
-        emulated: None,
-        staged: None,
-        layout: None,
-        batching: None,
-        sessions: None,
+    let mut variants = Crossing(vec![VariantPlan {
         price: raw.price.clone(),
-        instance: None,
-        servers: 1,
         shared: known.fleet.map_or_else(Vec::new, RawFleet::shared_limits),
-        set: overlays(&at("set"), &raw.set)?,
+        set: overlays(&key("set"), &raw.set)?,
         target,
-    };
-    let is_running = base.target.is_some();
-    let mut variants = vec![base];
-    cross(
-        &mut variants,
-        &levels(&at("emulated"), raw.emulated.as_ref())?,
-        |variant, name| {
-            variant.emulated = Some(profile(known.base, name));
-        },
-    );
-    let cache = |level: Level<String>| {
-        let state = cache_state(&at("cache"), level.value.as_deref(), known)?;
-        Ok(Level {
-            value: Some(state),
-            suffix: level.suffix,
-        })
-    };
-    let caches = levels(&at("cache"), raw.cache.as_ref())?.into_iter().map(cache);
-    cross(
-        &mut variants,
-        &caches.collect::<Result<Vec<_>, String>>()?,
-        |variant, state| {
-            variant.cache = state.clone();
-        },
-    );
-    cross(
-        &mut variants,
-        &levels(&at("staged"), raw.staged.as_ref())?,
-        |variant, staged| {
-            variant.staged = stage(*staged, raw.staged_bytes);
-        },
-    );
-    cross(
-        &mut variants,
-        &levels(&at("layout"), raw.layout.as_ref())?,
-        |variant, layout| {
-            variant.layout = Some(layout.clone());
-        },
-    );
-    cross(
-        &mut variants,
-        &levels(&at("batching"), raw.batching.as_ref())?,
-        |variant, batching| {
-            variant.batching = Some(batching.rows);
-        },
-    );
-    cross(
-        &mut variants,
-        &levels(&at("sessions"), raw.sessions.as_ref())?,
-        |variant, cores| {
-            variant.sessions = Some(*cores);
-        },
-    );
-    cross(
-        &mut variants,
-        &levels(&at("instance"), raw.instance.as_ref())?,
-        |variant, instance| {
-            variant.instance = Some(instance.clone());
-        },
-    );
-    cross(&mut variants, &fleet_sizes(is_running, known)?, |variant, servers| {
-        variant.servers = *servers;
-    });
-    for variant in &variants {
-        check(variant, raw, index, known)?;
+        ..VariantPlan::on(tier, CacheState::none(), raw.name.clone())
+    }]);
+    variants.by(&key("emulated"), raw.emulated.as_ref(), |variant, name, at| {
+        variant.emulated = Some(profile(at, name, known.base)?);
+        Ok(())
+    })?;
+    variants.by(&key("cache"), raw.cache.as_ref(), |variant, name, at| {
+        variant.cache = cache_state(at, name, known)?;
+        Ok(())
+    })?;
+    variants.by(&key("staged"), raw.staged.as_ref(), |variant, staged, _| {
+        variant.staged = staged.stage(raw.staged_bytes);
+        Ok(())
+    })?;
+    variants.by(&key("layout"), raw.layout.as_ref(), |variant, layout, at| {
+        variant.layout = Some(layout.clone());
+        plain(at, layout)
+    })?;
+    variants.by(&key("batching"), raw.batching.as_ref(), |variant, batching, at| {
+        variant.batching = Some(batching.rows);
+        within(at, f64::from(batching.rows), 0.0, 1_000_000.0)
+    })?;
+    variants.by(&key("sessions"), raw.sessions.as_ref(), |variant, cores, at| {
+        variant.sessions = Some(*cores);
+        within(at, f64::from(*cores), 1.0, 1_024.0)
+    })?;
+    variants.by(&key("instance"), raw.instance.as_ref(), |variant, instance, _| {
+        variant.instance = Some(instance.clone());
+        Ok(())
+    })?;
+    // An existing server is always one.
+    if let Some(fleet) = known.fleet.filter(|_| !raw.is_running()) {
+        let sizes = Factor::Several(fleet.sizes()?.iter().copied().map(Servers).collect());
+        variants.by("fleet.servers", Some(&sizes), |variant, servers, _| {
+            variant.servers = servers.0;
+            Ok(())
+        })?;
     }
-    Ok(variants)
+    for variant in &variants.0 {
+        check(variant, raw, at, known)?;
+    }
+    Ok(variants.0)
 }
 
-/// Makes of each variant one for each level of a factor.
-fn cross<T>(variants: &mut Vec<VariantPlan>, levels: &[Level<T>], set: impl Fn(&mut VariantPlan, &T)) {
-    let of = |variant: &VariantPlan, level: &Level<T>| {
-        let mut variant = variant.clone();
-        variant.name += &level.suffix;
-        if let Some(value) = &level.value {
-            set(&mut variant, value);
-        }
-        variant
-    };
-    let crossed = variants
-        .iter()
-        .flat_map(|variant| levels.iter().map(|level| of(variant, level)));
-    *variants = crossed.collect();
-}
-
-/// A server that runs already is one.
-fn fleet_sizes(is_running: bool, known: &Known<'_>) -> Result<Vec<Level<u32>>, String> {
-    let Some(fleet) = known.fleet.filter(|_| !is_running) else {
-        return levels("", None);
-    };
-    let level = |&servers: &u32| Level {
-        value: Some(servers),
-        suffix: format!("-{servers}-server{}", if servers == 1 { "" } else { "s" }),
-    };
-    Ok(fleet.sizes()?.iter().map(level).collect())
-}
-
-/// A profile's name as it is; the file of a recorded one from the plan's folder.
-fn profile(base: Base<'_>, name: &str) -> String {
+/// Profile by name, or the path of a recorded one from the plan's folder.
+fn profile(at: &str, name: &str, base: Base<'_>) -> Result<String, Fault> {
     if name.ends_with(".toml") {
-        base.path(Path::new(name)).display().to_string()
-    } else {
-        name.to_owned()
+        let path = base.path(Path::new(name));
+        // Agents start no servers and get no profiles.
+        return match !base.is_here() || path.is_file() {
+            true => Ok(path.display().to_string()),
+            false => Err(fault!(
+                at,
+                "recorded profile {} does not exist; record it by `tierlab-storage-bench calibrate`",
+                path.display()
+            )),
+        };
+    }
+    match PROFILES.contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err(fault!(
+            at,
+            "unknown profile `{name}`; use one of {}, or the path of a recorded profile, ending in `.toml`",
+            PROFILES.join(", ")
+        )),
     }
 }
 
-fn known_tier(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<TierPlan, String> {
+fn known_tier(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<TierPlan, Fault> {
     let Some(name) = &raw.tier else {
-        return Err(format!(
-            "`{at}` is missing: the tier that a server is started with, or `url` of one that runs already"
-        ));
+        return missing(at, "the tier of the server to start, or `url` of an existing one");
     };
     let tier = known.tiers.iter().find(|tier| tier.name == *name);
     tier.cloned()
-        .ok_or_else(|| format!("`{at}` = `{name}` is not in `lab.tiers`"))
+        .ok_or_else(|| fault!(at, "`{name}` is not in `lab.tiers`"))
 }
 
-/// What the results of a running server are kept by.
+/// Tier of an existing server's results.
 fn tier_of(target: &TargetPlan) -> TierPlan {
     let name = target.tier.clone().unwrap_or_else(|| NO_TIER.to_owned());
     TierPlan {
@@ -416,12 +411,12 @@ fn tier_of(target: &TargetPlan) -> TierPlan {
     }
 }
 
-/// The server of a variant that somebody runs already.
-fn target(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Option<TargetPlan>, String> {
+/// Existing server of a variant.
+fn target(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Option<TargetPlan>, Fault> {
     if !raw.is_running() {
         return Ok(None);
     }
-    let at = |key: &str| format!("`variant[{index}].{key}`");
+    let key = |name: &str| format!("{at}.{name}");
     let of_started = [
         ("emulated", raw.emulated.is_some()),
         ("staged", raw.staged.is_some()),
@@ -432,28 +427,26 @@ fn target(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Option<Ta
         ("sessions", raw.sessions.is_some()),
         ("set", !raw.set.is_empty()),
     ];
-    if let Some((key, _)) = of_started.into_iter().find(|(_, is_given)| *is_given) {
-        return Err(format!(
-            "{}: variant `{}` is a server that runs already, by its `url`; the lab starts none for it and changes nothing of it",
-            at(key),
-            raw.name
-        ));
-    }
+    let owner = "a `tier`: the lab neither starts nor changes an existing server";
+    only_with(at, owner, &of_started)?;
     let place = target::Place {
-        at: &format!("variant[{index}].target"),
+        at: &key("target"),
         base: known.base,
         protocol: known.protocol,
         keys: known.keys,
     };
     let given = target::validate(raw.target.clone().unwrap_or_default(), &place)?;
-    if given.url.is_some() && raw.url.is_some() {
-        return Err(format!("{} and {}: one of them", at("url"), at("target.url")));
-    }
-    if raw.tier.is_some() && given.tier.is_some() {
-        return Err(format!("{} and {}: one of them", at("tier"), at("target.tier")));
+    for (name, is_twice) in [
+        ("url", given.url.is_some() && raw.url.is_some()),
+        ("tier", given.tier.is_some() && raw.tier.is_some()),
+    ] {
+        if is_twice {
+            let other = format!("{at}.target.{name}");
+            return conflict(key(name), other, "leave one of them out");
+        }
     }
     if let Some(url) = &raw.url {
-        Address::parse(url).map_err(|error| format!("{}: {error}", at("url")))?;
+        target::address(key("url"), url)?;
     }
     let given = given.with(TargetPlan {
         url: raw.url.clone(),
@@ -462,101 +455,73 @@ fn target(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Option<Ta
         ..TargetPlan::default()
     });
     if given.url.is_none() {
-        return Err(format!("{} is missing: where is the server?", at("url")));
+        return missing(key("url"), "the address of the server");
     }
     if known.protocol == Protocol::Grpc && given.grpc_url.is_none() {
-        return Err(format!(
-            "{} is missing: the plan's `protocol` is \"grpc\", and the lab does not know where this server speaks it",
-            at("target.grpc_url")
-        ));
+        return missing(
+            key("target.grpc_url"),
+            "the address of the server's gRPC service, since the plan's `protocol` is \"grpc\"",
+        );
     }
     if let Some(custom) = &given.custom {
-        target::carries(custom, known.batch_sizes).map_err(|what| format!("{}: {what}", at("target")))?;
+        target::carries(custom, known.batch_sizes, place.at)?;
     }
     Ok(Some(given))
 }
 
-fn cache_state(at: &str, name: Option<&str>, known: &Known<'_>) -> Result<CacheState, String> {
-    let Some(name) = name else {
-        return Ok(CacheState::none());
-    };
-    let state = known.caches.iter().find(|state| state.name == name).cloned();
-    match (state, name) {
-        (Some(state), _) => Ok(state),
-        (None, "cold") => Ok(CacheState::none()),
-        (None, _) => Err(format!("`{at}` = `{name}`: no `[[lab.cache]]` has that name")),
+fn cache_state(at: &str, name: &str, known: &Known<'_>) -> Result<CacheState, Fault> {
+    match known.caches.iter().find(|state| state.name == name) {
+        Some(state) => Ok(state.clone()),
+        None if name == "cold" => Ok(CacheState::none()),
+        None => {
+            let mut there: Vec<&str> = known.caches.iter().map(|state| state.name.as_str()).collect();
+            if !there.contains(&"cold") {
+                there.push("cold");
+            }
+            Err(fault!(
+                at,
+                "no `[[lab.cache]]` is named `{name}`; use one of {}",
+                there.join(", ")
+            ))
+        }
     }
 }
 
-const fn stage(staged: RawStaged, bytes: Option<u64>) -> Option<Stage> {
-    let fill = match staged {
-        RawStaged::None => return None,
-        RawStaged::Empty | RawStaged::Shared => StageFill::Empty,
-        RawStaged::Filled => StageFill::Filled,
-    };
-    let capacity_bytes = match bytes {
-        Some(bytes) => bytes,
-        None => STAGED_BYTES,
-    };
-    Some(Stage {
-        fill,
-        is_shared: matches!(staged, RawStaged::Shared),
-        capacity_bytes,
-    })
-}
-
-/// Refuses what contradicts itself, by the variant's name.
-fn check(variant: &VariantPlan, raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<(), String> {
+/// Refuses contradictions of a variant.
+fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<(), Fault> {
     let name = &variant.name;
-    let at = |key: &str| format!("variant[{index}].{key}");
+    let key = |name: &str| format!("{at}.{name}");
     if variant.staged.is_some_and(|stage| stage.is_shared) && known.fleet.is_none() {
-        return Err(format!(
-            "`{}` = \"shared\": one stage of several servers, and there is no `[fleet]` of them",
-            at("staged")
-        ));
+        refuse!(
+            key("staged"),
+            "\"shared\" is one stage of several servers, and the plan has no `[fleet]`"
+        );
     }
-    if !is_plain_name(name) {
-        return Err(format!(
-            "`{}` = `{name}` is no plain name (letters, digits, `.`, `_`, `-`)",
-            at("name")
-        ));
-    }
-    if let Some(layout) = variant.layout.as_deref().filter(|layout| !is_plain_name(layout)) {
-        return Err(format!("`{}` = `{layout}` is no layout", at("layout")));
-    }
-    if let Some(rows) = variant.batching {
-        within(&at("batching"), f64::from(rows), 0.0, 1_000_000.0)?;
-    }
-    if let Some(sessions) = variant.sessions {
-        within(&at("sessions"), f64::from(sessions), 1.0, 1_024.0)?;
-    }
+    plain(&key("name"), name)?;
     if raw.staged_bytes.is_some() && raw.staged.is_none() {
-        return Err(format!(
-            "`{}`: variant `{name}` has no stage; set `staged` to \"empty\" or \"filled\"",
-            at("staged_bytes")
-        ));
+        refuse!(
+            key("staged_bytes"),
+            "variant `{name}` has no stage; set `staged` to \"empty\" or \"filled\""
+        );
     }
     if variant.emulated.is_some()
         && variant.tier.origin == Origin::Real
         && matches!(variant.tier.name.as_str(), "s3" | "nfs" | "flight")
     {
-        return Err(format!(
-            "`{}`: variant `{name}` would emulate a service over the real tier `{}`, whose own latency adds to it",
-            at("emulated"),
+        refuse!(
+            key("emulated"),
+            "variant `{name}` would emulate a service over the real tier `{}`, whose own latency adds to it",
             variant.tier.name
-        ));
+        );
     }
     if variant.staged.is_some() && variant.tier.kind == "memory" {
-        return Err(format!(
-            "`{}`: variant `{name}` would keep a copy of what is in memory on a disk",
-            at("staged")
-        ));
+        refuse!(
+            key("staged"),
+            "variant `{name}` would keep a copy of what is in memory on a disk"
+        );
     }
     if !known.has_prices && (variant.price.is_some() || variant.instance.is_some()) {
-        return Err(format!(
-            "`{}`: variant `{name}` is priced, but the plan has no `prices`",
-            at("price")
-        ));
+        refuse!(key("price"), "variant `{name}` is priced, but the plan has no `prices`");
     }
     Ok(())
 }
@@ -570,7 +535,7 @@ mod tests {
         struct File {
             variant: Vec<RawVariant>,
         }
-        let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+        let file: File = crate::plan::fault::read(text).map_err(|(_, fault)| fault.to_string())?;
         let tier = |name: &str, origin| TierPlan {
             name: name.into(),
             kind: name.into(),
@@ -584,7 +549,7 @@ mod tests {
             prefill: true,
             ..CacheState::none()
         };
-        validate(
+        let variants = validate(
             &file.variant,
             &Known {
                 tiers: &[
@@ -600,7 +565,8 @@ mod tests {
                 batch_sizes: &[1],
                 fleet: None,
             },
-        )
+        );
+        variants.map_err(|fault| fault.to_string())
     }
 
     #[test]
@@ -660,16 +626,32 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_profile_lies_beside_the_plan() {
-        assert_eq!(profile(Base::here(Path::new("plans")), "s3-express"), "s3-express");
-        assert_eq!(
-            profile(Base::here(Path::new("plans")), "mine/bucket.toml"),
-            "plans/mine/bucket.toml"
-        );
-        assert_eq!(
-            profile(Base::here(Path::new("plans")), "/data/bucket.toml"),
-            "/data/bucket.toml"
-        );
+    fn profiles_are_those_of_the_server_or_files() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/tiers/emulated");
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut shipped: Vec<String> = entries
+            .map(|entry| {
+                entry
+                    .unwrap()
+                    .path()
+                    .file_stem()
+                    .unwrap()
+                    .to_string_lossy()
+                    .into_owned()
+            })
+            .collect();
+        shipped.sort();
+        assert_eq!(shipped, PROFILES);
+        let plans = tempfile::tempdir().unwrap();
+        let recorded = plans.path().join("bucket.toml");
+        std::fs::write(&recorded, "").unwrap();
+        let found = |name: &str, base| profile("variant[0].emulated", name, base);
+        let here = Base::here(plans.path());
+        assert_eq!(found("s3-express", here).unwrap(), "s3-express");
+        assert_eq!(found("bucket.toml", here).unwrap(), recorded.display().to_string());
+        let refused = found("buckt.toml", here).unwrap_err().to_string();
+        assert!(refused.contains("`variant[0].emulated`: recorded profile"), "{refused}");
+        assert!(found("buckt.toml", Base::sent(plans.path(), plans.path())).is_ok());
     }
 
     #[test]
@@ -693,9 +675,9 @@ mod tests {
     #[test]
     fn contradictions_are_refused_by_name() {
         for (text, says) in [
-            ("name = \"a\"", "`url` of one that runs already"),
+            ("name = \"a\"", "`url` of an existing one"),
             ("name = \"a\"\nurl = \"h\"", "`variant[0].url`"),
-            ("name = \"a\"\nurl = \"http://h\"\ncache = \"warm\"", "runs already"),
+            ("name = \"a\"\nurl = \"http://h\"\ncache = \"warm\"", "existing server"),
             (
                 "name = \"a\"\n[variant.target]\nca = \"x\"",
                 "`variant[0].url` is missing",
@@ -705,14 +687,36 @@ mod tests {
                 "rows_per_request",
             ),
             ("name = \"a\"\ntier = \"tape\"", "`tape` is not in `lab.tiers`"),
-            ("name = \"a\"\ntier = \"s3\"\ncache = \"hot\"", "no `[[lab.cache]]`"),
-            ("name = \"a b\"\ntier = \"s3\"", "no plain name"),
+            (
+                "name = \"a\"\ntier = \"s3\"\ncache = \"hot\"",
+                "no `[[lab.cache]]` is named `hot`; use one of warm, cold",
+            ),
+            ("name = \"a b\"\ntier = \"s3\"", "invalid name `a b`"),
             ("name = \"a\"\ntier = \"s3\"\nstaged_bytes = 5", "`a` has no stage"),
             (
                 "name = \"a\"\ntier = \"memory\"\nstaged = \"empty\"",
                 "copy of what is in memory",
             ),
-            ("name = \"a\"\ntier = \"s3\"\ncache = []", "empty list"),
+            (
+                "name = \"a\"\ntier = \"s3\"\ncache = []",
+                "`variant[0].cache` is an empty list",
+            ),
+            (
+                "name = \"a\"\ntier = \"s3\"\ncache = [\"warm\", \"wram\"]",
+                "`variant[0].cache[1]`: no `[[lab.cache]]` is named `wram`",
+            ),
+            (
+                "name = \"a\"\ntier = \"s3\"\nemulated = [\"s3-express\", \"s3-expres\"]",
+                "`variant[0].emulated[1]`: unknown profile `s3-expres`; use one of efs-elastic,",
+            ),
+            (
+                "name = \"a\"\ntier = \"s3\"\nstaged = \"full\"",
+                "`variant[0].staged`: unknown variant `full`, expected one of `none`, `empty`, `filled`, `shared`",
+            ),
+            (
+                "name = \"a\"\ntier = \"s3\"\nstaged = [\"empty\", \"full\"]",
+                "`variant[0].staged[1]`: unknown variant `full`",
+            ),
             (
                 "name = \"a\"\ntier = \"s3\"\n[[variant]]\nname = \"b\"\ntier = \"s3\"",
                 "`a` and `b` are the same",

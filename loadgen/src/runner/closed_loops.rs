@@ -103,8 +103,8 @@ impl Runner<'_> {
         let Some(what) = self.senders.several() else {
             return Ok(());
         };
-        let refused = format!("`{key}`: {why}; leave out {what}, or put it into a plan of its own");
-        Err(self.plan.refuse(refused).into())
+        let refused = format!("{why}; leave out {what}, or put it into a plan of its own");
+        Err(self.plan.refuse(key, refused).into())
     }
 
     async fn closed_step(
@@ -189,12 +189,10 @@ impl Runner<'_> {
             return Ok(());
         };
         if rate * (plan.warmup.as_secs_f64() + window_s) > MAX_REQUESTS {
-            return Err(plan
-                .refuse(format!(
-                    "`step_s`: an open loop at the closed loop's {rate} per second is more than {MAX_REQUESTS} requests a step; \
-                     shorten it"
-                ))
-                .into());
+            let what = format!(
+                "an open loop at the closed loop's {rate} per second is more than {MAX_REQUESTS} requests a step; shorten it"
+            );
+            return Err(plan.refuse("step_s", what).into());
         }
         let factors = beside_factors(plan, target, closed, rate);
         if attempt.attempt > 0 && !is_wanted_again(ledger, &factors, attempt) {

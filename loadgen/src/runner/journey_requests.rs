@@ -67,7 +67,8 @@ impl Prepared {
             }
         }
         let refuse = |step: &StepPlan, what: String| {
-            RunError::from(plan.refuse(format!("`journey` {}, step `{}`: {what}", journey.name, step.name)))
+            let what = format!("`{}`, step `{}`: {what}", journey.name, step.name);
+            RunError::from(plan.refuse("journey", what))
         };
         let connections = match journey.speaks_grpc() {
             true => Some(grpc_connections(plan, &target.control)?),
@@ -299,12 +300,11 @@ fn entities(
     if let KeyDistribution::File { texts, .. } = &plan.keys
         && !texts.is_empty()
     {
-        return Err(plan
-            .refuse(format!(
-                "`journey` {} asks for {{entity_id}}, and the keys of `keys.file` are texts: journeys take integers",
-                journey.name
-            ))
-            .into());
+        let what = format!(
+            "`{}` asks for {{entity_id}}, and the keys of `keys.file` are texts: journeys take integers",
+            journey.name
+        );
+        return Err(plan.refuse("journey", what).into());
     }
     let of_steps = journey.models().filter_map(|model| known.get(model));
     // Other inputs of a model belong to its step.
@@ -318,20 +318,19 @@ fn entities(
     match (table, &plan.keys) {
         (Some(population), _) => match population.unknown_id() {
             None => Ok(Entities::Table(Box::new(population))),
-            Some(id) => Err(plan
-                .refuse(format!(
-                    "`keys.file` asks for entity {id}, which the table of journey `{}` does not have",
-                    journey.name
-                ))
-                .into()),
+            Some(id) => {
+                let what = format!("the table of journey `{}` has no entity {id}", journey.name);
+                Err(plan.refuse("keys.file", what).into())
+            }
         },
         (None, KeyDistribution::File { ids, .. }) => Ok(Entities::File(ids.clone())),
-        (None, _) => Err(plan
-            .refuse(format!(
-                "`journey` {} asks for {{entity_id}}, and none of its models joins a table that says which there are; give them by \
-                 `[keys]` with `distribution = \"file\"`",
+        (None, _) => {
+            let what = format!(
+                "`{}` asks for {{entity_id}}, and none of its models joins a table that says which there are; give them by `[keys]` \
+                 with `distribution = \"file\"`",
                 journey.name
-            ))
-            .into()),
+            );
+            Err(plan.refuse("journey", what).into())
+        }
     }
 }

@@ -104,8 +104,8 @@ impl Runner<'_> {
         if let Some(flag) = self.senders.several()
             && !self.plan.mixes.is_empty()
         {
-            let what = format!("`mix`: a mix is sent by one process; leave out {flag}, or the mix");
-            return Err(self.plan.refuse(what).into());
+            let what = format!("a mix is sent by one process; leave out {flag}, or the mix");
+            return Err(self.plan.refuse("mix", what).into());
         }
         let steps: usize = self.plan.mixes.iter().map(|mix| mix.rates.len()).sum();
         for step in 0..steps {

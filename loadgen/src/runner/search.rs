@@ -107,13 +107,13 @@ impl Runner<'_> {
             }
         }
         let what = format!(
-            "`search.slo`: `{}` is known to be met at no rate: {}; raise the limit, or lower `search.min_rate` (the lowest rate asked was \
+            "`{}` is known to be met at no rate: {}; raise the limit, or lower `search.min_rate` (the lowest rate asked was \
              {}/s). The result is written all the same",
             plan.slo.objective,
             reasons.join("; "),
             plan.slo.lowest_rps
         );
-        Err(RunError::Unsound(self.plan.refuse(what).to_string()))
+        Err(RunError::Unsound(self.plan.refuse("search.slo", what).to_string()))
     }
 
     fn searches(&self, plan: &SearchPlan) -> Vec<CurveSearch> {

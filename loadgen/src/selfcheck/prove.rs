@@ -93,8 +93,8 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
             .max_by(|a, b| a.rate.total_cmp(&b.rate))
     };
     let Some(&load) = highest(Mode::Realtime).or_else(|| highest(Mode::Batch)) else {
-        let what = "`noise_floor` is measured at a rate, and the plan has none; add a `[[load]]` with `rates`, or leave it out";
-        return Err(plan.refuse(what.to_owned()).into());
+        let what = "it is measured at a rate, and the plan has none; add a `[[load]]` with `rates`, or leave it out";
+        return Err(plan.refuse("noise_floor", what).into());
     };
     let endpoint = NullEndpoint::start(None, interrupt)?;
     let target = Target {

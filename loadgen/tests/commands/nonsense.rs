@@ -28,20 +28,20 @@ fn plans() -> [Nonsense; 17] {
             "unknown key",
             changed("seed = 3", "sede = 3"),
             2,
-            &["plan.toml", "line 3", "sede", "expected"],
+            &["plan.toml:3:", "`sede`", "expected"],
         ),
         (
             "unknown key in a table",
             with("[limits]\nerrors = 1"),
             2,
-            &["plan.toml", "line 17", "errors"],
+            &["plan.toml:17:", "`limits.errors`"],
         ),
         ("no TOML", changed("seed = 3", "seed = "), 2, &["plan.toml", "line 3"]),
         (
             "wrong type",
             changed("seed = 3", "seed = \"x\""),
             2,
-            &["plan.toml", "line 3", "invalid type"],
+            &["plan.toml:3:", "`seed`: invalid type"],
         ),
         (
             "missing key",
@@ -53,7 +53,7 @@ fn plans() -> [Nonsense; 17] {
             "negative rate",
             changed("rates = [50]", "rates = [-1]"),
             2,
-            &["plan.toml:11:", "`load[0].rates` = -1", "0.01"],
+            &["plan.toml:11:", "`load[0].rates`: -1", "0.01"],
         ),
         (
             "no rate",
@@ -71,14 +71,14 @@ fn plans() -> [Nonsense; 17] {
             "negative time",
             changed("step_s = 0.4", "step_s = -1"),
             2,
-            &["plan.toml:6:", "`step_s` = -1"],
+            &["plan.toml:6:", "`step_s`: -1"],
         ),
         ("no load", no_load, 2, &["plan.toml:", "`[[load]]` is missing"]),
         (
             "unknown mode",
             changed("\"batch\"", "\"bulk\""),
             2,
-            &["plan.toml", "line 13", "bulk", "`realtime`"],
+            &["plan.toml:13:", "`load[1].mode`", "bulk", "`realtime`"],
         ),
         (
             "no prices",
@@ -97,7 +97,7 @@ fn plans() -> [Nonsense; 17] {
             "no objective",
             with("[search]\nslo = \"fast\""),
             2,
-            &["plan.toml:17:", "`search.slo` = `fast`", "`p99 < 20 ms`"],
+            &["plan.toml:17:", "`search.slo`: `fast`", "`p99 < 20 ms`"],
         ),
         (
             "an objective without samples",
@@ -201,7 +201,7 @@ fn a_tier_that_is_not_there_is_named_with_those_that_are() {
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     for part in [
         "plan.toml:17:",
-        "`lab.tiers`",
+        "`lab.tiers[1]`",
         "`papyrus`",
         "tiers/papyrus.toml",
         "nvme, s3",

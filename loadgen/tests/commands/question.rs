@@ -189,7 +189,7 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     }
     let wrong = advise(&["--slo", "fast"]);
     assert_eq!(wrong.code, Some(2));
-    assert!(wrong.stderr.contains("`fast` is no objective"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("`fast` is not an objective"), "{}", wrong.stderr);
 }
 
 #[test]

@@ -16,7 +16,7 @@ const STEPS_PER_VARIANT: u32 = 4;
 /// Steps that confirm the winner.
 const STEPS_TO_CONFIRM: u32 = 3;
 
-/// Whether the plan's question can be answered in its budget and by this instrument.
+/// Refuses a question that cannot be answered in its budget or by this instrument.
 ///
 /// # Errors
 /// An objective below the noise floor, a budget below what the fewest steps take.
@@ -35,32 +35,34 @@ pub(super) fn check(
         } else {
             format!(", {} of it for the plan's own loads", wait(loads))
         };
-        return refuse(
-            plan,
+        let refused = plan.refuse(
+            "question.budget",
             format!(
-                "`question.budget`: {} is too short for {variants} variants at {:.1} s a step: it takes {} at least{of_loads}; \
+                "{} is too short for {variants} variants at {:.1} s a step: it takes {} at least{of_loads}; \
                  raise it, or leave variants out",
                 wait(Duration::from_secs_f64(question.budget_s)),
                 step.as_secs_f64(),
                 wait(fewest + loads)
             ),
         );
+        return Err(refused.into());
     }
     let Some(floor) = &instrument.noise_floor else {
         return Ok(());
     };
     match question.objectives.iter().find_map(|objective| below(objective, floor)) {
         None => Ok(()),
-        Some((objective, floor_us)) => refuse(
-            plan,
+        Some((objective, floor_us)) => Err(plan.refuse(
+            "question.slo",
             format!(
-                "`question.slo`: {objective} lies below the noise floor: at {:.0}/s a server that does nothing has a {} of {:.3} \
+                "{objective} lies below the noise floor: at {:.0}/s a server that does nothing has a {} of {:.3} \
                  ms on this machine, so no variant could be seen to meet it; ask for more, or measure on a quieter machine",
                 asked(question).rate,
                 objective.figure(),
                 floor_us / 1e3
             ),
-        ),
+        )
+        .into()),
     }
 }
 
@@ -70,8 +72,4 @@ fn below<'a>(objective: &'a Objective, floor: &Point) -> Option<(&'a Objective, 
     let table = BlockTable::new(repeats.map(|repeat| repeat.histograms.latency.as_slice()));
     let us = measured_us(*objective, &table)?;
     (Some(us) >= objective.limit_us()).then_some((objective, us))
-}
-
-fn refuse(plan: &Plan, what: String) -> Result<(), RunError> {
-    Err(plan.refuse(what).into())
 }

@@ -1,11 +1,11 @@
 //! Cold starts. In: tiers with their servers. Out: how long each took until its first reply, and where that went. Tiers
 //! and ways take turns, so that a slow minute falls on all of them.
 
-use super::context::LabContext;
+use super::context::{LabContext, Place, Purpose};
 use super::data::Prepared;
-use super::place::{Place, Purpose};
 use super::servers::{Launched, Servers};
 use super::stage;
+use super::targets::Targets;
 use crate::error::RunError;
 use crate::plan::{ColdStartPlan, LabPlan, VariantPlan};
 use crate::runner::check_reply::check_reply;
@@ -23,19 +23,18 @@ use tokio::time::{Instant, sleep_until};
 /// The stages of a load, in order, as the server names them.
 const STAGES: [&str; 6] = ["read", "verify", "place", "session", "warmup", "features"];
 
-/// Measures every cold start of the plan. `targets` are the lab's, each server by itself.
+/// Measures every cold start of the plan.
 pub(super) async fn measure(
     context: &LabContext<'_>,
     plan: &ColdStartPlan,
     prepared: &Prepared,
-    running: &Servers,
-    targets: &[Target],
+    targets: &Targets,
 ) -> Result<Vec<ColdStart>, RunError> {
     let lab = Lab {
         context,
         prepared,
-        running,
-        targets,
+        running: &targets.servers,
+        targets: &targets.each,
     };
     let variants = started(context.lab);
     if plan.ways.contains(&ColdWay::Restart) {
@@ -79,7 +78,7 @@ pub(super) async fn measure(
     Ok(starts)
 }
 
-/// What is started: every variant of the plan that does not run already, or, without any, each tier in its first cache state.
+/// Variants to start: those without an existing server, or, without any variant, each tier in its first cache state.
 fn started(lab: &LabPlan) -> Vec<&VariantPlan> {
     let mut started: Vec<&VariantPlan> = Vec::new();
     for variant in lab.variants.iter().filter(|variant| variant.target.is_none()) {
@@ -98,7 +97,7 @@ fn jitters<'a>(plan: &'a ColdStartPlan, variant: &VariantPlan) -> &'a [f64] {
     }
 }
 
-/// What is to be measured.
+/// Cold start to measure.
 struct Start<'a> {
     variant: &'a VariantPlan,
     way: ColdWay,
@@ -107,7 +106,7 @@ struct Start<'a> {
     jitter_s: f64,
 }
 
-/// What one server took, from the moment the fleet's start was due.
+/// Times of one server, from the due time of the fleet's start.
 struct Served {
     stages_s: Vec<(String, f64)>,
     ready: Duration,
@@ -115,7 +114,7 @@ struct Served {
     tier_bytes: u64,
 }
 
-/// What all of them are measured with.
+/// Context of all cold starts.
 struct Lab<'a> {
     context: &'a LabContext<'a>,
     prepared: &'a Prepared,

@@ -1,5 +1,5 @@
 //! Models and tables of a lab. In: what the plan wants. Out: a repository and a table on disk, and on every tier.
-//! What is there already is used again; a stamp beside it says how it was made.
+//! Existing data are used again; a stamp beside them says how they were made.
 
 use super::context::LabContext;
 use super::locations::{Location, Locations};
@@ -14,7 +14,7 @@ use std::process::Command;
 use tierlab_formats::model::{CONFIG_FILE, ModelConfig};
 use tierlab_formats::table::EXTENSION;
 
-/// What servers will read.
+/// Data for the servers.
 #[derive(Debug)]
 pub(super) struct Prepared {
     /// Holds `NAME/VERSION/model.onnx`.
@@ -25,7 +25,7 @@ pub(super) struct Prepared {
     pub(super) table_bytes: u64,
     /// Bytes of that table by tier and layout, where it was laid out.
     pub(super) laid_out_bytes: BTreeMap<(String, String), u64>,
-    /// How the data came about.
+    /// Source of the data.
     stamp: String,
 }
 
@@ -113,7 +113,7 @@ pub(super) fn publish(
     lay_out(context, prepared, locations)
 }
 
-/// What `tierlab-models lay-out --json` prints.
+/// Output of `tierlab-models lay-out --json`.
 #[derive(Debug, Deserialize)]
 struct LaidOut {
     table: String,

@@ -1,4 +1,4 @@
-//! What the storage bench's `doctor` says of this machine, where that program lies beside this one. In: the folder of the
+//! Warnings of the storage bench's `doctor` about this machine, if that program is beside this one. In: the folder of the
 //! programs. Out: sentences for the report. A lab goes on without them.
 
 use crate::children;
@@ -8,12 +8,12 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// How long it may take: it reads some files of the kernel.
+/// Time limit: it reads some files of the kernel.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Warnings at most.
 const MOST: usize = 20;
 
-/// What is read of its JSON.
+/// Part of its JSON.
 #[derive(Deserialize)]
 struct Report {
     findings: Vec<Finding>,

@@ -1,4 +1,4 @@
-//! Where each tier's data lie, and the origins that serve them. In: the tiers of a plan. Out: folders, and running origins with
+//! Locations of each tier's data, and the origins that serve them. In: the tiers of a plan. Out: folders, and running origins with
 //! their addresses.
 
 use super::context::LabContext;
@@ -12,14 +12,14 @@ use std::path::PathBuf;
 use std::process::Command;
 
 const BUCKET: &str = "tierlab";
-/// What the embedded S3 server accepts; it listens on loopback only.
+/// Credentials of the embedded S3 server, which listens on loopback only.
 const S3_ENVIRONMENT: [(&str, &str); 3] = [
     ("AWS_ACCESS_KEY_ID", "tierlab"),
     ("AWS_SECRET_ACCESS_KEY", "tierlab-secret"),
     ("AWS_REGION", "us-east-1"),
 ];
 
-/// Where each tier's data lie, and the origins that serve them.
+/// Locations of each tier's data, and the origins that serve them.
 #[derive(Debug)]
 pub(super) struct Locations {
     pub(super) origin: Option<Child>,
@@ -28,12 +28,12 @@ pub(super) struct Locations {
     pub(super) folders: Vec<PathBuf>,
 }
 
-/// Where one tier's data lie.
+/// Location of one tier's data.
 #[derive(Debug, Default)]
 pub(super) struct Location {
     /// Keys of the tier's config, as `KEY=VALUE`.
     pub(super) set: Vec<String>,
-    /// What tells the location from others, free of ports that change from run to run.
+    /// Identity of the location, without ports, which change from run to run.
     pub(super) identity: String,
     /// The folder of its files, where that is on this machine.
     pub(super) folder: Option<PathBuf>,

@@ -11,34 +11,30 @@ mod data;
 mod doctor;
 pub mod init;
 mod locations;
-mod place;
 mod prefill;
 mod prices;
-mod running;
 mod servers;
 mod stage;
+mod targets;
 mod work;
 
 use crate::commands::agents_options::AgentsOptions;
-use crate::commands::foreign;
 use crate::environment;
 use crate::error::RunError;
-use crate::plan::{LabPlan, Origin, Plan, PlanError, VariantPlan};
-use crate::runner::check_reply::check_reply;
-use crate::runner::target::Target;
+use crate::plan::{LabPlan, Origin, Plan, VariantPlan};
 use crate::runner::{Runner, Senders};
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::prove::prove;
 use crate::store::new_folder::{claim, new_folder, sha256};
 use crate::store::preamble::Preamble;
 use crate::store::resume::StoppedRun;
-use crate::{environment, page_cache};
 use clap::Args;
 use context::{LabContext, programs};
-use place::Purpose;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use tierlab_analysis::record::{Environment, PageCache, Run, StageState, Variant};
+use std::mem::take;
+use std::path::PathBuf;
+use targets::Targets;
+use tierlab_analysis::record::{Environment, PageCache, Run};
 use tierlab_instrument::page_cache;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::workers;
@@ -91,31 +87,14 @@ pub struct Options {
 pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunError> {
     let mut plan = Plan::load(&options.plan)?.with_search_limit(options.search_limit_s);
     plan.selfcheck |= options.selfcheck;
-    let Some(mut lab) = plan.lab.clone() else {
-        return Err(RunError::Usage(format!(
-            "{} has no `[lab]`; run it with `tierlab-loadgen sweep --url`, or add one",
-            plan.file.display()
-        )));
-    };
+    let lab = lab_of(&plan, options)?;
     let agents = options.agents.open()?;
-    lab.work = work::folder(options.work.as_deref(), &lab.work, &plan.name, |name| {
-        std::env::var_os(name)
-    })?;
     let resumed = options.resume.as_deref().map(claim).transpose()?;
     let earlier = options
         .resume
         .as_deref()
         .map(|folder| StoppedRun::open(folder, &plan))
         .transpose()?;
-    if let Some(other) = plan.other_models().first() {
-        return Err(plan
-            .refuse(format!(
-                "`mix`: a part asks for the model `{other}`, but a lab makes and serves one model, `{}`; sweep a server that \
-                 has both",
-                plan.model
-            ))
-            .into());
-    }
     let context = LabContext {
         plan: &plan,
         lab: &lab,
@@ -123,10 +102,10 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
         interrupt: &interrupt,
     };
     let configs = config_files(&plan, &lab)?;
-    // Before the lab's own work, which would count as that of others.
+    // Before the lab's own work, which would count as foreign load.
     let warnings = doctor::warnings(options.bin_dir.as_deref()).await;
     let mut prepared = data::prepare(&context)?;
-    // What is missing in the price list is said before anything runs; what layouts store is known once they are written.
+    // Reports gaps of the price list before anything runs; sizes of layouts are known only once they are written.
     prices::of_variants(&plan, &lab, &prepared)?;
     let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
     if let Some(question) = &plan.question {
@@ -138,57 +117,15 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     let mut environment = environment::inspect(&locations.folders);
     environment.shared_cores = shared_cores(&lab, options);
     environment.machine_warnings = warnings;
-    let mut running = servers::Servers::new(locations);
-    let mut targets = Vec::new();
-    // The servers of all fleets by themselves.
-    let mut each = Vec::new();
-    let mut variants = Vec::new();
-    for variant in &lab.variants {
-        if let Some(server) = &variant.target {
-            eprintln!("asking the {} server, which runs already", variant.label());
-            let found = running::target(&plan, variant, server).await?;
-            found.add_to(&mut environment, variant);
-            variants.push(recorded(variant, None));
-            targets.push(found.target);
-            continue;
-        }
-        let what = match variant.servers {
-            1 => "server".to_owned(),
-            servers => format!("{servers} servers"),
-        };
-        eprintln!("starting the {} {what}, {} cache", variant.label(), variant.cache.name);
-        stage::empty(&context, variant, Purpose::Loads)?;
-        let mut staged = None;
-        let servers = running.start(&context, &prepared, variant).await?;
-        for target in &servers {
-            foreign::say(&check_reply(&plan, target, &plan.model).await?);
-            staged = stage::prepare(&context, &prepared, variant, target).await?;
-            if variant.cache.prefill {
-                prefill::fill(&plan, target, &interrupt).await?;
-            }
-        }
-        each.extend(servers.iter().cloned());
-        let Some(target) = Target::fleet(servers) else { continue };
-        let scrape = target.control.scrape().await?;
-        environment::add_server(
-            &mut environment,
-            variant.label(),
-            &origin_note(variant.tier.origin),
-            &scrape,
-        );
-        if !variant.name.is_empty() {
-            variants.push(recorded(variant, staged));
-        }
-        targets.push(target);
-    }
+    let mut targets = Targets::open(&context, &prepared, locations, &mut environment).await?;
     let cold_starts = match (&earlier, &lab.cold_start) {
         (Some(earlier), _) => earlier.run.cold_starts.clone(),
-        (None, Some(plan)) => Box::pin(cold_start::measure(&context, plan, &prepared, &running, &each)).await?,
+        (None, Some(plan)) => Box::pin(cold_start::measure(&context, plan, &prepared, &targets)).await?,
         (None, None) => Vec::new(),
     };
-    let dropped = pages_to_drop(&lab, &running)?;
+    let dropped = pages_to_drop(&lab, &targets.servers)?;
     note_drops(&lab, &mut environment);
-    // Held to the end of the run.
+    // The claim is held to the end of the run.
     let (folder, _claim) = match &earlier {
         Some(earlier) => (earlier.folder.clone(), resumed),
         None => {
@@ -201,19 +138,54 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
         config_sha256: sha256(&configs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?,
         pricing,
         instrument,
-        variants,
+        variants: take(&mut targets.variants),
         cold_starts,
     };
     let senders = Senders::new(&plan, options.workers, agents).await?;
+    let place = (folder, earlier);
+    measure(&context, targets, &dropped, place, senders, preamble).await
+}
+
+/// The lab of a plan, in its working folder.
+fn lab_of(plan: &Plan, options: &Options) -> Result<LabPlan, RunError> {
+    let Some(mut lab) = plan.lab.clone() else {
+        return Err(RunError::Usage(format!(
+            "{} has no `[lab]`; run it with `tierlab-loadgen sweep --url`, or add one",
+            plan.file.display()
+        )));
+    };
+    if let Some(other) = plan.other_models().first() {
+        let what = format!(
+            "a part asks for the model `{other}`, but a lab makes and serves one model, `{}`; sweep a server that has both",
+            plan.model
+        );
+        return Err(plan.refuse("mix", what).into());
+    }
+    lab.work = work::folder(options.work.as_deref(), &lab.work, &plan.name, |name| {
+        std::env::var_os(name)
+    })?;
+    Ok(lab)
+}
+
+/// Measures the targets and ends their servers. `place` is the run's folder, and the run to resume.
+async fn measure(
+    context: &LabContext<'_>,
+    targets: Targets,
+    dropped: &BTreeMap<(String, String), PathBuf>,
+    (folder, earlier): (PathBuf, Option<StoppedRun>),
+    senders: Senders,
+    preamble: Preamble,
+) -> Result<Run, RunError> {
+    let mut servers = targets.servers;
     let ended = {
         let runner = Runner {
-            plan: &plan,
-            targets,
+            plan: context.plan,
+            targets: targets.all,
             folder,
             earlier,
-            interrupt: interrupt.clone(),
+            interrupt: context.interrupt.clone(),
             senders,
-            alive: Box::new(|| running.check()),
+            alive: Box::new(|| servers.check()),
             prepare: Box::new(
                 |target| match dropped.get(&(target.label().to_owned(), target.cache.clone())) {
                     Some(folder) => page_cache::drop_below(folder).map(|_| ()).map_err(RunError::io(folder)),
@@ -223,39 +195,8 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
         };
         Box::pin(runner.run(preamble)).await
     };
-    running.stop();
+    servers.stop();
     ended
-}
-
-/// A variant as the result keeps it.
-fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
-    Variant {
-        name: variant.name.clone(),
-        tier: variant.tier.kind.clone(),
-        origin: match &variant.emulated {
-            _ if variant.target.is_some() => "real, a server that ran already".to_owned(),
-            Some(profile) => format!("emulated, {}, over {}", shown(profile), variant.tier.origin),
-            None => variant.tier.origin.to_string(),
-        },
-        emulated: variant.emulated.as_deref().map(shown),
-        staged,
-        layout: variant.laid_out().map(str::to_owned),
-        batching: variant.batching,
-        cache: variant.cache.name.clone(),
-        cache_share: variant.cache.share,
-        price: variant.price.clone(),
-        instance: variant.instance.clone(),
-        servers: variant.servers,
-        set: variant.set.clone(),
-    }
-}
-
-/// A profile as results name it: of a file its name, wherever it lies here; what it was recorded of stands in the tier's notes.
-fn shown(profile: &str) -> String {
-    let file = Path::new(profile)
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
-    file.unwrap_or_else(|| profile.to_owned())
 }
 
 /// Folders whose page cache is dropped before a step, by label and cache state.
@@ -272,7 +213,7 @@ fn drops(variant: &VariantPlan) -> bool {
     variant.cache.page_cache == PageCache::Dropped
 }
 
-/// Says in the result which states were measured with the page cache dropped.
+/// Notes in the result which states were measured with the page cache dropped.
 fn note_drops(lab: &LabPlan, environment: &mut Environment) {
     let mut states: Vec<&str> = Vec::new();
     for variant in lab.variants.iter().filter(|variant| drops(variant)) {
@@ -288,14 +229,8 @@ fn note_drops(lab: &LabPlan, environment: &mut Environment) {
     }
 }
 
-/// Every file that decides what is measured, each of which must be there.
+/// Files that decide what is measured, each of which must exist.
 fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, RunError> {
-    for tier in &lab.tiers {
-        let file = lab.tier_file(&tier.name);
-        if !file.is_file() {
-            return Err(no_such_tier(plan, &tier.name, &file).into());
-        }
-    }
     let mut files = vec![plan.file.clone()];
     let is_started = |variant: &VariantPlan| variant.target.is_none();
     if lab.variants.iter().any(is_started) {
@@ -314,38 +249,6 @@ fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, RunError> {
             missing.display()
         ))),
         None => Ok(files),
-    }
-}
-
-/// Names the tiers that there are, each a file beside the one that is missing.
-fn no_such_tier(plan: &Plan, tier: &str, file: &Path) -> PlanError {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = std::fs::read_dir(folder.unwrap_or_else(|| Path::new(".")))
-        .into_iter()
-        .flatten();
-    let is_tier = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "toml");
-    let mut there: Vec<String> = folder
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(is_tier)
-        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
-        .collect();
-    there.sort();
-    let there = if there.is_empty() {
-        "none".to_owned()
-    } else {
-        there.join(", ")
-    };
-    plan.refuse(format!(
-        "`lab.tiers`: no such tier `{tier}`: {} is not there; there are: {there}",
-        file.display()
-    ))
-}
-
-fn origin_note(origin: Origin) -> String {
-    match origin {
-        // Its reads are neither direct nor cold: the data were written a moment ago.
-        Origin::Embedded => "embedded; origin reads through the page cache".into(),
-        other => other.to_string(),
     }
 }
 

@@ -16,7 +16,7 @@ const BATCH: u64 = 32;
 pub(super) const TOGETHER: u64 = 4 * BATCH;
 /// Rounds between two looks at how full it is.
 const LOOK_EVERY: u64 = 2;
-/// As full as it gets: the last block that does not fit keeps it below its capacity.
+/// Share of the capacity that counts as full: the last block that does not fit keeps it below 1.
 const FULL_SHARE: f64 = 0.97;
 
 /// Asks for entities from the most popular one on until the cache is full or all were asked for, and then for the same

@@ -1,4 +1,4 @@
-//! What the variants of a lab cost. In: the plan's price list, and how much the lab keeps. Out: prices by variant, or by tier
+//! Prices of a lab's variants. In: the plan's price list, and how much the lab keeps. Out: prices by variant, or by tier
 //! where there are no variants.
 
 use super::data::Prepared;

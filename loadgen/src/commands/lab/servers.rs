@@ -1,9 +1,8 @@
 //! Servers of a lab. In: variants. Out: running processes, each with its address.
 
-use super::context::LabContext;
+use super::context::{LabContext, Place, Purpose};
 use super::data::Prepared;
 use super::locations::Locations;
-use super::place::{Place, Purpose};
 use super::stage;
 use crate::children::{self, Child};
 use crate::error::RunError;
@@ -137,7 +136,7 @@ impl Servers {
         })
     }
 
-    /// Whether everything still runs.
+    /// Fails if a process has ended.
     pub(super) fn check(&mut self) -> Result<(), RunError> {
         self.locations
             .origin
@@ -163,7 +162,7 @@ pub(super) struct Launched {
 }
 
 impl Launched {
-    /// What is measured of it, once it has shown to be what was asked for.
+    /// Target of the server, after a check of its tier and cache.
     pub(super) async fn target(
         &self,
         context: &LabContext<'_>,
@@ -209,7 +208,7 @@ fn shared_service(lab: &LabPlan, variant: &VariantPlan) -> PathBuf {
     lab.work.join("services").join(variant.file_name())
 }
 
-/// What lies around the tier in a server of a variant, as keys of the tier's config.
+/// Wrappers of the tier in a server of a variant, as keys of the tier's config.
 fn around_the_tier(context: &LabContext<'_>, place: &Place<'_>) -> Result<Vec<String>, RunError> {
     let &Place { variant, number, .. } = place;
     let mut set = Vec::new();

@@ -1,9 +1,8 @@
 //! The stage of a variant: its folder, emptied before the server starts, and filled where the plan says so. In: a variant with
 //! its server. Out: what the stage held when measuring began.
 
-use super::context::LabContext;
+use super::context::{LabContext, Place, Purpose};
 use super::data::Prepared;
-use super::place::{Place, Purpose};
 use super::prefill::{self, TOGETHER};
 use crate::error::RunError;
 use crate::plan::{LabPlan, Plan, VariantPlan};
@@ -25,7 +24,7 @@ const A_FILE_EACH: &str = "files";
 const SETTLED_AFTER: Duration = Duration::from_millis(500);
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Where the stages of a variant's servers lie.
+/// Folder of the stages of a variant's servers.
 fn folder(lab: &LabPlan, variant: &VariantPlan, purpose: Purpose) -> PathBuf {
     let purpose = match purpose {
         Purpose::Loads => "loads",
@@ -34,7 +33,7 @@ fn folder(lab: &LabPlan, variant: &VariantPlan, purpose: Purpose) -> PathBuf {
     lab.work.join("stages").join(variant.file_name()).join(purpose)
 }
 
-/// Where the stage of one of them lies: each is a host of its own, or all are processes of one.
+/// Folder of one server's stage; a shared stage has one for all servers.
 pub(super) fn folder_of(lab: &LabPlan, place: &Place<'_>) -> PathBuf {
     let is_shared = place.variant.staged.is_some_and(|stage| stage.is_shared);
     let host = if is_shared { 0 } else { place.number };

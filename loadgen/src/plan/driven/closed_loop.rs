@@ -1,7 +1,6 @@
-//! `[[load]]` with `mode = "concurrency"`: users and think time in the place of rates. In: TOML. Out: every closed loop, in the plan's
-//! order. Knows nothing of how users are run.
+//! `[[load]]` with `mode = "concurrency"`: users and think time in place of rates. In: TOML. Out: every closed loop, in the plan's order.
 
-use crate::plan::check::within;
+use crate::plan::fault::{Fault, duplicate, misplaced, missing, only_with, refuse, within};
 use crate::plan::raw::{RawLoad, RawMode, RawThink};
 use crate::plan::target::loads_of;
 use tierlab_analysis::record::{Driven, Mode};
@@ -9,9 +8,9 @@ use tierlab_load::by_goose::closed_loop::Think;
 use tierlab_load::custom::CustomSpec;
 use tierlab_load::load::Load;
 
-/// The most users: each has a connection.
+/// Maximum users: each has a connection.
 const MAX_USERS: f64 = 8_192.0;
-/// The longest think time, in milliseconds.
+/// Longest think time, in milliseconds.
 const MAX_THINK_MS: f64 = 600_000.0;
 
 /// One closed loop.
@@ -19,14 +18,14 @@ const MAX_THINK_MS: f64 = 600_000.0;
 pub struct ClosedLoopPlan {
     /// Entities per request.
     pub batch_size: u32,
-    /// Users.
+    /// Concurrent users.
     pub users: u32,
-    /// What they wait between a reply and the next request.
+    /// Pause between a reply and the next request.
     pub think: Think,
 }
 
 impl ClosedLoopPlan {
-    /// What it sends, at the rate that an open loop beside it has; 0 for the closed loop itself.
+    /// Load at the rate of the open loop beside it; 0 for the closed loop itself.
     #[must_use]
     pub const fn load(&self, rate: f64) -> Load {
         Load {
@@ -40,7 +39,7 @@ impl ClosedLoopPlan {
         }
     }
 
-    /// What tells its points from others.
+    /// Factor of its points.
     #[must_use]
     pub fn driven(&self) -> Driven {
         Driven::ClosedLoop {
@@ -49,7 +48,7 @@ impl ClosedLoopPlan {
         }
     }
 
-    /// What tells the open loop beside it from others.
+    /// Factor of the open loop beside it.
     #[must_use]
     pub fn beside(&self) -> Driven {
         Driven::BesideClosedLoop {
@@ -59,32 +58,29 @@ impl ClosedLoopPlan {
     }
 }
 
-pub(in crate::plan) fn validate(raw: &[RawLoad]) -> Result<Vec<ClosedLoopPlan>, String> {
+pub(in crate::plan) fn validate(raw: &[RawLoad]) -> Result<Vec<ClosedLoopPlan>, Fault> {
     let mut loops: Vec<ClosedLoopPlan> = Vec::new();
     for (i, load) in raw.iter().enumerate() {
         if load.mode != RawMode::Concurrency {
-            for (key, is_there) in [
+            let given = [
                 ("users", !load.users.is_empty()),
                 ("think_time_ms", load.think_time_ms.is_some()),
-            ] {
-                if is_there {
-                    return Err(format!(
-                        "`load[{i}].{key}` belongs to `mode = \"concurrency\"`, a closed loop; an open loop has `rates`"
-                    ));
-                }
-            }
+            ];
+            let owner = "`mode = \"concurrency\"`, a closed loop; an open loop has `rates`";
+            only_with(&format!("load[{i}]"), owner, &given)?;
             continue;
         }
         if !load.rates.is_empty() {
-            return Err(format!(
-                "`load[{i}].rates` does not belong to `mode = \"concurrency\"`: a closed loop's throughput is a result; give `users`, \
-                 or `mode = \"realtime\"` for an open loop"
-            ));
+            return misplaced(
+                format!("load[{i}].rates"),
+                "open loops: the throughput of `mode = \"concurrency\"` is a result; give `users`, or set `mode = \"realtime\"`",
+            );
         }
         if load.users.is_empty() {
-            return Err(format!(
-                "`load[{i}].users` is missing: `mode = \"concurrency\"` needs at least one number of users, as [1, 2, 4, 8]"
-            ));
+            return missing(
+                format!("load[{i}].users"),
+                "`mode = \"concurrency\"` needs at least one number of users, such as [1, 2, 4, 8]",
+            );
         }
         let think = think(load.think_time_ms.as_ref(), &format!("load[{i}].think_time_ms"))?;
         let batch_sizes = if load.batch_sizes.is_empty() {
@@ -102,9 +98,10 @@ pub(in crate::plan) fn validate(raw: &[RawLoad]) -> Result<Vec<ClosedLoopPlan>, 
                     think,
                 };
                 if loops.contains(&one) {
-                    return Err(format!(
-                        "`load[{i}].users`: {users} with think time {think} and {batch_size} per request stands twice"
-                    ));
+                    return duplicate(
+                        format!("load[{i}].users"),
+                        format!("{users} with think time {think} and {batch_size} per request"),
+                    );
                 }
                 loops.push(one);
             }
@@ -113,24 +110,27 @@ pub(in crate::plan) fn validate(raw: &[RawLoad]) -> Result<Vec<ClosedLoopPlan>, 
     Ok(loops)
 }
 
-/// The closed loops of a plan with the rows that each request carries, as its loads have them.
-pub(in crate::plan) fn carry(spec: &CustomSpec, loops: &mut [ClosedLoopPlan]) -> Result<(), String> {
+/// Sets the rows per request of closed loops on a custom target.
+pub(in crate::plan) fn carry(spec: &CustomSpec, loops: &mut [ClosedLoopPlan]) -> Result<(), Fault> {
     for place in 0..loops.len() {
         let (before, later) = loops.split_at_mut(place);
         let mut load = [later[0].load(0.0)];
         loads_of(spec, &mut load)?;
         later[0].batch_size = load[0].batch_size;
         if before.contains(&later[0]) {
-            return Err(format!(
-                "`batch_sizes`: `target.rows_per_request` says that each request carries {} rows, so that {} users stand twice",
-                spec.rows_per_request, later[0].users
-            ));
+            return duplicate(
+                "load",
+                format!(
+                    "{} users, since `target.rows_per_request` makes every request carry {} rows",
+                    later[0].users, spec.rows_per_request
+                ),
+            );
         }
     }
     Ok(())
 }
 
-fn think(raw: Option<&RawThink>, key: &str) -> Result<Think, String> {
+fn think(raw: Option<&RawThink>, key: &str) -> Result<Think, Fault> {
     let checked = |ms: f64| within(key, ms, 0.0, MAX_THINK_MS).map(|()| ms);
     match raw {
         None => Ok(Think::Fixed(0.0)),
@@ -138,7 +138,7 @@ fn think(raw: Option<&RawThink>, key: &str) -> Result<Think, String> {
         Some(RawThink::Between([least_ms, most_ms])) => {
             let (least_ms, most_ms) = (checked(*least_ms)?, checked(*most_ms)?);
             if least_ms > most_ms {
-                return Err(format!("`{key}`: [{least_ms}, {most_ms}] ends before it begins"));
+                refuse!(key, "[{least_ms}, {most_ms}] ends before it begins");
             }
             Ok(Think::Uniform { least_ms, most_ms })
         }

@@ -1,87 +1,90 @@
-//! `[[journey]]`: requests in a row, begun at given rates, with values handed from replies to later requests. In: TOML. Out: validated
-//! journeys, their templates parsed. Knows nothing of what a model declares.
+//! `[[journey]]`: sequences of requests, begun at given rates, that hand values from replies to later requests. In: TOML. Out: validated
+//! journeys with parsed templates.
 
 use super::path::{headers, method};
-use crate::plan::check::{MAX_RATE, MAX_REQUESTS_PER_STEP, within};
+use crate::plan::check::Step;
+use crate::plan::fault::{
+    Fault, counted, distinct, duplicate, empty, fault, misplaced, missing, only_with, plain, refuse,
+};
 use crate::plan::raw::{RawJourney, RawStep};
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Driven, Mode};
-use tierlab_formats::model::is_plain_name;
 use tierlab_load::by_goose::journey::Take;
 use tierlab_load::by_goose::journey::template::{Place, Template};
 use tierlab_load::load::Load;
 use tierlab_load::wire::Protocol;
 
-/// The most steps of a journey.
+/// Maximum steps of a journey.
 const MAX_STEPS: usize = 32;
-/// The most values that a journey takes.
+/// Maximum values that a journey takes.
 const MAX_VALUES: usize = 64;
-/// The longest name of a journey or step: files are called by both.
+/// Longest name of a journey or step, in bytes: file names contain both.
 const MAX_NAME: usize = 40;
-/// The value that every journey has: an entity, drawn as `[keys]` says.
+/// Value of every journey: an entity, drawn from `[keys]`.
 const ENTITY: &str = "entity_id";
-/// A journey.
+
+/// Sequence of requests.
 #[derive(Debug, Clone)]
 pub struct JourneyPlan {
-    /// Its name.
+    /// Name in results.
     pub name: String,
     /// Journeys begun per second.
     pub rates: Vec<f64>,
-    /// Its steps, in order.
+    /// Steps, in order.
     pub steps: Vec<StepPlan>,
-    /// The names of its values by their numbers; the first is `entity_id`.
+    /// Names of its values by number; the first is `entity_id`.
     pub values: Vec<String>,
 }
 
-/// A step of a journey.
+/// One request of a journey.
 #[derive(Debug, Clone)]
 pub struct StepPlan {
-    /// Its name.
+    /// Name in results.
     pub name: String,
-    /// What is asked.
+    /// Request to make.
     pub ask: Ask,
-    /// What is handed on.
+    /// Values handed on.
     pub take: Vec<Take>,
-    /// How many of the journey's values are known when it begins.
+    /// Number of the journey's values that are known when the step begins.
     pub known: usize,
 }
 
-/// What a step asks.
+/// Request of a step.
 #[derive(Debug, Clone)]
 pub enum Ask {
-    /// A model, by the Open Inference Protocol.
+    /// To a model, by the Open Inference Protocol.
     Model {
-        /// Its name.
+        /// Name of the model.
         model: String,
-        /// What the request goes over.
+        /// Transport of the request.
         protocol: Protocol,
-        /// What it is given.
+        /// Inputs of the request.
         content: Content,
     },
-    /// A path of the server.
+    /// To a path of the server.
     Http {
-        /// How.
+        /// HTTP method.
         method: Method,
         /// Path and query.
         path: Template,
-        /// As the plan writes them.
+        /// Path and query as the plan writes them.
         path_text: String,
         /// Headers of every request.
         headers: HeaderMap,
-        /// The body.
+        /// Body of the request.
         body: Option<Template>,
-        /// The status that says success; any 2xx where absent.
+        /// Status of a success (default: any 2xx).
         status: Option<u16>,
     },
 }
 
-/// What a model is given.
+/// Inputs of a model.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// The journey's entity, whose rows the server joins.
+    /// Entity of the journey, whose rows the server joins.
     Entity,
     /// Values by input; strings may be templates.
     Inputs(BTreeMap<String, Json>),
@@ -90,7 +93,7 @@ pub enum Content {
 }
 
 impl JourneyPlan {
-    /// What is begun at a rate.
+    /// Load of journeys begun at a rate.
     #[must_use]
     pub const fn load(rate: f64) -> Load {
         Load {
@@ -100,7 +103,7 @@ impl JourneyPlan {
         }
     }
 
-    /// What tells its points from others: the whole, or one step.
+    /// Factor of the points of the whole journey or of one step.
     #[must_use]
     pub fn driven(&self, step: Option<&StepPlan>) -> Driven {
         Driven::Journey {
@@ -109,7 +112,7 @@ impl JourneyPlan {
         }
     }
 
-    /// Whether any step asks for an entity.
+    /// True if any step requests an entity.
     #[must_use]
     pub fn takes_entity(&self) -> bool {
         self.steps.iter().any(|step| match &step.ask {
@@ -129,7 +132,7 @@ impl JourneyPlan {
         })
     }
 
-    /// Whether any step goes over gRPC.
+    /// True if any step goes over gRPC.
     #[must_use]
     pub fn speaks_grpc(&self) -> bool {
         let is_grpc = |step: &StepPlan| {
@@ -144,7 +147,7 @@ impl JourneyPlan {
         self.steps.iter().any(is_grpc)
     }
 
-    /// The models that it asks.
+    /// Models that it requests.
     pub fn models(&self) -> impl Iterator<Item = &str> {
         self.steps.iter().filter_map(|step| match &step.ask {
             Ask::Model { model, .. } => Some(model.as_str()),
@@ -153,56 +156,33 @@ impl JourneyPlan {
     }
 }
 
-/// What a plan says of every journey: how long a measured step is, and what models are asked over.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::plan) struct Frame {
-    pub(in crate::plan) warmup_s: f64,
-    pub(in crate::plan) step_s: f64,
-    pub(in crate::plan) protocol: Protocol,
-}
-
-pub(in crate::plan) fn validate(raw: Vec<RawJourney>, frame: Frame) -> Result<Vec<JourneyPlan>, String> {
+pub(in crate::plan) fn validate(
+    raw: Vec<RawJourney>,
+    lengths: Step,
+    protocol: Protocol,
+) -> Result<Vec<JourneyPlan>, Fault> {
     let mut journeys: Vec<JourneyPlan> = Vec::new();
     for (index, raw) in raw.into_iter().enumerate() {
         let at = format!("journey[{index}]");
-        let journey = journey(raw, &at, frame)?;
+        let journey = journey(raw, &at, lengths, protocol)?;
         if journeys.iter().any(|other| other.name == journey.name) {
-            return Err(format!("`{at}.name` = `{}` stands twice", journey.name));
+            return duplicate(format!("{at}.name"), journey.name);
         }
         journeys.push(journey);
     }
     Ok(journeys)
 }
 
-fn journey(raw: RawJourney, at: &str, frame: Frame) -> Result<JourneyPlan, String> {
+fn journey(raw: RawJourney, at: &str, lengths: Step, protocol: Protocol) -> Result<JourneyPlan, Fault> {
     check_name(&raw.name, &format!("{at}.name"))?;
-    within(
-        &format!("{at}.step (their number)"),
-        raw.step.len() as f64,
-        1.0,
-        MAX_STEPS as f64,
-    )?;
+    counted(&format!("{at}.step"), raw.step.len(), 1, MAX_STEPS)?;
     if raw.rates.is_empty() {
-        return Err(format!("`{at}.rates` is empty"));
+        return empty(format!("{at}.rates"));
     }
+    distinct(&format!("{at}.rates"), &raw.rates)?;
     for (i, &rate) in raw.rates.iter().enumerate() {
-        within(&format!("{at}.rates"), rate, 0.01, MAX_RATE)?;
-        if raw.rates[..i].contains(&rate) {
-            return Err(format!("`{at}.rates`: {rate} stands twice"));
-        }
-        if rate * frame.step_s < 1.0 {
-            return Err(format!(
-                "`{at}.rates`: {rate} per second begins nothing in a step of {} s",
-                frame.step_s
-            ));
-        }
-        if rate * (frame.warmup_s + frame.step_s) * raw.step.len() as f64 > MAX_REQUESTS_PER_STEP {
-            return Err(format!(
-                "`{at}.rates`: {rate} per second of {} requests each is more than {MAX_REQUESTS_PER_STEP} requests a step; shorten \
-                 `step_s`",
-                raw.step.len()
-            ));
-        }
+        let key = format!("{at}.rates[{i}]");
+        lengths.check_rate(&key, rate, raw.step.len())?;
     }
     let mut values = vec![ENTITY.to_owned()];
     let mut steps: Vec<StepPlan> = Vec::new();
@@ -210,9 +190,9 @@ fn journey(raw: RawJourney, at: &str, frame: Frame) -> Result<JourneyPlan, Strin
         let at = format!("{at}.step[{index}]");
         check_name(&raw.name, &format!("{at}.name"))?;
         if steps.iter().any(|other| other.name == raw.name) {
-            return Err(format!("`{at}.name` = `{}` stands twice", raw.name));
+            return duplicate(format!("{at}.name"), raw.name);
         }
-        steps.push(step(&raw, &at, &mut values, frame.protocol)?);
+        steps.push(step(&raw, &at, &mut values, protocol)?);
     }
     Ok(JourneyPlan {
         name: raw.name,
@@ -222,27 +202,25 @@ fn journey(raw: RawJourney, at: &str, frame: Frame) -> Result<JourneyPlan, Strin
     })
 }
 
-fn check_name(name: &str, key: &str) -> Result<(), String> {
-    if is_plain_name(name) && name.len() <= MAX_NAME {
-        Ok(())
-    } else {
-        Err(format!(
-            "`{key}` = `{name}` is no plain name of at most {MAX_NAME} letters, digits, `.`, `_`, `-`"
-        ))
+fn check_name(name: &str, key: &str) -> Result<(), Fault> {
+    if name.len() > MAX_NAME {
+        refuse!(key, "`{name}` has more than {MAX_NAME} characters");
     }
+    plain(key, name)
 }
 
-fn step(raw: &RawStep, at: &str, values: &mut Vec<String>, protocol: Protocol) -> Result<StepPlan, String> {
+fn step(raw: &RawStep, at: &str, values: &mut Vec<String>, protocol: Protocol) -> Result<StepPlan, Fault> {
     let known = values.len();
     let take = take(&raw.take, at, values)?;
     let names = &values[..known];
     let name = raw.name.clone();
     let ask = match (&raw.model, &raw.path) {
-        (Some(_), Some(_)) => return Err(format!("`{at}.path`: a step asks a `model` or a `path`, not both")),
+        (Some(_), Some(_)) => refuse!(format!("{at}.path"), "a step requests a `model` or a `path`, not both"),
         (None, None) => {
-            return Err(format!(
-                "`{at}.model` is missing: a step asks a `model`, or a `path` of the server"
-            ));
+            return missing(
+                format!("{at}.model"),
+                "a step requests a `model`, or a `path` of the server",
+            );
         }
         (Some(model), None) => of_model(raw, model, at, names, raw.protocol.unwrap_or(protocol))?,
         (None, Some(path)) => of_path(raw, path, at, names)?,
@@ -250,33 +228,31 @@ fn step(raw: &RawStep, at: &str, values: &mut Vec<String>, protocol: Protocol) -
     Ok(StepPlan { name, ask, take, known })
 }
 
-fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Protocol) -> Result<Ask, String> {
-    if !is_plain_name(model) {
-        return Err(format!("`{at}.model` = `{model}` is no plain name"));
-    }
-    for (key, is_there) in [
+fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Protocol) -> Result<Ask, Fault> {
+    plain(&format!("{at}.model"), model)?;
+    let given = [
         ("method", raw.method.is_some()),
         ("headers", !raw.headers.is_empty()),
         ("status", raw.status.is_some()),
-    ] {
-        if is_there {
-            return Err(format!(
-                "`{at}.{key}` belongs to a step with `path`; a model is asked by the Open Inference Protocol"
-            ));
-        }
-    }
+    ];
+    only_with(
+        at,
+        "`path`; a model is requested by the Open Inference Protocol",
+        &given,
+    )?;
     let content = match (&raw.inputs, &raw.body) {
-        (Some(_), Some(_)) => return Err(format!("`{at}.body`: a model is given `inputs` or a `body`, not both")),
+        (Some(_), Some(_)) => refuse!(format!("{at}.body"), "a model takes `inputs` or a `body`, not both"),
         (None, None) => Content::Entity,
         (None, Some(body)) => {
             if protocol == Protocol::Grpc && body.contains("\"parameters\"") {
-                return Err(format!(
-                    "`{at}.body`: over gRPC its `id`, `inputs` and `outputs` are sent as a message, and its `parameters` are not; leave \
-                     them out, or give the step `protocol = \"http\"`"
-                ));
+                refuse!(
+                    format!("{at}.body"),
+                    "over gRPC its `id`, `inputs` and `outputs` are sent as a message, and its `parameters` are not; leave them out, or \
+                     give the step `protocol = \"http\"`"
+                );
             }
-            let body = Template::parse(body, Place::Body, names).map_err(|what| format!("`{at}.body`: {what}"))?;
-            Content::Body(body)
+            let body = Template::parse(body, Place::Body, names);
+            Content::Body(body.map_err(|what| Fault::new(format!("{at}.body"), what))?)
         }
         (Some(inputs), None) => {
             let mut given = BTreeMap::new();
@@ -284,12 +260,12 @@ fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Pr
                 let key = format!("{at}.inputs.{name}");
                 let value = json(value, &key)?;
                 if let Some(text) = value.as_str() {
-                    Template::parse(text, Place::Path, names).map_err(|what| format!("`{key}`: {what}"))?;
+                    Template::parse(text, Place::Path, names).map_err(|what| Fault::new(key, what))?;
                 }
                 given.insert(name.clone(), value);
             }
             if given.is_empty() {
-                return Err(format!("`{at}.inputs` is empty"));
+                return empty(format!("{at}.inputs"));
             }
             Content::Inputs(given)
         }
@@ -301,31 +277,26 @@ fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Pr
     })
 }
 
-fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask, String> {
+fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask, Fault> {
     if raw.inputs.is_some() {
-        return Err(format!("`{at}.inputs` belongs to a step with `model`; give a `body`"));
+        return misplaced(format!("{at}.inputs"), "`model`; give a `body`");
     }
     if raw.protocol == Some(Protocol::Grpc) {
-        return Err(format!(
-            "`{at}.protocol` belongs to a step with `model`: a `path` is asked over HTTP, and gRPC has none"
-        ));
+        return misplaced(format!("{at}.protocol"), "`model`: a `path` is requested over HTTP");
     }
     if !path.starts_with('/') || path.starts_with("//") || path.contains(|c: char| c.is_whitespace() || c == '#') {
-        return Err(format!(
-            "`{at}.path` = `{path}` is no path of the server; it begins with one `/` and has neither blanks nor `#`"
-        ));
+        refuse!(
+            format!("{at}.path"),
+            "`{path}` is not a path of the server; it begins with one `/` and has neither blanks nor `#`"
+        );
     }
-    let body = raw
-        .body
-        .as_ref()
-        .map(|body| Template::parse(body, Place::Body, names).map_err(|what| format!("`{at}.body`: {what}")));
-    let body = body.transpose()?;
-    if let Some(status) = raw.status {
-        within(&format!("{at}.status"), f64::from(status), 100.0, 599.0)?;
-    }
+    let body = raw.body.as_ref().map(|body| Template::parse(body, Place::Body, names));
+    let body = body
+        .transpose()
+        .map_err(|what| Fault::new(format!("{at}.body"), what))?;
     Ok(Ask::Http {
         method: method(raw.method.as_deref(), body.is_some(), at)?,
-        path: Template::parse(path, Place::Path, names).map_err(|what| format!("`{at}.path`: {what}"))?,
+        path: Template::parse(path, Place::Path, names).map_err(|what| Fault::new(format!("{at}.path"), what))?,
         path_text: path.to_owned(),
         headers: headers(&raw.headers, body.is_some(), at)?,
         body,
@@ -333,26 +304,27 @@ fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask,
     })
 }
 
-/// What a step hands on, its names added to those known.
-fn take(raw: &BTreeMap<String, String>, at: &str, values: &mut Vec<String>) -> Result<Vec<Take>, String> {
+/// Values that a step hands on. Adds their names to `values`.
+fn take(raw: &BTreeMap<String, String>, at: &str, values: &mut Vec<String>) -> Result<Vec<Take>, Fault> {
     let mut taken = Vec::new();
     for (name, pointer) in raw {
         let key = format!("{at}.take.{name}");
         let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !is_name {
-            return Err(format!("`{key}`: a value is called by letters, digits and `_`"));
+            refuse!(key, "invalid name of a value; use letters, digits and `_`");
         }
         if values.contains(name) {
-            return Err(format!("`{key}`: there is a value of that name already"));
+            refuse!(key, "there is a value of that name already");
         }
         if !(pointer.is_empty() || pointer.starts_with('/')) {
-            return Err(format!(
-                "`{key}` = `{pointer}` is no JSON pointer; write it as /outputs/0/data, or as \"\" for the whole reply"
-            ));
+            refuse!(
+                key,
+                "`{pointer}` is not a JSON pointer; write it as /outputs/0/data, or as \"\" for the whole reply"
+            );
         }
         if values.len() > MAX_VALUES {
-            return Err(format!("`{key}`: a journey takes at most {MAX_VALUES} values"));
+            refuse!(key, "a journey takes at most {MAX_VALUES} values");
         }
         taken.push(Take {
             slot: values.len(),
@@ -363,15 +335,16 @@ fn take(raw: &BTreeMap<String, String>, at: &str, values: &mut Vec<String>) -> R
     Ok(taken)
 }
 
-fn json(value: &toml::Value, key: &str) -> Result<Json, String> {
+fn json(value: &toml::Value, key: &str) -> Result<Json, Fault> {
     match value {
         toml::Value::String(text) => Ok(Json::from(text.as_str())),
         toml::Value::Integer(number) => Ok(Json::from(*number)),
         toml::Value::Float(number) if number.is_finite() => Ok(Json::from(*number)),
         toml::Value::Boolean(is) => Ok(Json::from(*is)),
         toml::Value::Array(items) => items.iter().map(|item| json(item, key)).collect(),
-        toml::Value::Float(_) | toml::Value::Datetime(_) | toml::Value::Table(_) => Err(format!(
-            "`{key}`: an input is a number, a text, true or false, or a list of them"
+        toml::Value::Float(_) | toml::Value::Datetime(_) | toml::Value::Table(_) => Err(fault!(
+            key,
+            "an input is a number, a text, true or false, or a list of them"
         )),
     }
 }

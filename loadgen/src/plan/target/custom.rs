@@ -2,7 +2,7 @@
 //! see that they can be.
 
 use super::raw::{Place, RawSuccess, RawTarget};
-use crate::plan::check::within;
+use crate::plan::fault::{Fault, empty, fault, misplaced, missing, only_with, refuse};
 use std::path::PathBuf;
 use tierlab_analysis::record::Mode;
 use tierlab_load::custom::{BodySource, Custom, CustomSpec, Entities, Success};
@@ -11,7 +11,7 @@ use tierlab_load::load::Load;
 use tierlab_load::wire::Protocol;
 
 /// Keys of `kind = "http"` in a target that is none.
-pub(super) fn refuse_keys(raw: &RawTarget, place: &Place<'_>) -> Result<(), String> {
+pub(super) fn refuse_keys(raw: &RawTarget, place: &Place<'_>) -> Result<(), Fault> {
     let given = [
         ("method", raw.method.is_some()),
         ("path", raw.path.is_some()),
@@ -25,73 +25,58 @@ pub(super) fn refuse_keys(raw: &RawTarget, place: &Place<'_>) -> Result<(), Stri
         ("first_id", raw.first_id.is_some()),
         ("success", raw.success.is_some()),
     ];
-    match given.into_iter().find(|(_, is_given)| *is_given) {
-        None => Ok(()),
-        Some((key, _)) => Err(format!(
-            "`{}.{key}` belongs to `kind = \"http\"`: requests of the Open Inference Protocol follow from the model",
-            place.at
-        )),
-    }
+    let owner = "`kind = \"http\"`: requests of the Open Inference Protocol follow from the model";
+    only_with(place.at, owner, &given)
 }
 
-pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec, String> {
+pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec, Fault> {
     let at = |key: &str| format!("{}.{key}", place.at);
     if place.protocol == Protocol::Grpc || raw.grpc_url.is_some() {
-        return Err(format!(
-            "`{}` = \"http\" and gRPC do not go together: over gRPC the Open Inference Protocol is measured",
-            at("kind")
-        ));
+        refuse!(
+            at("kind"),
+            "\"http\" excludes gRPC, over which the Open Inference Protocol is measured"
+        );
     }
     if raw.model_version.is_some() {
-        return Err(format!(
-            "`{}` belongs to the Open Inference Protocol; write the version into `{}`",
+        return misplaced(
             at("model_version"),
-            at("path")
-        ));
+            format!("the Open Inference Protocol; write the version into `{}`", at("path")),
+        );
     }
     let Some(path) = raw.path.clone() else {
-        return Err(format!(
-            "`{}` is missing: \"/v1/models/m:predict\", for example",
-            at("path")
-        ));
+        return missing(at("path"), "such as \"/v1/models/m:predict\"");
     };
     if !path.starts_with('/') || path.contains(['#', ' ']) {
-        return Err(format!(
-            "`{}` = `{path}` is no path of a URL, which begins with `/`",
-            at("path")
-        ));
+        refuse!(at("path"), "`{path}` is not a path of a URL, which begins with `/`");
     }
-    let rows_per_request = raw.rows_per_request.unwrap_or(1);
-    within(&at("rows_per_request"), f64::from(rows_per_request), 1.0, 1e6)?;
     let spec = CustomSpec {
         method: raw.method.clone().unwrap_or_else(|| "POST".into()).to_ascii_uppercase(),
         path,
         content_type: raw.content_type.clone().unwrap_or_else(|| "application/json".into()),
         body: body(raw, place)?,
-        rows_per_request,
+        rows_per_request: raw.rows_per_request.unwrap_or(1),
         entities: entities(raw, place)?,
         success: success(raw.success.as_ref(), place)?,
     };
-    let read = Custom::open(&spec).map_err(|error| error.replace("`target.", &format!("`{}.", place.at)))?;
+    let read = open(&spec, place.at)?;
     if (read.wants_an_id() || read.wants_ids()) && spec.entities.is_none() {
-        return Err(format!(
-            "`{}` is missing: which ids stand for {{entity_id}}? `entities = 100000` takes 0 to 99999 (`first_id` begins elsewhere), \
-             drawn by `[keys]`",
-            at("entities")
-        ));
+        return missing(
+            at("entities"),
+            "ids for {entity_id}; `entities = 100000` takes 0 to 99999 (`first_id` begins elsewhere), drawn by `[keys]`",
+        );
     }
     if read.wants_ids() && raw.rows_per_request.is_some() {
-        return Err(format!(
-            "`{}`: a request has as many rows as it has {{entity_ids}}, which the load says",
-            at("rows_per_request")
-        ));
+        refuse!(
+            at("rows_per_request"),
+            "a request has as many rows as {{entity_ids}}, which the load sets; leave it out"
+        );
     }
     Ok(spec)
 }
 
-fn body(raw: &RawTarget, place: &Place<'_>) -> Result<BodySource, String> {
+fn body(raw: &RawTarget, place: &Place<'_>) -> Result<BodySource, Fault> {
     let file = |path: &PathBuf| place.base.path(path);
-    let at = |key: &str| format!("`{}.{key}`", place.at);
+    let at = |key: &str| format!("{}.{key}", place.at);
     match (&raw.body, &raw.body_file, &raw.bodies, &raw.rows_file) {
         (None, None, None, None) => Ok(BodySource::Empty),
         (Some(text), None, None, None) => Ok(BodySource::Text(text.clone())),
@@ -104,65 +89,63 @@ fn body(raw: &RawTarget, place: &Place<'_>) -> Result<BodySource, String> {
         (None, Some(path), None, Some(rows)) => {
             let path = file(path);
             let template = std::fs::read_to_string(&path)
-                .map_err(|error| format!("{}: {}: {error}", at("body_file"), path.display()))?;
+                .map_err(|error| fault!(at("body_file"), "{}: {error}", path.display()))?;
             Ok(BodySource::Rows {
                 template,
                 rows: file(rows),
             })
         }
-        (None, None, None, Some(_)) => Err(format!(
-            "{} has no template whose places its columns fill; give {}",
-            at("rows_file"),
-            at("body")
-        )),
-        _ => Err(format!(
-            "{}, {} and {}: one of them; {} goes with the first two",
+        (None, None, None, Some(_)) => missing(
             at("body"),
-            at("body_file"),
-            at("bodies"),
-            at("rows_file")
+            format!("a template for the columns of `{}`", at("rows_file")),
+        ),
+        _ => Err(fault!(
+            at("body"),
+            "set one of `body`, `body_file` and `bodies`; `rows_file` goes with the first two"
         )),
     }
 }
 
-fn entities(raw: &RawTarget, place: &Place<'_>) -> Result<Option<Entities>, String> {
+fn entities(raw: &RawTarget, place: &Place<'_>) -> Result<Option<Entities>, Fault> {
     let first_id = raw.first_id.unwrap_or(0);
     // Those of a file are its own.
     let of_file = matches!(place.keys, KeyDistribution::File { .. }).then_some(1);
     let Some(count) = raw.entities.or(of_file) else {
         return Ok(None);
     };
-    within(&format!("{}.entities", place.at), count as f64, 1.0, 1e15)?;
     if first_id.checked_add_unsigned(count).is_none() {
-        return Err(format!("`{}.first_id`: the last id would be beyond 64 bits", place.at));
+        refuse!(
+            format!("{}.first_id", place.at),
+            "the last id would need more than 64 bits"
+        );
     }
     Ok(Some(Entities { first_id, count }))
 }
 
-fn success(raw: Option<&RawSuccess>, place: &Place<'_>) -> Result<Success, String> {
+fn success(raw: Option<&RawSuccess>, place: &Place<'_>) -> Result<Success, Fault> {
     let Some(raw) = raw else { return Ok(Success::default()) };
-    let at = |key: &str| format!("`{}.success.{key}`", place.at);
+    let at = |key: &str| format!("{}.success.{key}", place.at);
     let status = raw.status.clone().unwrap_or_else(|| Success::default().status);
     if status.is_empty() {
-        return Err(format!("{} is empty: no reply would be a success", at("status")));
+        return empty(at("status"));
     }
     if let Some(bad) = status.iter().find(|status| !(100..=599).contains(*status)) {
-        return Err(format!("{}: {bad} is no status of HTTP", at("status")));
+        refuse!(at("status"), "{bad} is not a status of HTTP");
     }
     if let Some(pointer) = &raw.pointer
         && !(pointer.is_empty() || pointer.starts_with('/'))
     {
-        return Err(format!(
-            "{} = `{pointer}` is no JSON pointer, which begins with `/`: \"/predictions/0\"",
-            at("pointer")
-        ));
+        refuse!(
+            at("pointer"),
+            "`{pointer}` is not a JSON pointer, which begins with `/`: \"/predictions/0\""
+        );
     }
     let equals = raw
         .equals
         .as_ref()
-        .map(|value| serde_json::to_value(value).map_err(|error| format!("{}: {error}", at("equals"))));
+        .map(|value| serde_json::to_value(value).map_err(|error| Fault::new(at("equals"), error.to_string())));
     if equals.is_some() && raw.pointer.is_none() {
-        return Err(format!("{} says what, and {} not where", at("equals"), at("pointer")));
+        return missing(at("pointer"), format!("the place of `{}` in the body", at("equals")));
     }
     Ok(Success {
         status,
@@ -172,10 +155,9 @@ fn success(raw: Option<&RawSuccess>, place: &Place<'_>) -> Result<Success, Strin
     })
 }
 
-/// The loads of a plan with the rows that its requests carry, where these are said and not asked for.
-pub(in crate::plan) fn loads_of(spec: &CustomSpec, loads: &mut [Load]) -> Result<(), String> {
-    let read = Custom::open(spec)?;
-    if read.wants_ids() {
+/// Sets the rows per request of loads on a custom target with a fixed number of rows.
+pub(in crate::plan) fn loads_of(spec: &CustomSpec, loads: &mut [Load]) -> Result<(), Fault> {
+    if open(spec, "target")?.wants_ids() {
         return Ok(());
     }
     for load in loads {
@@ -183,28 +165,33 @@ pub(in crate::plan) fn loads_of(spec: &CustomSpec, loads: &mut [Load]) -> Result
             Mode::Realtime => load.batch_size = spec.rows_per_request,
             Mode::Batch if load.batch_size == spec.rows_per_request => {}
             Mode::Batch => {
-                return Err(format!(
-                    "`batch_sizes`: a request of {} rows is asked for, and `target.rows_per_request` says that each carries {}; \
-                     {{entity_ids}} in the body takes as many as the load says",
-                    load.batch_size, spec.rows_per_request
-                ));
+                return Err(other_rows("target", load.batch_size, spec));
             }
         }
     }
     Ok(())
 }
 
-/// Whether the requests of a server carry as many rows as every load asks for.
-pub(in crate::plan) fn carries(spec: &CustomSpec, batch_sizes: &[u32]) -> Result<(), String> {
-    if Custom::open(spec)?.wants_ids() {
+/// Refuses a server whose requests carry other numbers of rows than the loads.
+pub(in crate::plan) fn carries(spec: &CustomSpec, batch_sizes: &[u32], at: &str) -> Result<(), Fault> {
+    if open(spec, at)?.wants_ids() {
         return Ok(());
     }
     match batch_sizes.iter().find(|rows| **rows != spec.rows_per_request) {
         None => Ok(()),
-        Some(rows) => Err(format!(
-            "every request is to have {rows} rows, and `rows_per_request` says that each carries {}; {{entity_ids}} in the body takes as \
-             many as the load says",
-            spec.rows_per_request
-        )),
+        Some(rows) => Err(other_rows(at, *rows, spec)),
     }
+}
+
+fn other_rows(at: &str, rows: u32, spec: &CustomSpec) -> Fault {
+    let what = format!(
+        "a load has {rows} rows a request, and each request carries {}; {{entity_ids}} in the body takes as many as the load has",
+        spec.rows_per_request
+    );
+    Fault::new(format!("{at}.rows_per_request"), what)
+}
+
+/// Reads the files of a target. Its errors begin with keys of `target`.
+fn open(spec: &CustomSpec, at: &str) -> Result<Custom, Fault> {
+    Custom::open(spec).map_err(|error| Fault::new(at, error.replace("`target.", &format!("`{at}."))))
 }

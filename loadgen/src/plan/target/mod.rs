@@ -1,5 +1,5 @@
-//! `[target]`: a server that somebody runs already, and how it is asked. In: TOML, flags of the command line. Out: a validated
-//! [`TargetPlan`]. Tokens and keys stay names of variables and files here.
+//! `[target]`: an existing server to measure. In: TOML, flags of the command line. Out: a validated [`TargetPlan`]. Tokens and keys
+//! stay names of variables and files here.
 
 mod custom;
 mod raw;
@@ -7,38 +7,38 @@ mod raw;
 pub(super) use custom::{carries, loads_of};
 pub(super) use raw::{Place, RawTarget};
 
+use super::fault::{Fault, conflict, plain, refuse};
 use raw::RawKind;
 use std::path::PathBuf;
-use tierlab_formats::model::is_plain_name;
 use tierlab_load::custom::{BodySource, CustomSpec};
 use tierlab_load::endpoint::{AccessSpec, Address, Header, Identity, TargetSpec, TokenSource};
 
-/// Addresses of metrics, at most.
+/// Maximum addresses of metrics.
 const MOST_METRICS: usize = 256;
 
-/// A server that somebody runs already.
+/// Existing server to measure.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TargetPlan {
-    /// Its address; absent where the command line has to give it.
+    /// Address; `None` if the command line must give it.
     pub url: Option<String>,
-    /// Where it speaks gRPC.
+    /// Address of its gRPC service.
     pub grpc_url: Option<String>,
-    /// The version of the model.
+    /// Version of the model.
     pub model_version: Option<String>,
-    /// How it is asked.
+    /// Headers, credentials and certificates.
     pub access: AccessSpec,
-    /// Where its metrics are, each replica's; absent where they are looked for behind its address.
+    /// Addresses of each replica's metrics; `None` looks for them below its address.
     pub metrics: Option<Vec<String>>,
-    /// The tier that its results are kept by; absent where it says so itself, or has none.
+    /// Tier of its results; `None` if the server reports it, or has none.
     pub tier: Option<String>,
-    /// The entry of the price list that its storage is charged by.
+    /// Entry of the price list for its storage.
     pub price: Option<String>,
-    /// What it is asked, where that is not the Open Inference Protocol.
+    /// Requests and replies other than the Open Inference Protocol.
     pub custom: Option<CustomSpec>,
 }
 
 impl TargetPlan {
-    /// What a load process has to be told; `None` where no address is given.
+    /// Target of a load process; `None` without an address.
     #[must_use]
     pub fn spec(&self) -> Option<TargetSpec> {
         Some(TargetSpec {
@@ -51,7 +51,7 @@ impl TargetPlan {
         })
     }
 
-    /// The files that decide what it is asked.
+    /// Files that its requests are made of.
     #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
         match self.custom.as_ref().map(|custom| &custom.body) {
@@ -62,7 +62,7 @@ impl TargetPlan {
         }
     }
 
-    /// What was said in part of a command line goes before what the plan says.
+    /// The same target with the settings of `over`, such as flags of the command line, in place of its own.
     #[must_use]
     pub fn with(self, over: Self) -> Self {
         let AccessSpec {
@@ -97,29 +97,24 @@ impl TargetPlan {
     }
 }
 
-/// A `[target]` made sense of.
-pub(super) fn validate(raw: RawTarget, place: &Place<'_>) -> Result<TargetPlan, String> {
+/// Validates a `[target]`.
+pub(super) fn validate(raw: RawTarget, place: &Place<'_>) -> Result<TargetPlan, Fault> {
     let at = |key: &str| format!("{}.{key}", place.at);
     for (key, url) in [("url", &raw.url), ("grpc_url", &raw.grpc_url)] {
         if let Some(url) = url {
-            Address::parse(url).map_err(|error| format!("`{}`: {error}", at(key)))?;
+            address(at(key), url)?;
         }
     }
     if raw.metrics.as_ref().is_some_and(|metrics| metrics.len() > MOST_METRICS) {
-        return Err(format!("`{}`: more than {MOST_METRICS} addresses", at("metrics")));
+        refuse!(at("metrics"), "more than {MOST_METRICS} addresses");
     }
-    for url in raw.metrics.iter().flatten() {
-        Address::parse(url).map_err(|error| format!("`{}`: {error}", at("metrics")))?;
+    for (i, url) in raw.metrics.iter().flatten().enumerate() {
+        address(at(&format!("metrics[{i}]")), url)?;
     }
-    if let Some(tier) = &raw.tier
-        && !is_plain_name(tier)
-    {
-        return Err(format!("`{}` = `{tier}` is no plain name", at("tier")));
-    }
-    if let Some(version) = &raw.model_version
-        && !is_plain_name(version)
-    {
-        return Err(format!("`{}` = `{version}` is no plain name", at("model_version")));
+    for (key, name) in [("tier", &raw.tier), ("model_version", &raw.model_version)] {
+        if let Some(name) = name {
+            plain(&at(key), name)?;
+        }
     }
     let access = access(&raw, place)?;
     let asked = match raw.kind {
@@ -141,20 +136,23 @@ pub(super) fn validate(raw: RawTarget, place: &Place<'_>) -> Result<TargetPlan, 
     })
 }
 
-fn access(raw: &RawTarget, place: &Place<'_>) -> Result<AccessSpec, String> {
+/// Refuses what is not an address.
+pub(super) fn address(key: String, url: &str) -> Result<(), Fault> {
+    Address::parse(url).map(|_| ()).map_err(|error| Fault::new(key, error))
+}
+
+fn access(raw: &RawTarget, place: &Place<'_>) -> Result<AccessSpec, Fault> {
     let at = |key: &str| format!("{}.{key}", place.at);
     let file = |path: &Option<PathBuf>| path.as_deref().map(|path| place.base.path(path));
     let token = match (&raw.token_env, file(&raw.token_file)) {
-        (Some(_), Some(_)) => {
-            return Err(format!("`{}` and `{}`: one of them", at("token_env"), at("token_file")));
-        }
+        (Some(_), Some(_)) => return conflict(at("token_env"), at("token_file"), "leave one of them out"),
         (Some(name), None) => Some(TokenSource::Env(name.clone())),
         (None, path) => path.map(TokenSource::File),
     };
     let identity = match (file(&raw.cert), file(&raw.key)) {
         (Some(cert), Some(key)) => Some(Identity { cert, key }),
         (None, None) => None,
-        _ => return Err(format!("`{}` and `{}` belong together", at("cert"), at("key"))),
+        _ => refuse!(at("cert"), "`{}` must be set with it", at("key")),
     };
     let headers = raw.headers.iter().map(|(name, value)| Header {
         name: name.clone(),
@@ -167,14 +165,12 @@ fn access(raw: &RawTarget, place: &Place<'_>) -> Result<AccessSpec, String> {
         ca: file(&raw.ca),
         identity,
     };
-    // Tokens are read when they are needed: by their names alone a plan is right.
+    // Tokens are read when they are needed: a plan is valid by their names alone.
     let without_token = AccessSpec {
         token: None,
         ..access.clone()
     };
-    without_token
-        .open()
-        .map_err(|error| format!("`{}`: {error}", at("headers")))?;
+    without_token.open().map_err(|error| Fault::new(at("headers"), error))?;
     Ok(access)
 }
 
@@ -189,7 +185,7 @@ mod tests {
 
     fn read(text: &str) -> Result<TargetPlan, String> {
         let raw: RawTarget = toml::from_str(text).map_err(|error| error.to_string())?;
-        validate(
+        let target = validate(
             raw,
             &Place {
                 at: "target",
@@ -197,7 +193,8 @@ mod tests {
                 protocol: Protocol::Http,
                 keys: &KeyDistribution::Uniform,
             },
-        )
+        );
+        target.map_err(|fault| fault.to_string())
     }
 
     #[test]
@@ -239,7 +236,8 @@ mod tests {
             batch_size: 4,
             rate: 1.0,
         }];
-        assert!(loads_of(&custom, &mut loads).unwrap_err().contains("rows_per_request"));
+        let refused = loads_of(&custom, &mut loads).unwrap_err().to_string();
+        assert!(refused.contains("rows_per_request"), "{refused}");
     }
 
     #[test]
@@ -247,9 +245,9 @@ mod tests {
         for (text, says) in [
             ("url = \"h:1\"", "`target.url`"),
             ("url = \"http://u:p@h\"", "--token-env"),
-            ("token_env = \"A\"\ntoken_file = \"b\"", "one of them"),
-            ("cert = \"a\"", "belong together"),
-            ("path = \"/x\"", "belongs to `kind = \"http\"`"),
+            ("token_env = \"A\"\ntoken_file = \"b\"", "exclude each other"),
+            ("cert = \"a\"", "`target.key` must be set"),
+            ("path = \"/x\"", "only allowed with `kind = \"http\"`"),
             ("kind = \"http\"", "`target.path` is missing"),
             ("kind = \"http\"\npath = \"x\"", "begins with `/`"),
             (
@@ -259,18 +257,21 @@ mod tests {
             ("kind = \"http\"\npath = \"/x\"\nbody = '{'", "no JSON"),
             (
                 "kind = \"http\"\npath = \"/x\"\nbody = '1'\nbodies = \"b\"",
-                "one of them",
+                "set one of",
             ),
             ("kind = \"http\"\npath = \"/x\"\ngrpc_url = \"http://h\"", "gRPC"),
             (
                 "kind = \"http\"\npath = \"/x\"\n[success]\nstatus = []",
-                "no reply would be",
+                "`target.success.status` is an empty list",
             ),
             (
                 "kind = \"http\"\npath = \"/x\"\n[success]\npointer = \"a\"",
                 "begins with `/`",
             ),
-            ("kind = \"http\"\npath = \"/x\"\n[success]\nequals = 1", "not where"),
+            (
+                "kind = \"http\"\npath = \"/x\"\n[success]\nequals = 1",
+                "`target.success.pointer` is missing",
+            ),
             ("headers = { Authorization = \"S3CRET\" }", "--token-env"),
             ("nonsense = 1", "unknown field"),
         ] {

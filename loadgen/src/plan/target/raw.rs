@@ -1,95 +1,72 @@
-//! `[target]` as it stands in its file. Nothing here is checked for sense.
+//! `[target]` as it stands in its file: keys and defaults.
 
 use crate::plan::check::Base;
+use crate::plan::value;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::wire::Protocol;
 
-/// A server that runs already, and how it is asked: of a sweep `[target]`, of a lab's variant `[variant.target]`. Flags of `sweep` go
-/// before these keys.
+/// Existing server to measure: `[target]` of a sweep, `[variant.target]` of a lab. Flags of `sweep` take precedence.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::plan) struct RawTarget {
     /// "v2", the Open Inference Protocol; or "http", any HTTP endpoint, whose requests and replies the plan describes.
     #[serde(default)]
     pub(super) kind: RawKind,
-    /// The server's address, http://HOST:PORT or https://HOST:PORT/PREFIX; `--url` goes before it.
-    #[serde(default)]
+    /// Address of the server, http://HOST:PORT or https://HOST:PORT/PREFIX; `--url` takes precedence.
     pub(super) url: Option<String>,
-    /// Where it speaks gRPC; `--grpc-url` goes before it.
-    #[serde(default)]
+    /// Address of its gRPC service; `--grpc-url` takes precedence.
     pub(super) grpc_url: Option<String>,
-    /// The version of the model to ask for; the server chooses when left out.
-    #[serde(default)]
+    /// Version of the model (default: the server chooses).
     pub(super) model_version: Option<String>,
-    /// What requests call the server, in place of the address's host: Host and :authority, and the name in its certificate.
-    #[serde(default)]
+    /// Host of requests, in place of the address's: Host, :authority, and the name in its certificate.
     pub(super) host: Option<String>,
-    /// Headers of every request by name; their values are in no result. Not for tokens, which others could read here.
+    /// Headers of every request by name; results do not keep their values. Not for tokens, which others could read here.
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
-    /// The variable that holds the bearer token, which is read from there and written nowhere.
-    #[serde(default)]
+    /// Environment variable of the bearer token, which is written nowhere.
     pub(super) token_env: Option<String>,
-    /// The file whose first line is the bearer token.
-    #[serde(default)]
+    /// File whose first line is the bearer token.
     pub(super) token_file: Option<PathBuf>,
-    /// The certificates to trust, a PEM file; the system's when left out.
-    #[serde(default)]
+    /// Certificates to trust, a PEM file (default: the system's).
     pub(super) ca: Option<PathBuf>,
-    /// The client's own certificate, a PEM file.
-    #[serde(default)]
+    /// Client certificate, a PEM file.
     pub(super) cert: Option<PathBuf>,
-    /// Its key, a PEM file.
-    #[serde(default)]
+    /// Key of the client certificate, a PEM file.
     pub(super) key: Option<PathBuf>,
-    /// Where metrics are, one address for each replica, whose counters are added; none where it is empty; /metrics behind the
-    /// server's address, where there is one, when left out. Headers and token go there only at the address of the server
-    /// itself.
-    #[serde(default)]
+    /// Addresses of metrics, one a replica, whose counters are added; an empty list is none (default: /metrics below the server's
+    /// address). Headers and token are sent only to the server's own address.
     pub(super) metrics: Option<Vec<String>>,
-    /// The tier that results are kept and priced by; what the server says when left out, else none.
-    #[serde(default)]
+    /// Tier of results and prices (default: as the server reports it, else none).
     pub(super) tier: Option<String>,
-    /// The entry of the price list's [storage] that its storage is charged by, or "included"; a server without tier is priced
-    /// by its instance alone when left out.
-    #[serde(default)]
+    /// Entry of the price list's [storage] for its storage, or "included". Without it, a server without tier is priced by its
+    /// instance alone.
     pub(super) price: Option<String>,
-    /// Of "http": the method; "POST" when left out.
-    #[serde(default)]
+    /// With "http": method (default: "POST").
     pub(super) method: Option<String>,
-    /// Of "http": path and query, behind the prefix of the address.
-    #[serde(default)]
+    /// With "http": path and query, below the prefix of the address.
     pub(super) path: Option<String>,
-    /// Of "http": the type of the body; "application/json" when left out, and then every body must be JSON.
-    #[serde(default)]
+    /// With "http": type of the body (default: "application/json", and every body must be JSON).
     pub(super) content_type: Option<String>,
-    /// Of "http": the body, a template: {entity_id} is an id drawn by [keys], {entity_ids} as many as the load's rows with
+    /// With "http": body, a template: {entity_id} is an id drawn by [keys], {entity_ids} as many as the load's rows with
     /// commas between, {NAME} the column of that name in `rows_file`; {{NAME}} is the text {NAME}.
-    #[serde(default)]
     pub(super) body: Option<String>,
-    /// Of "http": the file of that template.
-    #[serde(default)]
+    /// With "http": file of that template.
     pub(super) body_file: Option<PathBuf>,
-    /// Of "http": a file whose every line is a body, sent in turn.
-    #[serde(default)]
+    /// With "http": file whose every line is a body, sent in turn.
     pub(super) bodies: Option<PathBuf>,
-    /// Of "http": a CSV file with a header, whose rows fill the template in turn.
-    #[serde(default)]
+    /// With "http": CSV file with a header, whose rows fill the template in turn.
     pub(super) rows_file: Option<PathBuf>,
-    /// Of "http": inferences of one request, which prices are divided by; 1 when left out, as many as there are {entity_ids}
-    /// where they are used.
-    #[serde(default)]
+    /// With "http": inferences of one request, for prices (default: 1, or the number of {entity_ids}).
+    #[serde(default, deserialize_with = "value::rows_per_request")]
     pub(super) rows_per_request: Option<u32>,
-    /// Of "http": how many ids stand for {entity_id}.
-    #[serde(default)]
+    /// With "http": number of ids for {entity_id}.
+    #[serde(default, deserialize_with = "value::entities")]
     pub(super) entities: Option<u64>,
-    /// Of "http": the first of them; 0 when left out.
-    #[serde(default)]
+    /// With "http": first of these ids (default: 0).
     pub(super) first_id: Option<i64>,
-    #[serde(default)]
     pub(super) success: Option<RawSuccess>,
 }
 
@@ -104,33 +81,29 @@ pub(super) enum RawKind {
     Http,
 }
 
-/// When a reply of `kind = "http"` is a success; every other is an error. Status 200 with any body when left out.
+/// Rule for a success of `kind = "http"`; every other reply is an error (default: status 200 with any body).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSuccess {
-    /// The statuses of success; 200 alone when left out.
-    #[serde(default)]
+    /// Statuses of success (default: 200).
     pub(super) status: Option<Vec<u16>>,
-    /// A JSON pointer (RFC 6901) to what must be in the body.
-    #[serde(default)]
+    /// JSON pointer (RFC 6901) to a value that must be in the body.
     pub(super) pointer: Option<String>,
-    /// What must be there: any value.
-    #[serde(default)]
+    /// Required value at the pointer (default: any).
     pub(super) equals: Option<toml::Value>,
-    /// Data of the event that a stream of server-sent events must end with: `"[DONE]"`.
-    #[serde(default)]
+    /// Data of the last event of a stream of server-sent events: `"[DONE]"`.
     pub(super) last_event: Option<String>,
 }
 
-/// Where a `[target]` stands.
+/// Position of a `[target]` in its plan.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::plan) struct Place<'a> {
-    /// What its keys begin with: `target`, `variant[2].target`.
+    /// Path of its table: `target`, `variant[2].target`.
     pub(in crate::plan) at: &'a str,
-    /// The plan's folder.
+    /// Folder of the plan.
     pub(in crate::plan) base: Base<'a>,
-    /// What the plan sends over.
+    /// Transport of the plan.
     pub(in crate::plan) protocol: Protocol,
-    /// Which entities it asks for.
+    /// Keys of the plan.
     pub(in crate::plan) keys: &'a KeyDistribution,
 }

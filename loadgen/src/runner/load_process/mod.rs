@@ -136,7 +136,7 @@ async fn work(orders: &mut Orders, mouth: &mut Mouth, clock: &WallClock, files: 
     let mut known: Option<(TargetSpec, Target)> = None;
     loop {
         let order: StepOrder = message::parse(&orders.expect(Kind::Order).await.map_err(gone)?).map_err(gone)?;
-        plan.check_load(&order.load).map_err(RunError::Usage)?;
+        plan.check_load(&order.load)?;
         let target = match known.take() {
             Some((spec, target)) if spec == order.target => target,
             _ => {

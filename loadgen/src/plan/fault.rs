@@ -1,0 +1,318 @@
+//! Errors of plans. In: the path of a key such as `load[1].rates`, and the problem with its value. Out: a message, and the line of the
+//! key in the plan's text.
+
+use serde::de::DeserializeOwned;
+use serde_path_to_error::{Path, Segment};
+use std::fmt;
+use std::path::PathBuf;
+use tierlab_formats::model::is_plain_name;
+use toml::Spanned;
+use toml::de::DeTable;
+
+/// Plan that cannot be run.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{}{}: {fault}", file.display(), line.map_or_else(String::new, |line| format!(":{line}")))]
+pub struct PlanError {
+    /// File of the plan.
+    pub file: PathBuf,
+    /// Line of the key, from 1, or of the table that lacks it.
+    pub line: Option<usize>,
+    /// Key and problem.
+    pub fault: Fault,
+}
+
+/// Problem with one key of a plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fault {
+    /// Path of the key; empty for a problem of the whole plan.
+    pub key: String,
+    /// Problem with its value.
+    pub problem: Problem,
+}
+
+/// Problem with the value of a key.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Problem {
+    /// The key is required.
+    #[error("is missing: {0}")]
+    Missing(String),
+    /// The list has no elements.
+    #[error("is an empty list: give at least one value")]
+    Empty,
+    /// An entry or name occurs twice.
+    #[error("has a duplicate entry: {0}")]
+    Duplicate(String),
+    /// The key has no meaning without the named setting.
+    #[error("is only allowed with {0}")]
+    Misplaced(String),
+    /// Two keys exclude each other.
+    #[error("and `{other}` exclude each other: {advice}")]
+    Conflict {
+        /// Second key.
+        other: String,
+        /// Reason, and what to do.
+        advice: String,
+    },
+    /// Any other problem.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.key.as_str(), &self.problem) {
+            ("", problem) => problem.fmt(f),
+            (key, Problem::Other(what)) => write!(f, "`{key}`: {what}"),
+            (key, problem) => write!(f, "`{key}` {problem}"),
+        }
+    }
+}
+
+impl Fault {
+    /// Problem in words, without the key.
+    pub(super) fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
+        Self {
+            key: key.into(),
+            problem: Problem::Other(what.into()),
+        }
+    }
+}
+
+fn refused<T>(key: impl Into<String>, problem: Problem) -> Result<T, Fault> {
+    let key = key.into();
+    Err(Fault { key, problem })
+}
+
+/// Refuses a plan without the key.
+pub(super) fn missing<T>(key: impl Into<String>, advice: impl Into<String>) -> Result<T, Fault> {
+    refused(key, Problem::Missing(advice.into()))
+}
+
+/// Refuses a list without elements.
+pub(super) fn empty<T>(key: impl Into<String>) -> Result<T, Fault> {
+    refused(key, Problem::Empty)
+}
+
+/// Refuses an entry that occurs twice.
+pub(super) fn duplicate<T>(key: impl Into<String>, entry: impl fmt::Display) -> Result<T, Fault> {
+    refused(key, Problem::Duplicate(entry.to_string()))
+}
+
+/// Refuses a key without its `owner`, such as `mode = "batch"` in backticks.
+pub(super) fn misplaced<T>(key: impl Into<String>, owner: impl Into<String>) -> Result<T, Fault> {
+    refused(key, Problem::Misplaced(owner.into()))
+}
+
+/// Refuses two keys that exclude each other.
+pub(super) fn conflict<T>(
+    key: impl Into<String>,
+    other: impl Into<String>,
+    advice: impl Into<String>,
+) -> Result<T, Fault> {
+    let (other, advice) = (other.into(), advice.into());
+    refused(key, Problem::Conflict { other, advice })
+}
+
+/// Refuses the given ones of keys that need an `owner`.
+pub(super) fn only_with(at: &str, owner: &str, keys: &[(&str, bool)]) -> Result<(), Fault> {
+    match keys.iter().find(|(_, is_given)| *is_given) {
+        None => Ok(()),
+        Some((key, _)) => misplaced(format!("{at}.{key}"), owner),
+    }
+}
+
+/// Fault of a key, with a formatted message.
+macro_rules! fault {
+    ($key:expr, $($what:tt)+) => {
+        $crate::plan::fault::Fault::new($key, format_args!($($what)+).to_string())
+    };
+}
+
+/// Returns a [`fault!`] from the function.
+macro_rules! refuse {
+    ($key:expr, $($what:tt)+) => {
+        return Err($crate::plan::fault::fault!($key, $($what)+))
+    };
+}
+
+pub(super) use {fault, refuse};
+
+/// Problem with a number out of range.
+pub(super) fn outside<T: fmt::Display>(value: T, least: T, most: T) -> String {
+    format!("{value} is not within {least} and {most}")
+}
+
+/// Refuses numbers out of range, NaN and infinities.
+pub(super) fn within(key: &str, value: f64, least: f64, most: f64) -> Result<(), Fault> {
+    match (least..=most).contains(&value) {
+        true => Ok(()),
+        false => Err(Fault::new(key, outside(value, least, most))),
+    }
+}
+
+/// Refuses names that are not one plain path segment.
+pub(super) fn plain(key: &str, name: &str) -> Result<(), Fault> {
+    match is_plain_name(name) {
+        true => Ok(()),
+        false => Err(fault!(
+            key,
+            "invalid name `{name}`; use letters, digits, `.`, `_` and `-`"
+        )),
+    }
+}
+
+/// Refuses entries that occur twice.
+pub(super) fn distinct<T: PartialEq + fmt::Display>(key: &str, entries: &[T]) -> Result<(), Fault> {
+    let mut all = entries.iter().enumerate();
+    match all.find(|(index, entry)| entries[..*index].contains(entry)) {
+        None => Ok(()),
+        Some((index, entry)) => duplicate(format!("{key}[{index}]"), entry),
+    }
+}
+
+/// Refuses lists with too few or too many entries.
+pub(super) fn counted(key: &str, entries: usize, least: usize, most: usize) -> Result<(), Fault> {
+    match (least..=most).contains(&entries) {
+        true => Ok(()),
+        false => Err(Fault::new(
+            key,
+            format!("has {entries} entries; give {least} to {most}"),
+        )),
+    }
+}
+
+/// Reads a TOML text. Errors come with the key's path and line.
+pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, (Option<usize>, Fault)> {
+    let line = |error: &toml::de::Error| error.span().map(|span| line_at(text, span.start));
+    let document = toml::Deserializer::parse(text)
+        .map_err(|error| (line(&error), Fault::new("", error.to_string().trim_end())))?;
+    serde_path_to_error::deserialize(document).map_err(|error| {
+        let key = key_at(error.path());
+        let error = error.into_inner();
+        (line(&error), Fault::new(key, error.message()))
+    })
+}
+
+fn key_at(path: &Path) -> String {
+    let mut key = String::new();
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => key += &format!("[{index}]"),
+            Segment::Map { key: name } if key.is_empty() => key += name,
+            Segment::Map { key: name } => key += &format!(".{name}"),
+            // A variant is the value of its key.
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
+    }
+    key
+}
+
+/// Line, from 1, of a key such as `load[1].rates` or `search.slo`; of an absent key, the line of the innermost table that exists.
+pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
+    let document = DeTable::parse(text).ok()?;
+    let mut table = Some(document.get_ref());
+    let mut begin = None;
+    for part in key.split('.') {
+        let (name, index) = match part.strip_suffix(']').and_then(|part| part.split_once('[')) {
+            Some((name, index)) => (name, index.parse::<usize>().ok()),
+            None => (part, None),
+        };
+        let Some((key, value)) = table.and_then(|table| table.get_key_value(name)) else {
+            break;
+        };
+        let element = index.and_then(|index| value.get_ref().get(index));
+        begin = Some(element.map_or_else(|| key.span(), Spanned::span).start);
+        table = element.unwrap_or(value).get_ref().as_table();
+    }
+    begin.map(|begin| line_at(text, begin))
+}
+
+fn line_at(text: &str, at: usize) -> usize {
+    1 + text[..at].matches('\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const PLAN: &str = "name = \"t\"\n# rates = 3\n[keys]\ndistribution = \"zipf\"\n\n[[load]]\nmode = \"batch\"\nrates = [1]\n\
+                        [[load]]\nrates = [-1]\n[lab]\ntiers = []\n[[lab.cache]]\nshare = 2\n[lab.cache.more]\nx = 1\n\
+                        shape = { kind = \"ramp\", from = 1 }\n";
+
+    #[test]
+    fn keys_are_found_in_their_tables() {
+        for (key, line) in [
+            ("name", Some(1)),
+            ("keys.distribution", Some(4)),
+            ("load[0].rates", Some(8)),
+            ("load[1].rates", Some(10)),
+            ("load[1]", Some(9)),
+            ("load", Some(6)),
+            ("lab.tiers", Some(12)),
+            ("lab.cache[0].share", Some(14)),
+            ("lab.cache[0].more.x", Some(16)),
+            // An absent key has the line of its table.
+            ("keys.exponent", Some(3)),
+            ("load[1].mode", Some(9)),
+            ("search.slo", None),
+            ("prices", None),
+        ] {
+            assert_eq!(line_of(PLAN, key), line, "{key}");
+        }
+    }
+
+    #[test]
+    fn text_inside_values_is_not_a_key() {
+        const NESTED: &str = "note = \"\"\"\n[search]\nmodel = 1\n\"\"\"\nmodel = \"m\"\n[[load]]\npairs = [\n  [1, 2],\n  [3, 4],\n]\n\
+                              rates = -1 # [keys]\nmix = [\n  { share = 1 },\n  { share = 2 },\n]\nshape.kind = \"ramp\"\n[ 'keys' ]\n\
+                              \"exponent\" = 2\n";
+        for (key, line) in [
+            ("model", Some(5)),
+            ("search", None),
+            ("load[0].pairs", Some(7)),
+            ("load[0].pairs[1]", Some(9)),
+            ("load[0].rates", Some(11)),
+            ("load[0].mix[1].share", Some(14)),
+            ("load[0].mix[2]", Some(12)),
+            ("load[0].shape.kind", Some(16)),
+            ("keys.exponent", Some(18)),
+            ("keys", Some(17)),
+        ] {
+            assert_eq!(line_of(NESTED, key), line, "{key}");
+        }
+    }
+
+    #[test]
+    fn errors_of_serde_name_key_and_line() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Plan {
+            #[allow(dead_code)]
+            load: Vec<BTreeMap<String, f64>>,
+        }
+        for (text, line, says) in [
+            (
+                "[[load]]\na = 1\n[[load]]\nb = \"x\"\n",
+                Some(4),
+                "`load[1].b`: invalid type: string \"x\"",
+            ),
+            ("lod = 1\n", Some(1), "`lod`: unknown field `lod`, expected `load`"),
+            ("\nload = \n", Some(2), "line 2"),
+        ] {
+            let (found, fault) = read::<Plan>(text).expect_err(text);
+            assert_eq!(found, line, "{fault}");
+            assert!(fault.to_string().contains(says), "{fault}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn lines_lie_within_any_text(text in "[a-c\\[\\].= \"\n]{0,60}", key in "[a-c.\\[\\]0]{0,10}") {
+            if let Some(line) = line_of(&text, &key) {
+                prop_assert!(line >= 1 && line <= text.lines().count());
+            }
+        }
+    }
+}

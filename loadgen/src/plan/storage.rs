@@ -1,0 +1,108 @@
+//! Storage of a lab's features: tiers and their origins, states of the feature cache, fleets that share a tier.
+
+use super::fault::{Fault, distinct, empty, within};
+use serde::Deserialize;
+use std::fmt;
+use tierlab_analysis::record::PageCache;
+
+/// Maximum servers of a fleet on one machine.
+const MOST_SERVERS: f64 = 64.0;
+
+/// Tier of a lab.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TierPlan {
+    /// Name: a file of the server's `tiers/` folder.
+    pub name: String,
+    /// Kind in that file.
+    pub kind: String,
+    /// Service behind the tier.
+    pub origin: Origin,
+    /// If true, the lab writes models and tables to it.
+    pub publish: bool,
+    /// Keys of the tier's config to set, as `KEY=VALUE`.
+    pub set: Vec<String>,
+}
+
+/// Service behind a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// Server that the lab starts on this machine.
+    Embedded,
+    /// Imitation of the real service, at the address in the tier's own config.
+    Emulated,
+    /// Real service, at the address in the tier's own config.
+    Real,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Embedded => "embedded",
+            Self::Emulated => "emulated",
+            Self::Real => "real",
+        })
+    }
+}
+
+/// State of the server's feature cache.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CacheState {
+    /// Name: `cold`, `warm`, …
+    pub name: String,
+    /// Capacity as share of the table's bytes; 0 disables the cache.
+    pub share: f64,
+    /// If true, it is filled with the most popular entities before it is measured.
+    pub prefill: bool,
+    /// Handling of the page cache below the tier's files before each step.
+    pub page_cache: PageCache,
+    /// Keys of the server's `[cache]` in this state, as `cache.KEY=VALUE`.
+    pub set: Vec<String>,
+}
+
+impl CacheState {
+    /// No cache: every row comes from the tier.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            name: "cold".into(),
+            share: 0.0,
+            prefill: false,
+            page_cache: PageCache::default(),
+            set: Vec::new(),
+        }
+    }
+}
+
+/// `[fleet]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawFleet {
+    /// Numbers of servers to measure each variant with.
+    servers: Vec<u32>,
+    /// Requests per second of an emulated service for all servers together, in place of its profile's.
+    requests_per_s: Option<u32>,
+    /// Bytes per second, likewise.
+    bytes_per_s: Option<u64>,
+}
+
+impl RawFleet {
+    /// Numbers of servers.
+    pub(super) fn sizes(&self) -> Result<&[u32], Fault> {
+        if self.servers.is_empty() {
+            return empty("fleet.servers");
+        }
+        for (i, &servers) in self.servers.iter().enumerate() {
+            within(&format!("fleet.servers[{i}]"), f64::from(servers), 1.0, MOST_SERVERS)?;
+        }
+        distinct("fleet.servers", &self.servers)?;
+        Ok(&self.servers)
+    }
+
+    /// Keys of an emulated service that all servers share, as `KEY=VALUE`.
+    pub(super) fn shared_limits(&self) -> Vec<String> {
+        let requests = self.requests_per_s.map(|rate| format!("requests_per_s={rate}"));
+        let bytes = self.bytes_per_s.map(|rate| format!("service_bytes_per_s={rate}"));
+        requests.into_iter().chain(bytes).collect()
+    }
+}

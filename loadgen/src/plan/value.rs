@@ -1,0 +1,296 @@
+//! Values with a form of their own: lists to cross, shares, times, objectives, numbers with a range. In: TOML. Out: typed values, or
+//! an error with the form to write. Knows no key.
+
+use super::fault::outside;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Error, IntoDeserializer, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+use tierlab_analysis::record::{Objective, Percentile};
+
+/// One value, or several to cross with those of the other factors.
+#[derive(Debug, Clone)]
+pub(super) enum Factor<T> {
+    One(T),
+    Several(Vec<T>),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Factor<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FactorVisitor(PhantomData))
+    }
+}
+
+struct FactorVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for FactorVisitor<T> {
+    type Value = Factor<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value or a list of values")
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {
+        T::deserialize(value.into_deserializer()).map(Factor::One)
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Self::Value, E> {
+        T::deserialize(value.into_deserializer()).map(Factor::One)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, values: A) -> Result<Self::Value, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(values)).map(Factor::Several)
+    }
+}
+
+/// Number of a TOML value, which may be written as an integer.
+pub(super) fn number(value: &toml::Value) -> Option<f64> {
+    value
+        .as_float()
+        .or_else(|| value.as_integer().map(|number| number as f64))
+}
+
+/// Part of a value that is a table or list. Its error is handed on without TOML's position in the part.
+pub(super) fn part<T: serde::de::DeserializeOwned, E: Error>(value: toml::Value) -> Result<T, E> {
+    value
+        .try_into()
+        .map_err(|error: toml::de::Error| E::custom(error.message().replace('\n', " ")))
+}
+
+/// Share from 0 to 1, written as `0.05` or `"5 %"`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Share(pub(super) f64);
+
+impl Share {
+    /// Parses a share; `None` outside 0 to 1.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let number = |text: &str| text.trim().parse::<f64>().ok();
+        match text.trim().strip_suffix('%') {
+            Some(percent) => Self::of(number(percent)? / 100.0),
+            None => Self::of(number(text)?),
+        }
+    }
+
+    fn of(share: f64) -> Option<Self> {
+        (0.0..=1.0).contains(&share).then_some(Self(share))
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        value
+            .as_str()
+            .map_or_else(|| Self::of(number(&value)?), Self::parse)
+            .ok_or_else(|| D::Error::custom(not_a_share(&value)))
+    }
+}
+
+/// Problem with a value that is not a share.
+pub(super) fn not_a_share(value: impl fmt::Display) -> String {
+    format!("{value} is not a share; write it as `5 %` or `0.05`")
+}
+
+/// Length of time, written as `"10m"`, `"1h 30m"` or `"90s"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Period(pub(super) Duration);
+
+impl<'de> Deserialize<'de> for Period {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        let text = match &value {
+            toml::Value::String(text) => text.trim(),
+            other => {
+                let seconds = number(other).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+                return Err(D::Error::custom(match seconds {
+                    Some(time) => format!("{other} has no unit; write \"{}\"", humantime::format_duration(time)),
+                    None => format!("{other} is not a time; write it as \"10m\" or \"90s\""),
+                }));
+            }
+        };
+        humantime::parse_duration(text).map(Self).map_err(|error| {
+            D::Error::custom(format!(
+                "`{text}` is not a time: {error}; write it as \"10m\" or \"90s\""
+            ))
+        })
+    }
+}
+
+/// Readers of numbers with a range; for an optional key, `T` is an `Option`.
+macro_rules! ranges {
+    ($($key:ident: $number:ty, $least:expr, $most:expr;)*) => {$(
+        pub(super) fn $key<'de, D: Deserializer<'de>, T: From<$number>>(deserializer: D) -> Result<T, D::Error> {
+            let number = <$number>::deserialize(deserializer)?;
+            match ($least..=$most).contains(&number) {
+                true => Ok(number.into()),
+                false => Err(D::Error::custom(outside(number, $least, $most))),
+            }
+        }
+    )*};
+}
+
+ranges! {
+    repeats: u32, 1, 100;
+    warmup_s: f64, 0.0, 3_600.0;
+    step_s: f64, 0.1, 3_600.0;
+    drain_s: f64, 0.05, 600.0;
+    max_in_flight: u32, 1, 8_192;
+    timeout_ms: u64, 1, 600_000;
+    reply_limit_bytes: u64, 1_024, 4_000_000_000;
+    ready_timeout_s: u64, 1, 3_600;
+    zipf_exponent: f64, 0.01, 10.0;
+    // Coefficient of variation of gamma arrivals.
+    cv: f64, 0.05, 20.0;
+    share: f64, 0.0, 1.0;
+    // Above 1, the cache is larger than the table.
+    cache_share: f64, 0.0, 10.0;
+    tolerance: f64, 0.0, 1e6;
+    rows_per_request: u32, 1, 1_000_000;
+    table_rows: u64, 1, 1_000_000_000;
+    table_gib: f64, 1e-6, 1e6;
+    weight: f64, 1e-6, 1e6;
+    resolution: f64, 0.01, 1.0;
+    // Up to a week.
+    search_limit_s: f64, 1.0, 604_800.0;
+    status: u16, 100, 599;
+    entities: u64, 1, 1_000_000_000_000_000;
+}
+
+/// Smallest share of goodput that is an objective.
+const LEAST_GOODPUT: f64 = 0.5;
+
+/// Parses a latency objective, such as `p99 < 20 ms`, `mean < 5 ms` or `99.5 % within 50 ms`.
+pub(super) fn objective(text: &str) -> Option<Objective> {
+    if let Some((share, limit)) = text.split_once("within") {
+        let within_us = latency_us(limit)?;
+        let Share(goodput_share) =
+            Share::parse(share.trim()).filter(|share| share.0 >= LEAST_GOODPUT && share.0 < 1.0)?;
+        return Some(Objective::Goodput {
+            goodput_share,
+            within_us,
+        });
+    }
+    let (name, limit) = text.split_once('<')?;
+    let limit_us = latency_us(limit)?;
+    if name.trim() == "mean" {
+        return Some(Objective::Mean {
+            mean_limit_us: limit_us,
+        });
+    }
+    let percentile = Percentile::named(name.trim())?;
+    Some(Objective::Percentile { percentile, limit_us })
+}
+
+/// Parses a positive latency, such as `20 ms`, to microseconds.
+fn latency_us(text: &str) -> Option<f64> {
+    let limit = text.trim();
+    let digits = limit.trim_end_matches(|c: char| c.is_alphabetic());
+    let unit_us = match &limit[digits.len()..] {
+        "us" | "µs" => 1.0,
+        "ms" => 1e3,
+        "s" => 1e6,
+        _ => return None,
+    };
+    let us = digits.trim().parse::<f64>().ok()? * unit_us;
+    (us.is_finite() && us > 0.0).then_some(us)
+}
+
+/// Parses the largest share of failed requests, such as `errors < 0.1 %`.
+pub(super) fn errors(text: &str) -> Option<f64> {
+    let (name, limit) = text.split_once('<')?;
+    (name.trim() == "errors")
+        .then(|| Share::parse(limit))
+        .flatten()
+        .map(|share| share.0)
+        .filter(|share| *share < 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_analysis::record::StageFill;
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default)]
+    struct Keys {
+        share: Option<Share>,
+        period: Option<Period>,
+        factor: Option<Factor<StageFill>>,
+        sizes: Option<Factor<u32>>,
+        #[serde(deserialize_with = "resolution")]
+        resolution: Option<f64>,
+    }
+
+    fn read(text: &str) -> Result<Keys, String> {
+        crate::plan::fault::read(text).map_err(|(_, fault)| fault.to_string())
+    }
+
+    #[test]
+    fn keys_are_read_in_every_form() {
+        let keys = read("share = \"5 %\"\nperiod = \"1h 30m\"\nfactor = \"filled\"\nsizes = [1, 8]\nresolution = 0.5")
+            .unwrap();
+        assert_eq!(keys.share, Some(Share(0.05)));
+        assert_eq!(keys.period, Some(Period(Duration::from_secs(5_400))));
+        assert!(matches!(keys.factor, Some(Factor::One(StageFill::Filled))));
+        assert!(matches!(&keys.sizes, Some(Factor::Several(sizes)) if sizes == &[1, 8]));
+        assert_eq!(keys.resolution, Some(0.5));
+        assert_eq!(read("share = 1").unwrap().share, Some(Share(1.0)));
+    }
+
+    #[test]
+    fn errors_name_the_value_and_the_form_to_write() {
+        for (text, says) in [
+            ("share = 5", "`share`: 5 is not a share; write it as `5 %` or `0.05`"),
+            ("share = \"120 %\"", "\"120 %\" is not a share"),
+            ("period = 180", "`period`: 180 has no unit; write \"3m\""),
+            ("period = 1.5", "1.5 has no unit; write \"1s 500ms\""),
+            ("period = -1", "-1 is not a time; write it as \"10m\""),
+            ("period = \"soon\"", "`period`: `soon` is not a time"),
+            (
+                "factor = \"full\"",
+                "`factor`: unknown variant `full`, expected `empty` or `filled`",
+            ),
+            ("factor = [\"empty\", \"full\"]", "`factor[1]`: unknown variant `full`"),
+            ("sizes = -1", "`sizes`: invalid value: integer `-1`"),
+            ("sizes = { a = 1 }", "a value or a list of values"),
+            ("resolution = 0", "`resolution`: 0 is not within 0.01 and 1"),
+        ] {
+            let error = read(text).expect_err(text);
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn objectives_and_shares_are_read_as_they_are_shown() {
+        assert_eq!(Share::parse("5 %"), Some(Share(0.05)));
+        assert_eq!(Share::parse("0.05"), Some(Share(0.05)));
+        assert_eq!(Share::parse("5"), None);
+        assert!((errors("errors < 0.1 %").unwrap() - 0.001).abs() < 1e-12);
+        assert_eq!(errors("errors < 100 %"), None);
+        assert_eq!(errors("p99 < 5 %"), None);
+        for text in [
+            "p50 < 300 us",
+            "p90 < 4 ms",
+            "p99.9 < 50 ms",
+            "mean < 5 ms",
+            "99.6 % within 50 ms",
+        ] {
+            assert_eq!(objective(text).unwrap().to_string(), text);
+        }
+        for text in [
+            "p98 < 5 ms",
+            "max < 5 ms",
+            "mean < 0 ms",
+            "p99 > 5 ms",
+            "p999 < 5 ms",
+            "mean < 5",
+            "100 % within 5 ms",
+            "20 % within 5 ms",
+            "99 within 5 ms",
+        ] {
+            assert_eq!(objective(text), None, "{text}");
+        }
+    }
+}
