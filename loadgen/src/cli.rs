@@ -136,6 +136,9 @@ enum Command {
         /// Load processes on this host, each of which sends an interleaved share of every step
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
         workers: u32,
+        /// Prints every table and remark before the answer
+        #[arg(long, short)]
+        verbose: bool,
         #[command(flatten)]
         agents: AgentsOptions,
         #[command(flatten)]
@@ -170,6 +173,9 @@ enum Command {
         /// Load processes, each of which sends an interleaved share of every step
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
         workers: u32,
+        /// Prints every table and remark before the answer
+        #[arg(long, short)]
+        verbose: bool,
         #[command(flatten)]
         agents: AgentsOptions,
         /// Runs the self-check first and keeps its lines in the result, whatever the plan says
@@ -180,7 +186,7 @@ enum Command {
         #[command(flatten)]
         certificate: CertificateOption,
     },
-    /// Makes summary and report of finished runs anew, and prints their tables
+    /// Makes summary and report of finished runs anew, and prints their answers
     #[command(
         after_help = "Examples:\n  tierlab-loadgen report results/quick-20261101T120000Z\n  \
         tierlab-loadgen report results/a results/b --out /tmp/views --combined both.html"
@@ -196,6 +202,9 @@ enum Command {
         /// One report over all of them, to this file
         #[arg(long)]
         combined: Option<PathBuf>,
+        /// Prints every table and remark before the answer
+        #[arg(long, short)]
+        verbose: bool,
     },
     /// Compares two runs: every figure is worse, better, equivalent or undecided
     ///
@@ -370,6 +379,7 @@ impl Command {
                 resume,
                 search_limit_s,
                 workers,
+                verbose,
                 agents,
                 certificate,
             } => {
@@ -381,6 +391,7 @@ impl Command {
                     resume,
                     search_limit_s,
                     workers,
+                    verbose,
                     agents,
                     certificates: certificate.store(),
                 };
@@ -395,6 +406,7 @@ impl Command {
                 bin_dir,
                 search_limit_s,
                 workers,
+                verbose,
                 agents,
                 selfcheck,
                 judged,
@@ -410,6 +422,7 @@ impl Command {
                     bin_dir,
                     search_limit_s,
                     workers,
+                    verbose,
                     agents,
                     selfcheck,
                     certificates: certificate.store(),
@@ -419,10 +432,16 @@ impl Command {
             }
             Self::LoadProcess => Box::pin(load_process::serve_here()).await.map(|()| 0),
             Self::Agent(options) => Box::pin(agent::run(&options, interrupt()?)).await.map(|()| 0),
-            Self::Report { runs, out, combined } => {
+            Self::Report {
+                runs,
+                out,
+                combined,
+                verbose,
+            } => {
                 let to = report::Destination {
                     out: out.as_deref(),
                     combined: combined.as_deref(),
+                    verbose,
                 };
                 report::rewrite(&runs, to)?;
                 Ok(0)

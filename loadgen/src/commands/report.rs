@@ -17,10 +17,12 @@ pub struct Destination<'a> {
     pub out: Option<&'a Path>,
     /// A file for one page over all runs.
     pub combined: Option<&'a Path>,
+    /// If true, everything is printed, and not only the answer.
+    pub verbose: bool,
 }
 
 /// `report RUN...`: summarises every run anew from its `run.json` and histograms, writes `summary.csv`, `report.md` and
-/// `report.html`, and prints its table. `run.json` and the histograms, being the evidence, are left as they are.
+/// `report.html`, and prints its answer. `run.json` and the histograms, being the evidence, are left as they are.
 ///
 /// # Errors
 /// As [`folder::load`] and [`folder::write_views`].
@@ -34,11 +36,15 @@ pub fn rewrite(dirs: &[PathBuf], to: Destination<'_>) -> Result<(), RunError> {
         if dirs.len() > 1 {
             println!("{} ({})\n", run.name, dir.display());
         }
+        if to.verbose {
+            print!("{}\n\n", tierlab_report::table(&run));
+        }
+        let views = view_folder(dir, to.out, dirs.len() > 1);
+        let views = views.map(|folder| apart(&folder, &mut written, to.out.is_some()));
         // First: where nothing can be written, it is read at least.
-        print!("{}", tierlab_report::table(&run));
-        match view_folder(dir, to.out, dirs.len() > 1) {
+        print!("{}", tierlab_report::brief(&run, dir, views.as_deref()));
+        match views {
             Some(folder) => {
-                let folder = apart(&folder, &mut written, to.out.is_some());
                 fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
                 folder::write_views(&run, &folder)?;
             }

@@ -40,6 +40,8 @@ pub struct Options {
     pub search_limit_s: Option<u32>,
     /// Load processes on this host.
     pub workers: u32,
+    /// If true, everything is printed, and not only the answer.
+    pub verbose: bool,
     /// Agents that send in their place.
     pub agents: AgentsOptions,
     /// Where the self-check's certificate is kept.
@@ -125,6 +127,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         earlier,
         interrupt,
         senders,
+        verbose: options.verbose,
         alive: Box::new(|| Ok(())),
         prepare: Box::new(|_| Ok(())),
     };

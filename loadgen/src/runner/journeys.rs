@@ -212,7 +212,6 @@ impl Runner<'_> {
                 .kept(sent, &mut lost_before, &self.interrupt, &self.folder)
                 .await?;
             let Some((travelled, agents)) = kept else {
-                ledger.progress.more(1);
                 // A cache has what the lost attempt asked for.
                 seed = split_mix(seed);
                 continue;

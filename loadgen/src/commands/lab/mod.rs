@@ -57,6 +57,8 @@ pub struct Options {
     pub search_limit_s: Option<u32>,
     /// Load processes on this host.
     pub workers: u32,
+    /// If true, everything is printed, and not only the answer.
+    pub verbose: bool,
     /// Agents that send in their place.
     pub agents: AgentsOptions,
     /// Whether to run the self-check whatever the plan says.
@@ -194,6 +196,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
             earlier,
             interrupt: interrupt.clone(),
             senders,
+            verbose: options.verbose,
             alive: Box::new(|| running.check()),
             prepare: Box::new(
                 |target| match dropped.get(&(target.label().to_owned(), target.cache.clone())) {
