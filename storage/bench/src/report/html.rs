@@ -7,7 +7,7 @@ use super::{curves, heat, sentences};
 use crate::summary::Verdict;
 use maud::{Markup, html};
 use tierlab_report::document;
-use tierlab_report::parts::findings;
+use tierlab_report::parts::{closed, findings, scroll};
 
 /// The page.
 pub(super) fn page(kept: &Kept) -> String {
@@ -24,10 +24,10 @@ pub(super) fn page(kept: &Kept) -> String {
         (section("Beside other tools", &findings(&sentences::peers(&kept.points))))
         (section("Block and depth", &maps))
         (section("Latency", &curves))
-        (section("Every point", &tables))
+        (closed("points", "Every point", &tables))
         (section("To beware of", &findings(&sentences::cautions(kept))))
-        (section("The tools' commands", &pre(&commands)))
-        (section("The plan", &pre(kept.plan.trim_end())))
+        (closed("commands", "The tools' commands", &pre(&commands)))
+        (closed("plan", "The plan", &pre(kept.plan.trim_end())))
     };
     document("tierlab-storage-bench", &kept.name, &body)
 }
@@ -56,7 +56,7 @@ fn header(kept: &Kept) -> Markup {
 
 fn table(family: &Family<'_>) -> Markup {
     html! {
-        div.scroll {
+        (scroll(&family.name, &html! {
             table {
                 thead { tr { @for head in HEADER { th.n { (head) } } } }
                 tbody {
@@ -67,6 +67,6 @@ fn table(family: &Family<'_>) -> Markup {
                     }
                 }
             }
-        }
+        }))
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn under(title: &str, body: &Markup) -> Markup {
 /// Text as it is.
 pub(crate) fn pre(text: &str) -> Markup {
     html! {
-        @if !text.is_empty() { pre { (text) } }
+        @if !text.is_empty() { pre tabindex="0" { (text) } }
     }
 }
 

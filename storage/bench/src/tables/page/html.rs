@@ -4,7 +4,7 @@ use super::{Bars, Block, Page, Section};
 use crate::report::parts::{badges, facts, pre, section, under};
 use maud::{Markup, PreEscaped, html};
 use tierlab_report::document;
-use tierlab_report::parts::findings;
+use tierlab_report::parts::{closed, findings, scroll};
 
 const STYLE: PreEscaped<&str> = PreEscaped(
     ".levels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr));gap:6px 26px}.levels h4{margin:8px 0 4px;\
@@ -22,8 +22,11 @@ impl Page<'_> {
             (facts(&self.all_facts()))
             p { (badges(ran.interrupted, &ran.tiers)) }
             (section("What it says", &findings(&self.findings)))
-            @for part in &self.sections { (section(part.title, &blocks(part))) }
-            (section("The plan", &pre(ran.plan.trim_end())))
+            @for (index, part) in self.sections.iter().enumerate() {
+                @if index == 0 { (section(part.title, &blocks(part))) }
+                @else { (closed(&format!("part{index}"), part.title, &blocks(part))) }
+            }
+            (closed("plan", "The plan", &pre(ran.plan.trim_end())))
         };
         document("tierlab-storage-bench", &ran.name, &body)
     }
@@ -51,9 +54,14 @@ fn block(block: &Block) -> Markup {
 }
 
 fn table(block: &Block) -> Markup {
+    let label = if block.title.is_empty() {
+        "Figures"
+    } else {
+        &block.title
+    };
     let class = |at: usize| (at >= block.words).then_some("n");
     html! {
-        div.scroll {
+        (scroll(label, &html! {
             table {
                 thead { tr { @for (at, name) in block.header.iter().enumerate() { th class=[class(at)] { (name) } } } }
                 tbody {
@@ -62,7 +70,7 @@ fn table(block: &Block) -> Markup {
                     }
                 }
             }
-        }
+        }))
         "\n"
     }
 }
