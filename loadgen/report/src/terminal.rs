@@ -144,7 +144,7 @@ fn grid(group: &Group<'_>) -> String {
             rows.push(who.map(Cell::plain).into_iter().chain(of_point(point)).collect());
         }
     }
-    let Overview { columns, rows } = Overview::known(&columns, rows);
+    let Overview { columns, rows } = Overview::known(&columns, &rows);
     let is_gap = |row: &[Cell]| row.iter().all(Cell::is_empty);
     let rows = rows.iter().map(|row| match is_gap(row) {
         true => vec![String::new(); row.len()],

@@ -29,7 +29,7 @@ impl Cell {
     }
 
     /// The same with another word in its value.
-    pub(crate) fn replaced(self, word: &str, by: &str) -> Self {
+    pub(crate) fn replaced(&self, word: &str, by: &str) -> Self {
         Self::split(&self.value.replace(word, by))
     }
 

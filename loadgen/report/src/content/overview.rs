@@ -84,7 +84,7 @@ impl Overview {
             let name = Cell::plain(name.unwrap_or(&point.name));
             [name].into_iter().chain(of_point(point)).collect()
         });
-        Self::known(&columns, rows.collect())
+        Self::known(&columns, &rows.collect::<Vec<_>>())
     }
 
     fn of_curves(report: &Report<'_>) -> Self {
@@ -109,11 +109,11 @@ impl Overview {
                 ]);
             }
         }
-        Self::known(&OF_CURVES, rows)
+        Self::known(&OF_CURVES, &rows)
     }
 
     /// The columns in which any row has a figure.
-    pub(crate) fn known(columns: &[(&str, bool)], rows: Vec<Vec<Cell>>) -> Self {
+    pub(crate) fn known(columns: &[(&str, bool)], rows: &[Vec<Cell>]) -> Self {
         let is_known = |index: &usize| rows.iter().any(|row| !row[*index].is_empty());
         let known: Vec<usize> = (0..columns.len()).filter(is_known).collect();
         let rows = rows
