@@ -92,12 +92,6 @@ pub fn dollars_interval(interval: Option<&Interval>) -> String {
     )
 }
 
-/// Dollars with the half width of their interval in percent: `$0.0124 ±3.5 %`.
-#[must_use]
-pub fn dollars_spread(interval: Option<&Interval>) -> String {
-    interval.map_or_else(|| NONE.to_owned(), |usd| format!("${}", spread(usd)))
-}
-
 /// A number with the half width of its interval in percent: `1234 ±3.5 %`.
 #[must_use]
 pub fn spread(interval: &Interval) -> String {

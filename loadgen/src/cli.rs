@@ -109,7 +109,7 @@ enum Command {
         #[command(flatten)]
         judged: JudgedAnswer,
     },
-    /// Rewrites summary and report of finished runs, and prints their tables
+    /// Rewrites summary and report of finished runs, and prints their answers
     #[command(
         after_help = "Examples:\n  tierlab-loadgen report results/quick-20261101T120000Z\n  \
         tierlab-loadgen report results/a results/b --out /tmp/views --combined both.html"
@@ -125,6 +125,9 @@ enum Command {
         /// Writes one report over all runs to this file
         #[arg(long)]
         combined: Option<PathBuf>,
+        /// Prints every table and remark before the answer
+        #[arg(long, short)]
+        verbose: bool,
     },
     /// Compares two runs: every figure is worse, better, equivalent or undecided
     ///
@@ -230,10 +233,16 @@ impl Command {
             }
             Self::LoadProcess => Box::pin(load_process::serve_here()).await.map(|()| 0),
             Self::Agent(options) => Box::pin(agent::run(&options, interrupt()?)).await.map(|()| 0),
-            Self::Report { runs, out, combined } => {
+            Self::Report {
+                runs,
+                out,
+                combined,
+                verbose,
+            } => {
                 let to = report::Destination {
                     out: out.as_deref(),
                     combined: combined.as_deref(),
+                    verbose,
                 };
                 report::rewrite(&runs, to)?;
                 Ok(0)

@@ -1,15 +1,20 @@
-//! Progress display of a run. In: steps begun and finished, and counters of the current step. Out, on stderr: a bar
-//! with the run's ETA and the step's figures on a terminal, redrawn by a separate thread ([`tierlab_load::live`]
-//! explains why that does not disturb the measurement); plain lines elsewhere.
+//! What a person sees while a run goes on. In: steps begun and finished, and counters of the one under way. Out, on stderr:
+//! on a terminal a bar with a fixed end, the time to go, the leader, and the step's figures so far, redrawn by a thread of their own (why that does not
+//! disturb what is measured: [`tierlab_load::live`]); elsewhere plain lines.
 
 use console::{Term, measure_text_width, truncate_str};
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 use tierlab_instrument::progress::{bar, pace, remaining};
 use tierlab_instrument::units::wait;
 use tierlab_load::live::{Seen, View, Watch};
 
-/// Progress of one run.
+/// The bar over planned steps.
+const OVER_STEPS: &str = "{msg}\n{wide_bar} {pos}/{len}  {elapsed}";
+/// The bar over a limited time.
+const OVER_TIME: &str = "{msg}\n{wide_bar}  {elapsed}";
+
+/// The progress of one run: over its planned steps, or over a limited time while it is not known how many steps will follow.
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,
@@ -17,23 +22,42 @@ pub struct Progress {
     view: Option<View>,
     started: Instant,
     expected_step: Duration,
+    /// Planned steps; their number stays.
     steps: u32,
-    /// True if a search may add steps that are not known yet.
-    open_ended: bool,
-    /// Expected number of search steps, and the deadline of the searches.
-    search: Option<(u32, Instant)>,
-    begun: u32,
-    /// Steps not run because they were finished before.
-    skipped: u32,
+    /// Of these, finished or skipped.
+    done: u32,
+    /// Steps to come that are not planned: repeated ones, and those of a search or a question.
+    unplanned: u32,
+    /// Finished steps, planned or not.
+    measured: u32,
+    /// Search after the planned steps.
+    search_limit: Option<Duration>,
+    /// Limited time under way.
+    limit: Option<Limit>,
+    /// Variant that is the likeliest answer so far.
+    leader: Option<String>,
+    /// If true, finished steps stay on a terminal.
+    verbose: bool,
+}
+
+/// A limited time.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    began: Instant,
+    ends: Instant,
+}
+
+impl Limit {
+    fn left(self) -> Duration {
+        self.ends.saturating_duration_since(Instant::now())
+    }
 }
 
 impl Progress {
-    /// Starts the display of a run of `steps` steps, each expected to take `expected_step`. If `open_ended`, more steps
-    /// may be added.
+    /// For a run of `steps` planned steps, each of which should take `expected_step`. `search_limit`: time of a search after them.
     #[must_use]
-    pub fn new(steps: u32, expected_step: Duration, open_ended: bool) -> Self {
+    pub fn new(steps: u32, expected_step: Duration, search_limit: Option<Duration>, verbose: bool) -> Self {
         let bar = bar(steps);
-        // Without steps there is only a search, whose length is unknown.
         if bar.is_none() && steps > 0 {
             eprintln!("{steps} steps, about {}", wait(expected_step * steps));
         }
@@ -43,61 +67,71 @@ impl Progress {
             started: Instant::now(),
             expected_step,
             steps,
-            open_ended,
-            search: None,
-            begun: 0,
-            skipped: 0,
+            done: 0,
+            unplanned: 0,
+            measured: 0,
+            search_limit,
+            limit: None,
+            leader: None,
+            verbose,
         }
     }
 
-    /// Adds steps beyond those expected.
+    /// Steps that come beside the planned ones.
     pub fn more(&mut self, steps: u32) {
-        self.steps += steps;
-        if let Some(bar) = &self.bar {
-            bar.inc_length(u64::from(steps));
+        self.unplanned += steps;
+    }
+
+    /// From now on the time counts, which is over at `ends`. Later calls change nothing until [`Progress::end_limit`].
+    pub fn begin_limit(&mut self, ends: Instant) {
+        if self.limit.is_some() {
+            return;
         }
-    }
-
-    /// Announces that searches take about `steps` more steps, the current ones included, and end by `ends`.
-    pub fn searches(&mut self, steps: u32, ends: Instant) {
-        self.search = Some((steps, ends));
-        if self.bar.is_none() {
-            let left = self.more_to_come(self.step_time()).unwrap_or_default();
-            eprintln!("search: {left}");
-        }
-    }
-
-    fn step_time(&self) -> Duration {
-        pace(self.begun - self.skipped, 0, self.started.elapsed(), self.expected_step).0
-    }
-
-    /// Describes the steps that the search adds.
-    fn more_to_come(&self, step: Duration) -> Option<String> {
-        match self.search {
-            None => self.open_ended.then(|| "and what the search adds".to_owned()),
-            Some((steps, ends)) => {
-                let most = ends.saturating_duration_since(Instant::now());
-                let about = wait((step * steps).min(most));
-                Some(format!("about {about} to go, at most {}", wait(most)))
+        let limit = Limit {
+            began: Instant::now(),
+            ends,
+        };
+        self.limit = Some(limit);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length(ends.saturating_duration_since(limit.began).as_secs());
+                bar.set_position(0);
+                restyle(bar, OVER_TIME);
             }
+            None => eprintln!("measuring for at most {}", wait(limit.left())),
         }
     }
 
-    /// Starts a step and returns a watch on its progress.
+    /// From now on the planned steps count again.
+    pub fn end_limit(&mut self) {
+        self.limit = None;
+        self.unplanned = 0;
+        if let Some(bar) = &self.bar {
+            bar.set_length(self.steps.into());
+            bar.set_position(self.done.into());
+            restyle(bar, OVER_STEPS);
+        }
+    }
+
+    /// The likeliest answer so far.
+    pub fn leads(&mut self, variant: Option<&str>) {
+        self.leader = variant.map(str::to_owned);
+    }
+
+    /// A step begins, which tells the returned watch of itself.
     pub fn begin(&mut self, what: &str) -> Watch {
         self.view = None;
-        let (done, steps) = (self.begun - self.skipped, self.steps - self.skipped);
-        self.begun += 1;
         let Some(bar) = self.bar.clone() else {
             return Watch::default();
         };
-        let (step, left) = pace(done, steps, self.started.elapsed(), self.expected_step);
-        let (what, more, began) = (what.to_owned(), self.more_to_come(step), Instant::now());
+        let (outlook, what, began) = (self.outlook(), what.to_owned(), Instant::now());
         let draw = move |seen: Seen| {
             let width = usize::from(Term::stderr().size().1);
-            let eta = eta(remaining(step, left, began.elapsed()), more.as_deref());
-            let mut lines = lay_out(&[eta, what.clone()], width);
+            let mut lines = lay_out(&[outlook.text(began.elapsed()), what.clone()], width);
             lines.extend(lay_out(&words(&seen), width));
+            if let Some(limit) = outlook.limit {
+                bar.set_position(limit.began.elapsed().as_secs());
+            }
             bar.set_message(lines.join("\n"));
         };
         let watch = Watch::on();
@@ -108,23 +142,50 @@ impl Progress {
 
     /// Counts a step that was finished before.
     pub fn skip(&mut self) {
-        self.begun += 1;
-        self.skipped += 1;
-        if let Some(bar) = &self.bar {
-            bar.inc(1);
-        }
+        self.count();
     }
 
     /// Ends the current step and shows `line`.
     pub fn finish(&mut self, line: &str) {
         self.view = None;
-        self.say(&format!("[{}/{}] {line}", self.begun, self.steps));
+        self.measured += 1;
+        let at = if self.count() {
+            format!("{}/{}", self.done, self.steps)
+        } else {
+            wait(self.started.elapsed())
+        };
+        if self.bar.is_none() || self.verbose {
+            self.say(&format!("[{at}] {line}"));
+        }
         if let Some(bar) = &self.bar {
-            let (done, steps) = (self.begun - self.skipped, self.steps - self.skipped);
-            let (step, left) = pace(done, steps, self.started.elapsed(), self.expected_step);
-            let more = self.more_to_come(step);
-            bar.set_message(eta(remaining(step, left, Duration::ZERO), more.as_deref()));
+            bar.set_message(self.outlook().text(Duration::ZERO));
+        }
+    }
+
+    /// Counts a step; true if it was planned.
+    fn count(&mut self) -> bool {
+        let is_planned = self.unplanned == 0;
+        if !is_planned {
+            self.unplanned -= 1;
+            return false;
+        }
+        self.done += 1;
+        if let (Some(bar), None) = (&self.bar, self.limit) {
             bar.inc(1);
+        }
+        true
+    }
+
+    fn outlook(&self) -> Outlook {
+        let left = self.steps.saturating_sub(self.done);
+        let measured = self.measured;
+        let (step, left) = pace(measured, measured + left, self.started.elapsed(), self.expected_step);
+        Outlook {
+            step,
+            left,
+            search_limit: self.search_limit,
+            limit: self.limit,
+            leader: self.leader.clone(),
         }
     }
 
@@ -145,9 +206,40 @@ impl Progress {
     }
 }
 
-fn eta(left: Duration, more: Option<&str>) -> String {
-    let more = more.map_or_else(String::new, |more| format!(", {more}"));
-    format!("ETA {}{more}", wait(left))
+fn restyle(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+}
+
+/// How long a run still takes, and what it tends to.
+struct Outlook {
+    /// Length of a step.
+    step: Duration,
+    /// Planned steps to come.
+    left: u32,
+    search_limit: Option<Duration>,
+    limit: Option<Limit>,
+    leader: Option<String>,
+}
+
+impl Outlook {
+    /// In words, `in_step` after the step under way began.
+    fn text(&self, in_step: Duration) -> String {
+        let mut text = match (self.limit, self.search_limit) {
+            (Some(limit), _) => format!("at most {} to go", wait(limit.left())),
+            (None, None) => format!("ETA {}", wait(remaining(self.step, self.left, in_step))),
+            (None, Some(search)) => format!(
+                "ETA {}, then a search of at most {}",
+                wait(remaining(self.step, self.left, in_step)),
+                wait(search)
+            ),
+        };
+        if let Some(leader) = &self.leader {
+            text += &format!(", {leader} leads");
+        }
+        text
+    }
 }
 
 /// Describes a look at a step, in phrases that each may have a line of their own.
@@ -219,21 +311,26 @@ mod tests {
     };
 
     #[test]
-    fn searches_say_how_long_they_go_on() {
+    fn the_end_is_told_and_does_not_move_away() {
         let seconds = Duration::from_secs;
-        assert_eq!(eta(seconds(29), None), "ETA 29s");
-        let mut progress = Progress::new(0, seconds(3), true);
-        let open = progress.more_to_come(seconds(3));
-        assert_eq!(eta(seconds(29), open.as_deref()), "ETA 29s, and what the search adds");
-        progress.searches(10, Instant::now() + seconds(3_600));
+        let mut progress = Progress::new(10, seconds(3), Some(seconds(300)), false);
+        let told = |progress: &Progress| progress.outlook().text(Duration::ZERO);
+        assert_eq!(told(&progress), "ETA 30s, then a search of at most 5m00s");
+        progress.more(40);
+        assert_eq!(progress.steps, 10);
+        progress.begin_limit(Instant::now() + seconds(3_599));
+        progress.begin_limit(Instant::now() + seconds(9_999));
+        progress.leads(Some("nvme"));
+        let text = told(&progress);
         assert!(
-            progress
-                .more_to_come(seconds(3))
-                .unwrap()
-                .starts_with("about 30s to go, at most ")
+            text.starts_with("at most 59m") && text.ends_with(" to go, nvme leads"),
+            "{text}"
         );
-        progress.searches(10, Instant::now());
-        assert_eq!(progress.more_to_come(seconds(3)).unwrap(), "about 0s to go, at most 0s");
+        progress.skip();
+        assert_eq!((progress.done, progress.unplanned), (0, 39));
+        progress.end_limit();
+        progress.skip();
+        assert_eq!(progress.done, 1);
     }
 
     #[test]

@@ -44,6 +44,10 @@ fn every_kept_run_opens() {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        is_brief(&String::from_utf8(output.stdout).unwrap());
+        let words = std::fs::read_to_string(out.path().join("report.md")).unwrap();
+        let words = words.split_whitespace().count();
+        assert!(words <= 800, "{}: report.md has {words} words", run.display());
         assert!(output.status.success(), "{}: {said}", run.display());
         for view in ["summary.csv", "report.md", "report.html"] {
             let bytes = std::fs::metadata(out.path().join(view)).map_or(0, |file| file.len());
@@ -53,6 +57,17 @@ fn every_kept_run_opens() {
         found.extend(advised(out.path(), &run));
         assert!(found.is_empty(), "{}:\n{}", run.display(), found.join("\n"));
     }
+}
+
+/// Fails if a terminal does not hold the text.
+fn is_brief(text: &str) {
+    let lines = text.lines().count();
+    assert!((8..=25).contains(&lines), "{lines} lines:\n{text}");
+    for line in text.lines() {
+        let columns = line.chars().count();
+        assert!(columns <= 100, "{columns} columns: {line}");
+    }
+    assert!(text.contains("report:  ") && text.contains(" --verbose"), "{text}");
 }
 
 /// Differences of `advise` from a folder's `answer.json`, for the run's own question.

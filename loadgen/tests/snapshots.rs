@@ -12,29 +12,38 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tierlab_analysis::record::{AnswerOutcome, Run};
 
-/// Rewrites the report of the stored run, and returns stdout and `report.md`.
-fn views() -> (String, String) {
+/// Makes the views of the kept run anew and gives what stands on stdout, briefly and in full, and in `report.md`.
+fn views() -> (String, String, String) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let out = tempfile::tempdir().unwrap();
-    let done = Command::new(env!("CARGO_BIN_EXE_tierlab-loadgen"))
-        .args(["report", "results/quick-2core", "--out"])
-        .arg(out.path())
-        .current_dir(root)
-        .output()
-        .unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let table = String::from_utf8(done.stdout).unwrap();
-    // Cells are filled with spaces to their columns' ends, which no file should have.
-    let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
+    let printed = |more: &[&str]| {
+        let done = Command::new(env!("CARGO_BIN_EXE_tierlab-loadgen"))
+            .args(["report", "results/quick-2core", "--out"])
+            .arg(out.path())
+            .args(more)
+            .current_dir(&root)
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let text = String::from_utf8(done.stdout).unwrap();
+        let text = text.replace(out.path().to_str().unwrap(), "OUT");
+        // Cells are filled with spaces to their columns' ends, which no file should have.
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        lines.join("\n")
+    };
+    let (brief, all) = (printed(&[]), printed(&["--verbose"]));
+    let table = all.strip_suffix(&brief).expect("everything ends with the brief");
     (
-        lines.join("\n"),
+        brief.clone(),
+        table.trim_end().to_owned(),
         std::fs::read_to_string(out.path().join("report.md")).unwrap(),
     )
 }
 
 #[test]
 fn the_table_and_the_markdown_of_a_kept_run_are_as_they_were() {
-    let (table, markdown) = views();
+    let (brief, table, markdown) = views();
+    insta::assert_snapshot!("brief", brief);
     insta::assert_snapshot!("table", table);
     insta::assert_snapshot!("report.md", markdown);
 }
@@ -62,11 +71,15 @@ fn reports_open_with_the_answer() {
         let widest = table.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(160), "{widest:?} columns in\n{table}");
         insta::assert_snapshot!(format!("answer_{name}_table"), table);
+        let brief = tierlab_report::brief(&run, Path::new("results/run"), Some(Path::new("results/run")));
+        let widest = brief.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(100) && brief.lines().count() <= 25, "{brief}");
+        insta::assert_snapshot!(format!("answer_{name}_brief"), brief);
         insta::assert_snapshot!(format!("answer_{name}.md"), opening(&tierlab_report::markdown(&run)));
         insta::assert_snapshot!(format!("answer_{name}_junit.xml"), tierlab_report::junit(&run).unwrap());
         let page = tierlab_report::page(&[&run]);
-        let section = page.find("<h2>The answer").unwrap();
-        assert!(section < page.find("<h2>What came out").unwrap());
+        let answer = page.find("class=\"said\"").unwrap();
+        assert!(answer < page.find("<details").unwrap());
     }
 }
 

@@ -165,7 +165,7 @@ pub(super) fn row(setting: ComparisonSetting, trials: usize, seed: u64) -> Row {
             cell("worse", worse),
             cell("better", better),
             cell("p50_equivalent", equivalent),
-            fixed("p50_smallest", 4, smallest / valid.max(1) as f64),
+            fixed("p50_smallest", 4, smallest / f64::from(valid.max(1))),
         ],
     }
 }
@@ -196,7 +196,7 @@ fn latencies(rng: &mut ChaCha8Rng, schedule: &Schedule, setting: ComparisonSetti
         Slower::Tail => 1.0,
     };
     let service_us = 1_000.0 * setting.service_ms * weather(rng, setting.spread) * by;
-    let latency = |(due_us, done_us): (u64, f64)| schedule.in_window(due_us).then(|| done_us - due_us as f64);
+    let latency = |(due_us, done_us): (u64, f64)| schedule.in_window(due_us).then_some(done_us - due_us as f64);
     if setting.service == Latencies::Queue {
         let served = points::served(schedule, || service_us * exponential(rng));
         return served.filter_map(latency).collect();

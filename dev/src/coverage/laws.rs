@@ -45,6 +45,9 @@ pub(super) enum Law {
     ConstantQueue(u8),
 }
 
+/// Draw of a number with mean 1.
+type Draw = fn(&mut ChaCha8Rng) -> f64;
+
 impl Law {
     /// Every law: those of independent requests first.
     pub(super) const ALL: [Self; 12] = [
@@ -74,7 +77,7 @@ impl Law {
     }
 
     /// Load and service time of a queue.
-    fn queue(self) -> Option<(f64, fn(&mut ChaCha8Rng) -> f64)> {
+    fn queue(self) -> Option<(f64, Draw)> {
         match self {
             Self::Queue(percent) => Some((f64::from(percent) / 100.0, exponential)),
             Self::ConstantQueue(percent) => Some((f64::from(percent) / 100.0, |_| 1.0)),

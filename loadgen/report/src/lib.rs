@@ -14,6 +14,7 @@ mod junit;
 mod markdown;
 mod summary_csv;
 mod terminal;
+mod terminal_brief;
 mod text_style;
 
 use tierlab_instrument::units;
@@ -22,12 +23,13 @@ pub use answer_json::answer_json;
 pub use cold_starts_csv::cold_starts_csv;
 pub use compare::{Change, Comparison, Outcome, comparison};
 pub use html::{document, page};
-/// What pages of other programs are made of: charts as data, and lists of sentences.
+/// Parts for pages of other programs: charts as data, sections, lists of sentences.
 pub mod parts {
     pub use crate::html::chart::{Axis, Chart, Figure, Line, Unit};
-    pub use crate::html::markup::findings;
+    pub use crate::html::markup::{closed, findings, scroll};
 }
 pub use junit::junit;
 pub use markdown::markdown;
 pub use summary_csv::summary_csv;
 pub use terminal::{answer_text, table};
+pub use terminal_brief::brief;

@@ -1,275 +1,153 @@
-//! `report.md`: a run for a pull request or a mail.
+//! `report.md`: a run for a pull request or a mail, in at most 800 words.
 //!
-//! In: a summarised run. Out: Markdown, short: the answer and what came out first, every point folded away. Knows nothing of files.
+//! In: a summarised run. Out: Markdown: the answer, then what fits of the rest, the most important first. Everything else is in
+//! `report.html` and `summary.csv`. Knows nothing of files.
 
 use crate::content::Report;
-use crate::content::answer::AnswerText;
-use crate::content::best::Best;
-use crate::content::costs::{Costs, SIDE_BY_SIDE};
-use crate::content::figures::{Cell, meets};
-use crate::content::group::Group;
-use crate::content::point_row::{PointRow, has_goodput};
+use crate::content::answer::{AnswerText, NOT_DECIDED};
+use crate::content::figures::Cell;
+use crate::content::overview::Overview;
 use crate::content::side_tables::SideTable;
-use crate::content::words;
-use crate::units::{NONE, dollars, dollars_interval, latency, latency_interval, percent, rate, thousands};
-use std::fmt::Write as _;
-use tierlab_analysis::record::{Percentile, Run};
+use crate::units::thousands;
+use tierlab_analysis::record::Run;
+
+/// Words of the text before its footer.
+const WORDS: usize = 730;
+/// Points that are listed one by one.
+const POINTS: usize = 12;
+/// Digits of a commit that are shown.
+const COMMIT_DIGITS: usize = 12;
 
 /// The text.
 #[must_use]
 pub fn markdown(run: &Run) -> String {
     let report = Report::of(run);
-    let mut out = format!("# {}\n\n{}\n", plain(report.name), facts(&report));
-    out += &report.answer.as_ref().map_or_else(String::new, answer);
+    let mut page = Page::default();
+    page.add(&format!(
+        "# {}\n\n**{}.**\n\n{}\n",
+        plain(report.name),
+        plain(&report.brief.sentence),
+        facts(&report)
+    ));
+    if let Some(answer) = &report.answer {
+        page.add(&format!("\n{}.\n", plain(&answer.terms)));
+    }
+    let overview = Overview::of(&report, POINTS);
+    let rows = overview
+        .rows
+        .iter()
+        .map(|cells| row(&cells.iter().map(Cell::text).collect::<Vec<_>>()));
+    page.lines(&head(&overview.columns), rows, "rows");
+    page.list("", &report.brief.remarks);
+    for (title, lines) in report.answer.iter().flat_map(AnswerText::lists) {
+        // Open questions are among the remarks.
+        if title != NOT_DECIDED {
+            page.list(title, lines);
+        }
+    }
+    report.side_tables.iter().for_each(|side| side_table(&mut page, side));
+    page.list("What to beware of", &report.cautions);
     for group in &report.groups {
-        let _ = write!(out, "\n## {}\n\n{}\n", plain(&group.name), executive(group));
-        for line in group.sentences.iter().chain(&group.reaches).chain(&group.mix_shares) {
-            let _ = writeln!(out, "- {}.", plain(line));
-        }
-        out += &group.costs.as_ref().map_or_else(String::new, costs);
+        page.list("", &group.mix_shares);
+        page.list(&group.name, &group.sentences);
+        page.list("", &group.reaches);
     }
-    out += &report.side_tables.iter().map(side_table).collect::<String>();
-    let _ = write!(
-        out,
-        "\nLatency runs from the scheduled send to the last byte of the reply; [lo–hi] are 95 % intervals; ~: rough, without \
-         an upper bound; {NONE}: too few requests.\n\n## What to beware of\n\n"
-    );
-    if report.cautions.is_empty() {
-        out += "- Nothing: every point is valid.\n";
-    }
-    for caution in &report.cautions {
-        let _ = writeln!(out, "- {}", plain(caution));
-    }
-    out += &instrument(&report);
-    out + &every_point(&report.points)
+    let instrument = &report.instrument;
+    let certificates = instrument.not_refused().map(str::to_owned);
+    let instrument: Vec<String> = certificates.chain([instrument.noise_floor.clone()]).collect();
+    page.list("The instrument", &instrument);
+    page.text
+        + "\nLatency runs from the scheduled send to the last byte of the reply; [lo–hi] are 95 % intervals; ~: rough, without an upper \
+           bound; n/a: too few requests. Charts, costs and evidence are in `report.html`, all points in `summary.csv`.\n"
 }
 
-/// The answer, the ranking, what was left open, and how sure it all is.
-fn answer(answer: &AnswerText) -> String {
-    let names = answer.columns.iter().map(|(name, _)| *name);
-    let head: Vec<&str> = ["#", "variant", "SLO"]
-        .into_iter()
-        .chain(names)
-        .chain(["why"])
-        .collect();
-    let rules = answer
-        .columns
-        .iter()
-        .map(|(_, is_number)| if *is_number { "--:" } else { "---" });
-    let rules: Vec<&str> = ["--:", "---", "---"].into_iter().chain(rules).chain(["---"]).collect();
-    let mut out = format!(
-        "\n## The answer\n\n**{}.**\n\n{}{}",
-        plain(&answer.sentence),
-        row(&head),
-        row(&rules)
-    );
-    for ranked in &answer.rows {
-        let who = [
-            ranked.rank.clone(),
-            ranked.tier.labelled(),
-            meets(ranked.outcome).to_owned(),
-        ];
-        let figures = ranked.cells.iter().map(Cell::text);
-        let cells: Vec<String> = who.into_iter().chain(figures).chain([ranked.why.clone()]).collect();
-        out += &row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
-    }
-    for (title, lines) in answer.lists() {
-        if !lines.is_empty() {
-            let _ = write!(out, "\n{title}:\n\n");
-        }
-        for line in lines {
-            let _ = writeln!(out, "- {}.", plain(line));
-        }
-    }
-    out
+/// Text that takes no more words than [`WORDS`].
+#[derive(Default)]
+struct Page {
+    text: String,
 }
 
-fn side_table(side: &SideTable) -> String {
-    let names: Vec<&str> = side.columns.iter().map(|(name, _)| name.as_ref()).collect();
-    let rules: Vec<&str> = side
-        .columns
-        .iter()
-        .map(|(_, is_figure)| if *is_figure { "--:" } else { "---" })
-        .collect();
-    let mut out = format!(
-        "\n## {}\n\n{}.\n\n{}{}",
-        side.title,
-        plain(&side.intro),
-        row(&names),
-        row(&rules)
-    );
-    for cells in &side.rows {
-        out += &row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
+impl Page {
+    fn fits(&self, more: &str) -> bool {
+        self.text.split_whitespace().count() + more.split_whitespace().count() <= WORDS
     }
-    out += "\n";
-    for note in &side.notes {
-        let _ = writeln!(out, "- {}.", plain(note));
+
+    fn add(&mut self, text: &str) {
+        self.text += text;
     }
-    out
+
+    /// Adds text if it fits.
+    fn offer(&mut self, text: &str) -> bool {
+        let fits = self.fits(text);
+        if fits {
+            self.add(text);
+        }
+        fits
+    }
+
+    /// Adds as many lines as fit, below a heading where there is one, and how many did not.
+    fn list(&mut self, title: &str, lines: &[String]) {
+        let heading = match title {
+            "" => "\n".to_owned(),
+            title => format!("\n## {}\n\n", plain(title)),
+        };
+        self.lines(
+            &heading,
+            lines
+                .iter()
+                .map(|line| format!("- {}.\n", plain(line.trim_end_matches('.')))),
+            "remarks",
+        );
+    }
+
+    fn lines(&mut self, heading: &str, lines: impl Iterator<Item = String>, what: &str) {
+        let mut left_out = 0;
+        for (index, line) in lines.enumerate() {
+            let start = if index == 0 { heading } else { "" };
+            left_out += usize::from(left_out > 0 || !self.offer(&format!("{start}{line}")));
+            if left_out > 0 && index == 0 {
+                // Not even the first fits: the whole is left out.
+                return;
+            }
+        }
+        if left_out > 0 {
+            self.add(&format!("\n{left_out} more {what} are in `report.html`.\n"));
+        }
+    }
+}
+
+fn side_table(page: &mut Page, side: &SideTable) {
+    let rows = side.rows.iter().map(|cells| row(cells));
+    page.lines(&format!("\n## {}\n{}", side.title, head(&side.columns)), rows, "rows");
+    page.offer(&format!("\n{}.\n", plain(&side.intro)));
+    page.list("", &side.notes);
 }
 
 fn facts(report: &Report<'_>) -> String {
-    let mut text = format!(
+    let commit: String = report.commit.chars().take(COMMIT_DIGITS).collect();
+    format!(
         "{} · {} points, {} requests · {}, {} cores · commit `{}`",
         report.started_at,
         report.amount.points,
         thousands(report.amount.requests),
         plain(report.cpu),
         report.cores,
-        plain(report.commit)
-    );
-    for sentence in &report.requests {
-        let _ = write!(text, "\n\n{}.", plain(sentence));
-    }
-    text
+        plain(&commit)
+    )
 }
 
-/// Per tier and cache: the best rate, the tail at a common one (the highest percentile that all have there), the price at the
-/// best, and what dominates.
-fn executive(group: &Group<'_>) -> String {
-    let at = group
-        .common_rps
-        .map_or_else(|| "a common rate".to_owned(), |rps| format!("{} rps", rate(rps)));
-    let mut out = row(&[
-        "tier",
-        "cache",
-        &group.best_title,
-        &format!("{} at {at}", group.tail.name),
-        "$/10k at the highest rate",
-        &format!("what dominates at {at}"),
-    ]);
-    out += &row(&["---", "---", "--:", "--:", "--:", "---"]);
-    for curve in &group.rows {
-        out += &row(&[
-            &curve.tier.printed,
-            &curve.cache,
-            &curve.best.as_ref().map_or_else(|| "none".to_owned(), Best::text),
-            &latency_interval(curve.at_common.and_then(group.tail.of).as_ref()),
-            &curve
-                .best
-                .as_ref()
-                .and_then(Best::cost)
-                .unwrap_or_else(|| NONE.to_owned()),
-            &curve
-                .at_common
-                .and_then(|summary| summary.tail.as_ref())
-                .map_or_else(|| NONE.to_owned(), words::dominance),
-        ]);
-    }
-    out
+/// The head of a table: names, and true for columns of numbers.
+fn head(columns: &[(impl AsRef<str>, bool)]) -> String {
+    let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_ref()).collect();
+    let rules: Vec<&str> = columns
+        .iter()
+        .map(|(_, is_number)| if *is_number { "--:" } else { "---" })
+        .collect();
+    format!("\n{}{}", row(&names), row(&rules))
 }
 
-/// What the highest rates cost by part and by instance, and where tiers break even.
-fn costs(costs: &Costs<'_>) -> String {
-    if costs.rows.is_empty() {
-        return String::new();
-    }
-    let mut head = vec!["$/10k".to_owned(), "of which".to_owned()];
-    head.extend(costs.instances.iter().map(|instance| instance.name.clone()));
-    let mut rows = String::new();
-    for curve in &costs.rows {
-        let best = &curve.best;
-        let summary = best.point.summary.as_ref();
-        let parts = summary.map_or(&[][..], |summary| &summary.usd_parts);
-        let parts: Vec<String> = parts
-            .iter()
-            .map(|(name, usd)| format!("{name} {}", dollars(*usd)))
-            .collect();
-        let mut cells = vec![
-            format!(
-                "{} {} at {}: {}",
-                curve.tier,
-                curve.cache,
-                best.text(),
-                best.cost().unwrap_or_else(|| NONE.to_owned())
-            ),
-            parts.join(", "),
-        ];
-        cells.extend(curve.on.iter().map(|usd| {
-            usd.map_or_else(
-                || NONE.to_owned(),
-                |usd| format!("{}{}", best.at_most(), dollars(usd.value)),
-            )
-        }));
-        rows += &row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
-    }
-    let mut out = format!(
-        "\n<details><summary>What it costs</summary>\n\n{}{}{rows}\n",
-        row(&head.iter().map(String::as_str).collect::<Vec<_>>()),
-        row(&vec!["---"; head.len()])
-    );
-    for line in &costs.break_evens {
-        let _ = writeln!(out, "- {}.", plain(line));
-    }
-    let _ = write!(out, "\n{SIDE_BY_SIDE}\n\nPrices:\n\n");
-    for source in costs.sources {
-        let _ = writeln!(out, "- {}", plain(source));
-    }
-    out + "\n</details>\n"
-}
-
-/// The noise floor, the certificates and every line that counts.
-fn instrument(report: &Report<'_>) -> String {
-    let instrument = &report.instrument;
-    let mut out = String::from("\n## The instrument\n\n");
-    let _ = writeln!(out, "- {}.", plain(&instrument.noise_floor));
-    for certificate in &instrument.certificates {
-        let _ = writeln!(out, "- {}.", plain(&certificate.text));
-    }
-    for line in &instrument.checks {
-        let text = format!(
-            "{}: {}, expected {}, measured {}",
-            if line.check.passed { "passed" } else { "FAILED" },
-            line.name,
-            line.check.expected,
-            line.check.measured
-        );
-        let _ = writeln!(out, "- {}", plain(&text));
-    }
-    out
-}
-
-fn every_point(points: &[PointRow<'_>]) -> String {
-    let has_goodput = has_goodput(points);
-    let header = [
-        "point", "verdict", "p50", "p90", "p95", "p99", "p99.9", "mean", "max", "good/s", "hits", "errors", "$/10k",
-    ];
-    let mut out = format!(
-        "\n<details><summary>Every point</summary>\n\n{}{}",
-        row(&[&header[..], if has_goodput { &["goodput/s"] } else { &[] }].concat()),
-        row(&["---", "---"]
-            .into_iter()
-            .chain(std::iter::repeat_n("--:", 11 + usize::from(has_goodput)))
-            .collect::<Vec<_>>())
-    );
-    for point in points {
-        let Some(figures) = &point.figures else { continue };
-        let summary = figures.summary;
-        let [p50, p90, p95, p99, p999] =
-            Percentile::ALL.map(|percentile| latency_interval(summary.percentile(percentile).as_ref()));
-        let mut cells = vec![
-            point.name.clone(),
-            figures.verdict.to_owned(),
-            p50,
-            p90,
-            p95,
-            p99,
-            p999,
-            latency_interval(summary.mean_us.as_ref()),
-            summary.max_us.map_or_else(|| NONE.to_owned(), latency),
-            rate(summary.achieved_rps.value),
-            summary.cache_hit_ratio.map_or_else(|| "–".to_owned(), percent),
-            thousands(summary.errors),
-            dollars_interval(summary.usd_per_10k.as_ref()),
-        ];
-        cells.extend(has_goodput.then(|| figures.goodput()));
-        out += &row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
-    }
-    out + "\n</details>\n"
-}
-
-fn row(cells: &[&str]) -> String {
-    let cells: Vec<String> = cells.iter().map(|cell| plain(cell)).collect();
+fn row(cells: &[impl AsRef<str>]) -> String {
+    let cells: Vec<String> = cells.iter().map(|cell| plain(cell.as_ref())).collect();
     format!("| {} |\n", cells.join(" | "))
 }
 

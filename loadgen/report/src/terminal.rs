@@ -1,4 +1,4 @@
-//! The terminal table of a run.
+//! Everything that a terminal shows of a run on request (`--verbose`).
 //!
 //! In: a summarised run. Out: text of at most 160 columns: the answer where a question was asked, a table per mode, model and
 //! batch size, then the legend, a sentence per tier, and what to beware of. Knows nothing of files.
@@ -7,31 +7,11 @@ use crate::content::Report;
 use crate::content::answer::AnswerText;
 use crate::content::figures::{Cell, meets};
 use crate::content::group::Group;
-use crate::content::point_row::{PointRow, has_goodput};
+use crate::content::overview::{OF_POINTS, Overview, of_point};
 use crate::content::reach::REACH;
 use crate::content::side_tables::SideTable;
-use crate::text_style::{STYLE, shown};
-use crate::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
+use crate::text_style::{self, shown, wrapped};
 use tierlab_analysis::record::Run;
-
-const HEADER: [&str; 12] = [
-    "tier",
-    "cache",
-    "offered/s",
-    "p50",
-    "p95",
-    "p99",
-    "good/s",
-    "goodput/s",
-    "hits",
-    "errors",
-    "$/10k inferences",
-    "verdict",
-];
-
-/// Place of the goodput among the columns.
-const GOODPUT: usize = 7;
 
 const LEGEND: &str = "Latency runs from the scheduled send to the last byte of the reply; [lo–hi] and ± are 95 % intervals; \
                       ~: rough, without an upper bound; n/a: too few requests.\nsaturated: the server could not keep up at this rate or failed \
@@ -49,7 +29,7 @@ pub fn table(run: &Run) -> String {
     let report = Report::of(run);
     let mut text = report.answer.as_ref().map_or_else(String::new, answer);
     for sentence in &report.requests {
-        text += &format!("{}\n\n", wrapped(&format!("{sentence}."), 0));
+        text += &format!("{}\n\n", wrapped(&format!("{sentence}."), 0, COLUMNS));
     }
     for group in &report.groups {
         text += &format!("{}\n{}\n\n", group.name, grid(group));
@@ -89,36 +69,26 @@ pub fn table(run: &Run) -> String {
 
 /// The answer, the ranking, why each variant is where it is, what was left open, and how sure it all is.
 fn answer(answer: &AnswerText) -> String {
-    let mut table = Table::new();
-    let columns = answer.columns.iter().map(|(name, _)| *name);
-    table
-        .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(COLUMNS)
-        .set_header(["#", "variant", "SLO"].into_iter().chain(columns));
-    for row in &answer.rows {
-        let figures = row.cells.iter().map(Cell::text);
-        let who = [row.rank.clone(), row.tier.labelled(), meets(row.outcome).to_owned()];
-        table.add_row(who.into_iter().chain(figures));
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-    }
-    for (index, _) in answer
-        .columns
-        .iter()
-        .enumerate()
-        .filter(|(_, (_, is_number))| *is_number)
-    {
-        if let Some(column) = table.column_mut(3 + index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let mut text = format!("{}\n\n{table}\n", wrapped(&format!("{}.", answer.sentence), 0));
+    let names = ["#", "variant", "SLO"].map(|name| (name.to_owned(), false));
+    let columns: Vec<(String, bool)> = names.into_iter().chain(answer.columns.iter().cloned()).collect();
+    let rows = answer.rows.iter().map(|row| {
+        let who = [
+            row.rank.clone(),
+            row.tier.printed.clone(),
+            meets(row.outcome).to_owned(),
+        ];
+        who.into_iter().chain(row.cells.iter().map(Cell::text)).collect()
+    });
+    let table = text_style::table(&columns, rows).join("\n");
+    let mut text = format!(
+        "{}\n{}\n\n{table}\n",
+        wrapped(&format!("{}.", answer.sentence), 0, COLUMNS),
+        wrapped(&format!("{}.", answer.terms), 0, COLUMNS)
+    );
     for row in &answer.rows {
         text += &format!(
             "{}\n",
-            wrapped(&format!("{}. {}: {}", row.rank, row.tier.name, row.why), 3)
+            wrapped(&format!("{}. {}: {}", row.rank, row.tier.name, row.why), 3, COLUMNS)
         );
     }
     for (title, lines) in answer.lists() {
@@ -126,7 +96,7 @@ fn answer(answer: &AnswerText) -> String {
             text += &format!("\n{title}:\n");
         }
         for line in lines {
-            text += &format!("{}\n", wrapped(&format!("• {line}."), 2));
+            text += &format!("{}\n", wrapped(&format!("• {line}."), 2, COLUMNS));
         }
     }
     text + "\n"
@@ -134,121 +104,51 @@ fn answer(answer: &AnswerText) -> String {
 
 /// Closed loops or journeys.
 fn side_table(side: &SideTable) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(side.columns.iter().map(|(name, _)| name.as_ref()));
-    for row in &side.rows {
-        table.add_row(row);
-    }
-    for (index, (_, is_figure)) in side.columns.iter().enumerate() {
-        if let Some(column) = table.column_mut(index) {
-            column.set_padding((0, 1));
-            if *is_figure {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-    }
-    let mut text = format!("{}\n{table}\n{}\n", side.title, wrapped(&format!("{}.", side.intro), 0));
+    let table = text_style::table(&side.columns, side.rows.iter().cloned()).join("\n");
+    let mut text = format!(
+        "{}\n{table}\n{}\n",
+        side.title,
+        wrapped(&format!("{}.", side.intro), 0, COLUMNS)
+    );
     for note in &side.notes {
-        text += &format!("{}\n", wrapped(&format!("• {note}."), 2));
+        text += &format!("{}\n", wrapped(&format!("• {note}."), 2, COLUMNS));
     }
     text + "\n"
 }
 
 /// Columns of a terminal that text is written for.
-const COLUMNS: u16 = 160;
-
-/// Text over several lines, all but the first moved in.
-fn wrapped(text: &str, indent: usize) -> String {
-    let (mut out, mut column) = (String::new(), 0);
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > usize::from(COLUMNS) {
-            out += &format!("\n{:indent$}", "");
-            column = indent;
-        } else if column > 0 {
-            out.push(' ');
-            column += 1;
-        }
-        out += word;
-        column += length;
-    }
-    out
-}
+const COLUMNS: usize = 160;
 
 fn list(lines: &[String]) -> String {
     lines.iter().map(|line| format!("• {line}\n")).collect()
 }
 
-fn grid(group: &Group<'_>) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(HEADER);
+/// Every point of a group, an empty line between curves.
+fn grid(group: &Group<'_>) -> String {
+    let columns: Vec<(&str, bool)> = [("tier", false), ("cache", false)]
+        .into_iter()
+        .chain(OF_POINTS)
+        .collect();
+    let mut rows = Vec::new();
     for (number, curve) in group.rows.iter().enumerate() {
         if number > 0 {
-            table.add_row([""; 12]);
+            rows.push(vec![Cell::of(None); columns.len()]);
         }
         for (index, point) in curve.points.iter().enumerate() {
-            table.add_row(row(point, index == 0));
+            // A curve is named once: the eye finds the next one by the name.
+            let who = if index == 0 {
+                [point.tier.printed.as_str(), &point.cache]
+            } else {
+                [""; 2]
+            };
+            rows.push(who.map(Cell::plain).into_iter().chain(of_point(point)).collect());
         }
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-    }
-    let points = || group.rows.iter().flat_map(|curve| &curve.points);
-    if let Some(column) = table.column_mut(GOODPUT).filter(|_| !has_goodput(points())) {
-        column.set_constraint(ColumnConstraint::Hidden);
-    }
-    for index in 2..11 {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
-}
-
-fn row(point: &PointRow<'_>, is_first: bool) -> [String; 12] {
-    // A curve is named once: the eye finds the next one by the name.
-    let [tier, cache] = if is_first {
-        [point.tier.printed.clone(), point.cache.clone()]
-    } else {
-        [String::new(), String::new()]
-    };
-    let offered = point.offered.clone();
-    let Some(figures) = &point.figures else {
-        let none = || NONE.to_owned();
-        return [
-            tier,
-            cache,
-            offered,
-            none(),
-            none(),
-            none(),
-            none(),
-            none(),
-            none(),
-            none(),
-            none(),
-            "not summarised".to_owned(),
-        ];
-    };
-    let summary = figures.summary;
-    [
-        tier,
-        cache,
-        offered,
-        latency_interval(summary.p50_us.as_ref()),
-        latency_interval(summary.p95_us.as_ref()),
-        latency_interval(summary.p99_us.as_ref()),
-        rate(summary.achieved_rps.value),
-        figures.goodput(),
-        summary.cache_hit_ratio.map_or_else(|| "–".to_owned(), percent),
-        thousands(summary.errors),
-        dollars_spread(summary.usd_per_10k.as_ref()),
-        figures.verdict.to_owned(),
-    ]
+    let Overview { columns, rows } = Overview::known(&columns, &rows);
+    let is_gap = |row: &[Cell]| row.iter().all(Cell::is_empty);
+    let rows = rows.iter().map(|row| match is_gap(row) {
+        true => vec![String::new(); row.len()],
+        false => row.iter().map(Cell::text).collect(),
+    });
+    text_style::table(&columns, rows).join("\n")
 }

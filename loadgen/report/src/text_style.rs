@@ -1,11 +1,27 @@
-//! How tables of text look, and what of them a terminal is shown.
+//! Shared looks of text on a terminal: tables, wrapped lines, harmless characters.
 
-use comfy_table::{LineStyle, TableStyle};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
-/// A rule below the header and at the end, and nothing else: rows are told apart by their alignment.
-pub(crate) const STYLE: TableStyle = TableStyle::new()
-    .header_separator(LineStyle::none().fill('─').junction('─'))
-    .bottom_border(LineStyle::none().fill('─').junction('─'));
+/// A rule below the header and nothing else: rows are told apart by their alignment.
+pub(crate) const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+/// A table as lines of text. `columns`: names, and true for columns of numbers.
+pub(crate) fn table(columns: &[(impl AsRef<str>, bool)], rows: impl Iterator<Item = Vec<String>>) -> Vec<String> {
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(columns.iter().map(|(name, _)| name.as_ref()))
+        .add_rows(rows);
+    for ((_, is_number), column) in columns.iter().zip(table.column_iter_mut()) {
+        column.set_padding((0, 1));
+        if *is_number {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text = table.to_string();
+    text.lines().map(|line| line.trim_end().to_owned()).collect()
+}
 
 /// Text that a terminal shows as it is: what a run says was written by others, and could move the cursor, colour what follows, or turn
 /// the direction of the letters.
@@ -13,6 +29,24 @@ pub(crate) fn shown(text: &str) -> String {
     let is_order = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let is_told = |c: char| c == '\n' || !(c.is_control() || is_order(c));
     text.chars().map(|c| if is_told(c) { c } else { '\u{fffd}' }).collect()
+}
+
+/// Text in lines of at most `columns` columns, all but the first moved in.
+pub(crate) fn wrapped(text: &str, indent: usize, columns: usize) -> String {
+    let (mut out, mut column) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > columns {
+            out += &format!("\n{:indent$}", "");
+            column = indent;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out += word;
+        column += length;
+    }
+    out
 }
 
 #[cfg(test)]

@@ -17,10 +17,12 @@ pub struct Destination<'a> {
     pub out: Option<&'a Path>,
     /// File for one page over all runs.
     pub combined: Option<&'a Path>,
+    /// If true, everything is printed, and not only the answer.
+    pub verbose: bool,
 }
 
 /// `report RUN...`: summarises every run again from its `run.json` and histograms, writes `summary.csv`, `report.md`
-/// and `report.html`, and prints its table. `run.json` and the histograms stay unchanged, because they are the
+/// and `report.html`, and prints its answer. `run.json` and the histograms stay unchanged, because they are the
 /// evidence.
 ///
 /// # Errors
@@ -35,11 +37,15 @@ pub fn rewrite(dirs: &[PathBuf], to: Destination<'_>) -> Result<(), RunError> {
         if dirs.len() > 1 {
             println!("{} ({})\n", run.name, dir.display());
         }
+        if to.verbose {
+            print!("{}\n\n", tierlab_report::table(&run));
+        }
+        let views = view_folder(dir, to.out, dirs.len() > 1);
+        let views = views.map(|folder| apart(&folder, &mut written, to.out.is_some()));
         // Printed first, so that it is readable even if nothing can be written.
-        print!("{}", tierlab_report::table(&run));
-        match view_folder(dir, to.out, dirs.len() > 1) {
+        print!("{}", tierlab_report::brief(&run, dir, views.as_deref()));
+        match views {
             Some(folder) => {
-                let folder = apart(&folder, &mut written, to.out.is_some());
                 fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
                 folder::write_views(&run, &folder)?;
             }

@@ -50,6 +50,9 @@ pub struct Options {
     /// Load processes on this host; each sends an interleaved share of every step
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
     pub workers: u32,
+    /// Prints every table and remark before the answer
+    #[arg(long, short)]
+    pub verbose: bool,
     /// Agents that send instead of this host.
     #[command(flatten)]
     pub agents: AgentsOptions,
@@ -127,6 +130,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         earlier,
         interrupt,
         senders,
+        verbose: options.verbose,
         alive: Box::new(|| Ok(())),
         prepare: Box::new(|_| Ok(())),
     };

@@ -33,7 +33,9 @@ impl Runner<'_> {
             budget_s: (question.budget_s - loads_s).max(0.0),
             ..question
         };
-        ledger.patience.ends = Some(clock.ends(question.budget_s));
+        let ends = clock.ends(question.budget_s);
+        ledger.patience.ends = Some(ends);
+        ledger.progress.begin_limit(ends);
         run.points = ledger.points.all().to_vec();
         let mut candidates = decision::candidates(run);
         let mut phase = None;
@@ -51,15 +53,16 @@ impl Runner<'_> {
             if phase.replace(now) != Some(now) {
                 ledger.progress.say(&format!("  {}", told(now)));
             }
-            let left = Duration::from_secs_f64((question.budget_s - time.spent_s).max(0.0));
-            ledger.progress.searches(probes.len() as u32, Instant::now() + left);
             ledger.progress.more(probes.len() as u32);
             self.block(&question, &probes, block, ledger, &mut candidates).await?;
             if block % VIEWS_EVERY == 0 {
                 self.write(run, &ledger.points)?;
+                let leader = run.answer.as_ref().and_then(|answer| answer.best.as_deref());
+                ledger.progress.leads(leader);
             }
         }
         ledger.patience.ends = None;
+        ledger.progress.end_limit();
         self.write(run, &ledger.points)
     }
 

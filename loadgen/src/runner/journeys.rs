@@ -204,7 +204,6 @@ impl Runner<'_> {
                 .kept(sent, &mut lost_before, &self.interrupt, &self.folder)
                 .await?;
             let Some((travelled, agents)) = kept else {
-                ledger.progress.more(1);
                 // A cache holds the entities of the lost attempt.
                 seed = split_mix(seed);
                 continue;

@@ -26,7 +26,7 @@ use tierlab_instrument::machine::quiet::Patience;
 use tierlab_load::redact;
 
 impl Runner<'_> {
-    /// Runs every step that is not in the folder already, writes the result and prints its table.
+    /// Runs every step that is not in the folder already, writes the result and prints its answer.
     ///
     /// # Errors
     /// An interruption, a dead process of the lab, or a server that stopped answering; finished steps are written and
@@ -55,7 +55,8 @@ impl Runner<'_> {
             progress: Progress::new(
                 steps as u32,
                 self.plan.warmup + self.plan.window,
-                self.plan.search.is_some() || self.plan.question.is_some(),
+                self.plan.search.as_ref().map(|search| search.limit),
+                self.verbose,
             ),
             unanswered: 0,
             patience: Patience::default(),
@@ -72,9 +73,11 @@ impl Runner<'_> {
         }
         let written = self.write(&mut run, &ledger.points);
         // Printed even if writing failed, so that a full disk does not lose the results.
-        print!("{}", tierlab_report::table(&run));
+        if self.verbose {
+            print!("{}\n\n", tierlab_report::table(&run));
+        }
+        print!("{}", tierlab_report::brief(&run, &self.folder, Some(&self.folder)));
         written?;
-        eprintln!("result: {}", self.folder.display());
         ended?;
         ledger.journal.remove()?;
         if ledger.unanswered > 0 {

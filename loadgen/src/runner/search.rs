@@ -35,6 +35,7 @@ impl Runner<'_> {
         self.write(run, &ledger.points)?;
         run.search_stopped = None;
         let ends = Instant::now() + plan.limit;
+        ledger.progress.begin_limit(ends);
         for round in 0..=MAX_PROBES {
             let known: Vec<Vec<slo::Evidence>> = curves.iter().map(|curve| self.known(curve, plan, run)).collect();
             let probes: Vec<(&CurveSearch, Probe)> = curves
@@ -49,12 +50,6 @@ impl Runner<'_> {
                 run.search_stopped = Some(format!("it had measured {MAX_PROBES} rates"));
                 break;
             }
-            let left = curves
-                .iter()
-                .zip(&known)
-                .map(|(curve, known)| curve.search.outlook(known))
-                .sum();
-            ledger.progress.searches(left, ends);
             let takes: Vec<(&CurveSearch, Probe, u32)> = probes
                 .iter()
                 .map(|&(curve, probe)| (curve, probe, self.attempt(curve, probe.rps, plan, run)))
@@ -70,6 +65,7 @@ impl Runner<'_> {
                 break;
             }
         }
+        ledger.progress.end_limit();
         if let Some(why) = &run.search_stopped {
             ledger.progress.say(&format!(
                 "the search stopped: {why}; what it had not measured stays unknown"

@@ -47,6 +47,8 @@ pub struct Runner<'a> {
     pub interrupt: Interrupt,
     /// Senders of requests.
     pub senders: Senders,
+    /// If true, everything is printed at the end, and not only the answer.
+    pub verbose: bool,
     /// Check before each step that everything started by the lab still runs.
     pub alive: Box<dyn FnMut() -> Result<(), RunError> + Send + 'a>,
     /// Preparation of a target before each of its steps.
@@ -114,7 +116,6 @@ impl Runner<'_> {
             if let Some(measured) = kept {
                 break (measured, machine);
             }
-            ledger.progress.more(1);
             // A cache holds the entities of the lost attempt.
             seed = split_mix(seed);
         };

@@ -57,6 +57,7 @@ pub(crate) fn lab(place: &Workdir, name: &str) -> Command {
         .arg("--bin-dir")
         .arg(place.path("bin"));
     command.arg("--out").arg(place.path("results")).args(["--name", name]);
+    command.arg("--verbose");
     // Nothing of the user's own, and nothing left there.
     command
         .env_remove("TIERLAB_CERTIFICATE")
@@ -230,7 +231,7 @@ fn an_interrupted_lab_keeps_what_is_finished_and_leaves_nobody() {
 
     // Resumed, it has every step once, and says that its servers are new ones.
     let mut resume = Command::new(BINARY);
-    resume.arg("lab").arg(place.path("plan.toml"));
+    resume.arg("lab").arg(place.path("plan.toml")).arg("--verbose");
     resume.arg("--bin-dir").arg(place.path("bin"));
     resume.arg("--resume").arg(place.path("results/r"));
     let ended = run(resume);

@@ -76,10 +76,11 @@ impl Workdir {
         self.folder.path().join(below)
     }
 
-    /// `sweep` of the plan into `results/r`.
+    /// `sweep` of the plan into `results/r`, which prints everything.
     pub(crate) fn sweep(&self, url: &str) -> Command {
         let mut command = Command::new(BINARY);
         command.arg("sweep").arg(self.path("plan.toml")).args(["--url", url]);
+        command.arg("--verbose");
         command.arg("--out").arg(self.path("results")).args(["--name", "r"]);
         // Nothing of the user's own, and nothing left there.
         command

@@ -141,7 +141,7 @@ fn what_is_never_met_and_what_always_is_are_said_in_words() {
 fn a_search_that_stopped_goes_on_where_it_was() {
     let endpoint = NullEndpoint::with(&["--service-us", &IDLE_US.to_string()]);
     let place = Workdir::new(&plan("slo = \"p50 < 1 s\"\nmax_rate = 300\nonly = true"));
-    let ended = run_until(place.sweep(&endpoint.url), "[1/", interrupt);
+    let ended = run_until(place.sweep(&endpoint.url), "[", interrupt);
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     let mut resume = Command::new(BINARY);
     resume

@@ -136,50 +136,7 @@ impl Search {
         })
     }
 
-    /// Estimates the repeats still to be measured, if rates keep answering alike and nothing is measured again.
-    #[must_use]
-    pub fn outlook(&self, measured: &[Evidence]) -> u32 {
-        let mut known: Vec<Evidence> = measured.to_vec();
-        let cut_rps = {
-            let judged: Vec<Evidence> = known
-                .iter()
-                .filter(|one| one.answer != Answer::Unknown)
-                .copied()
-                .collect();
-            let cut = cut(&judged);
-            let met = cut.checked_sub(1).map(|last| judged[last].rps);
-            let not_met = judged.get(cut).map(|one| one.rps);
-            match (met, not_met) {
-                (Some(met), Some(not_met)) => (met * not_met).sqrt(),
-                // The boundary is unknown: assumes that the rate after the next is too high.
-                (Some(met), None) => (3.0 * met).min(self.highest_rps),
-                (None, Some(not_met)) => (not_met / 3.0).max(self.lowest_rps),
-                (None, None) => 3.0 * self.start_rps.clamp(self.lowest_rps, self.highest_rps),
-            }
-        };
-        let mut repeats = 0;
-        for _ in 0..MAX_PROBES {
-            let Some(probe) = self.next(&known) else { break };
-            let before = known.iter().find(|one| one.rps == probe.rps);
-            let before = before
-                .filter(|one| one.answer != Answer::Unknown)
-                .map_or(0, |one| one.repeats);
-            repeats += probe.repeats.saturating_sub(before);
-            let met = probe.rps <= cut_rps;
-            known.retain(|one| one.rps != probe.rps);
-            known.push(Evidence {
-                rps: probe.rps,
-                repeats: probe.repeats,
-                tries: 1,
-                answer: if met { Answer::Met } else { Answer::NotMet },
-                certain: true,
-            });
-            known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
-        }
-        repeats
-    }
-
-    /// Returns the next step down towards a rate that certainly meets the objective, unless there is one.
+    /// The next step down to a rate that certainly meets the objective, unless there is one already.
     fn downwards(&self, known: &[Evidence], from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
         let certain = |rps: f64| known.iter().any(|one| one.is_met() && one.certain && one.rps >= rps);
         let step = |rps: f64| Some(rounded(rps / (1.0 + self.resolution))).filter(|&rps| rps >= self.lowest_rps);
@@ -399,16 +356,7 @@ mod tests {
         );
     }
 
-    #[test]
-    fn the_outlook_shrinks_to_nothing() {
-        let search = search(50.0, 10_000.0, 0.05);
-        let first = search.outlook(&[]);
-        assert!((5..60).contains(&first), "{first}");
-        let (_, known) = run(&search, Vec::new(), |probe| (probe.rps <= 330.0, true));
-        assert_eq!(search.outlook(&known), 0);
-    }
-
-    /// Runs a search; `judge` returns whether a probe meets the objective, and whether that is certain.
+    /// Carries a search out; `judge` says of a probe whether it meets the objective, and whether for certain.
     fn run(
         search: &Search,
         mut known: Vec<Evidence>,

@@ -55,6 +55,7 @@ pub struct Likelihood(Box<[[f64; THETAS]; SIGMAS.len()]>);
 /// Counts of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counts {
+    /// Requests in the step.
     pub requests: f64,
     /// Slow requests among them.
     pub slow: f64,

@@ -2,7 +2,7 @@
 //!
 //! In: a run with an answer. Out: plain text for every renderer. Computes nothing: every figure stands in the record.
 
-use super::answer_sentence::sentence;
+use super::answer_sentence::{sentence, terms};
 use super::figures::{Cell, dominant, highest, instances, month, p99, per_10k};
 use super::point_row::Tier;
 use super::words;
@@ -17,10 +17,14 @@ pub(crate) struct AnswerText {
     pub(crate) outcome: AnswerOutcome,
     /// The answer in one sentence, without its full stop.
     pub(crate) sentence: String,
+    /// Objectives, limit of errors and demand in full, without the full stop.
+    pub(crate) terms: String,
     /// Names of the columns of [`RankRow::cells`], and whether they are numbers.
-    pub(crate) columns: Vec<(&'static str, bool)>,
-    /// All variants, the best first.
+    pub(crate) columns: Vec<(String, bool)>,
+    /// Every variant, the best first.
     pub(crate) rows: Vec<RankRow>,
+    /// Figure that the best has least of.
+    minimise: Minimise,
     /// Dollars a month over the demand, of those that have a price.
     pub(crate) months: Vec<Months>,
     /// The demand, in requests per second at the peak.
@@ -64,7 +68,12 @@ impl AnswerText {
         let mut text = Self {
             outcome: answer.outcome,
             sentence: sentence(run, answer),
-            columns: COLUMNS.iter().map(|(name, is_number, _)| (*name, *is_number)).collect(),
+            terms: terms(&answer.question),
+            minimise: answer.question.minimise,
+            columns: COLUMNS
+                .iter()
+                .map(|(name, is_number, _)| ((*name).to_owned(), *is_number))
+                .collect(),
             rows: answer
                 .ranking
                 .iter()
@@ -79,9 +88,10 @@ impl AnswerText {
             how_sure: how_sure(answer),
         };
         text.drop_empty_columns();
+        text.name_common_rates();
         if answer.question.demand.is_some() {
             let columns = text.columns.iter_mut().filter(|(name, _)| *name == PER_10K);
-            columns.for_each(|column| column.0 = "$/10k at demand");
+            columns.for_each(|column| PER_10K_AT_DEMAND.clone_into(&mut column.0));
         }
         Some(text)
     }
@@ -98,12 +108,50 @@ impl AnswerText {
         }
     }
 
+    /// Moves a rate that all figures of a column hold at into the column's name: `p99 at 300/s`.
+    fn name_common_rates(&mut self) {
+        for (index, (name, _)) in self.columns.iter_mut().enumerate() {
+            let mut cells = self
+                .rows
+                .iter()
+                .map(|row| &row.cells[index])
+                .filter(|cell| !cell.is_empty());
+            let Some(first) = cells.next().filter(|first| !first.at.is_empty()) else {
+                continue;
+            };
+            if cells.any(|cell| cell.at != first.at) {
+                continue;
+            }
+            *name += &format!(" {}", first.at);
+            let of_column = self.rows.iter_mut().map(|row| &mut row.cells[index]);
+            of_column
+                .filter(|cell| !cell.is_empty())
+                .for_each(|cell| cell.at.clear());
+        }
+    }
+
+    /// Columns that a reader decides by; the others are of the full ranking.
+    pub(crate) fn deciding_columns(&self) -> Vec<usize> {
+        let has_month = self.columns.iter().any(|(name, _)| *name == PER_MONTH);
+        let is_deciding = |name: &str| match name {
+            INSTANCES => !has_month || self.minimise == Minimise::Instances,
+            PER_10K | PER_10K_AT_DEMAND => !has_month || self.minimise == Minimise::UsdPer10k,
+            STEPS => false,
+            _ => true,
+        };
+        let columns = self.columns.iter().enumerate();
+        columns
+            .filter(|(_, (name, _))| is_deciding(name))
+            .map(|(index, _)| index)
+            .collect()
+    }
+
     /// What follows the ranking, by its title; a list may be empty.
     pub(crate) const fn lists(&self) -> [(&'static str, &Vec<String>); 4] {
         [
             ("At another demand", &self.elsewhere),
             ("With a table of another size", &self.other_sizes),
-            ("Not decided", &self.open),
+            (NOT_DECIDED, &self.open),
             ("How sure", &self.how_sure),
         ]
     }
@@ -232,20 +280,26 @@ fn size(by_size: &BySize, times: f64) -> String {
 /// A column's name, whether it holds numbers, and its cell.
 type Column = (&'static str, bool, fn(&Ranked) -> Cell);
 
+/// Title of the list of open questions.
+pub(crate) const NOT_DECIDED: &str = "Not decided";
+const INSTANCES: &str = "instances";
+const PER_MONTH: &str = "$/month";
 const PER_10K: &str = "$/10k";
+const PER_10K_AT_DEMAND: &str = "$/10k at demand";
+const STEPS: &str = "steps";
 
 const COLUMNS: [Column; 7] = [
     ("p99", true, p99),
     ("highest rate", true, |ranked| {
         Cell::split(&highest(ranked).unwrap_or_else(|| NONE.to_owned()))
     }),
-    ("instances", true, |ranked| Cell::of(instances(ranked))),
-    ("$/month", true, |ranked| {
+    (INSTANCES, true, |ranked| Cell::of(instances(ranked))),
+    (PER_MONTH, true, |ranked| {
         Cell::split(&month(ranked).unwrap_or_else(|| NONE.to_owned()))
     }),
     (PER_10K, true, |ranked| Cell::of(per_10k(ranked))),
     ("slowest requests", false, |ranked| Cell::of(dominant(ranked))),
-    ("steps", true, |ranked| Cell::of(Some(ranked.steps.to_string()))),
+    (STEPS, true, |ranked| Cell::of(Some(ranked.steps.to_string()))),
 ];
 
 fn row(run: &Run, index: usize, ranked: &Ranked) -> RankRow {

@@ -16,19 +16,31 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    pub(super) fn of(value: Option<String>) -> Self {
+    pub(crate) fn of(value: Option<String>) -> Self {
         Self {
             value: value.unwrap_or_else(|| NONE.to_owned()),
             ..Self::default()
         }
     }
 
-    /// Splits `12.3 ms [11.8–12.9]`.
-    pub(super) fn split(text: &str) -> Self {
+    /// Text that has neither an interval nor a place.
+    pub(crate) fn plain(text: &str) -> Self {
+        Self::of(Some(text.to_owned()))
+    }
+
+    /// The same with another word in its value.
+    pub(crate) fn replaced(&self, word: &str, by: &str) -> Self {
+        Self::split(&self.value.replace(word, by))
+    }
+
+    /// Splits `12.3 ms [11.8–12.9]`. An interval without a width is none: `$132 [132–132]`.
+    pub(crate) fn split(text: &str) -> Self {
         let (value, interval) = text.split_once(" [").unwrap_or((text, ""));
+        let ends = interval.strip_suffix(']').and_then(|ends| ends.split_once('–'));
+        let has_width = ends.is_none_or(|(lo, hi)| lo != hi);
         Self {
             value: value.to_owned(),
-            interval: if interval.is_empty() {
+            interval: if interval.is_empty() || !has_width {
                 String::new()
             } else {
                 format!("[{interval}")
@@ -37,8 +49,14 @@ impl Cell {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.value == NONE
+    }
+
+    /// In one line, without its interval and the reason why there is no figure.
+    pub(crate) fn without_interval(&self) -> String {
+        let at = if self.is_empty() { "" } else { &self.at };
+        format!("{} {at}", self.value).trim_end().to_owned()
     }
 
     /// In one line.
@@ -54,7 +72,7 @@ pub(crate) const fn meets(outcome: MeetsObjective) -> &'static str {
     match outcome {
         MeetsObjective::Met => "pass",
         MeetsObjective::NotMet => "fail",
-        MeetsObjective::Unknown => "unknown",
+        MeetsObjective::Unknown => "open",
     }
 }
 
@@ -144,7 +162,14 @@ pub(super) fn dominant(ranked: &Ranked) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::without_figures;
+    use super::{Cell, without_figures};
+
+    #[test]
+    fn intervals_without_a_width_are_left_out() {
+        assert_eq!(Cell::split("$132 [132–132]").text(), "$132");
+        assert_eq!(Cell::split("$132 [128–136]").text(), "$132 [128–136]");
+        assert_eq!(Cell::split("812/s [≥ 780]").text(), "812/s [≥ 780]");
+    }
 
     #[test]
     fn a_missing_p99_has_its_verdict_and_reason() {

@@ -1,6 +1,7 @@
 //! A run as its reader meets it: facts, groups of curves, what to beware of, and what it all rests on.
 
 use super::answer::AnswerText;
+use super::brief::Brief;
 use super::cautions::cautions;
 use super::gpus::{self, GpuRow};
 use super::group::Group;
@@ -19,6 +20,8 @@ pub(crate) struct Report<'a> {
     pub(crate) name: &'a str,
     /// When it began.
     pub(crate) started_at: &'a str,
+    /// The run in a few lines.
+    pub(crate) brief: Brief,
     /// The answer, where a question was asked.
     pub(crate) answer: Option<AnswerText>,
     /// How much was measured.
@@ -82,10 +85,16 @@ impl<'a> Report<'a> {
     pub(crate) fn of(run: &'a Run) -> Self {
         let environment = &run.environment;
         let instrument = Instrument::of(run);
+        let answer = AnswerText::of(run);
+        let groups: Vec<Group<'_>> = words::groups(run)
+            .into_iter()
+            .map(|(name, curves)| Group::of(run, name, curves))
+            .collect();
         Self {
             name: &run.name,
             started_at: &run.started_at,
-            answer: AnswerText::of(run),
+            brief: Brief::of(run, answer.as_ref(), &groups, &instrument),
+            answer,
             amount: Amount {
                 points: run.points.len(),
                 repeats: run.points.iter().map(|point| point.repeats.len()).max().unwrap_or(0),
@@ -99,10 +108,7 @@ impl<'a> Report<'a> {
             failed_checks: run.selfcheck.iter().filter(|check| !check.passed).count(),
             is_interrupted: run.interrupted,
             is_emulated: words::tiers(run).iter().any(|tier| words::is_emulated(run, tier)),
-            groups: words::groups(run)
-                .into_iter()
-                .map(|(name, curves)| Group::of(run, name, curves))
-                .collect(),
+            groups,
             reached: run
                 .findings
                 .iter()

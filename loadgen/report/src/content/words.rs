@@ -3,7 +3,7 @@
 //! In: a summarised run. Out: plain text that the table and the page both print. Knows nothing of markup.
 
 use super::best::{self, Best};
-use super::counters;
+use super::cautions::counters;
 use crate::units::{digits3, duration, latency, latency_interval, percent, percent_digits, rate, thousands};
 use std::borrow::Cow;
 use tierlab_analysis::curves::{Curve, curves, is_valid, knee};

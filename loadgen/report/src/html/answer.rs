@@ -1,106 +1,129 @@
-//! The answer as the page's first section. In: the answer in words. Out: HTML.
+//! The answer on the page: its opening, the charts beside it, and its details. In: the answer in words. Out: HTML.
 
 use super::chart::{Axis, Chart, Figure, Line, Unit, short};
-use super::markup::{findings, number};
+use super::latency;
+use super::markup::{findings, number, scroll};
+use super::series::Series;
 use super::tables;
 use crate::content::answer::{AROUND, AnswerText, RankRow};
 use crate::content::figures::{Cell, meets};
+use crate::content::group::Group;
 use crate::units::rate;
 use maud::{Markup, html};
 use tierlab_analysis::record::{AnswerOutcome, MeetsObjective};
 
-/// The sentence, the ranking, what was left open, and how sure it all is.
-pub(super) fn section(answer: &AnswerText) -> Markup {
+/// The sentence and the ranking.
+pub(super) fn opening(answer: &AnswerText) -> Markup {
     let class = match answer.outcome {
         AnswerOutcome::Decided => "valid",
         AnswerOutcome::Undecided => "saturated",
         AnswerOutcome::None => "invalid",
     };
     html! {
-        section.answer.(class) {
-            h2 { "The answer " span.badge.(class) { (answer.word()) } }
-            p.said { (answer.sentence) "." }
-            (ranking(answer))
-            (over_demand(answer))
-            @for (title, lines) in answer.lists() {
-                @if !lines.is_empty() { h3 { (title) } (findings(lines)) }
-            }
+        div.answer.(class) {
+            p.said { (answer.sentence) ". " span.badge.(class) { (answer.word()) } }
         }
+        (ranking(answer, &answer.deciding_columns(), false))
         "\n"
     }
 }
 
-fn ranking(answer: &AnswerText) -> Markup {
+/// The whole ranking with its reasons, and what follows from it.
+pub(super) fn details(answer: &AnswerText) -> Markup {
+    let columns: Vec<usize> = (0..answer.columns.len()).collect();
     html! {
-        div.scroll {
+        p { (answer.terms) "." }
+        (ranking(answer, &columns, true))
+        @for (title, lines) in answer.lists() {
+            @if !lines.is_empty() { h3 { (title) } (findings(lines)) }
+        }
+    }
+}
+
+fn ranking(answer: &AnswerText, columns: &[usize], has_reasons: bool) -> Markup {
+    scroll(
+        "Variants in their order",
+        &html! {
             table.brief.ranking {
                 thead {
                     tr {
                         th { "variant" }
                         th { "SLO" }
-                        @for (name, is_number) in &answer.columns { th class=[number(*is_number)] { (name) } }
-                        th { "why" }
+                        @for &index in columns {
+                            @let (name, is_number) = &answer.columns[index];
+                            th class=[number(*is_number)] { (name) }
+                        }
+                        @if has_reasons { th { "why" } }
                     }
                 }
-                tbody { @for ranked in &answer.rows { (row(answer, ranked)) } }
+                tbody { @for ranked in &answer.rows { (row(answer, ranked, columns, has_reasons)) } }
             }
-        }
-    }
+        },
+    )
 }
 
+/// The tail against the rate, beside it the month against the demand where there are prices and a demand.
+pub(super) fn charts(answer: Option<&AnswerText>, group: &Group<'_>) -> Markup {
+    let series = Series::of(group);
+    let tail = latency::tail(group, &series);
+    let months = answer.and_then(|answer| over_demand(answer, &series));
+    let charts: Vec<Chart> = tail.into_iter().chain(months).collect();
+    Figure::new(&series, charts, CAPTION).leading().html()
+}
+
+const CAPTION: &str = "Point at a curve for its 95 % intervals. Hollow markers: saturated, invalid or rough. Ring: the highest rate that \
+                       the server held.";
+
 /// Dollars a month over the demand; nothing without prices or a demand.
-fn over_demand(answer: &AnswerText) -> Markup {
-    let Some(peak_rps) = answer.peak_rps else {
-        return Markup::default();
-    };
-    let lines = answer.months.iter().enumerate().map(|(series, months)| {
+fn over_demand(answer: &AnswerText, series: &[Series<'_>]) -> Option<Chart> {
+    let peak_rps = answer.peak_rps?;
+    let mut lines = Vec::new();
+    for months in &answer.months {
+        let Some(index) = series
+            .iter()
+            .position(|one| one.curve.factors().label() == months.tier.name)
+        else {
+            continue;
+        };
         let mut line = Line {
-            series,
+            series: index,
             plain: true,
             ..Line::default()
         };
         for (rps, usd) in &months.curve {
             line.push(*rps, *usd);
         }
-        line
-    });
-    let lines: Vec<Line> = lines.collect();
+        lines.push(line);
+    }
     let rates = || lines.iter().flat_map(|line| &line.x).copied();
     let dollars = || lines.iter().flat_map(|line| &line.y).copied();
     let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
     let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
-    let chart = Chart {
-        title: "$/month over the demand".to_owned(),
+    let ends = (least(&mut rates()), most(&mut rates()));
+    let usd = (least(&mut dollars()) / 1.15, most(&mut dollars()) * 1.15);
+    (!lines.is_empty()).then(|| Chart {
+        title: "Cost against demand".to_owned(),
         x: Axis {
             name: "requests per second at the peak",
             unit: Unit::Rate,
             log: true,
-            range: (least(&mut rates()), most(&mut rates())),
+            range: ends,
         },
         y: Axis {
             name: "dollars a month",
             unit: Unit::Dollars,
             log: true,
-            range: (least(&mut dollars()) / 1.15, most(&mut dollars()) * 1.15),
+            range: usd,
         },
         here: Some((short(peak_rps), format!("{}/s", rate(peak_rps)))),
         limits: Vec::new(),
         crosses: Vec::new(),
         rows: (AROUND.map(|times| short(times * peak_rps)).to_vec(), 0.0),
         lines,
-    };
-    Figure::of_tiers(
-        answer.months.iter().map(|months| &months.tier),
-        vec![chart],
-        OVER_DEMAND,
-    )
-    .html()
+    })
 }
 
-const OVER_DEMAND: &str = "With the highest rate of one instance as in the table above. A step is one more instance; between two steps only \
-                           requests and bytes cost more. The average is the same share of the peak everywhere.";
-
-fn row(answer: &AnswerText, ranked: &RankRow) -> Markup {
+fn row(answer: &AnswerText, ranked: &RankRow, columns: &[usize], has_reasons: bool) -> Markup {
     let class = match ranked.outcome {
         MeetsObjective::Met => "valid",
         MeetsObjective::NotMet => "invalid",
@@ -114,10 +137,11 @@ fn row(answer: &AnswerText, ranked: &RankRow) -> Markup {
                 @if let Some(origin) = &ranked.tier.origin { (tables::badge(origin, &origin.label())) }
             }
             td data-label="SLO" { span.badge.(class) { (meets(ranked.outcome)) } }
-            @for ((name, is_number), cell) in answer.columns.iter().zip(&ranked.cells) {
-                td data-label=(name) class=[number(*is_number)] { (figure(cell)) }
+            @for &index in columns {
+                @let (name, is_number) = &answer.columns[index];
+                td data-label=(name) class=[number(*is_number)] { (figure(&ranked.cells[index])) }
             }
-            td.why { (ranked.why) }
+            @if has_reasons { td.why { (ranked.why) } }
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! In: series and their numbers. Out: a `<figure>` with its data as JSON. Knows nothing of what is drawn.
 
+use super::markup::scroll;
 use super::series::Series;
-use crate::content::point_row::Tier;
 use crate::units::{dollars, latency, percent, rate};
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
@@ -15,6 +15,9 @@ pub struct Figure {
     charts: Vec<Chart>,
     #[serde(skip)]
     caption: String,
+    /// True for the figure that a page opens with: its first chart is the widest.
+    #[serde(skip)]
+    is_leading: bool,
 }
 
 /// How a series looks wherever it is drawn.
@@ -164,21 +167,6 @@ pub(super) fn short(value: f64) -> f64 {
 }
 
 impl Figure {
-    /// A figure of charts over tiers or variants.
-    pub(super) fn of_tiers<'a>(tiers: impl Iterator<Item = &'a Tier>, charts: Vec<Chart>, caption: &str) -> Self {
-        let look = |tier: &Tier| Look {
-            label: tier.labelled(),
-            colour: tier.number,
-            dash: 0,
-            marker: tier.number,
-        };
-        Self {
-            series: tiers.map(look).collect(),
-            charts,
-            caption: caption.to_owned(),
-        }
-    }
-
     /// A figure of charts over series that have nothing but names.
     #[must_use]
     pub fn of_names(names: impl IntoIterator<Item = String>, charts: Vec<Chart>, caption: &str) -> Self {
@@ -192,6 +180,7 @@ impl Figure {
             series: names.into_iter().enumerate().map(look).collect(),
             charts,
             caption: caption.to_owned(),
+            is_leading: false,
         }
     }
 
@@ -207,6 +196,7 @@ impl Figure {
             series: series.iter().map(look).collect(),
             charts,
             caption: caption.to_owned(),
+            is_leading: false,
         }
     }
 
@@ -215,6 +205,12 @@ impl Figure {
         for (look, name) in self.series.iter_mut().zip(names) {
             look.label.clone_from(name);
         }
+        self
+    }
+
+    /// The same as the figure that a page opens with.
+    pub(super) const fn leading(mut self) -> Self {
+        self.is_leading = true;
         self
     }
 
@@ -228,7 +224,7 @@ impl Figure {
         // In a script element only `<` can end it.
         let json = serde_json::to_string(&self).unwrap_or_default().replace('<', "\\u003c");
         html! {
-            figure.plot {
+            figure.plot.leading[self.is_leading] {
                 script type="application/json" { (PreEscaped(json)) }
                 noscript { p.note { "The charts need a script; their figures stand in the tables." } }
                 figcaption { (self.caption) }
@@ -243,8 +239,8 @@ impl Figure {
     fn table(&self, chart: &Chart) -> Markup {
         let (rows, slack) = &chart.rows;
         html! {
-            h4 { (chart.title) }
-            div.scroll {
+            p.chart-title { (chart.title) }
+            (scroll(&chart.title, &html! {
                 table {
                     thead {
                         tr {
@@ -261,7 +257,7 @@ impl Figure {
                         }
                     }
                 }
-            }
+            }))
         }
     }
 }

@@ -1,15 +1,13 @@
-//! Dollars per 10,000 inferences of each series at its highest rate, cut into what is paid for, and against the rate.
+//! Dollars per 10,000 inferences of each series at its highest rate, cut into what is paid for.
 //!
 //! In: the series of a group. Out: a figure. Knows nothing of other figures.
 
-use super::chart::{Axis, Chart, Figure, Line, Unit, short};
 use super::series::Series;
 use super::stages::swatch;
 use crate::content::best::Best;
 use crate::content::group::Group;
 use crate::units::{dollars, dollars_interval, percent};
 use maud::{Markup, html};
-use tierlab_analysis::curves::is_valid;
 use tierlab_analysis::record::{Interval, Summary};
 
 /// What is paid for, with its colour.
@@ -87,59 +85,6 @@ fn row(bar: &Bar<'_>, most: f64) -> Markup {
         }
         span { (best.at_most()) (dollars_interval(Some(usd))) }
     }
-}
-
-/// Against the offered rate; nothing where nothing is priced.
-pub(super) fn against_rate(series: &[Series<'_>]) -> Markup {
-    let mut lines = Vec::new();
-    for (index, one) in series.iter().enumerate() {
-        let mut line = Line {
-            series: index,
-            ..Line::default()
-        };
-        for point in one.curve.points.iter().filter(|point| is_valid(point)) {
-            if let Some(usd) = point.summary.as_ref().and_then(|summary| summary.usd_per_10k) {
-                line.push(point.factors.offered_rps, usd.value);
-                line.lo.push(short(usd.lo));
-                line.hi.push(short(usd.hi));
-            }
-        }
-        if !line.x.is_empty() {
-            lines.push(line);
-        }
-    }
-    let mut rates: Vec<f64> = lines.iter().flat_map(|line| &line.x).copied().collect();
-    rates.sort_by(f64::total_cmp);
-    rates.dedup();
-    let values = || lines.iter().flat_map(|line| &line.y).copied().filter(|usd| *usd > 0.0);
-    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
-    let (&[first, .., last], true) = (&rates[..], low.is_finite()) else {
-        return Markup::default();
-    };
-    let margin = (last / first).powf(0.04);
-    let chart = Chart {
-        title: "$/10k inferences against the offered rate".to_owned(),
-        x: Axis {
-            name: "requests offered per second",
-            unit: Unit::Rate,
-            log: true,
-            range: (first / margin, last * margin),
-        },
-        y: Axis {
-            name: "dollars per 10,000 inferences",
-            unit: Unit::Dollars,
-            log: true,
-            range: (low / 1.2, high * 1.2),
-        },
-        lines,
-        here: None,
-        limits: Vec::new(),
-        crosses: Vec::new(),
-        rows: (rates, 0.0),
-    };
-    let caption =
-        "An instance that is paid by the hour costs the less an inference the more of it is used. Valid points only.";
-    Figure::new(series, vec![chart], caption).html()
 }
 
 /// Who of a mix pays for what; nothing for curves that were measured alone.

@@ -3,7 +3,7 @@
 //! In: a group and its series. Out: a table and a figure. Knows nothing of other figures.
 
 use super::chart::{Axis, Chart, Figure, Line, Unit, short};
-use super::markup::interval;
+use super::markup::{interval, scroll};
 use super::series::Series;
 use crate::content::costs::{CostRow, Costs, OverHitRatio, SIDE_BY_SIDE};
 use crate::content::group::Group;
@@ -21,20 +21,20 @@ pub(super) fn of_group(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
     }
 }
 
-/// Each series at its best rate on every instance; nothing with fewer than two.
+/// Each series at its best rate on every instance that is considered; nothing with fewer than two.
 fn instances(costs: &Costs<'_>) -> Markup {
     if costs.instances.len() < 2 || costs.rows.is_empty() {
         return Markup::default();
     }
     html! {
-        div.scroll {
+        (scroll("Costs by instance", &html! {
             table {
                 thead {
                     tr {
                         th { "tier" }
                         th { "cache" }
                         th.n { "at" }
-                        @for instance in costs.instances {
+                        @for instance in &costs.instances {
                             th.n {
                                 (instance.name)
                                 span.ci { "$" (digits3(instance.usd_per_hour)) "/h" @if !instance.checked { ", unchecked" } }
@@ -44,7 +44,7 @@ fn instances(costs: &Costs<'_>) -> Markup {
                 }
                 tbody { @for row in &costs.rows { (cost_row(row)) } }
             }
-        }
+        }))
         p.note { "$/10k inferences. " (SIDE_BY_SIDE) }
     }
 }
@@ -80,14 +80,13 @@ fn break_evens(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>])
     if most <= 0.0 {
         return Markup::default();
     }
-    let mut crosses = Vec::new();
-    for (index, a) in over.lines.iter().enumerate() {
-        for b in &over.lines[index + 1..] {
-            if let BreakEven::At { hit_ratio, .. } = break_even(a, b) {
-                crosses.push((short(hit_ratio.value), short(a.at(hit_ratio.value))));
-            }
-        }
-    }
+    let crosses = over.lines.split_first().map_or_else(Vec::new, |(winner, others)| {
+        let cross = |other: &economics::Line| match break_even(winner, other) {
+            BreakEven::At { hit_ratio, .. } => Some((short(hit_ratio.value), short(winner.at(hit_ratio.value)))),
+            _ => None,
+        };
+        others.iter().filter_map(cross).collect()
+    });
     let chart = Chart {
         title: format!("$/10k over the hit ratio of a cache, at {} rps", rate(over.rps)),
         x: Axis {
@@ -118,7 +117,7 @@ fn break_evens(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>])
 
 const NOTE: &str = "Each tier on the cheapest instance that it can be had on; what a miss costs is counted in each measured cache \
                     state, not assumed; the line passes through them. The cache's own memory is part of the instance. Circles: \
-                    where two cost the same.";
+                    where a tier costs the same as the winner.";
 
 /// Pieces that a line is drawn of.
 const STEPS: u32 = 100;

@@ -1,6 +1,6 @@
 //! What the GPUs did, as a section of the page. In: rows. Out: HTML.
 
-use super::markup::{number, soft};
+use super::markup::{number, scroll, soft};
 use crate::content::gpus::GpuRow;
 use crate::units::{NONE, digits3, percent, rate};
 use maud::{Markup, html};
@@ -31,12 +31,12 @@ const HEADER: [(&str, bool); 13] = [
 pub(super) fn section(rows: &[GpuRow<'_>]) -> Markup {
     html! {
         (soft(NOTE))
-        div.scroll {
+        (scroll("GPUs by point", &html! {
             table {
                 thead { tr { @for (name, is_number) in HEADER { th class=[number(is_number)] { (name) } } } }
                 tbody { @for row in rows { tr { (cells(row)) } } }
             }
-        }
+        }))
     }
 }
 

@@ -10,46 +10,44 @@ use maud::{Markup, html};
 use tierlab_analysis::curves::{is_valid, knee};
 use tierlab_analysis::record::{Grade, Percentile};
 
-const CAPTION: &str = "Bands and whiskers are 95 % intervals. Hollow markers are saturated or invalid points, not to be used as \
+const CAPTION: &str = "Point at a curve for its 95 % intervals. Hollow markers are saturated or invalid points, not to be used as \
                        latencies of their rate, and rough percentiles, which have no upper bound. A ring, with its interval as a bar, is the highest rate that the server held; an arrow is \
                        the knee of the p95; a dashed line across is the objective.";
 
-/// The figure of a group.
+/// The figure of a group: every percentile.
 pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
-    let mut rates: Vec<f64> = series
-        .iter()
-        .flat_map(|one| &one.curve.points)
-        .map(|point| point.factors.offered_rps)
-        .collect();
-    rates.sort_by(f64::total_cmp);
-    rates.dedup();
-    let lines: Vec<Vec<Line>> = Percentile::ALL.map(|percentile| lines(series, percentile)).into();
-    let all = || lines.iter().flatten();
-    let ends = |line: &Line, pick: fn(f64, f64) -> f64, of: fn(&Line) -> &[f64], limit: f64, start: f64| {
-        // An interval may reach far out of the chart; what it is drawn for are the values.
-        let near = line.y.iter().zip(of(line)).map(|(y, end)| {
-            if end.is_infinite() {
-                *y
-            } else if limit > 1.0 {
-                end.min(y * limit)
-            } else {
-                end.max(y * limit)
-            }
-        });
-        near.fold(start, pick)
-    };
-    let low = all()
-        .map(|line| ends(line, f64::min, |line| &line.lo, 0.05, f64::INFINITY))
-        .fold(f64::INFINITY, f64::min);
-    let high = all()
-        .map(|line| ends(line, f64::max, |line| &line.hi, 20.0, 0.0))
-        .fold(0.0, f64::max);
-    let (Some(&first), Some(&last)) = (rates.first(), rates.last()) else {
-        return Markup::default();
-    };
-    if !low.is_finite() {
+    let lines = Percentile::ALL.map(|percentile| (percentile, lines(series, percentile)));
+    let charts = charts(group, lines.into());
+    if charts.iter().all(|chart| chart.lines.is_empty()) {
         return html! { p.note { "Too few samples for any percentile." } };
     }
+    Figure::new(series, charts, CAPTION).html()
+}
+
+/// The percentile that the run is about: that of its objective, or else the highest of p99, p95 and p50 that any point has.
+pub(super) fn tail(group: &Group<'_>, series: &[Series<'_>]) -> Option<Chart> {
+    let of_objectives = group.objectives.iter().filter_map(|objective| objective.percentile());
+    let wanted = of_objectives.chain([Percentile::P99, Percentile::P95, Percentile::P50]);
+    let mut drawn = wanted.map(|percentile| (percentile, lines(series, percentile)));
+    let tail = drawn.find(|(_, lines)| !lines.is_empty())?;
+    let mut chart = charts(group, vec![tail]).pop()?;
+    chart.title += " against rate";
+    // The objective's line belongs to the picture.
+    let limits = chart.limits.iter().map(|(limit, _)| *limit);
+    chart.y.range.1 = limits.map(|limit| limit * 1.3).fold(chart.y.range.1, f64::max);
+    Some(chart)
+}
+
+/// A chart for each percentile, on the same axes.
+fn charts(group: &Group<'_>, lines: Vec<(Percentile, Vec<Line>)>) -> Vec<Chart> {
+    let all = || lines.iter().flat_map(|(_, lines)| lines);
+    let mut rates: Vec<f64> = all().flat_map(|line| &line.x).copied().collect();
+    rates.sort_by(f64::total_cmp);
+    rates.dedup();
+    let (low, high) = ends(all());
+    let (Some(&first), Some(&last)) = (rates.first(), rates.last()) else {
+        return Vec::new();
+    };
     let is_log = last / first >= 5.0;
     let margin = if is_log { (last / first).powf(0.04) } else { 1.0 };
     let aside = if is_log {
@@ -57,7 +55,7 @@ pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
     } else {
         (0.04 * (last - first)).max(0.02 * last)
     };
-    let charts = Percentile::ALL.into_iter().zip(lines).map(|(percentile, lines)| Chart {
+    let chart = |(percentile, lines): (Percentile, Vec<Line>)| Chart {
         title: format!("{percentile} latency"),
         x: Axis {
             name: "requests offered per second",
@@ -75,19 +73,21 @@ pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
         here: None,
         limits: limits(group, percentile),
         crosses: Vec::new(),
-        rows: (rates.iter().copied().map(short).collect(), 0.0),
-    });
-    let charts: Vec<Chart> = charts.collect();
-    let is_p99_missing = Percentile::ALL
-        .iter()
-        .zip(&charts)
-        .any(|(percentile, chart)| *percentile == Percentile::P99 && chart.lines.is_empty());
-    let missing = if is_p99_missing {
-        "No point has a p99: too few requests. "
-    } else {
-        ""
+        rows: (rates.clone(), 0.0),
     };
-    Figure::new(series, charts, &format!("{missing}{CAPTION}")).html()
+    lines.into_iter().map(chart).collect()
+}
+
+/// Least and most that is drawn. An interval may reach far out of the chart; the values decide.
+fn ends<'a>(lines: impl Iterator<Item = &'a Line>) -> (f64, f64) {
+    let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
+    for line in lines {
+        for ((y, lo), hi) in line.y.iter().zip(&line.lo).zip(&line.hi) {
+            low = low.min(lo.max(y * 0.05));
+            high = high.max(if hi.is_infinite() { *y } else { hi.min(y * 20.0) });
+        }
+    }
+    (low, high)
 }
 
 fn limits(group: &Group<'_>, percentile: Percentile) -> Vec<(f64, String)> {

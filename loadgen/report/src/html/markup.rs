@@ -15,6 +15,26 @@ pub fn findings(lines: &[String]) -> Markup {
     }
 }
 
+/// A section that is closed until it is opened; nothing without a body.
+#[must_use]
+pub fn closed(id: &str, title: &str, body: &Markup) -> Markup {
+    html! {
+        @if !body.0.is_empty() {
+            details.part id=(id) {
+                summary { h2 { (title) } }
+                (body)
+            }
+            "\n"
+        }
+    }
+}
+
+/// Content that scrolls sideways by itself where the screen is too narrow, by the keyboard too.
+#[must_use]
+pub fn scroll(label: &str, body: &Markup) -> Markup {
+    html! { div.scroll tabindex="0" role="group" aria-label=(label) { (body) } }
+}
+
 /// What explains the figures below it.
 pub(super) fn soft(text: &str) -> Markup {
     html! { p.soft { (text) } }

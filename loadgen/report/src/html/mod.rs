@@ -1,7 +1,8 @@
 //! `report.html`: one self-contained page over one run or several.
 //!
 //! In: summarised runs. Out: the page, with its style, its data, the chart library and a little script inside; it loads
-//! nothing, and says everything in tables without the script too. Must not compute statistics of its own.
+//! nothing, and says everything in tables without the script too. The first screen has the answer; everything else is in
+//! sections that are closed until they are opened. Must not compute statistics of its own.
 
 mod answer;
 mod cdf;
@@ -50,7 +51,7 @@ pub fn page(runs: &[&Run]) -> String {
             }
         }
         @for (index, run) in runs.iter().enumerate() {
-            article id={ "run" (index) } { (article(&Report::of(run))) }
+            article id={ "run" (index) } { (article(&Report::of(run), index)) }
             "\n"
         }
     };
@@ -83,69 +84,131 @@ pub fn document(program: &str, title: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-/// A run from top to bottom: what came out, how it looks, why, what it costs, and what it rests on.
-fn article(report: &Report<'_>) -> Markup {
+/// A section that is closed until it is opened.
+struct Part {
+    /// Last part of its address.
+    name: &'static str,
+    title: &'static str,
+    body: Markup,
+}
+
+/// A run: the first screen, the contents, and the sections.
+fn article(report: &Report<'_>, index: usize) -> Markup {
+    let parts = parts(report);
+    let parts: Vec<&Part> = parts.iter().filter(|part| !part.body.0.is_empty()).collect();
+    html! {
+        (first_screen(report))
+        nav.contents aria-label="Sections" {
+            @for part in &parts { a href={ "#run" (index) "-" (part.name) } { (part.title) } }
+        }
+        "\n"
+        @for part in &parts {
+            (markup::closed(&format!("run{index}-{}", part.name), part.title, &part.body))
+        }
+    }
+}
+
+/// The answer: a sentence, a table, the charts that show why, and the remarks that matter most.
+fn first_screen(report: &Report<'_>) -> Markup {
+    let group = report.groups.first();
     html! {
         (header(report))
-        @if let Some(answer) = &report.answer { (answer::section(answer)) }
-        (figures(report))
-        (side_tables::sections(&report.side_tables))
-        @if !report.gpus.is_empty() { (section("The GPUs", &gpu::section(&report.gpus))) }
-        (section("What to beware of", &notes::cautions(&report.cautions)))
-        (section("The instrument", &notes::instrument(&report.instrument)))
-        (section("Where it was measured", &notes::environment(&report.environment)))
-        (section("Prices", &notes::prices(report.price_sources)))
-        (section("The plan", &notes::plan(report)))
+        @match &report.answer {
+            Some(answer) => (answer::opening(answer)),
+            None => {
+                p.said { (report.brief.sentence) "." }
+                @if let Some(group) = group { (tables::headline(group)) }
+            }
+        }
+        @if let Some(group) = group { (answer::charts(report.answer.as_ref(), group)) }
+        (findings(&report.brief.remarks))
     }
 }
 
-/// The sections over groups of curves.
-fn figures(report: &Report<'_>) -> Markup {
-    let over_groups = |title, intro, part: Part| over_groups(report, title, &intro, part);
-    let nothing = Markup::default;
-    let parts = html! { (soft(PARTS)) (stages::legend(&report.parts)) };
-    let over_time = html! { (soft(OVER_TIME)) (heat::legend()) };
-    html! {
-        (over_groups("What came out", outcome(report), |group, _| headline(group)))
-        (over_groups("Latency against rate", nothing(), latency::figure))
-        (over_groups("From the fastest to the slowest", soft(WHOLE), |group, series| {
-            cdf::figure(series, group.common_rps)
-        }))
-        (over_groups("Where the time goes", parts, |group, series| stages::cards(series, group.common_rps)))
-        (over_groups("Latency over time", over_time, |group, series| heat::cards(series, group.common_rps)))
-        (over_groups("What it costs", nothing(), costs))
-        (over_groups("Every point", soft(EVERY), |group, _| tables::full(group)))
-    }
+/// Everything below the first screen, in reading order; empty where a run has nothing of it.
+fn parts(report: &Report<'_>) -> Vec<Part> {
+    let part = |name, title, body| Part { name, title, body };
+    let over = |body: GroupPart| over_groups(report, body);
+    let beside = side_tables::sections(&report.side_tables);
+    let gpus = match report.gpus.is_empty() {
+        true => Markup::default(),
+        false => gpu::section(&report.gpus),
+    };
+    vec![
+        part("answer", "How the answer was found", answer_details(report)),
+        part(
+            "curves",
+            "Side by side",
+            with_intro(&outcome(report), over(|group, _| headline(group))),
+        ),
+        part(
+            "time",
+            "Where the time goes",
+            with_intro(
+                &html! { (soft(PARTS)) (stages::legend(&report.parts)) },
+                over(|group, series| stages::cards(series, group.common_rps)),
+            ),
+        ),
+        part(
+            "over-time",
+            "Latency over time",
+            with_intro(
+                &html! { (soft(OVER_TIME)) (heat::legend()) },
+                over(|group, series| heat::cards(series, group.common_rps)),
+            ),
+        ),
+        part(
+            "distributions",
+            "Distributions",
+            over(|group, series| {
+                html! {
+                    (latency::figure(group, series))
+                    (soft(WHOLE))
+                    (cdf::figure(series, group.common_rps))
+                }
+            }),
+        ),
+        part("costs", "Costs", over(costs)),
+        part("beside", "Cold starts, loops and fleets", beside),
+        part("gpus", "GPUs", gpus),
+        part(
+            "points",
+            "Every point",
+            with_intro(&soft(EVERY), over(|group, _| tables::full(group))),
+        ),
+        part("evidence", "Evidence and environment", notes::evidence(report)),
+    ]
 }
 
-/// What a section shows of a group; nothing where there is nothing to show.
-type Part = fn(&Group<'_>, &[Series<'_>]) -> Markup;
-
-fn section(title: &str, body: &Markup) -> Markup {
-    html! {
-        section { h2 { (title) } (body) }
-        "\n"
-    }
+fn answer_details(report: &Report<'_>) -> Markup {
+    report.answer.as_ref().map(answer::details).unwrap_or_default()
 }
 
-/// A section with a part for every group; nothing where no group has any.
-fn over_groups(report: &Report<'_>, title: &str, intro: &Markup, part: Part) -> Markup {
+/// Part of a section about one group of curves; nothing where there is nothing to show.
+type GroupPart = fn(&Group<'_>, &[Series<'_>]) -> Markup;
+
+/// A part for every group, each below the group's name; nothing where no group has any.
+fn over_groups(report: &Report<'_>, part: GroupPart) -> Markup {
     let parts = report
         .groups
         .iter()
         .map(|group| (group, part(group, &Series::of(group))));
-    let parts: Vec<(&Group<'_>, Markup)> = parts.filter(|(_, part)| !part.0.is_empty()).collect();
-    if parts.is_empty() {
-        return Markup::default();
+    html! {
+        @for (group, part) in parts {
+            @if !part.0.is_empty() { h3 { (group.name) } (part) }
+        }
     }
-    let body = html! {
-        (intro)
-        @for (group, part) in &parts { h3 { (group.name) } (part) }
-    };
-    section(title, &body)
 }
 
-/// Where a figure that everybody asks for is missing, the reader is told above the table that lacks it.
+/// An explanation before a body; nothing without a body.
+fn with_intro(intro: &Markup, body: Markup) -> Markup {
+    match body.0.is_empty() {
+        true => body,
+        false => html! { (intro) (body) },
+    }
+}
+
+/// Explanation of the figures; a figure that everybody asks for and that is missing is named above the table that lacks it.
 fn outcome(report: &Report<'_>) -> Markup {
     html! {
         p.soft {
@@ -162,7 +225,6 @@ fn outcome(report: &Report<'_>) -> Markup {
 fn costs(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
     html! {
         (cost::figure(series))
-        (cost::against_rate(series))
         (cost::mix_shares(group))
         (economics::of_group(group, series))
     }
@@ -200,10 +262,8 @@ fn header(report: &Report<'_>) -> Markup {
             span { (report.started_at) }
             span { (points) " points × " (repeats) " repeats, " (thousands(requests)) " requests" }
             span { (report.cpu) ", " (report.cores) " cores" }
-            span { "commit " (report.commit) }
         }
-        @for sentence in &report.requests { p.soft { (sentence) "." } }
-        p {
+        p.verdicts {
             @for (word, count) in &report.verdicts { span.badge.(word) { (count) " " (word) } " " }
             @if report.is_interrupted { span.badge.invalid { "stopped early" } " " }
             @if failed > 0 {

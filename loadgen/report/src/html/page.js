@@ -82,7 +82,8 @@
 
   const scale = (told, view, key) => ({ time: false, distr: told.log ? 3 : 1, range: () => view[key] });
 
-  const draw = (u, chart, line, look) => {
+  // Intervals are drawn only of the line that is pointed at: those of all would hide the lines.
+  const draw = (u, chart, line, look, isNear) => {
     const { ctx, bbox } = u, ratio = uPlot.pxRatio;
     const x = (value) => u.valToPos(value, "x", true);
     const y = (value) => u.valToPos(Math.max(value, chart.y.log ? u.scales.y.min / 10 : value), "y", true);
@@ -106,7 +107,7 @@
     ctx.lineJoin = "round";
     for (let to = 1; to < line.x.length; to++) {
       const from = to - 1, both = valid(from) && valid(to);
-      if (both && line.lo) {
+      if (both && isNear && line.lo) {
         ctx.globalAlpha = 0.14;
         ctx.beginPath();
         for (const [index, end] of [[from, line.lo], [to, line.lo], [to, line.hi], [from, line.hi]]) ctx.lineTo(x(line.x[index]), yEnd(end[index]));
@@ -129,7 +130,7 @@
     line.x.forEach((at, index) => {
       if (line.plain && index > 0) return;
       const [left, height] = [x(at), y(line.y[index])];
-      if (line.lo) {
+      if (isNear && line.lo) {
         ctx.globalAlpha = 0.75;
         ctx.lineWidth = 1.2 * ratio;
         ctx.beginPath();
@@ -215,9 +216,22 @@
     return line.x[best];
   };
 
+  // The line whose value at the cursor is within reach of the pointer; every line for the keyboard, which points at none.
+  const NEAR_PX = 40, ALL = -2, NONE = -1;
+  const pointedAt = (u, chart) => {
+    let best = NONE, distance = NEAR_PX;
+    chart.lines.forEach((line, index) => {
+      const at = line.x.indexOf(u.data[0][u.cursor.idxs[index + 1]]);
+      if (!u.series[index + 1].show || at < 0) return;
+      const off = Math.abs(u.valToPos(line.y[at], "y") - u.cursor.top);
+      if (off < distance) [best, distance] = [index, off];
+    });
+    return best;
+  };
+
   let printing = false;
-  const plot = (figure, chart, looks) => {
-    const box = make("div", {}, make("h4", {}, chart.title));
+  const plot = (figure, chart, looks, isLeading) => {
+    const box = make("div", {}, make("p", { class: "chart-title" }, chart.title));
     figure.append(box);
     const xs = [...new Set(chart.lines.flatMap((line) => line.x))].sort((a, b) => a - b);
     const columns = chart.lines.map((line) => {
@@ -236,7 +250,7 @@
     const whole = (u) => zoom(u, chart.x.range, chart.y.range);
     const size = () => {
       const width = Math.max(200, box.clientWidth);
-      return { width, height: Math.round(Math.min(340, Math.max(250, 0.6 * width))) };
+      return { width, height: isLeading && innerWidth > 900 ? 300 : Math.round(Math.min(340, Math.max(250, 0.6 * width))) };
     };
     const series = chart.lines.map((line) => ({
       stroke: () => colour(looks[line.series]),
@@ -244,7 +258,8 @@
       paths: () => null,
       spanGaps: true,
     }));
-    let keyed = false;
+    let keyed = false, near = NONE;
+    const point = (u, index) => { if (near !== index) { near = index; u.redraw(false, false); } };
     const u = new uPlot({
       ...size(),
       legend: { show: false },
@@ -259,7 +274,7 @@
         dataIdx: (u, index, at, value) => index === 0 ? at : xs.indexOf(nearest(chart.lines[index - 1], keyed ? xs[at] : value)),
       },
       hooks: {
-        drawSeries: [(u, index) => draw(u, chart, chart.lines[index - 1], looks[chart.lines[index - 1].series])],
+        drawSeries: [(u, index) => draw(u, chart, chart.lines[index - 1], looks[chart.lines[index - 1].series], near === ALL || near === index - 1)],
         draw: [(u) => drawLimits(u, chart)],
         setSelect: [(u) => {
           const { left, top, width, height } = u.select;
@@ -269,7 +284,8 @@
         }],
         setCursor: [(u) => {
           const { left, top, idx } = u.cursor;
-          if (idx === null || idx === undefined || left < 0) { hide(); return; }
+          if (idx === null || idx === undefined || left < 0) { hide(); point(u, NONE); return; }
+          point(u, keyed ? ALL : pointedAt(u, chart));
           const place = u.over.getBoundingClientRect();
           show(readout(u, chart, looks), place.left + left, place.top + Math.max(0, top));
         }],
@@ -304,13 +320,25 @@
     return document.createRange().createContextualFragment(svg);
   };
 
+  // A link to a closed section opens it.
+  const openPart = (address) => {
+    const part = address.length > 1 && document.getElementById(decodeURIComponent(address.slice(1)));
+    if (part && part.tagName === "DETAILS") part.open = true;
+  };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest && event.target.closest("a[href^='#']");
+    if (link) openPart(link.hash);
+  });
+  addEventListener("hashchange", () => openPart(location.hash));
+  openPart(location.hash);
+
   const plots = [];
   for (const figure of document.querySelectorAll("figure.plot")) {
     const data = JSON.parse(figure.querySelector("script").textContent);
     const legend = make("div", { class: "legend" });
     const panels = make("div", { class: "panels" });
     figure.prepend(legend, panels);
-    const own = data.charts.map((chart) => plot(panels, chart, data.series));
+    const own = data.charts.map((chart) => plot(panels, chart, data.series, figure.classList.contains("leading")));
     plots.push(...own);
     const used = data.series.map((_, index) => own.some(({ lines }) => lines.some((line) => line.series === index)));
     data.series.forEach((look, index) => {

@@ -38,16 +38,27 @@ impl<'a> Series<'a> {
                 caches.push(&row.cache);
             }
         }
+        let mut names: Vec<&str> = group.rows.iter().map(|row| row.tier.name.as_str()).collect();
+        names.sort_unstable();
+        // Variants differ by name: neither a cache nor a dash tells them apart.
+        let are_variants = names.windows(2).all(|pair| pair[0] != pair[1]);
         let curves = group.curves.iter().zip(&group.rows);
         curves
             .map(|(curve, row)| Self {
                 curve,
                 tier: row.tier.printed.clone(),
-                label: format!("{}, {}", row.tier.printed, row.cache),
+                label: if are_variants {
+                    row.tier.printed.clone()
+                } else {
+                    format!("{}, {}", row.tier.printed, row.cache)
+                },
                 best: row.best,
                 highest: row.highest,
                 colour: row.tier.number,
-                dash: caches.iter().position(|known| *known == row.cache).unwrap_or(0),
+                dash: match are_variants {
+                    true => 0,
+                    false => caches.iter().position(|known| *known == row.cache).unwrap_or(0),
+                },
                 marker: row.tier.number,
             })
             .collect()

@@ -11,15 +11,7 @@ use tierlab_analysis::latency::tail::whole;
 use tierlab_analysis::record::{Band, Point};
 
 /// Parts whose colour wants light text on it.
-const DARK: [&str; 7] = [
-    "send_lag",
-    "decode",
-    "tier",
-    "infer",
-    "encode",
-    "unattributed",
-    "untold",
-];
+const DARK: [&str; 5] = ["send_lag", "decode", "infer", "unattributed", "untold"];
 /// Width of a bar on most screens, and of a letter on it, in CSS pixels: what tells whether a name fits.
 const BAR_PX: f64 = 150.0;
 /// See [`BAR_PX`].

@@ -2,7 +2,7 @@
 //!
 //! In: a group. Out: HTML tables. Knows nothing of the figures.
 
-use super::markup::{interval, number};
+use super::markup::{interval, number, scroll};
 use super::stages;
 use crate::content::best::Best;
 use crate::content::group::{Against, Group, Row};
@@ -22,7 +22,7 @@ pub(super) fn headline(group: &Group<'_>) -> Markup {
         .common_rps
         .map_or_else(|| "no common rate".to_owned(), |rps| format!("{} rps", rate(rps)));
     html! {
-        div.scroll {
+        (scroll("Curves side by side", &html! {
             table.brief {
                 thead {
                     tr {
@@ -38,7 +38,7 @@ pub(super) fn headline(group: &Group<'_>) -> Markup {
                 }
                 tbody { @for row in &group.rows { (headline_row(group, row)) } }
             }
-        }
+        }))
     }
 }
 
@@ -186,14 +186,14 @@ pub(super) fn full(group: &Group<'_>) -> Markup {
     let has_goodput = has_goodput(group.rows.iter().flat_map(|curve| &curve.points));
     let header = HEADER.into_iter().filter(|(name, _)| has_goodput || *name != GOODPUT);
     html! {
-        div.scroll {
+        (scroll("Every point", &html! {
             table.full {
                 thead { tr { @for (name, is_number) in header { th class=[number(is_number)] { (name) } } } }
                 @for curve in &group.rows {
                     tbody.next { @for point in &curve.points { (row(point, has_goodput)) } }
                 }
             }
-        }
+        }))
     }
 }
 

@@ -13,6 +13,8 @@ pub(super) struct LabContext<'a> {
     pub(super) lab: &'a LabPlan,
     pub(super) programs: Programs,
     pub(super) interrupt: &'a Interrupt,
+    /// True if tables and remarks are printed before the answer.
+    pub(super) verbose: bool,
 }
 
 /// Paths of the project's other programs.

@@ -69,6 +69,9 @@ pub struct Options {
     /// Load processes; each sends an interleaved share of every step
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
     pub workers: u32,
+    /// Prints every table and remark before the answer
+    #[arg(long, short)]
+    pub verbose: bool,
     /// Agents that send instead of this host.
     #[command(flatten)]
     pub agents: AgentsOptions,
@@ -100,6 +103,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
         lab: &lab,
         programs: programs(&lab, options.bin_dir.as_deref())?,
         interrupt: &interrupt,
+        verbose: options.verbose,
     };
     let configs = config_files(&plan, &lab)?;
     // Before the lab's own work, which would count as foreign load.
@@ -185,6 +189,7 @@ async fn measure(
             earlier,
             interrupt: context.interrupt.clone(),
             senders,
+            verbose: context.verbose,
             alive: Box::new(|| servers.check()),
             prepare: Box::new(
                 |target| match dropped.get(&(target.label().to_owned(), target.cache.clone())) {

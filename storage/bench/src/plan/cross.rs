@@ -53,7 +53,7 @@ fn combinations(table: &RawCross) -> Vec<(Point, Cache)> {
     vary(&mut all, &table.tier, |(point, _), tier| point.tier.clone_from(tier));
     vary(&mut all, &table.pattern, |(point, _), pattern| point.pattern = *pattern);
     vary(&mut all, &table.operation, |(point, _), operation| {
-        point.operation = *operation
+        point.operation = *operation;
     });
     vary(&mut all, &table.way, |(point, _), way| point.way = *way);
     vary(&mut all, &table.cache, |(_, cache), value| *cache = *value);

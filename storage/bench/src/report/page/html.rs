@@ -3,7 +3,7 @@
 use super::{Bars, Block, Page, Part};
 use maud::{Markup, PreEscaped, html};
 use tierlab_report::document;
-use tierlab_report::parts::findings;
+use tierlab_report::parts::{closed, findings, scroll};
 
 const STYLE: PreEscaped<&str> = PreEscaped(
     ".levels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr));gap:6px 26px}.levels h4{margin:8px 0 4px;\
@@ -20,10 +20,20 @@ impl Page<'_> {
             h1 { (ran.name) }
             div.facts { @for fact in self.all_facts() { span { (fact) } } }
             p { (self.all_badges()) }
-            @for part in &self.parts { (html_of(part)) }
-            (section("The plan", &pre(ran.plan.trim_end())))
+            @for (index, part) in self.parts.iter().enumerate() {
+                (html_of(part, (Some(index) != self.open_tables()).then_some(&*format!("part{index}"))))
+            }
+            (closed("plan", "The plan", &pre(ran.plan.trim_end())))
         };
         document("tierlab-storage-bench", &ran.name, &body)
+    }
+
+    /// Index of the tables that start open: the first ones of a page without charts.
+    fn open_tables(&self) -> Option<usize> {
+        if self.parts.iter().any(|part| matches!(part, Part::Charts { .. })) {
+            return None;
+        }
+        self.parts.iter().position(|part| matches!(part, Part::Tables { .. }))
     }
 
     fn all_badges(&self) -> Markup {
@@ -39,18 +49,23 @@ impl Page<'_> {
     }
 }
 
-fn html_of(part: &Part) -> Markup {
+/// One part; tables and text start closed if they have an `id`.
+fn html_of(part: &Part, id: Option<&str>) -> Markup {
+    let lesser = |title: &str, body: &Markup| match id {
+        Some(id) => closed(id, title, body),
+        None => section(title, body),
+    };
     match part {
         Part::List { title, lines } => section(title, &findings(lines)),
         Part::Charts { title, html } => section(title, html),
-        Part::Tables { title, blocks, note } => section(
+        Part::Tables { title, blocks, note } => lesser(
             title,
             &html! {
                 @for one in blocks { (block(one)) }
                 @if !blocks.is_empty() { p.soft { (note) } }
             },
         ),
-        Part::Text { title, text } => section(title, &pre(text)),
+        Part::Text { title, text } => lesser(title, &pre(text)),
     }
 }
 
@@ -73,17 +88,22 @@ pub(crate) fn under(title: &str, body: &Markup) -> Markup {
 
 fn pre(text: &str) -> Markup {
     html! {
-        @if !text.is_empty() { pre { (text) } }
+        @if !text.is_empty() { pre tabindex="0" { (text) } }
     }
 }
 
 fn block(block: &Block) -> Markup {
     let class = |at: usize| (at >= block.words).then_some("n");
+    let label = if block.title.is_empty() {
+        "Figures"
+    } else {
+        &block.title
+    };
     let body = html! {
         @if !block.bars.is_empty() {
             div.levels { @for bars in &block.bars { (chart(bars)) } }
         }
-        div.scroll {
+        (scroll(label, &html! {
             table {
                 thead { tr { @for (at, name) in block.header.iter().enumerate() { th class=[class(at)] { (name) } } } }
                 tbody {
@@ -94,7 +114,7 @@ fn block(block: &Block) -> Markup {
                     }
                 }
             }
-        }
+        }))
         "\n"
     };
     under(&block.title, &body)

@@ -25,7 +25,7 @@ pub(super) fn cautions(name: &str, point: &Point) -> Vec<String> {
 }
 
 /// The mean way of a request by the server's own statistics: `queue 0.05 ms, inputs 0.01 ms, inference 0.9 ms, outputs 0.02 ms`.
-pub(super) fn stages(point: &Point) -> Option<String> {
+pub(crate) fn stages(point: &Point) -> Option<String> {
     let stages: Vec<&ServerStages> = point
         .repeats
         .iter()

@@ -3,11 +3,13 @@
 //! In: a summarised run. Out: a sentence for each thing to beware of, points that are not valid with their reasons among
 //! them. Knows nothing of markup.
 
-use super::agents;
-use super::counters;
+mod agents;
+pub(crate) mod counters;
+
 use super::instrument::Instrument;
 use super::percentiles;
-use super::words::{is_emulated, name, origin, origin_text, tiers};
+use super::point_row::Tier;
+use super::words::{name, tiers};
 use crate::units::{digits3, latency};
 use std::collections::BTreeSet;
 use tierlab_analysis::record::{DriftHow, Driven, Environment, Point, Repeat, Run, Verdict};
@@ -47,14 +49,10 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
         ));
     }
     cautions.extend(instrument.refused().map(|refused| format!("{refused}.")));
-    for tier in tiers(run) {
-        let what = match &*origin(run, tier) {
-            _ if is_emulated(run, tier) => "latencies are drawn from a distribution, not measured on a service",
-            "embedded" => "served on this machine by the project's own server: its latency is a floor, not a cloud's",
-            _ => continue,
-        };
-        cautions.push(format!("{tier} is {}: {what}.", origin_text(run, tier)));
+    for point in &run.points {
+        cautions.extend(point_cautions(run, point));
     }
+    cautions.extend(stand_ins(run));
     if !run.environment.shared_cores.is_empty() {
         cautions.push(format!(
             "On the same cores ran: {}.",
@@ -68,10 +66,27 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
     cautions.extend(percentiles::missing_p99(run).map(|missing| missing + "."));
     cautions.extend(percentiles::rough_p99(run).map(|rough| rough + "."));
     cautions.extend(percentiles::wide(run).map(|wide| wide + "."));
-    for point in &run.points {
-        cautions.extend(point_cautions(run, point));
-    }
     cautions
+}
+
+/// Tiers that are not the service that they stand for.
+fn stand_ins(run: &Run) -> impl Iterator<Item = String> {
+    let tiers: Vec<Tier> = tiers(run).iter().map(|tier| Tier::of(run, tier)).collect();
+    let kinds = [
+        (
+            "emulated",
+            "Latencies are drawn from a distribution, not measured on a service",
+        ),
+        (
+            "embedded",
+            "Served on this machine by the project's own server, so that latencies are a floor, not a cloud's",
+        ),
+    ];
+    kinds.into_iter().filter_map(move |(kind, what)| {
+        let is_of_kind = |tier: &&Tier| tier.origin.as_ref().is_some_and(|origin| origin.kind == kind);
+        let names: Vec<String> = tiers.iter().filter(is_of_kind).map(Tier::labelled).collect();
+        (!names.is_empty()).then(|| format!("{what}: {}.", names.join(", ")))
+    })
 }
 
 /// What of the machine would slow a run, each by itself.
