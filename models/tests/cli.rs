@@ -304,7 +304,10 @@ fn name_version_and_help_are_its_own() {
     let number = format!("tierlab-models {} (commit ", env!("CARGO_PKG_VERSION"));
     assert!(version.starts_with(&number), "{version}");
     let help = succeed(here, &["--help"]);
-    assert!(help.starts_with("Writes models and feature tables"), "{help}");
+    assert!(
+        help.starts_with("Generates, imports, checks and publishes models"),
+        "{help}"
+    );
     assert!(
         help.contains("Usage: tierlab-models") && help.contains("Examples:"),
         "{help}"

@@ -168,7 +168,7 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     assert!(!small.stderr.contains("do not fit"), "{}", small.stderr);
     let large = sized("100");
     assert!(
-        large.stderr.contains("variant `fast`: the 107.4 GB") && large.stderr.contains("50 GB of box"),
+        large.stderr.contains("variant `fast`: 107.4 GB") && large.stderr.contains("50 GB of box"),
         "{}",
         large.stderr
     );

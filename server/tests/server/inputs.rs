@@ -259,7 +259,10 @@ fn recorded_requests_are_sent_and_wrong_values_are_errors_of_their_own() {
         "output `y`, element 1: expected 5, got 4"
     );
     let report = String::from_utf8_lossy(&output.stdout);
-    assert!(report.contains("invalid") && report.contains("wrong-value"), "{report}");
+    assert!(
+        report.contains("saturated") && report.contains("wrong-value"),
+        "{report}"
+    );
 
     let repeat = measured(
         &sweep(&server, place.path(), &plan("requests = \"rows.jsonl\"\n")),

@@ -8,6 +8,8 @@ use super::instrument::Instrument;
 use super::percentiles;
 use super::words;
 use crate::units::{latency_interval, percent, rate};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use tierlab_analysis::record::{Answer, MeetsObjective, Minimise, Point, Ranked, Repeat, Run, Verdict};
 
 /// Names that a remark lists; more are counted.
@@ -110,6 +112,7 @@ fn remarks(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
     remarks.extend(undecided(run.answer.as_ref()));
     remarks.extend(disturbed(run));
     remarks.extend(invalid_points(run));
+    remarks.extend(failures(run));
     remarks.extend(unproven(run, instrument));
     remarks.extend(run.answer.as_ref().and_then(ties));
     remarks.extend(run.answer.as_ref().and_then(unconfirmed));
@@ -183,6 +186,31 @@ fn invalid_points(run: &Run) -> Option<String> {
         "{} of {} points invalid: {first}",
         reasons.len(),
         run.points.len()
+    ))
+}
+
+/// Failed requests by reason, the most frequent first, with an example of it.
+fn failures(run: &Run) -> Option<String> {
+    let repeats = || run.points.iter().flat_map(|point| &point.repeats);
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for (reason, count) in repeats().flat_map(|repeat| &repeat.errors) {
+        *counts.entry(reason).or_default() += count;
+    }
+    let mut counts: Vec<(&str, u64)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| Reverse(*count));
+    let (first, _) = *counts.first()?;
+    let failed: u64 = counts.iter().map(|(_, count)| count).sum();
+    let scheduled: u64 = repeats().map(|repeat| repeat.scheduled).sum();
+    let reasons: Vec<String> = counts
+        .iter()
+        .take(NAMES)
+        .map(|(reason, count)| format!("{count} {reason}"))
+        .collect();
+    let example = repeats().find_map(|repeat| repeat.examples.get(first));
+    let example = example.map_or_else(String::new, |example| format!(" ({example})"));
+    Some(format!(
+        "{failed} of {scheduled} requests failed: {}{example}",
+        reasons.join(", ")
     ))
 }
 
