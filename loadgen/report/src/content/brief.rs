@@ -204,7 +204,7 @@ fn failures(run: &Run) -> Option<String> {
     let reasons: Vec<String> = counts
         .iter()
         .take(NAMES)
-        .map(|(reason, count)| format!("{count} {reason}"))
+        .map(|(reason, count)| format!("{count} × {reason}"))
         .collect();
     let example = repeats().find_map(|repeat| repeat.examples.get(first));
     let example = example.map_or_else(String::new, |example| format!(" ({example})"));
