@@ -1,6 +1,6 @@
-//! What a person sees while a run goes on. In: steps begun and finished, and counters of the one under way. Out, on stderr:
-//! on a terminal a bar with a fixed end, the time to go, the leader, and the step's figures so far, redrawn by a thread of their own (why that does not
-//! disturb what is measured: [`tierlab_load::live`]); elsewhere plain lines.
+//! Progress display of a run. In: steps begun and finished, and counters of the current step. Out, on stderr: on a
+//! terminal a bar with a fixed end, the time to go, the leader and the step's figures, redrawn by a separate thread
+//! ([`tierlab_load::live`] explains why that does not disturb the measurement); plain lines elsewhere.
 
 use console::{Term, measure_text_width, truncate_str};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -9,12 +9,12 @@ use tierlab_instrument::progress::{bar, pace, remaining};
 use tierlab_instrument::units::wait;
 use tierlab_load::live::{Seen, View, Watch};
 
-/// The bar over planned steps.
+/// Bar over planned steps.
 const OVER_STEPS: &str = "{msg}\n{wide_bar} {pos}/{len}  {elapsed}";
-/// The bar over a limited time.
+/// Bar over a limited time.
 const OVER_TIME: &str = "{msg}\n{wide_bar}  {elapsed}";
 
-/// The progress of one run: over its planned steps, or over a limited time while it is not known how many steps will follow.
+/// Progress of one run: over its planned steps, or over a limited time while the number of steps is unknown.
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,
@@ -24,7 +24,7 @@ pub struct Progress {
     expected_step: Duration,
     /// Planned steps; their number stays.
     steps: u32,
-    /// Of these, finished or skipped.
+    /// Planned steps that are finished or skipped.
     done: u32,
     /// Steps to come that are not planned: repeated ones, and those of a search or a question.
     unplanned: u32,
@@ -36,7 +36,7 @@ pub struct Progress {
     limit: Option<Limit>,
     /// Variant that is the likeliest answer so far.
     leader: Option<String>,
-    /// If true, finished steps stay on a terminal.
+    /// True if finished steps stay on a terminal.
     verbose: bool,
 }
 
@@ -54,7 +54,8 @@ impl Limit {
 }
 
 impl Progress {
-    /// For a run of `steps` planned steps, each of which should take `expected_step`. `search_limit`: time of a search after them.
+    /// Starts the display of `steps` planned steps, each expected to take `expected_step`, and of a search of at most
+    /// `search_limit` after them.
     #[must_use]
     pub fn new(steps: u32, expected_step: Duration, search_limit: Option<Duration>, verbose: bool) -> Self {
         let bar = bar(steps);
@@ -77,12 +78,12 @@ impl Progress {
         }
     }
 
-    /// Steps that come beside the planned ones.
+    /// Adds steps beside the planned ones.
     pub fn more(&mut self, steps: u32) {
         self.unplanned += steps;
     }
 
-    /// From now on the time counts, which is over at `ends`. Later calls change nothing until [`Progress::end_limit`].
+    /// Counts the time until `ends` instead of steps. Later calls change nothing until [`Progress::end_limit`].
     pub fn begin_limit(&mut self, ends: Instant) {
         if self.limit.is_some() {
             return;
@@ -102,7 +103,7 @@ impl Progress {
         }
     }
 
-    /// From now on the planned steps count again.
+    /// Counts planned steps again.
     pub fn end_limit(&mut self) {
         self.limit = None;
         self.unplanned = 0;
@@ -113,12 +114,12 @@ impl Progress {
         }
     }
 
-    /// The likeliest answer so far.
+    /// Shows the likeliest answer so far.
     pub fn leads(&mut self, variant: Option<&str>) {
         self.leader = variant.map(str::to_owned);
     }
 
-    /// A step begins, which tells the returned watch of itself.
+    /// Starts a step and returns a watch on its progress.
     pub fn begin(&mut self, what: &str) -> Watch {
         self.view = None;
         let Some(bar) = self.bar.clone() else {
@@ -212,7 +213,7 @@ fn restyle(bar: &ProgressBar, template: &str) {
     }
 }
 
-/// How long a run still takes, and what it tends to.
+/// Time that a run still takes, and its likeliest answer.
 struct Outlook {
     /// Length of a step.
     step: Duration,
@@ -224,7 +225,7 @@ struct Outlook {
 }
 
 impl Outlook {
-    /// In words, `in_step` after the step under way began.
+    /// Returns the text `in_step` after the start of the current step.
     fn text(&self, in_step: Duration) -> String {
         let mut text = match (self.limit, self.search_limit) {
             (Some(limit), _) => format!("at most {} to go", wait(limit.left())),

@@ -139,7 +139,7 @@ impl Run<'_> {
     }
 
     fn ask(&mut self, at_ns: u64, agent: u32) -> Result<()> {
-        // As the real one: the clock is read before the message is written.
+        // The clock is read before the message is written, as in the real protocol.
         let asked_ns = signed(self.free_ns.max(at_ns));
         self.trips[agent as usize].push(Trip {
             asked_ns,

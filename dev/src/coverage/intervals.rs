@@ -249,7 +249,7 @@ fn in_short(rows: &[Row]) -> Vec<Row> {
         let covered: f64 = of_figure()
             .map(|row| row.number("solid") * row.number("solid_coverage"))
             .sum();
-        // Of rows with fewer solid trials the coverage says little.
+        // Coverage says little for rows with fewer solid trials.
         let mostly_solid = of_figure().filter(|row| 2.0 * row.number("solid") >= row.number("trials"));
         let coverages: Vec<f64> = mostly_solid.map(|row| row.number("solid_coverage")).collect();
         let end = |column: &'static str, of: fn(f64, f64) -> f64| -> Cell {

@@ -287,7 +287,7 @@ mod tests {
             repeats: 3,
         };
         let of_slowing = row(setting, 12, 5);
-        // Of the rates that a search tries few have samples enough for an interval of their p99, so that most are open.
+        // Few rates of a search have enough samples for an interval of their p99, so most stay open.
         assert!(of_slowing.number("found") >= 11.0, "{of_slowing:?}");
         assert!(
             of_slowing.number("coverage") >= 0.75 && of_slowing.number("mean_off") < 0.15,

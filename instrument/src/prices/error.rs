@@ -36,7 +36,7 @@ pub enum PricingError {
         path: PathBuf,
         /// The variant.
         variant: String,
-        /// What the instance lacks, or what does not fit on it.
+        /// Missing property of the instance, or part that does not fit on it.
         what: String,
         /// Instances of the file.
         known: String,

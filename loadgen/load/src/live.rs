@@ -384,7 +384,7 @@ mod tests {
         let Seen::Figures(figures) = meter.look(&mut VecDeque::new()) else {
             panic!("not begun")
         };
-        // Of ten due in each part three are finished and one is in flight.
+        // Each part has ten due requests: three are finished and one is in flight.
         assert_eq!((figures.errors, figures.in_flight), (2, 14));
         assert_eq!((figures.p50_us, figures.p99_us), (Some(20.0), Some(20.0)));
         let share = figures.answered_rps / figures.sent_rps;

@@ -352,7 +352,7 @@ mod tests {
             .map(|pair| (pair[1] - pair[0]) as f64)
             .collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
-        // Of an exponential, a share of e^-1 is above the mean and e^-3 above three times the mean.
+        // An exponential has a share of e^-1 above its mean, and e^-3 above three times its mean.
         for (times, share) in [(1.0, 0.3679), (3.0, 0.0498)] {
             let above = gaps.iter().filter(|&&gap| gap > times * mean).count() as f64 / gaps.len() as f64;
             assert!(

@@ -34,15 +34,15 @@ pub enum Unit {
 /// Options of `trace`.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// The log: CSV with a header
+    /// Request log: CSV with a header
     pub log: PathBuf,
-    /// Where the trace goes
+    /// File to write the trace to
     #[arg(long)]
     pub out: PathBuf,
-    /// The column of times
+    /// Column of request times
     #[arg(long, default_value = "timestamp")]
     pub time: String,
-    /// Unit of times
+    /// Unit of request times
     #[arg(long, value_enum, default_value_t = Unit::S)]
     pub unit: Unit,
     /// Column of entity ids, separated by spaces or semicolons

@@ -289,7 +289,7 @@ mod tests {
         #[derive(Debug, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Plan {
-            #[allow(dead_code)]
+            #[expect(dead_code, reason = "only errors are looked at")]
             load: Vec<BTreeMap<String, f64>>,
         }
         for (text, line, says) in [

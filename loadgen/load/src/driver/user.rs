@@ -316,7 +316,7 @@ impl UserState {
             if self.alarm_us == NEVER || alarm.as_mut().poll(cx).is_pending() {
                 return false;
             }
-            // It fired, and may have been that of an earlier request.
+            // The alarm fired, possibly for an earlier request.
             self.alarm_us = NEVER;
             if limit_us <= clock.now_us() {
                 return true;

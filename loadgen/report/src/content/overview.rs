@@ -14,7 +14,7 @@ use crate::units::{NONE, dollars, latency_interval, percent, rate, thousands};
 pub(crate) struct Overview {
     /// Names, and true for columns of numbers.
     pub(crate) columns: Vec<(String, bool)>,
-    /// As many cells as columns in each.
+    /// Cells of each row, one per column.
     pub(crate) rows: Vec<Vec<Cell>>,
 }
 

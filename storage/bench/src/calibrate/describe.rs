@@ -209,7 +209,7 @@ mod tests {
         let profile = measured(small.into_iter().chain(large).collect());
         assert!(profile.limits.requests_is_limit && !profile.limits.total_is_limit);
         assert_eq!(profile.limits.total_bytes_per_s, 1001 * 5 * (1 << 20));
-        // As fast as the smaller read: no rate can be derived.
+        // The larger read is as fast as the smaller one: no rate can be derived.
         assert_eq!(profile.limits.connection_bytes_per_s, None);
     }
 

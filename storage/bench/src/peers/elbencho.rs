@@ -17,7 +17,7 @@ pub(super) fn arguments(point: &Point, access: &Access, file: &Path) -> Option<V
         Pattern::Sequential if point.depth == 1 => false,
         _ => return None,
     };
-    // It can drop a file from the page cache only with rights over all of it.
+    // elbencho can drop a file from the page cache only with rights over all of it.
     let is_same = point.operation == Operation::Read && point.rate == 0 && point.files == 1;
     if !is_same || point.cache == CacheState::Cold {
         return None;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// Returns its arguments; `None` if it has no such job.
 pub(super) fn arguments(point: &Point, access: &Access, file: &Path) -> Option<Vec<String>> {
-    // It writes other bytes, which our checks would take for damage. Its open loop counts from the issue instead of the
+    // fio writes other bytes, which our checks would take for damage. Its open loop counts from the issue instead of the
     // due time. Its jobs of blocking calls each read the file from the beginning.
     let in_order = matches!(point.pattern, Pattern::Sequential | Pattern::Strided);
     let is_same = point.operation == Operation::Read && point.rate == 0 && point.files == 1;
@@ -42,7 +42,7 @@ pub(super) fn arguments(point: &Point, access: &Access, file: &Path) -> Option<V
         Pattern::Random | Pattern::Zipf => "--rw=randread".to_owned(),
     });
     if point.pattern == Pattern::Zipf {
-        // It does not accept an exponent of exactly 1.
+        // fio does not accept an exponent of exactly 1.
         let exponent = if (access.exponent - 1.0).abs() < 1e-3 {
             1.001
         } else {

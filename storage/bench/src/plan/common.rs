@@ -20,7 +20,7 @@ pub(crate) struct Flags {
     /// the end [default: the system's temporary folder]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) scratch: Option<PathBuf>,
-    /// Where results go [default: results/NAME-DATE]
+    /// Folder of the results [default: results/NAME-DATE]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) out: Option<PathBuf>,
     /// Repeats of each measurement, over the plan's

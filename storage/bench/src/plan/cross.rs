@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) enum Place {
     /// Files of one local folder, read directly or not.
     Local {
-        /// As configured.
+        /// True if reads bypass the page cache.
         direct: bool,
     },
     /// Any other tier.

@@ -2,7 +2,7 @@
 //!
 //! In: a listener and a root folder. Out: the object calls of S3 (ranges, conditions, listings, multipart uploads),
 //! signed with the test credentials or unsigned, with the bucket in the path or, below `localhost`, in the host's name.
-//! It can be slowed down and made to fail ([`FaultPlan`]). Made for tests and for the lab on loopback: no versions, no
+//! The origin can be slowed down and made to fail ([`FaultPlan`]). Made for tests and for the lab on loopback: no versions, no
 //! access control lists, no encryption, and of the checksums only Content-MD5 is checked.
 
 mod backend;

@@ -102,7 +102,7 @@ impl Workload {
             .map_err(text)?
             .with_inter_threads(1)
             .map_err(text)?
-            // As in the server: threads that spin between runs take cores from the loader.
+            // Threads that spin between runs would take cores from the loader.
             .with_intra_op_spinning(false)
             .map_err(text)?;
         let session = match &self.graph {
