@@ -1,20 +1,22 @@
 //! `[[variant]]`: one way to store models and features. In: TOML, whose factors may be lists to cross. Out: variants with distinct names.
 
+mod raw;
+#[cfg(test)]
+mod tests;
+
+pub(super) use raw::RawVariant;
+pub use raw::Stage;
+
 use super::check::{Base, overlays};
 use super::fault::{Fault, conflict, empty, fault, missing, only_with, plain, refuse, within};
 use super::storage::{CacheState, Origin, RawFleet, TierPlan};
-use super::target::{self, RawTarget, TargetPlan};
+use super::target::{self, TargetPlan};
 use super::value::Factor;
-use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::path::Path;
-use tierlab_analysis::record::StageFill;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::wire::Protocol;
 
-/// Default capacity of a stage, in bytes: more than the lab's own tables.
-const STAGED_BYTES: u64 = 1 << 30;
 /// Maximum variants: more are a mistake in the factors.
 const MOST: usize = 64;
 
@@ -114,99 +116,6 @@ impl VariantPlan {
             format!("{}-{}", self.tier.name, self.cache.name)
         } else {
             self.name.clone()
-        }
-    }
-}
-
-/// Copy on a local folder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stage {
-    /// Content at the start of measuring.
-    pub fill: StageFill,
-    /// If true, all servers of a fleet share it, as processes of one host do; else each is a host of its own.
-    pub is_shared: bool,
-    /// Capacity in bytes.
-    pub capacity_bytes: u64,
-}
-
-/// `[[variant]]`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawVariant {
-    name: String,
-    pub(super) tier: Option<String>,
-    /// Address of an existing server to measure, in place of `tier`. [variant.target] has its other settings.
-    url: Option<String>,
-    pub(super) target: Option<RawTarget>,
-    emulated: Option<Factor<String>>,
-    staged: Option<Factor<RawStaged>>,
-    staged_bytes: Option<u64>,
-    cache: Option<Factor<String>>,
-    layout: Option<Factor<String>>,
-    batching: Option<Factor<RawBatching>>,
-    sessions: Option<Factor<u32>>,
-    price: Option<String>,
-    instance: Option<Factor<String>>,
-    #[serde(default)]
-    set: BTreeMap<String, toml::Value>,
-}
-
-impl RawVariant {
-    /// True for an existing server.
-    pub(super) const fn is_running(&self) -> bool {
-        self.url.is_some() || self.target.is_some()
-    }
-}
-
-/// `staged`: content of the stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum RawStaged {
-    None,
-    Empty,
-    Filled,
-    /// Empty, and one for all servers of a fleet.
-    Shared,
-}
-
-impl RawStaged {
-    fn stage(self, bytes: Option<u64>) -> Option<Stage> {
-        let fill = match self {
-            Self::None => return None,
-            Self::Empty | Self::Shared => StageFill::Empty,
-            Self::Filled => StageFill::Filled,
-        };
-        Some(Stage {
-            fill,
-            is_shared: self == Self::Shared,
-            capacity_bytes: bytes.unwrap_or(STAGED_BYTES),
-        })
-    }
-}
-
-impl Display for RawStaged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "unstaged",
-            Self::Empty => "stage-empty",
-            Self::Filled => "stage-filled",
-            Self::Shared => "stage-shared",
-        })
-    }
-}
-
-/// `batching`: maximum rows per batch; 0 disables batching.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(transparent)]
-struct RawBatching {
-    rows: u32,
-}
-
-impl Display for RawBatching {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.rows {
-            0 => f.write_str("unbatched"),
-            rows => write!(f, "batches-of-{rows}"),
         }
     }
 }
@@ -524,210 +433,4 @@ fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, known: &Known<'_>) -
         refuse!(key("price"), "variant `{name}` is priced, but the plan has no `prices`");
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> Result<Vec<VariantPlan>, String> {
-        #[derive(Deserialize)]
-        struct File {
-            variant: Vec<RawVariant>,
-        }
-        let file: File = crate::plan::fault::read(text).map_err(|(_, fault)| fault.to_string())?;
-        let tier = |name: &str, origin| TierPlan {
-            name: name.into(),
-            kind: name.into(),
-            origin,
-            publish: true,
-            set: Vec::new(),
-        };
-        let warm = CacheState {
-            name: "warm".into(),
-            share: 0.2,
-            prefill: true,
-            ..CacheState::none()
-        };
-        let variants = validate(
-            &file.variant,
-            &Known {
-                tiers: &[
-                    tier("s3", Origin::Embedded),
-                    tier("nvme", Origin::Real),
-                    tier("memory", Origin::Real),
-                ],
-                caches: &[warm],
-                has_prices: true,
-                base: Base::here(Path::new("")),
-                protocol: Protocol::Http,
-                keys: &KeyDistribution::Uniform,
-                batch_sizes: &[1],
-                fleet: None,
-            },
-        );
-        variants.map_err(|fault| fault.to_string())
-    }
-
-    #[test]
-    fn layouts_and_batches_are_factors() {
-        let all = read(
-            "[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = [\"rows\", \"tar\"]\nbatching = [0, 32]\n[[variant]]\n\
-             name = \"b\"\ntier = \"nvme\"\nlayout = \"rows\"\nbatching = 8",
-        )
-        .unwrap();
-        let found: Vec<_> = all
-            .iter()
-            .map(|variant| (variant.name.as_str(), variant.laid_out(), variant.batching))
-            .collect();
-        assert_eq!(
-            found,
-            [
-                ("a-rows-unbatched", None, Some(0)),
-                ("a-rows-batches-of-32", None, Some(32)),
-                ("a-tar-unbatched", Some("tar"), Some(0)),
-                ("a-tar-batches-of-32", Some("tar"), Some(32)),
-                ("b", None, Some(8)),
-            ]
-        );
-        let refused = read("[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = \"a/b\"").unwrap_err();
-        assert!(
-            refused.contains("variant[0].layout") && refused.contains("a/b"),
-            "{refused}"
-        );
-        assert!(read("[[variant]]\nname = \"a\"\ntier = \"nvme\"\nbatching = 2000000").is_err());
-    }
-
-    #[test]
-    fn factors_are_crossed_and_name_their_levels() {
-        let all = read(
-            "[[variant]]\nname = \"s3\"\ntier = \"s3\"\nemulated = [\"s3-standard\", \"s3-express\"]\ncache = [\"cold\", \
-             \"warm\"]\nstaged = \"filled\"\n[[variant]]\nname = \"local\"\ntier = \"nvme\"",
-        )
-        .unwrap();
-        let names: Vec<&str> = all.iter().map(|variant| variant.name.as_str()).collect();
-        assert_eq!(
-            names,
-            [
-                "s3-s3-standard-cold",
-                "s3-s3-standard-warm",
-                "s3-s3-express-cold",
-                "s3-s3-express-warm",
-                "local"
-            ]
-        );
-        assert!(
-            all[..4]
-                .iter()
-                .all(|variant| variant.staged.unwrap().fill == StageFill::Filled)
-        );
-        assert_eq!(all[4].cache.share, 0.0);
-        assert_eq!((all[1].cache.share, all[2].cache.share), (0.2, 0.0));
-    }
-
-    #[test]
-    fn profiles_are_those_of_the_server_or_files() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/tiers/emulated");
-        let entries = std::fs::read_dir(folder).unwrap();
-        let mut shipped: Vec<String> = entries
-            .map(|entry| {
-                entry
-                    .unwrap()
-                    .path()
-                    .file_stem()
-                    .unwrap()
-                    .to_string_lossy()
-                    .into_owned()
-            })
-            .collect();
-        shipped.sort();
-        assert_eq!(shipped, PROFILES);
-        let plans = tempfile::tempdir().unwrap();
-        let recorded = plans.path().join("bucket.toml");
-        std::fs::write(&recorded, "").unwrap();
-        let found = |name: &str, base| profile("variant[0].emulated", name, base);
-        let here = Base::here(plans.path());
-        assert_eq!(found("s3-express", here).unwrap(), "s3-express");
-        assert_eq!(found("bucket.toml", here).unwrap(), recorded.display().to_string());
-        let refused = found("buckt.toml", here).unwrap_err().to_string();
-        assert!(refused.contains("`variant[0].emulated`: recorded profile"), "{refused}");
-        assert!(found("buckt.toml", Base::sent(plans.path(), plans.path())).is_ok());
-    }
-
-    #[test]
-    fn a_running_server_is_a_variant_by_its_address() {
-        let all = read(
-            "[[variant]]\nname = \"triton\"\nurl = \"http://h:8000\"\ninstance = [\"a\", \"b\"]\n[variant.target]\nmetrics = []\n\
-             [[variant]]\nname = \"local\"\ntier = \"nvme\"",
-        )
-        .unwrap();
-        let names: Vec<&str> = all.iter().map(|variant| variant.name.as_str()).collect();
-        assert_eq!(names, ["triton-a", "triton-b", "local"]);
-        let target = all[0].target.as_deref().unwrap();
-        assert_eq!(
-            (target.url.as_deref(), &target.metrics),
-            (Some("http://h:8000"), &Some(vec![]))
-        );
-        assert_eq!(all[0].tier.name, NO_TIER);
-        assert!(all[2].target.is_none());
-    }
-
-    #[test]
-    fn contradictions_are_refused_by_name() {
-        for (text, says) in [
-            ("name = \"a\"", "`url` of an existing one"),
-            ("name = \"a\"\nurl = \"h\"", "`variant[0].url`"),
-            ("name = \"a\"\nurl = \"http://h\"\ncache = \"warm\"", "existing server"),
-            (
-                "name = \"a\"\n[variant.target]\nca = \"x\"",
-                "`variant[0].url` is missing",
-            ),
-            (
-                "name = \"a\"\nurl = \"http://h\"\n[variant.target]\nkind = \"http\"\npath = \"/p\"\nrows_per_request = 4",
-                "rows_per_request",
-            ),
-            ("name = \"a\"\ntier = \"tape\"", "`tape` is not in `lab.tiers`"),
-            (
-                "name = \"a\"\ntier = \"s3\"\ncache = \"hot\"",
-                "no `[[lab.cache]]` is named `hot`; use one of warm, cold",
-            ),
-            ("name = \"a b\"\ntier = \"s3\"", "invalid name `a b`"),
-            ("name = \"a\"\ntier = \"s3\"\nstaged_bytes = 5", "`a` has no stage"),
-            (
-                "name = \"a\"\ntier = \"memory\"\nstaged = \"empty\"",
-                "copy of what is in memory",
-            ),
-            (
-                "name = \"a\"\ntier = \"s3\"\ncache = []",
-                "`variant[0].cache` is an empty list",
-            ),
-            (
-                "name = \"a\"\ntier = \"s3\"\ncache = [\"warm\", \"wram\"]",
-                "`variant[0].cache[1]`: no `[[lab.cache]]` is named `wram`",
-            ),
-            (
-                "name = \"a\"\ntier = \"s3\"\nemulated = [\"s3-express\", \"s3-expres\"]",
-                "`variant[0].emulated[1]`: unknown profile `s3-expres`; use one of efs-elastic,",
-            ),
-            (
-                "name = \"a\"\ntier = \"s3\"\nstaged = \"full\"",
-                "`variant[0].staged`: unknown variant `full`, expected one of `none`, `empty`, `filled`, `shared`",
-            ),
-            (
-                "name = \"a\"\ntier = \"s3\"\nstaged = [\"empty\", \"full\"]",
-                "`variant[0].staged[1]`: unknown variant `full`",
-            ),
-            (
-                "name = \"a\"\ntier = \"s3\"\n[[variant]]\nname = \"b\"\ntier = \"s3\"",
-                "`a` and `b` are the same",
-            ),
-            (
-                "name = \"a\"\ntier = \"s3\"\n[[variant]]\nname = \"a\"\ntier = \"nvme\"",
-                "two variants are called `a`",
-            ),
-        ] {
-            let error = read(&format!("[[variant]]\n{text}")).unwrap_err();
-            assert!(error.contains(says), "{text}: {error}");
-        }
-    }
 }

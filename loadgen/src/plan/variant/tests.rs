@@ -1,0 +1,206 @@
+//! Factors, profiles and contradictions of variants.
+
+use super::*;
+use serde::Deserialize;
+use tierlab_analysis::record::StageFill;
+
+fn read(text: &str) -> Result<Vec<VariantPlan>, String> {
+    #[derive(Deserialize)]
+    struct File {
+        variant: Vec<RawVariant>,
+    }
+    let file: File = crate::plan::fault::read(text).map_err(|(_, fault)| fault.to_string())?;
+    let tier = |name: &str, origin| TierPlan {
+        name: name.into(),
+        kind: name.into(),
+        origin,
+        publish: true,
+        set: Vec::new(),
+    };
+    let warm = CacheState {
+        name: "warm".into(),
+        share: 0.2,
+        prefill: true,
+        ..CacheState::none()
+    };
+    let variants = validate(
+        &file.variant,
+        &Known {
+            tiers: &[
+                tier("s3", Origin::Embedded),
+                tier("nvme", Origin::Real),
+                tier("memory", Origin::Real),
+            ],
+            caches: &[warm],
+            has_prices: true,
+            base: Base::here(Path::new("")),
+            protocol: Protocol::Http,
+            keys: &KeyDistribution::Uniform,
+            batch_sizes: &[1],
+            fleet: None,
+        },
+    );
+    variants.map_err(|fault| fault.to_string())
+}
+
+#[test]
+fn layouts_and_batches_are_factors() {
+    let all = read(
+        "[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = [\"rows\", \"tar\"]\nbatching = [0, 32]\n[[variant]]\n\
+         name = \"b\"\ntier = \"nvme\"\nlayout = \"rows\"\nbatching = 8",
+    )
+    .unwrap();
+    let found: Vec<_> = all
+        .iter()
+        .map(|variant| (variant.name.as_str(), variant.laid_out(), variant.batching))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("a-rows-unbatched", None, Some(0)),
+            ("a-rows-batches-of-32", None, Some(32)),
+            ("a-tar-unbatched", Some("tar"), Some(0)),
+            ("a-tar-batches-of-32", Some("tar"), Some(32)),
+            ("b", None, Some(8)),
+        ]
+    );
+    let refused = read("[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = \"a/b\"").unwrap_err();
+    assert!(
+        refused.contains("variant[0].layout") && refused.contains("a/b"),
+        "{refused}"
+    );
+    assert!(read("[[variant]]\nname = \"a\"\ntier = \"nvme\"\nbatching = 2000000").is_err());
+}
+
+#[test]
+fn factors_are_crossed_and_name_their_levels() {
+    let all = read(
+        "[[variant]]\nname = \"s3\"\ntier = \"s3\"\nemulated = [\"s3-standard\", \"s3-express\"]\ncache = [\"cold\", \
+         \"warm\"]\nstaged = \"filled\"\n[[variant]]\nname = \"local\"\ntier = \"nvme\"",
+    )
+    .unwrap();
+    let names: Vec<&str> = all.iter().map(|variant| variant.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "s3-s3-standard-cold",
+            "s3-s3-standard-warm",
+            "s3-s3-express-cold",
+            "s3-s3-express-warm",
+            "local"
+        ]
+    );
+    assert!(
+        all[..4]
+            .iter()
+            .all(|variant| variant.staged.unwrap().fill == StageFill::Filled)
+    );
+    assert_eq!(all[4].cache.share, 0.0);
+    assert_eq!((all[1].cache.share, all[2].cache.share), (0.2, 0.0));
+}
+
+#[test]
+fn profiles_are_those_of_the_server_or_files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/tiers/emulated");
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut shipped: Vec<String> = entries
+        .map(|entry| {
+            entry
+                .unwrap()
+                .path()
+                .file_stem()
+                .unwrap()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    shipped.sort();
+    assert_eq!(shipped, PROFILES);
+    let plans = tempfile::tempdir().unwrap();
+    let recorded = plans.path().join("bucket.toml");
+    std::fs::write(&recorded, "").unwrap();
+    let found = |name: &str, base| profile("variant[0].emulated", name, base);
+    let here = Base::here(plans.path());
+    assert_eq!(found("s3-express", here).unwrap(), "s3-express");
+    assert_eq!(found("bucket.toml", here).unwrap(), recorded.display().to_string());
+    let refused = found("buckt.toml", here).unwrap_err().to_string();
+    assert!(refused.contains("`variant[0].emulated`: recorded profile"), "{refused}");
+    assert!(found("buckt.toml", Base::sent(plans.path(), plans.path())).is_ok());
+}
+
+#[test]
+fn a_running_server_is_a_variant_by_its_address() {
+    let all = read(
+        "[[variant]]\nname = \"triton\"\nurl = \"http://h:8000\"\ninstance = [\"a\", \"b\"]\n[variant.target]\nmetrics = []\n\
+         [[variant]]\nname = \"local\"\ntier = \"nvme\"",
+    )
+    .unwrap();
+    let names: Vec<&str> = all.iter().map(|variant| variant.name.as_str()).collect();
+    assert_eq!(names, ["triton-a", "triton-b", "local"]);
+    let target = all[0].target.as_deref().unwrap();
+    assert_eq!(
+        (target.url.as_deref(), &target.metrics),
+        (Some("http://h:8000"), &Some(vec![]))
+    );
+    assert_eq!(all[0].tier.name, NO_TIER);
+    assert!(all[2].target.is_none());
+}
+
+#[test]
+fn contradictions_are_refused_by_name() {
+    for (text, says) in [
+        ("name = \"a\"", "`url` of an existing one"),
+        ("name = \"a\"\nurl = \"h\"", "`variant[0].url`"),
+        ("name = \"a\"\nurl = \"http://h\"\ncache = \"warm\"", "existing server"),
+        (
+            "name = \"a\"\n[variant.target]\nca = \"x\"",
+            "`variant[0].url` is missing",
+        ),
+        (
+            "name = \"a\"\nurl = \"http://h\"\n[variant.target]\nkind = \"http\"\npath = \"/p\"\nrows_per_request = 4",
+            "rows_per_request",
+        ),
+        ("name = \"a\"\ntier = \"tape\"", "`tape` is not in `lab.tiers`"),
+        (
+            "name = \"a\"\ntier = \"s3\"\ncache = \"hot\"",
+            "no `[[lab.cache]]` is named `hot`; use one of warm, cold",
+        ),
+        ("name = \"a b\"\ntier = \"s3\"", "invalid name `a b`"),
+        ("name = \"a\"\ntier = \"s3\"\nstaged_bytes = 5", "`a` has no stage"),
+        (
+            "name = \"a\"\ntier = \"memory\"\nstaged = \"empty\"",
+            "copy of what is in memory",
+        ),
+        (
+            "name = \"a\"\ntier = \"s3\"\ncache = []",
+            "`variant[0].cache` is an empty list",
+        ),
+        (
+            "name = \"a\"\ntier = \"s3\"\ncache = [\"warm\", \"wram\"]",
+            "`variant[0].cache[1]`: no `[[lab.cache]]` is named `wram`",
+        ),
+        (
+            "name = \"a\"\ntier = \"s3\"\nemulated = [\"s3-express\", \"s3-expres\"]",
+            "`variant[0].emulated[1]`: unknown profile `s3-expres`; use one of efs-elastic,",
+        ),
+        (
+            "name = \"a\"\ntier = \"s3\"\nstaged = \"full\"",
+            "`variant[0].staged`: unknown variant `full`, expected one of `none`, `empty`, `filled`, `shared`",
+        ),
+        (
+            "name = \"a\"\ntier = \"s3\"\nstaged = [\"empty\", \"full\"]",
+            "`variant[0].staged[1]`: unknown variant `full`",
+        ),
+        (
+            "name = \"a\"\ntier = \"s3\"\n[[variant]]\nname = \"b\"\ntier = \"s3\"",
+            "`a` and `b` are the same",
+        ),
+        (
+            "name = \"a\"\ntier = \"s3\"\n[[variant]]\nname = \"a\"\ntier = \"nvme\"",
+            "two variants are called `a`",
+        ),
+    ] {
+        let error = read(&format!("[[variant]]\n{text}")).unwrap_err();
+        assert!(error.contains(says), "{text}: {error}");
+    }
+}
