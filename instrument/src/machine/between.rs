@@ -61,7 +61,9 @@ pub(super) fn machine_use(looks: &[Look], window: &Range<Instant>) -> Option<Mac
         network_bytes_per_s: rate(|more| more.network_bytes).unwrap_or_default(),
         foreign_disk_bytes_per_s: foreign_disk.map(|foreign| foreign.bytes as f64 / slow_seconds),
         foreign_network_bytes_per_s: rate(|more| more.network_bytes).filter(|_| !has_own_network),
-        foreign_io_pressure: io_pressure.zip(foreign_disk).map(|(all, foreign)| all * foreign.share),
+        foreign_io_pressure: io_pressure
+            .zip(foreign_disk)
+            .map(|(all, foreign)| all * foreign.share_of_pressure(slow_seconds)),
         foreign_memory_pressure: memory_pressure.map(|all| all * (1.0 - ended.more.own_memory_share)),
         unseen: Vec::new(),
     };
@@ -81,12 +83,29 @@ fn unseen(machine: &MachineUse) -> Vec<String> {
     unseen.map(|(kind, _)| kind.to_owned()).collect()
 }
 
+/// Foreign disk traffic in bytes per second below which I/O pressure is the lab's own.
+///
+/// The kernel counts a process that waits at its idle io_uring as waiting for I/O, so servers of the `nvme` tier show a
+/// pressure near 100 % beside an idle disk, and a log line of a daemon would be all of the foreign traffic.
+const PRESSING: f64 = 1e6;
+
 /// Disk traffic of others.
 #[derive(Clone, Copy)]
 struct ForeignDisk {
     bytes: u64,
-    /// Foreign share of all storage traffic; 1 if there was none.
-    share: f64,
+    /// Storage traffic of all processes, in bytes.
+    all: u64,
+}
+
+impl ForeignDisk {
+    /// Returns the share of the I/O pressure that others cause: their share of the traffic, if they have any to speak of.
+    fn share_of_pressure(self, seconds: f64) -> f64 {
+        let bytes = self.bytes as f64;
+        if bytes < PRESSING * seconds {
+            return 0.0;
+        }
+        bytes / self.all as f64
+    }
 }
 
 fn foreign_disk(began: &More, ended: &More) -> Option<ForeignDisk> {
@@ -98,8 +117,7 @@ fn foreign_disk(began: &More, ended: &More) -> Option<ForeignDisk> {
     let owed = ended.own_moved?.written;
     let bytes = read(|more| more.disk)?.saturating_sub(own_read) + written(|more| more.disk)?.saturating_sub(owed);
     let all = bytes + own_read + own_written;
-    let share = if all == 0 { 1.0 } else { bytes as f64 / all as f64 };
-    Some(ForeignDisk { bytes, share })
+    Some(ForeignDisk { bytes, all })
 }
 
 /// From the last one at the window's beginning or before to the first one at its end or after; at least two.
@@ -157,12 +175,12 @@ mod tests {
                         waited_us: [Some(10_000 * number), Some(4_000 * number), Some(50_000 * number)],
                         cpu_mhz: Some(2_000.0 + number as f64),
                         disk: Some(Moved {
-                            read: 1_000 * number,
-                            written: 3_000 * number,
+                            read: 100_000 * number,
+                            written: 300_000 * number,
                         }),
                         own_moved: Some(Moved {
-                            read: 800 * number,
-                            written: 1_000 * number,
+                            read: 80_000 * number,
+                            written: 100_000 * number,
                         }),
                         network_bytes: Some(2_000 * number),
                         has_own_network: false,
@@ -204,16 +222,36 @@ mod tests {
         assert!(near(machine.foreign_memory_pressure.unwrap(), 0.03), "{machine:?}");
         assert!(near(machine.context_switches_per_s, 500.0));
         assert_eq!(machine.cpu_mhz, Some(2_025.0));
-        assert!(near(machine.disk_bytes_per_s, 40_000.0) && near(machine.network_bytes_per_s, 20_000.0));
+        assert!(near(machine.disk_bytes_per_s, 4_000_000.0) && near(machine.network_bytes_per_s, 20_000.0));
         assert!(
             near(machine.foreign_network_bytes_per_s.unwrap(), 20_000.0),
             "{machine:?}"
         );
-        // 6,000 bytes read by others; 90,000 written, of which at most 40,000 since the first look are the lab's own.
-        let foreign = 56_000.0 / 3.0;
+        // 600 kB read by others; 9 MB written, of which at most 4 MB since the first look are the lab's own.
+        let foreign = 5_600_000.0 / 3.0;
         assert!(near(machine.foreign_disk_bytes_per_s.unwrap(), foreign), "{machine:?}");
-        let share = 56_000.0 / (56_000.0 + 24_000.0 + 30_000.0);
+        let share = 5_600_000.0 / (5_600_000.0 + 2_400_000.0 + 3_000_000.0);
         assert!(near(machine.foreign_io_pressure.unwrap(), 0.5 * share), "{machine:?}");
+    }
+
+    #[test]
+    fn pressure_beside_an_idle_disk_is_not_foreign() {
+        let began = Instant::now();
+        for foreign_bytes in [0, 80_000] {
+            let mut looks = looks(began, 31, |_| 4, |_| 0);
+            for (number, more) in looks.iter_mut().filter_map(|look| look.more.as_mut()).enumerate() {
+                let idle = Moved { read: 0, written: 0 };
+                more.own_moved = Some(idle);
+                more.disk = Some(Moved {
+                    written: foreign_bytes * number as u64,
+                    ..idle
+                });
+                more.waited_us[2] = Some(950_000 * number as u64);
+            }
+            let machine = machine_use(&looks, &window(began, 0, 3_000)).unwrap();
+            assert!(machine.io_pressure.unwrap() > 0.9, "{machine:?}");
+            assert_eq!(machine.foreign_io_pressure, Some(0.0), "{foreign_bytes}");
+        }
     }
 
     #[test]
