@@ -13,6 +13,7 @@
 //! of NVML is our own, since cudarc has none (docs.nvidia.com/deploy/nvml-api).
 //!
 //! Without the feature `cuda` the memory types exist without values, and there are no paths to read by.
+#![allow(unsafe_code)]
 
 #[cfg(not(feature = "cuda"))]
 mod absent;

@@ -1,4 +1,5 @@
 //! A folder, a stand-in with its own state, and a tier that reads the folder through the stand-in.
+#![allow(unsafe_code)]
 
 use crate::standin::StandIn;
 use libloading::Library;

@@ -3,6 +3,7 @@
 //! A session that is being built, or a run inside one operator, cannot be interrupted. `exit` would run the destructors of
 //! ONNX Runtime's libraries under it, which ends in a crash behind a log that says `drained`. Nothing is left to destroy
 //! when the server has drained: files are in their places, spans are sent, the log is not buffered.
+#![allow(unsafe_code)]
 
 use std::io::Write as _;
 

@@ -2,6 +2,7 @@
 //!
 //! In: the file that was loaded. Out: its version, as `1.31.1`. The one call of ONNX Runtime's C interface that is made
 //! here by hand: the `ort` crate makes it too, and keeps the answer to itself.
+#![allow(unsafe_code)]
 
 use libloading::{Library, Symbol};
 use std::ffi::CStr;

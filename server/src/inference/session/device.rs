@@ -3,6 +3,7 @@
 //! In: parts of which at least one lies on the device. Out: a value over device memory. Nothing here passes the host but
 //! parts that came from there. **Has not run on a GPU**: the tests run it on a stand-in in which host memory plays the
 //! device, bound as the CPU's.
+#![allow(unsafe_code)]
 
 use super::foreign::{ForeignMemory, tensor_over};
 use crate::pipeline::batch::elements::Elements;

@@ -3,6 +3,7 @@
 //! In: an address, and whose memory it is. Out: a tensor that points there, owns nothing and copies nothing. Besides the
 //! version this is the only place where ONNX Runtime's C interface is called by hand: what the `ort` crate makes of foreign
 //! memory is a borrowed value, and it copies those when they are bound.
+#![allow(unsafe_code)]
 
 use ort::AsPointer;
 use ort::memory::Allocator;

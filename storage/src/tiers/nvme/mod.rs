@@ -13,6 +13,7 @@
 //!
 //! `tier` is a single folder, `striped` several. `files` holds open files, `store` lists and writes, `plan` chooses the
 //! segments to read, and `engine` reads them: `worker` does the work, driven by a thread or by `runtime`, on a `ring`.
+#![allow(unsafe_code)]
 
 mod active;
 mod buffer;

@@ -1,4 +1,5 @@
 //! Two times in a file mapped by every process that opens it. All unsafe code of this wrapper is here.
+#![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;

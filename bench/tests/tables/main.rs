@@ -13,7 +13,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn project() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 fn configs() -> PathBuf {

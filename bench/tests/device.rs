@@ -1,6 +1,6 @@
 //! The storage bench as a process on the stand-in: what it measures, and its verdict on the way that was asked for.
 
-#[path = "../../tests/standin/mod.rs"]
+#[path = "../../storage/tests/standin/mod.rs"]
 mod standin;
 
 use serde_json::Value;

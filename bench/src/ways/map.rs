@@ -1,4 +1,5 @@
 //! Memory map of a file. In: an open file. Out: its bytes, copied.
+#![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;
