@@ -1,7 +1,7 @@
 //! Command line. In: arguments. Out: an exit code, after the command has run. Parses arguments, calls the command and
 //! prints its errors.
 
-use crate::commands::{advise, agent, answer, lab, report, selfcheck, sweep, trace};
+use crate::commands::{advise, agent, answer, init, lab, report, selfcheck, sweep, trace};
 use crate::environment::BUILD_COMMIT;
 use crate::error::RunError;
 use crate::runner::load_process;
@@ -17,9 +17,9 @@ use tierlab_report::{Comparison, Outcome};
 /// Measures the effect of a storage tier on latency and cost.
 ///
 /// Latency runs from the scheduled send time to the last byte of the reply (open loop, no coordinated omission). Exit
-/// codes: 0 success, 1 failure or regression, 2 bad usage or plan, 3 undecided (compare; lab with --baseline or
-/// --fail-on undecided), 4 no variant meets the objective (lab with --fail-on unmet), 5 an agent was lost and did not
-/// come back, 130 interrupted (5 and 130 keep the finished steps).
+/// codes: 0 success, 1 failure or regression, 2 bad usage, plan or missing input, 3 undecided (compare; --baseline;
+/// lab --fail-on undecided; sweep --fail-on invalid,slo), 4 objective not met (lab --fail-on unmet; sweep --fail-on
+/// slo), 5 an agent was lost and did not come back, 130 interrupted (5 and 130 keep the finished steps).
 #[derive(Debug, Parser)]
 #[command(
     name = "tierlab-loadgen",
@@ -88,7 +88,9 @@ enum Command {
     /// Works with any server of the Open Inference Protocol v2 over HTTP or gRPC (Triton, KServe, MLServer,
     /// tierlab-server), and with any HTTP endpoint if the plan has `[target] kind = "http"`.
     #[command(
-        after_help = "Examples:\n  tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000 --name first\n  \
+        after_help = "Examples:\n  tierlab-loadgen sweep --url http://127.0.0.1:8000 --model my-model --rate 200\n  \
+            tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000 --name first\n  \
+            tierlab-loadgen sweep plan.toml --url http://server:8000 --slo 'p99 < 50 ms' --fail-on invalid,slo --junit points.xml\n  \
             tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000 --resume results/first\n  \
             tierlab-loadgen sweep plan.toml --url http://triton:8000 --metrics-url http://triton:8002/metrics\n  \
             tierlab-loadgen sweep plan.toml --url https://models.example/serving --token-env TOKEN --ca ca.pem \\\n    \
@@ -97,11 +99,16 @@ enum Command {
             --agents-token-env AGENTS_TOKEN"
     )]
     Sweep(sweep::Options),
+    /// Writes a commented plan to edit
+    #[command(
+        after_help = "Examples:\n  tierlab-loadgen init lab my-lab\n  tierlab-loadgen init sweep mine.toml\n  \
+        tierlab-loadgen init endpoint mine.toml"
+    )]
+    Init(init::Options),
     /// Starts origins and a server for every tier and cache state, measures all of them interleaved, and stops them
     #[command(after_help = "Examples:\n  tierlab-loadgen lab configs/labs/quick.toml\n  \
         tierlab-loadgen lab configs/labs/full.toml --out /data/results --bin-dir target/release\n  \
         tierlab-loadgen lab configs/labs/full.toml --resume results/full-20261101T120000Z\n  \
-        tierlab-loadgen lab --init my-lab\n  \
         tierlab-loadgen lab configs/labs/quick.toml --fail-on unmet,undecided --junit answer.xml --baseline results/last")]
     Lab {
         #[command(flatten)]
@@ -224,8 +231,8 @@ impl Cli {
 impl Command {
     async fn run(self) -> Result<u8, RunError> {
         match self {
-            Self::Sweep(options) => Box::pin(sweep::run(&options, interrupt()?)).await.map(|()| 0),
-            Self::Lab { options, .. } if options.init => lab::init::write(&options.plan).map(|()| 0),
+            Self::Sweep(options) => Box::pin(sweep::run(&options, interrupt()?)).await,
+            Self::Init(options) => init::run(&options).map(|()| 0),
             Self::Lab { options, judged } => {
                 judged.check(&options.plan)?;
                 let run = Box::pin(lab::run(&options, interrupt()?)).await?;

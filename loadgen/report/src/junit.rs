@@ -1,6 +1,6 @@
-//! The answer as JUnit XML, as build servers read it: a test case for each variant, and one for whether it was decided.
+//! JUnit XML, as build servers read it: the answer with a case per variant, or any cases of a run.
 //!
-//! In: a run with an answer. Out: the text. The shape is the one that Jenkins and GitLab read:
+//! In: a run, with an answer or cases. Out: the text. The shape is the one that Jenkins and GitLab read:
 //! <https://github.com/testmoapp/junitxml>. Knows nothing of files.
 
 use crate::content::answer::{AnswerText, RankRow};
@@ -8,40 +8,66 @@ use crate::content::figures::meets;
 use crate::content::words;
 use tierlab_analysis::record::{AnswerOutcome, MeetsObjective, Run};
 
-/// What a test case came to.
-enum Case {
+/// Test case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    /// Name, such as a variant or a point.
+    pub name: String,
+    /// Result with its reason.
+    pub result: CaseResult,
+}
+
+/// Result of a test case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CaseResult {
+    /// Passed.
     Passed,
-    /// With its message.
+    /// Failed, with the reason.
     Failed(String),
-    /// Neither: what is missing.
+    /// Neither, with what is missing.
     Skipped(String),
 }
 
-/// JUnit XML; `None` where nothing was asked, or nothing is answered yet. A variant that meets the objective passes, one that
-/// does not fails with the reason, one of which it is not known is skipped with what is missing. The case `decided` fails
-/// where there is no answer.
+/// Returns the answer as JUnit XML; `None` without a question or an answer. A variant that meets the objective passes, one
+/// that misses it fails with the reason, and an open one is skipped with what is missing. The case `decided` fails without an
+/// answer.
 #[must_use]
-pub fn junit(run: &Run) -> Option<String> {
+pub fn answer_junit(run: &Run) -> Option<String> {
     let (answer, text) = (run.answer.as_ref()?, AnswerText::of(run)?);
-    let mut cases: Vec<(String, Case)> = text
+    let mut cases: Vec<Case> = text
         .rows
         .iter()
-        .map(|row| (row.tier.name.clone(), of_variant(run, row)))
+        .map(|row| Case {
+            name: row.tier.name.clone(),
+            result: of_variant(run, row),
+        })
         .collect();
     let decided = match answer.outcome {
-        AnswerOutcome::Decided => Case::Passed,
-        AnswerOutcome::Undecided | AnswerOutcome::None => Case::Failed(text.sentence.clone()),
+        AnswerOutcome::Decided => CaseResult::Passed,
+        AnswerOutcome::Undecided | AnswerOutcome::None => CaseResult::Failed(text.sentence.clone()),
     };
-    cases.push(("decided".to_owned(), decided));
-    let failures = cases.iter().filter(|(_, case)| matches!(case, Case::Failed(_))).count();
-    let skipped = cases
-        .iter()
-        .filter(|(_, case)| matches!(case, Case::Skipped(_)))
-        .count();
+    cases.push(Case {
+        name: "decided".to_owned(),
+        result: decided,
+    });
+    let cases: Vec<&Case> = cases.iter().collect();
+    Some(document(run, &cases, answer.spent_s, &text.sentence))
+}
+
+/// Returns cases of a run as JUnit XML, with the time of its measured windows.
+#[must_use]
+pub fn junit(run: &Run, cases: &[&Case]) -> String {
+    let windows = run.points.iter().flat_map(|point| &point.repeats);
+    document(run, cases, windows.map(|repeat| repeat.window_s).sum(), "")
+}
+
+fn document(run: &Run, cases: &[&Case], seconds: f64, said: &str) -> String {
+    let count = |of: fn(&CaseResult) -> bool| cases.iter().filter(|case| of(&case.result)).count();
+    let failures = count(|result| matches!(result, CaseResult::Failed(_)));
+    let skipped = count(|result| matches!(result, CaseResult::Skipped(_)));
     let counts = format!(
-        "tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\" time=\"{:.1}\"",
-        cases.len(),
-        answer.spent_s
+        "tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\" time=\"{seconds:.1}\"",
+        cases.len()
     );
     let name = escape(&run.name);
     let mut out = format!(
@@ -49,26 +75,26 @@ pub fn junit(run: &Run) -> Option<String> {
          timestamp=\"{}\">\n",
         escape(run.started_at.trim_end_matches('Z'))
     );
-    for (case_name, case) in &cases {
-        out += &format!("    <testcase classname=\"{name}\" name=\"{}\"", escape(case_name));
-        out += &match case {
-            Case::Passed => "/>\n".to_owned(),
-            Case::Failed(why) => format!("><failure message=\"{}\"/></testcase>\n", escape(why)),
-            Case::Skipped(why) => format!("><skipped message=\"{}\"/></testcase>\n", escape(why)),
+    for case in cases {
+        out += &format!("    <testcase classname=\"{name}\" name=\"{}\"", escape(&case.name));
+        out += &match &case.result {
+            CaseResult::Passed => "/>\n".to_owned(),
+            CaseResult::Failed(why) => format!("><failure message=\"{}\"/></testcase>\n", escape(why)),
+            CaseResult::Skipped(why) => format!("><skipped message=\"{}\"/></testcase>\n", escape(why)),
         };
     }
     out += &format!(
         "    <system-out>{}</system-out>\n  </testsuite>\n</testsuites>\n",
-        escape(&text.sentence)
+        escape(said)
     );
-    Some(out)
+    out
 }
 
-fn of_variant(run: &Run, row: &RankRow) -> Case {
+fn of_variant(run: &Run, row: &RankRow) -> CaseResult {
     match row.outcome {
-        MeetsObjective::Met => Case::Passed,
-        MeetsObjective::NotMet => Case::Failed(format!("{}: {}", meets(row.outcome), row.why)),
-        MeetsObjective::Unknown => Case::Skipped(format!("{}: {}", meets(row.outcome), missing(run, row))),
+        MeetsObjective::Met => CaseResult::Passed,
+        MeetsObjective::NotMet => CaseResult::Failed(format!("{}: {}", meets(row.outcome), row.why)),
+        MeetsObjective::Unknown => CaseResult::Skipped(format!("{}: {}", meets(row.outcome), missing(run, row))),
     }
 }
 

@@ -28,8 +28,14 @@ pub mod parts {
     pub use crate::html::chart::{Axis, Chart, Figure, Line, Unit};
     pub use crate::html::markup::{closed, findings, scroll};
 }
-pub use junit::junit;
+pub use junit::{Case, CaseResult, answer_junit, junit};
 pub use markdown::markdown;
 pub use summary_csv::summary_csv;
 pub use terminal::{answer_text, table};
 pub use terminal_brief::brief;
+
+/// Returns a point's full name within its run.
+#[must_use]
+pub fn point_name(run: &tierlab_analysis::record::Run, point: &tierlab_analysis::record::Point) -> String {
+    content::words::name(run, &point.factors)
+}

@@ -10,9 +10,9 @@ use std::path::Path;
 use tierlab_analysis::record::{Answer, AnswerOutcome, Interval, MeetsObjective, Question, Ranked, Run};
 
 /// Exit code of an open question.
-const UNDECIDED: u8 = 3;
+pub(super) const UNDECIDED: u8 = 3;
 /// Exit code if no variant meets the objective.
-const UNMET: u8 = 4;
+pub(super) const UNMET: u8 = 4;
 
 /// Outcome with an exit code of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -53,7 +53,7 @@ pub fn needs_question(plan: &Path) -> Result<(), RunError> {
 /// # Errors
 /// The file cannot be written, or the run has no answer.
 pub fn write_junit(run: &Run, file: &Path) -> Result<(), RunError> {
-    match tierlab_report::junit(run) {
+    match tierlab_report::answer_junit(run) {
         Some(text) => Ok(write_atomically(file, text.as_bytes())?),
         None => Err(RunError::Unsound(format!(
             "{}: the run has no answer to write",

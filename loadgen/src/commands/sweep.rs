@@ -4,6 +4,8 @@
 
 use crate::commands::agents_options::AgentsOptions;
 use crate::commands::foreign;
+use crate::commands::judge::Judge;
+use crate::commands::planless::Planless;
 use crate::commands::target_options::TargetOptions;
 use crate::environment;
 use crate::error::RunError;
@@ -30,8 +32,12 @@ use tierlab_protocol::metrics;
 /// Options of `sweep`.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Plan, a TOML file without `[lab]`
-    pub plan: PathBuf,
+    /// Plan, a TOML file without `[lab]`; without one, --url, --model and --rate say what to measure
+    #[arg(required_unless_present = "model")]
+    pub plan: Option<PathBuf>,
+    /// Requests of a sweep without a plan.
+    #[command(flatten)]
+    pub planless: Planless,
     /// Server and request settings.
     #[command(flatten)]
     pub target: TargetOptions,
@@ -53,6 +59,9 @@ pub struct Options {
     /// Prints every table and remark before the answer
     #[arg(long, short)]
     pub verbose: bool,
+    /// Checks of the result.
+    #[command(flatten)]
+    pub judge: Judge,
     /// Agents that send instead of this host.
     #[command(flatten)]
     pub agents: AgentsOptions,
@@ -61,18 +70,23 @@ pub struct Options {
     pub certificates: CertificateStore,
 }
 
-/// Runs the command.
+/// Runs the command and returns the exit code.
 ///
 /// # Errors
 /// See [`RunError`].
-pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError> {
-    let plan = Plan::load(&options.plan)?.with_search_limit(options.search_limit_s);
+pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError> {
+    let plan = match &options.plan {
+        Some(file) => Plan::load(file)?,
+        None => options.planless.plan(options.target.speaks_grpc())?,
+    };
+    let plan = plan.with_search_limit(options.search_limit_s);
     if plan.lab.is_some() {
         return Err(RunError::Usage(format!(
             "{} is a lab's plan; run it with `tierlab-loadgen lab`, or remove `[lab]` to sweep one server",
             plan.file.display()
         )));
     }
+    options.judge.check(&plan)?;
     let agents = options.agents.open()?;
     let resumed = options.resume.as_deref().map(claim).transpose()?;
     let earlier = options
@@ -126,7 +140,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     let runner = Runner {
         plan: &plan,
         targets: vec![target],
-        folder,
+        folder: folder.clone(),
         earlier,
         interrupt,
         senders,
@@ -134,7 +148,8 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         alive: Box::new(|| Ok(())),
         prepare: Box::new(|_| Ok(())),
     };
-    Box::pin(runner.run(preamble)).await.map(|_| ())
+    let run = Box::pin(runner.run(preamble)).await?;
+    options.judge.exit_code(&run, &folder)
 }
 
 /// Hashes of the plan and of all files that it names.
@@ -142,7 +157,8 @@ fn file_hashes(plan: &Plan, server: &TargetPlan) -> Result<BTreeMap<String, Stri
     let bodies = server.files();
     let inputs = plan.input_files.iter().filter(|file| file.is_file());
     let prices = plan.prices.iter().map(|(file, _)| file);
-    let files = std::iter::once(&plan.file).chain(prices).chain(inputs).chain(&bodies);
+    let file = std::iter::once(&plan.file).filter(|file| file.is_file());
+    let files = file.chain(prices).chain(inputs).chain(&bodies);
     let files: Vec<&Path> = files.map(PathBuf::as_path).collect();
     sha256(&files)
 }

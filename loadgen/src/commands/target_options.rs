@@ -50,6 +50,12 @@ pub struct TargetOptions {
 }
 
 impl TargetOptions {
+    /// True if an address of a gRPC service is given.
+    #[must_use]
+    pub fn speaks_grpc(&self) -> bool {
+        self.grpc_url.is_some()
+    }
+
     /// Returns a plan's target with these options as overrides.
     ///
     /// # Errors

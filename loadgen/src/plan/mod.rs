@@ -27,7 +27,7 @@ pub use fault::{Fault, PlanError};
 pub use lab::{ColdStartPlan, Data, LabPlan};
 pub use mix::{Mix, Part};
 pub use question::Reasked;
-pub use search::SearchPlan;
+pub use search::{SearchPlan, objective};
 pub use storage::{CacheState, Origin, TierPlan};
 pub use target::TargetPlan;
 pub use variant::{NO_TIER, Stage, VariantPlan};

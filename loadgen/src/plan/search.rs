@@ -57,7 +57,7 @@ pub(super) struct Around<'a> {
 }
 
 pub(super) fn validate(raw: RawSearch, around: &Around<'_>) -> Result<SearchPlan, Fault> {
-    let objective = objective(&raw.slo)?;
+    let objective = objective(&raw.slo).map_err(|what| Fault::new("search.slo", what))?;
     let error_share = raw.error_share.unwrap_or(around.limits.error_share);
     if error_share > around.limits.error_share {
         refuse!(
@@ -121,10 +121,13 @@ fn modes(given: Option<Vec<Mode>>, loads: &[Load]) -> Result<Vec<Mode>, Fault> {
     }
 }
 
-fn objective(text: &str) -> Result<Objective, Fault> {
+/// Parses an objective, as `p99 < 20 ms`.
+///
+/// # Errors
+/// Any other text, with the form to write.
+pub fn objective(text: &str) -> Result<Objective, String> {
     value::objective(text).ok_or_else(|| {
-        fault!(
-            "search.slo",
+        format!(
             "`{text}` is not an objective; write it as `p99 < 20 ms` (p50, p90, p95, p99, p99.9 or mean; us, ms or s) or \
              `99.5 % within 20 ms`"
         )
@@ -160,7 +163,7 @@ mod tests {
             "p99 < inf s",
             "fast",
         ] {
-            let error = objective(bad).unwrap_err().to_string();
+            let error = objective(bad).unwrap_err();
             assert!(error.contains("`p99 < 20 ms`") && error.contains(bad), "{error}");
         }
     }

@@ -88,7 +88,7 @@ fn a_plan_of_ones_own_is_written_once() {
     let place = Workdir::new(PLAN);
     let init = || {
         let mut command = Command::new(BINARY);
-        command.args(["lab", "--init"]).arg(place.path("mine"));
+        command.args(["init", "lab"]).arg(place.path("mine"));
         run(command)
     };
     let first = init();

@@ -10,6 +10,7 @@ mod disturbed;
 mod driven;
 mod foreign;
 mod hostile;
+mod judge;
 mod lab;
 mod live;
 mod load_processes;

@@ -9,7 +9,6 @@ mod cold_start;
 mod context;
 mod data;
 mod doctor;
-pub mod init;
 mod locations;
 mod prefill;
 mod prices;
@@ -42,11 +41,8 @@ use tierlab_load::workers;
 /// Options of `lab`.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Plan, a TOML file with `[lab]`; with --init, a new folder
+    /// Plan, a TOML file with `[lab]`
     pub plan: PathBuf,
-    /// Writes a plan with every key explained, and the files that it names, to a new folder; measures nothing
-    #[arg(long, conflicts_with_all = ["name", "work", "resume"])]
-    pub init: bool,
     /// Parent folder of the results
     #[arg(long, default_value = "results")]
     pub out: PathBuf,
@@ -235,7 +231,7 @@ fn note_drops(lab: &LabPlan, environment: &mut Environment) {
 }
 
 /// Files that decide what is measured, each of which must exist.
-fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, RunError> {
+pub(super) fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, RunError> {
     let mut files = vec![plan.file.clone()];
     let is_started = |variant: &VariantPlan| variant.target.is_none();
     if lab.variants.iter().any(is_started) {

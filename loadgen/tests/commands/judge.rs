@@ -1,0 +1,79 @@
+//! A sweep's exit codes, JUnit file and baseline, and sweeps without a plan.
+
+use crate::program::{BINARY, NullEndpoint, Workdir, run};
+use std::fs;
+use std::process::Command;
+
+/// One load, three times, whatever else the machine does.
+const PLAN: &str = "name = \"judged\"\nmodel = \"m\"\nseed = 3\nrepeats = 3\nwarmup_s = 0.1\nstep_s = 0.5\ndrain_s = 1.0\n\
+    max_in_flight = 128\n[[load]]\nmode = \"realtime\"\nrates = [200]\n[limits]\nforeign_cpu_share = 1.0\nsteal_share = 1.0\n\
+    foreign_io_pressure = 1.0\nforeign_memory_pressure = 1.0\nlag_us = 1000000\nlag_share_of_p99 = 1.0\n";
+
+#[test]
+fn objectives_invalid_points_and_a_baseline_have_exit_codes() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(PLAN);
+    let judged = |name: &str, more: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.arg("sweep").arg(place.path("plan.toml")).args(["--url", &endpoint.url]);
+        command.arg("--out").arg(place.path("results")).args(["--name", name]);
+        command.arg("--junit").arg(place.path("points.xml")).args(more);
+        command.env("XDG_STATE_HOME", place.path("state"));
+        run(command)
+    };
+    let met = judged("met", &["--slo", "p50 < 60 s", "--fail-on", "slo"]);
+    assert_eq!(met.code, Some(0), "{}", met.stderr);
+    let cases = fs::read_to_string(place.path("points.xml")).unwrap();
+    assert!(cases.contains("at 200 rps, p50 &lt; 60 s") && cases.contains("tests=\"1\" failures=\"0\""), "{cases}");
+
+    let missed = judged("missed", &["--slo", "p50 < 1 us", "--fail-on", "slo,invalid"]);
+    assert_eq!(missed.code, Some(4), "{}", missed.stderr);
+    assert!(missed.stderr.contains("not met: p50"), "{}", missed.stderr);
+    let cases = fs::read_to_string(place.path("points.xml")).unwrap();
+    assert!(cases.contains("tests=\"2\" failures=\"1\""), "{cases}");
+    // An objective alone is shown, and fails nothing.
+    let shown = judged("shown", &["--slo", "p50 < 1 us"]);
+    assert_eq!(shown.code, Some(0), "{}", shown.stderr);
+
+    // 300 requests are too few for a p99.9.
+    let open = judged("open", &["--slo", "p99.9 < 60 s", "--fail-on", "slo"]);
+    assert_eq!(open.code, Some(3), "{}", open.stderr);
+    assert!(open.stderr.contains("too few samples"), "{}", open.stderr);
+
+    let baseline = place.path("results/met");
+    let compared = judged("compared", &["--baseline", baseline.to_str().unwrap()]);
+    assert!(compared.stdout.contains("compared with"), "{}", compared.stdout);
+    assert!(matches!(compared.code, Some(0 | 1 | 3)), "{}", compared.stderr);
+    for (more, wanted) in [
+        (&["--baseline", "none"][..], "none"),
+        (&["--fail-on", "slo"], "--slo 'p99 < 50 ms'"),
+        (&["--slo", "fast"], "is not an objective"),
+    ] {
+        let refused = judged("refused", more);
+        assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+        assert!(refused.stderr.contains(wanted), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn a_sweep_needs_no_plan() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new("");
+    let sweep = |more: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.args(["sweep", "--url", &endpoint.url]).args(more);
+        command.arg("--out").arg(place.path("results")).args(["--name", "r"]);
+        command.env("XDG_STATE_HOME", place.path("state"));
+        run(command)
+    };
+    let nothing = sweep(&[]);
+    assert_eq!(nothing.code, Some(2), "{}", nothing.stderr);
+    assert!(nothing.stderr.contains("--model"), "{}", nothing.stderr);
+    let ended = sweep(&["--model", "m", "--rate", "300"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let point = &place.run_json()["points"][0];
+    assert_eq!(point["factors"]["offered_rps"], 300.0);
+    let completed = point["repeats"].as_array().unwrap().iter();
+    let completed: u64 = completed.map(|repeat| repeat["completed"].as_u64().unwrap()).sum();
+    assert!(completed > 1_000, "{completed} requests: too few for a p99");
+}
