@@ -4,9 +4,8 @@
 use super::finding::Finding;
 use crate::drive::Driven;
 use crate::plan::{Access, CacheState, Pattern, Point, Way};
-use crate::runner::Station;
+use crate::station::Station;
 use crate::stop::Stop;
-use crate::tiers::Opened as _;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::time::Duration;
@@ -53,7 +52,7 @@ pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
     let toml =
         toml::Table::from_iter([("kind", "nvme"), ("root", root)].map(|(key, value)| (key.to_owned(), value.into())));
     let config = TierConfig::parse("tier", &toml.to_string())?;
-    let mut station = Station::new("doctor", &config, Some(folder), "doctor")?;
+    let mut station = Station::new("doctor", &config, Some(folder), 0)?;
     let mut of = |pattern, block, way| one(&mut station, &point(pattern, block, way), stop);
     let ways = Ways {
         small_direct: of(Pattern::Random, SMALL, Way::PreadDirect),

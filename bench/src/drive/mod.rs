@@ -8,9 +8,9 @@ mod tasks;
 mod threads;
 
 pub(crate) use course::{Call, Caller, Course};
-pub(crate) use tally::{Faults, Sums, Tally};
+pub(crate) use tally::{Sums, Tally};
 pub(crate) use tasks::tasks;
-pub(crate) use threads::threads;
+pub(crate) use threads::{Blocking, threads};
 
 use crate::machine::Look;
 use std::time::{Duration, Instant};
@@ -27,8 +27,8 @@ pub(crate) struct Driven {
 
 impl Driven {
     fn new(course: &Course, tally: Tally, looks: (Look, Look)) -> Self {
-        // Shorter after an interrupt.
-        let end = Instant::now().min(course.until);
+        // Shorter after an interrupt, or where the data came to its end.
+        let end = course.ran_out().unwrap_or_else(Instant::now).min(course.until);
         Self {
             tally,
             window: end.saturating_duration_since(course.measure_from),

@@ -10,10 +10,14 @@ use tierlab_storage::ReadCost;
 /// Time between checks of who waits.
 const WAKE: Duration = Duration::from_millis(5);
 
-/// A caller that blocks: makes an access and returns the time of its end.
-pub(crate) trait Blocking: FnMut(Pick) -> Result<Instant> + Send {}
+/// A caller that blocks.
+pub(crate) trait Blocking: Send {
+    /// Makes the content of a write, before its time begins.
+    fn prepare(&mut self, pick: Pick);
 
-impl<F: FnMut(Pick) -> Result<Instant> + Send> Blocking for F {}
+    /// Makes an access, and returns the time of its end. Checks the bytes after that time.
+    fn act(&mut self, pick: Pick) -> Result<Instant>;
+}
 
 /// Runs a repeat.
 ///
@@ -58,11 +62,12 @@ fn call(course: &Course, mut caller: impl Blocking, number: u32) -> Result<Tally
     let mut tally = Tally::default();
     std::thread::sleep(course.begin.saturating_duration_since(Instant::now()));
     while let Some(turn) = course.turn(&mut random, &mut tally) {
+        caller.prepare(turn.pick);
         if let Some(due) = turn.due {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
         }
         let begun = Instant::now();
-        let ended = caller(turn.pick).inspect_err(|_| course.fail())?;
+        let ended = caller.act(turn.pick).inspect_err(|_| course.fail())?;
         let call = Call {
             begun,
             ended,
@@ -72,4 +77,50 @@ fn call(course: &Course, mut caller: impl Blocking, number: u32) -> Result<Tally
         course.count(turn, &call, &mut tally);
     }
     Ok(tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Access, CacheState, Pattern, Point};
+    use crate::stop::Stop;
+
+    /// Takes 5 ms to make content, and no time to write it.
+    struct Slow;
+
+    impl Blocking for Slow {
+        fn prepare(&mut self, _: Pick) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+
+        fn act(&mut self, _: Pick) -> Result<Instant> {
+            Ok(Instant::now())
+        }
+    }
+
+    fn run(point: &Point, seconds: f64) -> Driven {
+        let time = Duration::from_secs_f64(seconds);
+        let access = Access::reads(16 * 4096, time, time);
+        let course = Course::new(point, &access, access.size, 0, &Stop::default()).unwrap();
+        threads(&course, vec![Slow, Slow], &Watched::default()).unwrap()
+    }
+
+    #[test]
+    fn content_is_made_before_the_clock() {
+        let driven = run(&Point::reads("t", 4096), 0.05);
+        assert!(driven.tally.sums.calls > 0);
+        assert!(driven.tally.latency_ns.value_at_quantile(0.5) < 4_000_000);
+    }
+
+    #[test]
+    fn a_cold_repeat_in_order_ends_with_its_data() {
+        let point = Point {
+            pattern: Pattern::Sequential,
+            cache: CacheState::Cold,
+            ..Point::reads("t", 4096)
+        };
+        let driven = run(&point, 20.0);
+        assert_eq!(driven.tally.sums.calls, 16);
+        assert!(driven.window < Duration::from_secs(10), "{:?}", driven.window);
+    }
 }

@@ -1,10 +1,7 @@
 //! Foreign tools as a comparison. In: a point and its file. Out: the equivalent command, and its figures.
 
 mod elbencho;
-mod figures;
 mod fio;
-
-pub(crate) use figures::PeerFigures;
 
 use crate::plan::{Access, Point};
 use anyhow::{Context, Result, bail, ensure};
@@ -26,11 +23,22 @@ pub(crate) enum Tool {
     Elbencho,
 }
 
+/// Figures of a tool in one repeat.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PeerFigures {
+    pub(crate) iops: f64,
+    pub(crate) mb_per_s: f64,
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) p95_us: Option<f64>,
+    pub(crate) p99_us: Option<f64>,
+    pub(crate) command: String,
+}
+
 /// Tools on this machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Peers {
     found: Vec<(Tool, PathBuf)>,
-    /// Missing tools, and tools without a matching job, in words for the report.
+    /// Missing tools, in words for the report.
     pub(crate) notes: Vec<String>,
 }
 
@@ -53,12 +61,6 @@ impl Peers {
                 Some(path) => peers.found.push((tool, path)),
                 None => peers.notes.push(format!("{name} is not installed: {how}")),
             }
-        }
-        for name in ["warp", "gdsio"] {
-            peers.notes.push(match find(name) {
-                Some(path) => format!("{name} is at {}, and no job of it is compared yet", path.display()),
-                None => format!("{name} is not installed"),
-            });
         }
         peers
     }

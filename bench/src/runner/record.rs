@@ -74,7 +74,7 @@ impl Measured {
     }
 }
 
-fn encode(histogram: &Histogram<u64>) -> Result<String> {
+pub(super) fn encode(histogram: &Histogram<u64>) -> Result<String> {
     let mut bytes = Vec::new();
     let written = V2Serializer::new().serialize(histogram, &mut bytes);
     written.map_err(|e| anyhow::anyhow!("a histogram cannot be written: {e}"))?;

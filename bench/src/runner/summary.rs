@@ -3,9 +3,9 @@
 
 use super::record::{Entry, Measured};
 use crate::intervals::{geometric_mean, mean};
-use crate::machine::{DiskUse, NfsUse};
+use crate::machine::Traffic;
 use crate::peers::{PeerFigures, Tool};
-use crate::plan::Point;
+use crate::plan::{CacheState, Operation, Point};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::latency_interval;
@@ -17,6 +17,9 @@ use tierlab_analysis::validity::stationarity::drifts;
 /// Share of the due calls that must end in an open loop's window; with less, the queue grows and the point is
 /// saturated.
 const HELD: f64 = 0.95;
+
+/// Share of a cold repeat's bytes that the kernel must fetch from storage.
+const FETCHED: f64 = 0.95;
 
 /// Verdict on a point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -47,6 +50,7 @@ impl Verdict {
 /// Point with its figures. Intervals cover 95 % over the repeats; a single repeat has none.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Summary {
+    #[serde(flatten)]
     pub(crate) point: Point,
     #[serde(flatten)]
     pub(crate) verdict: Verdict,
@@ -73,12 +77,11 @@ pub(crate) struct Summary {
     pub(crate) unfinished: u64,
     pub(crate) via: BTreeSet<String>,
     /// Counters of the disk over the repeats, with the traffic of all processes.
-    pub(crate) disk: Option<DiskUse>,
-    pub(crate) nfs: Option<NfsUse>,
-    /// Share of the best of the tier's points, its peers' included.
+    pub(crate) disk: Option<Traffic>,
+    pub(crate) nfs: Option<Traffic>,
+    /// Share of the best MB/s of the tier's points, its peers' included.
     pub(crate) share_of_best_mb: f64,
-    pub(crate) share_of_best_iops: f64,
-    pub(crate) peers: Vec<Peer>,
+    pub(crate) peers: BTreeMap<Tool, Peer>,
     /// Drifts of the latency, in words.
     pub(crate) drift: Vec<String>,
     pub(crate) peer_faults: Vec<String>,
@@ -97,7 +100,6 @@ impl Summary {
 /// Figures of another tool for a point.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Peer {
-    pub(crate) tool: Tool,
     pub(crate) command: String,
     pub(crate) iops: Interval,
     pub(crate) mb_per_s: Interval,
@@ -120,18 +122,14 @@ pub(crate) fn summaries(entries: &[Entry]) -> Vec<Summary> {
         .into_iter()
         .map(|(point, entries)| summary(point, &entries))
         .collect();
-    let mut best: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    let mut best: BTreeMap<String, f64> = BTreeMap::new();
     for one in &all {
         let best = best.entry(one.point.tier.clone()).or_default();
-        let peers = one.peers.iter().map(|peer| (peer.mb_per_s.value, peer.iops.value));
-        for (mb, iops) in peers.chain([(one.mb_per_s.value, one.iops.value)]) {
-            *best = (best.0.max(mb), best.1.max(iops));
-        }
+        let peers = one.peers.values().map(|peer| peer.mb_per_s.value);
+        *best = peers.chain([*best, one.mb_per_s.value]).fold(0.0, f64::max);
     }
     for one in &mut all {
-        let (mb, iops) = best[&one.point.tier];
-        one.share_of_best_mb = one.mb_per_s.value / mb.max(f64::MIN_POSITIVE);
-        one.share_of_best_iops = one.iops.value / iops.max(f64::MIN_POSITIVE);
+        one.share_of_best_mb = one.mb_per_s.value / best[&one.point.tier].max(f64::MIN_POSITIVE);
     }
     all
 }
@@ -188,13 +186,12 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
         disk: kept
             .iter()
             .filter_map(|told| told.measured.machine.disk)
-            .reduce(DiskUse::plus),
+            .reduce(Traffic::plus),
         nfs: kept
             .iter()
             .filter_map(|told| told.measured.machine.nfs)
-            .reduce(NfsUse::plus),
+            .reduce(Traffic::plus),
         share_of_best_mb: 0.0,
-        share_of_best_iops: 0.0,
         peers: peers(&kept),
         drift: drifts(&repeats).iter().map(drift_text).collect(),
         peer_faults: entries
@@ -248,6 +245,16 @@ fn verdict(point: &Point, entries: &[&Entry], kept: &[&Told<'_>]) -> Verdict {
     if let Some(why) = kept.iter().find_map(|told| told.measured.disturbed.clone()) {
         return Verdict::Unknown(why);
     }
+    let fetched: Option<u64> = kept.iter().map(|told| told.measured.machine.fetched_bytes).sum();
+    let asked: u64 = kept.iter().map(|told| told.measured.sums.asked_bytes).sum();
+    let share = fetched.map_or(1.0, |fetched| fetched as f64 / asked.max(1) as f64);
+    if point.cache == CacheState::Cold && point.operation == Operation::Read && share < FETCHED {
+        return Verdict::Unknown(format!(
+            "not cold: {:.0} % of what was read was fetched from storage, the rest came from memory; take a larger `size` or fewer \
+             `seconds`, on a disk",
+            share * 100.0
+        ));
+    }
     let is_behind = |told: &&&Told<'_>| {
         let m = told.measured;
         m.sums.unfinished > 0 || (m.sums.ended as f64) < HELD * m.sums.calls as f64
@@ -258,7 +265,7 @@ fn verdict(point: &Point, entries: &[&Entry], kept: &[&Told<'_>]) -> Verdict {
     }
 }
 
-fn peers(kept: &[&Told<'_>]) -> Vec<Peer> {
+fn peers(kept: &[&Told<'_>]) -> BTreeMap<Tool, Peer> {
     let tools: BTreeSet<Tool> = kept.iter().flat_map(|told| told.peers.keys().copied()).collect();
     let peer = |tool: Tool| {
         let pairs: Vec<(&Told<'_>, &PeerFigures)> = kept
@@ -279,7 +286,6 @@ fn peers(kept: &[&Told<'_>]) -> Vec<Peer> {
         let apart = each(&|told, figures| Some(median(told)? - figures.p50_us?));
         let some = |values: Vec<f64>| (!values.is_empty()).then(|| mean(&values));
         Peer {
-            tool,
             command: pairs
                 .first()
                 .map_or_else(String::new, |(_, figures)| figures.command.clone()),
@@ -291,7 +297,7 @@ fn peers(kept: &[&Told<'_>]) -> Vec<Peer> {
             p50_apart_us: some(apart),
         }
     };
-    tools.into_iter().map(peer).collect()
+    tools.into_iter().map(|tool| (tool, peer(tool))).collect()
 }
 
 /// Describes a drift in nanoseconds, which the analysis takes for microseconds.
@@ -308,4 +314,42 @@ fn drift_text(drift: &Drift) -> String {
         time(drift.from_us),
         time(drift.to_us)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::record::encode;
+
+    #[test]
+    fn a_cold_point_that_was_read_from_memory_says_nothing() {
+        let mut latencies = hdrhistogram::Histogram::new(3).unwrap();
+        latencies.record_n(1000, 100).unwrap();
+        let verdict = |cache, fetched: u64| {
+            let point = Point {
+                cache,
+                ..Point::reads("disk", 4096)
+            };
+            let measured = serde_json::json!({
+                "latency_hdr": encode(&latencies).unwrap(), "window_s": 1.0, "calls": 100, "ended": 100, "writes": 0,
+                "asked_bytes": 409_600, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": 0, "via": "",
+                "machine": {"own_cpu_s": 0.1, "fetched_bytes": fetched}
+            });
+            let entry = Entry {
+                point,
+                repeat: 0,
+                measured: serde_json::from_value(measured).unwrap(),
+                failed: None,
+                peers: BTreeMap::new(),
+                peer_faults: Vec::new(),
+            };
+            summaries(&[entry]).remove(0).verdict
+        };
+        assert_eq!(verdict(CacheState::Cold, 409_600), Verdict::Valid);
+        assert_eq!(verdict(CacheState::Warm, 0), Verdict::Valid);
+        let Verdict::Unknown(why) = verdict(CacheState::Cold, 204_800) else {
+            panic!("half of it came from memory");
+        };
+        assert!(why.contains("not cold: 50 %") && why.contains("`size`"), "{why}");
+    }
 }

@@ -1,22 +1,24 @@
 //! One point by flags: the read speed of one tier. In: flags. Out: a report on standard output. The scripts that
 //! compare tiers with their peers use it; [`crate::plan`] measures plans of many points.
 
-mod idle;
 mod measure;
-mod object;
 mod options;
 mod report;
 
 pub(crate) use options::Options;
 
+use crate::content::{Data, name_of_run, remove};
 use crate::plan::{bad_usage, tier_config};
 use crate::stop::Stop;
 use crate::ways::Counted;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tierlab_storage::Tier;
 use tierlab_storage::wrappers::{Cache, StorageMetrics};
+use tierlab_storage::{ObjectPath, Tier};
+
+/// Content seed of objects written here.
+const CONTENT_SEED: u64 = 7;
 
 /// Measures and prints.
 ///
@@ -35,7 +37,7 @@ pub(crate) fn call(options: &Options) -> Result<()> {
 }
 
 async fn run(options: &Options) -> Result<()> {
-    let workload = options.workload()?;
+    options.check()?;
     let config = tier_config(&options.tier, &options.set)?;
     let tier = tierlab_storage::open(&config).await.context("cannot open the tier")?;
     let cache = options.cache_config(config.cache());
@@ -50,7 +52,7 @@ async fn run(options: &Options) -> Result<()> {
             Arc::new(Cache::new(tier, cache, metrics.cache(config.kind()))?)
         }
     };
-    if workload.into == options::Into::Device && tier.device().is_none() {
+    if options.into == options::Into::Device && tier.device().is_none() {
         let what = format!(
             "tier `{}` does not read into device memory: take one of kind `gds`, without a cache",
             config.kind()
@@ -58,22 +60,24 @@ async fn run(options: &Options) -> Result<()> {
         return Err(bad_usage("--into", &what));
     }
     let stop = Stop::on_signal()?;
-    let subject = object::prepare(&tier, options).await?;
-    let measured = measure::run(&tier, &subject, &workload, &stop).await;
+    let data = prepare(&tier, options).await?;
+    let measured = measure::run(&tier, &data, options, &stop).await;
     let tier_reads = counter.map(|counts| counts.calls.load(Ordering::Relaxed));
     let idle_cpu_share = match &measured {
-        Ok(_) if !stop.is_asked() && !workload.idle.is_zero() => Some(idle::cpu_share(workload.idle).await?),
+        Ok(_) if !stop.is_asked() && !options.idle.is_zero() => Some(measure::idle_cpu_share(options.idle).await?),
         _ => None,
     };
     // Data is removed from the tier after a failed measurement too.
-    subject.remove(&tier).await?;
+    if data.seed.is_some() {
+        remove(&tier, data.objects.iter().cloned()).await?;
+    }
     let measured = measured?;
-    let mut report = report::Report::new(&tier.info(), &subject, &workload, &measured);
+    let mut report = report::Report::new(&tier.info(), &data, options, &measured);
     report.interrupted = stop.is_asked();
     report.tier_reads = tier_reads;
     // Only if cache and workload have blocks of one size, so that ranks mean the same to both.
-    let kept = cache.filter(|cache| cache.block_bytes == workload.block_bytes);
-    if let (Some(cache), Some(zipf)) = (kept, workload.zipf(subject.object.size)?) {
+    let kept = cache.filter(|cache| cache.block_bytes == options.block_bytes);
+    if let (Some(cache), Some(zipf)) = (kept, options.zipf(data.file_bytes)?) {
         report.best_hit_ratio = Some(zipf.best_hit_ratio(cache.most_blocks()));
     }
     report.idle_cpu_share = idle_cpu_share;
@@ -90,4 +94,17 @@ async fn run(options: &Options) -> Result<()> {
         Some(why) => anyhow::bail!("the run is invalid: {why}"),
         None => Ok(()),
     }
+}
+
+/// The object to read: one of the tier, or one written for the measurement.
+async fn prepare(tier: &Arc<dyn Tier>, options: &Options) -> Result<Data> {
+    let Some(path) = &options.object else {
+        let path = ObjectPath::new(&format!("storage-bench/{}.bin", name_of_run()))?;
+        return Data::write_one(tier, &path, options.size, CONTENT_SEED).await;
+    };
+    let object = tier.stat(&ObjectPath::new(path)?).await;
+    let object = object.context("cannot measure this object")?;
+    ensure!(object.size > 0, "{path} is empty: there is nothing to measure");
+    let size = object.size;
+    Ok(Data::of(vec![object], size, None))
 }

@@ -1,31 +1,29 @@
 //! Report of a measurement, as text and as JSON.
 
-use super::object::Subject;
-use super::options::Workload;
+use super::options::Options;
+use crate::content::Data;
 use crate::drive::Driven;
+use crate::plan::word;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
+use tierlab_analysis::record::samples_needed;
+use tierlab_instrument::units::NONE;
 use tierlab_storage::TierInfo;
 
-/// Percentiles, each with the samples that it needs.
-const PERCENTILES: [(&str, f64, u64); 4] = [
-    ("p50", 50.0, 1),
-    ("p95", 95.0, 72),
-    ("p99", 99.0, 368),
-    ("p99.9", 99.9, 3688),
-];
+/// Percentiles by name, as shares.
+const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999)];
 
 /// Report of one point. Rates are per second of the window, times are microseconds.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct Report<'a> {
     tier: String,
     location: String,
     wrappers: Vec<String>,
     notes: Vec<String>,
     object: String,
     object_bytes: u64,
-    workload: Workload,
+    workload: &'a Options,
     window_s: f64,
     pub(crate) interrupted: bool,
     calls: u64,
@@ -57,16 +55,16 @@ pub(crate) struct Report {
     mean_copy_us: f64,
 }
 
-impl Report {
-    pub(crate) fn new(info: &TierInfo, subject: &Subject, workload: &Workload, driven: &Driven) -> Self {
+impl<'a> Report<'a> {
+    pub(crate) fn new(info: &TierInfo, data: &Data, workload: &'a Options, driven: &Driven) -> Self {
         let (tally, sums) = (&driven.tally, &driven.tally.sums);
         let calls = sums.calls as f64;
         let seconds = driven.window.as_secs_f64();
         let mean_us = |sum: Duration| sum.as_secs_f64() * 1e6 / calls;
         let us = |ns: u64| ns as f64 / 1e3;
         let percentile = |i: usize| {
-            let (_, percentile, samples) = PERCENTILES[i];
-            (sums.calls >= samples).then(|| us(tally.latency_ns.value_at_percentile(percentile)))
+            let (_, share) = PERCENTILES[i];
+            (sums.calls >= samples_needed(share)).then(|| us(tally.latency_ns.value_at_quantile(share)))
         };
         let looked_up = sums.cache_hits + sums.cache_misses;
         Self {
@@ -74,9 +72,9 @@ impl Report {
             location: info.location.clone(),
             wrappers: info.wrappers.clone(),
             notes: info.notes.clone(),
-            object: subject.object.path.to_string(),
-            object_bytes: subject.object.size,
-            workload: workload.clone(),
+            object: data.objects[0].path.to_string(),
+            object_bytes: data.file_bytes,
+            workload,
             window_s: seconds,
             interrupted: false,
             calls: sums.calls,
@@ -104,81 +102,88 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Workload {
+        let Options {
             pattern,
             block_bytes,
             ranges_per_call,
             depth,
+            warmup,
             ..
-        } = &self.workload;
-        writeln!(f, "tier      {} {}", self.tier, self.location)?;
-        for wrapper in &self.wrappers {
-            writeln!(f, "          behind {wrapper}")?;
-        }
-        for note in &self.notes {
-            writeln!(f, "          {note}")?;
-        }
-        writeln!(f, "object    {}, {} bytes", self.object, self.object_bytes)?;
-        let pattern = format!("{pattern:?}").to_lowercase();
-        writeln!(
-            f,
-            "reads     {pattern}, {ranges_per_call} x {block_bytes} bytes a call, {depth} calls in flight"
-        )?;
-        writeln!(
-            f,
-            "window    {:.1} s after {:.1} s of warm-up",
-            self.window_s,
-            self.workload.warmup.as_secs_f64()
-        )?;
-        writeln!(
-            f,
-            "rate      {:.0} ranges/s, {:.1} MB/s, {} calls",
-            self.iops, self.mb_per_s, self.calls
-        )?;
-        write!(f, "latency  ")?;
-        let values = [self.p50_us, self.p95_us, self.p99_us, self.p999_us];
-        for ((name, ..), value) in PERCENTILES.iter().zip(values) {
-            match value {
-                Some(us) => write!(f, " {name} {us:.1} us,")?,
-                None => write!(f, " {name} n/a,")?,
-            }
-        }
-        writeln!(f, " mean {:.1} us, max {:.1} us", self.mean_us, self.max_us)?;
-        let (queue, device, copy) = (self.mean_queue_us, self.mean_device_us, self.mean_copy_us);
-        writeln!(
-            f,
-            "of which  queue {queue:.1} us, device {device:.1} us, copy {copy:.1} us (means)"
-        )?;
-        writeln!(f, "via       {}", self.via)?;
-        if let Some(why) = &self.invalid {
-            writeln!(f, "INVALID   {why}")?;
-        }
-        let (requests, retries) = (self.requests_per_call, self.retries);
-        writeln!(
-            f,
-            "requests  {requests:.2} a call, {retries} retries, {:.2} bytes moved per byte asked",
-            self.wire_share
-        )?;
-        if let Some(ratio) = self.cache_hit_ratio {
-            let reads = self.tier_reads.unwrap_or_default();
-            writeln!(
-                f,
-                "cache     {:.1} % of blocks hit, {reads} reads of the tier",
-                ratio * 100.0
-            )?;
-            if let Some(best) = self.best_hit_ratio {
-                writeln!(
-                    f,
-                    "          {:.1} % is the most that a cache of as many blocks can reach",
+        } = self.workload;
+        let mut tier = vec![format!("{} {}", self.tier, self.location)];
+        tier.extend(self.wrappers.iter().map(|wrapper| format!("behind {wrapper}")));
+        tier.extend(self.notes.iter().cloned());
+        let percentiles = [self.p50_us, self.p95_us, self.p99_us, self.p999_us];
+        let percentiles = PERCENTILES.iter().zip(percentiles).map(|((name, _), us)| {
+            let us = us.map_or_else(|| NONE.to_owned(), |us| format!("{us:.1} us"));
+            format!("{name} {us}, ")
+        });
+        let mut lines = vec![
+            ("tier", tier.join("\n          ")),
+            ("object", format!("{}, {} bytes", self.object, self.object_bytes)),
+            (
+                "reads",
+                format!(
+                    "{}, {ranges_per_call} x {block_bytes} bytes a call, {depth} calls in flight",
+                    word(pattern)
+                ),
+            ),
+            (
+                "window",
+                format!("{:.1} s after {:.1} s of warm-up", self.window_s, warmup.as_secs_f64()),
+            ),
+            (
+                "rate",
+                format!(
+                    "{:.0} ranges/s, {:.1} MB/s, {} calls",
+                    self.iops, self.mb_per_s, self.calls
+                ),
+            ),
+            (
+                "latency",
+                format!(
+                    "{}mean {:.1} us, max {:.1} us",
+                    percentiles.collect::<String>(),
+                    self.mean_us,
+                    self.max_us
+                ),
+            ),
+            (
+                "of which",
+                format!(
+                    "queue {:.1} us, device {:.1} us, copy {:.1} us (means)",
+                    self.mean_queue_us, self.mean_device_us, self.mean_copy_us
+                ),
+            ),
+            ("via", self.via.clone()),
+            (
+                "requests",
+                format!(
+                    "{:.2} a call, {} retries, {:.2} bytes moved per byte asked",
+                    self.requests_per_call, self.retries, self.wire_share
+                ),
+            ),
+        ];
+        lines.extend(self.invalid.iter().map(|why| ("INVALID", why.clone())));
+        lines.extend(self.cache_hit_ratio.map(|ratio| {
+            let best = self.best_hit_ratio.map_or_else(String::new, |best| {
+                format!(
+                    "; {:.1} % is the most that a cache of as many blocks can reach",
                     best * 100.0
-                )?;
-            }
-        }
-        if let Some(share) = self.idle_cpu_share {
-            writeln!(f, "idle      {:.3} % of a core", share * 100.0)?;
-        }
-        Ok(())
+                )
+            });
+            let reads = self.tier_reads.unwrap_or_default();
+            let hit = format!("{:.1} % of blocks hit, {reads} reads of the tier{best}", ratio * 100.0);
+            ("cache", hit)
+        }));
+        let idle = self
+            .idle_cpu_share
+            .map(|share| format!("{:.3} % of a core", share * 100.0));
+        lines.extend(idle.map(|share| ("idle", share)));
+        lines
+            .iter()
+            .try_for_each(|(name, text)| writeln!(f, "{name:<9} {text}"))
     }
 }

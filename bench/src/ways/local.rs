@@ -4,8 +4,10 @@
 use super::map::Map;
 use crate::chance::Pick;
 use crate::content::Data;
-use anyhow::{Context, Result, ensure};
+use crate::drive::Blocking;
+use anyhow::{Context, Result};
 use std::fs::{File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,13 +59,25 @@ impl LocalCaller {
         })
     }
 
-    /// Makes an access and returns the time of its end. Checks the bytes after that time.
-    pub(crate) fn act(&mut self, pick: Pick) -> Result<Instant> {
+    /// Aligned part of the buffer.
+    fn part(&self, pick: Pick) -> Range<usize> {
         let start = self.buffer.as_ptr().align_offset(ALIGNMENT);
-        let part = &mut self.buffer[start..start + pick.len];
+        start..start + pick.len
+    }
+}
+
+impl Blocking for LocalCaller {
+    fn prepare(&mut self, pick: Pick) {
         if pick.write {
-            part.copy_from_slice(&self.data.bytes(pick.file, pick.offset..pick.offset + pick.len as u64));
+            let content = self.data.bytes(pick.file, range(pick));
+            let part = self.part(pick);
+            self.buffer[part].copy_from_slice(&content);
         }
+    }
+
+    fn act(&mut self, pick: Pick) -> Result<Instant> {
+        let part = self.part(pick);
+        let part = &mut self.buffer[part];
         let path = &self.files[pick.file as usize];
         let done = match &self.open {
             Some(open) => open.act(pick, part),
@@ -71,10 +85,14 @@ impl LocalCaller {
         };
         let ended = Instant::now();
         done.with_context(|| format!("an access to {} failed", path.display()))?;
-        let right = self.data.looks_right(pick.file, pick.offset, part);
-        ensure!(right, "{}: the bytes at {} are wrong", path.display(), pick.offset);
+        self.data.check(pick.file, &range(pick), part, part.len())?;
         Ok(ended)
     }
+}
+
+/// Bytes of an access.
+pub(super) fn range(pick: Pick) -> Range<u64> {
+    pick.offset..pick.offset + pick.len as u64
 }
 
 impl Opened {

@@ -1,4 +1,4 @@
-//! Whose CPU time and storage traffic is whose: the lab's own processes, kernel threads, everybody else.
+//! CPU time and storage traffic of the lab's own processes, of kernel threads, and of all others.
 //!
 //! In: `/proc`, and the processes that the lab's own descend from. Out: sums of CPU time in ticks, and of bytes. A process that is once
 //! known as the lab's own stays so, its parent dead or not. Kernel threads are nobody's: most of what they do they do for

@@ -23,10 +23,11 @@ pub use answer_json::answer_json;
 pub use cold_starts_csv::cold_starts_csv;
 pub use compare::{Change, Comparison, Outcome, comparison};
 pub use html::{document, page};
-/// Parts for pages of other programs: charts as data, sections, lists of sentences.
+/// Parts for reports of other programs: charts as data, sections, lists of sentences, tables for a terminal.
 pub mod parts {
     pub use crate::html::chart::{Axis, Chart, Figure, Line, Unit};
     pub use crate::html::markup::{closed, findings, scroll};
+    pub use crate::text_style::table;
 }
 pub use junit::junit;
 pub use markdown::markdown;

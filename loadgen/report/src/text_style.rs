@@ -6,7 +6,8 @@ use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyl
 pub(crate) const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// A table as lines of text. `columns`: names, and true for columns of numbers.
-pub(crate) fn table(columns: &[(impl AsRef<str>, bool)], rows: impl Iterator<Item = Vec<String>>) -> Vec<String> {
+#[must_use]
+pub fn table(columns: &[(impl AsRef<str>, bool)], rows: impl Iterator<Item = Vec<String>>) -> Vec<String> {
     let mut table = Table::new();
     table
         .load_style(STYLE)

@@ -1,12 +1,7 @@
 //! A report for the terminal.
 
 use super::{Page, Part};
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
-
-/// A rule below the header and at the end, as in the load generator's tables.
-const STYLE: TableStyle = TableStyle::new()
-    .header_separator(LineStyle::none().fill('─').junction('─'))
-    .bottom_border(LineStyle::none().fill('─').junction('─'));
+use tierlab_report::parts;
 
 impl Page<'_> {
     /// Tables, then lists.
@@ -21,7 +16,7 @@ impl Page<'_> {
                             "" => String::new(),
                             title => format!("{title}\n"),
                         };
-                        let rows = block.rows.iter().map(|row| row.cells.as_slice());
+                        let rows = block.rows.iter().map(|row| row.cells.clone());
                         tables += &format!("\n{title}{}\n", table(&block.header, block.words, rows));
                     }
                     tables += &format!("{note}\n");
@@ -38,17 +33,7 @@ impl Page<'_> {
 }
 
 /// A table whose columns after the first `words` hold figures.
-pub(crate) fn table<'a>(header: &[&str], words: usize, rows: impl Iterator<Item = &'a [String]>) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(header.iter());
-    for row in rows {
-        table.add_row(row);
-    }
-    for column in table.column_iter_mut().skip(words) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+pub(crate) fn table(header: &[&str], words: usize, rows: impl Iterator<Item = Vec<String>>) -> String {
+    let columns = header.iter().enumerate().map(|(at, name)| (*name, at >= words));
+    parts::table(&columns.collect::<Vec<_>>(), rows).join("\n")
 }

@@ -37,35 +37,15 @@ pub(super) fn figures(points: &[Summary]) -> Vec<(String, Markup)> {
 }
 
 fn heading(point: &Point) -> String {
-    let files = if point.files > 1 {
-        format!(", {} files", point.files)
-    } else {
-        String::new()
-    };
-    let what = format!("{}: {} {}", point.tier, word(&point.pattern), word(&point.operation));
+    let text = format!("{}: {}, {}", point.tier, point.access_text(), bytes(point.block_bytes));
     match point.rate {
-        0 => format!("{what}, {}{files}", bytes(point.block_bytes)),
-        _ => format!(
-            "{what}, {}{files}, at most {} in flight",
-            bytes(point.block_bytes),
-            point.depth
-        ),
+        0 => text,
+        _ => format!("{text}, at most {} in flight", point.depth),
     }
 }
 
 fn series(point: &Point) -> String {
-    let cache = word(&point.cache);
-    let cache = if matches!(cache.as_str(), "cold" | "warm") {
-        format!(", {cache}")
-    } else {
-        String::new()
-    };
-    let threads = match point.threads {
-        0 => String::new(),
-        1 => ", 1 thread".to_owned(),
-        count => format!(", {count} threads"),
-    };
-    format!("{}{cache}{threads}", word(&point.way))
+    word(&point.way) + &point.manner_text()
 }
 
 /// Groups points by series, in the order of `x`.

@@ -95,7 +95,7 @@ fn push(blocks: &mut Vec<Block>, title: String, header: &[&'static str], row: Ve
 pub(super) fn measured(all: &[Statement], prices: Option<&Prices>) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for one in all {
-        let is_priced = prices.is_some_and(|prices| prices.tiers.contains_key(&one.tier));
+        let is_priced = prices.is_some_and(|prices| prices.reads.tiers.contains_key(&one.tier));
         let header = match is_priced {
             true => &MEASURED[..],
             false => &MEASURED[..MEASURED.len() - 1],

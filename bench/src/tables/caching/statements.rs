@@ -204,7 +204,7 @@ fn of_place(here: &[Statement], prices: Option<&Prices>) -> Vec<String> {
     let place = format!("{}, {}", here[0].tier, here[0].law);
     let saving = here.iter().filter_map(|one| Some((one.saved_usd_per_gb_month?, one)));
     if let Some(((saved, best), prices)) = saving.max_by(|a, b| a.0.total_cmp(&b.0)).zip(prices) {
-        let memory = prices.usd_per_gb_month_of_memory.map_or_else(String::new, |memory| {
+        let memory = prices.usd_per_gb_month_of_memory().map_or_else(String::new, |memory| {
             let verdict = match saved > memory {
                 true => "it pays",
                 false => "requests and bytes alone do not pay it",

@@ -3,7 +3,7 @@
 
 use super::measure::{Figures, Repeat};
 use crate::intervals::{geometric_mean, mean, percentile};
-use crate::tables::sitting::{LaidOut, Place};
+use crate::tables::places::{LaidOut, Place};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};

@@ -152,13 +152,7 @@ fn streamed(
 /// Measures batches that are in memory.
 fn alone(source: &Source, consumers: Vec<Consumer<'_>>, plan: &Plan, interrupt: &Stop) -> Result<Figures> {
     let workload = &source.workload;
-    let stride = workload.header.stride as usize;
-    let rows = workload.file.get(usize::try_from(workload.header.header_len())?..);
-    let mut rows = rows
-        .unwrap_or_default()
-        .chunks_exact(stride)
-        .take(workload.header.rows as usize)
-        .cycle();
+    let mut rows = workload.table.rows().cycle();
     let mut batches = Vec::new();
     for _ in 0..workload.batches_in(MADE_BYTES) {
         let mut batch = workload.batch();
@@ -188,7 +182,7 @@ fn one_by_one(
     let workload = &source.workload;
     let stop = AtomicBool::new(false);
     let (mut loaded, mut failed) = (Loaded::default(), None);
-    let mut pieces = pieces(&workload.header.ids(), workload.batch_rows as u64, source.seed);
+    let mut pieces = pieces(&workload.table.header.ids(), workload.batch_rows as u64, source.seed);
     let next = || {
         let ids = pieces.next().filter(|_| !stop.load(Ordering::Acquire))?;
         let began = Instant::now();

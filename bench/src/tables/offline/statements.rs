@@ -4,7 +4,7 @@
 use super::measure::{Figures, Repeat};
 use super::price::Prices;
 use crate::intervals::{geometric_mean, mean};
-use crate::tables::sitting::Place;
+use crate::tables::places::Place;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
@@ -57,6 +57,13 @@ pub(super) struct Statement {
     pub(super) taken_share: f64,
     /// Diagnosis with advice.
     pub(super) diagnosis: Vec<String>,
+}
+
+impl Statement {
+    /// Name of the place.
+    pub(super) fn place(&self) -> String {
+        format!("{} as {} on {}", self.workload, self.layout, self.tier)
+    }
 }
 
 /// Returns everything that was measured, by name. `cores` is the number that the process may use.

@@ -1,24 +1,27 @@
-//! Station: a tier opened on a runtime of its own, with its data, on which points are measured. In: a plan. Out:
-//! repeats. Everything that it writes lies in a folder of the run, and is removed at the end.
+//! A tier of a run, opened on a runtime of its own, with its data. In: a tier's configuration. Out: repeats of points, or the open tier
+//! for others to measure. Everything that is written lies in one folder, and is removed at the end.
 
-use crate::content::{Data, name_of_run, remove};
+use crate::content::{Data, name_of_run, patiently, remove};
 use crate::drive::{Course, Driven, tasks, threads};
 use crate::machine::Watched;
 use crate::plan::{Access, CacheState, Operation, Point, Way};
 use crate::stop::Stop;
-use crate::tiers::{self, local_root, notes_of};
+use crate::tiers::{local_root, notes_of};
 use crate::ways::{Kind, LocalCaller, ThroughTier, drop_cache, warm};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tierlab_storage::{Tier, TierConfig};
+use tierlab_storage::{ErrorKind, ObjectPath, Tier, TierConfig};
 use tokio::runtime::Runtime;
 
+/// Tiers of a run by name.
+pub(crate) type Stations = BTreeMap<String, Station>;
+
 /// Tier on a runtime.
-struct Opened {
-    tier: Arc<dyn Tier>,
-    runtime: Runtime,
+pub(crate) struct Opened {
+    pub(crate) tier: Arc<dyn Tier>,
+    pub(crate) runtime: Runtime,
 }
 
 /// Key of an opened tier: threads, and direct reads if it has a choice.
@@ -52,7 +55,9 @@ pub(crate) struct Station {
     /// Root of a local tier, removed on drop.
     root: Option<tempfile::TempDir>,
     /// Folder of its objects.
-    folder: String,
+    pub(crate) folder: String,
+    /// Manner in which it is always open.
+    base: Manner,
     opened: BTreeMap<Manner, Opened>,
     data: BTreeMap<Set, Data>,
     watched: Watched,
@@ -61,8 +66,8 @@ pub(crate) struct Station {
 }
 
 impl Station {
-    /// Creates the folder of a local tier, and opens the tier as a check.
-    pub(crate) fn new(name: &str, config: &TierConfig, scratch: Option<&Path>, run: &str) -> Result<Self> {
+    /// Creates the folder of a local tier, and opens the tier on `threads` threads; 0 is one per core. Writes nothing.
+    pub(crate) fn new(name: &str, config: &TierConfig, scratch: Option<&Path>, threads: u16) -> Result<Self> {
         let mut config = config.clone();
         let root = local_root(name, &mut config, scratch)?;
         let watched = match (&root, &config) {
@@ -70,22 +75,28 @@ impl Station {
             (None, TierConfig::Nfs(nfs)) => nfs.path.as_deref().map_or_else(Watched::default, Watched::folder),
             _ => Watched::default(),
         };
-        let mut station = Self {
+        let base = Manner { threads, direct: None };
+        let opened = Opened::new(&config, base, None).with_context(|| format!("tier `{name}`"))?;
+        Ok(Self {
+            notes: notes_of(&opened.tier.info()),
             config,
             root,
-            folder: format!("storage-bench/{run}-{}", name_of_run()),
-            opened: BTreeMap::new(),
+            folder: format!("storage-bench/{}", name_of_run()),
+            base,
+            opened: BTreeMap::from([(base, opened)]),
             data: BTreeMap::new(),
             watched,
-            notes: Vec::new(),
-        };
-        let info = station
-            .open(Manner::default())
-            .with_context(|| format!("tier `{name}`"))?
-            .tier
-            .info();
-        station.notes = notes_of(&info);
-        Ok(station)
+        })
+    }
+
+    /// Folder of a local tier.
+    pub(crate) fn root(&self) -> Option<&Path> {
+        self.root.as_ref().map(tempfile::TempDir::path)
+    }
+
+    /// The tier as it was opened first.
+    pub(crate) fn opened(&self) -> &Opened {
+        &self.opened[&self.base]
     }
 
     /// Returns the local file of a point with one file.
@@ -95,7 +106,7 @@ impl Station {
     }
 
     fn files(&self, point: &Point) -> Vec<PathBuf> {
-        let (Some(root), Some(data)) = (tiers::Opened::root(self), self.data.get(&Set::of(point))) else {
+        let (Some(root), Some(data)) = (self.root(), self.data.get(&Set::of(point))) else {
             return Vec::new();
         };
         data.objects
@@ -115,7 +126,7 @@ impl Station {
             point.files,
             if Set::of(point).in_place { "-written" } else { "" }
         );
-        let opened = self.open(Manner::default())?;
+        let opened = self.opened();
         let write = Data::write(&opened.tier, &folder, point.files, access.size, access.seed);
         let data = opened.runtime.block_on(write)?;
         self.data.insert(Set::of(point), data);
@@ -146,10 +157,7 @@ impl Station {
         if let Some(kind) = kind {
             let files = Arc::new(self.files(point));
             let block = usize::try_from(point.block_bytes)?;
-            let caller = |_| {
-                let mut local = LocalCaller::new(kind, files.clone(), data.clone(), block)?;
-                Ok(move |pick| local.act(pick))
-            };
+            let caller = |_| LocalCaller::new(kind, files.clone(), data.clone(), block);
             let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
             return threads(&course(&data)?, callers, &self.watched);
         }
@@ -164,7 +172,11 @@ impl Station {
         };
         let (folder, watched) = (self.folder.clone(), self.watched.clone());
         let opened = self.open(manner)?;
-        let caller = |number| ThroughTier::new(opened.tier.clone(), data.clone(), &folder, number);
+        let write_bytes = match point.operation {
+            Operation::Read => 0,
+            Operation::Write | Operation::Mixed => point.block_bytes,
+        };
+        let caller = |number| ThroughTier::new(opened.tier.clone(), data.clone(), &folder, number, write_bytes);
         let callers = (0..point.depth).map(caller).collect();
         opened
             .runtime
@@ -181,29 +193,28 @@ impl Station {
     fn open(&mut self, manner: Manner) -> Result<&Opened> {
         let opened = match self.opened.remove(&manner) {
             Some(opened) => opened,
-            None => Opened::new(&self.config, manner, self.opened.values().next())?,
+            None => Opened::new(&self.config, manner, Some(self.opened()))?,
         };
         Ok(self.opened.entry(manner).or_insert(opened))
     }
-}
 
-impl tiers::Opened for Station {
-    fn root(&self) -> Option<&Path> {
-        self.root.as_ref().map(tempfile::TempDir::path)
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.notes.clone()
-    }
-
-    fn remove(mut self) -> Result<()> {
-        let data = std::mem::take(&mut self.data);
-        let folder = tierlab_storage::ObjectPath::new(&format!("{}/written", self.folder))?;
-        let opened = self.open(Manner::default())?;
-        opened.runtime.block_on(async {
-            let written = opened.tier.list(Some(&folder)).await.unwrap_or_default();
-            let read = data.values().flat_map(|data| data.objects.iter().cloned());
-            remove(&opened.tier, read.chain(written)).await
+    /// Removes everything written to the tier.
+    pub(crate) fn remove(&self) -> Result<()> {
+        let folder = ObjectPath::new(&self.folder)?;
+        let Opened { tier, runtime } = self.opened();
+        runtime.block_on(async {
+            let written = match patiently(async || tier.list(Some(&folder)).await).await {
+                Ok(written) => written,
+                // Nothing was written.
+                Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+                // A bucket that may not be listed: the objects that points read are known.
+                Err(_) if !self.data.is_empty() => {
+                    let data = self.data.values();
+                    data.flat_map(|data| data.objects.iter().cloned()).collect()
+                }
+                Err(error) => return Err(error).context("cannot list what was written, to remove it"),
+            };
+            remove(tier, written).await
         })
     }
 }
