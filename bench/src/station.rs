@@ -7,7 +7,7 @@ use crate::machine::Watched;
 use crate::plan::{Access, CacheState, Operation, Point, Way};
 use crate::stop::Stop;
 use crate::tiers::{local_root, notes_of};
-use crate::ways::{Kind, LocalCaller, ThroughTier, drop_cache, warm};
+use crate::ways::{LocalCaller, ThroughTier, drop_cache, warm};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -148,16 +148,10 @@ impl Station {
     pub(crate) fn measure(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<Driven> {
         let data = self.data.get(&Set::of(point)).context("the data is not there")?.clone();
         let course = |data: &Data| Course::new(point, access, data.file_bytes, repeat, stop);
-        let kind = match point.way {
-            Way::Pread => Some(Kind::Pread { direct: false }),
-            Way::PreadDirect => Some(Kind::Pread { direct: true }),
-            Way::Mmap => Some(Kind::Map),
-            Way::Tier | Way::Direct | Way::Buffered => None,
-        };
-        if let Some(kind) = kind {
+        if point.way.is_peer() {
             let files = Arc::new(self.files(point));
             let block = usize::try_from(point.block_bytes)?;
-            let caller = |_| LocalCaller::new(kind, files.clone(), data.clone(), block);
+            let caller = |_| LocalCaller::new(point.way, files.clone(), data.clone(), block);
             let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
             return threads(&course(&data)?, callers, &self.watched);
         }

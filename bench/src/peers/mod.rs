@@ -44,7 +44,7 @@ pub(crate) struct Peers {
 
 /// Command with the parser of its output.
 pub(crate) struct Job {
-    tool: Tool,
+    pub(crate) tool: Tool,
     program: PathBuf,
     arguments: Vec<String>,
 }
@@ -90,10 +90,6 @@ fn find(name: &str) -> Option<PathBuf> {
 }
 
 impl Job {
-    pub(crate) const fn tool(&self) -> Tool {
-        self.tool
-    }
-
     /// Returns the command line, without the tool's folder.
     pub(crate) fn command(&self) -> String {
         let name = self.program.file_name().map(|name| name.to_string_lossy().into_owned());

@@ -69,6 +69,17 @@ fn text(value: &Value) -> String {
     }
 }
 
+/// Names and values of a row; a value that is not known is empty.
+///
+/// # Errors
+/// The row is no object.
+pub(crate) fn columns(row: &impl Serialize) -> Result<Vec<(String, String)>> {
+    let mut cells = Vec::new();
+    let object: Entries = serde_json::from_str(&serde_json::to_string(row)?)?;
+    Cell::Object(object).columns("", &mut cells);
+    Ok(cells)
+}
+
 /// The text of a file with the columns of all rows. A row that lacks a column has an empty cell.
 ///
 /// # Errors
@@ -77,9 +88,7 @@ pub(crate) fn csv(rows: impl IntoIterator<Item = impl Serialize>) -> Result<Stri
     let mut header: Vec<String> = Vec::new();
     let mut table = Vec::new();
     for row in rows {
-        let mut cells = Vec::new();
-        let object: Entries = serde_json::from_str(&serde_json::to_string(&row)?)?;
-        Cell::Object(object).columns("", &mut cells);
+        let cells = columns(&row)?;
         for (name, _) in &cells {
             if !header.contains(name) {
                 header.push(name.clone());

@@ -3,7 +3,7 @@
 mod csv;
 mod page;
 
-pub(crate) use csv::csv;
+pub(crate) use csv::{columns, csv};
 pub(crate) use page::{Bars, Block, Page, Part, Ran, Row, table, under};
 
 use anyhow::{Context, Result, bail};

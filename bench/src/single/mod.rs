@@ -46,7 +46,7 @@ async fn run(options: &Options) -> Result<()> {
         None => tier,
         Some(cache) => {
             let counted = Counted::new(tier);
-            counter = Some(counted.counts());
+            counter = Some(Arc::clone(&counted.counts));
             let tier = Arc::new(counted);
             let metrics = StorageMetrics::unscraped()?;
             Arc::new(Cache::new(tier, cache, metrics.cache(config.kind()))?)
@@ -85,7 +85,7 @@ async fn run(options: &Options) -> Result<()> {
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print!("{report}");
+        print!("{}", report.text()?);
     }
     if report.interrupted {
         anyhow::bail!("interrupted: the figures are of {:.1} s", measured.window.as_secs_f64());

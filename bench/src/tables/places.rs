@@ -4,6 +4,7 @@ use crate::rounds::Rounds;
 use crate::station::{Opened, Station, Stations};
 use anyhow::Result;
 use bytes::Bytes;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -12,11 +13,12 @@ use tierlab_layouts::{Layout, Options, Table, lay_out};
 use tierlab_storage::{Body, ObjectPath, TierConfig};
 
 /// A table in one layout on one tier.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Place {
     pub(super) tier: String,
     pub(super) layout: Layout,
     /// Name of the table; empty for the only one of a run.
+    #[serde(rename = "workload", skip_serializing_if = "String::is_empty")]
     pub(super) table: String,
 }
 
@@ -78,18 +80,18 @@ pub(super) fn lay_out_all(
 /// A table that was laid out.
 pub(super) struct LaidOut {
     pub(super) table: Arc<Table>,
-    pub(super) objects: u64,
-    pub(super) stored_bytes: u64,
-    pub(super) laid_out_s: f64,
-    pub(super) opening: Opening,
+    pub(super) stored: Stored,
 }
 
-/// Cost of opening a table and reading every index or footer.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Opening {
-    pub(super) elapsed_s: f64,
-    pub(super) requests: u64,
-    pub(super) wire_bytes: u64,
+/// Size of a table that was laid out, and cost of opening it and reading every index or footer.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Stored {
+    pub(super) objects: u64,
+    pub(super) stored_bytes: u64,
+    laid_out_s: f64,
+    pub(super) open_ms: f64,
+    open_requests: u64,
+    open_bytes: u64,
 }
 
 /// Lays a file of the rows format out in a folder of this name.
@@ -107,19 +109,23 @@ fn lay_out_one(station: &Station, name: &str, file: Bytes, options: Options) -> 
         let objects = tier.list(Some(&folder)).await?;
         let began = Instant::now();
         let table = Table::open(Arc::clone(tier), folder).await?;
-        let mut opening = Opening::default();
+        let (mut open_requests, mut open_bytes) = (0, 0);
         for id in table.first_ids() {
             let rows = table.look_up(&[id]).await?;
-            opening.requests += u64::from(rows.cost.read.requests);
-            opening.wire_bytes += rows.cost.read.wire_bytes;
+            open_requests += u64::from(rows.cost.read.requests);
+            open_bytes += rows.cost.read.wire_bytes;
         }
-        opening.elapsed_s = began.elapsed().as_secs_f64();
-        Ok(LaidOut {
-            table: Arc::new(table),
+        let stored = Stored {
             objects: objects.len() as u64,
             stored_bytes: objects.iter().map(|object| object.size).sum(),
             laid_out_s,
-            opening,
+            open_ms: began.elapsed().as_secs_f64() * 1e3,
+            open_requests,
+            open_bytes,
+        };
+        Ok(LaidOut {
+            table: Arc::new(table),
+            stored,
         })
     })
 }

@@ -92,7 +92,7 @@ impl Look {
         Some(Self {
             at: Instant::now(),
             cpu: CpuTicks::of(&kernel),
-            own: processes.own_ticks(),
+            own: processes.own_ticks,
             context_switches: kernel.ctxt,
             more: None,
         })
@@ -104,7 +104,7 @@ impl Look {
         let quick = Self::quick(processes)?;
         Some(Self {
             more: Some(More {
-                kernel: processes.kernel_ticks(),
+                kernel: processes.kernel_ticks,
                 waited_us: [
                     CpuPressure::current().ok().map(|pressure| pressure.some.total),
                     MemoryPressure::current().ok().map(|pressure| pressure.some.total),
@@ -115,7 +115,7 @@ impl Look {
                 own_moved: processes.own_moved(),
                 network_bytes: network_bytes(),
                 has_own_network: reach_other_machines(processes),
-                own_memory_share: own_memory_share(processes.own_resident_bytes()),
+                own_memory_share: own_memory_share(processes.own_resident_bytes),
             }),
             ..quick
         })

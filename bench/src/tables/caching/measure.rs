@@ -71,7 +71,7 @@ impl<'a> Placed<'a> {
         let counted = Counted::new(station.opened().tier.clone());
         Ok(Self {
             station,
-            counts: counted.counts(),
+            counts: Arc::clone(&counted.counts),
             origin: Arc::new(counted),
             object,
             stages,
@@ -144,8 +144,8 @@ impl<'a> Placed<'a> {
             let config = StagedConfig {
                 root: folder.to_owned(),
                 shared: false,
-                capacity_bytes: staged_capacity(share, table_bytes, settings.plan.staged_block_bytes()),
-                block_bytes: settings.plan.staged_block_bytes(),
+                capacity_bytes: staged_capacity(share, table_bytes, settings.plan.staged_block_bytes.0),
+                block_bytes: settings.plan.staged_block_bytes.0,
                 queue_depth: 128,
                 direct: true,
             };
@@ -186,7 +186,7 @@ pub(super) fn through_the_cache(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, s
             .await?;
         let config = ram.config(table.bytes.len() as u64, table.row_bytes);
         let memory = Counted::new(memory);
-        let counts = memory.counts();
+        let counts = Arc::clone(&memory.counts);
         let tier = compose(Arc::new(memory), Role::Feature, &config, &StorageMetrics::unscraped()?)?;
         // One look-up after another: the cache sees the order of the trace.
         let manner = Manner {

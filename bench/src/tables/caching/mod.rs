@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let Settings { common, plan, .. } = &settings;
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
-    let table = Table::new(plan.rows, plan.row_bytes(), common.seed);
+    let table = Table::new(plan.rows, plan.row_bytes.0, common.seed);
     let (measured, ran) = on_tiers(common, &stop, 0, |stations| rounds(&settings, &table, stations, &stop))?;
     let figures = Figures {
         prices: settings.prices.clone(),
@@ -183,10 +183,10 @@ fn compute(settings: &Settings, table: &Table, trace: &Arc<Vec<u32>>, unit: usiz
     let share = |hits: u64| hits as f64 / keys.len().max(1) as f64;
     let of_size = |&size: &f64| {
         let ram = computed_ram(settings, size, unit);
-        let entries = ram.config(plan.table_bytes(), plan.row_bytes()).most_blocks();
+        let entries = ram.config(plan.table_bytes(), plan.row_bytes.0).most_blocks();
         Ok(Ratios {
             entries,
-            distinct: lru.distinct(),
+            distinct: lru.distinct,
             lru: share(lru.hits(entries)),
             tiny_lfu: share(through_the_cache(ram, table, trace, stop)?),
             min: share(min_hits(&keys, entries)),

@@ -41,12 +41,7 @@ pub(super) fn page<'a>(ran: &'a Ran, plan: &Plan, figures: &Figures) -> Page<'a>
 fn facts(ran: &Ran, plan: &Plan, figures: &Figures) -> Vec<String> {
     let mut facts = vec![format!(
         "{} rows of {} bytes, {} rounds of {} look-ups, {} at a time; computed over {}",
-        plan.rows,
-        plan.row_bytes(),
-        ran.repeats,
-        plan.lookups,
-        plan.depth,
-        plan.trace_lookups
+        plan.rows, plan.row_bytes.0, ran.repeats, plan.lookups, plan.depth, plan.trace_lookups
     )];
     facts.extend(figures.prices.iter().map(|prices| {
         format!(

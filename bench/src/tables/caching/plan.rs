@@ -49,7 +49,7 @@ pub(super) struct Plan {
     pub(super) rows: u32,
     /// Bytes of a row: a power of two.
     #[serde(default = "number::<_, 512>")]
-    row_bytes: Size,
+    pub(super) row_bytes: Size,
     /// Look-ups measured in a repeat, beginning with empty caches.
     #[serde(default = "number::<_, 5000>")]
     pub(super) lookups: u32,
@@ -84,7 +84,7 @@ pub(super) struct Plan {
     staged_share: f64,
     /// Bytes of the blocks of a staged copy.
     #[serde(default = "number::<_, 65536>")]
-    staged_block_bytes: Size,
+    pub(super) staged_block_bytes: Size,
     /// Folder on the disk that local tiers measure and staged copies lie on.
     #[serde(default)]
     scratch: Option<PathBuf>,
@@ -152,16 +152,8 @@ impl Settings {
 }
 
 impl Plan {
-    pub(super) const fn row_bytes(&self) -> u64 {
-        self.row_bytes.0
-    }
-
     pub(super) fn table_bytes(&self) -> u64 {
         u64::from(self.rows) * self.row_bytes.0
-    }
-
-    pub(super) const fn staged_block_bytes(&self) -> u64 {
-        self.staged_block_bytes.0
     }
 
     fn check(&self) -> Result<Vec<Unit>, String> {

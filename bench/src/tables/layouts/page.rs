@@ -32,10 +32,10 @@ fn row(one: &Statement) -> Vec<String> {
     let time = |us: Option<f64>| us.map_or_else(|| "n/a".to_owned(), latency);
     let ratio = |of: Option<Interval>| of.map_or_else(String::new, |of| format!("{}x", digits3(of.value)));
     vec![
-        one.layout.to_string(),
-        bytes(one.stored_bytes),
-        one.objects.to_string(),
-        latency(one.open_ms * 1e3),
+        one.place.layout.to_string(),
+        bytes(one.stored.stored_bytes),
+        one.stored.objects.to_string(),
+        latency(one.stored.open_ms * 1e3),
         time(one.point.p50_us),
         time(one.point.p95_us),
         digits3(one.point.requests_per_sample),
@@ -51,7 +51,7 @@ fn row(one: &Statement) -> Vec<String> {
 
 /// A table for each tier.
 pub(super) fn page<'a>(ran: &'a Ran, plan: &Plan, row_bytes: u64, statements: &[Statement]) -> Page<'a> {
-    let tiers = statements.chunk_by(|a, b| a.tier == b.tier);
+    let tiers = statements.chunk_by(|a, b| a.place.tier == b.place.tier);
     Page {
         ran,
         facts: vec![format!(
@@ -76,11 +76,14 @@ pub(super) fn page<'a>(ran: &'a Ran, plan: &Plan, row_bytes: u64, statements: &[
 fn block(here: &[Statement]) -> Block {
     let bars = |title: &str, value: fn(&Statement) -> Option<f64>, text| Bars {
         title: title.to_owned(),
-        bars: here.iter().map(|one| (one.layout.to_string(), value(one))).collect(),
+        bars: here
+            .iter()
+            .map(|one| (one.place.layout.to_string(), value(one)))
+            .collect(),
         text,
     };
     Block {
-        title: here[0].tier.clone(),
+        title: here[0].place.tier.clone(),
         bars: vec![
             bars("One entity, p50 (less is better)", |one| one.point.p50_us, latency),
             bars("A batch, p50 (less is better)", |one| one.batch.p50_us, latency),

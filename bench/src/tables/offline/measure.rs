@@ -9,6 +9,7 @@ use crate::machine::{MachineUse, Watched};
 use crate::stop::Stop;
 use anyhow::{Context, Result, anyhow, bail};
 use ort::session::Session;
+use procfs::process::Process;
 use serde::Serialize;
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -280,10 +281,8 @@ fn wait(plan: &Plan, interrupt: &Stop, ended: &AtomicUsize, is_over: impl Fn() -
 }
 
 fn peak_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
+    let status = Process::myself().and_then(|own| own.status()).ok();
+    status.and_then(|status| status.vmhwm).unwrap_or(0) * 1024
 }
 
 /// Computes the figures of the batches that ended in the window. The first of them starts the clock, so that batches

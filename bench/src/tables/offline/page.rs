@@ -30,9 +30,9 @@ fn row(one: &Statement) -> Vec<String> {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let usd = |usd: Option<f64>| usd.map_or_else(|| "n/a".to_owned(), usd_text);
     vec![
-        one.tier.clone(),
-        one.layout.to_string(),
-        one.workload.clone(),
+        one.place.tier.clone(),
+        one.place.layout.to_string(),
+        one.place.table.clone(),
         spread(&one.loader_per_s),
         spread(&one.inference_per_s),
         spread(&one.both_per_s),
@@ -62,7 +62,7 @@ fn usd_text(usd: f64) -> String {
 
 /// A table of all places.
 pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &Figures) -> Page<'a> {
-    let finding = |one: &Statement| format!("{}: {}", one.place(), one.diagnosis.join("; "));
+    let finding = |one: &Statement| format!("{}: {}", one.place, one.diagnosis.join("; "));
     let statements = figures.statements.iter();
     let block = Block {
         title: String::new(),
@@ -98,7 +98,7 @@ fn bars(one: &Statement) -> Bars {
         ("one by one", one.naive_per_s),
     ];
     Bars {
-        title: one.place(),
+        title: one.place.to_string(),
         bars: rates
             .into_iter()
             .map(|(name, rate)| (name.to_owned(), Some(rate.value)))
