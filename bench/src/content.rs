@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_storage::conformance::content;
-use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
+use tierlab_storage::{Body, Object, ObjectPath, StorageError, Tier};
 
 /// Maximum objects written at the same time.
 const AT_A_TIME: usize = 16;
@@ -43,27 +43,12 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// Writes `files` objects into a folder of the tier that is empty or missing.
+    /// Writes `files` objects into a folder of this run.
     ///
     /// # Errors
-    /// The folder holds something, or the tier refuses.
+    /// The tier refuses.
     pub(crate) async fn write(tier: &Arc<dyn Tier>, folder: &str, files: u32, size: u64, seed: u64) -> Result<Self> {
         let file_bytes = size / u64::from(files);
-        let prefix = ObjectPath::new(folder)?;
-        let is_empty = match patiently(async || tier.list(Some(&prefix)).await).await {
-            Ok(there) => there.is_empty(),
-            // A bucket that may not be listed: this run's name is unique anyway.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::NotFound | ErrorKind::Denied | ErrorKind::Unsupported
-                ) =>
-            {
-                true
-            }
-            Err(error) => return Err(error).context("cannot see whether its folder is empty"),
-        };
-        ensure!(is_empty, "{folder} is not empty: nothing is written over what is there");
         let put = |number: u32| async move {
             let path = ObjectPath::new(&format!("{folder}/{number:06}.bin"))?;
             write(tier, &path, seed ^ u64::from(number), file_bytes).await
@@ -170,17 +155,5 @@ mod tests {
                 .iter()
                 .all(|name| ObjectPath::new(&format!("storage-bench/{name}.bin")).is_ok())
         );
-    }
-
-    #[tokio::test]
-    async fn nothing_is_written_over_what_is_there() {
-        let config = tierlab_storage::TierConfig::parse("memory", "kind = \"memory\"\n").unwrap();
-        let tier = tierlab_storage::open(&config).await.unwrap();
-        let users = ObjectPath::new("storage-bench/mine/000000.bin").unwrap();
-        tier.put(&users, Body::Bytes("kept".into())).await.unwrap();
-        let error = Data::write(&tier, "storage-bench/mine", 1, 4096, 1).await.unwrap_err();
-        assert!(error.to_string().contains("not empty"), "{error}");
-        let object = tier.stat(&users).await.unwrap();
-        assert_eq!(tier.read(&object, 0..object.size).await.unwrap().bytes, "kept");
     }
 }

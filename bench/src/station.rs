@@ -171,10 +171,8 @@ impl Station {
             Operation::Write | Operation::Mixed => point.block_bytes,
         };
         let caller = |number| ThroughTier::new(opened.tier.clone(), data.clone(), &folder, number, write_bytes);
-        let callers = (0..point.depth).map(caller).collect();
-        opened
-            .runtime
-            .block_on(tasks(Arc::new(course(&data)?), callers, &watched))
+        let course = Arc::new(course(&data)?);
+        tasks(&opened.runtime, &course, (0..point.depth).map(caller), &watched)
     }
 
     /// Returns the reason for which the bytes did not arrive as the tier was configured.

@@ -12,7 +12,7 @@ use crate::machine::Environment;
 use crate::plan::tier_config;
 use crate::station::Station;
 use crate::stop::Stop;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use tierlab_storage::TierConfig;
@@ -115,11 +115,6 @@ fn write(profile: &Recorded, out: &Path) -> Result<()> {
                 # `[emulated]` and `profile = \"THIS FILE\"` in that tier's TOML.\n";
     file.write_all(head.as_bytes()).with_context(cannot)?;
     file.write_all(text.as_bytes()).with_context(cannot)?;
-    ensure!(
-        !out.exists(),
-        "{} is there by now: nothing is written over it",
-        out.display()
-    );
     file.persist_noclobber(out).with_context(cannot)?;
     Ok(())
 }

@@ -1,14 +1,11 @@
 //! Callers that are threads, for calls that block. In: a course, and one caller for each call in flight. Out: their results.
 
-use super::{Call, Course, Driven, Tally};
+use super::{Call, Course, Driven, Tally, watch};
 use crate::chance::Pick;
 use crate::machine::Watched;
 use anyhow::{Context, Result};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tierlab_storage::ReadCost;
-
-/// Time between checks of who waits.
-const WAKE: Duration = Duration::from_millis(5);
 
 /// A caller that blocks.
 pub(crate) trait Blocking: Send {
@@ -31,29 +28,15 @@ pub(crate) fn threads(course: &Course, callers: Vec<impl Blocking>, watched: &Wa
             let thread = thread.spawn_scoped(scope, move || call(course, caller, number));
             running.push(thread.context("cannot start a thread for each call in flight")?);
         }
-        wait(course, course.measure_from);
-        let first = watched.look();
-        wait(course, course.until);
-        // In a closed loop the last calls end after the window: neither they nor their load on the machine count.
-        let at_end = course.due().is_none().then(|| watched.look());
-        let mut tally = Tally::default();
-        for thread in running {
-            let own = thread.join().map_err(|_| anyhow::anyhow!("a caller panicked"))??;
-            tally.add(&own);
-        }
-        let last = at_end.unwrap_or_else(|| watched.look());
-        Ok(Driven::new(course, tally, (first, last)))
+        watch(course, watched, || {
+            let mut tally = Tally::default();
+            for thread in running {
+                let own = thread.join().map_err(|_| anyhow::anyhow!("a caller panicked"))??;
+                tally.add(&own);
+            }
+            Ok(tally)
+        })
     })
-}
-
-fn wait(course: &Course, until: Instant) {
-    while !course.is_over() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        std::thread::sleep(left.min(WAKE));
-    }
 }
 
 fn call(course: &Course, mut caller: impl Blocking, number: u32) -> Result<Tally> {
@@ -84,6 +67,7 @@ mod tests {
     use super::*;
     use crate::plan::{Access, CacheState, Pattern, Point};
     use crate::stop::Stop;
+    use std::time::Duration;
 
     /// Takes 5 ms to make content, and no time to write it.
     struct Slow;

@@ -1,8 +1,10 @@
 //! Files of a run for people and for other tools. In: a page, and what `run.json` keeps. Out: files, and tables in the terminal.
 
+mod chart;
 mod csv;
 mod page;
 
+pub(crate) use chart::curves;
 pub(crate) use csv::{columns, csv};
 pub(crate) use page::{Bars, Block, Page, Part, Ran, Row, table, under};
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_storage::Tier;
 use tierlab_storage::device::Landed;
+use tokio::runtime::Runtime;
 
 /// Unmeasured time for the last reads' threads to fall asleep.
 const SETTLING: Duration = Duration::from_millis(200);
@@ -29,7 +30,13 @@ struct ObjectCaller {
 }
 
 /// Measures until the window is over or an interrupt.
-pub(super) async fn run(tier: &Arc<dyn Tier>, data: &Data, options: &Options, stop: &Stop) -> Result<Driven> {
+pub(super) fn run(
+    runtime: &Runtime,
+    tier: &Arc<dyn Tier>,
+    data: &Data,
+    options: &Options,
+    stop: &Stop,
+) -> Result<Driven> {
     let access = Access {
         seed: options.seed,
         exponent: options.exponent,
@@ -50,8 +57,8 @@ pub(super) async fn run(tier: &Arc<dyn Tier>, data: &Data, options: &Options, st
         // Beside those of the course, from which the first range of each call is drawn.
         random: course.random(options.depth + number),
     };
-    let callers = (0..options.depth).map(caller).collect();
-    let driven = tasks(Arc::clone(&course), callers, &Watched::default()).await?;
+    let callers = (0..options.depth).map(caller);
+    let driven = tasks(runtime, &course, callers, &Watched::default())?;
     ensure!(
         driven.tally.sums.calls > 0,
         "no call finished in {:.1} s: measure for longer",
@@ -110,10 +117,10 @@ impl ObjectCaller {
 }
 
 /// Waits, and returns the CPU time of the whole process meanwhile, as a share of one core.
-pub(super) async fn idle_cpu_share(span: Duration) -> Result<f64> {
-    tokio::time::sleep(SETTLING).await;
+pub(super) fn idle_cpu_share(span: Duration) -> Result<f64> {
+    std::thread::sleep(SETTLING);
     let (before, begun) = (cpu_ns()?, Instant::now());
-    tokio::time::sleep(span).await;
+    std::thread::sleep(span);
     let elapsed = begun.elapsed();
     // Threads that ended meanwhile were idle threads of the runtime.
     let used = |(thread, ns): (&u32, &u64)| ns - before.get(thread).unwrap_or(&0);

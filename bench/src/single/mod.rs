@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tierlab_storage::wrappers::{Cache, StorageMetrics};
 use tierlab_storage::{ObjectPath, Tier};
+use tokio::runtime::Runtime;
 
 /// Content seed of objects written here.
 const CONTENT_SEED: u64 = 7;
@@ -33,13 +34,15 @@ pub(crate) fn call(options: &Options) -> Result<()> {
     let runtime = enough
         .and_then(|()| builder.enable_all().build())
         .context("cannot start the runtime")?;
-    runtime.block_on(run(options))
+    let _context = runtime.enter();
+    run(options, &runtime)
 }
 
-async fn run(options: &Options) -> Result<()> {
+fn run(options: &Options, runtime: &Runtime) -> Result<()> {
     options.check()?;
     let config = tier_config(&options.tier, &options.set)?;
-    let tier = tierlab_storage::open(&config).await.context("cannot open the tier")?;
+    let tier = runtime.block_on(tierlab_storage::open(&config));
+    let tier = tier.context("cannot open the tier")?;
     let cache = options.cache_config(config.cache());
     let mut counter = None;
     let tier: Arc<dyn Tier> = match &cache {
@@ -60,16 +63,16 @@ async fn run(options: &Options) -> Result<()> {
         return Err(bad_usage("--into", &what));
     }
     let stop = Stop::on_signal()?;
-    let data = prepare(&tier, options).await?;
-    let measured = measure::run(&tier, &data, options, &stop).await;
+    let data = runtime.block_on(prepare(&tier, options))?;
+    let measured = measure::run(runtime, &tier, &data, options, &stop);
     let tier_reads = counter.map(|counts| counts.calls.load(Ordering::Relaxed));
     let idle_cpu_share = match &measured {
-        Ok(_) if !stop.is_asked() && !options.idle.is_zero() => Some(measure::idle_cpu_share(options.idle).await?),
+        Ok(_) if !stop.is_asked() && !options.idle.is_zero() => Some(measure::idle_cpu_share(options.idle)?),
         _ => None,
     };
     // Data is removed from the tier after a failed measurement too.
     if data.seed.is_some() {
-        remove(&tier, data.objects.iter().cloned()).await?;
+        runtime.block_on(remove(&tier, data.objects.iter().cloned()))?;
     }
     let measured = measured?;
     let mut report = report::Report::new(&tier.info(), &data, options, &measured);

@@ -26,31 +26,17 @@ pub(super) fn page<'a>(ran: &'a Ran, access: &Access, figures: &Figures) -> Page
     let points = &figures.points;
     let families = families(points);
     let curves = html! { @for (name, figure) in curves::figures(points) { (under(&name, &figure)) } };
-    let list = |title, lines| Part::List { title, lines };
     Page {
         ran,
         facts: sentences::facts(ran, access, points.len()),
         badges: badges(points),
         parts: vec![
-            list("Beside other tools", sentences::peers(points)),
-            Part::Charts {
-                title: "Block and depth",
-                html: heat::maps(&families),
-            },
-            Part::Charts {
-                title: "Latency",
-                html: curves,
-            },
-            Part::Tables {
-                title: "Every point",
-                blocks: families.iter().map(block).collect(),
-                note: NOTE,
-            },
-            list("To beware of", sentences::cautions(ran, figures)),
-            Part::Text {
-                title: "The tools' commands",
-                text: sentences::commands(points),
-            },
+            Part::List("Beside other tools", sentences::peers(points)),
+            Part::Charts("Block and depth", heat::maps(&families)),
+            Part::Charts("Latency", curves),
+            Part::Tables("Every point", families.iter().map(block).collect(), NOTE),
+            Part::List("To beware of", sentences::cautions(ran, figures)),
+            Part::Text("The tools' commands", sentences::commands(points)),
         ],
     }
 }

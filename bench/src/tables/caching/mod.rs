@@ -9,7 +9,6 @@ mod plan;
 mod play;
 mod policies;
 mod price;
-mod rows;
 mod statements;
 mod strategy;
 mod trace;

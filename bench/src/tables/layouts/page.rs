@@ -60,15 +60,8 @@ pub(super) fn page<'a>(ran: &'a Ran, plan: &Plan, row_bytes: u64, statements: &[
         )],
         badges: Vec::new(),
         parts: vec![
-            Part::List {
-                title: "Findings",
-                lines: findings(statements, plan.batch_rows),
-            },
-            Part::Tables {
-                title: "Every layout",
-                blocks: tiers.map(block).collect(),
-                note: NOTE,
-            },
+            Part::List("Findings", findings(statements, plan.batch_rows)),
+            Part::Tables("Every layout", tiers.map(block).collect(), NOTE),
         ],
     }
 }

@@ -76,15 +76,11 @@ pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &Figures) -> P
         facts,
         badges: Vec::new(),
         parts: vec![
-            Part::List {
-                title: "Findings",
-                lines: statements.map(finding).chain(figures.failed.clone()).collect(),
-            },
-            Part::Tables {
-                title: "Rows a second",
-                blocks: vec![block],
-                note: NOTE,
-            },
+            Part::List(
+                "Findings",
+                statements.map(finding).chain(figures.failed.clone()).collect(),
+            ),
+            Part::Tables("Rows a second", vec![block], NOTE),
         ],
     }
 }
