@@ -150,7 +150,7 @@ fn beside(plan: &Plan, station: &Station, peers: &Peers, entry: &mut Entry, stop
         let figures = station.settle(&entry.point).and_then(|()| job.run(&plan.access));
         match figures {
             Ok(figures) => {
-                entry.peers.insert(job.tool, figures);
+                entry.peers.insert(job.name().to_owned(), figures);
             }
             Err(error) => entry.peer_faults.push(format!("{error:#}")),
         }

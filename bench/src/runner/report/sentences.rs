@@ -1,6 +1,5 @@
 //! Sentences of a run of points: other tools beside the bench, cautions, facts.
 
-use crate::peers::Tool;
 use crate::plan::Access;
 use crate::report::Ran;
 use crate::runner::Figures;
@@ -10,15 +9,14 @@ use tierlab_instrument::units::{bytes, digits3, latency};
 
 /// Sentence for each peer of each point.
 pub(super) fn peers(points: &[Summary]) -> Vec<String> {
-    let of_point = |point: &Summary| point.peers.iter().map(|peer| beside(point, peer)).collect::<Vec<_>>();
+    let of_point = |point: &Summary| {
+        let peers = point.peers.iter();
+        peers.map(|(name, peer)| beside(point, name, peer)).collect::<Vec<_>>()
+    };
     points.iter().flat_map(of_point).collect()
 }
 
-fn beside(summary: &Summary, (tool, peer): (&Tool, &Peer)) -> String {
-    let name = match tool {
-        Tool::Fio => "fio",
-        Tool::Elbencho => "elbencho",
-    };
+fn beside(summary: &Summary, name: &str, peer: &Peer) -> String {
     let mut text = format!(
         "{}: {} of {name}'s rate [{}–{}], {} beside {} calls/s",
         summary.point,
