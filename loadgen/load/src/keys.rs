@@ -3,9 +3,9 @@
 //! A key is drawn as a rank of popularity, and a fixed permutation scatters ranks over the ids: otherwise the popular
 //! entities would lie side by side in the table and share its blocks, unlike real ones.
 
+use crate::inputs::element;
 use crate::payload::{self, Body, Form};
 use crate::schedule::split_mix;
-use crate::wire::Encoding;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Zipf};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tierlab_protocol::infer::{InferRequest, Tensor};
+use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::DataType;
 
@@ -128,13 +128,7 @@ impl Population {
     /// Builds the body of a request for the rows of entities.
     #[must_use]
     pub fn body<'a>(&self, ids: &[i64], form: impl Into<Form<'a>>) -> Body {
-        let form = form.into();
-        let request = InferRequest {
-            inputs: vec![self.tensor(ids)],
-            binary_output: form == Form::Http(Encoding::Binary),
-            ..InferRequest::default()
-        };
-        Body::encode(request, form)
+        payload::of_entities(self.tensor(ids), form.into())
     }
 
     /// Returns the tensor of entities: ids, or their texts.
@@ -145,8 +139,7 @@ impl Population {
         }
         let mut data = Vec::new();
         for text in ids.iter().filter_map(|&id| self.texts.get(usize::try_from(id).ok()?)) {
-            data.extend_from_slice(&(text.len() as u32).to_le_bytes());
-            data.extend_from_slice(text.as_bytes());
+            element::push_bytes(text.as_bytes(), &mut data);
         }
         Tensor {
             name: ENTITY_ID.into(),
@@ -283,6 +276,7 @@ impl Scatter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Encoding;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 

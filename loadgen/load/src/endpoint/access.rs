@@ -1,6 +1,7 @@
-//! Access to servers besides their address: host, headers, token, certificates. In: names of files and of variables, from a
+//! Measured servers and access to them besides their address: host, headers, token, certificates. In: names of files and of variables, from a
 //! plan or the command line. Out: their contents. Only the names are ever sent to a load process, written or printed.
 
+use crate::custom::CustomSpec;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -22,6 +23,39 @@ const TAKEN: [&str; 9] = [
     "expect",
     "inference-header-content-length",
 ];
+
+/// Measured server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TargetSpec {
+    /// Server URL; its path is the prefix of every path.
+    pub url: String,
+    /// URL for gRPC.
+    pub grpc_url: Option<String>,
+    /// Requested model version; default: the server's choice.
+    pub model_version: Option<String>,
+    /// Access settings.
+    pub access: AccessSpec,
+    /// Requests of another protocol than the Open Inference Protocol.
+    pub custom: Option<CustomSpec>,
+    /// Further equal servers, which take turns with it.
+    #[serde(default)]
+    pub others: Vec<TargetSpec>,
+}
+
+impl TargetSpec {
+    /// Creates a server of the Open Inference Protocol at an address, without access settings.
+    #[must_use]
+    pub fn plain(url: &str, grpc_url: Option<String>) -> Self {
+        Self {
+            url: url.to_owned(),
+            grpc_url,
+            model_version: None,
+            access: AccessSpec::default(),
+            custom: None,
+            others: Vec::new(),
+        }
+    }
+}
 
 /// Access settings of a server. Secrets are given by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

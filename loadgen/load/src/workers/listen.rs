@@ -172,19 +172,11 @@ pub async fn listen(listener: TcpListener, door: Door, served: Served, runs: mps
 }
 
 async fn greet(stream: TcpStream, peer: SocketAddr, door: &Door, served: &Served) -> Result<(String, Link), LinkError> {
-    let broken = |error| LinkError::from(super::frame::FrameError::Io(error));
-    stream.set_nodelay(true).map_err(broken)?;
+    stream.set_nodelay(true).map_err(LinkError::Io)?;
     let name = format!("run at {peer}");
-    let mut link = match &door.tls {
-        None => {
-            let (reader, writer) = stream.into_split();
-            Link::new(name, peer.ip().is_loopback(), Box::new(reader), Box::new(writer))
-        }
-        Some(tls) => {
-            let stream = tls.accept(stream).await.map_err(broken)?;
-            let (reader, writer) = tokio::io::split(stream);
-            Link::new(name, true, Box::new(reader), Box::new(writer))
-        }
+    let link = match &door.tls {
+        None => Link::new(name, peer.ip().is_loopback(), stream),
+        Some(tls) => Link::new(name, true, tls.accept(stream).await.map_err(LinkError::Io)?),
     };
     let mut reservation = Reservation { served, is_open: false };
     let admit = |run: &str| {
@@ -192,9 +184,9 @@ async fn greet(stream: TcpStream, peer: SocketAddr, door: &Door, served: &Served
         reservation.is_open = true;
         Ok(())
     };
-    let run = handshake::receive(&mut link, door.token.as_ref(), admit).await?;
+    let run = handshake::receive(link, door.token.as_ref(), admit).await?;
     reservation.is_open = false;
-    Ok((run, link))
+    Ok(run)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 // The shipped source, with other primitives.
 #[allow(clippy::duplicate_mod, dead_code, unreachable_pub)]
-#[path = "queue.rs"]
+#[path = "../queue.rs"]
 mod queue;
 
 use crate::arrivals::Arrivals;
