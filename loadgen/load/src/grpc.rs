@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tierlab_analysis::record::Failure;
-use tierlab_protocol::grpc::SERVER_TIMING;
 use tierlab_protocol::grpc::client::{PREFIX_BYTES, infer_path, unframed};
 use tierlab_protocol::grpc::messages::ModelInferRequest;
 use tierlab_protocol::timing::StageTimings;
@@ -206,15 +205,10 @@ impl GrpcReply {
 
     /// Returns the stage times that the server reports, before or after the message.
     fn timings(&self) -> Option<StageTimings> {
-        let told = |headers: &HeaderMap| {
-            let told = headers.get_all(SERVER_TIMING).iter();
-            reply::stages(told.map(HeaderValue::as_bytes))
-        };
-        self.body
-            .trailers
-            .as_ref()
-            .and_then(told)
-            .or_else(|| told(&self.headers))
+        let trailers = self.body.trailers.as_ref();
+        trailers
+            .and_then(reply::stages)
+            .or_else(|| reply::stages(&self.headers))
     }
 
     /// Checks status and structure, and reads the server's stage times, as for HTTP.

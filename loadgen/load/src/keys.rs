@@ -200,15 +200,8 @@ impl Population {
                 .map(|_| self.by_rank(rng.random_range(0..self.count)))
                 .collect(),
             KeyDistribution::Zipf { exponent } => {
-                let Ok(zipf) = Zipf::new(self.count as f64, *exponent) else {
-                    unreachable!("a plan's exponent is positive, and so is the count");
-                };
-                (0..count)
-                    .map(|_| {
-                        let rank = (zipf.sample(&mut rng) as u64).clamp(1, self.count) - 1;
-                        self.by_rank(rank)
-                    })
-                    .collect()
+                let ranks = zipf_ranks(self.count, *exponent, &mut rng);
+                ranks.take(count).map(|rank| self.by_rank(rank)).collect()
             }
             // Every step begins elsewhere: otherwise each repeat would use the same few entities.
             KeyDistribution::Sequential => {
@@ -221,6 +214,15 @@ impl Population {
             KeyDistribution::File { ids, .. } => ids.iter().copied().cycle().take(count).collect(),
         }
     }
+}
+
+/// Draws ranks below `count`, 0 being the most frequent, by Zipf's law.
+pub(crate) fn zipf_ranks(count: u64, exponent: f64, rng: &mut ChaCha8Rng) -> impl Iterator<Item = u64> {
+    let Ok(zipf) = Zipf::new(count as f64, exponent) else {
+        unreachable!("a plan's exponent is positive, and so is the count");
+    };
+    zipf.sample_iter(rng)
+        .map(move |rank: f64| (rank as u64).clamp(1, count) - 1)
 }
 
 /// Returns the distinct ids by falling frequency, then by value.

@@ -132,9 +132,7 @@ impl Meter {
             in_flight: all.due.saturating_sub(all.over),
         })
     }
-}
 
-impl Meter {
     /// Returns the counts of all parts so far; `None` before the clock of the first.
     fn open_counts(&self) -> Option<(u64, Counts)> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);

@@ -409,8 +409,7 @@ impl HttpReply {
 
     /// Stage times reported by the server.
     pub(crate) fn timings(&self) -> Option<StageTimings> {
-        let told = self.headers.get_all("server-timing").iter();
-        reply::stages(told.map(HeaderValue::as_bytes))
+        reply::stages(&self.headers)
     }
 
     /// Describes a content encoding that was not requested.

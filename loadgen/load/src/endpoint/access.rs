@@ -176,37 +176,37 @@ impl TokenSource {
     /// # Errors
     /// A variable or a file that is missing or holds none. No value is in the message.
     pub fn read(&self) -> Result<String, String> {
-        let (text, from) = match self {
-            Self::Env(name) => {
-                let text = std::env::var(name).map_err(|_| {
-                    format!(
-                        "the variable {name} is not set, and should hold the token (--token-env, `target.token_env`)"
-                    )
-                })?;
-                (text, format!("the variable {name}"))
-            }
-            Self::File(path) => (token_file(path)?, path.display().to_string()),
+        let text = match self {
+            Self::Env(name) => std::env::var(name).map_err(|_| {
+                format!("{self} is not set, and should hold the token (--token-env, `target.token_env`)")
+            })?,
+            Self::File(path) => token_file(path)?,
         };
         let token = text.lines().next().unwrap_or_default().trim();
         if token.is_empty() {
-            return Err(format!("{from} is empty, and should hold the token"));
+            return Err(format!("{self} is empty, and should hold the token"));
         }
         Ok(token.to_owned())
     }
 
     fn header(&self) -> Result<HeaderValue, String> {
         let token = self.read()?;
-        let from = match self {
-            Self::Env(name) => format!("the variable {name}"),
-            Self::File(path) => path.display().to_string(),
-        };
         let bearer = token
             .strip_prefix("Bearer ")
             .map_or_else(|| format!("Bearer {token}"), |_| token.clone());
         let mut value = HeaderValue::from_str(&bearer)
-            .map_err(|_| format!("{from} holds no token: it has characters that no header may have"))?;
+            .map_err(|_| format!("{self} holds no token: it has characters that no header may have"))?;
         value.set_sensitive(true);
         Ok(value)
+    }
+}
+
+impl fmt::Display for TokenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Env(name) => write!(f, "the variable {name}"),
+            Self::File(path) => path.display().fmt(f),
+        }
     }
 }
 

@@ -293,25 +293,13 @@ fn elements(dtype: DataType, values: &Values, count: usize, bytes: usize, rng: &
                 element::push(dtype, Number::Int(rng.random_range(*least..=*most)), &mut data);
             }
         }
-        Values::Words { least, most } => {
+        Values::Words { least, most } | Values::TextBytes { least, most } => {
             for _ in 0..count {
-                let words = rng.random_range(*least..=*most);
-                let mut text = String::new();
-                for word in 0..words {
-                    text += if word > 0 { " " } else { "" };
-                    let letters = rng.random_range(2..=WORD_LETTERS);
-                    letters_of(letters, &mut text, rng);
-                }
-                element::push_bytes(text.as_bytes(), &mut data);
-                if data.len() > INPUT_BYTES {
-                    return None;
-                }
-            }
-        }
-        Values::TextBytes { least, most } => {
-            for _ in 0..count {
-                let mut text = String::new();
-                letters_of(rng.random_range(*least..=*most), &mut text, rng);
+                let amount = rng.random_range(*least..=*most);
+                let text = match values {
+                    Values::Words { .. } => words(amount, rng),
+                    _ => letters(amount, rng),
+                };
                 element::push_bytes(text.as_bytes(), &mut data);
                 if data.len() > INPUT_BYTES {
                     return None;
@@ -334,6 +322,14 @@ fn each(dtype: DataType, count: usize, data: &mut Vec<u8>, mut value: impl FnMut
     }
 }
 
-fn letters_of(count: u32, text: &mut String, rng: &mut ChaCha8Rng) {
-    text.extend((0..count).map(|_| char::from(rng.random_range(b'a'..=b'z'))));
+fn words(count: u32, rng: &mut ChaCha8Rng) -> String {
+    let word = |_| {
+        let length = rng.random_range(2..=WORD_LETTERS);
+        letters(length, rng)
+    };
+    (0..count).map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn letters(count: u32, rng: &mut ChaCha8Rng) -> String {
+    (0..count).map(|_| char::from(rng.random_range(b'a'..=b'z'))).collect()
 }

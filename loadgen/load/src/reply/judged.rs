@@ -3,8 +3,10 @@
 
 use super::found::Wrong;
 use super::received::TooLarge;
+use hyper::header::{HeaderMap, HeaderValue};
 use std::fmt::Display;
 use tierlab_analysis::record::{Failure, Outcome};
+use tierlab_protocol::grpc::SERVER_TIMING;
 use tierlab_protocol::timing::StageTimings;
 
 /// A request without a reply.
@@ -96,8 +98,9 @@ const TIMING_BYTES: usize = 4 << 10;
 
 /// Returns the stages of the first header that reports one. Other headers (of a proxy, or a server with its own names)
 /// report no stages, and are not read as stages of zero length.
-pub(crate) fn stages<'a>(headers: impl Iterator<Item = &'a [u8]>) -> Option<StageTimings> {
-    let short = headers.filter(|text| text.len() <= TIMING_BYTES);
+pub(crate) fn stages(headers: &HeaderMap) -> Option<StageTimings> {
+    let texts = headers.get_all(SERVER_TIMING).iter().map(HeaderValue::as_bytes);
+    let short = texts.filter(|text| text.len() <= TIMING_BYTES);
     let mut read = short.filter_map(|text| StageTimings::parse_header(std::str::from_utf8(text).ok()?).ok());
     read.find(tells)
 }
@@ -110,10 +113,12 @@ fn tells(timings: &StageTimings) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hyper::header::HeaderName;
     use tierlab_protocol::timing::Stage;
 
     fn infer_us(headers: &[&str]) -> Option<u128> {
-        let told = stages(headers.iter().map(|text| text.as_bytes()))?;
+        let header = |text: &&str| (HeaderName::from_static(SERVER_TIMING), text.parse().unwrap());
+        let told = stages(&headers.iter().map(header).collect())?;
         Some(told.get(Stage::Infer).as_micros())
     }
 

@@ -4,7 +4,6 @@ use super::handshake::{self, Token};
 use super::link::{Link, LinkError};
 use super::message::printable;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -117,16 +116,14 @@ struct Strangers(Vec<Stranger>);
 
 struct Stranger {
     address: IpAddr,
-    /// True once it is authenticated.
-    is_known: Arc<AtomicBool>,
+    /// Task that ends with the authentication.
     task: AbortHandle,
 }
 
 impl Strangers {
     /// Makes room for one more: the address with the most connections loses its oldest.
     fn make_room(&mut self) {
-        self.0
-            .retain(|one| !one.task.is_finished() && !one.is_known.load(Ordering::Acquire));
+        self.0.retain(|one| !one.task.is_finished());
         if self.0.len() < STRANGERS {
             return;
         }
@@ -149,15 +146,12 @@ pub async fn listen(listener: TcpListener, door: Door, served: Served, runs: mps
         };
         strangers.make_room();
         let (door, served, runs) = (door.clone(), served.clone(), runs.clone());
-        let is_known = Arc::new(AtomicBool::new(false));
-        let known = Arc::clone(&is_known);
         let task = tokio::spawn(async move {
             let greeted = tokio::time::timeout(2 * handshake::LIMIT, greet(stream, peer, &door, &served)).await;
-            known.store(matches!(greeted, Ok(Ok(_))), Ordering::Release);
             match greeted {
                 Ok(Ok(run)) => {
                     // If the receiver is gone, the agent is about to end.
-                    let _ = runs.send(run).await;
+                    tokio::spawn(async move { runs.send(run).await });
                 }
                 Ok(Err(error)) => eprintln!("{peer}: not let in: {}", printable(&error.to_string())),
                 Err(_) => eprintln!("{peer}: not let in: it took too long to say who it is"),
@@ -165,7 +159,6 @@ pub async fn listen(listener: TcpListener, door: Door, served: Served, runs: mps
         });
         strangers.0.push(Stranger {
             address: peer.ip(),
-            is_known,
             task: task.abort_handle(),
         });
     }
@@ -228,7 +221,6 @@ mod tests {
             let address = if number == 0 { [10, 0, 0, 1] } else { [10, 0, 0, 2] };
             strangers.0.push(Stranger {
                 address: address.into(),
-                is_known: Arc::default(),
                 task: wait(),
             });
         }
@@ -239,7 +231,8 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(second.is_finished());
         // An authenticated connection does not count.
-        strangers.0[0].is_known.store(true, Ordering::Release);
+        strangers.0[0].task.abort();
+        tokio::task::yield_now().await;
         strangers.make_room();
         assert_eq!(strangers.0.len(), STRANGERS - 2);
     }
