@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// The texts.
-const PROTOS: [&str; 4] = ["inference.proto", "health.proto", "status.proto", "onnx.proto"];
+const PROTOS: [&str; 3] = ["inference.proto", "health.proto", "status.proto"];
 /// Files that the generator writes, one per package, and their paths below `protocol/`.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 3] = [
     ("inference.rs", "src/grpc/generated/inference.rs"),
     ("grpc.health.v1.rs", "src/grpc/generated/health.rs"),
     ("google.rpc.rs", "src/grpc/generated/status.rs"),
-    ("onnx.rs", "formats/src/onnx/generated.rs"),
 ];
 /// Maps that are sent in the order of their keys.
 const SORTED_MAPS: [&str; 2] = [".inference.ModelConfig.parameters", ".inference.ModelWarmup.inputs"];

@@ -259,9 +259,8 @@ fn unranked() -> Brought {
 }
 
 fn forget_shape(model: &mut ModelProto) {
-    use tierlab_models::onnx::messages::type_proto::Value;
     let output = &mut model.graph.as_mut().unwrap().output[0];
-    if let Some(Value::TensorType(tensor)) = output.r#type.as_mut().unwrap().value.as_mut() {
+    if let Some(tensor) = output.r#type.as_mut().unwrap().tensor_type.as_mut() {
         tensor.shape = None;
     }
 }
