@@ -10,7 +10,7 @@ use tierlab_models::generators::ModelKind;
 use tierlab_models::stop::Stop;
 use tierlab_models::tables::ctr::row_values;
 use tierlab_models::tables::own::{
-    ColumnRequest, CsvOptions, DuplicateRule, ImportStep, NullRule, Request, import_table,
+    ColumnRequest, CsvOptions, DuplicateRule, NullRule, Request, import_table,
 };
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::DataType;
@@ -53,10 +53,11 @@ fn import(data: &Data, key: impl Fn(i64) -> String, kind: &str) {
             duplicates: DuplicateRule::Refuse,
         },
         csv: CsvOptions::default(),
-        memory_bytes: 64 << 20,
+        memory_mib: 64,
         max_bad_rows: 0,
-        part: "1/1".parse().unwrap(),
-        step: ImportStep::Whole,
+        allow_bad_rows: 0,
+        part: None,
+        finish: false,
         restart: false,
         replace: true,
     };
