@@ -74,7 +74,7 @@ pub enum Command {
     /// unsupported columns are refused by name. Memory is bounded at any size; an interrupted command continues when it
     /// is run again. Rows that cannot be used go to NAME.bad.jsonl, with file, row and reason.
     #[command(after_help = own_tables::EXAMPLES)]
-    ImportTable(ImportTableArgs),
+    ImportTable(Box<ImportTableArgs>),
     /// Write a feature table as Parquet, readable by pandas, pyarrow, Spark and DuckDB
     ExportTable(ExportTableArgs),
     /// Put models and feature tables on a tier, at models/... and features/..., or results of runs at results/...
@@ -169,8 +169,8 @@ pub async fn run(cli: Cli, stop: &Stop) -> Result<(), ModelsError> {
     match cli.command {
         Command::Generate(args) => run_generate(&args, stop),
         Command::Features(args) => run_features(&args, stop),
-        Command::Import(args) => run_import(args, stop),
-        Command::ImportTable(args) => own_tables::run_import(args, stop).await,
+        Command::Import(args) => run_import(&args, stop),
+        Command::ImportTable(args) => own_tables::run_import(*args, stop).await,
         Command::ExportTable(args) => own_tables::run_export(&args, stop),
         Command::Publish(args) => run_publish(args, stop).await,
         Command::LayOut(args) => lay_out::run(&args, stop).await,
@@ -225,7 +225,7 @@ fn run_features(args: &FeaturesArgs, stop: &Stop) -> Result<(), ModelsError> {
     Ok(())
 }
 
-fn run_import(args: ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
+fn run_import(args: &ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
     let Imported {
         manifest,
         batching,

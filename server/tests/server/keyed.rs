@@ -9,9 +9,7 @@ use tierlab_layouts::Layout;
 use tierlab_models::generators::ModelKind;
 use tierlab_models::stop::Stop;
 use tierlab_models::tables::ctr::row_values;
-use tierlab_models::tables::own::{
-    ColumnRequest, CsvOptions, DuplicateRule, NullRule, Request, import_table,
-};
+use tierlab_models::tables::own::{ColumnRequest, CsvOptions, DuplicateRule, NullRule, Request, import_table};
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::DataType;
 

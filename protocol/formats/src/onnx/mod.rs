@@ -4,7 +4,7 @@
 //! keeps weights in. The caller decides if a tensor's data may lie where it says.
 
 mod external;
-#[expect(missing_docs, reason = "names of ONNX, described in its own file")]
+#[allow(missing_docs, reason = "the names are those of ONNX, described in its own file")]
 pub mod messages;
 
 pub use external::{External, ExternalFile, Placeholder, external};
