@@ -5,7 +5,7 @@
 use std::time::Duration;
 use tierlab_analysis::record::Interval;
 
-/// What is printed where there is no number.
+/// Text for a missing number.
 pub const NONE: &str = "n/a";
 
 /// Microseconds per unit, by rising unit.

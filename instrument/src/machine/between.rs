@@ -1,4 +1,4 @@
-//! What the machine did between two looks.
+//! Activity of the machine between two looks.
 //!
 //! In: looks, and the window of a step. Out: [`MachineUse`]. Pure: shares and rates of differences of counters.
 
@@ -14,7 +14,7 @@ struct Thorough<'a> {
     more: &'a More,
 }
 
-/// What the machine did in a window, by the looks around it; `None` where there are no two.
+/// Activity of the machine in a window, by the looks around it; `None` without two looks.
 pub(super) fn machine_use(looks: &[Look], window: &Range<Instant>) -> Option<MachineUse> {
     let around = around(looks, |look| look.at, window)?;
     let thorough: Vec<Thorough<'_>> = looks
@@ -143,8 +143,8 @@ fn kernel_share(first: &Thorough<'_>, last: &Thorough<'_>) -> f64 {
     ticks / self::ticks(first.look, last.look, |look| look.cpu.all).max(1.0)
 }
 
-/// What was busy, less what the lab's own processes and kernel threads used. The kernel samples the one at its ticks and
-/// adds up the other, so that the difference of almost nothing may come out below zero.
+/// Busy share of the CPU, less that of the lab's own processes and kernel threads. The kernel samples the one at its ticks and
+/// adds up the other, so a small difference may come out below zero.
 fn foreign_share(first: &Look, last: &Look, kernel: f64) -> f64 {
     (share(first, last, |look| look.cpu.busy) - share(first, last, |look| look.own) - kernel).max(0.0)
 }

@@ -1,4 +1,4 @@
-//! Whether what the machine did beside a step is too much.
+//! Judgement of the machine's activity beside a step.
 //!
 //! In: [`MachineUse`] and the plan's limits. Out: what disturbed the step, in words. Pure. What becomes of a disturbed step is
 //! the runner's to decide.

@@ -11,7 +11,7 @@ use url::Url;
 /// theirs to tell.
 const PASS_ON: [&str; 4] = ["docker-proxy", "rootlessport", "slirp4netns", "pasta"];
 
-/// Who serves an address.
+/// Server of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Server {
     /// A machine of its own, or nobody who could be found by the address.
@@ -22,7 +22,7 @@ pub(super) enum Server {
     Hidden,
 }
 
-/// Who serves some addresses: all that are found here, unless one hides.
+/// Returns the servers of some addresses: all that run here, unless one is hidden.
 pub(super) fn servers_at(urls: &[String]) -> Server {
     let mut here = Vec::new();
     for url in urls {
@@ -41,7 +41,7 @@ pub(super) fn servers_at(urls: &[String]) -> Server {
     }
 }
 
-/// Who serves an address.
+/// Returns the server of an address.
 fn server_at(url: &str) -> Server {
     let Some((host, port)) = Url::parse(url).ok().and_then(|url| {
         Some((

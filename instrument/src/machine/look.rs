@@ -60,11 +60,11 @@ pub(super) struct Look {
     /// CPU of the lab's own processes, in ticks.
     pub(super) own: u64,
     pub(super) context_switches: u64,
-    /// What only some looks take.
+    /// Counters that only some looks read.
     pub(super) more: Option<More>,
 }
 
-/// What takes longer to look at.
+/// Counters that take longer to read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct More {
     /// CPU of kernel threads, in ticks.
@@ -131,7 +131,7 @@ fn cpu_mhz() -> Option<f64> {
     (!each.is_empty()).then(|| each.iter().sum::<f64>() / each.len() as f64)
 }
 
-/// Of the machine's disks: what partitions and mapped devices do is done by them.
+/// Traffic of the machine's disks, which includes that of partitions and mapped devices.
 fn disk() -> Option<Moved> {
     let all = procfs::diskstats().ok()?;
     let of_hardware = all

@@ -8,11 +8,11 @@ use super::watch::MachineWatch;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::Limits;
 
-/// How long the machine is looked at: enough looks that CPU time in hundredths of a second says something.
+/// Time over which the machine is watched: enough looks that CPU time in hundredths of a second says something.
 const LOOK: Duration = Duration::from_millis(1_300);
 
-/// Whether something foreign disturbs the machine now, by the limits that steps are held to. Takes 1.3 s. A machine that cannot
-/// be looked at is taken to be quiet, as its steps are.
+/// True if something foreign disturbs the machine now, by the limits of steps. Takes 1.3 s. A machine that cannot be watched
+/// counts as quiet.
 pub async fn is_disturbed(servers: Vec<String>, limits: &Limits) -> bool {
     let Some(watch) = MachineWatch::begin(servers, LOOK) else {
         return false;
@@ -43,12 +43,12 @@ pub async fn wait<F: Future<Output = bool>>(
 const STEPS: u32 = 10;
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// What a run knows of the quiet of its machine.
+/// Knowledge of a run about the disturbances of its machine.
 #[derive(Debug, Default)]
 pub struct Patience {
-    /// What disturbed the last step.
+    /// Disturbance of the last step.
     by: Option<String>,
-    /// Whether it was waited for in vain, with no quiet step since: what disturbs for so long is no accident.
+    /// True after a wait in vain without a quiet step since: such a long disturbance is no accident.
     in_vain: bool,
     /// When the time that a question has is over.
     pub ends: Option<Instant>,
@@ -63,7 +63,7 @@ impl Patience {
         self.in_vain &= self.by.is_some();
     }
 
-    /// How long the next step may wait, and for what to end. A question, which has a budget, waits for half of what is left of it each time.
+    /// Returns the time that the next step may wait, and the disturbance. A question waits for half of its remaining budget each time.
     #[must_use]
     pub fn wants(&self, step: Duration, now: Instant) -> Option<(Duration, &str)> {
         let by = self.by.as_deref()?;

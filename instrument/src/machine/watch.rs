@@ -35,12 +35,12 @@ struct Seen {
     server_is_known: bool,
 }
 
-/// What was seen beside a step.
+/// Observations beside a step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watched {
-    /// What the machine did.
+    /// Activity of the machine.
     pub machine: MachineUse,
-    /// Whether the server is elsewhere, or its processes are known: else its CPU cannot be told from foreign one.
+    /// True if the server is elsewhere, or its processes are known: otherwise its CPU time counts as foreign.
     pub server_is_known: bool,
 }
 

@@ -17,7 +17,7 @@ use crate::server::delta;
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{Points, Position};
 use tierlab_analysis::curves::same_but_rate;
-use tierlab_analysis::record::{Factors, Purpose, Repeat, SentRequests};
+use tierlab_analysis::record::{DriverFigures, Factors, Purpose, Repeat, SentRequests};
 use tierlab_instrument::machine::watch::MachineWatch;
 use tierlab_load::by_goose::closed_loop;
 
@@ -159,8 +159,10 @@ impl Runner<'_> {
         let repeat = Repeat {
             attempt: attempt.attempt,
             sent: Some(sent),
-            closed_loop: Some(ran.figures),
-            goose: goose_figures(ran.goose_us, Some(ran.goose_counted)),
+            driver: DriverFigures::ClosedLoop {
+                closed_loop: ran.figures,
+                goose: goose_figures(ran.goose_us, Some(ran.goose_counted)),
+            },
             ..recorder::record(label, &ran.finished, &ran.schedule, server)
         };
         let line = self.keep(ledger, position, factors, repeat, watched.as_ref())?;

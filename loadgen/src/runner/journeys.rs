@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tierlab_analysis::record::{
-    AgentStart, Factors, Failure, JourneyFigures, Outcome, Purpose, Repeat, Sample, ServerDelta,
+    AgentStart, DriverFigures, Factors, Failure, JourneyFigures, Outcome, Purpose, Repeat, Sample, ServerDelta,
 };
 use tierlab_instrument::machine::watch::{MachineWatch, Watched};
 use tierlab_load::by_goose::journey::{self, StepSample, Travelled};
@@ -308,11 +308,13 @@ impl Measured<'_> {
         Repeat {
             errors,
             examples,
-            journeys: Some(JourneyFigures {
-                completed: all.journeys.iter().filter(|whole| whole.sample.is_ok()).count() as u64,
-                requests: all.steps.iter().map(Vec::len).sum::<usize>() as u64,
-            }),
-            goose: goose_figures(goose_us.collect(), None),
+            driver: DriverFigures::Journeys {
+                journeys: JourneyFigures {
+                    completed: all.journeys.iter().filter(|whole| whole.sample.is_ok()).count() as u64,
+                    requests: all.steps.iter().map(Vec::len).sum::<usize>() as u64,
+                },
+                goose: goose_figures(goose_us.collect(), None),
+            },
             ..repeat
         }
     }

@@ -18,7 +18,7 @@ use crate::server::delta;
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::Position;
 use tierlab_analysis::mix_shares;
-use tierlab_analysis::record::{Factors, Purpose, Repeat};
+use tierlab_analysis::record::{DriverFigures, Factors, Purpose, Repeat};
 use tierlab_instrument::machine::watch::MachineWatch;
 use tierlab_load::live::Watch;
 use tierlab_load::load::Load;
@@ -183,9 +183,9 @@ impl Runner<'_> {
         let sent: Vec<(u32, &Repeat)> = parts.iter().map(|share| share.load.batch_size).zip(&repeats).collect();
         let shares = mix_shares(&sent);
         let mut lines = Vec::new();
-        for ((share, repeat), of_whole) in parts.iter().zip(repeats).zip(shares) {
+        for ((share, repeat), mix_share) in parts.iter().zip(repeats).zip(shares) {
             let repeat = Repeat {
-                mix_share: Some(of_whole),
+                driver: DriverFigures::MixPart { mix_share },
                 ..repeat
             };
             let position = Position {

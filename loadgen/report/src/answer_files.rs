@@ -1,46 +1,50 @@
-//! The answer as JUnit XML, as build servers read it: a test case for each variant, and one for whether it was decided.
+//! The answer for programs: `answer.json`, and JUnit XML for build servers.
 //!
-//! In: a run with an answer. Out: the text. The shape is the one that Jenkins and GitLab read:
+//! In: a run with an answer. Out: text. The XML has the form that Jenkins and GitLab read:
 //! <https://github.com/testmoapp/junitxml>. Knows nothing of files.
 
-use crate::content::answer::{AnswerText, RankRow};
+use crate::content::answer::AnswerText;
 use crate::content::figures::meets;
 use crate::content::words;
-use tierlab_analysis::record::{AnswerOutcome, MeetsObjective, Run};
+use tierlab_analysis::record::{Answer, AnswerOutcome, MeetsObjective, Ranked, Run};
 
-/// What a test case came to.
+/// Returns `answer.json`, the keys of the record; `None` without a question, or before its answer.
+#[must_use]
+pub fn answer_json(run: &Run) -> Option<String> {
+    let text = serde_json::to_string_pretty(run.answer.as_ref()?).ok()?;
+    Some(text + "\n")
+}
+
+/// Result of a test case.
 enum Case {
     Passed,
-    /// With its message.
+    /// Failed, with its message.
     Failed(String),
-    /// Neither: what is missing.
+    /// Neither, with the missing evidence.
     Skipped(String),
 }
 
-/// JUnit XML; `None` where nothing was asked, or nothing is answered yet. A variant that meets the objective passes, one that
-/// does not fails with the reason, one of which it is not known is skipped with what is missing. The case `decided` fails
-/// where there is no answer.
+/// Returns JUnit XML; `None` without a question, or before its answer. A variant that meets the objective passes; one that misses
+/// it fails with the reason; any other is skipped with the missing evidence. The case `decided` fails without a decision.
 #[must_use]
 pub fn junit(run: &Run) -> Option<String> {
-    let (answer, text) = (run.answer.as_ref()?, AnswerText::of(run)?);
-    let mut cases: Vec<(String, Case)> = text
-        .rows
-        .iter()
-        .map(|row| (row.tier.name.clone(), of_variant(run, row)))
+    let answer = run.answer.as_ref()?;
+    let sentence = AnswerText::of(run)?.sentence;
+    let variants = answer.ranking.iter();
+    let mut cases: Vec<(&str, Case)> = variants
+        .map(|ranked| (ranked.variant.as_str(), case(answer, ranked)))
         .collect();
     let decided = match answer.outcome {
         AnswerOutcome::Decided => Case::Passed,
-        AnswerOutcome::Undecided | AnswerOutcome::None => Case::Failed(text.sentence.clone()),
+        AnswerOutcome::Undecided | AnswerOutcome::None => Case::Failed(sentence.clone()),
     };
-    cases.push(("decided".to_owned(), decided));
-    let failures = cases.iter().filter(|(_, case)| matches!(case, Case::Failed(_))).count();
-    let skipped = cases
-        .iter()
-        .filter(|(_, case)| matches!(case, Case::Skipped(_)))
-        .count();
+    cases.push(("decided", decided));
+    let count = |is_counted: fn(&Case) -> bool| cases.iter().filter(|(_, case)| is_counted(case)).count();
     let counts = format!(
-        "tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\" time=\"{:.1}\"",
+        "tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{}\" time=\"{:.1}\"",
         cases.len(),
+        count(|case| matches!(case, Case::Failed(_))),
+        count(|case| matches!(case, Case::Skipped(_))),
         answer.spent_s
     );
     let name = escape(&run.name);
@@ -59,28 +63,29 @@ pub fn junit(run: &Run) -> Option<String> {
     }
     out += &format!(
         "    <system-out>{}</system-out>\n  </testsuite>\n</testsuites>\n",
-        escape(&text.sentence)
+        escape(&sentence)
     );
     Some(out)
 }
 
-fn of_variant(run: &Run, row: &RankRow) -> Case {
-    match row.outcome {
+fn case(answer: &Answer, ranked: &Ranked) -> Case {
+    let message = |why: &str| format!("{}: {why}", meets(ranked.outcome));
+    match ranked.outcome {
         MeetsObjective::Met => Case::Passed,
-        MeetsObjective::NotMet => Case::Failed(format!("{}: {}", meets(row.outcome), row.why)),
-        MeetsObjective::Unknown => Case::Skipped(format!("{}: {}", meets(row.outcome), missing(run, row))),
+        MeetsObjective::NotMet => Case::Failed(message(&ranked.why)),
+        MeetsObjective::Unknown => Case::Skipped(message(&missing(answer, ranked))),
     }
 }
 
-/// What is missing for a variant, where the lab left a question about it open; else why it is where it is.
-fn missing(run: &Run, row: &RankRow) -> String {
-    let open = run.answer.iter().flat_map(|answer| &answer.open);
-    let about: Vec<String> = open
-        .filter(|open| open.variants.contains(&row.tier.name))
-        .map(words::open)
-        .collect();
+/// Missing evidence about a variant, if a question about it is open; else the reason for its rank.
+fn missing(answer: &Answer, ranked: &Ranked) -> String {
+    let about = answer
+        .open
+        .iter()
+        .filter(|open| open.variants.contains(&ranked.variant));
+    let about: Vec<String> = about.map(words::open).collect();
     if about.is_empty() {
-        row.why.clone()
+        ranked.why.clone()
     } else {
         about.join("; ")
     }

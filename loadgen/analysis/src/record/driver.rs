@@ -1,4 +1,4 @@
-//! Points other than single requests of an open loop: their driver, and figures beside their latencies.
+//! Drivers of a step, and the figures that only one of them has.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -49,6 +49,79 @@ impl fmt::Display for Driven {
             }
             Self::Journey { name, step: None } => write!(f, "journey {name}"),
             Self::Journey { name, step: Some(step) } => write!(f, "journey {name}, step {step}"),
+        }
+    }
+}
+
+/// Figures that only one kind of driver has, under their own keys of the repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum DriverFigures {
+    /// Closed loop of users.
+    ClosedLoop {
+        /// Terms of the interactive response time law.
+        closed_loop: ClosedLoopFigures,
+        /// Times of goose's own clock.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        goose: Option<GooseFigures>,
+    },
+    /// Whole journeys.
+    Journeys {
+        /// Number of whole journeys.
+        journeys: JourneyFigures,
+        /// Times of goose's own clock.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        goose: Option<GooseFigures>,
+    },
+    /// Part of a mix that was measured together with the other parts.
+    MixPart {
+        /// Share of this part.
+        mix_share: MixShare,
+    },
+    /// Open loop of single requests, or one step of a journey.
+    OpenLoop {},
+}
+
+impl Default for DriverFigures {
+    fn default() -> Self {
+        Self::OpenLoop {}
+    }
+}
+
+impl DriverFigures {
+    /// Share of a part of a mix.
+    #[must_use]
+    pub const fn mix_share(&self) -> Option<MixShare> {
+        match self {
+            Self::MixPart { mix_share } => Some(*mix_share),
+            _ => None,
+        }
+    }
+
+    /// Terms of the interactive response time law, for a closed loop.
+    #[must_use]
+    pub const fn closed_loop(&self) -> Option<ClosedLoopFigures> {
+        match self {
+            Self::ClosedLoop { closed_loop, .. } => Some(*closed_loop),
+            _ => None,
+        }
+    }
+
+    /// Number of whole journeys.
+    #[must_use]
+    pub const fn journeys(&self) -> Option<JourneyFigures> {
+        match self {
+            Self::Journeys { journeys, .. } => Some(*journeys),
+            _ => None,
+        }
+    }
+
+    /// Times of goose's own clock, for closed loops and journeys.
+    #[must_use]
+    pub const fn goose(&self) -> Option<GooseFigures> {
+        match self {
+            Self::ClosedLoop { goose, .. } | Self::Journeys { goose, .. } => *goose,
+            _ => None,
         }
     }
 }
@@ -104,6 +177,58 @@ pub struct GooseFigures {
     pub p95_us: f64,
     /// 99th percentile of these times, in microseconds.
     pub p99_us: f64,
+}
+
+/// Shares of one part; those of all parts sum to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct MixShare {
+    /// Share of the inferences.
+    pub inferences: f64,
+    /// Share of hourly costs: the instance, the cache's memory in it, the tier's capacity.
+    pub hour: f64,
+    /// Share of costs by use: the tier's requests and bytes.
+    pub tier: f64,
+    /// Figure that divides the hour.
+    pub hour_by: HourBy,
+}
+
+/// Figure that divides the hour of a mix, ordered so that the greater of two holds for both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HourBy {
+    /// Time of requests in sessions, as their replies report it.
+    InferenceTime,
+    /// Number of inferences, if replies do not report times.
+    Inferences,
+}
+
+/// Agent of a step, with the error of its clock and its lateness.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentStart {
+    /// Name and address of the agent.
+    pub agent: String,
+    /// Lead of its clock over the run's in microseconds; corrected.
+    pub offset_us: f64,
+    /// Uncertainty of that lead in microseconds: half of the shortest of several round trips.
+    pub uncertainty_us: f64,
+    /// Delay of its start in microseconds, as reported by the agent.
+    pub late_us: f64,
+    /// Requests of its share, warm-up included.
+    pub requests: u64,
+}
+
+impl AgentStart {
+    /// Returns the maximum distance between the common start and its own, in microseconds.
+    #[must_use]
+    pub fn skew_us(&self) -> f64 {
+        self.uncertainty_us + self.late_us
+    }
+}
+
+/// Returns the agent that may have started furthest from the common start.
+#[must_use]
+pub fn worst_start(agents: &[AgentStart]) -> Option<&AgentStart> {
+    agents.iter().max_by(|a, b| a.skew_us().total_cmp(&b.skew_us()))
 }
 
 #[cfg(test)]
