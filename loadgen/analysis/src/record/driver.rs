@@ -59,23 +59,23 @@ impl fmt::Display for Driven {
 pub enum DriverFigures {
     /// Closed loop of users.
     ClosedLoop {
-        /// Terms of the interactive response time law.
+        /// Terms of the interactive response time law, for a closed loop.
         closed_loop: ClosedLoopFigures,
-        /// Times of goose's own clock.
+        /// Times of goose's own clock, for closed loops and journeys.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         goose: Option<GooseFigures>,
     },
     /// Whole journeys.
     Journeys {
-        /// Number of whole journeys.
+        /// Number of whole journeys; absent for their steps.
         journeys: JourneyFigures,
-        /// Times of goose's own clock.
+        /// Times of goose's own clock, for closed loops and journeys.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         goose: Option<GooseFigures>,
     },
     /// Part of a mix that was measured together with the other parts.
     MixPart {
-        /// Share of this part.
+        /// Share of this part of a mix; absent if the step had no other parts.
         mix_share: MixShare,
     },
     /// Open loop of single requests, or one step of a journey.
