@@ -654,9 +654,7 @@ fn a_rate_that_only_the_plan_set_is_a_lower_bound_and_its_cost_an_upper_one() {
         "{}",
         texts[1]
     );
-    assert!(
-        texts[2].contains("at ≥ 800 rps") && texts[2].contains("<td class=\"n\" data-label=\"$/10k\">≤ $")
-    );
+    assert!(texts[2].contains("at ≥ 800 rps") && texts[2].contains("<td class=\"n\" data-label=\"$/10k\">≤ $"));
     // With an objective that the highest rate asked keeps to, likewise.
     let [table, _, page] = everywhere(run());
     for text in [table, page] {
