@@ -117,7 +117,7 @@ fn ranking(run: &Run, answer: &Answer) -> Table {
             .chain([Cell::plain(&ranked.why)])
             .collect()
     });
-    let mut table = Table::new(columns, rows).known();
+    let mut table = Table::new(columns, rows).known().titled("Variants in their order");
     for (index, (name, _)) in table.columns.iter_mut().enumerate() {
         if *name == PER_10K && answer.question.demand.is_some() {
             PER_10K_AT_DEMAND.clone_into(name);

@@ -162,7 +162,7 @@ pub(crate) fn table<'a>(groups: impl IntoIterator<Item = &'a Group<'a>>) -> Tabl
             .zip(&group.curves)
             .map(|(row, curve)| cells(group, row, curve))
     });
-    Table::new(columns, rows).known()
+    Table::new(columns, rows).known().titled("Curves side by side")
 }
 
 /// The table of [`table`] for text.

@@ -171,7 +171,8 @@ pub(crate) fn table<'a>(
     }
     let offered = std::iter::once(figures("offered/s"));
     let columns = FIGURES.iter().map(|(name, ..)| (name.to_string(), *name != "verdict"));
-    Table::new(names.iter().cloned().chain(offered).chain(columns), rows).known()
+    let columns = names.iter().cloned().chain(offered).chain(columns);
+    Table::new(columns, rows).known().titled("Every point")
 }
 
 /// Columns of a table of points that text has room for.

@@ -158,6 +158,14 @@ impl Table {
         }
     }
 
+    /// Sets the heading, which also labels the table for screen readers.
+    pub(crate) fn titled(self, title: &str) -> Self {
+        Self {
+            title: title.to_owned(),
+            ..self
+        }
+    }
+
     /// Returns the columns in which any row has a figure.
     pub(crate) fn known(&self) -> Self {
         self.only(|index| {
