@@ -129,7 +129,7 @@ async fn keys_are_looked_up_in_every_layout() {
     let server = Server::start(&on_tier(&data, "nvme"), &[]);
     let wanted = server.infer("ctr", keys(&asked)).await.floats();
     drop(server);
-    let layouts = Layout::ALL.into_iter().filter(|layout| *layout != Layout::Rows);
+    let layouts = Layout::all().filter(|layout| *layout != Layout::Rows);
     for layout in layouts.clone() {
         laid_out(&data, layout).await;
     }

@@ -106,5 +106,5 @@ impl Plan {
 }
 
 fn all() -> Vec<Layout> {
-    Layout::ALL.to_vec()
+    Layout::all().collect()
 }
