@@ -5,14 +5,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 use tempfile::TempDir;
 use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_origins::flight::FlightOrigin;
 use tierlab_protocol::tensor::DataType;
-use tierlab_storage::conformance::content;
-use tierlab_storage::{Body, Object, ObjectPath, StorageError, Tier, TierConfig};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tierlab_storage::{StorageError, Tier, TierConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
