@@ -48,11 +48,12 @@ fn a_folder_reads_back_and_its_summary_can_be_made_again() {
 
     std::fs::remove_file(dir.join("summary.csv")).unwrap();
     let combined = dir.join("combined.html");
-    let to = report::Destination {
-        combined: Some(&combined),
-        ..report::Destination::default()
+    let to = report::Options {
+        runs: vec![dir.clone(), dir.clone()],
+        combined: Some(combined.clone()),
+        ..report::Options::default()
     };
-    report::rewrite(&[dir.clone(), dir.clone()], to).unwrap();
+    report::rewrite(&to).unwrap();
     assert!(dir.join("summary.csv").exists());
     assert!(std::fs::read_to_string(combined).unwrap().contains("href=\"#run1\""));
 }

@@ -8,6 +8,7 @@ pub mod foreign;
 pub mod lab;
 pub mod report;
 mod resized;
+pub mod run_options;
 pub mod selfcheck;
 pub mod sweep;
 pub mod target_options;
