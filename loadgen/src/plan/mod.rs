@@ -328,7 +328,7 @@ fn traffic(source: Source<'_>) -> Result<Traffic, Fault> {
     let Source { raw, base } = source;
     let step = source.step();
     driven::check(raw)?;
-    let closed_loops = driven::closed_loops(&raw.load)?;
+    let (loads, closed_loops) = loads::validate(&raw.load, step)?;
     let journeys = driven::journeys(&raw.journey, step, raw.protocol)?;
     let mixes = mix::validate(&raw.mix, step, base)?;
     if raw.load.is_empty() && mixes.is_empty() && journeys.is_empty() && raw.question.is_none() {
@@ -338,7 +338,7 @@ fn traffic(source: Source<'_>) -> Result<Traffic, Fault> {
         );
     }
     Ok(Traffic {
-        loads: loads::validate(&raw.load, step)?,
+        loads,
         mixes,
         closed_loops,
         journeys,
