@@ -25,11 +25,14 @@ impl Statistics {
         of_model.peek()?;
         let mut all = Self::default();
         for version in of_model {
-            let counted = |part: &str, unit: &str| version["inference_stats"][part][unit].as_f64().unwrap_or(0.0);
-            all.add(&Self {
-                requests: counted("success", "count"),
-                parts_ns: PARTS.map(|part| counted(part, "ns")),
-            });
+            let counted = |part: &str, unit: &str| match &version["inference_stats"][part][unit] {
+                Value::Null => Some(0),
+                count => count.as_u64(),
+            };
+            all.requests += counted("success", "count")? as f64;
+            for (sum, part) in all.parts_ns.iter_mut().zip(PARTS) {
+                *sum += counted(part, "ns")? as f64;
+            }
         }
         Some(all)
     }
