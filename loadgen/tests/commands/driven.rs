@@ -22,7 +22,7 @@ use tierlab_protocol::grpc::client::{framed, infer_path, unframed};
 use tierlab_protocol::grpc::messages::{ModelInferRequest, ModelInferResponse};
 use tierlab_protocol::infer::{InferReply, InferRequest};
 
-const HEAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nwarmup_s = 0.2\ndrain_s = 2.0\nmax_in_flight = 64\n\
+const HEAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\narrivals = \"constant\"\nwarmup_s = 0.2\ndrain_s = 2.0\nmax_in_flight = 64\n\
     limits = { foreign_cpu_share = 1.0, steal_share = 1.0, foreign_disk_bytes_per_s = 1e12, foreign_network_bytes_per_s = 1e12, \
     foreign_io_pressure = 1, foreign_memory_pressure = 1 }\n";
 /// Service time of every request without a stall.

@@ -69,18 +69,20 @@ pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pr
     })
 }
 
+/// Good replies per second at the offered rate. A short Poisson schedule holds a few percent more or fewer requests than
+/// its rate. That difference is no property of the server, so this is the answered share of the schedule times the rate.
+pub(crate) fn answered_rps(factors: &Factors, repeat: &Repeat) -> f64 {
+    match &factors.driven {
+        Some(Driven::ClosedLoop { .. }) => repeat.achieved_rps,
+        _ => repeat.achieved_rps * repeat.window_s / repeat.scheduled.max(1) as f64 * factors.offered_rps,
+    }
+}
+
 /// Parts of one repeat, in the order of [`PARTS`]. The cache's memory is part of the instance's price. It is taken out
 /// of compute so that its cost shows and the sum stays the same.
 pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Option<[f64; 5]> {
     let share = share(factors, repeat)?;
-    // A short Poisson schedule holds a few percent more or fewer requests than its rate. That difference is no property
-    // of the server, so the rate is the share of the schedule that was answered, times the rate offered.
-    let returned = repeat.achieved_rps * repeat.window_s / repeat.scheduled.max(1) as f64;
-    let answered_per_s = match &factors.driven {
-        Some(Driven::ClosedLoop { .. }) => repeat.achieved_rps,
-        _ => returned * factors.offered_rps,
-    };
-    let inferences_per_s = answered_per_s * repeat.inferences_per_request(factors);
+    let inferences_per_s = answered_rps(factors, repeat) * repeat.inferences_per_request(factors);
     if inferences_per_s <= 0.0 {
         return None;
     }

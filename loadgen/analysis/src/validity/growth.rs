@@ -3,7 +3,7 @@
 //! In: evidence and limits. Out: the growth of the number in flight over the windows, and whether it is certain and
 //! large enough to matter. Pure. Knows nothing of latencies.
 //!
-//! The schedule holds the same number of requests in every repeat, so good requests scheduled in a window less good
+//! The number of requests that a schedule holds is known, so good requests scheduled in a window less good
 //! replies in it are exactly the growth of the queue. A healthy queue grows too, because a step begins with an empty
 //! one.
 
