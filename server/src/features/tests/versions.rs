@@ -1,7 +1,7 @@
 //! Tables that are replaced: by renaming, under a cache, and in place, all the time, on real tiers. One reply has rows of
 //! one version, and the newest one reaches everybody.
 
-use super::*;
+use crate::features::*;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -3,14 +3,14 @@
 
 // The shipped source, with other primitives.
 #[allow(clippy::duplicate_mod, dead_code, unreachable_pub)]
-#[path = "queue.rs"]
+#[path = "../queue.rs"]
 mod queue;
 
-use super::clock::PendingRequests;
-use super::groups::{Groups, SessionSlot};
-use super::rule::Rule;
-use super::tests::{alive, gauges, session_clock};
-use super::{active, clock, groups, job, pace, rule, runs};
+use super::{alive, gauges, session_clock};
+use crate::pipeline::batch::clock::PendingRequests;
+use crate::pipeline::batch::groups::{Groups, SessionSlot};
+use crate::pipeline::batch::rule::Rule;
+use crate::pipeline::batch::{active, clock, groups, job, pace, rule, runs};
 use crate::pipeline::refusal::Reason;
 use queue::{BatchQueue, QueueGauges};
 use shuttle::sync::mpsc::{Sender, channel};
@@ -58,10 +58,7 @@ fn session(queue: &Arc<BatchQueue>, group: usize, taken: &Sender<usize>) -> Join
 }
 
 /// Pushes requests whose rows say who they are; their clients wait for as long as the handle is held.
-fn client(
-    queue: &Arc<BatchQueue>,
-    requests: std::ops::RangeInclusive<usize>,
-) -> JoinHandle<Vec<super::tests::Replies>> {
+fn client(queue: &Arc<BatchQueue>, requests: std::ops::RangeInclusive<usize>) -> JoinHandle<Vec<super::Replies>> {
     let queue = Arc::clone(queue);
     thread::spawn(move || {
         let mut replies = Vec::new();
