@@ -3,6 +3,7 @@
 use crate::tables::{caching, layouts, offline};
 use crate::{calibrate, doctor, runner, single};
 use clap::{Parser, Subcommand};
+use std::time::Duration;
 
 const AFTER_HELP: &str = "\
 Reads go through the same code as the server's. Without a command the flags are one point, whose load is closed-loop:
@@ -126,6 +127,25 @@ pub(crate) enum Command {
     /// Check this machine and a tier for causes of slow runs, with advice
     #[command(after_help = AFTER_DOCTOR)]
     Doctor(doctor::Options),
+}
+
+/// Parses a time in seconds, at most a day.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let time = text
+        .parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = time.filter(|time| *time <= Duration::from_secs(86_400));
+    time.ok_or_else(|| "must be from 0 to 86400 seconds".to_owned())
+}
+
+/// Parses a time in seconds above 0.
+pub(crate) fn positive_seconds(text: &str) -> Result<Duration, String> {
+    let time = seconds(text)?;
+    match time.is_zero() {
+        true => Err("must be more than 0".to_owned()),
+        false => Ok(time),
+    }
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ use anyhow::{Context, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
-use std::path::Path;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_storage::conformance::content;
-use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, StorageError, Tier};
+use tierlab_storage::{Body, Object, ObjectPath, StorageError, Tier};
 
 /// Maximum objects written at the same time.
 const AT_A_TIME: usize = 16;
@@ -18,7 +18,7 @@ const REMOVED_AT_A_TIME: usize = 64;
 /// Bytes of content generated at a time.
 const PIECE: u64 = 1 << 20;
 /// Checked bytes at the start of each access: enough to detect a misplaced read, cheap enough for every access.
-const CHECKED: usize = 8;
+pub(crate) const CHECKED: usize = 8;
 
 /// Maximum tries of a call with transient errors, because the measured tier may fail now and then.
 const TRIES: u32 = 8;
@@ -38,60 +38,85 @@ pub(crate) fn name_of_run() -> String {
 pub(crate) struct Data {
     pub(crate) objects: Arc<Vec<Object>>,
     pub(crate) file_bytes: u64,
-    seed: u64,
+    /// Seed of the content; `None` for objects that were there before, whose content is unknown.
+    pub(crate) seed: Option<u64>,
 }
 
 impl Data {
-    /// Writes `files` objects into a folder of the tier that is empty or missing.
+    /// Writes `files` objects into a folder of this run.
     ///
     /// # Errors
-    /// The folder holds something, or the tier refuses.
+    /// The tier refuses.
     pub(crate) async fn write(tier: &Arc<dyn Tier>, folder: &str, files: u32, size: u64, seed: u64) -> Result<Self> {
         let file_bytes = size / u64::from(files);
-        let prefix = ObjectPath::new(folder)?;
-        let is_empty = match patiently(async || tier.list(Some(&prefix)).await).await {
-            Ok(there) => there.is_empty(),
-            // A bucket that may not be listed: this run's name is unique anyway.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::NotFound | ErrorKind::Denied | ErrorKind::Unsupported
-                ) =>
-            {
-                true
-            }
-            Err(error) => return Err(error).context("cannot see whether its folder is empty"),
-        };
-        ensure!(is_empty, "{folder} is not empty: nothing is written over what is there");
-        let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
-        let scratch = scratch.path();
         let put = |number: u32| async move {
             let path = ObjectPath::new(&format!("{folder}/{number:06}.bin"))?;
-            let body = body(scratch, number, seed, file_bytes)?;
-            let object = patiently(async || tier.put(&path, body.clone()).await).await;
-            let object = object.context("cannot write the data to measure");
-            let _ = std::fs::remove_file(scratch.join(number.to_string()));
-            object
+            write(tier, &path, seed ^ u64::from(number), file_bytes).await
         };
         let objects: Result<Vec<Object>> = stream::iter(0..files).map(put).buffered(AT_A_TIME).try_collect().await;
-        let objects = objects?;
-        Ok(Self {
+        Ok(Self::of(objects?, file_bytes, Some(seed)))
+    }
+
+    /// Writes one object.
+    ///
+    /// # Errors
+    /// The tier refuses.
+    pub(crate) async fn write_one(tier: &Arc<dyn Tier>, path: &ObjectPath, size: u64, seed: u64) -> Result<Self> {
+        let object = write(tier, path, seed, size).await?;
+        Ok(Self::of(vec![object], size, Some(seed)))
+    }
+
+    pub(crate) fn of(objects: Vec<Object>, file_bytes: u64, seed: Option<u64>) -> Self {
+        Self {
             objects: Arc::new(objects),
             file_bytes,
             seed,
-        })
+        }
     }
 
-    /// Returns the expected bytes of a file.
-    pub(crate) fn bytes(&self, file: u32, range: std::ops::Range<u64>) -> Vec<u8> {
-        content(self.seed ^ u64::from(file), range)
+    /// Returns the expected bytes of a file; zeros where the content is unknown.
+    pub(crate) fn bytes(&self, file: u32, range: Range<u64>) -> Vec<u8> {
+        match self.seed {
+            Some(seed) => content(seed ^ u64::from(file), range),
+            None => vec![0; (range.end - range.start) as usize],
+        }
     }
 
-    /// Checks the first bytes of a read at an offset.
-    pub(crate) fn looks_right(&self, file: u32, offset: u64, bytes: &[u8]) -> bool {
+    /// Checks what was read of a file: that `len` bytes came, and the first of them, as far as the content is known.
+    ///
+    /// # Errors
+    /// Other bytes than were written.
+    pub(crate) fn check(&self, file: u32, range: &Range<u64>, bytes: &[u8], len: usize) -> Result<()> {
         let checked = bytes.len().min(CHECKED);
-        bytes[..checked] == self.bytes(file, offset..offset + checked as u64)
+        let expected = || self.bytes(file, range.start..range.start + checked as u64);
+        let is_right = len as u64 == range.end - range.start && (self.seed.is_none() || bytes[..checked] == expected());
+        ensure!(
+            is_right,
+            "{}: the bytes {range:?} are wrong",
+            self.objects[file as usize].path
+        );
+        Ok(())
     }
+}
+
+/// Writes an object of seeded content: from memory if it is small, else from a temporary file.
+async fn write(tier: &Arc<dyn Tier>, path: &ObjectPath, seed: u64, bytes: u64) -> Result<Object> {
+    let put = async |body: Body| {
+        let object = patiently(async || tier.put(path, body.clone()).await).await;
+        object.context("cannot write the data to measure")
+    };
+    if bytes <= PIECE {
+        return put(Body::Bytes(content(seed, 0..bytes).into())).await;
+    }
+    let cannot = "cannot write the data to a temporary file";
+    let mut file = tempfile::NamedTempFile::new().context(cannot)?;
+    let mut at = 0;
+    while at < bytes {
+        let end = (at + PIECE).min(bytes);
+        file.write_all(&content(seed, at..end)).context(cannot)?;
+        at = end;
+    }
+    put(Body::File(file.path().to_owned())).await
 }
 
 /// Removes objects from a tier. Tries all of them, and returns the first error.
@@ -105,7 +130,7 @@ pub(crate) async fn remove(tier: &Arc<dyn Tier>, objects: impl IntoIterator<Item
 }
 
 /// Retries a call while its error is transient.
-async fn patiently<T>(call: impl AsyncFn() -> Result<T, StorageError>) -> Result<T, StorageError> {
+pub(crate) async fn patiently<T>(call: impl AsyncFn() -> Result<T, StorageError>) -> Result<T, StorageError> {
     let mut pause = PAUSE;
     for _ in 1..TRIES {
         match call().await {
@@ -115,24 +140,6 @@ async fn patiently<T>(call: impl AsyncFn() -> Result<T, StorageError>) -> Result
         pause *= 2;
     }
     call().await
-}
-
-/// Content of an object: in memory if it is small, else in a temporary file.
-pub(crate) fn body(scratch: &Path, number: u32, seed: u64, bytes: u64) -> Result<Body> {
-    let seed = seed ^ u64::from(number);
-    if bytes <= PIECE {
-        return Ok(Body::Bytes(content(seed, 0..bytes).into()));
-    }
-    let path = scratch.join(number.to_string());
-    let mut file = std::fs::File::create_new(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    let mut at = 0;
-    while at < bytes {
-        let end = (at + PIECE).min(bytes);
-        file.write_all(&content(seed, at..end))
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        at = end;
-    }
-    Ok(Body::File(path))
 }
 
 #[cfg(test)]
@@ -148,17 +155,5 @@ mod tests {
                 .iter()
                 .all(|name| ObjectPath::new(&format!("storage-bench/{name}.bin")).is_ok())
         );
-    }
-
-    #[tokio::test]
-    async fn nothing_is_written_over_what_is_there() {
-        let config = tierlab_storage::TierConfig::parse("memory", "kind = \"memory\"\n").unwrap();
-        let tier = tierlab_storage::open(&config).await.unwrap();
-        let users = ObjectPath::new("storage-bench/mine/000000.bin").unwrap();
-        tier.put(&users, Body::Bytes("kept".into())).await.unwrap();
-        let error = Data::write(&tier, "storage-bench/mine", 1, 4096, 1).await.unwrap_err();
-        assert!(error.to_string().contains("not empty"), "{error}");
-        let object = tier.stat(&users).await.unwrap();
-        assert_eq!(tier.read(&object, 0..object.size).await.unwrap().bytes, "kept");
     }
 }

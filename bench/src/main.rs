@@ -14,6 +14,7 @@ mod report;
 mod rounds;
 mod runner;
 mod single;
+mod station;
 mod stop;
 mod tables;
 mod tiers;

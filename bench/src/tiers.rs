@@ -3,38 +3,28 @@
 use crate::machine::Environment;
 use crate::plan::Common;
 use crate::report::Ran;
+use crate::station::{Station, Stations};
 use crate::stop::Stop;
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tierlab_storage::{TierConfig, TierInfo};
 
-/// A tier that a run has opened.
-pub(crate) trait Opened: Sized {
-    /// Folder of a local tier.
-    fn root(&self) -> Option<&Path>;
-
-    /// Notes of the tier about itself.
-    fn notes(&self) -> Vec<String>;
-
-    /// Removes everything written to the tier.
-    fn remove(self) -> Result<()>;
-}
-
-/// Opens the plan's tiers, measures on them, and removes everything written, also after an error.
+/// Opens the plan's tiers on `threads` threads each (0: one per core), measures on them, and removes everything written, also after an
+/// error.
 ///
 /// # Errors
 /// A tier does not open, `measure` fails, or something cannot be removed.
-pub(crate) fn on_tiers<S: Opened, T>(
+pub(crate) fn on_tiers<T>(
     common: &Common,
     stop: &Stop,
-    open: impl Fn(&str, &TierConfig) -> Result<S>,
-    measure: impl FnOnce(&mut BTreeMap<String, S>) -> Result<T>,
+    threads: u16,
+    measure: impl FnOnce(&mut Stations) -> Result<T>,
 ) -> Result<(T, Ran)> {
-    let mut tiers: BTreeMap<String, S> = BTreeMap::new();
+    let mut tiers = Stations::new();
     for (name, config) in &common.tiers {
-        tiers.insert(name.clone(), open(name, config)?);
+        let station = Station::new(name, config, common.scratch.as_deref(), threads)?;
+        tiers.insert(name.clone(), station);
     }
     let roots = tiers.values().filter_map(|tier| tier.root().map(Path::to_owned));
     let environment = Environment::here(&roots.collect::<Vec<_>>());
@@ -44,11 +34,14 @@ pub(crate) fn on_tiers<S: Opened, T>(
         name: common.name.clone(),
         interrupted: stop.is_asked(),
         environment,
-        tiers: tiers.iter().map(|(name, tier)| (name.clone(), tier.notes())).collect(),
+        tiers: tiers
+            .iter()
+            .map(|(name, tier)| (name.clone(), tier.notes.clone()))
+            .collect(),
         repeats: common.repeats,
         plan: common.text.clone(),
     };
-    let removed: Vec<Result<()>> = tiers.into_values().map(S::remove).collect();
+    let removed: Vec<Result<()>> = tiers.values().map(Station::remove).collect();
     let measured = measured?;
     removed.into_iter().collect::<Result<()>>()?;
     Ok((measured, ran))

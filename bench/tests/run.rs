@@ -59,10 +59,11 @@ fn every_way_and_pattern_is_measured_and_nothing_is_left_behind() {
     assert_eq!(points.len(), 20 + 6 + 3 + 4);
     let mut measured = 0;
     for point in points {
-        // On a machine that was held up for the whole of a repeat: said, and no figure.
+        // On a machine that was held up for the whole of a repeat, or whose disk is memory: said.
         if point["verdict"] == "unknown" {
             let reason = point["reason"].as_str().unwrap();
-            assert!(reason.contains("no call ended within a repeat"), "{point}");
+            let is_cold = point["cache"] == "cold" && reason.contains("not cold");
+            assert!(is_cold || reason.contains("no call ended within a repeat"), "{point}");
             continue;
         }
         measured += 1;
@@ -72,7 +73,7 @@ fn every_way_and_pattern_is_measured_and_nothing_is_left_behind() {
                 .unwrap_or_else(|| panic!("{key} in {point}"))
         };
         assert_eq!(point["repeats"], 2, "{point}");
-        let bytes = number("iops") * point["point"]["block_bytes"].as_f64().unwrap();
+        let bytes = number("iops") * point["block_bytes"].as_f64().unwrap();
         assert!((bytes - number("mb_per_s") * 1e6).abs() <= 1e-6 * bytes, "{point}");
         assert!(point["calls"].as_u64().unwrap() > 0, "{point}");
         assert!(number("cpu_s_per_gb") > 0.0, "{point}");
@@ -117,7 +118,7 @@ fn an_open_loop_counts_from_due_times_and_a_rate_that_is_too_high_is_saturated()
     assert!(output.status.success(), "{}", told(&output));
     let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     let points = run["points"].as_array().unwrap();
-    assert_eq!(points[1]["point"]["rate"], 2000);
+    assert_eq!(points[1]["rate"], 2000);
     assert_eq!(points[1]["verdict"], "saturated");
     // By the law of the queue its calls wait for hundreds of others; a closed loop would say 80 ms.
     assert!(

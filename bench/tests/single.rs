@@ -64,14 +64,19 @@ fn an_object_that_is_there_is_measured_and_kept() {
     );
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success());
-    for line in [
-        "tier      nvme",
-        "object    rows, 10000 bytes",
-        "reads     sequential, 1 x 4096",
-        "latency   p50",
-    ] {
-        assert!(text.contains(line), "no `{line}` in\n{text}");
-    }
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no `{name}` in\n{text}")).trim()
+    };
+    assert_eq!(
+        (value("tier"), value("object"), value("object_bytes")),
+        ("nvme", "rows", "10000")
+    );
+    assert_eq!(
+        (value("workload_pattern"), value("workload_block_bytes")),
+        ("sequential", "4096")
+    );
+    assert!(value("p50_us").parse::<f64>().unwrap() > 0.0);
     assert_eq!(std::fs::read(root.path().join("rows")).unwrap(), [7; 10_000]);
 }
 

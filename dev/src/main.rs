@@ -31,7 +31,7 @@ enum Study {
         #[arg(long, default_value_t = 20_261_121)]
         seed: u64,
     },
-    /// Simulates how often a lab's answer is right, and its steps compared with those of two other designs
+    /// Simulates how often a lab's answer is right, and its steps compared with those of elimination by bisection
     SimulateLab {
         /// Folder of the tables
         #[arg(long, default_value = "results/decisions")]

@@ -2,10 +2,10 @@
 //!
 //! - [`host`]: the machine that measures; [`mounts`]: mounts as the kernel lists them
 //! - [`journal`]: the finished entries of a run, which outlive a kill
-//! - [`machine`]: what a machine does beside a measurement
+//! - [`machine`]: the machine beside a measurement
 //! - [`page_cache`]: files dropped from it
-//! - [`prices`]: a prices' file to the prices of a run
-//! - [`progress`]: a bar, and how long a run still takes
+//! - [`prices`]: the prices of a run, from a price file
+//! - [`progress`]: a bar, and the remaining time of a run
 //! - [`units`]: numbers as people write and read them
 
 pub mod host;

@@ -1,11 +1,11 @@
 //! Numbers as people write and read them: three significant digits and the unit that suits them.
 //!
-//! In: microseconds, rates, bytes, dollars, shares. Out: text, and numbers from text. Knows nothing of what they measure.
+//! In: microseconds, rates, bytes, dollars, shares. Out: text, and numbers from text. Knows nothing of their origin.
 
 use std::time::Duration;
 use tierlab_analysis::record::Interval;
 
-/// What is printed where there is no number.
+/// Text in place of a missing number.
 pub const NONE: &str = "n/a";
 
 /// Microseconds per unit, by rising unit.
@@ -112,7 +112,7 @@ pub fn percent(share: f64) -> String {
     format!("{} %", percent_digits(share))
 }
 
-/// The same without its sign.
+/// A share as percent, without the unit.
 #[must_use]
 pub fn percent_digits(share: f64) -> String {
     let percent = 100.0 * share;

@@ -55,19 +55,18 @@ impl Child {
     /// The command cannot be started.
     pub fn spawn(what: &str, mut command: Command, log: &Path) -> Result<Self, RunError> {
         let stderr = std::fs::File::create(log).map_err(RunError::io(log))?;
+        // The child sees by an open pipe that its parent lives.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+        Self::begin(what, command, log)
+    }
+
+    fn begin(what: &str, mut command: Command, log: &Path) -> Result<Self, RunError> {
         let program = command.get_program().to_owned();
-        let process = command
-            // The child sees by an open pipe that its parent lives.
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(stderr)
-            .process_group(0)
-            .spawn()
-            .map_err(RunError::io(Path::new(&program)))?;
+        let process = command.process_group(0).spawn();
         Ok(Self {
             what: what.to_owned(),
             log: log.to_owned(),
-            process,
+            process: process.map_err(RunError::io(Path::new(&program)))?,
         })
     }
 
@@ -199,18 +198,8 @@ pub fn output_of(what: &str, command: Command, interrupt: &Interrupt) -> Result<
 }
 
 fn run(what: &str, mut command: Command, stdout: Stdio, interrupt: &Interrupt) -> Result<(), RunError> {
-    let program = command.get_program().to_owned();
-    let process = command
-        .stdin(Stdio::null())
-        .stdout(stdout)
-        .process_group(0)
-        .spawn()
-        .map_err(RunError::io(Path::new(&program)))?;
-    let mut child = Child {
-        what: what.to_owned(),
-        log: PathBuf::new(),
-        process,
-    };
+    command.stdin(Stdio::null()).stdout(stdout);
+    let mut child = Child::begin(what, command, Path::new(""))?;
     loop {
         match child.wait_until(Instant::now() + LOOK_EVERY) {
             Some(status) if status.success() => return Ok(()),

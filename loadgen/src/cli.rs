@@ -9,10 +9,8 @@ use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::null_endpoint;
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
-use tierlab_analysis::curves::comparison;
 use tierlab_analysis::record::Run;
 use tierlab_load::interrupt::Interrupt;
-use tierlab_report::{Comparison, Outcome};
 
 /// Measures the effect of a storage tier on latency and cost.
 ///
@@ -98,7 +96,7 @@ enum Command {
             tierlab-loadgen sweep plan.toml --url http://server:8000 --agents host-a:7070,host-b:7070 \\\n    \
             --agents-token-env AGENTS_TOKEN"
     )]
-    Sweep(sweep::Options),
+    Sweep(Box<sweep::Options>),
     /// Writes a commented plan to edit
     #[command(
         after_help = "Examples:\n  tierlab-loadgen init lab my-lab\n  tierlab-loadgen init sweep mine.toml\n  \
@@ -121,21 +119,7 @@ enum Command {
         after_help = "Examples:\n  tierlab-loadgen report results/quick-20261101T120000Z\n  \
         tierlab-loadgen report results/a results/b --out /tmp/views --combined both.html"
     )]
-    Report {
-        /// Folders of runs
-        #[arg(required = true)]
-        runs: Vec<PathBuf>,
-        /// Folder for summary.csv, report.md and report.html, with a subfolder per run if there are several. Default:
-        /// the run's own folder, unless it is under version control
-        #[arg(long, value_name = "FOLDER")]
-        out: Option<PathBuf>,
-        /// Writes one report over all runs to this file
-        #[arg(long)]
-        combined: Option<PathBuf>,
-        /// Prints every table and remark before the answer
-        #[arg(long, short)]
-        verbose: bool,
-    },
+    Report(report::Options),
     /// Compares two runs: every figure is worse, better, equivalent or undecided
     ///
     /// Exits with 0 if everything is certainly equivalent or better, with 1 if anything is certainly worse, with 2 if a
@@ -145,21 +129,7 @@ enum Command {
         after_help = "Examples:\n  tierlab-loadgen compare results/before results/after --markdown\n  \
         tierlab-loadgen compare results/before results/after --json"
     )]
-    Compare {
-        /// Folder of the baseline run
-        a: PathBuf,
-        /// Folder of the run to check for regressions
-        b: PathBuf,
-        /// Share within which two figures are equivalent
-        #[arg(long, value_name = "SHARE", default_value_t = comparison::WITHIN, value_parser = share)]
-        within: f64,
-        /// Prints a Markdown table
-        #[arg(long)]
-        markdown: bool,
-        /// Prints JSON: every figure with its values, interval and decision
-        #[arg(long, conflicts_with = "markdown")]
-        json: bool,
-    },
+    Compare(report::CompareOptions),
     /// Answers another question from finished labs: another objective, demand or price list, without measuring
     ///
     /// Shows which steps were measured and which are missing. Exits with 3 if they do not decide the question, with 4
@@ -169,16 +139,7 @@ enum Command {
         tierlab-loadgen advise results/a results/b --slo 'p99 < 20 ms' --slo 'errors < 0.1 %' --minimise usd_per_10k --json\n  \
         tierlab-loadgen advise results/quick-20261122T120000Z --prices my-prices.toml --instance aws/c7i.xlarge"
     )]
-    Advise {
-        /// Folders of labs with a question, for one model and one kind of request; their variants are combined
-        #[arg(required = true)]
-        runs: Vec<PathBuf>,
-        #[command(flatten)]
-        asked: advise::Asked,
-        /// Prints answer.json
-        #[arg(long)]
-        json: bool,
-    },
+    Advise(advise::Options),
     /// Measures the instrument: clock, pacer, histograms, noise floor, and stalls with a known answer
     ///
     /// Stores a certificate, which every sweep and lab of this build on this machine carries for 7 days.
@@ -240,55 +201,15 @@ impl Command {
             }
             Self::LoadProcess => Box::pin(load_process::serve_here()).await.map(|()| 0),
             Self::Agent(options) => Box::pin(agent::run(&options, interrupt()?)).await.map(|()| 0),
-            Self::Report {
-                runs,
-                out,
-                combined,
-                verbose,
-            } => {
-                let to = report::Destination {
-                    out: out.as_deref(),
-                    combined: combined.as_deref(),
-                    verbose,
-                };
-                report::rewrite(&runs, to)?;
-                Ok(0)
-            }
-            Self::Compare {
-                a,
-                b,
-                within,
-                markdown,
-                json,
-            } => {
-                let form = match (markdown, json) {
-                    (_, true) => Comparison::json,
-                    (true, _) => Comparison::markdown,
-                    _ => Comparison::text,
-                };
-                match report::compare(&a, &b, within, form)? {
-                    Outcome::NoRegression => Ok(0),
-                    Outcome::Regression => Ok(1),
-                    Outcome::Undecided | Outcome::NothingInCommon => Ok(3),
-                }
-            }
-            Self::Advise { runs, asked, json } => advise::run(&runs, &asked, json),
+            Self::Report(options) => report::rewrite(&options).map(|()| 0),
+            Self::Compare(options) => report::compare(&options),
+            Self::Advise(options) => advise::run(&options),
             Self::Selfcheck { json, certificates } => {
                 selfcheck::run(json.as_deref(), &certificates, &interrupt()?).await
             }
             Self::Trace(options) => trace::run(&options).map(|()| 0),
             Self::NullEndpoint(options) => null_endpoint::run(&options).await.map(|()| 0),
         }
-    }
-}
-
-/// Parses a share above 0 and below 1.
-fn share(text: &str) -> Result<f64, String> {
-    let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    if share > 0.0 && share < 1.0 {
-        Ok(share)
-    } else {
-        Err("a share above 0 and below 1 is wanted, as 0.05".to_owned())
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use tierlab_instrument::prices::PricingError;
 use tierlab_load::driver::DriverError;
 use tierlab_load::workers::WorkerError;
+use tierlab_load::workers::link::LinkError;
 
 /// Reason for which a command ended without its result.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,9 @@ pub enum RunError {
     /// Failed load process.
     #[error(transparent)]
     Workers(#[from] WorkerError),
+    /// Link of a load process to its run.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// Agent that was lost and did not come back; finished steps are written.
     #[error("{0}")]
     AgentLost(String),
@@ -72,7 +76,7 @@ impl RunError {
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Plan(_) | Self::Pricing(_) | Self::Usage(_) => 2,
+            Self::Plan(_) | Self::Pricing(_) | Self::Usage(_) | Self::Link(_) => 2,
             Self::AgentLost(_) => 5,
             Self::Interrupted(_) | Self::InterruptedEarly => tierlab_load::interrupt::EXIT_CODE,
             _ => 1,

@@ -48,11 +48,12 @@ fn a_folder_reads_back_and_its_summary_can_be_made_again() {
 
     std::fs::remove_file(dir.join("summary.csv")).unwrap();
     let combined = dir.join("combined.html");
-    let to = report::Destination {
-        combined: Some(&combined),
-        ..report::Destination::default()
+    let to = report::Options {
+        runs: vec![dir.clone(), dir.clone()],
+        combined: Some(combined.clone()),
+        ..report::Options::default()
     };
-    report::rewrite(&[dir.clone(), dir.clone()], to).unwrap();
+    report::rewrite(&to).unwrap();
     assert!(dir.join("summary.csv").exists());
     assert!(std::fs::read_to_string(combined).unwrap().contains("href=\"#run1\""));
 }
@@ -225,7 +226,7 @@ fn the_page_draws_the_whole_distribution_and_prices_what_the_objective_allows() 
     assert_eq!(page.matches("class=\"heat\"").count(), 12);
     assert_eq!(page.matches("\"title\":\"latency that a share").count(), 2);
     assert!(page.contains("highest rate with p99 &lt; 20 ms") && page.contains("≥ 800 rps"));
-    assert!(page.contains("imaginary.disk<span class=\"ci\">$0.300/h, unchecked"));
+    assert!(page.contains("imaginary.disk, $0.300/h, unchecked"));
     assert!(page.contains("\"crosses\":[[") && page.contains("cost the same at a hit ratio of"));
 }
 
@@ -654,9 +655,7 @@ fn a_rate_that_only_the_plan_set_is_a_lower_bound_and_its_cost_an_upper_one() {
         "{}",
         texts[1]
     );
-    assert!(
-        texts[2].contains("at ≥ 800 rps") && texts[2].contains("<td data-label=\"$/10k there\" class=\"n\">at most $")
-    );
+    assert!(texts[2].contains("at ≥ 800 rps") && texts[2].contains("<td class=\"n\" data-label=\"$/10k\">≤ $"));
     // With an objective that the highest rate asked keeps to, likewise.
     let [table, _, page] = everywhere(run());
     for text in [table, page] {
@@ -672,7 +671,7 @@ fn a_valid_rate_above_one_that_is_not_is_no_highest_valid_rate() {
     let middle = &mut broken.points[1];
     assert_eq!(middle.factors.offered_rps, 400.0);
     middle.summary.as_mut().unwrap().verdict = Verdict::Invalid(vec!["sent late".to_owned()]);
-    let findings = tierlab_analysis::curves::findings::findings(&broken.points, None, &broken.limits);
+    let findings = tierlab_analysis::findings(&broken.points, None, &broken.limits);
     assert_eq!(findings[0].highest_valid_rps, Some(100.0));
 }
 
@@ -831,7 +830,7 @@ fn where_only_the_median_is_common_to_all_it_stands_once() {
             head.split("</thead>")
                 .next()
                 .unwrap()
-                .matches(&format!(">{name} at "))
+                .matches(&format!(">{name}<"))
                 .count()
         };
         (
@@ -851,7 +850,7 @@ fn where_only_the_median_is_common_to_all_it_stands_once() {
     // As many cells as heads in every row.
     let heads = table.matches("<th").count() - table.matches("<thead").count();
     for row in table
-        .split("<tbody>")
+        .split("<tbody")
         .nth(1)
         .unwrap()
         .split("</tr>")

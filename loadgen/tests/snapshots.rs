@@ -76,7 +76,10 @@ fn reports_open_with_the_answer() {
         assert!(widest <= Some(100) && brief.lines().count() <= 25, "{brief}");
         insta::assert_snapshot!(format!("answer_{name}_brief"), brief);
         insta::assert_snapshot!(format!("answer_{name}.md"), opening(&tierlab_report::markdown(&run)));
-        insta::assert_snapshot!(format!("answer_{name}_junit.xml"), tierlab_report::answer_junit(&run).unwrap());
+        insta::assert_snapshot!(
+            format!("answer_{name}_junit.xml"),
+            tierlab_report::answer_junit(&run).unwrap()
+        );
         let page = tierlab_report::page(&[&run]);
         let answer = page.find("class=\"said\"").unwrap();
         assert!(answer < page.find("<details").unwrap());
@@ -97,5 +100,7 @@ fn the_answer_is_kept_beside_the_run_with_the_keys_of_the_record() {
     assert!(csv.contains(",100,s3-standard,"), "{csv}");
     // Without a question there is neither an answer.json nor a JUnit file.
     let asked_nothing = synthetic::run(1, 1.0);
-    assert!(tierlab_report::answer_json(&asked_nothing).is_none() && tierlab_report::answer_junit(&asked_nothing).is_none());
+    assert!(
+        tierlab_report::answer_json(&asked_nothing).is_none() && tierlab_report::answer_junit(&asked_nothing).is_none()
+    );
 }

@@ -5,16 +5,17 @@ mod own_tables;
 
 use crate::error::ModelsError;
 use crate::generators::{DEFAULT_SEED, ModelKind, Request, Size};
-use crate::import::independence::{TestOptions, Verdict};
+use crate::import::independence::Verdict;
 use crate::import::{Import, Imported, import};
-use crate::inspect::{self, InspectOptions};
+use crate::inspect;
 use crate::progress::human_bytes;
 use crate::publish::{self, Selection};
 use crate::repository::{self, Outcome};
 use crate::stop::Stop;
+use crate::tables::own::FEATURES;
 use crate::tables::{self, TableKind};
 use clap::{Args, Parser, Subcommand};
-use own_tables::{ExportTableArgs, FEATURES, ImportTableArgs};
+use own_tables::{ExportTableArgs, ImportTableArgs};
 use std::path::PathBuf;
 
 const REPOSITORY: &str = "models/repository";
@@ -73,7 +74,7 @@ pub enum Command {
     /// unsupported columns are refused by name. Memory is bounded at any size; an interrupted command continues when it
     /// is run again. Rows that cannot be used go to NAME.bad.jsonl, with file, row and reason.
     #[command(after_help = own_tables::EXAMPLES)]
-    ImportTable(ImportTableArgs),
+    ImportTable(Box<ImportTableArgs>),
     /// Write a feature table as Parquet, readable by pandas, pyarrow, Spark and DuckDB
     ExportTable(ExportTableArgs),
     /// Put models and feature tables on a tier, at models/... and features/..., or results of runs at results/...
@@ -129,31 +130,8 @@ pub struct FeaturesArgs {
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// ONNX file; its external weights must be beside it
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// Name in the repository [default: the file's name]
-    #[arg(long)]
-    name: Option<String>,
-    /// Config of the model, config.toml or Triton's config.pbtxt; warm-up samples are read from warmup/ beside it
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Serve it in batches of at most MAX rows, if a test shows that its rows are independent [default MAX: 32]
-    #[arg(
-        long, value_name = "MAX", num_args = 0..=1, require_equals = true, default_missing_value = "32",
-        conflicts_with = "config", value_parser = clap::value_parser!(u32).range(2..=1_000_000)
-    )]
-    batching: Option<u32>,
-    /// ONNX Runtime's library or its folder [default: the library packaged with the program or in its Python
-    /// environment, else the one fetched by `scripts/setup onnxruntime`]
-    #[arg(long, value_name = "PATH", env = "ORT_DYLIB_PATH")]
-    onnxruntime: Option<PathBuf>,
-    /// Import without trying the model in ONNX Runtime; the server then checks it at its start
-    #[arg(long, conflicts_with = "batching")]
-    unchecked: bool,
-    /// Replace a model of that name
-    #[arg(long)]
-    replace: bool,
+    #[command(flatten)]
+    import: Import,
     /// Repository folder
     #[arg(long, value_name = "DIR", default_value = REPOSITORY)]
     repository: PathBuf,
@@ -162,27 +140,14 @@ pub struct ImportArgs {
 /// Arguments of `publish`.
 #[derive(Debug, Args)]
 pub struct PublishArgs {
-    /// Repository folder [default: models/repository, if it exists]
-    #[arg(long, value_name = "DIR")]
-    repository: Option<PathBuf>,
-    /// Folder of feature tables [default: models/features, if it exists]
-    #[arg(long, value_name = "DIR")]
-    features: Option<PathBuf>,
+    #[command(flatten)]
+    selection: Selection,
     /// Configuration of the tier, a TOML file
     #[arg(long, value_name = "TIER.toml")]
     to: PathBuf,
     /// Set a key of the tier's configuration, or remove it with KEY=; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Put this model; may be repeated
-    #[arg(long, value_name = "NAME")]
-    model: Vec<String>,
-    /// Put this table; may be repeated
-    #[arg(long, value_name = "NAME")]
-    table: Vec<String>,
-    /// Put the results of this run, a folder written by tierlab-loadgen; may be repeated
-    #[arg(long, value_name = "DIR")]
-    run: Vec<PathBuf>,
 }
 
 /// Arguments of `inspect`.
@@ -204,8 +169,8 @@ pub async fn run(cli: Cli, stop: &Stop) -> Result<(), ModelsError> {
     match cli.command {
         Command::Generate(args) => run_generate(&args, stop),
         Command::Features(args) => run_features(&args, stop),
-        Command::Import(args) => run_import(args, stop),
-        Command::ImportTable(args) => own_tables::run_import(args, stop).await,
+        Command::Import(args) => run_import(&args, stop),
+        Command::ImportTable(args) => own_tables::run_import(*args, stop).await,
         Command::ExportTable(args) => own_tables::run_export(&args, stop),
         Command::Publish(args) => run_publish(args, stop).await,
         Command::LayOut(args) => lay_out::run(&args, stop).await,
@@ -260,28 +225,16 @@ fn run_features(args: &FeaturesArgs, stop: &Stop) -> Result<(), ModelsError> {
     Ok(())
 }
 
-fn run_import(args: ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
-    let request = Import {
-        model: args.file,
-        name: args.name,
-        config: args.config,
-        batching: args.batching.map(|max_batch_size| TestOptions {
-            max_batch_size,
-            library: args.onnxruntime.clone(),
-        }),
-        library: args.onnxruntime,
-        unchecked: args.unchecked,
-        replace: args.replace,
-    };
+fn run_import(args: &ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
     let Imported {
         manifest,
         batching,
         not_on_zeros,
-    } = import(&args.repository, &request, stop)?;
+    } = import(&args.repository, &args.import, stop)?;
     let folder = args.repository.join(&manifest.name);
     println!("{}: imported", folder.display());
     print!("{}", inspect::describe_manifest(&manifest));
-    if args.unchecked {
+    if args.import.unchecked {
         println!("  not tried in ONNX Runtime (--unchecked)");
     }
     if let Some(why) = not_on_zeros {
@@ -306,13 +259,9 @@ fn run_import(args: ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
 async fn run_publish(args: PublishArgs, stop: &Stop) -> Result<(), ModelsError> {
     let if_there =
         |given: Option<PathBuf>, default: &str| given.or_else(|| Some(PathBuf::from(default)).filter(|p| p.is_dir()));
-    let selection = Selection {
-        repository: if_there(args.repository, REPOSITORY),
-        features: if_there(args.features, FEATURES),
-        models: args.model,
-        tables: args.table,
-        runs: args.run,
-    };
+    let mut selection = args.selection;
+    selection.repository = if_there(selection.repository, REPOSITORY);
+    selection.features = if_there(selection.features, FEATURES);
     let tier = publish::open_tier(&args.to, &args.set).await?;
     let left_out = publish::left_out(&selection)?;
     for what in &left_out {
@@ -350,6 +299,5 @@ fn run_inspect(args: InspectArgs, stop: &Stop) -> Result<(), ModelsError> {
             format!("neither {REPOSITORY} nor {FEATURES} is here; name a path, or run `tierlab-models generate`");
         return Err(ModelsError::Usage(what));
     }
-    let options = InspectOptions { verify: args.verify };
-    inspect::inspect(&paths, options, stop, &mut |text| print!("{text}"))
+    inspect::inspect(&paths, args.verify, stop, &mut |text| print!("{text}"))
 }

@@ -14,30 +14,18 @@ use tierlab_formats::model::{MANIFEST_FILE, Manifest, ModelConfig};
 use tierlab_formats::table::{EXTENSION, TableHeader};
 use tierlab_protocol::tensor::TensorSpec;
 
-/// Options of an inspection.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct InspectOptions {
-    /// If true, reads all data and verifies every checksum.
-    pub verify: bool,
-}
-
-/// Describes every path through `print`. Continues after damage.
+/// Describes every path through `print`; with `verify`, reads all data and verifies every checksum. Continues after damage.
 ///
 /// # Errors
 /// A path of an unknown kind; or, at the end, the damaged paths.
-pub fn inspect(
-    paths: &[PathBuf],
-    options: InspectOptions,
-    stop: &Stop,
-    print: &mut dyn FnMut(&str),
-) -> Result<(), ModelsError> {
+pub fn inspect(paths: &[PathBuf], verify: bool, stop: &Stop, print: &mut dyn FnMut(&str)) -> Result<(), ModelsError> {
     let mut damaged = Vec::new();
     for path in paths {
         for artifact in artifacts_at(path)? {
             stop.check()?;
             let text = match &artifact {
-                Artifact::Model(folder) => describe_model(folder, options, stop),
-                Artifact::Table(file) => describe_table(file, options, stop),
+                Artifact::Model(folder) => describe_model(folder, verify, stop),
+                Artifact::Table(file) => describe_table(file, verify, stop),
                 Artifact::Graph(file) => describe_graph(file),
             };
             match text {
@@ -107,21 +95,17 @@ fn artifacts_at(path: &Path) -> Result<Vec<Artifact>, ModelsError> {
     Ok(artifacts)
 }
 
-fn describe_model(folder: &Path, options: InspectOptions, stop: &Stop) -> Result<String, ModelsError> {
+fn describe_model(folder: &Path, verify: bool, stop: &Stop) -> Result<String, ModelsError> {
     let config = repository::read_config(folder)?.unwrap_or_default();
     let mut text = format!("model {}\n", folder.display());
     if let Some(manifest) = repository::read_manifest(folder)? {
         text.push_str(&describe_manifest(&manifest));
         for file in &manifest.files {
-            if options.verify {
+            if verify {
                 repository::check_file(folder, file, stop)?;
             }
         }
-        text.push_str(if options.verify {
-            "  every file fits its SHA-256\n"
-        } else {
-            ""
-        });
+        text.push_str(if verify { "  every file fits its SHA-256\n" } else { "" });
     } else {
         for version in repository::versions(folder)? {
             text.push_str(&describe_graph(&folder.join(format!("{version}/model.onnx")))?);
@@ -185,11 +169,11 @@ fn describe_graph(file: &Path) -> Result<String, ModelsError> {
     Ok(text)
 }
 
-fn describe_table(file: &Path, options: InspectOptions, stop: &Stop) -> Result<String, ModelsError> {
+fn describe_table(file: &Path, verify: bool, stop: &Stop) -> Result<String, ModelsError> {
     let header = check::read_header(file)?;
     let mut text = format!("table {}\n", file.display());
     describe_header(&mut text, &header);
-    if options.verify {
+    if verify {
         let mut progress = Progress::bytes(&format!("checking {}", file.display()), header.file_len());
         check::verify(file, &mut progress, stop)?;
         text.push_str("  every row and block fits its checksum\n");

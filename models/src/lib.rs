@@ -19,7 +19,6 @@ pub mod inspect;
 #[cfg(feature = "layouts")]
 pub mod lay_out;
 pub mod onnx;
-mod panics;
 pub mod progress;
 pub mod publish;
 pub mod repository;

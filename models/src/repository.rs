@@ -216,7 +216,7 @@ pub fn check_files(folder: &Path, manifest: &Manifest, stop: &Stop) -> Result<()
 /// A file that is missing or damaged; a stop.
 pub fn check_file(folder: &Path, expected: &ManifestFile, stop: &Stop) -> Result<(), ModelsError> {
     let path = folder.join(&expected.path);
-    let (bytes, sha256) = sum_file(&path, stop)?;
+    let (bytes, sha256) = copy_hashed(&path, (io::sink(), &path), stop)?;
     if bytes != expected.bytes {
         let what = format!(
             "{bytes} bytes, its manifest says {}: generate or import it again",
@@ -234,18 +234,23 @@ pub fn check_file(folder: &Path, expected: &ManifestFile, stop: &Stop) -> Result
     Ok(())
 }
 
-/// Returns the length and SHA-256 of a file.
-pub(crate) fn sum_file(path: &Path, stop: &Stop) -> Result<(u64, String), ModelsError> {
-    let mut file = File::open(path).map_err(ModelsError::io("open", path))?;
-    let mut sum = HashingWriter::new(io::sink());
+/// Copies a file into a writer, whose path is for errors; returns the length and the SHA-256.
+pub(crate) fn copy_hashed(
+    from: &Path,
+    (to, to_path): (impl Write, &Path),
+    stop: &Stop,
+) -> Result<(u64, String), ModelsError> {
+    let mut file = File::open(from).map_err(ModelsError::io("open", from))?;
+    let mut out = HashingWriter::new(to);
     let mut buffer = vec![0; 1 << 20];
     loop {
         stop.check()?;
-        let got = file.read(&mut buffer).map_err(ModelsError::io("read", path))?;
+        let got = file.read(&mut buffer).map_err(ModelsError::io("read", from))?;
         if got == 0 {
-            return Ok(sum.finish());
+            return Ok(out.finish());
         }
-        sum.write_all(&buffer[..got]).map_err(ModelsError::io("sum", path))?;
+        out.write_all(&buffer[..got])
+            .map_err(ModelsError::io("write", to_path))?;
     }
 }
 
@@ -352,14 +357,14 @@ pub(crate) fn check_inside(folder: &Path, path: &Path) -> Result<PathBuf, Models
 }
 
 /// Writer that counts bytes and computes their checksum.
-pub(crate) struct HashingWriter<W> {
+struct HashingWriter<W> {
     inner: W,
     sum: Sha256,
     bytes: u64,
 }
 
 impl<W> HashingWriter<W> {
-    pub(crate) fn new(inner: W) -> Self {
+    fn new(inner: W) -> Self {
         Self {
             inner,
             sum: Sha256::new(),
@@ -368,7 +373,7 @@ impl<W> HashingWriter<W> {
     }
 
     /// Returns the length, and the SHA-256 as 64 lower-case hex digits.
-    pub(crate) fn finish(self) -> (u64, String) {
+    fn finish(self) -> (u64, String) {
         (self.bytes, hex::encode(self.sum.finalize()))
     }
 }

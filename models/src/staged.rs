@@ -2,7 +2,7 @@
 
 use crate::error::ModelsError;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt as _, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// File being written beside its final place. Dropped without [`StagedFile::commit`], it is removed.
@@ -65,6 +65,15 @@ impl StagedFile {
         &self.file
     }
 
+    /// Writes bytes at an offset.
+    ///
+    /// # Errors
+    /// A write that the system refuses.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), ModelsError> {
+        let written = self.file.write_all_at(bytes, offset);
+        written.map_err(ModelsError::io("write", &self.partial))
+    }
+
     /// Path to name in errors about writing.
     #[must_use]
     pub fn partial(&self) -> &Path {
@@ -97,12 +106,8 @@ impl Drop for StagedFile {
 /// # Errors
 /// Those of [`StagedFile::create`] and [`StagedFile::commit`].
 pub fn write_whole(target: &Path, bytes: &[u8]) -> Result<(), ModelsError> {
-    use std::io::Write as _;
     let staged = StagedFile::create(target)?;
-    staged
-        .file()
-        .write_all(bytes)
-        .map_err(ModelsError::io("write", staged.partial()))?;
+    staged.write_at(bytes, 0)?;
     staged.commit()
 }
 

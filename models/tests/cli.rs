@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tierlab_formats::model::{Manifest, ModelConfig};
 use tierlab_models::generators::{ModelKind, Request, Size};
-use tierlab_models::onnx::messages::{DATA_EXTERNAL, ElementType, StringStringEntryProto, type_proto};
+use tierlab_models::onnx::messages::{DATA_EXTERNAL, ElementType, StringStringEntryProto};
 use tierlab_models::onnx::{Dim, GraphBuilder, ModelProto, write_model};
 
 fn command(folder: &Path, args: &[&str]) -> Command {
@@ -220,7 +220,7 @@ fn reshape(dimensions: Dim<'_>) -> ModelProto {
     graph.output_of("y", ElementType::Float, &[]);
     let mut model = graph.finish("");
     let output = &mut model.graph.as_mut().unwrap().output[0];
-    if let Some(type_proto::Value::TensorType(tensor)) = output.r#type.as_mut().unwrap().value.as_mut() {
+    if let Some(tensor) = output.r#type.as_mut().unwrap().tensor_type.as_mut() {
         tensor.shape = None;
     }
     model

@@ -6,35 +6,22 @@ use std::str::FromStr;
 
 /// A tensor element type of the Open Inference Protocol v2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
 #[allow(missing_docs, reason = "the variants are the protocol's own names")]
 pub enum DataType {
-    #[serde(rename = "BOOL")]
     Bool,
-    #[serde(rename = "UINT8")]
     Uint8,
-    #[serde(rename = "UINT16")]
     Uint16,
-    #[serde(rename = "UINT32")]
     Uint32,
-    #[serde(rename = "UINT64")]
     Uint64,
-    #[serde(rename = "INT8")]
     Int8,
-    #[serde(rename = "INT16")]
     Int16,
-    #[serde(rename = "INT32")]
     Int32,
-    #[serde(rename = "INT64")]
     Int64,
-    #[serde(rename = "FP16")]
     Fp16,
-    #[serde(rename = "BF16")]
     Bf16,
-    #[serde(rename = "FP32")]
     Fp32,
-    #[serde(rename = "FP64")]
     Fp64,
-    #[serde(rename = "BYTES")]
     Bytes,
 }
 

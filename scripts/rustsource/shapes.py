@@ -58,6 +58,8 @@ class Shapes:
     def default_of(self, shape: Shape, key: Field) -> str | None:
         """A key's default as Rust writes it; None where the key must be given; "" where it is the type's own; UNKNOWN."""
         given = key.serde.get("default", "missing")
+        if number := re.fullmatch(r"number::<(.*), _>", given or ""):
+            return number[1].strip("{ }")
         if given not in ("missing", None):
             return self.functions.get((shape.file, given.split("::")[-1]), self._any_function(given))
         if "default" in shape.serde and given == "missing":

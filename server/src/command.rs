@@ -126,15 +126,15 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect(),
     })?;
-    *format = log_format.unwrap_or(config.log_format());
+    *format = log_format.unwrap_or(config.log_format);
     let level = log_level.as_deref().filter(|level| !level.is_empty());
-    let level = level.unwrap_or(config.log_level());
+    let level = level.unwrap_or(&config.log_level);
     log::start(*format, level)?;
-    tierlab_program::can_start_workers(config.worker_threads())
+    tierlab_program::can_start_workers(config.worker_threads)
         .context("starting the async runtime (`runtime.worker_threads`)")?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if config.worker_threads() > 0 {
-        builder.worker_threads(config.worker_threads());
+    if config.worker_threads > 0 {
+        builder.worker_threads(config.worker_threads);
     }
     let runtime = builder
         .thread_name("http")
@@ -143,21 +143,21 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
         .context("starting the async runtime")?;
     let served = runtime.block_on(async {
         let listen = |flag: &str, address: SocketAddr| {
-            let listener = listen_on(address, config.backlog());
+            let listener = listen_on(address, config.connections.bounds.backlog);
             listener.with_context(|| {
                 format!("cannot listen on {address}; give {flag} another address, with port 0 for any that is free")
             })
         };
-        let grpc = match config.grpc_listen() {
+        let grpc = match config.grpc_listen {
             Some(address) => Some(listen("--grpc-listen", address)?),
             None => None,
         };
         let listeners = Listeners {
-            http: listen("--listen", config.listen())?,
+            http: listen("--listen", config.listen)?,
             grpc,
         };
         let shutdown = shutdown(exit_with_parent)?;
-        let limit = config.drain() + HARD_EXIT_AFTER;
+        let limit = config.drain + HARD_EXIT_AFTER;
         let shutdown = async move {
             shutdown.await;
             exit_after(limit);

@@ -25,6 +25,7 @@ mod models;
 mod pipeline;
 pub mod server;
 mod telemetry;
+mod values;
 
 pub use config::{Config, ConfigError, Sources};
 pub use error::ServerError;

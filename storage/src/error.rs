@@ -1,9 +1,9 @@
 //! Errors of tiers: a kind to act on, the object, and a sentence to read.
 
 use crate::segments;
-use std::fmt;
-use std::io;
 use std::sync::Arc;
+use std::{fmt, io};
+use tierlab_gds::{DeviceError, DeviceErrorKind};
 
 /// Kind of an error, for callers to act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,50 +28,34 @@ pub enum ErrorKind {
     Unsupported,
 }
 
-impl ErrorKind {
-    /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 9] = [
-        Self::NotFound,
-        Self::OutOfRange,
-        Self::Changed,
-        Self::Denied,
-        Self::Invalid,
-        Self::Corrupt,
-        Self::Unavailable,
-        Self::Timeout,
-        Self::Unsupported,
-    ];
+/// Every kind in the order of the enum, with its name, and with text that anybody may read.
+pub(crate) const KINDS: [(ErrorKind, &str, &str); 9] = [
+    (ErrorKind::NotFound, "not-found", "no such object"),
+    (ErrorKind::OutOfRange, "out-of-range", "a range past the object's end"),
+    (ErrorKind::Changed, "changed", "it was replaced while it was read"),
+    (ErrorKind::Denied, "denied", "the tier refuses access"),
+    (ErrorKind::Invalid, "invalid", "nothing that the tier can read"),
+    (ErrorKind::Corrupt, "corrupt", "damaged"),
+    (
+        ErrorKind::Unavailable,
+        "unavailable",
+        "the tier failed or cannot be reached, retries included",
+    ),
+    (ErrorKind::Timeout, "timeout", "the tier did not answer in time"),
+    (ErrorKind::Unsupported, "unsupported", "the tier cannot do this"),
+];
 
+impl ErrorKind {
     /// The name in metrics and messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotFound => "not-found",
-            Self::OutOfRange => "out-of-range",
-            Self::Changed => "changed",
-            Self::Denied => "denied",
-            Self::Invalid => "invalid",
-            Self::Corrupt => "corrupt",
-            Self::Unavailable => "unavailable",
-            Self::Timeout => "timeout",
-            Self::Unsupported => "unsupported",
-        }
+        KINDS[self as usize].1
     }
 
     /// Text that anybody may read: it holds neither text nor addresses of the tier.
     #[must_use]
     pub const fn words(self) -> &'static str {
-        match self {
-            Self::NotFound => "no such object",
-            Self::OutOfRange => "a range past the object's end",
-            Self::Changed => "it was replaced while it was read",
-            Self::Denied => "the tier refuses access",
-            Self::Invalid => "nothing that the tier can read",
-            Self::Corrupt => "damaged",
-            Self::Unavailable => "the tier failed or cannot be reached, retries included",
-            Self::Timeout => "the tier did not answer in time",
-            Self::Unsupported => "the tier cannot do this",
-        }
+        KINDS[self as usize].2
     }
 
     /// The kind of an error of the operating system.
@@ -169,6 +153,21 @@ impl StorageError {
     #[must_use]
     pub fn from_io(object: impl Into<String>, error: &io::Error) -> Self {
         Self::new(ErrorKind::of_io(error.kind()), object, error.to_string())
+    }
+
+    /// A device's error about `object`.
+    #[must_use]
+    pub fn of_device(object: impl Into<String>, error: DeviceError) -> Self {
+        let kind = match error.kind {
+            DeviceErrorKind::Unsupported => ErrorKind::Unsupported,
+            DeviceErrorKind::Unavailable => ErrorKind::Unavailable,
+            DeviceErrorKind::Denied => ErrorKind::Denied,
+            DeviceErrorKind::Invalid => ErrorKind::Invalid,
+            DeviceErrorKind::OutOfRange => ErrorKind::OutOfRange,
+            DeviceErrorKind::Changed => ErrorKind::Changed,
+            DeviceErrorKind::Io(kind) => ErrorKind::of_io(kind),
+        };
+        Self::new(kind, object, error.detail)
     }
 
     /// Kind of the error.

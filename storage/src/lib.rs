@@ -15,20 +15,17 @@
 //!
 //! The features `flight` and `gds` bring the tiers of these names with what they depend on; `full` is both.
 
-mod blocking;
 pub mod config;
 pub mod conformance;
-mod cost;
 pub mod deadline;
-pub mod device;
 pub mod error;
 pub mod limits;
-mod object;
 mod open;
 pub mod path;
 mod ranges;
 mod retry;
 mod segments;
+mod tasks;
 pub mod tier;
 pub mod tiers;
 mod unreported;
@@ -39,3 +36,13 @@ pub use error::{ErrorKind, StorageError};
 pub use open::{open, open_counted};
 pub use path::ObjectPath;
 pub use tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
+
+/// Devices, the paths to them, and reads into their memory. Devices and paths are those of `tierlab-gds`, which knows
+/// nothing of objects and versions.
+pub mod device {
+    pub use crate::tier::{DeviceReads, Landed};
+    pub use tierlab_gds::{
+        Column, DeviceBytes, DeviceError, DeviceErrorKind, DevicePath, DevicePool, Gpu, Pinned, Search, Stream,
+        device_nodes, gather, missing_for_gds, nvml, shortfall,
+    };
+}

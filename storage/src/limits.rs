@@ -2,8 +2,9 @@
 //! error instead of an abort. A tier is another machine, and may claim anything.
 
 use crate::error::{ErrorKind, StorageError};
-use crate::object::Object;
+use crate::tier::Object;
 use bytes::{Bytes, BytesMut};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Maximum bytes per read call: larger objects are read in several calls.
@@ -50,6 +51,30 @@ pub(crate) fn rejoin(whole: &mut BytesMut, piece: BytesMut) {
     } else {
         whole.unsplit(piece);
     }
+}
+
+/// Checks ranges against an object's size before any I/O.
+///
+/// # Errors
+/// [`ErrorKind::OutOfRange`] for a reversed range or one past the end;
+/// [`ErrorKind::Invalid`] for more than [`MAX_READ_BYTES`] together.
+pub fn check_ranges(object: &Object, ranges: &[Range<u64>]) -> Result<(), StorageError> {
+    let mut sum = 0_u64;
+    for range in ranges {
+        if range.start > range.end || range.end > object.size {
+            return Err(StorageError::new(
+                ErrorKind::OutOfRange,
+                object.path.as_str(),
+                format!("range {}..{} of {} bytes", range.start, range.end, object.size),
+            ));
+        }
+        sum = sum.saturating_add(range.end - range.start);
+    }
+    if sum > MAX_READ_BYTES {
+        let what = format!("{sum} bytes in one call, of {MAX_READ_BYTES} at most: its size is not believed");
+        return Err(StorageError::new(ErrorKind::Invalid, object.path.as_str(), what).told_to_clients());
+    }
+    Ok(())
 }
 
 /// A listing in progress, kept within its limits.

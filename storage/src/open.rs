@@ -11,9 +11,8 @@ use crate::tiers::flight::FlightTier;
 #[cfg(feature = "gds")]
 use crate::tiers::gds::GdsTier;
 use crate::tiers::memory::MemoryTier;
-use crate::tiers::nfs::NfsTier;
-use crate::tiers::nvme;
 use crate::tiers::s3::S3Tier;
+use crate::tiers::{nfs, nvme};
 use crate::wrappers::StorageMetrics;
 use std::sync::Arc;
 
@@ -44,7 +43,7 @@ async fn open_bare(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<
         TierConfig::Memory { root: None } => Arc::new(MemoryTier::new()),
         TierConfig::Memory { root: Some(root) } => Arc::new(MemoryTier::load(root).await?),
         TierConfig::Nvme(config) => nvme::open(config).await?,
-        TierConfig::Nfs(config) => Arc::new(NfsTier::connect(config).await?),
+        TierConfig::Nfs(config) => nfs::open(config).await?,
         TierConfig::S3(config) => Arc::new(S3Tier::connect(config).await?),
         #[cfg(feature = "flight")]
         TierConfig::Flight(config) => Arc::new(FlightTier::connect(config).await?),

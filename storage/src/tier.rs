@@ -1,17 +1,14 @@
 //! Trait of all tiers and wrappers, and the types of its calls.
 
-use crate::device::DeviceReads;
 use crate::error::StorageError;
-use crate::limits::MAX_READ_BYTES;
 use crate::path::ObjectPath;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Duration;
+use tierlab_gds::{DeviceBytes, DeviceError};
 use tierlab_protocol::via::ViaSet;
-
-pub use crate::cost::ReadCost;
-pub use crate::object::Object;
 
 /// Bytes of a single range.
 #[derive(Debug, Clone, Default)]
@@ -115,26 +112,95 @@ pub trait Tier: Send + Sync + 'static {
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError>;
 }
 
-/// Checks ranges against an object's size before any I/O.
-///
-/// # Errors
-/// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange) for a reversed range or one past the end;
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for more than [`MAX_READ_BYTES`] together.
-pub fn check_ranges(object: &Object, ranges: &[Range<u64>]) -> Result<(), StorageError> {
-    let mut sum = 0_u64;
-    for range in ranges {
-        if range.start > range.end || range.end > object.size {
-            return Err(StorageError::new(
-                crate::ErrorKind::OutOfRange,
-                object.path.as_str(),
-                format!("range {}..{} of {} bytes", range.start, range.end, object.size),
-            ));
-        }
-        sum = sum.saturating_add(range.end - range.start);
+/// Cost of a read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadCost {
+    /// The paths taken.
+    pub via: ViaSet,
+    /// Waiting for a slot, a connection or the engine: the longest of the parts.
+    pub queue: Duration,
+    /// With the device or the remote side: the longest of the parts.
+    pub device: Duration,
+    /// Copies on this side after arrival: the sum.
+    pub copy: Duration,
+    /// Look-ups in a cache: the sum. Zero without a cache.
+    pub cache: Duration,
+    /// Bytes moved, over-read and headers of ranges included.
+    pub wire_bytes: u64,
+    /// Requests made of the tier's device or server (SQEs, GETs, READs). A stage's reads of its own folder are
+    /// excluded, also from the bytes, retries and hedges.
+    pub requests: u32,
+    /// Retries after a failure among them.
+    pub retries: u32,
+    /// Hedged requests among them, sent a second time because the first was slow to be answered.
+    pub hedges: u32,
+    /// Blocks that a cache had.
+    pub cache_hits: u32,
+    /// Blocks that a cache had not.
+    pub cache_misses: u32,
+}
+
+impl ReadCost {
+    /// Adds a read that ran at the same time: waits overlap, counts add.
+    pub fn merge(&mut self, other: &Self) {
+        self.via = self.via.union(other.via);
+        self.queue = self.queue.max(other.queue);
+        self.device = self.device.max(other.device);
+        self.copy += other.copy;
+        self.cache += other.cache;
+        self.wire_bytes += other.wire_bytes;
+        self.requests += other.requests;
+        self.retries += other.retries;
+        self.hedges += other.hedges;
+        self.cache_hits += other.cache_hits;
+        self.cache_misses += other.cache_misses;
     }
-    if sum > MAX_READ_BYTES {
-        let what = format!("{sum} bytes in one call, of {MAX_READ_BYTES} at most: its size is not believed");
-        return Err(StorageError::new(crate::ErrorKind::Invalid, object.path.as_str(), what).told_to_clients());
+}
+
+/// An object as it was looked up. Reads are of this version: a tier answers
+/// [`ErrorKind::Changed`](crate::ErrorKind::Changed) rather than bytes of another version.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Object {
+    /// Path below the tier's root.
+    pub path: ObjectPath,
+    /// Length in bytes.
+    pub size: u64,
+    /// The tier's own mark of this version (ETag, or inode with modification time); equal marks mean equal bytes.
+    pub version: String,
+}
+
+/// Ranges of an object in device memory.
+#[derive(Debug)]
+pub struct Landed {
+    /// The memory; it goes back to its pool when this is dropped.
+    pub bytes: DeviceBytes,
+    /// Position of each range in `bytes`, in request order.
+    pub parts: Vec<Range<usize>>,
+    /// Cost of all parts together.
+    pub cost: ReadCost,
+}
+
+impl Landed {
+    /// Copies every range to the host and waits: a single copy of all bytes, whatever the number of ranges. The parts
+    /// share its memory, so do not keep single parts for long.
+    ///
+    /// # Errors
+    /// Returns the driver's error.
+    pub fn to_host(&self) -> Result<Vec<Bytes>, DeviceError> {
+        let mut all = vec![0; self.bytes.len()];
+        self.bytes.to_host(0, &mut all)?;
+        let all = Bytes::from(all);
+        Ok(self.parts.iter().map(|part| all.slice(part.clone())).collect())
     }
-    Ok(())
+}
+
+/// A tier that can read into device memory.
+#[async_trait]
+pub trait DeviceReads: Send + Sync {
+    /// The number of the device.
+    fn ordinal(&self) -> u32;
+
+    /// Reads many ranges into device memory: all of them, or an error. The future may be dropped at any moment: the
+    /// read owns its memory until it has ended.
+    async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError>;
 }

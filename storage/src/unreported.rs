@@ -1,8 +1,8 @@
 //! Costs of reads that report none: they failed, or their caller went away. In: costs. Out: their sum, once.
 
 use crate::tier::ReadCost;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Costs that no read has reported.
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ pub(crate) struct UnreportedCost {
 
 impl UnreportedCost {
     pub(crate) fn add(&self, cost: &ReadCost) {
-        self.cost.lock().unwrap_or_else(PoisonError::into_inner).merge(cost);
+        self.cost.lock().merge(cost);
         self.any.store(true, Ordering::Release);
     }
 
@@ -22,7 +22,7 @@ impl UnreportedCost {
         if !self.any.load(Ordering::Relaxed) || !self.any.swap(false, Ordering::Acquire) {
             return None;
         }
-        let mut cost = self.cost.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cost = self.cost.lock();
         Some(std::mem::take(&mut *cost))
     }
 }

@@ -38,9 +38,9 @@ pub(super) fn profile(origin: RecordedOrigin, measured: &Calibrated) -> Recorded
 
 fn point(cell: &Cell, shares: &[f64]) -> RecordedPoint {
     let at = |share: &f64| match *share {
-        share if share <= 0.0 => cell.latency_ns.min(),
-        share if share >= 1.0 => cell.latency_ns.max(),
-        share => cell.latency_ns.value_at_quantile(share),
+        share if share <= 0.0 => cell.tally.latency_ns.min(),
+        share if share >= 1.0 => cell.tally.latency_ns.max(),
+        share => cell.tally.latency_ns.value_at_quantile(share),
     };
     let mut before = 0;
     // The histogram reports its ends and its middle with different resolution.
@@ -51,18 +51,18 @@ fn point(cell: &Cell, shares: &[f64]) -> RecordedPoint {
     RecordedPoint {
         bytes: cell.bytes,
         depth: cell.depth,
-        calls: cell.calls,
+        calls: cell.calls(),
         calls_per_s: (rate(cell) * 10.0).round() / 10.0,
         latency_us: shares.iter().map(at).map(ascending).collect(),
     }
 }
 
 fn rate(cell: &Cell) -> f64 {
-    cell.calls as f64 / cell.window_s.max(1e-9)
+    cell.calls() as f64 / cell.window_s.max(1e-9)
 }
 
 fn median_s(cell: &Cell) -> f64 {
-    cell.latency_ns.value_at_quantile(0.5) as f64 / 1e9
+    cell.tally.latency_ns.value_at_quantile(0.5) as f64 / 1e9
 }
 
 fn limits(cells: &[Cell]) -> RecordedLimits {
@@ -106,8 +106,8 @@ fn connection(cells: &[Cell]) -> Option<u64> {
 
 fn errors(cells: &[Cell]) -> Vec<InjectedError> {
     let mut kinds: BTreeMap<&str, (u64, Duration)> = BTreeMap::new();
-    let calls: u64 = cells.iter().map(|cell| cell.calls).sum();
-    for (kind, faults) in cells.iter().flat_map(|cell| &cell.faults) {
+    let calls: u64 = cells.iter().map(Cell::calls).sum();
+    for (kind, faults) in cells.iter().flat_map(|cell| &cell.tally.faults) {
         let sum = kinds.entry(kind).or_default();
         *sum = (sum.0 + faults.calls, sum.1 + faults.took);
     }
@@ -130,7 +130,7 @@ fn rounds(measured: &Calibrated) -> Vec<RecordedRound> {
             .iter()
             .filter_map(|cell| {
                 let own = of(cell.by_round.get(round).copied().flatten()?).max(1) as f64;
-                Some((own / cell.latency_ns.value_at_quantile(share).max(1) as f64).ln())
+                Some((own / cell.tally.latency_ns.value_at_quantile(share).max(1) as f64).ln())
             })
             .collect();
         let mean = (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp();
@@ -148,7 +148,6 @@ fn rounds(measured: &Calibrated) -> Vec<RecordedRound> {
 mod tests {
     use super::super::measure::Cell;
     use super::*;
-    use crate::drive::Faults;
     use tierlab_storage::wrappers::emulated::RecordedEnvironment;
 
     fn origin() -> RecordedOrigin {
@@ -163,11 +162,15 @@ mod tests {
 
     /// Creates a cell of reads from `us` to 2 x `us`, one per microsecond, over `window_s` seconds.
     fn cell(bytes: u64, depth: u32, us: u64, window_s: f64) -> Cell {
-        let mut cell = Cell::new(bytes, depth).unwrap();
+        let mut cell = Cell {
+            bytes,
+            depth,
+            ..Cell::default()
+        };
         for us in us..=2 * us {
-            cell.latency_ns.record(us * 1000).unwrap();
+            cell.tally.latency_ns.record(us * 1000).unwrap();
         }
-        cell.calls = cell.latency_ns.len();
+        cell.tally.sums.calls = cell.tally.latency_ns.len();
         cell.window_s = window_s;
         cell.by_round = vec![Some((1500 * us, 2000 * us)), Some((3000 * us, 4000 * us))];
         cell
@@ -216,14 +219,9 @@ mod tests {
     #[test]
     fn errors_are_shares_of_all_reads() {
         let mut failing = cell(4096, 1, 999, 1.0);
-        failing.faults.insert(
-            "timeout",
-            Faults {
-                calls: 250,
-                took: Duration::from_secs(500),
-                words: "x".to_owned(),
-            },
-        );
+        let faults = failing.tally.faults.entry("timeout").or_default();
+        faults.calls = 250;
+        faults.took = Duration::from_secs(500);
         let profile = measured(vec![failing]);
         let [error] = profile.errors.as_slice() else {
             panic!("{:?}", profile.errors)

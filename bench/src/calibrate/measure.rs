@@ -2,14 +2,12 @@
 //! read at each depth once, in an order drawn anew, so that changes over time affect all alike.
 
 use super::options::Options;
-use crate::drive::{Driven, Faults};
+use crate::drive::{Driven, Tally};
 use crate::plan::{Access, CacheState, Point};
 use crate::rounds::{Rounds, order};
-use crate::runner::Station;
+use crate::station::Station;
 use crate::stop::Stop;
-use anyhow::{Context, Result, bail};
-use hdrhistogram::Histogram;
-use std::collections::BTreeMap;
+use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 use tierlab_instrument::units::bytes;
 
@@ -27,46 +25,29 @@ pub(super) struct Calibrated {
 }
 
 /// Results of one size at one depth.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Cell {
     pub(super) bytes: u64,
     pub(super) depth: u32,
-    pub(super) calls: u64,
     pub(super) window_s: f64,
-    pub(super) latency_ns: Histogram<u64>,
+    /// Calls of all rounds.
+    pub(super) tally: Tally,
     /// Median and 99th percentile of each round in nanoseconds; `None` without a finished read.
     pub(super) by_round: Vec<Option<(u64, u64)>>,
-    pub(super) faults: BTreeMap<&'static str, Faults>,
 }
 
 impl Cell {
-    pub(super) fn new(bytes: u64, depth: u32) -> Result<Self> {
-        let mut latency_ns = Histogram::new(3)?;
-        latency_ns.auto(true);
-        Ok(Self {
-            bytes,
-            depth,
-            calls: 0,
-            window_s: 0.0,
-            latency_ns,
-            by_round: Vec::new(),
-            faults: BTreeMap::new(),
-        })
+    /// Number of reads.
+    pub(super) const fn calls(&self) -> u64 {
+        self.tally.sums.calls
     }
 
-    fn add(&mut self, driven: &Driven) -> Result<()> {
+    fn add(&mut self, driven: &Driven) {
         let tally = &driven.tally;
-        self.latency_ns
-            .add(&tally.latency_ns)
-            .context("a latency is too long")?;
-        self.calls += tally.sums.calls;
+        self.tally.add(tally);
         self.window_s += driven.window.as_secs_f64();
         let of = |share| tally.latency_ns.value_at_quantile(share);
         self.by_round.push((tally.sums.calls > 0).then(|| (of(0.5), of(0.99))));
-        for (kind, faults) in &tally.faults {
-            self.faults.entry(*kind).or_default().add(faults);
-        }
-        Ok(())
     }
 }
 
@@ -78,17 +59,13 @@ impl Calibrated {
     pub(super) fn check(&self) -> Result<()> {
         for cell in &self.cells {
             let what = || format!("reads of {} at depth {}", bytes(cell.bytes), cell.depth);
-            let failed: u64 = cell.faults.values().map(|faults| faults.calls).sum();
-            if failed > cell.calls {
-                let words = cell
-                    .faults
-                    .values()
-                    .map(|faults| faults.words.as_str())
-                    .next()
-                    .unwrap_or_default();
-                bail!("{}: {failed} of {} failed: {words}", what(), failed + cell.calls);
+            let faults = || cell.tally.faults.values();
+            let failed: u64 = faults().map(|faults| faults.calls).sum();
+            if failed > cell.calls() {
+                let words = faults().next().map_or("", |faults| faults.words.as_str());
+                bail!("{}: {failed} of {} failed: {words}", what(), failed + cell.calls());
             }
-            if cell.calls == 0 {
+            if cell.calls() == 0 {
                 bail!("{}: none ended in {:.1} s; give more --seconds", what(), cell.window_s);
             }
         }
@@ -103,8 +80,12 @@ pub(super) fn rounds(station: &mut Station, options: &Options, direct: bool, sto
     for bytes in options.blocks() {
         points.extend(options.depths().into_iter().map(|depth| point(bytes, depth, direct)));
     }
-    let cells = points.iter().map(|point| Cell::new(point.block_bytes, point.depth));
-    let mut cells = cells.collect::<Result<Vec<Cell>>>()?;
+    let cell = |point: &Point| Cell {
+        bytes: point.block_bytes,
+        depth: point.depth,
+        ..Cell::default()
+    };
+    let mut cells: Vec<Cell> = points.iter().map(cell).collect();
     let (begun, mut rounds_at_s) = (Instant::now(), Vec::new());
     let order = order(access.seed, options.rounds, &points);
     let expected = access.warmup + access.window + BESIDE;
@@ -118,10 +99,10 @@ pub(super) fn rounds(station: &mut Station, options: &Options, direct: bool, sto
         }
         let driven = one(station, point, &access, round, stop)?;
         let is_own = |cell: &&mut Cell| (cell.bytes, cell.depth) == (point.block_bytes, point.depth);
-        match cells.iter_mut().find(is_own) {
-            Some(cell) if !stop.is_asked() => cell.add(&driven),
-            _ => Ok(()),
+        if let Some(cell) = cells.iter_mut().find(is_own).filter(|_| !stop.is_asked()) {
+            cell.add(&driven);
         }
+        Ok(())
     })?;
     Ok(Calibrated { cells, rounds_at_s })
 }
@@ -161,14 +142,15 @@ mod tests {
     #[test]
     fn a_point_without_reads_or_with_more_failures_than_reads_says_too_little() {
         let check = |calls: u64, failed: u64| {
-            let mut cell = Cell::new(4096, 8).unwrap();
-            cell.calls = calls;
-            let faults = Faults {
-                calls: failed,
-                took: Duration::ZERO,
-                words: "the bucket is gone".to_owned(),
+            let mut cell = Cell {
+                bytes: 4096,
+                depth: 8,
+                ..Cell::default()
             };
-            cell.faults.insert("unavailable", faults);
+            cell.tally.sums.calls = calls;
+            let faults = cell.tally.faults.entry("unavailable").or_default();
+            faults.calls = failed;
+            "the bucket is gone".clone_into(&mut faults.words);
             let measured = Calibrated {
                 cells: vec![cell],
                 rounds_at_s: vec![0.0],

@@ -10,10 +10,9 @@ pub(crate) use options::Options;
 
 use crate::machine::Environment;
 use crate::plan::tier_config;
-use crate::runner::Station;
+use crate::station::Station;
 use crate::stop::Stop;
-use crate::tiers::Opened as _;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use tierlab_storage::TierConfig;
@@ -32,14 +31,14 @@ pub(crate) fn call(options: &Options) -> Result<()> {
     options.check()?;
     let config = tier_config(&options.tier, &options.set)?;
     let stop = Stop::on_signal()?;
-    let mut station = Station::new("calibrate", &config, scratch(options, &config), "calibrate")?;
+    let mut station = Station::new("calibrate", &config, scratch(options, &config), 0)?;
     let origin = origin(options, &config, &station);
     let measured = measure::rounds(&mut station, options, is_direct(&config), &stop);
     // Data is removed from the tier after a failure too.
     let removed = station.remove();
     let measured = measured?;
     removed?;
-    if stop.is_asked() && measured.cells.iter().any(|cell| cell.calls == 0) {
+    if stop.is_asked() && measured.cells.iter().any(|cell| cell.calls() == 0) {
         bail!("interrupted before every size was read at every depth: no profile was written");
     }
     measured.check()?;
@@ -116,11 +115,6 @@ fn write(profile: &Recorded, out: &Path) -> Result<()> {
                 # `[emulated]` and `profile = \"THIS FILE\"` in that tier's TOML.\n";
     file.write_all(head.as_bytes()).with_context(cannot)?;
     file.write_all(text.as_bytes()).with_context(cannot)?;
-    ensure!(
-        !out.exists(),
-        "{} is there by now: nothing is written over it",
-        out.display()
-    );
     file.persist_noclobber(out).with_context(cannot)?;
     Ok(())
 }

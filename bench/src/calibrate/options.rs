@@ -1,6 +1,7 @@
 //! Flags of `calibrate`.
 
-use crate::plan::{Access, bad_usage, check_within};
+use crate::cli::{positive_seconds, seconds};
+use crate::plan::{Access, bad_usage};
 use anyhow::Result;
 use clap::Args;
 use std::collections::BTreeSet;
@@ -39,11 +40,11 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) rounds: u32,
     /// Seconds of each measurement
-    #[arg(long, default_value_t = 3.0)]
-    seconds: f64,
+    #[arg(long, default_value = "3", value_parser = positive_seconds)]
+    seconds: Duration,
     /// Seconds of reading before each measurement, not counted
-    #[arg(long, default_value_t = 0.25)]
-    warmup: f64,
+    #[arg(long, default_value = "0.25", value_parser = seconds)]
+    warmup: Duration,
     /// Time from the start of one round to the next, such as 1h, for a tier that changes over the day
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
     pub(super) every: Duration,
@@ -61,11 +62,6 @@ impl Options {
     /// # Errors
     /// The flag, and its allowed values.
     pub(super) fn check(&self) -> Result<()> {
-        let time = |flag: &str, seconds: f64, least: f64| {
-            check_within(flag, seconds, least, 3600.0).map_err(|why| bad_usage("times in seconds", &why))
-        };
-        time("--seconds", self.seconds, 0.01)?;
-        time("--warmup", self.warmup, 0.0)?;
         let (blocks, depths) = (self.blocks(), self.depths());
         if blocks.len() > MOST_LEVELS || depths.len() > MOST_LEVELS {
             return Err(bad_usage(
@@ -108,10 +104,9 @@ impl Options {
     }
 
     pub(super) fn access(&self) -> Access {
-        let seconds = Duration::from_secs_f64;
         Access {
             tolerates_faults: true,
-            ..Access::reads(self.size, seconds(self.seconds), seconds(self.warmup))
+            ..Access::reads(self.size, self.seconds, self.warmup)
         }
     }
 }

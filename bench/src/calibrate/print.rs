@@ -2,19 +2,17 @@
 
 use crate::report::table;
 use std::path::Path;
-use tierlab_instrument::units::{bytes, digits3, latency};
+use tierlab_analysis::record::samples_needed;
+use tierlab_instrument::units::{NONE, bytes, digits3, latency};
 use tierlab_storage::wrappers::emulated::{Recorded, RecordedPoint};
 
-/// Minimum reads for a 99th percentile, as everywhere.
-const P99_SAMPLES: u64 = 368;
 /// Ratio between rounds from which a change is shown.
 const DRIFTS: f64 = 1.1;
 
 pub(super) fn text(profile: &Recorded, out: &Path) -> String {
     let header = ["read", "depth", "p50", "p95", "p99", "reads/s", "MB/s", "reads"];
-    let rows: Vec<[String; 8]> = profile.points.iter().map(|point| row(profile, point)).collect();
-    let table = table(&header, 1, rows.iter().map(<[String; 8]>::as_slice));
-    let mut lines = vec![profile.label(), table.to_string()];
+    let rows = profile.points.iter().map(|point| row(profile, point));
+    let mut lines = vec![profile.label(), table(&header, 1, rows)];
     lines.extend(sentences(profile));
     lines.push(format!(
         "replay it over another tier: --set emulated.profile={0}, or [emulated] with profile = \"{0}\" in its TOML",
@@ -23,22 +21,25 @@ pub(super) fn text(profile: &Recorded, out: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-fn row(profile: &Recorded, point: &RecordedPoint) -> [String; 8] {
+fn has_p99(point: &RecordedPoint) -> bool {
+    point.calls >= samples_needed(0.99)
+}
+
+fn row(profile: &Recorded, point: &RecordedPoint) -> Vec<String> {
     let at = |share: f64| {
         let index = profile.shares.iter().position(|known| *known >= share);
         index
             .and_then(|index| point.latency_us.get(index))
-            .map_or_else(|| "n/a".to_owned(), |us| latency(*us))
+            .map_or_else(|| NONE.to_owned(), |us| latency(*us))
     };
-    [
+    vec![
         bytes(point.bytes),
         point.depth.to_string(),
         at(0.5),
         at(0.95),
-        if point.calls < P99_SAMPLES {
-            "n/a".to_owned()
-        } else {
-            at(0.99)
+        match has_p99(point) {
+            true => at(0.99),
+            false => NONE.to_owned(),
         },
         digits3(point.calls_per_s),
         digits3(point.calls_per_s * point.bytes as f64 / 1e6),
@@ -81,9 +82,10 @@ fn sentences(profile: &Recorded) -> Vec<String> {
             "it drifted: the medians of its rounds lie from {least:.2} to {most:.2} times that of all; a replay draws from all of them"
         ));
     }
-    if profile.points.iter().any(|point| point.calls < P99_SAMPLES) {
+    if !profile.points.iter().all(has_p99) {
+        let needed = samples_needed(0.99);
         said.push(format!(
-            "n/a: fewer than {P99_SAMPLES} reads; give more --rounds or --seconds before the tail is believed"
+            "n/a: fewer than {needed} reads; give more --rounds or --seconds before the tail is believed"
         ));
     }
     said

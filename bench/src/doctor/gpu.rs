@@ -1,8 +1,8 @@
 //! NVIDIA devices, and requirements for reads into their memory. In: the system's files. Out: findings; none without a
 //! device, if no device is wanted.
 
+use super::disk::link;
 use super::finding::Finding;
-use super::pcie::link;
 use super::tree::Tree;
 
 const DEVICES: &str = "sys/bus/pci/devices";

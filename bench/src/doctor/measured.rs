@@ -4,9 +4,8 @@
 use super::finding::Finding;
 use crate::drive::Driven;
 use crate::plan::{Access, CacheState, Pattern, Point, Way};
-use crate::runner::Station;
+use crate::station::Station;
 use crate::stop::Stop;
-use crate::tiers::Opened as _;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::time::Duration;
@@ -53,7 +52,7 @@ pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
     let toml =
         toml::Table::from_iter([("kind", "nvme"), ("root", root)].map(|(key, value)| (key.to_owned(), value.into())));
     let config = TierConfig::parse("tier", &toml.to_string())?;
-    let mut station = Station::new("doctor", &config, Some(folder), "doctor")?;
+    let mut station = Station::new("doctor", &config, Some(folder), 0)?;
     let mut of = |pattern, block, way| one(&mut station, &point(pattern, block, way), stop);
     let ways = Ways {
         small_direct: of(Pattern::Random, SMALL, Way::PreadDirect),
@@ -139,8 +138,18 @@ fn direct_reads(ways: &Ways) -> Finding {
     }
 }
 
+/// Reads through the page cache beside direct ones, which take `1 / slower` of the time.
+fn through_cache(about: &str, slower: f64, figures: String, (effect, change): (&str, &str)) -> Finding {
+    let finding = match slower < SLOWER {
+        true => Finding::fine(about, "costs no more than direct reads"),
+        false => Finding::warning(about, format!("{slower:.1} times as long as direct reads"))
+            .effect(effect)
+            .change(change),
+    };
+    finding.measured(figures)
+}
+
 fn small(past: &Shown, through: &Shown, direct: Option<bool>) -> Finding {
-    let about = "page cache, 4 KiB at random, cold";
     let fetched = through.fetched_share.map_or_else(String::new, |share| {
         format!(", {} fetched for each asked for", bytes((share * SMALL as f64) as u64))
     });
@@ -149,40 +158,25 @@ fn small(past: &Shown, through: &Shown, direct: Option<bool>) -> Finding {
         latency(through.p50_us),
         latency(past.p50_us)
     );
-    if through.p50_us < past.p50_us * SLOWER {
-        return Finding::fine(about, "costs no more than direct reads").measured(figures);
-    }
     let change = match direct {
         Some(false) => "direct = true in the tier's TOML, where the data does not fit into memory",
         _ => "nothing for a tier with direct = true; for others a smaller read-ahead",
     };
-    let slower = format!("{:.1} times as long as direct reads", through.p50_us / past.p50_us);
-    Finding::warning(about, slower)
-        .effect("random reads of data that is not in the cache are slower")
-        .change(change)
-        .measured(figures)
+    let effect = "random reads of data that is not in the cache are slower";
+    let about = "page cache, 4 KiB at random, cold";
+    through_cache(about, through.p50_us / past.p50_us, figures, (effect, change))
 }
 
 fn large(past: &Shown, through: &Shown) -> Finding {
-    let about = "page cache, 1 MiB in order, cold";
     let figures = format!(
         "{} MB/s through it, {} MB/s past it, one at a time",
         digits3(through.mb_per_s),
         digits3(past.mb_per_s)
     );
-    if through.mb_per_s * SLOWER > past.mb_per_s {
-        return Finding::fine(about, "costs no more than direct reads").measured(figures);
-    }
-    Finding::warning(
-        about,
-        format!(
-            "{:.0} % of the rate of direct reads",
-            100.0 * through.mb_per_s / past.mb_per_s
-        ),
-    )
-    .effect("files that are read in order through the page cache take longer")
-    .change("direct reads with several in flight")
-    .measured(figures)
+    let effect = "files that are read in order through the page cache take longer";
+    let about = "page cache, 1 MiB in order, cold";
+    let slower = past.mb_per_s / through.mb_per_s;
+    through_cache(about, slower, figures, (effect, "direct reads with several in flight"))
 }
 
 #[cfg(test)]
@@ -213,7 +207,7 @@ mod tests {
         assert_eq!(warnings[0].found, "3.0 times as long as direct reads");
         assert!(warnings[0].change.as_ref().unwrap().starts_with("direct = true"));
         assert!(warnings[0].measured.as_ref().unwrap().contains("8 KiB fetched"));
-        assert_eq!(warnings[1].found, "50 % of the rate of direct reads");
+        assert_eq!(warnings[1].found, "2.0 times as long as direct reads");
         assert!(found.iter().all(|finding| finding.measured.is_some()), "{found:?}");
     }
 

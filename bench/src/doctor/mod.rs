@@ -9,9 +9,6 @@ mod groups;
 mod kernel;
 mod measured;
 mod nfs;
-mod pcie;
-mod print;
-mod subject;
 mod tree;
 
 use crate::machine::Environment;
@@ -23,7 +20,6 @@ use finding::Finding;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use subject::Subject;
 use tierlab_instrument::mounts::holding;
 use tierlab_instrument::units::latency;
 use tierlab_storage::TierConfig;
@@ -59,6 +55,42 @@ struct Report {
     findings: Vec<Finding>,
 }
 
+/// Subject of the checks beside the machine itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Subject {
+    /// Local folders and mounts that the tier reads from.
+    folders: Vec<PathBuf>,
+    /// Bytes of memory that the tier registers with the kernel.
+    pinned_bytes: u64,
+    /// True if the tier bypasses the page cache; `None` if it cannot choose.
+    direct: Option<bool>,
+    wants_gpu: bool,
+}
+
+impl Subject {
+    fn of(config: &TierConfig) -> Self {
+        match config {
+            TierConfig::Wrapped(wrapped) => Self::of(&wrapped.tier),
+            TierConfig::Nvme(nvme) => Self {
+                folders: nvme.root.iter().chain(&nvme.roots).cloned().collect(),
+                pinned_bytes: nvme.registered_buffers_bytes,
+                direct: Some(nvme.direct),
+                wants_gpu: false,
+            },
+            TierConfig::Nfs(nfs) => Self {
+                folders: nfs.path.iter().cloned().collect(),
+                ..Self::default()
+            },
+            TierConfig::Gds(gds) => Self {
+                folders: vec![gds.root.clone()],
+                wants_gpu: true,
+                ..Self::default()
+            },
+            _ => Self::default(),
+        }
+    }
+}
+
 /// Runs the checks and prints the findings.
 ///
 /// # Errors
@@ -91,7 +123,7 @@ pub(crate) fn call(options: &Options) -> Result<()> {
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print!("{}", print::text(&report.machine, report.tier, &report.findings));
+        print!("{}", finding::text(&report.machine, report.tier, &report.findings));
     }
     Ok(())
 }

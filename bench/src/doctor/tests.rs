@@ -350,11 +350,11 @@ fn what_was_not_measured_says_so() {
             .measured("3 us"),
         Finding::fine("e", "f"),
     ];
-    let text = print::text(&Environment::default(), Some("nvme"), &findings);
+    let text = finding::text(&Environment::default(), Some("nvme"), &findings);
     assert!(text.contains("2 things would slow a run"), "{text}");
     assert!(
         text.contains("by how much: not measured") && text.contains("by how much: 3 us"),
         "{text}"
     );
-    assert!(print::text(&Environment::default(), None, &findings[2..]).contains("nothing was found"));
+    assert!(finding::text(&Environment::default(), None, &findings[2..]).contains("nothing was found"));
 }

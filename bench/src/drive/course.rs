@@ -3,9 +3,10 @@
 use super::schedule::due_times;
 use super::tally::{Faults, Tally};
 use crate::chance::{Pick, Picker, Random};
-use crate::plan::{Access, Point};
+use crate::plan::{Access, CacheState, Pattern, Point};
 use crate::stop::Stop;
 use anyhow::Result;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tierlab_storage::{ReadCost, StorageError};
@@ -22,8 +23,12 @@ pub(crate) struct Course {
     picker: Picker,
     /// Due times of an open loop, from the begin.
     due: Option<Vec<Duration>>,
-    /// Index of the next call of an open loop.
+    /// Index of the next call.
     next: AtomicUsize,
+    /// Most calls: a cold repeat that reads in order ends with its data, whose pages are warm from then on.
+    most: Option<usize>,
+    /// Time at which the data came to its end.
+    ran_out: OnceLock<Instant>,
     seed: u64,
     pub(super) begin: Instant,
     pub(crate) measure_from: Instant,
@@ -68,16 +73,23 @@ impl Course {
             0 => None,
             rate => Some(due_times(rate, access.arrivals, seed, access.warmup + access.window)?),
         };
+        let in_order = matches!(point.pattern, Pattern::Sequential | Pattern::Strided);
+        let most = (in_order && point.cache == CacheState::Cold)
+            .then(|| (file_bytes / point.block_bytes).max(1) as usize * point.files as usize);
+        // Warming up would read the data away.
+        let warmup = most.map_or(access.warmup, |_| Duration::ZERO);
         let begin = Instant::now() + LEAD;
-        let until = begin + access.warmup + access.window;
+        let until = begin + warmup + access.window;
         let drain = (access.window * DRAIN_WINDOWS).max(LEAST_DRAIN);
         Ok(Self {
             picker,
             due,
             next: AtomicUsize::new(0),
+            most,
+            ran_out: OnceLock::new(),
             seed,
             begin,
-            measure_from: begin + access.warmup,
+            measure_from: begin + warmup,
             until,
             drained: until + drain,
             stop: stop.clone(),
@@ -128,7 +140,12 @@ impl Course {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.failed.load(Ordering::Relaxed) || self.stop.is_asked()
+        self.failed.load(Ordering::Relaxed) || self.stop.is_asked() || self.ran_out().is_some()
+    }
+
+    /// Time at which the data came to its end, of a repeat that ends with it.
+    pub(super) fn ran_out(&self) -> Option<Instant> {
+        self.ran_out.get().copied()
     }
 
     /// Returns the next call of a caller; `None` when the repeat is over.
@@ -137,6 +154,11 @@ impl Course {
             return None;
         }
         let now = Instant::now();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        if self.most.is_some_and(|most| number >= most) {
+            self.ran_out.get_or_init(|| now);
+            return None;
+        }
         let Some(due) = &self.due else {
             return (now < self.until).then(|| Turn {
                 pick: self.picker.pick(random),
@@ -144,7 +166,7 @@ impl Course {
                 at: now,
             });
         };
-        let due = self.begin + *due.get(self.next.fetch_add(1, Ordering::Relaxed))?;
+        let due = self.begin + *due.get(number)?;
         if now >= self.drained {
             self.give_up(due, tally);
             return None;

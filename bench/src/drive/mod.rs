@@ -8,11 +8,12 @@ mod tasks;
 mod threads;
 
 pub(crate) use course::{Call, Caller, Course};
-pub(crate) use tally::{Faults, Sums, Tally};
+pub(crate) use tally::{Sums, Tally};
 pub(crate) use tasks::tasks;
-pub(crate) use threads::threads;
+pub(crate) use threads::{Blocking, threads};
 
-use crate::machine::Look;
+use crate::machine::{Look, Watched};
+use anyhow::Result;
 use std::time::{Duration, Instant};
 
 /// Results of a repeat.
@@ -25,14 +26,33 @@ pub(crate) struct Driven {
     pub(crate) looks: (Look, Look),
 }
 
-impl Driven {
-    fn new(course: &Course, tally: Tally, looks: (Look, Look)) -> Self {
-        // Shorter after an interrupt.
-        let end = Instant::now().min(course.until);
-        Self {
-            tally,
-            window: end.saturating_duration_since(course.measure_from),
-            looks,
+/// Time between checks of who waits.
+const WAKE: Duration = Duration::from_millis(5);
+
+/// Watches callers until their repeat is over. `join` waits for them, and returns their results.
+fn watch(course: &Course, watched: &Watched, join: impl FnOnce() -> Result<Tally>) -> Result<Driven> {
+    wait(course, course.measure_from);
+    let first = watched.look();
+    wait(course, course.until);
+    // In a closed loop the last calls end after the window: neither they nor their load on the machine count.
+    let at_end = course.due().is_none().then(|| watched.look());
+    let tally = join()?;
+    let last = at_end.unwrap_or_else(|| watched.look());
+    // Shorter after an interrupt, or where the data came to its end.
+    let end = course.ran_out().unwrap_or_else(Instant::now).min(course.until);
+    Ok(Driven {
+        tally,
+        window: end.saturating_duration_since(course.measure_from),
+        looks: (first, last),
+    })
+}
+
+fn wait(course: &Course, until: Instant) {
+    while !course.is_over() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
         }
+        std::thread::sleep(left.min(WAKE));
     }
 }

@@ -2,49 +2,45 @@
 //! The due times of an open loop are kept by a thread of its own: the runtime's timer is a millisecond late.
 
 use super::course::Caller;
-use super::{Course, Driven, Tally};
+use super::{Course, Driven, Tally, watch};
 use crate::machine::Watched;
 use anyhow::{Context, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
 /// Interval at which the pacer checks whether it is still needed.
 const WAKE: Duration = Duration::from_millis(20);
 
-/// Runs a repeat; must be called on the tier's runtime.
+/// Runs a repeat.
 ///
 /// # Errors
 /// A failed access, or wrong bytes.
-pub(crate) async fn tasks(course: Arc<Course>, callers: Vec<impl Caller>, watched: &Watched) -> Result<Driven> {
+pub(crate) fn tasks(
+    runtime: &Runtime,
+    course: &Arc<Course>,
+    callers: impl IntoIterator<Item = impl Caller>,
+    watched: &Watched,
+) -> Result<Driven> {
     let tickets = Arc::new(Semaphore::new(0));
     let pacer = course.due().is_some().then(|| pace(course.clone(), tickets.clone()));
-    let spawn = |(number, caller)| tokio::spawn(call(course.clone(), caller, number, tickets.clone()));
+    let spawn = |(number, caller)| runtime.spawn(call(course.clone(), caller, number, tickets.clone()));
     let running: Vec<_> = (0..).zip(callers).map(spawn).collect();
-    tokio::time::sleep_until(course.measure_from.into()).await;
-    let first = watched.look();
-    while Instant::now() < course.until && !course.is_over() {
-        tokio::time::sleep_until((Instant::now() + WAKE).min(course.until).into()).await;
-    }
-    let at_end = course.due().is_none().then(|| watched.look());
-    let mut tally = Tally::default();
-    let mut failure = None;
-    for task in running {
-        match task.await.context("a caller panicked")? {
-            Ok(own) => tally.add(&own),
-            Err(error) => failure = Some(error),
+    watch(course, watched, || {
+        let mut tally = Tally::default();
+        let mut failure = None;
+        for task in running {
+            match runtime.block_on(task).context("a caller panicked")? {
+                Ok(own) => tally.add(&own),
+                Err(error) => failure = Some(error),
+            }
         }
-    }
-    if let Some(pacer) = pacer {
-        let _ = pacer?.join();
-    }
-    match failure {
-        Some(error) => Err(error),
-        None => {
-            let last = at_end.unwrap_or_else(|| watched.look());
-            Ok(Driven::new(&course, tally, (first, last)))
+        if let Some(pacer) = pacer {
+            let _ = pacer?.join();
         }
-    }
+        failure.map_or(Ok(tally), Err)
+    })
 }
 
 /// Releases a ticket whenever a call is due.

@@ -1,19 +1,20 @@
 //! Callers that are threads, for calls that block. In: a course, and one caller for each call in flight. Out: their results.
 
-use super::{Call, Course, Driven, Tally};
+use super::{Call, Course, Driven, Tally, watch};
 use crate::chance::Pick;
 use crate::machine::Watched;
 use anyhow::{Context, Result};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tierlab_storage::ReadCost;
 
-/// Time between checks of who waits.
-const WAKE: Duration = Duration::from_millis(5);
+/// A caller that blocks.
+pub(crate) trait Blocking: Send {
+    /// Makes the content of a write, before its time begins.
+    fn prepare(&mut self, pick: Pick);
 
-/// A caller that blocks: makes an access and returns the time of its end.
-pub(crate) trait Blocking: FnMut(Pick) -> Result<Instant> + Send {}
-
-impl<F: FnMut(Pick) -> Result<Instant> + Send> Blocking for F {}
+    /// Makes an access, and returns the time of its end. Checks the bytes after that time.
+    fn act(&mut self, pick: Pick) -> Result<Instant>;
+}
 
 /// Runs a repeat.
 ///
@@ -27,29 +28,15 @@ pub(crate) fn threads(course: &Course, callers: Vec<impl Blocking>, watched: &Wa
             let thread = thread.spawn_scoped(scope, move || call(course, caller, number));
             running.push(thread.context("cannot start a thread for each call in flight")?);
         }
-        wait(course, course.measure_from);
-        let first = watched.look();
-        wait(course, course.until);
-        // In a closed loop the last calls end after the window: neither they nor their load on the machine count.
-        let at_end = course.due().is_none().then(|| watched.look());
-        let mut tally = Tally::default();
-        for thread in running {
-            let own = thread.join().map_err(|_| anyhow::anyhow!("a caller panicked"))??;
-            tally.add(&own);
-        }
-        let last = at_end.unwrap_or_else(|| watched.look());
-        Ok(Driven::new(course, tally, (first, last)))
+        watch(course, watched, || {
+            let mut tally = Tally::default();
+            for thread in running {
+                let own = thread.join().map_err(|_| anyhow::anyhow!("a caller panicked"))??;
+                tally.add(&own);
+            }
+            Ok(tally)
+        })
     })
-}
-
-fn wait(course: &Course, until: Instant) {
-    while !course.is_over() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        std::thread::sleep(left.min(WAKE));
-    }
 }
 
 fn call(course: &Course, mut caller: impl Blocking, number: u32) -> Result<Tally> {
@@ -58,11 +45,12 @@ fn call(course: &Course, mut caller: impl Blocking, number: u32) -> Result<Tally
     let mut tally = Tally::default();
     std::thread::sleep(course.begin.saturating_duration_since(Instant::now()));
     while let Some(turn) = course.turn(&mut random, &mut tally) {
+        caller.prepare(turn.pick);
         if let Some(due) = turn.due {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
         }
         let begun = Instant::now();
-        let ended = caller(turn.pick).inspect_err(|_| course.fail())?;
+        let ended = caller.act(turn.pick).inspect_err(|_| course.fail())?;
         let call = Call {
             begun,
             ended,
@@ -72,4 +60,51 @@ fn call(course: &Course, mut caller: impl Blocking, number: u32) -> Result<Tally
         course.count(turn, &call, &mut tally);
     }
     Ok(tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Access, CacheState, Pattern, Point};
+    use crate::stop::Stop;
+    use std::time::Duration;
+
+    /// Takes 5 ms to make content, and no time to write it.
+    struct Slow;
+
+    impl Blocking for Slow {
+        fn prepare(&mut self, _: Pick) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+
+        fn act(&mut self, _: Pick) -> Result<Instant> {
+            Ok(Instant::now())
+        }
+    }
+
+    fn run(point: &Point, seconds: f64) -> Driven {
+        let time = Duration::from_secs_f64(seconds);
+        let access = Access::reads(16 * 4096, time, time);
+        let course = Course::new(point, &access, access.size, 0, &Stop::default()).unwrap();
+        threads(&course, vec![Slow, Slow], &Watched::default()).unwrap()
+    }
+
+    #[test]
+    fn content_is_made_before_the_clock() {
+        let driven = run(&Point::reads("t", 4096), 0.05);
+        assert!(driven.tally.sums.calls > 0);
+        assert!(driven.tally.latency_ns.value_at_quantile(0.5) < 4_000_000);
+    }
+
+    #[test]
+    fn a_cold_repeat_in_order_ends_with_its_data() {
+        let point = Point {
+            pattern: Pattern::Sequential,
+            cache: CacheState::Cold,
+            ..Point::reads("t", 4096)
+        };
+        let driven = run(&point, 20.0);
+        assert_eq!(driven.tally.sums.calls, 16);
+        assert!(driven.window < Duration::from_secs(10), "{:?}", driven.window);
+    }
 }

@@ -1,8 +1,7 @@
 //! Readings of the machine's counters. In: the watched parts. Out: counters, and their differences between two
 //! readings.
 
-use super::disk::{Disk, DiskUse};
-use super::nfs::{self, NfsUse};
+use super::traffic::{Disk, Traffic, of_mount};
 use nix::sys::resource::{UsageWho, getrusage};
 use procfs::process::Process;
 use serde::{Deserialize, Serialize};
@@ -24,8 +23,8 @@ pub(crate) struct Look {
     own_cpu_s: f64,
     cpu: Option<CpuTicks>,
     fetched_bytes: Option<u64>,
-    disk: Option<DiskUse>,
-    nfs: Option<NfsUse>,
+    disk: Option<Traffic>,
+    nfs: Option<Traffic>,
 }
 
 /// Use of the machine between two readings.
@@ -40,9 +39,9 @@ pub(crate) struct MachineUse {
     /// Bytes that the kernel fetched from storage for this process.
     pub(crate) fetched_bytes: Option<u64>,
     /// Disk below a local tier, with the traffic of all processes.
-    pub(crate) disk: Option<DiskUse>,
+    pub(crate) disk: Option<Traffic>,
     /// NFS mount below a tier.
-    pub(crate) nfs: Option<NfsUse>,
+    pub(crate) nfs: Option<Traffic>,
 }
 
 impl Watched {
@@ -60,7 +59,7 @@ impl Watched {
             cpu: CpuTicks::now(),
             fetched_bytes: Process::myself().and_then(|own| own.io()).ok().map(|io| io.read_bytes),
             disk: self.disk.as_ref().and_then(Disk::counters),
-            nfs: self.folder.as_deref().and_then(nfs::counters),
+            nfs: self.folder.as_deref().and_then(of_mount),
             at: Instant::now(),
         }
     }

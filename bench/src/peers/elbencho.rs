@@ -1,6 +1,6 @@
 //! Job of elbencho for a point, and its CSV. Source: its csv-docs.md and `--help-all` (the project breuner/elbencho).
 
-use super::figures::PeerFigures;
+use super::PeerFigures;
 use crate::plan::{Access, CacheState, Operation, Pattern, Point, Way};
 use anyhow::{Context, Result};
 use std::path::Path;

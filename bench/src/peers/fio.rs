@@ -1,6 +1,6 @@
 //! Job of fio for a point, and its JSON. Sources: fio's HOWTO (fio.readthedocs.io).
 
-use super::figures::PeerFigures;
+use super::PeerFigures;
 use crate::plan::{Access, CacheState, Operation, Pattern, Point, Way};
 use anyhow::{Context, Result};
 use serde_json::Value;

@@ -1,10 +1,7 @@
 //! Foreign tools as a comparison. In: a point and its file. Out: the equivalent command, and its figures.
 
 mod elbencho;
-mod figures;
 mod fio;
-
-pub(crate) use figures::PeerFigures;
 
 use crate::plan::{Access, Point};
 use anyhow::{Context, Result, bail, ensure};
@@ -17,27 +14,62 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Foreign tool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Tool {
-    /// Jens Axboe's fio.
-    Fio,
-    /// Sven Breuner's elbencho.
-    Elbencho,
+struct Tool {
+    name: &'static str,
+    /// Advice if it is missing.
+    how: &'static str,
+    /// Arguments of the equivalent of a point on its file; `None` if the tool has none.
+    arguments: fn(&Point, &Access, &Path) -> Option<Vec<String>>,
+    /// File that holds its output, in the folder in which it runs.
+    output: &'static str,
+    /// Parser of the output.
+    figures: fn(&str) -> Result<PeerFigures>,
+}
+
+/// File of a tool's standard output.
+const STDOUT: &str = "out";
+
+/// Jens Axboe's fio and Sven Breuner's elbencho.
+const TOOLS: [Tool; 2] = [
+    Tool {
+        name: "fio",
+        how: "`scripts/setup fio` unpacks Debian's",
+        arguments: fio::arguments,
+        output: STDOUT,
+        figures: fio::figures,
+    },
+    Tool {
+        name: "elbencho",
+        how: "its releases are on its project's page",
+        arguments: elbencho::arguments,
+        output: elbencho::FILE,
+        figures: elbencho::figures,
+    },
+];
+
+/// Figures of a tool in one repeat.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PeerFigures {
+    pub(crate) iops: f64,
+    pub(crate) mb_per_s: f64,
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) p95_us: Option<f64>,
+    pub(crate) p99_us: Option<f64>,
+    pub(crate) command: String,
 }
 
 /// Tools on this machine.
-#[derive(Debug, Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Peers {
     found: Vec<(Tool, PathBuf)>,
-    /// Missing tools, and tools without a matching job, in words for the report.
+    /// Missing tools, in words for the report.
     pub(crate) notes: Vec<String>,
 }
 
 /// Command with the parser of its output.
-pub(crate) struct Job {
-    tool: Tool,
-    program: PathBuf,
+pub(crate) struct Job<'a> {
+    tool: &'a Tool,
+    program: &'a Path,
     arguments: Vec<String>,
 }
 
@@ -45,38 +77,29 @@ impl Peers {
     /// Searches `.runtime/`, in which `scripts/setup` installs tools, and the path.
     pub(crate) fn look() -> Self {
         let mut peers = Self::default();
-        for (tool, name, how) in [
-            (Tool::Fio, "fio", "`scripts/setup fio` unpacks Debian's"),
-            (Tool::Elbencho, "elbencho", "its releases are on its project's page"),
-        ] {
-            match find(name) {
+        for tool in TOOLS {
+            match find(tool.name) {
                 Some(path) => peers.found.push((tool, path)),
-                None => peers.notes.push(format!("{name} is not installed: {how}")),
+                None => peers
+                    .notes
+                    .push(format!("{} is not installed: {}", tool.name, tool.how)),
             }
-        }
-        for name in ["warp", "gdsio"] {
-            peers.notes.push(match find(name) {
-                Some(path) => format!("{name} is at {}, and no job of it is compared yet", path.display()),
-                None => format!("{name} is not installed"),
-            });
         }
         peers
     }
 
     /// Returns the jobs equivalent to a point, on its one local file.
-    pub(crate) fn jobs(&self, point: &Point, access: &Access, file: &Path) -> Vec<Job> {
-        let job = |(tool, program): &(Tool, PathBuf)| {
-            let arguments = match tool {
-                Tool::Fio => fio::arguments(point, access, file),
-                Tool::Elbencho => elbencho::arguments(point, access, file),
-            };
-            arguments.map(|arguments| Job {
-                tool: *tool,
-                program: program.clone(),
+    pub(crate) fn jobs(&self, point: &Point, access: &Access, file: &Path) -> Vec<Job<'_>> {
+        let mut jobs = Vec::new();
+        for (tool, program) in &self.found {
+            let arguments = (tool.arguments)(point, access, file);
+            jobs.extend(arguments.map(|arguments| Job {
+                tool,
+                program,
                 arguments,
-            })
-        };
-        self.found.iter().filter_map(job).collect()
+            }));
+        }
+        jobs
     }
 }
 
@@ -87,16 +110,15 @@ fn find(name: &str) -> Option<PathBuf> {
     all.find(|file| file.is_file())
 }
 
-impl Job {
-    pub(crate) const fn tool(&self) -> Tool {
-        self.tool
+impl Job<'_> {
+    /// Name of the tool.
+    pub(crate) const fn name(&self) -> &'static str {
+        self.tool.name
     }
 
     /// Returns the command line, without the tool's folder.
-    pub(crate) fn command(&self) -> String {
-        let name = self.program.file_name().map(|name| name.to_string_lossy().into_owned());
-        let words = name.into_iter().chain(self.arguments.iter().cloned());
-        words.collect::<Vec<_>>().join(" ")
+    fn command(&self) -> String {
+        format!("{} {}", self.tool.name, self.arguments.join(" "))
     }
 
     /// Runs the job.
@@ -105,26 +127,22 @@ impl Job {
     /// The tool fails, hangs, or prints output that cannot be parsed.
     pub(crate) fn run(&self, access: &Access) -> Result<PeerFigures> {
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
-        let output = self.output(scratch.path(), access.warmup + access.window + GRACE)?;
-        let figures = match self.tool {
-            Tool::Fio => fio::figures(&output),
-            Tool::Elbencho => {
-                elbencho::figures(&std::fs::read_to_string(scratch.path().join(elbencho::FILE)).unwrap_or_default())
-            }
-        };
+        self.wait(scratch.path(), access.warmup + access.window + GRACE)?;
+        let output = std::fs::read_to_string(scratch.path().join(self.tool.output)).unwrap_or_default();
+        let figures = (self.tool.figures)(&output);
         let mut figures = figures.with_context(|| format!("cannot read what this printed: {}", self.command()))?;
         figures.command = self.command();
         Ok(figures)
     }
 
-    fn output(&self, folder: &Path, limit: Duration) -> Result<String> {
+    fn wait(&self, folder: &Path, limit: Duration) -> Result<()> {
         let program = self.program.canonicalize().context("the tool is gone")?;
-        let (out, err) = (folder.join("out"), folder.join("err"));
+        let (out, err) = (folder.join(STDOUT), folder.join("err"));
         let mut child = Command::new(program)
             .args(&self.arguments)
             .current_dir(folder)
             .stdin(Stdio::null())
-            .stdout(std::fs::File::create(&out)?)
+            .stdout(std::fs::File::create(out)?)
             .stderr(std::fs::File::create(&err)?)
             .spawn()
             .with_context(|| format!("cannot start {}", self.command()))?;
@@ -142,6 +160,6 @@ impl Job {
         };
         let said = std::fs::read_to_string(&err).unwrap_or_default();
         ensure!(status.success(), "{status}: {}: {}", self.command(), said.trim());
-        Ok(std::fs::read_to_string(&out)?)
+        Ok(())
     }
 }

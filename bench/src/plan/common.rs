@@ -3,10 +3,12 @@
 use anyhow::Result;
 use clap::Args;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tierlab_instrument::prices::{ReadPrices, reads};
 use tierlab_instrument::units::parse_bytes;
 use tierlab_storage::{ErrorKind, StorageError, TierConfig};
 
@@ -64,7 +66,7 @@ pub(crate) struct RawTier {
 }
 
 /// Number of bytes, in TOML a number or a text such as `4KiB`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Size(pub(crate) u64);
 
 impl From<u64> for Size {
@@ -141,6 +143,20 @@ impl Source {
         }
         Ok((tiers, prices))
     }
+
+    /// Prices of tiers, and of an instance if one is named, from a price file relative to the plan's folder. `entries` are the tiers'
+    /// `price`s.
+    ///
+    /// # Errors
+    /// The file cannot be read, or lacks an entry.
+    pub(crate) fn prices(
+        &self,
+        file: &Path,
+        instance: Option<&str>,
+        entries: &BTreeMap<String, String>,
+    ) -> Result<ReadPrices> {
+        reads(&self.folder.join(file), instance, entries).map_err(|error| self.wrong(error.to_string()))
+    }
 }
 
 /// Tiers and price entries, each by the tier's name.
@@ -187,12 +203,25 @@ pub(crate) fn check_within<T: PartialOrd + Display + Copy>(
     }
 }
 
-/// Checks that a list has no duplicates.
-pub(crate) fn check_once<T: PartialEq + Debug>(key: &str, all: &[T]) -> Result<(), String> {
+/// Checks that a list has an entry, and no duplicates.
+pub(crate) fn check_list<T: PartialEq + Debug>(key: &str, all: &[T]) -> Result<(), String> {
+    if all.is_empty() {
+        return Err(format!("{key}: plan needs at least one entry"));
+    }
     match all.iter().enumerate().find(|(at, one)| all[..*at].contains(one)) {
         Some((_, one)) => Err(format!("{key}: duplicate entry {one:?}")),
         None => Ok(()),
     }
+}
+
+/// Checks that a table has an entry.
+pub(crate) fn check_table<T>(key: &str, all: &BTreeMap<String, T>) -> Result<(), String> {
+    check_list(key, &all.keys().collect::<Vec<_>>())
+}
+
+/// Writes a duration as seconds.
+pub(crate) fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
 }
 
 /// Default of a number.

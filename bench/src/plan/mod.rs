@@ -7,8 +7,8 @@ mod point;
 mod raw;
 
 pub(crate) use common::{
-    Common, Flags, RawTier, Size, Source, bad_usage, check_counts, check_name, check_once, check_within, hundredths,
-    mib, number, tier_config,
+    Common, Flags, RawTier, Size, Source, bad_usage, check_counts, check_list, check_name, check_table, check_within,
+    hundredths, mib, number, seconds, tier_config,
 };
 pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, word};
 pub(crate) use raw::Arrivals;
@@ -16,6 +16,7 @@ pub(crate) use raw::Arrivals;
 use anyhow::Result;
 use cross::Place;
 use raw::RawPlan;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tierlab_storage::TierConfig;
@@ -39,18 +40,21 @@ pub(crate) struct Limits {
 }
 
 /// Settings of accesses, the same for all points.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Access {
     pub(crate) seed: u64,
     /// Bytes of all files together.
     pub(crate) size: u64,
+    #[serde(serialize_with = "seconds")]
     pub(crate) window: Duration,
+    #[serde(serialize_with = "seconds")]
     pub(crate) warmup: Duration,
     pub(crate) exponent: f64,
     pub(crate) stride: u32,
     pub(crate) write_share: f64,
     pub(crate) arrivals: Arrivals,
     /// If true, transient errors are counted and do not end a repeat.
+    #[serde(skip)]
     pub(crate) tolerates_faults: bool,
 }
 

@@ -122,30 +122,37 @@ impl Point {
         }
     }
 
+    /// Pattern and operation, and the number of files if there are several.
+    pub(crate) fn access_text(&self) -> String {
+        let text = format!("{} {}", word(&self.pattern), word(&self.operation));
+        match self.files {
+            0 | 1 => text,
+            files => format!("{text}, {files} files"),
+        }
+    }
+
+    /// State of the page cache and number of threads, as far as they are chosen: `, cold, 2 threads`.
+    pub(crate) fn manner_text(&self) -> String {
+        let cache = match self.cache {
+            CacheState::Cold => ", cold",
+            CacheState::Warm => ", warm",
+            CacheState::Bypassed | CacheState::AsIs => "",
+        };
+        match self.threads {
+            0 => cache.to_owned(),
+            1 => format!("{cache}, 1 thread"),
+            threads => format!("{cache}, {threads} threads"),
+        }
+    }
+
     /// Everything but block and depth, in words: the same for all points of a heat map.
     pub(crate) fn family_text(&self) -> String {
-        let mut text = format!(
-            "{} by {}: {} {}",
-            self.tier,
-            word(&self.way),
-            word(&self.pattern),
-            word(&self.operation)
-        );
-        match self.cache {
-            CacheState::Cold => text += ", cold",
-            CacheState::Warm => text += ", warm",
-            CacheState::Bypassed | CacheState::AsIs => {}
+        let (way, access, manner) = (word(&self.way), self.access_text(), self.manner_text());
+        let text = format!("{} by {way}: {access}{manner}", self.tier);
+        match self.rate {
+            0 => text,
+            rate => format!("{text}, {rate}/s offered"),
         }
-        if self.files > 1 {
-            text += &format!(", {} files", self.files);
-        }
-        if self.threads > 0 {
-            text += &format!(", {} thread{}", self.threads, if self.threads == 1 { "" } else { "s" });
-        }
-        if self.rate > 0 {
-            text += &format!(", {}/s offered", self.rate);
-        }
-        text
     }
 }
 

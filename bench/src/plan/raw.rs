@@ -2,7 +2,7 @@
 
 use super::common::{RawTier, Size, hundredths, mib, number, numbers, only};
 use super::point::{Operation, Pattern, Way};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -103,7 +103,7 @@ pub(crate) enum Cache {
 }
 
 /// Gaps between due times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Arrivals {
     /// Exponential gaps: callers that know nothing of each other.

@@ -1,51 +1,141 @@
-//! CSV files of a run. In: rows of named values. Out: text, empty where a value is not known.
+//! CSV files of a run. In: rows as `run.json` holds them. Out: text with the same names, empty where a value is not known.
 
 use anyhow::{Context, Result};
-use tierlab_analysis::record::Interval;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use std::fmt;
 
-/// A row, in the order of its columns.
-#[derive(Default)]
-pub(crate) struct CsvRow(Vec<(String, String)>);
+/// Entries of an object in their order, which a map of `serde_json` does not keep.
+struct Entries(Vec<(String, Cell)>);
 
-impl CsvRow {
-    /// Adds a column.
-    pub(crate) fn put(&mut self, name: &str, value: impl ToString + Copy) {
-        self.0.push((name.to_owned(), value.to_string()));
-    }
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Cell {
+    Object(Entries),
+    List(Vec<Value>),
+    Value(Value),
+}
 
-    /// Adds a column that may be empty.
-    pub(crate) fn some(&mut self, name: &str, value: Option<impl ToString + Copy>) {
-        self.put(name, value.map_or_else(String::new, |value| value.to_string()).as_str());
-    }
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Entries;
 
-    /// Adds a value and the ends of its interval, as `NAME`, `NAME_lo` and `NAME_hi`.
-    pub(crate) fn interval(&mut self, name: &str, interval: impl Into<Option<Interval>>) {
-        let interval = interval.into();
-        self.some(name, interval.map(|of| of.value));
-        self.some(&format!("{name}_lo"), interval.map(|of| of.lo));
-        self.some(&format!("{name}_hi"), interval.map(|of| of.hi));
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
     }
 }
 
-/// The text of a file with the columns of its longest row. A row that lacks a column has an empty cell.
+impl Cell {
+    /// Adds the columns of a value. Those of an object have its name before theirs, except for the `value` of an interval.
+    fn columns(self, name: &str, row: &mut Vec<(String, String)>) {
+        match self {
+            Self::Object(Entries(entries)) => {
+                for (key, cell) in entries {
+                    match (name, key.as_str()) {
+                        ("", key) => cell.columns(key, row),
+                        (name, "value") => cell.columns(name, row),
+                        (name, key) => cell.columns(&format!("{name}_{key}"), row),
+                    }
+                }
+            }
+            Self::List(values) => {
+                let texts: Vec<String> = values.iter().map(text).collect();
+                row.push((name.to_owned(), texts.join("; ")));
+            }
+            Self::Value(value) => row.push((name.to_owned(), text(&value))),
+        }
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Names and values of a row; a value that is not known is empty.
 ///
 /// # Errors
-/// The text cannot be made.
-pub(crate) fn csv(rows: impl IntoIterator<Item = CsvRow>) -> Result<String> {
-    let rows: Vec<CsvRow> = rows.into_iter().collect();
-    let longest = rows.iter().max_by_key(|row| row.0.len());
-    let header: Vec<&str> = longest.map_or_else(Vec::new, |row| row.0.iter().map(|(name, _)| name.as_str()).collect());
+/// The row is no object.
+pub(crate) fn columns(row: &impl Serialize) -> Result<Vec<(String, String)>> {
+    let mut cells = Vec::new();
+    let object: Entries = serde_json::from_str(&serde_json::to_string(row)?)?;
+    Cell::Object(object).columns("", &mut cells);
+    Ok(cells)
+}
+
+/// The text of a file with the columns of all rows. A row that lacks a column has an empty cell.
+///
+/// # Errors
+/// A row is no object.
+pub(crate) fn csv(rows: impl IntoIterator<Item = impl Serialize>) -> Result<String> {
+    let mut header: Vec<String> = Vec::new();
+    let mut table = Vec::new();
+    for row in rows {
+        let cells = columns(&row)?;
+        for (name, _) in &cells {
+            if !header.contains(name) {
+                header.push(name.clone());
+            }
+        }
+        table.push(cells);
+    }
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(&header)?;
-    for CsvRow(cells) in &rows {
-        let cell = |column: &&str| {
-            cells
+    for cells in &table {
+        let cell = |column: &String| cells.iter().find(|(name, _)| name == column);
+        writer.write_record(
+            header
                 .iter()
-                .find(|(name, _)| name == column)
-                .map_or("", |(_, value)| value.as_str())
-        };
-        writer.write_record(header.iter().map(cell))?;
+                .map(|column| cell(column).map_or("", |(_, text)| text.as_str())),
+        )?;
     }
     let bytes = writer.into_inner().context("the CSV text cannot be made")?;
     Ok(String::from_utf8(bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_analysis::record::Interval;
+
+    #[test]
+    fn columns_are_named_as_in_the_json_and_what_is_not_known_is_empty() {
+        #[derive(Serialize)]
+        struct Row {
+            tier: &'static str,
+            p50_us: Option<Interval>,
+            via: Vec<&'static str>,
+        }
+        let interval = Interval {
+            value: 2.5,
+            lo: 2.0,
+            hi: 3.0,
+        };
+        let row = |p50_us| Row {
+            tier: "a,b",
+            p50_us,
+            via: vec!["direct", "memory"],
+        };
+        assert_eq!(
+            csv([row(None), row(Some(interval))]).unwrap(),
+            "tier,p50_us,via,p50_us_lo,p50_us_hi\n\"a,b\",,direct; memory,,\n\"a,b\",2.5,direct; memory,2.0,3.0\n"
+        );
+    }
 }

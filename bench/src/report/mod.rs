@@ -1,14 +1,27 @@
 //! Files of a run for people and for other tools. In: a page, and what `run.json` keeps. Out: files, and tables in the terminal.
 
+mod chart;
 mod csv;
 mod page;
 
-pub(crate) use csv::{CsvRow, csv};
+pub(crate) use chart::curves;
+pub(crate) use csv::{columns, csv};
 pub(crate) use page::{Bars, Block, Page, Part, Ran, Row, table, under};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::path::Path;
+
+/// A run as `run.json` keeps it.
+#[derive(Serialize)]
+struct Kept<'a, S, F> {
+    #[serde(flatten)]
+    ran: &'a Ran,
+    /// Settings after defaults and flags.
+    settings: &'a S,
+    #[serde(flatten)]
+    figures: &'a F,
+}
 
 /// Writes the files of a run, prints its tables and the folder of its results. `csv` is a file's name and its text. `advice` is
 /// shown if the run was interrupted.
@@ -17,12 +30,17 @@ use std::path::Path;
 /// A file cannot be written, or the run was interrupted.
 pub(crate) fn finish(
     folder: &Path,
-    kept: &impl Serialize,
-    (csv_name, csv): (&str, String),
     page: &Page<'_>,
+    (settings, figures): (&impl Serialize, &impl Serialize),
+    (csv_name, csv): (&str, String),
     advice: &str,
 ) -> Result<()> {
-    let json = serde_json::to_string_pretty(kept)? + "\n";
+    let kept = Kept {
+        ran: page.ran,
+        settings,
+        figures,
+    };
+    let json = serde_json::to_string_pretty(&kept)? + "\n";
     for (name, text) in [
         ("run.json", json),
         (csv_name, csv),

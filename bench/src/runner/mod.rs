@@ -3,22 +3,20 @@
 mod journal;
 mod record;
 mod report;
-mod station;
 mod summary;
-
-pub(crate) use station::Station;
 
 use crate::peers::Peers;
 use crate::plan::{Flags, Plan, Point};
 use crate::report::{csv, finish};
 use crate::rounds::{Rounds, order};
+use crate::station::{Station, Stations};
 use crate::stop::Stop;
 use crate::tiers::{on_tiers, results_folder};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use journal::Journal;
 use record::{Entry, Measured};
-use report::Kept;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -62,37 +60,35 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         true => Peers::look(),
         false => Peers::default(),
     };
-    let open = |name: &str, config: &_| Station::new(name, config, plan.common.scratch.as_deref(), &plan.common.name);
-    let ((), ran) = on_tiers(&plan.common, &stop, open, |stations| {
+    let ((), ran) = on_tiers(&plan.common, &stop, 0, |stations| {
         rounds(&plan, stations, &peers, &mut journal, &stop)
     })?;
-    let kept = Kept {
-        ran,
+    let figures = Figures {
         peer_notes: peers.notes,
-        seed: plan.access.seed,
-        size_bytes: plan.access.size,
-        window_s: plan.access.window.as_secs_f64(),
-        warmup_s: plan.access.warmup.as_secs_f64(),
         points: summaries(&journal.entries),
     };
-    let table = ("points.csv", csv(report::csv(&kept.points))?);
+    let page = report::page(&ran, &plan.access, &figures);
+    let table = ("points.csv", csv(&figures.points)?);
     let advice = format!("; resume it with --resume {}", folder.display());
-    finish(&folder, &kept, table, &report::page(&kept), &advice)?;
+    finish(&folder, &page, (&plan.access, &figures), table, &advice)?;
+    let points = &figures.points;
     let is_failed = |point: &&Summary| matches!(point.verdict, Verdict::Failed(_));
-    match kept.points.iter().filter(is_failed).count() {
+    match points.iter().filter(is_failed).count() {
         0 => Ok(()),
-        failed => bail!("{failed} of {} points failed; the report says why", kept.points.len()),
+        failed => bail!("{failed} of {} points failed; the report says why", points.len()),
     }
 }
 
+/// Figures of `run.json`.
+#[derive(Serialize)]
+struct Figures {
+    /// Tools that are missing, and how to get them.
+    peer_notes: Vec<String>,
+    points: Vec<Summary>,
+}
+
 /// Measures every repeat that the journal does not hold.
-fn rounds(
-    plan: &Plan,
-    stations: &mut BTreeMap<String, Station>,
-    peers: &Peers,
-    journal: &mut Journal,
-    stop: &Stop,
-) -> Result<()> {
+fn rounds(plan: &Plan, stations: &mut Stations, peers: &Peers, journal: &mut Journal, stop: &Stop) -> Result<()> {
     let entries = journal.entries.iter();
     let done: BTreeSet<(Point, u32)> = entries.map(|entry| (entry.point.clone(), entry.repeat)).collect();
     let points: Vec<Point> = plan.points.iter().cloned().collect();
@@ -154,7 +150,7 @@ fn beside(plan: &Plan, station: &Station, peers: &Peers, entry: &mut Entry, stop
         let figures = station.settle(&entry.point).and_then(|()| job.run(&plan.access));
         match figures {
             Ok(figures) => {
-                entry.peers.insert(job.tool(), figures);
+                entry.peers.insert(job.name().to_owned(), figures);
             }
             Err(error) => entry.peer_faults.push(format!("{error:#}")),
         }

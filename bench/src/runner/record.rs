@@ -2,7 +2,7 @@
 
 use crate::drive::{Driven, Sums};
 use crate::machine::MachineUse;
-use crate::peers::{PeerFigures, Tool};
+use crate::peers::PeerFigures;
 use crate::plan::{Limits, Point};
 use anyhow::{Context, Result};
 use base64::Engine as _;
@@ -23,9 +23,9 @@ pub(crate) struct Entry {
     /// Error of a failed repeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
-    /// Figures of other tools beside it.
+    /// Figures of other tools beside it, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) peers: BTreeMap<Tool, PeerFigures>,
+    pub(crate) peers: BTreeMap<String, PeerFigures>,
     /// Errors of other tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) peer_faults: Vec<String>,
@@ -74,7 +74,7 @@ impl Measured {
     }
 }
 
-fn encode(histogram: &Histogram<u64>) -> Result<String> {
+pub(super) fn encode(histogram: &Histogram<u64>) -> Result<String> {
     let mut bytes = Vec::new();
     let written = V2Serializer::new().serialize(histogram, &mut bytes);
     written.map_err(|e| anyhow::anyhow!("a histogram cannot be written: {e}"))?;

@@ -3,9 +3,9 @@
 
 use super::record::{Entry, Measured};
 use crate::intervals::{geometric_mean, mean};
-use crate::machine::{DiskUse, NfsUse};
-use crate::peers::{PeerFigures, Tool};
-use crate::plan::Point;
+use crate::machine::Traffic;
+use crate::peers::PeerFigures;
+use crate::plan::{CacheState, Operation, Point};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::latency_interval;
@@ -17,6 +17,9 @@ use tierlab_analysis::validity::stationarity::drifts;
 /// Share of the due calls that must end in an open loop's window; with less, the queue grows and the point is
 /// saturated.
 const HELD: f64 = 0.95;
+
+/// Share of a cold repeat's bytes that the kernel must fetch from storage.
+const FETCHED: f64 = 0.95;
 
 /// Verdict on a point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -47,6 +50,7 @@ impl Verdict {
 /// Point with its figures. Intervals cover 95 % over the repeats; a single repeat has none.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Summary {
+    #[serde(flatten)]
     pub(crate) point: Point,
     #[serde(flatten)]
     pub(crate) verdict: Verdict,
@@ -73,12 +77,11 @@ pub(crate) struct Summary {
     pub(crate) unfinished: u64,
     pub(crate) via: BTreeSet<String>,
     /// Counters of the disk over the repeats, with the traffic of all processes.
-    pub(crate) disk: Option<DiskUse>,
-    pub(crate) nfs: Option<NfsUse>,
-    /// Share of the best of the tier's points, its peers' included.
+    pub(crate) disk: Option<Traffic>,
+    pub(crate) nfs: Option<Traffic>,
+    /// Share of the best MB/s of the tier's points, its peers' included.
     pub(crate) share_of_best_mb: f64,
-    pub(crate) share_of_best_iops: f64,
-    pub(crate) peers: Vec<Peer>,
+    pub(crate) peers: BTreeMap<String, Peer>,
     /// Drifts of the latency, in words.
     pub(crate) drift: Vec<String>,
     pub(crate) peer_faults: Vec<String>,
@@ -97,7 +100,6 @@ impl Summary {
 /// Figures of another tool for a point.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Peer {
-    pub(crate) tool: Tool,
     pub(crate) command: String,
     pub(crate) iops: Interval,
     pub(crate) mb_per_s: Interval,
@@ -120,39 +122,36 @@ pub(crate) fn summaries(entries: &[Entry]) -> Vec<Summary> {
         .into_iter()
         .map(|(point, entries)| summary(point, &entries))
         .collect();
-    let mut best: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    let mut best: BTreeMap<String, f64> = BTreeMap::new();
     for one in &all {
         let best = best.entry(one.point.tier.clone()).or_default();
-        let peers = one.peers.iter().map(|peer| (peer.mb_per_s.value, peer.iops.value));
-        for (mb, iops) in peers.chain([(one.mb_per_s.value, one.iops.value)]) {
-            *best = (best.0.max(mb), best.1.max(iops));
-        }
+        let peers = one.peers.values().map(|peer| peer.mb_per_s.value);
+        *best = peers.chain([*best, one.mb_per_s.value]).fold(0.0, f64::max);
     }
     for one in &mut all {
-        let (mb, iops) = best[&one.point.tier];
-        one.share_of_best_mb = one.mb_per_s.value / mb.max(f64::MIN_POSITIVE);
-        one.share_of_best_iops = one.iops.value / iops.max(f64::MIN_POSITIVE);
+        one.share_of_best_mb = one.mb_per_s.value / best[&one.point.tier].max(f64::MIN_POSITIVE);
     }
     all
 }
 
 /// Measured repeat, with the record for the analysis.
-struct Told<'a> {
+struct Measurement<'a> {
     measured: &'a Measured,
-    peers: &'a BTreeMap<Tool, PeerFigures>,
+    peers: &'a BTreeMap<String, PeerFigures>,
     repeat: Repeat,
 }
 
 fn summary(point: &Point, entries: &[&Entry]) -> Summary {
-    let told: Vec<Told<'_>> = entries.iter().filter_map(|entry| tell(entry)).collect();
-    let repeats: Vec<Repeat> = told.iter().map(|told| told.repeat.clone()).collect();
+    let all: Vec<Measurement<'_>> = entries.iter().filter_map(|entry| measurement(entry)).collect();
+    let repeats: Vec<Repeat> = all.iter().map(|one| one.repeat.clone()).collect();
     let kept: BTreeSet<u32> = counted(&repeats).iter().map(|repeat| repeat.index).collect();
-    let kept: Vec<&Told<'_>> = told.iter().filter(|told| kept.contains(&told.repeat.index)).collect();
-    let each = |of: &dyn Fn(&Measured) -> f64| mean(&kept.iter().map(|told| of(told.measured)).collect::<Vec<_>>());
-    let sum = |of: fn(&Measured) -> u64| kept.iter().map(|told| of(told.measured)).sum::<u64>();
+    let kept: Vec<&Measurement<'_>> = all.iter().filter(|one| kept.contains(&one.repeat.index)).collect();
+    let each = |of: &dyn Fn(&Measured) -> f64| mean(&kept.iter().map(|one| of(one.measured)).collect::<Vec<_>>());
+    let sum = |of: fn(&Measured) -> u64| kept.iter().map(|one| of(one.measured)).sum::<u64>();
     let asked = sum(|m| m.sums.asked_bytes).max(1) as f64;
-    let fetched: Option<u64> = kept.iter().map(|told| told.measured.machine.fetched_bytes).sum();
-    let table = BlockTable::new(kept.iter().map(|told| told.repeat.histograms.latency.as_slice()));
+    let fetched: Option<u64> = kept.iter().map(|one| one.measured.machine.fetched_bytes).sum();
+    let fetched_share = fetched.map(|bytes| bytes as f64 / asked);
+    let table = BlockTable::new(kept.iter().map(|one| one.repeat.histograms.latency.as_slice()));
     let percentile = |quantile: f64| {
         let is_printed = table.samples() >= samples_needed(quantile);
         is_printed.then(|| quantile_us(&table, quantile)).flatten()
@@ -160,9 +159,9 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let requests = sum(|m| m.sums.requests);
     let calls = sum(|m| m.sums.calls);
     Summary {
-        verdict: verdict(point, entries, &kept),
-        repeats: told.len(),
-        left_out: told.len() - kept.len(),
+        verdict: verdict(point, entries, &kept, fetched_share),
+        repeats: all.len(),
+        left_out: all.len() - kept.len(),
         calls,
         iops: each(&|m| m.sums.ended as f64 / m.window_s),
         mb_per_s: each(&|m| m.sums.asked_bytes as f64 / 1e6 / m.window_s),
@@ -170,31 +169,27 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
         p95_us: percentile(0.95),
         p99_us: percentile(0.99),
         p999_us: percentile(0.999),
-        late_p99_us: kept
-            .iter()
-            .filter_map(|told| told.measured.late_p99_us)
-            .reduce(f64::max),
+        late_p99_us: kept.iter().filter_map(|one| one.measured.late_p99_us).reduce(f64::max),
         cpu_s_per_gb: each(&|m| m.machine.own_cpu_s * 1e9 / m.sums.asked_bytes.max(1) as f64),
         over_read: (requests > 0).then(|| sum(|m| m.sums.wire_bytes) as f64 / asked),
-        fetched_share: fetched.map(|bytes| bytes as f64 / asked),
+        fetched_share,
         requests_per_call: (requests > 0).then(|| requests as f64 / calls.max(1) as f64),
         retries: sum(|m| m.sums.retries),
         unfinished: sum(|m| m.sums.unfinished),
         via: kept
             .iter()
-            .map(|told| told.measured.via.clone())
+            .map(|one| one.measured.via.clone())
             .filter(|via| !via.is_empty())
             .collect(),
         disk: kept
             .iter()
-            .filter_map(|told| told.measured.machine.disk)
-            .reduce(DiskUse::plus),
+            .filter_map(|one| one.measured.machine.disk)
+            .reduce(Traffic::plus),
         nfs: kept
             .iter()
-            .filter_map(|told| told.measured.machine.nfs)
-            .reduce(NfsUse::plus),
+            .filter_map(|one| one.measured.machine.nfs)
+            .reduce(Traffic::plus),
         share_of_best_mb: 0.0,
-        share_of_best_iops: 0.0,
         peers: peers(&kept),
         drift: drifts(&repeats).iter().map(drift_text).collect(),
         peer_faults: entries
@@ -207,7 +202,7 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     }
 }
 
-fn tell(entry: &Entry) -> Option<Told<'_>> {
+fn measurement(entry: &Entry) -> Option<Measurement<'_>> {
     let measured = entry.measured.as_ref()?;
     let mut repeat = Repeat {
         index: entry.repeat,
@@ -217,7 +212,7 @@ fn tell(entry: &Entry) -> Option<Told<'_>> {
     };
     // In nanoseconds: the analysis accepts any unit, and a read from a memory map takes less than a microsecond.
     repeat.histograms.latency = vec![measured.latencies().ok()?];
-    Some(Told {
+    Some(Measurement {
         measured,
         peers: &entry.peers,
         repeat,
@@ -238,18 +233,26 @@ fn quantile_us(table: &BlockTable, quantile: f64) -> Option<Interval> {
     })
 }
 
-fn verdict(point: &Point, entries: &[&Entry], kept: &[&Told<'_>]) -> Verdict {
+fn verdict(point: &Point, entries: &[&Entry], kept: &[&Measurement<'_>], fetched_share: Option<f64>) -> Verdict {
     if let Some(why) = entries.iter().find_map(|entry| entry.failed.clone()) {
         return Verdict::Failed(why);
     }
-    if kept.iter().all(|told| told.measured.sums.calls == 0) {
+    if kept.iter().all(|one| one.measured.sums.calls == 0) {
         return Verdict::Unknown("no call ended within a repeat: measure for longer".to_owned());
     }
-    if let Some(why) = kept.iter().find_map(|told| told.measured.disturbed.clone()) {
+    if let Some(why) = kept.iter().find_map(|one| one.measured.disturbed.clone()) {
         return Verdict::Unknown(why);
     }
-    let is_behind = |told: &&&Told<'_>| {
-        let m = told.measured;
+    let share = fetched_share.unwrap_or(1.0);
+    if point.cache == CacheState::Cold && point.operation == Operation::Read && share < FETCHED {
+        return Verdict::Unknown(format!(
+            "not cold: {:.0} % of what was read was fetched from storage, the rest came from memory; take a larger `size` or fewer \
+             `seconds`, on a disk",
+            share * 100.0
+        ));
+    }
+    let is_behind = |one: &&&Measurement<'_>| {
+        let m = one.measured;
         m.sums.unfinished > 0 || (m.sums.ended as f64) < HELD * m.sums.calls as f64
     };
     match point.rate > 0 && kept.iter().filter(is_behind).count() * 2 > kept.len() {
@@ -258,28 +261,27 @@ fn verdict(point: &Point, entries: &[&Entry], kept: &[&Told<'_>]) -> Verdict {
     }
 }
 
-fn peers(kept: &[&Told<'_>]) -> Vec<Peer> {
-    let tools: BTreeSet<Tool> = kept.iter().flat_map(|told| told.peers.keys().copied()).collect();
-    let peer = |tool: Tool| {
-        let pairs: Vec<(&Told<'_>, &PeerFigures)> = kept
+fn peers(kept: &[&Measurement<'_>]) -> BTreeMap<String, Peer> {
+    let tools: BTreeSet<&String> = kept.iter().flat_map(|one| one.peers.keys()).collect();
+    let peer = |tool: &String| {
+        let pairs: Vec<(&Measurement<'_>, &PeerFigures)> = kept
             .iter()
-            .filter_map(|told| Some((*told, told.peers.get(&tool)?)))
+            .filter_map(|one| Some((*one, one.peers.get(tool)?)))
             .collect();
-        let each = |of: &dyn Fn(&Told<'_>, &PeerFigures) -> Option<f64>| -> Vec<f64> {
-            pairs.iter().filter_map(|(told, figures)| of(told, figures)).collect()
+        let each = |of: &dyn Fn(&Measurement<'_>, &PeerFigures) -> Option<f64>| -> Vec<f64> {
+            pairs.iter().filter_map(|(one, figures)| of(one, figures)).collect()
         };
-        let rate = |told: &Told<'_>| told.measured.sums.ended as f64 / told.measured.window_s;
-        let median = |told: &Told<'_>| {
-            told.repeat
+        let rate = |one: &Measurement<'_>| one.measured.sums.ended as f64 / one.measured.window_s;
+        let median = |one: &Measurement<'_>| {
+            one.repeat
                 .histograms
                 .latency
                 .first()
                 .map(|h| h.value_at_quantile(0.5) as f64 / 1e3)
         };
-        let apart = each(&|told, figures| Some(median(told)? - figures.p50_us?));
+        let apart = each(&|one, figures| Some(median(one)? - figures.p50_us?));
         let some = |values: Vec<f64>| (!values.is_empty()).then(|| mean(&values));
         Peer {
-            tool,
             command: pairs
                 .first()
                 .map_or_else(String::new, |(_, figures)| figures.command.clone()),
@@ -287,11 +289,11 @@ fn peers(kept: &[&Told<'_>]) -> Vec<Peer> {
             mb_per_s: mean(&each(&|_, figures| Some(figures.mb_per_s))),
             p50_us: some(each(&|_, figures| figures.p50_us)).map(|mean| mean.value),
             p99_us: some(each(&|_, figures| figures.p99_us)).map(|mean| mean.value),
-            ratio: geometric_mean(&each(&|told, figures| Some(rate(told) / figures.iops))),
+            ratio: geometric_mean(&each(&|one, figures| Some(rate(one) / figures.iops))),
             p50_apart_us: some(apart),
         }
     };
-    tools.into_iter().map(peer).collect()
+    tools.into_iter().map(|tool| (tool.clone(), peer(tool))).collect()
 }
 
 /// Describes a drift in nanoseconds, which the analysis takes for microseconds.
@@ -308,4 +310,42 @@ fn drift_text(drift: &Drift) -> String {
         time(drift.from_us),
         time(drift.to_us)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::record::encode;
+
+    #[test]
+    fn a_cold_point_that_was_read_from_memory_says_nothing() {
+        let mut latencies = hdrhistogram::Histogram::new(3).unwrap();
+        latencies.record_n(1000, 100).unwrap();
+        let verdict = |cache, fetched: u64| {
+            let point = Point {
+                cache,
+                ..Point::reads("disk", 4096)
+            };
+            let measured = serde_json::json!({
+                "latency_hdr": encode(&latencies).unwrap(), "window_s": 1.0, "calls": 100, "ended": 100, "writes": 0,
+                "asked_bytes": 409_600, "wire_bytes": 0, "requests": 0, "retries": 0, "unfinished": 0, "via": "",
+                "machine": {"own_cpu_s": 0.1, "fetched_bytes": fetched}
+            });
+            let entry = Entry {
+                point,
+                repeat: 0,
+                measured: serde_json::from_value(measured).unwrap(),
+                failed: None,
+                peers: BTreeMap::new(),
+                peer_faults: Vec::new(),
+            };
+            summaries(&[entry]).remove(0).verdict
+        };
+        assert_eq!(verdict(CacheState::Cold, 409_600), Verdict::Valid);
+        assert_eq!(verdict(CacheState::Warm, 0), Verdict::Valid);
+        let Verdict::Unknown(why) = verdict(CacheState::Cold, 204_800) else {
+            panic!("half of it came from memory");
+        };
+        assert!(why.contains("not cold: 50 %") && why.contains("`size`"), "{why}");
+    }
 }

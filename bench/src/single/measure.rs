@@ -1,55 +1,64 @@
-//! Callers of one object, in a closed loop. In: a tier, an object and a workload. Out: their results.
+//! Callers of one object, in a closed loop, and the cost of the tier without reads. In: a tier, an object and a workload. Out: their
+//! results.
 
-use super::object::Subject;
-use super::options::{Into, Workload};
+use super::options::{Into, Options};
 use crate::chance::{Pick, Random};
+use crate::content::{CHECKED, Data};
 use crate::drive::{Call, Caller, Course, Driven, tasks};
 use crate::machine::Watched;
 use crate::plan::{Access, Point};
 use crate::stop::Stop;
 use anyhow::{Context, Result, ensure};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tierlab_storage::Tier;
 use tierlab_storage::device::Landed;
+use tokio::runtime::Runtime;
 
-/// Bytes of a range on a device that are checked.
-const CHECKED: usize = 8;
+/// Unmeasured time for the last reads' threads to fall asleep.
+const SETTLING: Duration = Duration::from_millis(200);
 
 struct ObjectCaller {
     course: Arc<Course>,
     tier: Arc<dyn Tier>,
-    subject: Subject,
+    data: Data,
     into: Into,
     ranges: u32,
     random: Random,
 }
 
 /// Measures until the window is over or an interrupt.
-pub(super) async fn run(tier: &Arc<dyn Tier>, subject: &Subject, workload: &Workload, stop: &Stop) -> Result<Driven> {
+pub(super) fn run(
+    runtime: &Runtime,
+    tier: &Arc<dyn Tier>,
+    data: &Data,
+    options: &Options,
+    stop: &Stop,
+) -> Result<Driven> {
     let access = Access {
-        seed: workload.seed,
-        exponent: workload.exponent.unwrap_or_default(),
-        ..Access::reads(subject.object.size, workload.window, workload.warmup)
+        seed: options.seed,
+        exponent: options.exponent,
+        ..Access::reads(data.file_bytes, options.window, options.warmup)
     };
     let point = Point {
-        pattern: workload.pattern,
-        depth: workload.depth,
-        ..Point::reads("", workload.block_bytes)
+        pattern: options.pattern,
+        depth: options.depth,
+        ..Point::reads("", options.block_bytes)
     };
-    let course = Arc::new(Course::new(&point, &access, subject.object.size, 0, stop)?);
+    let course = Arc::new(Course::new(&point, &access, data.file_bytes, 0, stop)?);
     let caller = |number| ObjectCaller {
         course: Arc::clone(&course),
         tier: Arc::clone(tier),
-        subject: subject.clone(),
-        into: workload.into,
-        ranges: workload.ranges_per_call,
+        data: data.clone(),
+        into: options.into,
+        ranges: options.ranges_per_call,
         // Beside those of the course, from which the first range of each call is drawn.
-        random: course.random(workload.depth + number),
+        random: course.random(options.depth + number),
     };
-    let callers = (0..workload.depth).map(caller).collect();
-    let driven = tasks(Arc::clone(&course), callers, &Watched::default()).await?;
+    let callers = (0..options.depth).map(caller);
+    let driven = tasks(runtime, &course, callers, &Watched::default())?;
     ensure!(
         driven.tally.sums.calls > 0,
         "no call finished in {:.1} s: measure for longer",
@@ -63,7 +72,7 @@ impl Caller for ObjectCaller {
         let range = |pick: Pick| pick.offset..pick.offset + pick.len as u64;
         let mut ranges = vec![range(pick)];
         ranges.extend((1..self.ranges).map(|_| range(self.course.pick(&mut self.random))));
-        let object = &self.subject.object;
+        let object = &self.data.objects[0];
         let begun = Instant::now();
         let (ended, cost) = match (self.into, self.tier.device()) {
             (Into::Device, Some(device)) => {
@@ -78,7 +87,7 @@ impl Caller for ObjectCaller {
                 let ended = Instant::now();
                 let read = read.context("a read failed")?;
                 for (range, part) in ranges.iter().zip(&read.parts) {
-                    self.subject.check(range, part, part.len())?;
+                    self.data.check(0, range, part, part.len())?;
                 }
                 (ended, read.cost)
             }
@@ -101,8 +110,38 @@ impl ObjectCaller {
         for (range, part) in ranges.iter().zip(&landed.parts) {
             let mut beginning = vec![0; part.len().min(CHECKED)];
             landed.bytes.to_host(part.start, &mut beginning)?;
-            self.subject.check(range, &beginning, part.len())?;
+            self.data.check(0, range, &beginning, part.len())?;
         }
         Ok(())
     }
+}
+
+/// Waits, and returns the CPU time of the whole process meanwhile, as a share of one core.
+pub(super) fn idle_cpu_share(span: Duration) -> Result<f64> {
+    std::thread::sleep(SETTLING);
+    let (before, begun) = (cpu_ns()?, Instant::now());
+    std::thread::sleep(span);
+    let elapsed = begun.elapsed();
+    // Threads that ended meanwhile were idle threads of the runtime.
+    let used = |(thread, ns): (&u32, &u64)| ns - before.get(thread).unwrap_or(&0);
+    let used: u64 = cpu_ns()?.iter().map(used).sum();
+    Ok(used as f64 / elapsed.as_nanos() as f64)
+}
+
+/// Returns the CPU time of each thread so far, in nanoseconds.
+fn cpu_ns() -> Result<HashMap<u32, u64>> {
+    let mut threads = HashMap::new();
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let task = task?;
+        let file = task.path().join("schedstat");
+        // A thread may end meanwhile.
+        let Ok(text) = std::fs::read_to_string(&file) else {
+            continue;
+        };
+        let strange = || format!("cannot read {}", file.display());
+        let first = text.split_whitespace().next().with_context(strange)?;
+        let thread = task.file_name().to_string_lossy().parse().with_context(strange)?;
+        threads.insert(thread, first.parse().with_context(strange)?);
+    }
+    Ok(threads)
 }

@@ -1,22 +1,25 @@
 //! One point by flags: the read speed of one tier. In: flags. Out: a report on standard output. The scripts that
 //! compare tiers with their peers use it; [`crate::plan`] measures plans of many points.
 
-mod idle;
 mod measure;
-mod object;
 mod options;
 mod report;
 
 pub(crate) use options::Options;
 
+use crate::content::{Data, name_of_run, remove};
 use crate::plan::{bad_usage, tier_config};
 use crate::stop::Stop;
 use crate::ways::Counted;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tierlab_storage::Tier;
 use tierlab_storage::wrappers::{Cache, StorageMetrics};
+use tierlab_storage::{ObjectPath, Tier};
+use tokio::runtime::Runtime;
+
+/// Content seed of objects written here.
+const CONTENT_SEED: u64 = 7;
 
 /// Measures and prints.
 ///
@@ -31,26 +34,28 @@ pub(crate) fn call(options: &Options) -> Result<()> {
     let runtime = enough
         .and_then(|()| builder.enable_all().build())
         .context("cannot start the runtime")?;
-    runtime.block_on(run(options))
+    let _context = runtime.enter();
+    run(options, &runtime)
 }
 
-async fn run(options: &Options) -> Result<()> {
-    let workload = options.workload()?;
+fn run(options: &Options, runtime: &Runtime) -> Result<()> {
+    options.check()?;
     let config = tier_config(&options.tier, &options.set)?;
-    let tier = tierlab_storage::open(&config).await.context("cannot open the tier")?;
+    let tier = runtime.block_on(tierlab_storage::open(&config));
+    let tier = tier.context("cannot open the tier")?;
     let cache = options.cache_config(config.cache());
     let mut counter = None;
     let tier: Arc<dyn Tier> = match &cache {
         None => tier,
         Some(cache) => {
             let counted = Counted::new(tier);
-            counter = Some(counted.counts());
+            counter = Some(Arc::clone(&counted.counts));
             let tier = Arc::new(counted);
             let metrics = StorageMetrics::unscraped()?;
             Arc::new(Cache::new(tier, cache, metrics.cache(config.kind()))?)
         }
     };
-    if workload.into == options::Into::Device && tier.device().is_none() {
+    if options.into == options::Into::Device && tier.device().is_none() {
         let what = format!(
             "tier `{}` does not read into device memory: take one of kind `gds`, without a cache",
             config.kind()
@@ -58,22 +63,24 @@ async fn run(options: &Options) -> Result<()> {
         return Err(bad_usage("--into", &what));
     }
     let stop = Stop::on_signal()?;
-    let subject = object::prepare(&tier, options).await?;
-    let measured = measure::run(&tier, &subject, &workload, &stop).await;
+    let data = runtime.block_on(prepare(&tier, options))?;
+    let measured = measure::run(runtime, &tier, &data, options, &stop);
     let tier_reads = counter.map(|counts| counts.calls.load(Ordering::Relaxed));
     let idle_cpu_share = match &measured {
-        Ok(_) if !stop.is_asked() && !workload.idle.is_zero() => Some(idle::cpu_share(workload.idle).await?),
+        Ok(_) if !stop.is_asked() && !options.idle.is_zero() => Some(measure::idle_cpu_share(options.idle)?),
         _ => None,
     };
     // Data is removed from the tier after a failed measurement too.
-    subject.remove(&tier).await?;
+    if data.seed.is_some() {
+        runtime.block_on(remove(&tier, data.objects.iter().cloned()))?;
+    }
     let measured = measured?;
-    let mut report = report::Report::new(&tier.info(), &subject, &workload, &measured);
+    let mut report = report::Report::new(&tier.info(), &data, options, &measured);
     report.interrupted = stop.is_asked();
     report.tier_reads = tier_reads;
     // Only if cache and workload have blocks of one size, so that ranks mean the same to both.
-    let kept = cache.filter(|cache| cache.block_bytes == workload.block_bytes);
-    if let (Some(cache), Some(zipf)) = (kept, workload.zipf(subject.object.size)?) {
+    let kept = cache.filter(|cache| cache.block_bytes == options.block_bytes);
+    if let (Some(cache), Some(zipf)) = (kept, options.zipf(data.file_bytes)?) {
         report.best_hit_ratio = Some(zipf.best_hit_ratio(cache.most_blocks()));
     }
     report.idle_cpu_share = idle_cpu_share;
@@ -81,7 +88,7 @@ async fn run(options: &Options) -> Result<()> {
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print!("{report}");
+        print!("{}", report.text()?);
     }
     if report.interrupted {
         anyhow::bail!("interrupted: the figures are of {:.1} s", measured.window.as_secs_f64());
@@ -90,4 +97,17 @@ async fn run(options: &Options) -> Result<()> {
         Some(why) => anyhow::bail!("the run is invalid: {why}"),
         None => Ok(()),
     }
+}
+
+/// The object to read: one of the tier, or one written for the measurement.
+async fn prepare(tier: &Arc<dyn Tier>, options: &Options) -> Result<Data> {
+    let Some(path) = &options.object else {
+        let path = ObjectPath::new(&format!("storage-bench/{}.bin", name_of_run()))?;
+        return Data::write_one(tier, &path, options.size, CONTENT_SEED).await;
+    };
+    let object = tier.stat(&ObjectPath::new(path)?).await;
+    let object = object.context("cannot measure this object")?;
+    ensure!(object.size > 0, "{path} is empty: there is nothing to measure");
+    let size = object.size;
+    Ok(Data::of(vec![object], size, None))
 }

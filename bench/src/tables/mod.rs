@@ -3,9 +3,10 @@
 //! - `layouts/`: the table in several layouts, looked up and scanned
 //! - `caching/`: caches over it
 //! - `offline/`: all of it streamed through a model
-//! - `sitting`: a tier with tables laid out on it, for as long as they are measured
+//! - `rows_file`: a table in memory; `places`: tables laid out on the tiers
 
 pub(crate) mod caching;
 pub(crate) mod layouts;
 pub(crate) mod offline;
-mod sitting;
+mod places;
+mod rows_file;

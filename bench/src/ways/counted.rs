@@ -29,7 +29,7 @@ impl Counts {
 /// Tier whose reads are counted.
 pub(crate) struct Counted {
     tier: Arc<dyn Tier>,
-    counts: Arc<Counts>,
+    pub(crate) counts: Arc<Counts>,
 }
 
 impl Counted {
@@ -38,10 +38,6 @@ impl Counted {
             tier,
             counts: Arc::default(),
         }
-    }
-
-    pub(crate) fn counts(&self) -> Arc<Counts> {
-        self.counts.clone()
     }
 }
 

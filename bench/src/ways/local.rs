@@ -4,8 +4,11 @@
 use super::map::Map;
 use crate::chance::Pick;
 use crate::content::Data;
-use anyhow::{Context, Result, ensure};
+use crate::drive::Blocking;
+use crate::plan::Way;
+use anyhow::{Context, Result};
 use std::fs::{File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,21 +18,9 @@ use tierlab_instrument::page_cache::drop_file;
 /// Alignment of direct reads, in bytes.
 const ALIGNMENT: usize = 4096;
 
-/// Kind of call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// `pread` and `pwrite`.
-    Pread {
-        /// True for `O_DIRECT`.
-        direct: bool,
-    },
-    /// Copies from a memory map.
-    Map,
-}
-
 /// One caller.
 pub(crate) struct LocalCaller {
-    kind: Kind,
+    way: Way,
     files: Arc<Vec<PathBuf>>,
     data: Data,
     /// A single file stays open; of many, each is opened for each access, as loaders do.
@@ -43,13 +34,13 @@ enum Opened {
 }
 
 impl LocalCaller {
-    pub(crate) fn new(kind: Kind, files: Arc<Vec<PathBuf>>, data: Data, block: usize) -> Result<Self> {
+    pub(crate) fn new(way: Way, files: Arc<Vec<PathBuf>>, data: Data, block: usize) -> Result<Self> {
         let open = match files.as_slice() {
-            [file] => Some(Opened::new(kind, file)?),
+            [file] => Some(Opened::new(way, file)?),
             _ => None,
         };
         Ok(Self {
-            kind,
+            way,
             files,
             data,
             open,
@@ -57,36 +48,49 @@ impl LocalCaller {
         })
     }
 
-    /// Makes an access and returns the time of its end. Checks the bytes after that time.
-    pub(crate) fn act(&mut self, pick: Pick) -> Result<Instant> {
+    /// Aligned part of the buffer.
+    fn part(&self, pick: Pick) -> Range<usize> {
         let start = self.buffer.as_ptr().align_offset(ALIGNMENT);
-        let part = &mut self.buffer[start..start + pick.len];
+        start..start + pick.len
+    }
+}
+
+impl Blocking for LocalCaller {
+    fn prepare(&mut self, pick: Pick) {
         if pick.write {
-            part.copy_from_slice(&self.data.bytes(pick.file, pick.offset..pick.offset + pick.len as u64));
+            let content = self.data.bytes(pick.file, range(pick));
+            let part = self.part(pick);
+            self.buffer[part].copy_from_slice(&content);
         }
+    }
+
+    fn act(&mut self, pick: Pick) -> Result<Instant> {
+        let part = self.part(pick);
+        let part = &mut self.buffer[part];
         let path = &self.files[pick.file as usize];
         let done = match &self.open {
             Some(open) => open.act(pick, part),
-            None => Opened::new(self.kind, path)?.act(pick, part),
+            None => Opened::new(self.way, path)?.act(pick, part),
         };
         let ended = Instant::now();
         done.with_context(|| format!("an access to {} failed", path.display()))?;
-        let right = self.data.looks_right(pick.file, pick.offset, part);
-        ensure!(right, "{}: the bytes at {} are wrong", path.display(), pick.offset);
+        self.data.check(pick.file, &range(pick), part, part.len())?;
         Ok(ended)
     }
 }
 
+/// Bytes of an access.
+pub(super) fn range(pick: Pick) -> Range<u64> {
+    pick.offset..pick.offset + pick.len as u64
+}
+
 impl Opened {
-    fn new(kind: Kind, path: &Path) -> Result<Self> {
-        let flags = match kind {
-            Kind::Pread { direct: true } => libc::O_DIRECT,
-            _ => 0,
-        };
+    fn new(way: Way, path: &Path) -> Result<Self> {
+        let flags = if way.is_direct() { libc::O_DIRECT } else { 0 };
         let open = || {
             OpenOptions::new()
                 .read(true)
-                .write(kind != Kind::Map)
+                .write(way != Way::Mmap)
                 .custom_flags(flags)
                 .open(path)
         };
@@ -98,9 +102,9 @@ impl Opened {
             };
             format!("cannot open {}{direct}", path.display())
         })?;
-        Ok(match kind {
-            Kind::Map => Self::Map(Map::new(&file).with_context(|| format!("cannot map {}", path.display()))?),
-            Kind::Pread { .. } => Self::File(file),
+        Ok(match way {
+            Way::Mmap => Self::Map(Map::new(&file).with_context(|| format!("cannot map {}", path.display()))?),
+            _ => Self::File(file),
         })
     }
 

@@ -1,9 +1,11 @@
 //! Accesses through a tier. In: a pick. Out: the bytes, checked, and their cost. A write is a whole object: tiers write nothing else.
 
+use super::local::range;
 use crate::chance::Pick;
 use crate::content::Data;
 use crate::drive::{Call, Caller};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
 use tierlab_storage::{Body, Object, ObjectPath, ReadCost, Tier};
@@ -18,12 +20,16 @@ pub(crate) struct ThroughTier {
     folder: String,
     caller: u32,
     written: u64,
+    /// Content of its writes, made before the first of them. Nobody reads what is written.
+    content: Bytes,
 }
 
 impl ThroughTier {
-    pub(crate) fn new(tier: Arc<dyn Tier>, data: Data, folder: &str, caller: u32) -> Self {
+    /// Creates a caller that writes at most `write_bytes` at a time.
+    pub(crate) fn new(tier: Arc<dyn Tier>, data: Data, folder: &str, caller: u32, write_bytes: u64) -> Self {
         Self {
             tier,
+            content: data.bytes(caller, 0..write_bytes).into(),
             data,
             folder: folder.to_owned(),
             caller,
@@ -33,13 +39,12 @@ impl ThroughTier {
 
     async fn read(&self, pick: Pick) -> Result<Call> {
         let object: &Object = &self.data.objects[pick.file as usize];
-        let range = pick.offset..pick.offset + pick.len as u64;
+        let range = range(pick);
         let begun = Instant::now();
         let read = self.tier.read(object, range.clone()).await;
         let ended = Instant::now();
         let read = read.context("a read failed")?;
-        let right = read.bytes.len() == pick.len && self.data.looks_right(pick.file, pick.offset, &read.bytes);
-        ensure!(right, "{}: the bytes {range:?} are wrong", object.path);
+        self.data.check(pick.file, &range, &read.bytes, read.bytes.len())?;
         Ok(Call {
             begun,
             ended,
@@ -56,10 +61,10 @@ impl ThroughTier {
             self.written % OWN_OBJECTS
         );
         self.written += 1;
-        let bytes = self.data.bytes(pick.file, pick.offset..pick.offset + pick.len as u64);
+        let path = ObjectPath::new(&name)?;
+        let body = Body::Bytes(self.content.slice(..pick.len));
         let begun = Instant::now();
-        let put = self.tier.put(&ObjectPath::new(&name)?, Body::Bytes(bytes.into())).await;
-        put.context("a write failed")?;
+        self.tier.put(&path, body).await.context("a write failed")?;
         let ended = Instant::now();
         let cost = ReadCost {
             device: ended - begun,

@@ -152,7 +152,7 @@ fn what_is_wrong_with_a_plan_is_named() {
         (plan("", "set = [\"staged.root='x'\"]\n"), "tiers.disk"),
         (
             "name = \"x\"\nlaws = []\n[tiers]\n".to_owned(),
-            "at least one entry in each",
+            "tiers: plan needs at least one entry",
         ),
     ];
     assert_refused("caching", cases);

@@ -48,7 +48,10 @@ fn what_is_wrong_with_a_plan_is_named() {
         (plan("layouts = [\"tar\", \"tar\"]"), "duplicate entry \"tar\""),
         (plan("batch_rows = 0"), "batch_rows: from 1"),
         (plan("colour = 1"), "colour"),
-        ("name = \"x\"\n[tiers]\n".to_owned(), "at least one entry in each"),
+        (
+            "name = \"x\"\n[tiers]\n".to_owned(),
+            "tiers: plan needs at least one entry",
+        ),
     ];
     assert_refused("layouts", cases);
 }

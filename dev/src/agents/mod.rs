@@ -9,7 +9,7 @@ pub(crate) use world::World;
 use crate::table::{Cell, Row, Tables, cell, fixed};
 use anyhow::Result;
 use step::{Took, simulate};
-use tierlab_load::workers::{HAND_OVER_LIMIT, MOST, beginning::ASKED_AT_ONCE};
+use tierlab_load::workers::{HAND_OVER_LIMIT, MOST, clock::ASKED_AT_ONCE};
 
 /// Numbers of agents.
 const SIZES: [u32; 7] = [1, 4, 16, 64, 256, 1_000, 10_000];

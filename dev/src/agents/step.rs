@@ -6,17 +6,15 @@
 use super::network::{Network, Way};
 use super::world::{World, nanos};
 use anyhow::Result;
+use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 use tierlab_analysis::record::{Mode, Outcome, Sample};
 use tierlab_load::endpoint::TargetSpec;
 use tierlab_load::load::Load;
-use tierlab_load::workers::beginning::{TRIPS, lead};
-use tierlab_load::workers::clock::{self, Trip};
-use tierlab_load::workers::frame::{self, Kind};
-use tierlab_load::workers::message::{self, Done, Message, Ping, Pong, Ready, Start, StepOrder};
-use tierlab_load::workers::samples;
+use tierlab_load::workers::clock::{self, TRIPS, Trip, lead};
+use tierlab_load::workers::message::{self, Done, SAMPLES_AT_ONCE, StepOrder, ToRun, ToWorker};
 use tierlab_protocol::timing::{Stage, StageTimings};
 
 /// Time of day in messages, in nanoseconds: as long as a real one.
@@ -62,19 +60,18 @@ enum Event {
     Told,
 }
 
-/// Bytes of a message's frame.
-fn length<M: Message>(message: &M) -> Result<u64> {
-    Ok(frame::encode(M::KIND, &message::body(message)?)?.len() as u64)
+/// Bytes of a message's frame, whose length takes four.
+fn length(message: &impl Serialize) -> Result<u64> {
+    Ok(4 + message::encode(message)?.len() as u64)
 }
 
 /// Bytes of a sample with the server's stages in it, as those of this project's server have.
 fn sample_length() -> Result<f64> {
-    const SAMPLES: u64 = 1_000;
     let mut timings = StageTimings::default();
     for stage in Stage::ALL {
         timings.add(stage, Duration::from_micros(300));
     }
-    let samples: Vec<Sample> = (0..SAMPLES)
+    let samples: Vec<Sample> = (0..SAMPLES_AT_ONCE as u64)
         .map(|number| Sample {
             due_us: 1_000_000 + 100 * number,
             sent_us: 1_000_040 + 100 * number,
@@ -83,11 +80,7 @@ fn sample_length() -> Result<f64> {
             timings: Some(timings),
         })
         .collect();
-    let mut bytes = 0;
-    for body in samples::encode(&samples) {
-        bytes += frame::encode(Kind::Samples, &body)?.len();
-    }
-    Ok(bytes as f64 / SAMPLES as f64)
+    Ok(length(&ToRun::samples(&samples))? as f64 / SAMPLES_AT_ONCE as f64)
 }
 
 /// The run's side: one thread and a network, each doing one thing after another, and a heap of events to come.
@@ -117,7 +110,7 @@ impl Run<'_> {
     }
 
     /// Sends a message to an agent.
-    fn send<M: Message>(&mut self, at_ns: u64, message: &M, event: Event, agent: u32) -> Result<()> {
+    fn send(&mut self, at_ns: u64, message: &ToWorker, event: Event, agent: u32) -> Result<()> {
         let bytes = length(message)?;
         let handled = self.handle(at_ns);
         let on_the_wire = (bytes as f64 / self.world.bandwidth() * 1e9) as u64;
@@ -130,7 +123,7 @@ impl Run<'_> {
     }
 
     /// Sends an agent's answer.
-    fn answer<M: Message>(&mut self, at_ns: u64, message: &M, event: Event, agent: u32) -> Result<()> {
+    fn answer(&mut self, at_ns: u64, message: &ToRun, event: Event, agent: u32) -> Result<()> {
         self.took.messages_in += 1;
         self.took.bytes_in += length(message)?;
         let arrives = at_ns + self.network.way(agent, Way::ToRun);
@@ -146,7 +139,7 @@ impl Run<'_> {
             there_ns: 0,
             back_ns: 0,
         });
-        self.send(at_ns, &Ping {}, Event::Asked, agent)
+        self.send(at_ns, &ToWorker::Ping, Event::Asked, agent)
     }
 
     /// Exchanges all messages up to the start; returns the start, and when each agent was told.
@@ -158,7 +151,7 @@ impl Run<'_> {
         let mut start_ns = 0;
         while let Some(Reverse((now, _, agent, event))) = self.events.pop() {
             match event {
-                Event::Ordered => self.answer(now + preparing_ns, &Ready {}, Event::Ready, agent)?,
+                Event::Ordered => self.answer(now + preparing_ns, &ToRun::Ready, Event::Ready, agent)?,
                 Event::Ready => {
                     let handled = self.handle(now);
                     ready += 1;
@@ -169,7 +162,7 @@ impl Run<'_> {
                     }
                 }
                 // All clocks show the same here.
-                Event::Asked => self.answer(now, &Pong { clock_ns: CLOCK_NS }, Event::Answered(now), agent)?,
+                Event::Asked => self.answer(now, &ToRun::Pong(CLOCK_NS), Event::Answered(now), agent)?,
                 Event::Answered(there_ns) => {
                     let handled = self.handle(now);
                     let trips = &mut self.trips[agent as usize];
@@ -189,7 +182,7 @@ impl Run<'_> {
                         let lead = lead(agents as usize, Duration::from_nanos(slowest));
                         start_ns = handled + lead.as_nanos() as u64;
                         for agent in 0..agents {
-                            self.send(handled, &Start { clock_ns: CLOCK_NS }, Event::Told, agent)?;
+                            self.send(handled, &ToWorker::Start(CLOCK_NS), Event::Told, agent)?;
                         }
                     }
                 }
@@ -201,14 +194,12 @@ impl Run<'_> {
 
     /// All agents hand over at once: the network brings one byte after another, the thread reads one sample after another.
     fn hand_over(&mut self, requests: f64) -> Result<()> {
-        let done = length(&Done {
-            limit_hit: false,
+        let done = length(&ToRun::Done(Done {
             mean_in_flight: 12.345_678,
             late_us: 123,
             samples: 12_345,
-            examples: Vec::new(),
-            steps: Vec::new(),
-        })?;
+            ..Done::default()
+        }))?;
         let agents = self.trips.len() as u64;
         let bytes = requests * sample_length()? + (agents * done) as f64;
         let frames = agents * 2;
@@ -251,7 +242,8 @@ pub(super) fn simulate(world: &World, agents: u32, asked_at_once: u32) -> Result
         },
         seed: u64::MAX,
         journey: None,
-    };
+    }
+    .message()?;
     for agent in 0..agents {
         run.send(0, &order, Event::Ordered, agent)?;
     }

@@ -309,7 +309,7 @@ mod tests {
             assert!(row.holds, "{row:?}");
             assert_eq!(row.number("printed"), 100.0, "{row:?}");
             assert!(
-                row.number("rough_lower_bound_holds") >= 0.95 * row.number("rough"),
+                row.number("rough_lower_bound_holds") + 1.0 >= 0.95 * row.number("rough"),
                 "{row:?}"
             );
         }

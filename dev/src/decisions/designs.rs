@@ -1,7 +1,7 @@
-//! Designs by which a lab can be measured: the rule of real labs, elimination by bisection, and a fixed ladder of rates. In: labs whose
-//! answer is known. Out: the answer of each design, and its number of steps.
+//! Designs by which a lab can be measured: the rule of real labs, and elimination by bisection. In: labs whose answer is known. Out:
+//! the answer of each design, and its number of steps.
 
-use super::families::{Family, HIGHEST_RPS, Known, STEP_S};
+use super::families::{Family, Known, STEP_S};
 use super::servers::SLOW;
 use crate::random::rng;
 use tierlab_analysis::decision::standing::Lab;
@@ -115,67 +115,4 @@ pub(super) fn by_elimination(family: &Family, seed: u64) -> (Answer, u32) {
     }
     let best = left.first().copied().filter(|_| is_met);
     (Answer::named(&known, best), steps)
-}
-
-/// A ladder of rates for all variants, each measured as often.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Fixed {
-    /// Ratio of one rate to the next.
-    pub(super) rise: f64,
-    /// Steps at each rate.
-    pub(super) repeats: u32,
-}
-
-/// Ratios of one rate of a ladder to the next.
-const RISES: [f64; 3] = [2.0, 1.25, 1.1];
-/// Steps at each rate.
-const REPEATS: [u32; 8] = [1, 2, 3, 4, 5, 6, 8, 10];
-
-impl Fixed {
-    /// Ladders, each in all the sizes of at most so many steps of a variant.
-    pub(super) fn ladders(largest: u32) -> Vec<Vec<Self>> {
-        let sizes = |rise: f64| {
-            let all = REPEATS.into_iter().map(move |repeats| Self { rise, repeats });
-            all.filter(|design| design.per_variant() <= largest).collect()
-        };
-        RISES.into_iter().map(sizes).collect()
-    }
-
-    fn rates(self) -> Vec<f64> {
-        let mut rate = HIGHEST_RPS;
-        let mut rates = Vec::new();
-        while rate >= HIGHEST_RPS / 32.0 {
-            rates.push(rate);
-            rate /= self.rise;
-        }
-        rates
-    }
-
-    /// Steps of one variant.
-    pub(super) fn per_variant(self) -> u32 {
-        self.rates().len() as u32 * self.repeats
-    }
-}
-
-/// Likeliest answers by a ladder in each of its sizes, which rise: a larger one goes on where a smaller one ends.
-pub(super) fn by_ladder(ladder: &[Fixed], family: &Family, seed: u64) -> Vec<Answer> {
-    let known = known(family, seed);
-    let mut rng = rng(seed ^ 0x6669_7865);
-    let mut candidates = candidates(&known);
-    let (mut weather, mut measured, mut answers) = (family.weather, 0, Vec::new());
-    for design in ladder {
-        for _ in measured..design.repeats {
-            for rps in design.rates() {
-                for (candidate, truth) in candidates.iter_mut().zip(&known.truths) {
-                    let step = truth.server.step(rps, Purpose::Explore, &mut weather, &mut rng);
-                    candidate.steps.push(step);
-                }
-            }
-        }
-        measured = design.repeats;
-        let lab = Lab::new(&known.question, &candidates);
-        let likeliest = lab.leader().filter(|&best| lab.chances[best] >= lab.none_chance());
-        answers.push(Answer::named(&known, likeliest));
-    }
-    answers
 }

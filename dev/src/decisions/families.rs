@@ -13,7 +13,7 @@ use tierlab_analysis::record::{CostTerms, Demand, Minimise, Mode, Objective, Per
 pub(super) const STEP_S: f64 = 2.5;
 /// Maximum steps of a lab.
 pub(super) const BUDGET: u32 = 240;
-pub(super) const HIGHEST_RPS: f64 = 600.0;
+const HIGHEST_RPS: f64 = 600.0;
 const TIE: f64 = 0.05;
 
 /// Kind of the tiers of a lab.

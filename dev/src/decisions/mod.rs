@@ -1,9 +1,8 @@
 //! Error rate of a lab's answer, and its number of steps.
 //!
 //! Every lab is simulated: servers whose highest rate under the objective is known, measured in short steps that start with an idle
-//! server, and decided by the very rule that decides real ones. Beside it stand two designs: elimination by bisection, one step at a
-//! time, which never is undecided; and a fixed one, every variant at the same ladder of rates with the same repeats, which names the
-//! likeliest, at the smallest size at which it errs in at most a twentieth of all labs.
+//! server, and decided by the very rule that decides real ones. Beside it stands elimination by bisection, one step at a time, which
+//! never is undecided.
 
 mod designs;
 mod families;
@@ -12,16 +11,12 @@ mod servers;
 
 use crate::random::seeds;
 use crate::study::{margin, share, simulate};
-use crate::table::{Cell, Row, Tables, cell, fixed};
+use crate::table::{Row, Tables, cell, fixed};
 use anyhow::Result;
-use designs::{Answer, Fixed};
+use designs::Answer;
 use families::{Family, families};
 use std::path::Path;
 
-/// Maximum size of a fixed design, in steps of one variant.
-const LARGEST: u32 = 60;
-/// Allowed error of a fixed design.
-const ALLOWED: f64 = 0.05;
 /// Promised share of right answers.
 const RIGHT: f64 = 0.95;
 
@@ -30,15 +25,10 @@ const ABOUT: &str = "# Error rate of a lab's answer
 
 `right`: labs that named the best variant or one within the tie (5 %) of it, or rightly none; promised are 95 % of those that decided.
 `undecided`: the budget of 240 steps (600 s at 2.5 s each) ended, or fresh steps contradicted the choice (`contradicted`). `none_wrong`:
-said that no variant meets the objective, although one does. `median_steps`: of all labs, the undecided ones among them. If repeats
+said that no variant meets the objective, although one does. `mean_steps`: of all labs, the undecided ones among them. If repeats
 differ, the truth is that of the long run. `eliminated_*`: elimination bisects the score with one step of each variant that is left; it
 states no confidence and confirms nothing; its error is of all labs. No constant of the rule was chosen by how labs of held-out families
 were decided, but for the length of bursts, which rests on queues with constant service too.
-
-`named_*`: a design that is fixed beforehand, every variant at the same ladder of rates with the same repeats, judged by the same
-probabilities. It names the likeliest, states no confidence, and counts from the smallest size at which it errs in at most 5 % of all labs
-of the family; empty if no size of up to 60 steps of each variant does. The size is chosen here in hindsight, which nobody with a lab of
-their own can do.
 
 ";
 
@@ -52,8 +42,6 @@ fn row(family: Family, labs: usize, seed: u64) -> Row {
     let [right, contradicted] = [Answer::Right, Answer::Contradicted].map(count);
     let undecided = count(Answer::Undecided) + contradicted;
     let decided = labs - undecided;
-    let named = smallest_ladder(&family, labs, seed);
-    let optional = |column, value: Option<u64>| -> Cell { (column, value.map_or_else(String::new, |n| n.to_string())) };
     Row {
         holds: decided == 0 || share(right, decided) >= RIGHT - margin(RIGHT, decided),
         cells: vec![
@@ -65,33 +53,16 @@ fn row(family: Family, labs: usize, seed: u64) -> Row {
             cell("none_wrong", count(Answer::NoneWrong)),
             cell("undecided", undecided),
             cell("contradicted", contradicted),
+            fixed("mean_steps", 1, mean_steps(&answers)),
             cell("median_steps", median_steps(&answers)),
             fixed("eliminated_wrong", 4, 1.0 - share(eliminated_right, labs)),
-            cell("eliminated_steps", median_steps(&eliminated)),
-            optional("named_steps", named.map(|(steps, _)| u64::from(steps))),
-            optional("named_wrong", named.map(|(_, wrong)| wrong as u64)),
+            fixed("eliminated_steps", 1, mean_steps(&eliminated)),
         ],
     }
 }
 
-/// Steps and errors of the smallest fixed design whose error is allowed.
-fn smallest_ladder(family: &Family, labs: usize, seed: u64) -> Option<(u32, usize)> {
-    let of_ladder = |ladder: Vec<Fixed>| {
-        let mut wrong = vec![0; ladder.len()];
-        for seed in seeds(labs, seed) {
-            for (wrong, answer) in wrong.iter_mut().zip(designs::by_ladder(&ladder, family, seed)) {
-                *wrong += usize::from(answer != Answer::Right);
-            }
-        }
-        let sizes = ladder
-            .into_iter()
-            .map(|design| design.per_variant() * family.variants as u32);
-        sizes
-            .zip(wrong)
-            .filter(|(_, wrong)| *wrong as f64 <= ALLOWED * labs as f64)
-            .min()
-    };
-    Fixed::ladders(LARGEST).into_iter().filter_map(of_ladder).min()
+fn mean_steps(answers: &[(Answer, u32)]) -> f64 {
+    answers.iter().map(|(_, steps)| f64::from(*steps)).sum::<f64>() / answers.len() as f64
 }
 
 fn median_steps(answers: &[(Answer, u32)]) -> u32 {

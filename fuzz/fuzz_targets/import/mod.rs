@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use tempfile::TempDir;
 use tierlab_models::stop::Stop;
-use tierlab_models::tables::own::{
-    ColumnRequest, CsvOptions, DuplicateRule, ImportStep, NullRule, Part, Request, import_table,
-};
+use tierlab_models::tables::own::{ColumnRequest, CsvOptions, DuplicateRule, NullRule, Request, import_table};
 
 /// One folder for the whole run, in memory where there is such a place.
 fn folder() -> PathBuf {
@@ -38,10 +36,11 @@ pub(crate) fn request() -> Request {
             duplicates: DuplicateRule::Last,
         },
         csv: CsvOptions::default(),
-        memory_bytes: 32 << 20,
+        memory_mib: 32,
         max_bad_rows: 1000,
-        part: Part { number: 1, of: 1 },
-        step: ImportStep::Whole,
+        allow_bad_rows: 0,
+        part: None,
+        finish: false,
         restart: true,
         replace: true,
     }

@@ -1,4 +1,4 @@
-//! What the machine did between two looks.
+//! The machine between two looks.
 //!
 //! In: looks, and the window of a step. Out: [`MachineUse`]. Pure: shares and rates of differences of counters.
 
@@ -14,7 +14,7 @@ struct Thorough<'a> {
     more: &'a More,
 }
 
-/// What the machine did in a window, by the looks around it; `None` where there are no two.
+/// Use of the machine in a window, by the looks around it; `None` with fewer than two looks.
 pub(super) fn machine_use(looks: &[Look], window: &Range<Instant>) -> Option<MachineUse> {
     let around = around(looks, |look| look.at, window)?;
     let thorough: Vec<Thorough<'_>> = looks
@@ -120,7 +120,7 @@ fn foreign_disk(began: &More, ended: &More) -> Option<ForeignDisk> {
     Some(ForeignDisk { bytes, all })
 }
 
-/// From the last one at the window's beginning or before to the first one at its end or after; at least two.
+/// Items from the last one at or before the window's beginning to the first one at or after its end; at least two.
 fn around<'a, T>(all: &'a [T], at: impl Fn(&T) -> Instant, window: &Range<Instant>) -> Option<&'a [T]> {
     let first = all.iter().rposition(|one| at(one) <= window.start).unwrap_or(0);
     let last = all.iter().position(|one| at(one) >= window.end);
@@ -128,12 +128,12 @@ fn around<'a, T>(all: &'a [T], at: impl Fn(&T) -> Instant, window: &Range<Instan
     (first < last).then(|| &all[first..=last])
 }
 
-/// By how much a counter rose.
+/// Increase of a counter.
 fn ticks(first: &Look, last: &Look, of: impl Fn(&Look) -> u64) -> f64 {
     of(last).saturating_sub(of(first)) as f64
 }
 
-/// The same as a share of all cores' time.
+/// Increase of a counter as a share of all cores' time.
 fn share(first: &Look, last: &Look, of: impl Fn(&Look) -> u64) -> f64 {
     ticks(first, last, of) / ticks(first, last, |look| look.cpu.all).max(1.0)
 }
@@ -143,7 +143,7 @@ fn kernel_share(first: &Thorough<'_>, last: &Thorough<'_>) -> f64 {
     ticks / self::ticks(first.look, last.look, |look| look.cpu.all).max(1.0)
 }
 
-/// What was busy, less what the lab's own processes and kernel threads used. The kernel samples the one at its ticks and
+/// Busy share of the CPUs without the lab's own processes and kernel threads. The kernel samples the one at its ticks and
 /// adds up the other, so that the difference of almost nothing may come out below zero.
 fn foreign_share(first: &Look, last: &Look, kernel: f64) -> f64 {
     (share(first, last, |look| look.cpu.busy) - share(first, last, |look| look.own) - kernel).max(0.0)

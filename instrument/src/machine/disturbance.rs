@@ -1,16 +1,15 @@
-//! Whether what the machine did beside a step is too much.
+//! Disturbances of a step by the machine.
 //!
-//! In: [`MachineUse`] and the plan's limits. Out: what disturbed the step, in words. Pure. What becomes of a disturbed step is
-//! the runner's to decide.
+//! In: [`MachineUse`] and the plan's limits. Out: foreign load above a limit, in words. Pure. The runner decides what becomes of a
+//! disturbed step.
 
 use tierlab_analysis::record::{Limits, MachineUse};
 
-/// The fewest looks that tell: the kernel counts CPU time in hundredths of a second, and a share of a few of them is chance. Of a second.
+/// Minimum looks for a judgement: about a second. The kernel counts CPU time in hundredths of a second, so a share of fewer is noise.
 pub(super) const LEAST_LOOKS: u32 = 11;
 
-/// Foreign load that disturbed a step; `None` where nothing did, or where it was too short to tell. Where the server's own
-/// processes are not known (`server_is_known`), foreign load says nothing: it may be the server's. What the kernel does not count
-/// disturbs nothing.
+/// Foreign load that disturbed a step; `None` without any, or if the step was too short to tell. Without `server_is_known` foreign
+/// load may be the server's, and is ignored. Load that the kernel does not count disturbs nothing.
 #[must_use]
 pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool) -> Option<String> {
     if machine.samples < LEAST_LOOKS {

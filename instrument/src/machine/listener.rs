@@ -1,28 +1,27 @@
-//! The processes of a server on this machine that somebody else started.
+//! Processes of a server on this machine that was started by others.
 //!
-//! In: its address. Out: who listens there, by process id. Knows nothing of what is measured.
+//! In: its address. Out: ids of the processes that listen there. Knows nothing of what is measured.
 
 use procfs::net::{TcpNetEntry, TcpState};
 use procfs::process::{FDTarget, Process, all_processes};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use url::Url;
 
-/// Programs that listen for somebody else, by the names that the kernel knows them by: whom they pass connections on to is not
-/// theirs to tell.
+/// Programs that listen for others, by their names in the kernel: it is unknown where they forward connections to.
 const PASS_ON: [&str; 4] = ["docker-proxy", "rootlessport", "slirp4netns", "pasta"];
 
-/// Who serves an address.
+/// Server of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Server {
-    /// A machine of its own, or nobody who could be found by the address.
+    /// Another machine, or none that the address names.
     Elsewhere,
     /// These processes of this machine.
     Here(Vec<i32>),
-    /// This machine, in processes that this user may not look at.
+    /// This machine, in processes that this user may not inspect.
     Hidden,
 }
 
-/// Who serves some addresses: all that are found here, unless one hides.
+/// Server of several addresses: all processes found here, unless some are hidden.
 pub(super) fn servers_at(urls: &[String]) -> Server {
     let mut here = Vec::new();
     for url in urls {
@@ -41,7 +40,7 @@ pub(super) fn servers_at(urls: &[String]) -> Server {
     }
 }
 
-/// Who serves an address.
+/// Server of one address.
 fn server_at(url: &str) -> Server {
     let Some((host, port)) = Url::parse(url).ok().and_then(|url| {
         Some((

@@ -1,6 +1,6 @@
 //! One look at the counters of the kernel.
 //!
-//! In: `/proc`. Out: numbers as they stand. Knows nothing of what they mean.
+//! In: `/proc`. Out: its counters. Knows nothing of their meaning.
 
 use super::processes::{Moved, Processes};
 use super::sockets::reach_other_machines;
@@ -14,11 +14,11 @@ pub const SECTOR_BYTES: u64 = 512;
 /// CPU time of all cores so far, in the kernel's ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CpuTicks {
-    /// In programs and for them: neither interrupts nor waiting for a disk.
+    /// Time in programs and for them, without interrupts and waiting for a disk.
     pub busy: u64,
     /// Given to others by the hypervisor.
     pub steal: u64,
-    /// All of it.
+    /// Sum of all times.
     pub all: u64,
 }
 
@@ -52,7 +52,7 @@ impl CpuTicks {
     }
 }
 
-/// One look.
+/// Counters at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Look {
     pub(super) at: Instant,
@@ -60,11 +60,11 @@ pub(super) struct Look {
     /// CPU of the lab's own processes, in ticks.
     pub(super) own: u64,
     pub(super) context_switches: u64,
-    /// What only some looks take.
+    /// Counters that only a thorough look reads.
     pub(super) more: Option<More>,
 }
 
-/// What takes longer to look at.
+/// Counters that take longer to read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct More {
     /// CPU of kernel threads, in ticks.
@@ -85,26 +85,26 @@ pub(super) struct More {
 }
 
 impl Look {
-    /// A quick one: the processes that are known, and the cores.
+    /// Reads the CPU time of the cores and of known processes.
     pub(super) fn quick(processes: &mut Processes) -> Option<Self> {
         processes.count();
         let kernel = KernelStats::current().ok()?;
         Some(Self {
             at: Instant::now(),
             cpu: CpuTicks::of(&kernel),
-            own: processes.own_ticks(),
+            own: processes.own_ticks,
             context_switches: kernel.ctxt,
             more: None,
         })
     }
 
-    /// A thorough one: new processes too, and everything else.
+    /// Reads everything, new processes included.
     pub(super) fn thorough(processes: &mut Processes) -> Option<Self> {
         processes.scan();
         let quick = Self::quick(processes)?;
         Some(Self {
             more: Some(More {
-                kernel: processes.kernel_ticks(),
+                kernel: processes.kernel_ticks,
                 waited_us: [
                     CpuPressure::current().ok().map(|pressure| pressure.some.total),
                     MemoryPressure::current().ok().map(|pressure| pressure.some.total),
@@ -115,14 +115,14 @@ impl Look {
                 own_moved: processes.own_moved(),
                 network_bytes: network_bytes(),
                 has_own_network: reach_other_machines(processes),
-                own_memory_share: own_memory_share(processes.own_resident_bytes()),
+                own_memory_share: own_memory_share(processes.own_resident_bytes),
             }),
             ..quick
         })
     }
 }
 
-/// Mean over the cores; `None` where the kernel does not say, as on ARM.
+/// Mean over the cores; `None` if the kernel does not say, as on ARM.
 fn cpu_mhz() -> Option<f64> {
     let info = CpuInfo::current().ok()?;
     let each: Vec<f64> = (0..info.num_cores())
@@ -131,7 +131,7 @@ fn cpu_mhz() -> Option<f64> {
     (!each.is_empty()).then(|| each.iter().sum::<f64>() / each.len() as f64)
 }
 
-/// Of the machine's disks: what partitions and mapped devices do is done by them.
+/// Traffic of the machine's disks. That of partitions and mapped devices is part of it.
 fn disk() -> Option<Moved> {
     let all = procfs::diskstats().ok()?;
     let of_hardware = all

@@ -1,12 +1,12 @@
 //! The machine that a measurement runs on, watched while it runs.
 //!
-//! In: where the server is. Out: what the machine did in the step's window, and in words what foreign thing disturbed it.
-//! Knows nothing of requests, nor of what becomes of a disturbed step.
+//! In: the server's address. Out: the use of the machine in a step's window, and foreign disturbances in words. Knows nothing of
+//! requests, nor of what becomes of a disturbed step.
 //!
-//! - [`watch`]: the thread that looks; `look`: one look at the counters of the kernel; `processes`: whose CPU time and storage traffic
-//!   is whose; `sockets`: whether they reach other machines; `listener`: the processes of a server that somebody else started here
-//! - [`quiet`]: waiting until nothing foreign disturbs it
-//! - `between`: what happened between two looks; [`mod@disturbance`]: whether that is too much
+//! - [`watch`]: the thread that looks; `look`: one look at the counters of the kernel; `processes`: own, foreign and kernel CPU time and
+//!   storage traffic; `sockets`: connections to other machines; `listener`: processes of a server that others started here
+//! - [`quiet`]: waits until nothing foreign disturbs it
+//! - `between`: differences between two looks; [`mod@disturbance`]: limits on them
 
 mod between;
 pub mod disturbance;

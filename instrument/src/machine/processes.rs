@@ -1,4 +1,4 @@
-//! Whose CPU time and storage traffic is whose: the lab's own processes, kernel threads, everybody else.
+//! CPU time and storage traffic of the lab's own processes, of kernel threads, and of all others.
 //!
 //! In: `/proc`, and the processes that the lab's own descend from. Out: sums of CPU time in ticks, and of bytes. A process that is once
 //! known as the lab's own stays so, its parent dead or not. Kernel threads are nobody's: most of what they do they do for
@@ -17,10 +17,13 @@ pub(super) struct Processes {
     kernel: HashMap<i32, u64>,
     others: HashSet<i32>,
     scanned: bool,
-    own_ticks: u64,
-    kernel_ticks: u64,
+    /// CPU of the lab's own since the first scan, without the use of ended processes after the last count.
+    pub(super) own_ticks: u64,
+    /// CPU of kernel threads from the first scan to the last.
+    pub(super) kernel_ticks: u64,
     moved: Moved,
-    resident_bytes: u64,
+    /// Memory of the lab's own at the last scan, in bytes.
+    pub(super) own_resident_bytes: u64,
     is_hidden: bool,
 }
 
@@ -60,30 +63,15 @@ impl Processes {
             own_ticks: 0,
             kernel_ticks: 0,
             moved: Moved::default(),
-            resident_bytes: 0,
+            own_resident_bytes: 0,
             is_hidden: false,
         }
-    }
-
-    /// CPU of the lab's own since the first scan, without what those that ended used after the last count.
-    pub(super) const fn own_ticks(&self) -> u64 {
-        self.own_ticks
-    }
-
-    /// CPU of kernel threads from the first scan to the last.
-    pub(super) const fn kernel_ticks(&self) -> u64 {
-        self.kernel_ticks
     }
 
     /// Storage traffic of the lab's own from the first scan to the last, with what they wrote before and the kernel had not yet
     /// written to a disk. `None` where this user may not read the counters of one.
     pub(super) fn own_moved(&self) -> Option<Moved> {
         (!self.is_hidden).then_some(self.moved)
-    }
-
-    /// Memory of the lab's own at the last scan, in bytes.
-    pub(super) const fn own_resident_bytes(&self) -> u64 {
-        self.resident_bytes
     }
 
     /// Inodes of the sockets of the lab's own; `None` where this user may not see those of one.
@@ -151,10 +139,10 @@ impl Processes {
     }
 
     fn count_bytes(&mut self) {
-        self.resident_bytes = 0;
+        self.own_resident_bytes = 0;
         for own in self.own.values_mut() {
             let resident = own.process.stat().map_or(0, |stat| stat.rss * procfs::page_size());
-            self.resident_bytes += resident;
+            self.own_resident_bytes += resident;
             match own.process.io() {
                 Ok(io) => {
                     self.moved.read += io.read_bytes.saturating_sub(own.moved.read);
@@ -288,19 +276,19 @@ mod tests {
         processes.scan();
         assert!(processes.own.contains_key(&me()) && processes.own.contains_key(&child.pid));
         assert!(processes.others.contains(&stranger.pid), "below {}", stranger.parent());
-        assert_eq!(processes.own_ticks(), 0, "what was before does not count");
+        assert_eq!(processes.own_ticks, 0, "what was before does not count");
         let before = see(child.pid).unwrap().ticks;
         work(&child, 10);
         let used = see(child.pid).unwrap().ticks - before;
         processes.count();
-        assert!(processes.own_ticks() >= used, "{} of {used}", processes.own_ticks());
+        assert!(processes.own_ticks >= used, "{} of {used}", processes.own_ticks);
         // What comes later is found, and counted from its beginning.
         let later = Busy::start(BUSY);
         work(&later, 5);
-        let counted = processes.own_ticks();
+        let counted = processes.own_ticks;
         processes.scan();
         assert!(processes.own.contains_key(&later.pid));
-        assert!(processes.own_ticks() >= counted + 5);
+        assert!(processes.own_ticks >= counted + 5);
     }
 
     #[test]
@@ -317,7 +305,7 @@ mod tests {
         processes.scan();
         let after = processes.own_moved().unwrap();
         assert!(after.written >= before.written + (8 << 20), "{before:?} {after:?}");
-        assert!(processes.own_resident_bytes() > 0);
+        assert!(processes.own_resident_bytes > 0);
         drop(child);
     }
 

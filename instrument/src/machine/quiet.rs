@@ -1,18 +1,18 @@
-//! Waiting until nothing foreign disturbs the machine any more.
+//! Waits until nothing foreign disturbs the machine.
 //!
-//! In: what disturbed the last step; the server's addresses and the plan's limits. Out: how long the next step may wait, and whether the machine
-//! became quiet in that time. Knows nothing of how a step is made.
+//! In: the disturbance of the last step; the server's addresses and the plan's limits. Out: the longest wait of the next step, and true if the
+//! machine became quiet in that time. Knows nothing of steps themselves.
 
 use super::disturbance::{LEAST_LOOKS, disturbance};
 use super::watch::MachineWatch;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::Limits;
 
-/// How long the machine is looked at: enough looks that CPU time in hundredths of a second says something.
+/// Time of one check: long enough for CPU time in hundredths of a second.
 const LOOK: Duration = Duration::from_millis(1_300);
 
-/// Whether something foreign disturbs the machine now, by the limits that steps are held to. Takes 1.3 s. A machine that cannot
-/// be looked at is taken to be quiet, as its steps are.
+/// Returns true if something foreign disturbs the machine now, by the limits of steps. Takes 1.3 s. A machine that cannot be watched
+/// counts as quiet, as in steps.
 pub async fn is_disturbed(servers: Vec<String>, limits: &Limits) -> bool {
     let Some(watch) = MachineWatch::begin(servers, LOOK) else {
         return false;
@@ -26,7 +26,7 @@ pub async fn is_disturbed(servers: Vec<String>, limits: &Limits) -> bool {
     watched.machine.samples < LEAST_LOOKS || disturbance(&watched.machine, limits, watched.server_is_known).is_some()
 }
 
-/// Asks again until the answer is no; `None` where it was yes for as long as this.
+/// Repeats a check until it is false, and returns the time that took; `None` if it stayed true for `longest`.
 pub async fn wait<F: Future<Output = bool>>(
     longest: Duration,
     mut is_disturbed: impl FnMut() -> F,
@@ -39,31 +39,31 @@ pub async fn wait<F: Future<Output = bool>>(
     tokio::time::timeout(longest, asking).await.ok()
 }
 
-/// A step of a plan's own loads waits for so many times its own length at most, and no longer than a minute.
+/// Longest wait of a step of the plan's own loads, in multiples of its length, and at most [`LONGEST`].
 const STEPS: u32 = 10;
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// What a run knows of the quiet of its machine.
+/// State of a run's waiting for a quiet machine.
 #[derive(Debug, Default)]
 pub struct Patience {
-    /// What disturbed the last step.
+    /// Disturbance of the last step.
     by: Option<String>,
-    /// Whether it was waited for in vain, with no quiet step since: what disturbs for so long is no accident.
+    /// True after a wait in vain without a quiet step since: a disturbance of that length is no accident.
     in_vain: bool,
-    /// When the time that a question has is over.
+    /// End of a question's time.
     pub ends: Option<Instant>,
-    /// All the time that was waited.
+    /// Total waiting time.
     pub waited: Duration,
 }
 
 impl Patience {
-    /// Takes note of what disturbed a step.
+    /// Records the disturbance of a step.
     pub fn saw(&mut self, disturbed: Option<&str>) {
         self.by = disturbed.map(str::to_owned);
         self.in_vain &= self.by.is_some();
     }
 
-    /// How long the next step may wait, and for what to end. A question, which has a budget, waits for half of what is left of it each time.
+    /// Longest wait of the next step, with the disturbance to wait for. A question, which has a budget, waits for half of the rest each time.
     #[must_use]
     pub fn wants(&self, step: Duration, now: Instant) -> Option<(Duration, &str)> {
         let by = self.by.as_deref()?;
@@ -75,7 +75,7 @@ impl Patience {
         Some((longest, by))
     }
 
-    /// Takes note of a wait, and whether the machine became quiet.
+    /// Records a wait, and its success.
     pub fn note_wait(&mut self, long: Duration, is_quiet: bool) {
         self.waited += long;
         self.in_vain = !is_quiet;

@@ -1,6 +1,6 @@
-//! The thread that looks at the machine beside a step.
+//! Thread that watches the machine beside a step.
 //!
-//! In: the server's address, and how long a step may take. Out: what the machine did in the step's window. The thread
+//! In: the server's address, and the longest time of a step. Out: the use of the machine in the step's window. The thread
 //! looks every 100 ms, at most a few dozen small files of `/proc`, and once a second at everything else; between looks it sleeps. It
 //! writes nothing and computes nothing before the step is over.
 
@@ -13,9 +13,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::MachineUse;
 
-/// From one look to the next.
+/// Time between two looks.
 const EVERY: Duration = Duration::from_millis(100);
-/// Every so many looks one is thorough.
+/// Looks from one thorough look to the next.
 const THOROUGH: u32 = 10;
 /// Looks that a step keeps: more than an hour of them. In a longer step they are further apart.
 const MOST_LOOKS: u32 = 50_000;
@@ -35,18 +35,18 @@ struct Seen {
     server_is_known: bool,
 }
 
-/// What was seen beside a step.
+/// Use of the machine beside a step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watched {
-    /// What the machine did.
+    /// Use of the machine.
     pub machine: MachineUse,
-    /// Whether the server is elsewhere, or its processes are known: else its CPU cannot be told from foreign one.
+    /// True if the server is elsewhere or its processes are known; else its CPU cannot be told from foreign CPU.
     pub server_is_known: bool,
 }
 
 impl MachineWatch {
-    /// Begins to look; `None` where the system has no thread to spare. `servers` are the addresses of the server and its replicas,
-    /// whose processes are the lab's own whoever started them; `longest` is how long the step may take.
+    /// Starts to watch; `None` if the system has no thread to spare. `servers` are the addresses of the server and its replicas, whose
+    /// processes are the lab's own, whoever started them; `longest` is the longest time of the step.
     #[must_use]
     pub fn begin(servers: Vec<String>, longest: Duration) -> Option<Self> {
         let (stop, told) = mpsc::channel();
@@ -82,7 +82,7 @@ impl MachineWatch {
         Some(Self { stop, thread, began })
     }
 
-    /// Stops looking, and says what was seen in a window; `None` where nothing was.
+    /// Stops, and returns the use of the machine in a window; `None` if nothing was seen.
     #[must_use]
     pub fn end(self, window_began: SystemTime, window: Duration) -> Option<Watched> {
         drop(self.stop);

@@ -123,8 +123,19 @@ impl PriceFile {
             path: path.to_owned(),
             source: Box::new(source),
         })?;
-        file.check(path)?;
-        Ok(file)
+        let whole = toml::from_str(&text).unwrap_or_default();
+        if let Some((key, value)) = negative("", &toml::Value::Table(whole)) {
+            let what = format!("{key} is {value}: a price must be a finite number, zero or above");
+            return Err(PricingError::invalid(path, what));
+        }
+        let mut entries = file.storage.iter();
+        match entries.find_map(|(name, entry)| Some((name, entry.price.unpriced()?))) {
+            None => Ok(file),
+            Some((name, (key, missing))) => {
+                let what = format!("storage.{name}.{key} is more than what is included, and there is no {missing}");
+                Err(PricingError::invalid(path, what))
+            }
+        }
     }
 
     /// Returns the instance with a name.
@@ -165,6 +176,22 @@ impl PriceFile {
             .collect()
     }
 
+    /// Returns the entry of `[storage]` that a user named `label` pays: `price` if it names one, else that of its tier. `None` if the
+    /// instance's price includes it.
+    pub(super) fn storage_price<'a>(
+        &'a self,
+        path: &Path,
+        label: &str,
+        price: Option<&'a str>,
+        tier: Option<&str>,
+    ) -> Result<Option<&'a str>, PricingError> {
+        match (price, tier) {
+            (Some(INCLUDED), _) | (None, None) => Ok(None),
+            (Some(name), _) => self.storage_entry(path, label, name).map(Some),
+            (None, Some(tier)) => self.storage_of(path, tier),
+        }
+    }
+
     /// Returns an entry of `[storage]` by its name; `label` names the user of the entry in errors.
     pub(super) fn storage_entry<'a>(&self, path: &Path, label: &str, name: &'a str) -> Result<&'a str, PricingError> {
         if self.storage.contains_key(name) {
@@ -178,7 +205,7 @@ impl PriceFile {
     }
 
     /// Returns the storage price of a tier; `None` if the instance's price includes it.
-    pub(super) fn storage_of(&self, path: &Path, tier: &str) -> Result<Option<&str>, PricingError> {
+    fn storage_of(&self, path: &Path, tier: &str) -> Result<Option<&str>, PricingError> {
         let known = names(&self.storage);
         let what = match self.tiers.get(tier).map(String::as_str) {
             Some(INCLUDED) => return Ok(None),
@@ -193,83 +220,58 @@ impl PriceFile {
         };
         Err(PricingError::invalid(path, what))
     }
-
-    fn check(&self, path: &Path) -> Result<(), PricingError> {
-        let instances = self.instances.iter().flat_map(|(name, entry)| {
-            let i = &entry.price;
-            [
-                ("usd_per_hour", i.usd_per_hour),
-                ("memory_gib", i.memory_gib),
-                ("local_disk_gb", i.local_disk_gb),
-            ]
-            .map(|(key, value)| (format!("instances.\"{name}\".{key}"), value))
-        });
-        let memory = self
-            .memory
-            .iter()
-            .map(|memory| ("memory.usd_per_gib_hour".to_owned(), memory.price.usd_per_gib_hour));
-        let staging = self.staging.iter();
-        let staging = staging.map(|staging| ("staging.usd_per_gb_month".to_owned(), staging.price.usd_per_gb_month));
-        let storage = self.storage.iter().flat_map(|(name, entry)| {
-            let numbers = entry.price.numbers();
-            numbers.map(|(key, value)| (format!("storage.{name}.{key}"), value))
-        });
-        for (key, value) in instances.chain(memory).chain(staging).chain(storage) {
-            if !value.is_finite() || value < 0.0 {
-                let what = format!("{key} is {value}: a price must be a finite number, zero or above");
-                return Err(PricingError::invalid(path, what));
-            }
-        }
-        let unpriced = self
-            .storage
-            .iter()
-            .find_map(|(name, entry)| Some((name, entry.price.unpriced()?)));
-        match unpriced {
-            None => Ok(()),
-            Some((name, (key, missing))) => {
-                let what = format!("storage.{name}.{key} is more than what is included, and there is no {missing}");
-                Err(PricingError::invalid(path, what))
-            }
-        }
-    }
 }
 
-impl Provenance {
-    fn describe(&self, name: &str, price: &str) -> String {
-        let Self {
+/// First number of the file that is no price, with its key.
+fn negative(at: &str, value: &toml::Value) -> Option<(String, f64)> {
+    let number = match value {
+        toml::Value::Table(table) => {
+            let mut entries = table.iter();
+            return entries.find_map(|(key, value)| {
+                let is_bare = key.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+                let key = if is_bare { key.clone() } else { format!("{key:?}") };
+                negative(format!("{at}.{key}").trim_start_matches('.'), value)
+            });
+        }
+        toml::Value::Float(number) => *number,
+        toml::Value::Integer(number) => *number as f64,
+        _ => return None,
+    };
+    (!number.is_finite() || number < 0.0).then(|| (at.to_owned(), number))
+}
+
+impl<T> Priced<T> {
+    /// Describes a price in words, with its place, date and source.
+    pub(super) fn line(&self, name: &str, price: &str) -> String {
+        let Provenance {
             provider,
             region,
             as_of,
             checked,
             source,
             ..
-        } = self;
+        } = &self.provenance;
         let note = if *checked { "" } else { " (from memory, not checked)" };
         format!("{name}: {price}, {provider} {region}, as of {as_of}{note}, {source}")
     }
 }
 
-impl<T> Priced<T> {
-    fn describe(&self, name: &str, price: &str) -> String {
-        self.provenance.describe(name, price)
+impl PriceFile {
+    pub(super) fn memory_line(&self) -> Option<String> {
+        let memory = self.memory.as_ref()?;
+        let price = format!("${} per GiB and hour", memory.price.usd_per_gib_hour);
+        Some(memory.line("memory of a cache", &price))
     }
-}
 
-impl Priced<Memory> {
-    pub(super) fn memory_line(&self) -> String {
-        self.describe(
-            "memory of a cache",
-            &format!("${} per GiB and hour", self.price.usd_per_gib_hour),
-        )
+    pub(super) fn staging_line(&self) -> Option<String> {
+        let staging = self.staging.as_ref()?;
+        let price = format!("${} per GB-month", staging.price.usd_per_gb_month);
+        Some(staging.line("staging disk", &price))
     }
-}
 
-impl Priced<Staging> {
-    pub(super) fn staging_line(&self) -> String {
-        self.describe(
-            "staging disk",
-            &format!("${} per GB-month", self.price.usd_per_gb_month),
-        )
+    pub(super) fn storage_line(&self, tier: &str, entry: &str) -> String {
+        let priced = &self.storage[entry];
+        priced.line(&format!("{tier}: {entry}"), &priced.price.words())
     }
 }
 
@@ -282,14 +284,8 @@ impl Priced<Instance> {
         }
     }
 
-    pub(super) fn line(&self, name: &str) -> String {
-        self.describe(name, &format!("${}/h", self.price.usd_per_hour))
-    }
-}
-
-impl Priced<Storage> {
-    pub(super) fn line(&self, tier: &str, name: &str) -> String {
-        self.describe(&format!("{tier}: {name}"), &self.price.words())
+    pub(super) fn instance_line(&self, name: &str) -> String {
+        self.line(name, &format!("${}/h", self.price.usd_per_hour))
     }
 }
 

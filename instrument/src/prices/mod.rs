@@ -4,7 +4,7 @@
 //! which key is missing or wrong. Knows nothing of measurements.
 //!
 //! - `file`: the file as it is written; `storage`: charges of a service, and a month of them; `error`: errors of the file
-//! - [`terms`], [`add_variants`]: costs of each variant of a lab
+//! - [`add_variants`]: costs of each variant of a lab
 //! - [`reads`]: prices of reads alone
 
 mod error;
@@ -14,11 +14,12 @@ mod storage;
 mod variants;
 
 pub use error::PricingError;
-pub use reads::{BYTES_PER_GB, HOURS_PER_MONTH, ReadPrice, ReadPrices, reads};
-pub use variants::{add_variants, grown, terms};
+pub use reads::{ReadPrice, ReadPrices, reads};
+pub use storage::{BYTES_PER_GB, HOURS_PER_MONTH};
+pub use variants::{add_variants, grown};
 
 pub use file::INCLUDED;
-use file::{PriceFile, Priced};
+use file::PriceFile;
 use std::collections::BTreeMap;
 use std::path::Path;
 use tierlab_analysis::record::Pricing;
@@ -47,11 +48,11 @@ pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, Pr
         usd_per_byte: BTreeMap::new(),
         terms_by_variant: BTreeMap::new(),
         priced: None,
-        sources: vec![priced.line(instance)],
+        sources: vec![priced.instance_line(instance)],
     };
-    pricing.sources.extend(file.memory.as_ref().map(Priced::memory_line));
+    pricing.sources.extend(file.memory_line());
     for tier in tiers {
-        let storage = file.storage_of(path, tier)?;
+        let storage = file.storage_price(path, tier, None, Some(tier))?;
         add_tier(&mut pricing, &file, tier, storage);
     }
     Ok(pricing)
@@ -71,11 +72,7 @@ pub fn load_server(
 ) -> Result<Pricing, PricingError> {
     let mut pricing = load(path, instance, &[])?;
     let file = PriceFile::read(path)?;
-    let storage = match (price, tier) {
-        (Some(INCLUDED), _) | (None, None) => None,
-        (Some(name), _) => Some(file.storage_entry(path, label, name)?),
-        (None, Some(tier)) => file.storage_of(path, tier)?,
-    };
+    let storage = file.storage_price(path, label, price, tier)?;
     add_tier(&mut pricing, &file, label, storage);
     Ok(pricing)
 }
@@ -85,8 +82,7 @@ fn add_tier(pricing: &mut Pricing, file: &PriceFile, tier: &str, storage: Option
     let instances = file.instances_for(tier, false);
     pricing.instances_by_tier.insert(tier.to_owned(), instances);
     let Some(storage) = storage else { return };
-    let priced = &file.storage[storage];
-    let entry = &priced.price;
+    let entry = &file.storage[storage].price;
     for (prices, price) in [
         (&mut pricing.usd_per_hour_by_tier, entry.usd_per_hour),
         (&mut pricing.usd_per_request, entry.usd_per_request()),
@@ -96,7 +92,7 @@ fn add_tier(pricing: &mut Pricing, file: &PriceFile, tier: &str, storage: Option
             prices.insert(tier.to_owned(), price);
         }
     }
-    let source = priced.line(tier, storage);
+    let source = file.storage_line(tier, storage);
     if !pricing.sources.contains(&source) {
         pricing.sources.push(source);
     }

@@ -3,15 +3,10 @@
 //! In: the prices' file, and the entries that tiers name. Out: dollars by tier, memory and instance, with their sources.
 
 use super::error::PricingError;
-use super::file::{PriceFile, Priced};
+use super::file::PriceFile;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-
-/// Bytes of the gigabyte that storage services charge by: 2^30.
-pub const BYTES_PER_GB: f64 = super::storage::BYTES_PER_GB;
-/// Hours of the month that providers charge by.
-pub const HOURS_PER_MONTH: f64 = super::storage::HOURS_PER_MONTH;
 
 /// Price of reading from a tier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -23,7 +18,7 @@ pub struct ReadPrice {
 }
 
 /// Prices of a run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct ReadPrices {
     /// Prices of the tiers that name an entry.
     pub tiers: BTreeMap<String, ReadPrice>,
@@ -48,22 +43,22 @@ pub fn reads(
     let (mut tiers, mut sources) = (BTreeMap::new(), Vec::new());
     for (tier, entry) in entries {
         let entry = file.storage_entry(path, tier, entry)?;
-        let priced = &file.storage[entry];
+        let price = &file.storage[entry].price;
         let price = ReadPrice {
-            usd_per_request: priced.price.usd_per_request(),
-            usd_per_byte: priced.price.usd_per_byte(),
+            usd_per_request: price.usd_per_request(),
+            usd_per_byte: price.usd_per_byte(),
         };
         tiers.insert(tier.clone(), price);
-        sources.push(priced.line(tier, entry));
+        sources.push(file.storage_line(tier, entry));
     }
     let mut usd_per_hour = None;
     match instance {
         Some(name) => {
             let priced = file.instance(path, name)?;
             usd_per_hour = Some(priced.price.usd_per_hour);
-            sources.push(priced.line(name));
+            sources.push(priced.instance_line(name));
         }
-        None => sources.extend(file.memory.as_ref().map(Priced::memory_line)),
+        None => sources.extend(file.memory_line()),
     }
     Ok(ReadPrices {
         tiers,

@@ -5,9 +5,9 @@
 use serde::Deserialize;
 
 /// Bytes of the gigabyte that storage services charge by: 2^30.
-pub(super) const BYTES_PER_GB: f64 = 1_073_741_824.0;
+pub const BYTES_PER_GB: f64 = 1_073_741_824.0;
 /// Hours of a provider's month (AWS: 730 hours, 365 days × 24 hours ÷ 12).
-pub(super) const HOURS_PER_MONTH: f64 = 730.0;
+pub const HOURS_PER_MONTH: f64 = 730.0;
 
 /// Entry of `[storage]`. Missing keys cost nothing.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -42,27 +42,6 @@ pub(super) struct Storage {
 pub(super) type Part = (&'static str, f64);
 
 impl Storage {
-    /// Returns all numbers of the entry, by key.
-    pub(super) fn numbers(&self) -> [(&'static str, f64); 15] {
-        [
-            ("usd_per_1000_get_requests", self.usd_per_1000_get_requests),
-            ("usd_per_1000_put_requests", self.usd_per_1000_put_requests),
-            ("usd_per_gb_read", self.usd_per_gb_read),
-            ("usd_per_gb_cross_zone", self.usd_per_gb_cross_zone),
-            ("usd_per_hour", self.usd_per_hour),
-            ("usd_per_month", self.usd_per_month),
-            ("usd_per_gb_month", self.usd_per_gb_month),
-            ("minimum_gb", self.minimum_gb),
-            ("usd_per_provisioned_iops_month", self.usd_per_provisioned_iops_month),
-            ("included_iops", self.included_iops),
-            ("usd_per_provisioned_mbps_month", self.usd_per_provisioned_mbps_month),
-            ("included_mbps", self.included_mbps),
-            ("mbps_per_stored_gb", self.mbps_per_stored_gb),
-            ("iops", self.iops),
-            ("mbps", self.mbps),
-        ]
-    }
-
     /// Returns a provisioned quantity without a price; `None` if the entry can be charged.
     pub(super) fn unpriced(&self) -> Option<(&'static str, &'static str)> {
         let mbps_come_with_gb = self.mbps_per_stored_gb > 0.0 && self.usd_per_gb_month > 0.0;

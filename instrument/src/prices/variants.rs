@@ -4,9 +4,8 @@
 //! nothing of rates: `tierlab-analysis` computes a month at a demand.
 
 use super::error::PricingError;
-use super::file::{INCLUDED, Instance, PriceFile, Priced, names};
+use super::file::{Instance, PriceFile, Priced, names};
 use super::storage::{BYTES_PER_GB, Storage};
-use std::collections::BTreeMap;
 use std::path::Path;
 use tierlab_analysis::record::{BySize, CostTerms, PricedVariant, PricedVariants, Pricing, StoredBytes};
 
@@ -19,32 +18,13 @@ struct Found<'a> {
     storage: Option<(&'a str, &'a Priced<Storage>)>,
 }
 
-/// Returns the cost terms of every variant, by name.
-///
-/// # Errors
-/// The file cannot be read or parsed, or has no price for an instance, a tier or an entry that a variant names; a
-/// variant cannot run on its instance.
-pub fn terms(
-    path: &Path,
-    variants: &[PricedVariant],
-    default_instance: &str,
-    data: StoredBytes,
-) -> Result<BTreeMap<String, CostTerms>, PricingError> {
-    let file = PriceFile::read(path)?;
-    let all = variants.iter().map(|variant| {
-        let found = find(&file, path, variant, default_instance)?;
-        fits(&file, path, &found, data)?;
-        Ok((variant.name.clone(), terms_of(&file, path, &found, data)?))
-    });
-    all.collect()
-}
-
 /// Adds the terms of every variant to the prices of a run, with the run's instance as default. Adds for each variant
 /// also its request prices, byte prices and hourly storage cost, and the instances that support it, with the sources of
 /// all prices.
 ///
 /// # Errors
-/// Those of [`terms`].
+/// The file cannot be read or parsed, or has no price for an instance, a tier or an entry that a variant names; a
+/// variant cannot run on its instance.
 pub fn add_variants(
     pricing: &mut Pricing,
     path: &Path,
@@ -74,11 +54,11 @@ pub fn add_variants(
                 prices.insert(name.clone(), usd);
             }
         }
-        let mut sources = vec![found.instance.line(found.instance_name)];
+        let mut sources = vec![found.instance.instance_line(found.instance_name)];
         let storage = found.storage.iter();
-        sources.extend(storage.map(|(entry, storage)| storage.line(&variant.tier, entry)));
+        sources.extend(storage.map(|(entry, _)| file.storage_line(&variant.tier, entry)));
         if terms.usd_per_instance_month > 0.0 && variant.staged_bytes > 0 {
-            sources.extend(file.staging.as_ref().map(Priced::staging_line));
+            sources.extend(file.staging_line());
         }
         for source in sources {
             if !pricing.sources.contains(&source) {
@@ -102,11 +82,7 @@ fn find<'a>(
 ) -> Result<Found<'a>, PricingError> {
     let instance_name = variant.instance.as_deref().unwrap_or(default_instance);
     let instance = file.instance(path, instance_name)?;
-    let storage = match variant.price.as_deref() {
-        Some(INCLUDED) => None,
-        Some(name) => Some(file.storage_entry(path, &variant.name, name)?),
-        None => file.storage_of(path, &variant.tier)?,
-    };
+    let storage = file.storage_price(path, &variant.name, variant.price.as_deref(), Some(&variant.tier))?;
     let storage = storage.map(|name| (name, &file.storage[name]));
     let impossible = |what| impossible(file, path, variant, what);
     if let Some(need) = file.lacks(&instance.price, &variant.tier, storage.is_some()) {
@@ -285,6 +261,7 @@ fn terms_of(file: &PriceFile, path: &Path, found: &Found<'_>, data: StoredBytes)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
     use std::path::PathBuf;
 
     const PROVENANCE: &str =
@@ -322,6 +299,17 @@ mod tests {
         table_bytes: 90 * GB,
         model_bytes: 10 * GB,
     };
+
+    fn terms(
+        path: &Path,
+        variants: &[PricedVariant],
+        default_instance: &str,
+        data: StoredBytes,
+    ) -> Result<BTreeMap<String, CostTerms>, PricingError> {
+        let mut pricing = crate::prices::load(path, default_instance, &[])?;
+        add_variants(&mut pricing, path, variants, data)?;
+        Ok(pricing.terms_by_variant)
+    }
 
     fn variant(tier: &str) -> PricedVariant {
         PricedVariant {

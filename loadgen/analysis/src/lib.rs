@@ -26,6 +26,5 @@ mod summarise;
 pub mod validity;
 
 pub use costs::mix_shares::mix_shares;
-pub use curves::findings::conclude;
 pub use latency::bands::{backlog_slope, bands};
-pub use summarise::{all_figures, latency_interval, summarise, summary, withhold};
+pub use summarise::{all_figures, conclude, findings, latency_interval, summarise, summary, withhold};

@@ -1,18 +1,47 @@
-//! Figures of a point. In: its repeats with their histograms, the limits and the prices. Out: its [`Summary`]. Pure:
-//! the same repeats give the same summary.
+//! Figures of points, and conclusions of a run. In: repeats with their histograms, the limits and the prices. Out: each point's
+//! [`Summary`], the findings of each curve, and the answer to the run's question. Pure.
 
 use crate::costs::{cost, mix_shares};
-use crate::curves::exponential;
+use crate::curves::{curves, knee, slo};
+use crate::decision;
 use crate::gpu;
 use crate::latency::{bands, goodput, grade, tail};
-use crate::record::{Driven, Gap, Grade, Grades, Interval, Limits, Percentile, Point, Pricing, Repeat, Summary};
+use crate::record::{
+    Driven, Factors, Fault, Finding, Gap, Grade, Grades, Interval, Limits, Percentile, Point, Pricing, Repeat, Run,
+    Slo, Summary, Verdict,
+};
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::{inversion, sections, student};
 use crate::validity::disturbance::counted;
-use crate::validity::evidence::{Evidence, StepEvidence};
+use crate::validity::evidence::Evidence;
 use crate::validity::{closed_loop, littles_law, stationarity, verdict};
 use hdrhistogram::Histogram;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+/// Fills in the summaries of a run's points, its findings and its answer.
+pub fn conclude(run: &mut Run) {
+    summarise(&mut run.points, &run.limits, run.pricing.as_ref());
+    run.findings = findings(&run.points, run.slo.as_ref(), &run.limits);
+    run.answer = decision::answer(run);
+}
+
+/// Returns the finding of each curve of summarised points, in the order in which the curves first appear.
+#[must_use]
+pub fn findings(points: &[Point], objective: Option<&Slo>, limits: &Limits) -> Vec<Finding> {
+    curves(points)
+        .iter()
+        .map(|curve| Finding {
+            factors: Factors {
+                offered_rps: 0.0,
+                ..curve.factors().clone()
+            },
+            highest_valid_rps: curve.highest_valid().map(|point| point.factors.offered_rps),
+            knee_rps: knee::knee(curve),
+            slo: objective.and_then(|objective| slo::finding(curve, objective, limits)),
+        })
+        .collect()
+}
 
 /// Fills in [`Point::summary`] of every point from its repeats and their histograms.
 pub fn summarise(points: &mut [Point], limits: &Limits, pricing: Option<&Pricing>) {
@@ -82,15 +111,6 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
     let [p50_us, p90_us, p95_us, p99_us, p999_us] =
         Percentile::ALL.map(|percentile| latency_interval(&latency, percentile.quantile()));
     let achieved_rps = rate_interval(repeats, |repeat| repeat.achieved_rps);
-    let rows = repeats
-        .iter()
-        .map(|repeat| repeat.inferences_per_request(&point.factors));
-    let rows = rows.sum::<f64>() / repeats.len().max(1) as f64;
-    let inferences_per_s = Interval {
-        value: achieved_rps.value * rows,
-        lo: achieved_rps.lo * rows,
-        hi: achieved_rps.hi * rows,
-    };
     let drifts = stationarity::drifts(repeats);
     let evidence = Evidence {
         offered_rps: point.factors.offered_rps,
@@ -99,13 +119,9 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         p99_us: latency.pooled_quantile(0.99).unwrap_or(0) as f64,
         lag_p99_us: lag_p99_us.unwrap_or(0) as f64,
         drifts: drifts.iter().map(ToString::to_string).collect(),
-        steps: repeats.iter().map(StepEvidence::from).collect(),
+        steps: Cow::Borrowed(repeats),
     };
-    let (verdict, faults) = match &point.factors.driven {
-        Some(Driven::ClosedLoop { .. }) => verdict::judge_closed_loop(&evidence, closed_loop::figures(repeats), limits),
-        Some(Driven::Journey { step: Some(_), .. }) => verdict::judge_step(&evidence, limits),
-        _ => verdict::judge(&evidence, limits),
-    };
+    let (verdict, faults) = judge(&point.factors, repeats, &evidence, limits);
     // A journey is paid as a whole: its steps share the server's hour and the tier, and the share of each is unknown.
     let pricing = pricing.filter(|_| !matches!(&point.factors.driven, Some(Driven::Journey { step: Some(_), .. })));
     let cost = pricing.and_then(|pricing| cost::cost(&point.factors, repeats, &achieved_rps, pricing));
@@ -132,12 +148,8 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         goodput_share: limits
             .objective_us
             .and_then(|limit_us| goodput::share(repeats, limit_us)),
-        inferences_per_s,
-        error_share: if scheduled == 0 {
-            0.0
-        } else {
-            errors as f64 / scheduled as f64
-        },
+        inferences_per_s: achieved_rps.map(|rps| rps * rows_per_request(&point.factors, repeats)),
+        error_share: errors as f64 / scheduled.max(1) as f64,
         errors,
         cache_hit_ratio: cost::hit_ratio(repeats),
         tier_requests_per_inference: cost::tier_requests_per_inference(repeats),
@@ -154,6 +166,21 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         faults,
         verdict,
     }
+}
+
+/// Returns the verdict by the rules of the point's driver.
+fn judge(factors: &Factors, repeats: &[Repeat], evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
+    match &factors.driven {
+        Some(Driven::ClosedLoop { .. }) => verdict::judge_closed_loop(evidence, closed_loop::figures(repeats), limits),
+        Some(Driven::Journey { step: Some(_), .. }) => verdict::judge_step(evidence, limits),
+        _ => verdict::judge(evidence, limits),
+    }
+}
+
+/// Mean inferences of a request over the repeats.
+fn rows_per_request(factors: &Factors, repeats: &[Repeat]) -> f64 {
+    let rows = repeats.iter().map(|repeat| repeat.inferences_per_request(factors));
+    rows.sum::<f64>() / repeats.len().max(1) as f64
 }
 
 /// Returns the shares of the server's session threads' time by activity, over all repeats.
@@ -215,7 +242,9 @@ pub fn latency_interval(table: &BlockTable, quantile: f64) -> Option<Interval> {
     let Some((lo, hi)) = inversion::interval(table, quantile) else {
         return Some(open(value));
     };
-    let of_sections = exponential(sections::log_quantile(table, quantile)?.interval(2.0 * sections::OUTSIDE));
+    let of_sections = sections::log_quantile(table, quantile)?
+        .interval(2.0 * sections::OUTSIDE)
+        .map(f64::exp);
     let (least, most) = table.range()?;
     Some(Interval {
         value,
@@ -274,7 +303,7 @@ fn rate_interval(repeats: &[Repeat], rate: impl Fn(&Repeat) -> f64) -> Interval 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Factors, Fault, Histograms, Mode, Verdict};
+    use crate::record::{Histograms, Mode};
     use crate::statistics::histogram::histogram;
 
     /// Summarises repeats of 1,000 requests: 50 ms each in disturbed repeats, 1 ms in the others.

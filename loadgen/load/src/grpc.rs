@@ -12,11 +12,13 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use prost::Message as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tierlab_analysis::record::Failure;
-use tierlab_protocol::grpc::SERVER_TIMING;
 use tierlab_protocol::grpc::client::{PREFIX_BYTES, infer_path, unframed};
+use tierlab_protocol::grpc::messages::ModelInferRequest;
 use tierlab_protocol::timing::StageTimings;
 use tokio::sync::Mutex;
 
@@ -116,6 +118,20 @@ impl Connections {
         })
     }
 
+    /// Calls within a time limit: see [`Connections::call`].
+    ///
+    /// # Errors
+    /// Those of a call, or no reply in time.
+    pub(crate) async fn call_within(
+        &self,
+        message: Bytes,
+        limit: &Limit,
+        within: Duration,
+    ) -> Result<GrpcReply, NoReply> {
+        let calling = tokio::time::timeout(within, self.call(message, limit));
+        calling.await.unwrap_or_else(|_| Err(Failure::Timeout.into()))
+    }
+
     fn request(&self, message: Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(message));
         *request.method_mut() = hyper::Method::POST;
@@ -154,17 +170,12 @@ impl Connections {
 /// Adds a model version to a framed infer message.
 #[must_use]
 pub fn with_model_version(framed: &Bytes, version: &str) -> Bytes {
-    /// Tag of `model_version`, a string, in the messages of the protocol.
-    const FIELD: u8 = 2 << 3 | 2;
     let message = framed.get(PREFIX_BYTES..).unwrap_or_default();
-    let mut field = vec![FIELD];
-    let mut len = version.len();
-    while len >= 0x80 {
-        field.push((len & 0x7f) as u8 | 0x80);
-        len >>= 7;
+    let field = ModelInferRequest {
+        model_version: version.to_owned(),
+        ..ModelInferRequest::default()
     }
-    field.push(len as u8);
-    field.extend_from_slice(version.as_bytes());
+    .encode_to_vec();
     let mut out = BytesMut::with_capacity(framed.len() + field.len());
     out.put_u8(0);
     out.put_u32(u32::try_from(message.len() + field.len()).unwrap_or(u32::MAX));
@@ -194,15 +205,10 @@ impl GrpcReply {
 
     /// Returns the stage times that the server reports, before or after the message.
     fn timings(&self) -> Option<StageTimings> {
-        let told = |headers: &HeaderMap| {
-            let told = headers.get_all(SERVER_TIMING).iter();
-            reply::stages(told.map(HeaderValue::as_bytes))
-        };
-        self.body
-            .trailers
-            .as_ref()
-            .and_then(told)
-            .or_else(|| told(&self.headers))
+        let trailers = self.body.trailers.as_ref();
+        trailers
+            .and_then(reply::stages)
+            .or_else(|| reply::stages(&self.headers))
     }
 
     /// Checks status and structure, and reads the server's stage times, as for HTTP.
@@ -263,7 +269,6 @@ impl GrpcReply {
 mod tests {
     use super::*;
     use crate::endpoint::Access;
-    use prost::Message as _;
     use tierlab_analysis::record::Outcome;
     use tierlab_protocol::grpc::client::framed;
     use tierlab_protocol::grpc::messages::ModelInferRequest;

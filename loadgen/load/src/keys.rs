@@ -3,9 +3,9 @@
 //! A key is drawn as a rank of popularity, and a fixed permutation scatters ranks over the ids: otherwise the popular
 //! entities would lie side by side in the table and share its blocks, unlike real ones.
 
+use crate::inputs::element;
 use crate::payload::{self, Body, Form};
 use crate::schedule::split_mix;
-use crate::wire::Encoding;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Zipf};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tierlab_protocol::infer::{InferRequest, Tensor};
+use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::DataType;
 
@@ -128,13 +128,7 @@ impl Population {
     /// Builds the body of a request for the rows of entities.
     #[must_use]
     pub fn body<'a>(&self, ids: &[i64], form: impl Into<Form<'a>>) -> Body {
-        let form = form.into();
-        let request = InferRequest {
-            inputs: vec![self.tensor(ids)],
-            binary_output: form == Form::Http(Encoding::Binary),
-            ..InferRequest::default()
-        };
-        Body::encode(request, form)
+        payload::of_entities(self.tensor(ids), form.into())
     }
 
     /// Returns the tensor of entities: ids, or their texts.
@@ -145,8 +139,7 @@ impl Population {
         }
         let mut data = Vec::new();
         for text in ids.iter().filter_map(|&id| self.texts.get(usize::try_from(id).ok()?)) {
-            data.extend_from_slice(&(text.len() as u32).to_le_bytes());
-            data.extend_from_slice(text.as_bytes());
+            element::push_bytes(text.as_bytes(), &mut data);
         }
         Tensor {
             name: ENTITY_ID.into(),
@@ -207,15 +200,8 @@ impl Population {
                 .map(|_| self.by_rank(rng.random_range(0..self.count)))
                 .collect(),
             KeyDistribution::Zipf { exponent } => {
-                let Ok(zipf) = Zipf::new(self.count as f64, *exponent) else {
-                    unreachable!("a plan's exponent is positive, and so is the count");
-                };
-                (0..count)
-                    .map(|_| {
-                        let rank = (zipf.sample(&mut rng) as u64).clamp(1, self.count) - 1;
-                        self.by_rank(rank)
-                    })
-                    .collect()
+                let ranks = zipf_ranks(self.count, *exponent, &mut rng);
+                ranks.take(count).map(|rank| self.by_rank(rank)).collect()
             }
             // Every step begins elsewhere: otherwise each repeat would use the same few entities.
             KeyDistribution::Sequential => {
@@ -228,6 +214,15 @@ impl Population {
             KeyDistribution::File { ids, .. } => ids.iter().copied().cycle().take(count).collect(),
         }
     }
+}
+
+/// Draws ranks below `count`, 0 being the most frequent, by Zipf's law.
+pub(crate) fn zipf_ranks(count: u64, exponent: f64, rng: &mut ChaCha8Rng) -> impl Iterator<Item = u64> {
+    let Ok(zipf) = Zipf::new(count as f64, exponent) else {
+        unreachable!("a plan's exponent is positive, and so is the count");
+    };
+    zipf.sample_iter(rng)
+        .map(move |rank: f64| (rank as u64).clamp(1, count) - 1)
 }
 
 /// Returns the distinct ids by falling frequency, then by value.
@@ -283,6 +278,7 @@ impl Scatter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Encoding;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 

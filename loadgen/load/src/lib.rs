@@ -18,7 +18,7 @@
 //! - [`reply`]: expectations for replies, and limits on their length
 //! - [`workers`]: load from several processes, each with its share of the schedule
 //! - [`live`], [`interrupt`]: live view of a step, and its interruption
-//! - [`redact`]: text without credentials
+//! - `template`: text with places for values; [`redact`]: text without credentials
 
 pub mod arrivals;
 pub mod by_goose;
@@ -36,6 +36,7 @@ pub mod payload;
 pub mod redact;
 pub mod reply;
 pub mod schedule;
+mod template;
 pub mod tickets;
 pub mod wire;
 pub mod workers;

@@ -9,7 +9,7 @@
 //! - A separate thread sums and draws. Its lock is otherwise only taken once at each step's start, by no user.
 //! - Without a terminal there is neither table nor thread.
 //!
-//! The view is approximate: its buckets are 1/32 of their values wide, and no result uses it. As in results, latencies
+//! The view is approximate: its buckets are 2 % of their values wide, and no result uses it. As in results, latencies
 //! are of good replies to requests due in the window, from the scheduled send.
 
 use crate::pacer::Clock;
@@ -26,11 +26,10 @@ use tierlab_analysis::record::Sample;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Period over which rates are computed.
 const RATE_OVER_US: u64 = 1_000_000;
-/// Latency below which a bucket is 1 us wide; above, every power of two has half as many buckets.
-const EXACT: u64 = 64;
-/// Powers of two above that; the largest distinguished latency is 2^36 us, 19 hours.
-const OCTAVES: u64 = 30;
-const BUCKETS: usize = (EXACT + OCTAVES * EXACT / 2) as usize;
+/// Buckets of each power of two of a latency.
+const BUCKETS_OF_OCTAVE: usize = 32;
+/// Buckets up to 2^36 us, 19 hours.
+const BUCKETS: usize = 36 * BUCKETS_OF_OCTAVE;
 
 /// Live view of a step while it runs; off by default. Clones are of the same step.
 #[derive(Debug, Clone, Default)]
@@ -133,9 +132,7 @@ impl Meter {
             in_flight: all.due.saturating_sub(all.over),
         })
     }
-}
 
-impl Meter {
     /// Returns the counts of all parts so far; `None` before the clock of the first.
     fn open_counts(&self) -> Option<(u64, Counts)> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,24 +186,14 @@ fn rates(past: &mut VecDeque<Moment>, now: Moment) -> (f64, f64) {
 }
 
 fn bucket(us: u64) -> usize {
-    let us = us.min((1 << (OCTAVES + u64::from(EXACT.ilog2()))) - 1);
-    if us < EXACT {
-        return us as usize;
-    }
-    let shift = us.ilog2() - EXACT.ilog2() + 1;
-    let half = EXACT / 2;
-    (EXACT + u64::from(shift - 1) * half + (us >> shift) - half) as usize
+    let at = (us as f64 + 1.0).log2() * BUCKETS_OF_OCTAVE as f64;
+    (at as usize).min(BUCKETS - 1)
 }
 
 /// Returns the middle of a bucket, in microseconds.
 fn middle_us(bucket: usize) -> f64 {
-    let (bucket, half) = (bucket as u64, EXACT / 2);
-    if bucket < EXACT {
-        return bucket as f64;
-    }
-    let shift = (bucket - EXACT) / half + 1;
-    let lowest = ((bucket - EXACT) % half + half) << shift;
-    lowest as f64 + ((1_u64 << shift) - 1) as f64 / 2.0
+    let middle = (bucket as f64 + 0.5) / BUCKETS_OF_OCTAVE as f64;
+    (middle.exp2() - 1.0).round()
 }
 
 /// Returns the quantile `q` of the latencies, in microseconds; `None` without requests.

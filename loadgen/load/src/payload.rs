@@ -80,9 +80,13 @@ pub fn entity_ids(ids: &[i64]) -> Tensor {
 /// Builds the body of a joined request: the server reads the rows of `ids` itself.
 #[must_use]
 pub fn joined<'a>(ids: &[i64], form: impl Into<Form<'a>>) -> Body {
-    let form = form.into();
+    of_entities(entity_ids(ids), form.into())
+}
+
+/// Builds the body of a request whose only tensor names the entities.
+pub(crate) fn of_entities(entities: Tensor, form: Form<'_>) -> Body {
     let request = InferRequest {
-        inputs: vec![entity_ids(ids)],
+        inputs: vec![entities],
         binary_output: form == Form::Http(Encoding::Binary),
         ..InferRequest::default()
     };

@@ -1,13 +1,10 @@
 //! Due times of requests. In: a rate, a warm-up, a window and a seed. Out: every due time of a step, before it starts.
 //!
-//! The Poisson process is conditioned on its count: a warm-up of `w` seconds and a window of `t` seconds at rate `r`
-//! hold exactly `round(r w)` and `round(r t)` arrivals, placed as sorted independent uniforms. Given their number, the
-//! arrivals of a Poisson process have this distribution (Cox and Lewis, 1966, section 2.1). So bursts and gaps are
-//! those of a Poisson process, while two seeds offer the same number of requests, and the achieved rate can be compared
-//! with the offered one without the noise of the count. The other processes have the same count: a gamma renewal
-//! process is stretched to its span (for exponential gaps that equals placing uniforms), and a trace is stretched so
-//! that the needed number of its requests fills the span. A profile then bends time: an arrival at the share `u` of a
-//! span's requests is due when the share `u` of the profile's rate has passed.
+//! A Poisson schedule at rate `r` holds a Poisson number of arrivals about `r t` in a window of `t` seconds, since a queue
+//! needs the noise of that number for its tail: with the count fixed, windows of 1.5 s show an M/M/1 queue a quarter fewer
+//! slow requests than the long run has. A gamma renewal process is stationary from the start, too. Even arrivals and traces
+//! have exactly `round(r t)`: a trace is stretched so that the needed number of its requests fills the span. A profile then
+//! bends time: an arrival at the share `u` of a span's mean rate is due when the share `u` of the profile's rate has passed.
 
 use crate::arrivals::{Arrivals, Process, Shape, Trace};
 use rand::{RngExt, SeedableRng};
@@ -40,25 +37,18 @@ impl Schedule {
         let window_end_us = window_start_us + micros(window);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(ARRIVAL_STREAM);
-        let count = |span: &Range<u64>| (rate * (span.end - span.start) as f64 / 1e6).round() as usize;
+        let expected = |span: &Range<u64>| rate * (span.end - span.start) as f64 / 1e6;
         let (before, window) = (0..window_start_us, window_start_us..window_end_us);
-        let (first, measured) = (count(&before), count(&window));
         // A trace begins with the window; the warm-up replays the part before it, which is the trace's end.
-        let mut due_us = place(
-            &shares(&arrivals.process, first, Start::Before, &mut rng),
-            &Shape::Flat,
-            &before,
-        );
-        due_us.extend(place(
-            &shares(&arrivals.process, measured, Start::Here, &mut rng),
-            &arrivals.shape,
-            &window,
-        ));
+        let first = shares(&arrivals.process, expected(&before), Start::Before, &mut rng);
+        let measured = shares(&arrivals.process, expected(&window), Start::Here, &mut rng);
+        let mut due_us = place(&first, &Shape::Flat, &before);
+        due_us.extend(place(&measured, &arrivals.shape, &window));
         Self {
             due_us,
             window_start_us,
             window_end_us,
-            window_requests: measured,
+            window_requests: measured.len(),
         }
     }
 
@@ -91,37 +81,29 @@ enum Start {
     Here,
 }
 
-/// Arrivals of a span with a constant rate, as ascending shares of its length below 1.
-fn shares(process: &Process, count: usize, start: Start, rng: &mut ChaCha8Rng) -> Vec<f64> {
+/// Arrivals of a span with so many expected requests, as ascending shares of its length below 1.
+fn shares(process: &Process, expected: f64, start: Start, rng: &mut ChaCha8Rng) -> Vec<f64> {
+    let count = expected.round() as usize;
     match process {
         // Shifted by half a gap, so that no arrival lies on the edge of the span.
         Process::Constant => (0..count).map(|i| (i as f64 + 0.5) / count as f64).collect(),
-        Process::Poisson => {
-            let mut shares: Vec<f64> = (0..count).map(|_| rng.random_range(0.0..1.0)).collect();
-            shares.sort_unstable_by(f64::total_cmp);
-            shares
-        }
-        Process::Gamma { cv } => {
-            let shape = 1.0 / (cv * cv);
-            let Ok(gaps) = Gamma::new(shape, 1.0) else {
-                unreachable!("a plan's coefficient of variation is positive, and so is its shape");
-            };
-            let ends: Vec<f64> = std::iter::repeat_with(|| gaps.sample(rng))
-                .take(count + 1)
-                .scan(0.0, |sum, gap: f64| {
-                    *sum += gap;
-                    Some(*sum)
-                })
-                .collect();
-            // One gap more than arrivals: the last ends with the span.
-            let all = ends.last().copied().filter(|all| *all > 0.0).unwrap_or(1.0);
-            ends.iter()
-                .take(count)
-                .map(|end| (end / all).min(1.0 - f64::EPSILON))
-                .collect()
-        }
+        Process::Poisson => renewals(1.0, expected, rng),
+        Process::Gamma { cv } => renewals(1.0 / (cv * cv), expected, rng),
         Process::Trace(trace) => replay(trace, count, start),
     }
+}
+
+/// Draws a stationary renewal process whose gaps are gamma distributed with this shape; 1 is a Poisson process.
+fn renewals(shape: f64, expected: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
+    let (Ok(gaps), Ok(around_start)) = (Gamma::new(shape, 1.0 / shape), Gamma::new(shape + 1.0, 1.0 / shape)) else {
+        unreachable!("a plan's coefficient of variation is positive, and so is its shape");
+    };
+    // A span begins anywhere in a gap, and in long gaps more often.
+    let first = rng.random_range(0.0..1.0) * around_start.sample(rng);
+    std::iter::successors(Some(first), |at| Some(at + gaps.sample(rng)))
+        .take_while(|at| *at < expected)
+        .map(|at| (at / expected).min(1.0 - f64::EPSILON))
+        .collect()
 }
 
 /// Returns `count` requests of a trace, repeated if it has fewer, from its beginning or up to it.
@@ -237,11 +219,29 @@ mod tests {
         }
     }
 
+    /// A queue's tail needs the noise of the count, and mean shares over steps need it unbiased.
+    #[test]
+    fn the_number_of_random_arrivals_varies_as_in_any_part_of_a_long_process() {
+        for (cv, process) in [
+            (1.0, Process::Poisson),
+            (0.3, Process::Gamma { cv: 0.3 }),
+            (2.0, Process::Gamma { cv: 2.0 }),
+        ] {
+            let (arrivals, window) = (self::process(process), Duration::from_secs(1));
+            let count = |seed| Schedule::new(&arrivals, 300.0, Duration::ZERO, window, seed).window_requests as f64;
+            let counts: Vec<f64> = (0..1_000).map(count).collect();
+            let mean = counts.iter().sum::<f64>() / counts.len() as f64;
+            let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / counts.len() as f64;
+            assert!((mean / 300.0 - 1.0).abs() < 0.01, "{cv}: {mean}");
+            assert!((variance / (300.0 * cv * cv) - 1.0).abs() < 0.15, "{cv}: {variance}");
+        }
+    }
+
     #[test]
     fn a_profile_moves_requests_and_keeps_their_number() {
         let share_before = |shape: Shape, seconds: u64| {
             let arrivals = Arrivals {
-                process: Process::Poisson,
+                process: Process::Constant,
                 shape,
             };
             let schedule = Schedule::new(&arrivals, 1_000.0, Duration::ZERO, Duration::from_secs(100), 3);
@@ -309,11 +309,14 @@ mod tests {
             let schedule = Schedule::new(arrivals, rate, warmup, window, seed);
             prop_assert!(schedule.due_us.is_sorted());
             prop_assert!(schedule.due_us.last().is_none_or(|&due| due < schedule.window_end_us));
-            let inside = schedule.due_us.iter().filter(|&&due| schedule.in_window(due)).count() as f64;
-            prop_assert_eq!(inside, (rate * window.as_secs_f64()).round());
+            let inside = schedule.due_us.iter().filter(|&&due| schedule.in_window(due)).count();
+            prop_assert_eq!(inside, schedule.window_requests);
             prop_assert_eq!(&schedule, &Schedule::new(arrivals, rate, warmup, window, seed));
-            let warm = schedule.due_us.len() as f64 - inside;
-            prop_assert_eq!(warm, (rate * warmup.as_secs_f64()).round());
+            if matches!(arrivals.process, Process::Constant | Process::Trace(_)) {
+                let warm = schedule.due_us.len() - inside;
+                prop_assert_eq!(inside as f64, (rate * window.as_secs_f64()).round());
+                prop_assert_eq!(warm as f64, (rate * warmup.as_secs_f64()).round());
+            }
         }
 
         #[test]

@@ -8,10 +8,10 @@
 //! that cannot be compared is undecided: a point of one run only, and one that the instrument or the machine spoiled.
 
 use crate::content::best::{Best, best};
-use crate::content::words;
+use crate::content::table::{Cell, Table, figures, words};
+use crate::content::words as text;
 use crate::units::{NONE, dollars, latency, percent, rate};
-use comfy_table::presets::ASCII_MARKDOWN;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use crate::{markdown, text_style};
 use serde::Serialize;
 use tierlab_analysis::curves::comparison::{self, Decided, Decision, Figure, Scale, SlowShare};
 use tierlab_analysis::curves::{Curve, curves, per_repeat, same_but_rate};
@@ -61,7 +61,7 @@ pub struct Change {
 }
 
 /// Two runs side by side.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Comparison {
     /// Names of A and B.
     #[serde(rename = "runs")]
@@ -89,26 +89,19 @@ pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
     let mut comparison = Comparison {
         names: (a.name.clone(), b.name.clone()),
         within,
-        changes: Vec::new(),
-        lost: Vec::new(),
-        not_compared: Vec::new(),
         notes: machine_notes(&a.environment, &b.environment),
-        common: false,
+        ..Comparison::default()
     };
     comparison.notes.extend(plan_notes(a, b));
     let pairs = comparison.matched(a, b);
-    let (common, paired) =
-        pairs
-            .iter()
-            .filter(|pair| pair.compared != Compared::Errors)
-            .fold((0, 0), |(common, paired), pair| {
-                let is_paired = per_repeat::pairing(pair.a, pair.b) == Pairing::ByRepeat;
-                (common + 1, paired + u32::from(is_paired))
-            });
-    comparison.common = common > 0;
+    let common = || pairs.iter().filter(|pair| pair.compared != Compared::Errors);
+    comparison.common = common().count() > 0;
     if comparison.common {
+        let is_paired = |pair: &&Pair<'_>| per_repeat::pairing(pair.a, pair.b) == Pairing::ByRepeat;
         comparison.notes.push(format!(
-            "repeats with the same seeds were paired at {paired} of {common} points; the others were compared as independent runs"
+            "repeats with the same seeds were paired at {} of {} points; the others were compared as independent runs",
+            common().filter(is_paired).count(),
+            common().count()
         ));
     }
     let prices = [a.pricing.as_ref(), b.pricing.as_ref()];
@@ -206,7 +199,7 @@ fn judge_highest(a: (&Best<'_>, &Curve<'_>), b: (&Best<'_>, &Curve<'_>), within:
     }
 }
 
-/// Where the boundary lies: as a search found it, or from the rate that was held to just below the next that was asked.
+/// Boundary of the rates that are held: by the search, or from the highest held rate to just below the next measured one.
 fn reach(best: &Best<'_>, points: &[&Point]) -> Interval {
     let value = best.rps();
     let next = points
@@ -268,7 +261,7 @@ impl Change {
     }
 }
 
-/// A share that may lie above the whole.
+/// Percentage that may exceed 100.
 fn percent_above(share: f64) -> String {
     if share < 1.0 {
         percent(share)
@@ -292,12 +285,12 @@ fn machine_notes(a: &Environment, b: &Environment) -> Vec<String> {
         .collect()
 }
 
-/// What a highest rate is one under.
+/// Objective and error limit of the highest rates.
 fn objective(run: &Run) -> Option<(Objective, f64)> {
     run.slo.as_ref().map(|slo| (slo.objective, slo.error_share))
 }
 
-/// In what the plans differ beyond the points that they ask for: what is found may be that.
+/// Differences of the plans, which may explain differences of the figures.
 fn plan_notes(a: &Run, b: &Run) -> Vec<String> {
     let mut notes = Vec::new();
     if a.protocol != b.protocol {
@@ -313,11 +306,11 @@ fn plan_notes(a: &Run, b: &Run) -> Vec<String> {
 }
 
 impl Comparison {
-    /// Points that both runs have, with the figures that they are compared by. What cannot be compared is listed.
+    /// Returns points that both runs have, with the figures to compare. Other points are listed as not compared.
     fn matched<'a>(&mut self, a: &'a Run, b: &'a Run) -> Vec<Pair<'a>> {
         let mut pairs = Vec::new();
         for point in &a.points {
-            let name = words::name(a, &point.factors);
+            let name = text::name(a, &point.factors);
             match b.points.iter().find(|other| other.factors == point.factors) {
                 None if b.interrupted => self.not_compared.push(format!("{name}: the run was stopped before it")),
                 None => self.not_compared.push(format!("{name}: only in A")),
@@ -340,7 +333,7 @@ impl Comparison {
             .iter()
             .filter(|point| !a.points.iter().any(|other| other.factors == point.factors));
         self.not_compared
-            .extend(only_in_b.map(|point| format!("{}: only in B", words::name(b, &point.factors))));
+            .extend(only_in_b.map(|point| format!("{}: only in B", text::name(b, &point.factors))));
         pairs
     }
 
@@ -366,7 +359,7 @@ impl Comparison {
         Compared::Errors
     }
 
-    /// The highest rate of every curve that both runs have.
+    /// Compares the highest rate of every curve that both runs have.
     fn highest_rates(&mut self, a: &Run, b: &Run) {
         if objective(a) != objective(b) {
             let text = |run: &Run| {
@@ -399,16 +392,12 @@ impl Comparison {
             };
             let factors = curve.factors();
             let values = best_a.as_ref().zip(best_b.as_ref()).map(|(a, b)| (a.rps(), b.rps()));
-            let ratio = |(a, b): (f64, f64)| Interval {
-                value: b / a,
-                lo: b / a,
-                hi: b / a,
-            };
+            let ratio = |(a, b): (f64, f64)| Interval::exact(b / a);
             self.changes.push(Change {
                 point: format!(
                     "{} {} {} {} ×{}",
-                    words::tier(a, factors.label()),
-                    words::cache(factors),
+                    text::tier(a, factors.label()),
+                    text::cache(factors),
                     factors.mode,
                     factors.model,
                     factors.batch_size
@@ -445,15 +434,14 @@ impl Comparison {
         }
     }
 
-    /// For a terminal.
+    /// Text for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut table = self.table();
-        table.load_style(crate::text_style::STYLE);
-        crate::text_style::shown(&self.around(&table, "  "))
+        let table = text_style::table(&self.table()).join("\n");
+        text_style::shown(&self.around(&table, "  "))
     }
 
-    /// For programs.
+    /// JSON for programs.
     #[must_use]
     pub fn json(&self) -> String {
         #[derive(Serialize)]
@@ -471,27 +459,16 @@ impl Comparison {
         serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"
     }
 
-    /// For a pull request.
+    /// Markdown for a pull request.
     #[must_use]
     pub fn markdown(&self) -> String {
-        let mut table = self.table();
-        table.load_style(ASCII_MARKDOWN);
-        self.around(&table, "- ")
+        self.around(&markdown::table(&self.table()), "- ")
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header([
-            "point",
-            "",
-            "A",
-            "B",
-            "B / A [90 %, adjusted]",
-            "could find",
-            "decision",
-        ]);
-        for change in &self.changes {
+        let columns = [words("point"), words("figure")].into_iter();
+        let columns = columns.chain(["A", "B", "B / A [90 %, adjusted]", "could find"].map(figures));
+        let rows = self.changes.iter().map(|change| {
             let decision = match change.decision {
                 Decision::Worse => "WORSE",
                 Decision::Better => "better",
@@ -500,25 +477,14 @@ impl Comparison {
             };
             let [a, b] = &change.shown;
             let could_find = change.could_find.map_or_else(|| NONE.to_owned(), percent_above);
-            table.add_row([
-                change.point.as_str(),
-                change.what,
-                a,
-                b,
-                &change.difference_text(),
-                &could_find,
-                decision,
-            ]);
-        }
-        for index in 2..6 {
-            if let Some(column) = table.column_mut(index) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        table
+            let difference = change.difference_text();
+            let texts = [&change.point, change.what, a, b, &difference, &could_find, decision];
+            texts.map(Cell::plain).into()
+        });
+        Table::new(columns.chain([words("decision")]), rows)
     }
 
-    fn around(&self, table: &Table, bullet: &str) -> String {
+    fn around(&self, table: &str, bullet: &str) -> String {
         let mut text = format!("A: {}\nB: {}\n\n{table}\n\n", self.names.0, self.names.1);
         text += &match self.outcome() {
             Outcome::NothingInCommon => {
@@ -545,7 +511,7 @@ impl Comparison {
     }
 }
 
-/// Below every table.
+/// Explanation below every table.
 const EXPLAINED: &str = "Undecided: these runs cannot tell; more repeats narrow the interval. Could find: the smallest change that nine of ten \
                          such comparisons find. Over all figures together each side is wrongly called in at most 5 % (Hommel within a \
                          point, Holm over the points).";

@@ -5,10 +5,7 @@
 
 use crate::content::Report;
 use crate::content::answer::{AnswerText, NOT_DECIDED};
-use crate::content::figures::Cell;
-use crate::content::overview::Overview;
-use crate::content::side_tables::SideTable;
-use crate::units::thousands;
+use crate::content::table::{Column, Table};
 use tierlab_analysis::record::Run;
 
 /// Words of the text before its footer.
@@ -18,44 +15,40 @@ const POINTS: usize = 12;
 /// Digits of a commit that are shown.
 const COMMIT_DIGITS: usize = 12;
 
-/// The text.
+/// Returns the text of `report.md`.
 #[must_use]
 pub fn markdown(run: &Run) -> String {
     let report = Report::of(run);
     let mut page = Page::default();
     page.add(&format!(
         "# {}\n\n**{}.**\n\n{}\n",
-        plain(report.name),
-        plain(&report.brief.sentence),
+        plain(&run.name),
+        plain(&report.sentence),
         facts(&report)
     ));
     if let Some(answer) = &report.answer {
         page.add(&format!("\n{}.\n", plain(&answer.terms)));
     }
-    let overview = Overview::of(&report, POINTS);
-    let rows = overview
-        .rows
-        .iter()
-        .map(|cells| row(&cells.iter().map(Cell::text).collect::<Vec<_>>()));
-    page.lines(&head(&overview.columns), rows, "rows");
-    page.list("", &report.brief.remarks);
+    page.table("", &report.overview(POINTS));
+    page.list("", &report.remarks);
     for (title, lines) in report.answer.iter().flat_map(AnswerText::lists) {
         // Open questions are among the remarks.
         if title != NOT_DECIDED {
             page.list(title, lines);
         }
     }
-    report.side_tables.iter().for_each(|side| side_table(&mut page, side));
+    for side in &report.side_tables {
+        page.table(&format!("\n## {}\n", side.title), side);
+        page.offer(&format!("\n{}.\n", plain(&side.intro)));
+        page.list("", &side.notes);
+    }
     page.list("What to beware of", &report.cautions);
     for group in &report.groups {
         page.list("", &group.mix_shares);
         page.list(&group.name, &group.sentences);
         page.list("", &group.reaches);
     }
-    let instrument = &report.instrument;
-    let certificates = instrument.not_refused().map(str::to_owned);
-    let instrument: Vec<String> = certificates.chain([instrument.noise_floor.clone()]).collect();
-    page.list("The instrument", &instrument);
+    page.list("The instrument", &report.instrument.sound());
     page.text
         + "\nLatency runs from the scheduled send to the last byte of the reply; [lo–hi] are 95 % intervals; ~: rough, without an upper \
            bound; n/a: too few requests. Charts, costs and evidence are in `report.html`, all points in `summary.csv`.\n"
@@ -93,11 +86,14 @@ impl Page {
         };
         self.lines(
             &heading,
-            lines
-                .iter()
-                .map(|line| format!("- {}.\n", plain(line.trim_end_matches('.')))),
+            lines.iter().map(|line| format!("- {}.\n", plain(line))),
             "remarks",
         );
+    }
+
+    fn table(&mut self, heading: &str, table: &Table) {
+        let head = format!("{heading}\n{}", head(table));
+        self.lines(&head, table.text().map(|cells| row(&cells)), "rows");
     }
 
     fn lines(&mut self, heading: &str, lines: impl Iterator<Item = String>, what: &str) {
@@ -116,34 +112,29 @@ impl Page {
     }
 }
 
-fn side_table(page: &mut Page, side: &SideTable) {
-    let rows = side.rows.iter().map(|cells| row(cells));
-    page.lines(&format!("\n## {}\n{}", side.title, head(&side.columns)), rows, "rows");
-    page.offer(&format!("\n{}.\n", plain(&side.intro)));
-    page.list("", &side.notes);
-}
-
 fn facts(report: &Report<'_>) -> String {
-    let commit: String = report.commit.chars().take(COMMIT_DIGITS).collect();
+    let environment = &report.run.environment;
+    let commit: String = environment.git_commit.chars().take(COMMIT_DIGITS).collect();
     format!(
-        "{} · {} points, {} requests · {}, {} cores · commit `{}`",
-        report.started_at,
-        report.amount.points,
-        thousands(report.amount.requests),
-        plain(report.cpu),
-        report.cores,
+        "{} · {} · {}, {} cores · commit `{}`",
+        report.run.started_at,
+        report.amount,
+        plain(&environment.cpu),
+        environment.cores,
         plain(&commit)
     )
 }
 
-/// The head of a table: names, and true for columns of numbers.
-fn head(columns: &[(impl AsRef<str>, bool)]) -> String {
-    let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_ref()).collect();
-    let rules: Vec<&str> = columns
-        .iter()
-        .map(|(_, is_number)| if *is_number { "--:" } else { "---" })
-        .collect();
-    format!("\n{}{}", row(&names), row(&rules))
+/// Returns a whole table.
+pub(crate) fn table(table: &Table) -> String {
+    head(table) + &table.text().map(|cells| row(&cells)).collect::<String>()
+}
+
+fn head(table: &Table) -> String {
+    let names: Vec<&str> = table.columns.iter().map(|(name, _)| name.as_str()).collect();
+    let rule = |(_, is_number): &Column| if *is_number { "--:" } else { "---" };
+    let rules: Vec<&str> = table.columns.iter().map(rule).collect();
+    row(&names) + &row(&rules)
 }
 
 fn row(cells: &[impl AsRef<str>]) -> String {
@@ -151,7 +142,7 @@ fn row(cells: &[impl AsRef<str>]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// Text that Markdown shows as it is: what a run says was written by others.
+/// Text that Markdown shows unchanged: others wrote the texts of a run.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

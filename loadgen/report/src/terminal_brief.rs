@@ -1,10 +1,10 @@
-//! The last lines of a run on a terminal: the answer, a line for each variant, the remarks that matter, and where the rest is.
+//! Last lines of a run on a terminal: the answer, a line per variant, the most important remarks, and the paths of the reports.
 //!
 //! In: a summarised run. Out: text of at most [`LINES`] lines of [`COLUMNS`] columns. Knows nothing of files but their names.
 
 use crate::content::Report;
-use crate::content::figures::Cell;
-use crate::content::overview::{Overview, SLOWEST};
+use crate::content::group::DOMINANT;
+use crate::content::table::{Cell, Table};
 use crate::text_style::{self, shown, wrapped};
 use std::path::Path;
 use tierlab_analysis::record::Run;
@@ -20,12 +20,12 @@ const REMARKS: usize = 5;
 /// Fewest columns that a name is cut to.
 const NAME_COLUMNS: usize = 16;
 
-/// The run in a few lines. `views` is the folder of the reports, where any were written.
+/// Returns a run in a few lines. `views` is the folder of its reports, if there are any.
 #[must_use]
 pub fn brief(run: &Run, folder: &Path, views: Option<&Path>) -> String {
     let report = Report::of(run);
-    let sentence = sentence(&report.brief.sentence);
-    let remarks = remarks(&report.brief.remarks);
+    let sentence = sentence(&report.sentence);
+    let remarks = remarks(&report.remarks);
     let paths = paths(run, folder, views);
     // Empty lines before the table, the remarks and the paths; the table's header and its rule.
     let room = LINES.saturating_sub(sentence.len() + remarks.len() + paths.len() + 5);
@@ -52,9 +52,9 @@ fn paths(run: &Run, folder: &Path, views: Option<&Path>) -> Vec<String> {
     views.into_iter().chain([more]).collect()
 }
 
-/// One line for each variant, point or curve, the header first; nothing for a run without any.
+/// One line per variant, point or curve, the header first; empty for a run without any.
 fn table(report: &Report<'_>, room: usize) -> Vec<String> {
-    let mut overview = Overview::of(report, room);
+    let mut overview = report.overview(room);
     let left_out = overview.rows.len().saturating_sub(room);
     if left_out > 0 {
         overview.rows.truncate(room.saturating_sub(1));
@@ -69,40 +69,38 @@ fn table(report: &Report<'_>, room: usize) -> Vec<String> {
     lines
 }
 
-/// The table's lines, with as much as fits: all intervals, those of the p99, none; without its last column; at last with names
-/// that are cut.
-fn fitted(table: &Overview) -> Vec<String> {
+/// Lines of a table with as much as fits: all intervals, those of the p99, none; without the dominant part; with cut names.
+fn fitted(table: &Table) -> Vec<String> {
     let is_tail = |index: usize| table.columns[index].0.starts_with("p99");
-    let all = |_: usize| true;
-    let none = |_: usize| false;
-    let details: [&dyn Fn(usize) -> bool; 3] = [&all, &is_tail, &none];
+    let details: [&dyn Fn(usize) -> bool; 3] = [&|_| true, &is_tail, &|_| false];
+    let mut lines = Vec::new();
     for has_interval in details {
-        let lines = grid(table, has_interval, usize::MAX);
+        lines = text_style::table(&shortened(table, has_interval, usize::MAX));
         if width(&lines) <= COLUMNS {
             return lines;
         }
     }
-    if table.columns.last().is_some_and(|(name, _)| name == SLOWEST) {
-        return fitted(&table.without_last());
+    if table.columns.last().is_some_and(|(name, _)| name == DOMINANT) {
+        return fitted(&table.named(|name| name != DOMINANT));
     }
-    let names = table.rows.iter().map(|row| row[0].value.chars().count());
-    let excess = width(&grid(table, &none, usize::MAX)) - COLUMNS;
-    let longest = names.max().unwrap_or(0).saturating_sub(excess);
-    grid(table, &none, longest.max(NAME_COLUMNS))
+    let names = table.rows.iter().map(|row| row[0].text().chars().count());
+    let longest = names.max().unwrap_or(0).saturating_sub(width(&lines) - COLUMNS);
+    text_style::table(&shortened(table, |_| false, longest.max(NAME_COLUMNS)))
 }
 
 fn width(lines: &[String]) -> usize {
     lines.iter().map(|line| line.chars().count()).max().unwrap_or(0)
 }
 
-fn grid(table: &Overview, has_interval: &dyn Fn(usize) -> bool, name_columns: usize) -> Vec<String> {
+/// The table with names of at most `name_columns`, and with the intervals of some columns.
+fn shortened(table: &Table, has_interval: impl Fn(usize) -> bool, name_columns: usize) -> Table {
     let cell = |(index, cell): (usize, &Cell)| match index {
-        0 => cut(&cell.value, name_columns),
-        _ if has_interval(index) => cell.text(),
-        _ => cell.without_interval(),
+        0 => Cell::plain(&cut(&cell.text(), name_columns)),
+        _ if has_interval(index) => cell.clone(),
+        _ => Cell::plain(&cell.without_interval()),
     };
     let rows = table.rows.iter().map(|row| row.iter().enumerate().map(cell).collect());
-    text_style::table(&table.columns, rows)
+    Table::new(table.columns.iter().cloned(), rows)
 }
 
 /// Text of at most `columns` columns.
@@ -114,7 +112,7 @@ fn cut(text: &str, columns: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// The sentence in as few lines as its clauses fit into.
+/// Sentence in as few lines as its clauses allow.
 fn sentence(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for clause in format!("{text}.").split_inclusive("; ").map(str::trim_end) {
@@ -129,7 +127,7 @@ fn sentence(text: &str) -> Vec<String> {
     limited(&lines.join("\n"))
 }
 
-/// The first remarks, and how many there are beside them.
+/// First remarks, and the number of the others.
 fn remarks(all: &[String]) -> Vec<String> {
     let shown = if all.len() > REMARKS { REMARKS - 1 } else { all.len() };
     let more = (all.len() > shown).then(|| format!("{} more remarks are in the report", all.len() - shown));
@@ -137,7 +135,7 @@ fn remarks(all: &[String]) -> Vec<String> {
     remarks.map(|remark| cut(&format!("• {remark}"), COLUMNS)).collect()
 }
 
-/// The first lines of a sentence, the last of them cut if there are more.
+/// First lines of a sentence, the last of them cut if there are more.
 fn limited(text: &str) -> Vec<String> {
     let mut kept: Vec<String> = text
         .lines()

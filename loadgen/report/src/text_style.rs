@@ -1,12 +1,19 @@
-//! Shared looks of text on a terminal: tables, wrapped lines, harmless characters.
+//! Text on a terminal: tables, wrapped lines, harmless characters.
 
+use crate::content::table as content;
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
-/// A rule below the header and nothing else: rows are told apart by their alignment.
+/// Style of a table: a rule below the header and nothing else.
 pub(crate) const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// A table as lines of text. `columns`: names, and true for columns of numbers.
-pub(crate) fn table(columns: &[(impl AsRef<str>, bool)], rows: impl Iterator<Item = Vec<String>>) -> Vec<String> {
+/// Returns a table as lines of text.
+pub(crate) fn table(of: &content::Table) -> Vec<String> {
+    lines(&of.columns, of.text())
+}
+
+/// Returns a table as lines of text. `columns`: names, and true for columns of numbers.
+#[must_use]
+pub fn lines(columns: &[(impl AsRef<str>, bool)], rows: impl IntoIterator<Item = Vec<String>>) -> Vec<String> {
     let mut table = Table::new();
     table
         .load_style(STYLE)
@@ -23,8 +30,8 @@ pub(crate) fn table(columns: &[(impl AsRef<str>, bool)], rows: impl Iterator<Ite
     text.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Text that a terminal shows as it is: what a run says was written by others, and could move the cursor, colour what follows, or turn
-/// the direction of the letters.
+/// Text that a terminal shows unchanged: others wrote the texts of a run, which could move the cursor, set colours, or turn the
+/// direction of letters.
 pub(crate) fn shown(text: &str) -> String {
     let is_order = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let is_told = |c: char| c == '\n' || !(c.is_control() || is_order(c));

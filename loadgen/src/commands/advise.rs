@@ -12,33 +12,15 @@ use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Factors, Pricing, Run, Variant};
 use tierlab_instrument::prices;
 
-/// Changes to the first run's question; the rest stays.
+/// Options of `advise`: changes to the first run's question; the rest stays.
 #[derive(Debug, Args)]
-pub struct Asked {
-    /// Objective, as `p99 < 50 ms` or `errors < 0.1 %`; may be repeated
-    #[arg(long, value_name = "OBJECTIVE")]
-    slo: Vec<String>,
-    /// Demand in requests per second over all instances, on average and at the peak
-    #[arg(long, value_name = "RPS")]
-    demand_rps: Option<f64>,
-    /// Peak demand, if it differs from the average
-    #[arg(long, value_name = "RPS", requires = "demand_rps")]
-    peak_rps: Option<f64>,
-    /// Figure to minimise: usd_per_month, usd_per_10k, p99 or instances
-    #[arg(long, value_name = "WHAT")]
-    minimise: Option<String>,
-    /// Probability that the answer must be right, as 0.95
-    #[arg(long, value_name = "SHARE")]
-    confidence: Option<f64>,
-    /// Difference within which two variants tie, as `5 %`
-    #[arg(long, value_name = "SHARE")]
-    tie: Option<String>,
-    /// Maximum utilisation of an instance at the peak, as `70 %`
-    #[arg(long, value_name = "SHARE")]
-    utilisation: Option<String>,
-    /// Minimum number of instances
-    #[arg(long, value_name = "N")]
-    least_instances: Option<u32>,
+pub struct Options {
+    /// Folders of labs with a question, for one model and one kind of request; their variants are combined
+    #[arg(required = true)]
+    runs: Vec<PathBuf>,
+    /// Other parts of the question.
+    #[command(flatten)]
+    question: Reasked,
     /// Another price list, with an entry for every instance, tier and price that the variants name [default: the run's own]
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
@@ -48,6 +30,9 @@ pub struct Asked {
     /// Table size in GiB to price, with copies and caches that grow with it; latencies stay as measured
     #[arg(long, value_name = "GIB", allow_negative_numbers = true)]
     table_gib: Option<f64>,
+    /// Prints answer.json
+    #[arg(long)]
+    json: bool,
 }
 
 /// Prints the answer and returns the exit code: 3 if the measured steps do not decide, 4 if no variant meets the
@@ -55,9 +40,9 @@ pub struct Asked {
 ///
 /// # Errors
 /// A run that cannot be read or has no question, runs that cannot be combined, or a question that contradicts itself.
-pub fn run(folders: &[PathBuf], asked: &Asked, json: bool) -> Result<u8, RunError> {
-    let mut runs = Vec::with_capacity(folders.len());
-    for folder in folders {
+pub fn run(asked: &Options) -> Result<u8, RunError> {
+    let mut runs = Vec::with_capacity(asked.runs.len());
+    for folder in &asked.runs {
         runs.push((folder.display().to_string(), folder::load(folder)?));
     }
     let mut run = together(runs)?;
@@ -72,23 +57,13 @@ pub fn run(folders: &[PathBuf], asked: &Asked, json: bool) -> Result<u8, RunErro
     if let Some(file) = prices {
         run.pricing = Some(priced_by(&run, &file, asked)?);
     }
-    let again = Reasked {
-        slo: asked.slo.clone(),
-        demand_rps: asked
-            .demand_rps
-            .map(|average| (average, asked.peak_rps.unwrap_or(average))),
-        minimise: asked.minimise.clone(),
-        confidence: asked.confidence,
-        tie: asked.tie.clone(),
-        utilisation: asked.utilisation.clone(),
-        least_instances: asked.least_instances,
-    };
-    let question = again
+    let question = asked
+        .question
         .of(before, &run.limits, run.pricing.is_some())
         .map_err(|fault| RunError::Usage(fault.to_string()))?;
     run.question = Some(question);
     tierlab_analysis::conclude(&mut run);
-    if json {
+    if asked.json {
         println!("{}", tierlab_report::answer_json(&run).unwrap_or_default());
     } else {
         print!("{}", tierlab_report::answer_text(&run).unwrap_or_default());
@@ -133,7 +108,7 @@ fn own_prices(run: &Run) -> Result<PathBuf, RunError> {
 }
 
 /// Prices a run's variants by another price list, and with another table size if one is given.
-fn priced_by(run: &Run, file: &Path, asked: &Asked) -> Result<Pricing, RunError> {
+fn priced_by(run: &Run, file: &Path, asked: &Options) -> Result<Pricing, RunError> {
     let before = run.pricing.as_ref();
     let instance = asked.instance.as_deref();
     let Some(instance) = instance.or_else(|| before.map(|pricing| pricing.instance.as_str())) else {

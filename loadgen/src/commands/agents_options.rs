@@ -5,7 +5,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_load::endpoint::{Identity, TokenSource};
-use tierlab_load::workers::handshake::{Token, nonce};
+use tierlab_load::workers::handshake::Token;
 use tierlab_load::workers::{Agents, MOST, secure};
 
 /// Agents on other hosts, which send a run's requests.
@@ -82,7 +82,7 @@ impl AgentsOptions {
             tls: tls.transpose().map_err(RunError::Usage)?,
             start_wait: Duration::from_secs(self.agents_start_wait_s.into()),
             wait: Duration::from_secs(self.agents_wait_s.into()),
-            run: nonce(),
+            run: hex::encode(rand::random::<[u8; 16]>()),
         }))
     }
 }

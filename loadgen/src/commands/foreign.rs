@@ -3,10 +3,9 @@
 
 use crate::error::RunError;
 use crate::plan::{Plan, TargetPlan};
-use crate::runner::target::{Content, Target};
+use crate::runner::target::Target;
 use crate::server::control::{Control, ControlError};
 use crate::server::scrape::Scrape;
-use std::collections::BTreeMap;
 
 /// Server that answered.
 #[derive(Debug)]
@@ -37,22 +36,9 @@ pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<Found, RunError> {
     Control::of(&spec).map_err(usage)?;
     let (control, notes) = Control::open(&spec, server.metrics.as_deref(), &plan.model).await?;
     let scrape = control.scrape().await?;
-    if let (Some(spec), Some(custom)) = (&spec.custom, control.custom()) {
-        let content = Content::custom(plan, spec, custom);
-        return Ok(Found {
-            target: Target::of(control, content, BTreeMap::new()),
-            scrape,
-            table_bytes: 0,
-            notes,
-        });
-    }
-    let model = control.model(&plan.model).await?;
-    let joined = model.joined.as_ref();
-    let table_bytes = joined.map_or(0, |joined| joined.rows * u64::from(joined.row_bytes));
-    let content = Content::of(plan, &model)?;
-    let outputs = BTreeMap::from([(plan.model.clone(), model.outputs)]);
+    let (target, table_bytes) = Target::ask(plan, &spec, control).await?;
     Ok(Found {
-        target: Target::of(control, content, outputs),
+        target,
         scrape,
         table_bytes,
         notes,

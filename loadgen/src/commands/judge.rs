@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use tierlab_analysis::curves::comparison;
 use tierlab_analysis::curves::slo::{Answer, evidence, why_not};
 use tierlab_analysis::record::{Objective, Point, Run, Slo, Verdict};
-use tierlab_report::{Case, CaseResult, Comparison, Outcome};
+use tierlab_report::{Case, CaseResult};
 
 /// Failure with an exit code of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -84,11 +84,9 @@ impl Judge {
         let compared = match &self.baseline {
             Some(baseline) => {
                 println!("\ncompared with {}:", baseline.display());
-                match report::compare(baseline, folder, comparison::WITHIN, Comparison::text)? {
-                    Outcome::NoRegression => 0,
-                    Outcome::Regression => 1,
-                    Outcome::Undecided | Outcome::NothingInCommon => UNDECIDED,
-                }
+                let comparison = report::compared(baseline, folder, comparison::WITHIN)?;
+                print!("{}", comparison.text());
+                report::exit_code(&comparison)
             }
             None => 0,
         };
@@ -99,8 +97,11 @@ impl Judge {
                 CaseResult::Failed(why) => (UNMET, why),
                 CaseResult::Skipped(why) => (UNDECIDED, why),
             };
-            eprintln!("{}: {why}", case.name);
-            if self.fail_on.contains(kind) {
+            let fails = self.fail_on.contains(kind);
+            if fails || *kind == FailOn::Slo {
+                eprintln!("{}: {why}", case.name);
+            }
+            if fails {
                 judged = judged.max(code);
             }
         }

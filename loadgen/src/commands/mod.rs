@@ -11,6 +11,7 @@ pub mod lab;
 mod planless;
 pub mod report;
 mod resized;
+pub mod run_options;
 pub mod selfcheck;
 pub mod sweep;
 pub mod target_options;

@@ -30,9 +30,12 @@ impl Planless {
     /// # Errors
     /// A name or rate that no plan could have.
     pub fn plan(&self, is_grpc: bool) -> Result<Plan, RunError> {
+        let Some(name) = self.model.as_deref() else {
+            let what = "name a plan, or measure without one: sweep --url http://HOST:PORT --model NAME --rate RPS";
+            return Err(RunError::Usage(what.into()));
+        };
         let slowest = self.rates.iter().copied().fold(f64::INFINITY, f64::min);
         let window_s = (REQUESTS / REPEATS / slowest).ceil().clamp(WINDOW_S.0, WINDOW_S.1);
-        let name = self.model.as_deref().unwrap_or_default();
         let text = format!(
             "name = {name:?}\nmodel = {name:?}\nseed = 1\nprotocol = \"{}\"\nrepeats = {REPEATS}\nwarmup_s = 1\n\
              step_s = {window_s}\ndrain_s = 2\n\n[[load]]\nmode = \"realtime\"\nrates = {:?}\n",

@@ -4,21 +4,47 @@ use crate::error::RunError;
 use crate::store::atomic::write_atomically;
 use crate::store::folder;
 use crate::store::tracked::is_tracked;
+use clap::Args;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tierlab_analysis::curves::comparison;
 use tierlab_report::{Comparison, Outcome};
 
-/// Output of reports.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Destination<'a> {
-    /// Folder for `summary.csv`, `report.md` and `report.html`, with a subfolder per run if there are several. Default:
-    /// the run's own folder, unless it is under version control.
-    pub out: Option<&'a Path>,
-    /// File for one page over all runs.
-    pub combined: Option<&'a Path>,
-    /// If true, everything is printed, and not only the answer.
+/// Options of `report`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Options {
+    /// Folders of runs
+    #[arg(required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Folder for summary.csv, report.md and report.html, with a subfolder per run if there are several. Default:
+    /// the run's own folder, unless it is under version control
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+    /// Writes one report over all runs to this file
+    #[arg(long)]
+    pub combined: Option<PathBuf>,
+    /// Prints every table and remark before the answer
+    #[arg(long, short)]
     pub verbose: bool,
+}
+
+/// Options of `compare`.
+#[derive(Debug, Clone, Args)]
+pub struct CompareOptions {
+    /// Folder of the baseline run
+    a: PathBuf,
+    /// Folder of the run to check for regressions
+    b: PathBuf,
+    /// Share within which two figures are equivalent
+    #[arg(long, value_name = "SHARE", default_value_t = comparison::WITHIN, value_parser = share)]
+    within: f64,
+    /// Prints a Markdown table
+    #[arg(long)]
+    markdown: bool,
+    /// Prints JSON: every figure with its values, interval and decision
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
 }
 
 /// `report RUN...`: summarises every run again from its `run.json` and histograms, writes `summary.csv`, `report.md`
@@ -27,7 +53,8 @@ pub struct Destination<'a> {
 ///
 /// # Errors
 /// Those of [`folder::load`] and [`folder::write_views`].
-pub fn rewrite(dirs: &[PathBuf], to: Destination<'_>) -> Result<(), RunError> {
+pub fn rewrite(options: &Options) -> Result<(), RunError> {
+    let (dirs, out) = (&options.runs, options.out.as_deref());
     let mut runs = Vec::with_capacity(dirs.len());
     let mut written = BTreeSet::new();
     for dir in dirs {
@@ -37,11 +64,11 @@ pub fn rewrite(dirs: &[PathBuf], to: Destination<'_>) -> Result<(), RunError> {
         if dirs.len() > 1 {
             println!("{} ({})\n", run.name, dir.display());
         }
-        if to.verbose {
+        if options.verbose {
             print!("{}\n\n", tierlab_report::table(&run));
         }
-        let views = view_folder(dir, to.out, dirs.len() > 1);
-        let views = views.map(|folder| apart(&folder, &mut written, to.out.is_some()));
+        let views = view_folder(dir, out, dirs.len() > 1);
+        let views = views.map(|folder| apart(&folder, &mut written, out.is_some()));
         // Printed first, so that it is readable even if nothing can be written.
         print!("{}", tierlab_report::brief(&run, dir, views.as_deref()));
         match views {
@@ -56,7 +83,7 @@ pub fn rewrite(dirs: &[PathBuf], to: Destination<'_>) -> Result<(), RunError> {
         }
         runs.push(run);
     }
-    match to.combined {
+    match &options.combined {
         Some(path) => Ok(write_atomically(
             path,
             tierlab_report::page(&runs.iter().collect::<Vec<_>>()).as_bytes(),
@@ -92,18 +119,49 @@ fn apart(folder: &Path, written: &mut BTreeSet<PathBuf>, is_moved: bool) -> Path
     place
 }
 
-/// `compare A B`: prints the differences of B from A, under the names of their folders. `within` is the share within
-/// which two figures are equivalent, `form` selects text, Markdown or JSON.
+/// `compare A B`: prints the differences of B from A, under the names of their folders. Returns 1 for a regression, and 3 if
+/// nothing is worse and anything is undecided.
 ///
 /// # Errors
 /// A folder that is missing or cannot be read: bad usage, because exit code 1 means a regression.
-pub fn compare(a: &Path, b: &Path, within: f64, form: fn(&Comparison) -> String) -> Result<Outcome, RunError> {
+pub fn compare(options: &CompareOptions) -> Result<u8, RunError> {
+    let comparison = compared(&options.a, &options.b, options.within)?;
+    print!(
+        "{}",
+        match (options.markdown, options.json) {
+            (_, true) => comparison.json(),
+            (true, _) => comparison.markdown(),
+            _ => comparison.text(),
+        }
+    );
+    Ok(exit_code(&comparison))
+}
+
+/// Compares the runs of two folders.
+pub(super) fn compared(a: &Path, b: &Path, within: f64) -> Result<Comparison, RunError> {
     let load = |dir: &Path| folder::load(dir).map_err(|error| RunError::Usage(error.to_string()));
-    let (run_a, run_b) = (load(a)?, load(b)?);
-    let mut comparison = tierlab_report::comparison(&run_a, &run_b, within);
+    let mut comparison = tierlab_report::comparison(&load(a)?, &load(b)?, within);
     comparison.names = (a.display().to_string(), b.display().to_string());
-    print!("{}", form(&comparison));
-    Ok(comparison.outcome())
+    Ok(comparison)
+}
+
+/// Returns 1 for a regression, 3 if nothing is worse and anything is undecided, else 0.
+pub(super) fn exit_code(comparison: &Comparison) -> u8 {
+    match comparison.outcome() {
+        Outcome::NoRegression => 0,
+        Outcome::Regression => 1,
+        Outcome::Undecided | Outcome::NothingInCommon => 3,
+    }
+}
+
+/// Parses a share above 0 and below 1.
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if share > 0.0 && share < 1.0 {
+        Ok(share)
+    } else {
+        Err("a share above 0 and below 1 is wanted, as 0.05".to_owned())
+    }
 }
 
 #[cfg(test)]

@@ -2,72 +2,46 @@
 //!
 //! In: a plan and an address. Out: a run in its folder. The server itself reports its tier and cache.
 
-use crate::commands::agents_options::AgentsOptions;
 use crate::commands::foreign;
 use crate::commands::judge::Judge;
 use crate::commands::planless::Planless;
+use crate::commands::run_options::RunOptions;
 use crate::commands::target_options::TargetOptions;
 use crate::environment;
 use crate::error::RunError;
 use crate::plan::{NO_TIER, Plan, TargetPlan};
 use crate::runner::check_reply::check_reply;
 use crate::runner::target::{Content, Target};
-use crate::runner::{Runner, Senders};
-use crate::selfcheck::certificate::CertificateStore;
+use crate::runner::{Runner, Senders, new_run};
 use crate::selfcheck::prove::prove;
 use crate::server::scrape::Scrape;
-use crate::store::new_folder::{claim, new_folder, sha256};
-use crate::store::preamble::Preamble;
-use crate::store::resume::StoppedRun;
+use crate::store::new_folder::sha256;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tierlab_analysis::record::Pricing;
+use tierlab_analysis::record::{Pricing, Run};
 use tierlab_formats::model::is_plain_name;
 use tierlab_instrument::prices;
 use tierlab_load::interrupt::Interrupt;
-use tierlab_load::workers;
 use tierlab_protocol::metrics;
 
 /// Options of `sweep`.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     /// Plan, a TOML file without `[lab]`; without one, --url, --model and --rate say what to measure
-    #[arg(required_unless_present = "model")]
     pub plan: Option<PathBuf>,
+    /// Options of every run.
+    #[command(flatten)]
+    pub run: RunOptions,
     /// Requests of a sweep without a plan.
     #[command(flatten)]
     pub planless: Planless,
     /// Server and request settings.
     #[command(flatten)]
     pub target: TargetOptions,
-    /// Parent folder of the results
-    #[arg(long, default_value = "results")]
-    pub out: PathBuf,
-    /// Name of the result's folder [default: the plan's name and the time]
-    #[arg(long)]
-    pub name: Option<String>,
-    /// Folder of a stopped run to continue, with the same plan and files; excludes --out and --name
-    #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
-    pub resume: Option<PathBuf>,
-    /// Maximum seconds for searches, overriding the plan's `search.limit_s`
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
-    pub search_limit_s: Option<u32>,
-    /// Load processes on this host; each sends an interleaved share of every step
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
-    pub workers: u32,
-    /// Prints every table and remark before the answer
-    #[arg(long, short)]
-    pub verbose: bool,
     /// Checks of the result.
     #[command(flatten)]
     pub judge: Judge,
-    /// Agents that send instead of this host.
-    #[command(flatten)]
-    pub agents: AgentsOptions,
-    /// Store of the self-check's certificate.
-    #[command(flatten)]
-    pub certificates: CertificateStore,
 }
 
 /// Runs the command and returns the exit code.
@@ -79,7 +53,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
         Some(file) => Plan::load(file)?,
         None => options.planless.plan(options.target.speaks_grpc())?,
     };
-    let plan = plan.with_search_limit(options.search_limit_s);
+    let plan = plan.with_search_limit(options.run.search_limit_s);
     if plan.lab.is_some() {
         return Err(RunError::Usage(format!(
             "{} is a lab's plan; run it with `tierlab-loadgen lab`, or remove `[lab]` to sweep one server",
@@ -87,13 +61,8 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
         )));
     }
     options.judge.check(&plan)?;
-    let agents = options.agents.open()?;
-    let resumed = options.resume.as_deref().map(claim).transpose()?;
-    let earlier = options
-        .resume
-        .as_deref()
-        .map(|folder| StoppedRun::open(folder, &plan))
-        .transpose()?;
+    let agents = options.run.agents.open()?;
+    let resumed = options.run.resumed(&plan)?;
     let server = options.target.over(plan.target.clone())?;
     let found = foreign::open(&plan, &server).await?;
     foreign::say(&found.notes);
@@ -108,35 +77,26 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
         Some((file, instance)) => Some(prices(file, instance, &server, &target)?),
         None => None,
     };
-    // Held to the end of the run.
-    let (folder, _claim) = match &earlier {
-        Some(earlier) => (earlier.folder.clone(), resumed),
-        None => {
-            let (folder, claim) = new_folder(&options.out, options.name.as_deref(), &plan)?;
-            (folder, Some(claim))
-        }
-    };
+    // The claim is held to the end of the run.
+    let (folder, _claim, earlier) = options.run.folder(&plan, resumed)?;
     let mut environment = environment::inspect(&[]);
     environment::add_server(
         &mut environment,
         &target.tier,
-        &format!("served at {}", target.control.base()),
+        &format!("served at {}", target.control.base),
         &scrape,
     );
     environment.shared_cores = vec![
-        Senders::note(options.workers, options.agents.len()),
+        Senders::note(options.run.workers, options.run.agents.len()),
         "whatever else runs on this machine".into(),
     ];
-    let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
-    let preamble = Preamble {
-        environment,
+    let instrument = prove(&plan, earlier.as_ref(), &options.run.certificates, &interrupt).await?;
+    let run = Run {
         config_sha256: file_hashes(&plan, &server)?,
         pricing,
-        instrument,
-        variants: Vec::new(),
-        cold_starts: Vec::new(),
+        ..new_run(&plan, environment, instrument)
     };
-    let senders = Senders::new(&plan, options.workers, agents).await?;
+    let senders = Senders::new(&plan, options.run.workers, agents).await?;
     let runner = Runner {
         plan: &plan,
         targets: vec![target],
@@ -144,11 +104,11 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<u8, RunError
         earlier,
         interrupt,
         senders,
-        verbose: options.verbose,
+        verbose: options.run.verbose,
         alive: Box::new(|| Ok(())),
         prepare: Box::new(|_| Ok(())),
     };
-    let run = Box::pin(runner.run(preamble)).await?;
+    let run = Box::pin(runner.run(run)).await?;
     options.judge.exit_code(&run, &folder)
 }
 

@@ -71,7 +71,7 @@ struct Row {
 pub fn run(options: &Options) -> Result<(), RunError> {
     let mut rows = read(options).map_err(|what| RunError::Usage(format!("{}: {what}", options.log.display())))?;
     rows.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
-    let text = written(&rows);
+    let text = written(&rows).map_err(|error| RunError::Unsound(format!("{}: {error}", options.out.display())))?;
     std::fs::write(&options.out, text).map_err(RunError::io(&options.out))?;
     let length_s = rows.last().map_or(0.0, |last| last.at_s) - rows.first().map_or(0.0, |first| first.at_s);
     println!(
@@ -171,32 +171,22 @@ fn seconds(text: &str, unit: Unit) -> Result<f64, String> {
 }
 
 /// Formats the trace; rows ascend.
-fn written(rows: &[Row]) -> String {
+fn written(rows: &[Row]) -> csv::Result<Vec<u8>> {
     let first = rows.first().map_or(0.0, |row| row.at_s);
-    let (with_ids, with_sizes) = (
-        rows.iter().any(|row| !row.ids.is_empty()),
-        rows.iter().any(|row| row.batch_size.is_some()),
-    );
-    let mut text = String::from("timestamp");
-    for (column, there) in [("entity_id", with_ids), ("batch_size", with_sizes)] {
-        if there {
-            text += ",";
-            text += column;
-        }
+    let has_ids = rows.iter().any(|row| !row.ids.is_empty());
+    let has_sizes = rows.iter().any(|row| row.batch_size.is_some());
+    let columns = ["timestamp", "entity_id", "batch_size"].map(str::to_owned);
+    let cells = rows.iter().map(|row| {
+        let ids: Vec<String> = row.ids.iter().map(i64::to_string).collect();
+        let size = row.batch_size.unwrap_or(1).to_string();
+        [format!("{:.6}", row.at_s - first), ids.join(" "), size]
+    });
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    for [time, ids, size] in std::iter::once(columns).chain(cells) {
+        let given = [Some(time), has_ids.then_some(ids), has_sizes.then_some(size)];
+        csv.write_record(given.iter().flatten())?;
     }
-    text += "\n";
-    for row in rows {
-        text += &format!("{:.6}", row.at_s - first);
-        if with_ids {
-            let ids: Vec<String> = row.ids.iter().map(i64::to_string).collect();
-            text += &format!(",{}", ids.join(" "));
-        }
-        if with_sizes {
-            text += &format!(",{}", row.batch_size.unwrap_or(1));
-        }
-        text += "\n";
-    }
-    text
+    Ok(csv.into_inner().map_err(csv::IntoInnerError::into_error)?)
 }
 
 #[cfg(test)]
@@ -229,7 +219,7 @@ mod tests {
         let mut rows = read(&options(file.path())).unwrap();
         rows.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         assert_eq!(
-            written(&rows),
+            String::from_utf8(written(&rows).unwrap()).unwrap(),
             "timestamp,entity_id,batch_size\n0.000000,5,1\n0.500500,6 4,2\n1.500000,7 8 9,4\n"
         );
         assert_eq!(seconds("2026-11-20T12:00:01Z", Unit::Rfc3339).unwrap() % 60.0, 1.0);

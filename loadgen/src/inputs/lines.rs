@@ -1,12 +1,16 @@
-//! Lines of text, one value per line. In: a path. Out: records of text, converted to numbers for numeric inputs; or
-//! lengths.
+//! Lines of a file: values as text, lengths, or whole requests. In: a path. Out: records of text, converted to numbers for
+//! numeric inputs; lengths; or recorded requests that are sent unchanged.
 
 use super::{read, short};
+use bytes::Bytes;
 use std::path::Path;
-use tierlab_load::inputs::Records;
+use tierlab_load::inputs::{Recorded, RecordedRequest, Records};
+use tierlab_protocol::infer::InferRequest;
 
 /// Maximum number of lengths.
 const LENGTHS: usize = 4_000_000;
+/// Maximum number of requests.
+const REQUESTS: usize = 1_000_000;
 
 /// Reads every line of a file.
 ///
@@ -48,6 +52,41 @@ fn text(path: &Path) -> Result<String, String> {
     String::from_utf8(read(path)?).map_err(|error| format!("{}: no UTF-8: {error}", path.display()))
 }
 
+/// Reads requests, one per line, each the JSON body of an infer request; empty lines are skipped.
+///
+/// # Errors
+/// A line that is not an infer request, with its number.
+pub fn requests(path: &Path) -> Result<Recorded, String> {
+    recorded(&short(path), &Bytes::from(read(path)?)).map_err(|what| format!("{}: {what}", path.display()))
+}
+
+fn recorded(source: &str, bytes: &Bytes) -> Result<Recorded, String> {
+    let mut requests = Vec::new();
+    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            continue;
+        }
+        let line = bytes.slice_ref(line);
+        InferRequest::decode(&line.clone().into(), None).map_err(|error| format!("line {}: {error}", index + 1))?;
+        requests.push(RecordedRequest {
+            place: format!("line {}", index + 1),
+            whole: Some(line),
+            ..RecordedRequest::default()
+        });
+        if requests.len() > REQUESTS {
+            return Err(format!("more than {REQUESTS} requests; cut it"));
+        }
+    }
+    if requests.is_empty() {
+        return Err("no requests".into());
+    }
+    Ok(Recorded {
+        source: source.to_owned(),
+        requests,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,6 +114,29 @@ mod tests {
             let file = file(&text);
             let _ = lengths(file.path());
             let _ = records(file.path());
+        }
+    }
+
+    const LINE: &str = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2]}]}"#;
+
+    #[test]
+    fn lines_are_requests() {
+        let read = recorded("r", &format!("{LINE}\r\n\n{LINE}").into()).unwrap();
+        assert_eq!(read.requests.len(), 2);
+        assert_eq!(read.requests[1].place, "line 3");
+        assert_eq!(read.requests[0].whole.as_deref(), Some(LINE.as_bytes()));
+        let bad = recorded("r", &format!("{LINE}\n{}", LINE.replace("[1,2]}", "[1]}")).into()).unwrap_err();
+        assert!(bad.starts_with("line 2: "), "{bad}");
+        assert!(recorded("r", &Bytes::from_static(b"\n")).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_a_request_or_refused(text in "[\\[\\]{}\":,a-z0-9\n]{0,80}", at in 0_usize..70, byte: u8) {
+            let _ = recorded("r", &text.into());
+            let mut line = LINE.as_bytes().to_vec();
+            line[at] = byte;
+            let _ = recorded("r", &line.into());
         }
     }
 }

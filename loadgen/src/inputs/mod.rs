@@ -5,10 +5,8 @@
 
 pub mod columns;
 pub mod lines;
-pub mod npy;
-pub mod npz;
+pub mod numpy;
 pub mod perf_data;
-pub mod whole;
 
 use std::fs::File;
 use std::io::Read;

@@ -4,6 +4,7 @@
 use super::check::Base;
 use super::columns::{self, Column};
 use super::fault::{Fault, counted, missing, only_with, refuse, within};
+use super::raw::RawPlan;
 use super::value;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -54,12 +55,8 @@ pub(super) enum RawShape {
 }
 
 /// Validates both and reads the trace.
-pub(super) fn validate(
-    process: RawProcess,
-    arrival: RawArrival,
-    shape: Option<RawShape>,
-    base: Base<'_>,
-) -> Result<Arrivals, Fault> {
+pub(super) fn validate(plan: &RawPlan, base: Base<'_>) -> Result<Arrivals, Fault> {
+    let (process, arrival) = (plan.arrivals, &plan.arrival);
     if process != RawProcess::Gamma {
         only_with("arrival", "`arrivals = \"gamma\"`", &[("cv", arrival.cv.is_some())])?;
     }
@@ -81,15 +78,15 @@ pub(super) fn validate(
     };
     Ok(Arrivals {
         process,
-        shape: shape.map_or(Ok(Shape::Flat), profile)?,
+        shape: plan.shape.as_ref().map_or(Ok(Shape::Flat), profile)?,
     })
 }
 
-fn profile(shape: RawShape) -> Result<Shape, Fault> {
+fn profile(shape: &RawShape) -> Result<Shape, Fault> {
     match shape {
         RawShape::Steps { shares } => {
             counted("shape.shares", shares.len(), 2, MAX_PIECES)?;
-            for &share in &shares {
+            for &share in shares {
                 within("shape.shares", share, 0.0, 1_000.0)?;
             }
             let mean = shares.iter().sum::<f64>() / shares.len() as f64;
@@ -98,7 +95,7 @@ fn profile(shape: RawShape) -> Result<Shape, Fault> {
             }
             Ok(Shape::Steps(shares.iter().map(|share| share / mean).collect()))
         }
-        RawShape::Ramp { from, to } => {
+        &RawShape::Ramp { from, to } => {
             within("shape.from", from, 0.0, 1_000.0)?;
             within("shape.to", to, 0.0, 1_000.0)?;
             let mean = f64::midpoint(from, to);
@@ -113,13 +110,13 @@ fn profile(shape: RawShape) -> Result<Shape, Fault> {
     }
 }
 
-fn trace(arrival: RawArrival, base: Base<'_>) -> Result<Trace, Fault> {
-    let Some(file) = arrival.file else {
+fn trace(arrival: &RawArrival, base: Base<'_>) -> Result<Trace, Fault> {
+    let Some(file) = &arrival.file else {
         return missing("arrival.file", "a trace is replayed from a CSV file");
     };
     let column = Column {
         key: "arrival.file",
-        name: arrival.column.unwrap_or_else(|| "timestamp".into()),
+        name: arrival.column.clone().unwrap_or_else(|| "timestamp".into()),
     };
     let per_s = match arrival.unit.unwrap_or(RawUnit::S) {
         RawUnit::S => 1.0,
@@ -127,7 +124,7 @@ fn trace(arrival: RawArrival, base: Base<'_>) -> Result<Trace, Fault> {
         RawUnit::Us => 1e6,
         RawUnit::Ns => 1e9,
     };
-    let path = base.path(&file);
+    let path = base.path(file);
     let mut at: Vec<f64> = columns::numbers(&path, &column)?;
     at.sort_by(f64::total_cmp);
     let (Some(&first), Some(&last)) = (at.first(), at.last()) else {
@@ -138,5 +135,8 @@ fn trace(arrival: RawArrival, base: Base<'_>) -> Result<Trace, Fault> {
     }
     // Large timestamps differ in their last digits: they are made small before they are scaled.
     at.iter_mut().for_each(|at| *at = (*at - first) / per_s);
-    Ok(Trace { file, at_s: at })
+    Ok(Trace {
+        file: file.clone(),
+        at_s: at,
+    })
 }

@@ -1,7 +1,7 @@
 //! Limits, paths and keys of other programs' configs, which several parts of a plan share.
 
 use super::fault::{Fault, refuse, within};
-use std::collections::BTreeMap;
+use super::raw::RawPlan;
 use std::path::{Component, Path, PathBuf};
 
 /// Maximum requests of one step: their due times, keys and bodies are all made before it starts.
@@ -63,6 +63,22 @@ pub(super) fn below(folder: &Path, path: &Path) -> PathBuf {
     short
 }
 
+/// Plan as written, with the folder that its paths are relative to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) raw: &'a RawPlan,
+    pub(super) base: Base<'a>,
+}
+
+impl Source<'_> {
+    pub(super) const fn step(self) -> Step {
+        Step {
+            warmup_s: self.raw.warmup_s,
+            step_s: self.raw.step_s,
+        }
+    }
+}
+
 /// Lengths of a step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
@@ -93,10 +109,21 @@ impl Step {
     }
 }
 
-/// Keys of another program's config as `KEY=VALUE`, nested tables as dotted keys. Refuses the capacity of a cache, which would be
-/// the same in every cache state.
-pub(super) fn overlays(at: &str, table: &BTreeMap<String, toml::Value>) -> Result<Vec<String>, Fault> {
-    let mut set = Vec::new();
+/// Keys of another program's config as `KEY=VALUE`, nested tables as dotted keys.
+pub(crate) fn pairs(table: &toml::Table) -> Vec<String> {
+    let mut pairs = Vec::new();
+    for (key, value) in table {
+        match value {
+            toml::Value::Table(inner) => pairs.extend(self::pairs(inner).iter().map(|pair| format!("{key}.{pair}"))),
+            toml::Value::String(text) => pairs.push(format!("{key}={text}")),
+            other => pairs.push(format!("{key}={other}")),
+        }
+    }
+    pairs
+}
+
+/// Refuses dates, and the capacity of a cache, which would be the same in every cache state.
+pub(super) fn check_pairs(at: &str, table: &toml::Table) -> Result<(), Fault> {
     for (key, value) in table {
         let path = format!("{at}.{key}");
         if path.ends_with(".cache.capacity_bytes") {
@@ -106,17 +133,12 @@ pub(super) fn overlays(at: &str, table: &BTreeMap<String, toml::Value>) -> Resul
             );
         }
         match value {
-            toml::Value::Table(inner) => {
-                let inner = inner.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-                let below = overlays(&path, &inner)?;
-                set.extend(below.into_iter().map(|pair| format!("{key}.{pair}")));
-            }
+            toml::Value::Table(inner) => check_pairs(&path, inner)?,
             toml::Value::Datetime(_) => refuse!(path, "no key takes a date"),
-            toml::Value::String(text) => set.push(format!("{key}={text}")),
-            other => set.push(format!("{key}={other}")),
+            _ => {}
         }
     }
-    Ok(set)
+    Ok(())
 }
 
 #[cfg(test)]

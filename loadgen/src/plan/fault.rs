@@ -9,6 +9,12 @@ use tierlab_formats::model::is_plain_name;
 use toml::Spanned;
 use toml::de::DeTable;
 
+/// Keys of earlier versions, and the keys of the server's config that `matrix` crosses in their place.
+const REPLACED: [(&str, &str); 2] = [
+    ("batching", "model_config.MODEL.max_batch_size"),
+    ("sessions", "runtime.instances.cores"),
+];
+
 /// Plan that cannot be run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{}{}: {fault}", file.display(), line.map_or_else(String::new, |line| format!(":{line}")))]
@@ -189,7 +195,14 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, (Option<usize>,
     serde_path_to_error::deserialize(document).map_err(|error| {
         let key = key_at(error.path());
         let error = error.into_inner();
-        (line(&error), Fault::new(key, error.message()))
+        let is_of = |old: &str| error.message().starts_with(&format!("unknown field `{old}`"));
+        let what = match REPLACED.iter().find(|(old, _)| is_of(old)) {
+            Some((_, new)) => {
+                format!("`matrix` replaces it; write `matrix = {{ {new} = [...] }}`, or one value in `set`")
+            }
+            None => error.message().to_owned(),
+        };
+        (line(&error), Fault::new(key, what))
     })
 }
 

@@ -4,7 +4,7 @@
 use super::check::Base;
 use super::fault::{Fault, conflict, fault, misplaced, missing, outside, refuse, within};
 use super::value;
-use crate::inputs::{columns, lines, npy, npz, perf_data, read, short, whole};
+use crate::inputs::{columns, lines, numpy, perf_data, read, short};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use tierlab_load::inputs::{
 const MAX_DIM: u64 = 1 << 31;
 
 /// `[inputs]`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawInputs {
     /// Order of prepared requests: one after the other, in a random order, or the first ones most often.
@@ -53,7 +53,7 @@ pub(super) enum RawOrder {
 }
 
 /// `[inputs.tensor.NAME]`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawTensor {
     /// Dimensions, each a number; `"rows"`, the load's rows; `{ choices = [224, 320] }`; `{ uniform = [1, 128] }`;
@@ -68,7 +68,7 @@ struct RawTensor {
 }
 
 /// `[inputs.check]`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawCheck {
     /// Share of replies whose values are compared; of all others, only the structure is checked.
@@ -253,7 +253,7 @@ fn rules(raw: RawInputs, at: &str, files: &mut Files<'_>) -> Result<InputRules, 
                     ),
                 );
             }
-            let read = whole::requests(&files.at(&requests));
+            let read = lines::requests(&files.at(&requests));
             Some(Arc::new(read.map_err(|what| Fault::new(key("requests"), what))?))
         }
         (None, None) => None,
@@ -399,7 +399,7 @@ fn values(at: &str, value: toml::Value, files: &mut Files<'_>) -> Result<Values,
             RawValues::Text(text) => return texts(at, &text),
             RawValues::Npy(path) => {
                 let path = files.at(&path);
-                read(&path).and_then(|bytes| npy::read(&short(&path), &bytes))
+                read(&path).and_then(|bytes| numpy::npy(&short(&path), &bytes))
             }
             RawValues::File(path) => lines::records(&files.at(&path)),
         }
@@ -426,7 +426,7 @@ fn column_values(raw: RawColumn, files: &mut Files<'_>) -> Result<Records, Strin
     match (raw.npz, raw.parquet, raw.arrow, raw.name, raw.column) {
         (Some(path), None, None, name, None) => {
             let path = files.at(&path);
-            read(&path).and_then(|bytes| npz::array(&short(&path), &bytes, name.as_deref()))
+            read(&path).and_then(|bytes| numpy::npz_array(&short(&path), &bytes, name.as_deref()))
         }
         (None, Some(path), None, None, Some(column)) => columns::parquet(&files.at(&path), &column),
         (None, None, Some(path), None, Some(column)) => columns::arrow(&files.at(&path), &column),
@@ -441,7 +441,7 @@ fn check_rule(raw: RawCheck, at: &str, files: &mut Files<'_>) -> Result<CheckRul
             let path = files.at(&path);
             let is_npz = path.extension().is_some_and(|extension| extension == "npz");
             let expected = if is_npz {
-                let arrays = read(&path).and_then(|bytes| npz::read(&short(&path), &bytes));
+                let arrays = read(&path).and_then(|bytes| numpy::npz(&short(&path), &bytes));
                 arrays.map(|arrays| {
                     let shared = arrays.into_iter().map(|(name, records)| (name, Arc::new(records)));
                     Expectations::Arrays(shared.collect())

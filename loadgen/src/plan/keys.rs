@@ -6,7 +6,7 @@ use super::fault::{Fault, missing, only_with, refuse};
 use super::{columns, raw};
 use tierlab_load::keys::KeyDistribution;
 
-pub(super) fn validate(raw: raw::RawKeys, base: Base<'_>) -> Result<KeyDistribution, Fault> {
+pub(super) fn validate(raw: &raw::RawKeys, base: Base<'_>) -> Result<KeyDistribution, Fault> {
     use raw::RawDistribution as Raw;
     if raw.distribution != Raw::Zipf {
         let given = [("exponent", raw.exponent.is_some())];
@@ -27,14 +27,14 @@ pub(super) fn validate(raw: raw::RawKeys, base: Base<'_>) -> Result<KeyDistribut
             Ok(KeyDistribution::Zipf { exponent })
         }
         Raw::File => {
-            let Some(file) = raw.file else {
+            let Some(file) = &raw.file else {
                 return missing("keys.file", "a CSV file with a column of entity ids");
             };
             let column = columns::Column {
                 key: "keys.file",
-                name: raw.column.unwrap_or_else(|| "entity_id".into()),
+                name: raw.column.clone().unwrap_or_else(|| "entity_id".into()),
             };
-            let path = base.path(&file);
+            let path = base.path(file);
             let (ids, texts) = if raw.text {
                 columns::texts(&path, &column)?
             } else {
@@ -44,7 +44,7 @@ pub(super) fn validate(raw: raw::RawKeys, base: Base<'_>) -> Result<KeyDistribut
                 refuse!("keys.file", "{} has no ids", path.display());
             }
             Ok(KeyDistribution::File {
-                file,
+                file: file.clone(),
                 ids: ids.into(),
                 texts: texts.into(),
             })

@@ -1,17 +1,17 @@
 //! The `[lab]` part of a plan: tiers, cache states, data, and the folder that the lab works in.
 
-use super::check::{Base, overlays};
-use super::driven::ClosedLoopPlan;
+use super::Traffic;
+use super::check::{Base, Source, check_pairs};
 use super::fault::{Fault, conflict, distinct, duplicate, empty, fault, misplaced, missing, plain, refuse, within};
-use super::raw::{RawColdStart, RawData, RawLab, RawTier};
-use super::storage::{CacheState, Origin, RawFleet, TierPlan};
+use super::raw::{RawData, RawLab, RawPlan, RawTier};
+use super::storage::{CacheState, Origin, TierPlan};
+use super::value;
 use super::variant::{self, RawVariant, VariantPlan};
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierlab_analysis::record::{ColdWay, PageCache, Question, StageFill};
 use tierlab_load::keys::KeyDistribution;
-use tierlab_load::load::Load;
-use tierlab_load::wire::Protocol;
 
 /// A validated `[lab]`.
 #[derive(Debug, Clone)]
@@ -30,21 +30,29 @@ pub struct LabPlan {
     pub server_config: PathBuf,
     /// Time limit for an origin or a server to report that it is ready.
     pub ready_timeout: Duration,
-    /// Keys of the server's config set for every server, as `--set` takes them.
-    pub server_set: Vec<String>,
+    /// Keys of the server's config set for every server.
+    pub server_set: toml::Table,
 }
 
-/// Cold starts of a lab.
-#[derive(Debug, Clone, PartialEq)]
+/// Cold starts of a lab: `[lab.cold_start]`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ColdStartPlan {
     /// Repeats of each way on each tier.
+    #[serde(deserialize_with = "value::repeats")]
     pub repeats: u32,
     /// Ways in which models come to be served, each once.
     pub ways: Vec<ColdWay>,
     /// Handling of the page cache below the tier's files before each.
+    #[serde(default)]
     pub page_cache: PageCache,
     /// Seconds over which a fleet's servers start at random times; each way is measured with each. 0 starts all at once.
+    #[serde(default = "at_once")]
     pub jitter_s: Vec<f64>,
+}
+
+fn at_once() -> Vec<f64> {
+    vec![0.0]
 }
 
 /// Models and tables of a lab.
@@ -76,104 +84,113 @@ impl LabPlan {
     }
 }
 
-/// Parts of the plan that a lab depends on.
-#[derive(Debug)]
-pub(super) struct Around<'a> {
-    pub(super) base: Base<'a>,
-    pub(super) variants: &'a [RawVariant],
-    pub(super) has_prices: bool,
-    /// Question of the plan, whose answer names every variant.
-    pub(super) question: Option<&'a Question>,
-    pub(super) protocol: Protocol,
-    pub(super) keys: &'a KeyDistribution,
-    pub(super) loads: &'a [Load],
-    pub(super) closed_loops: &'a [ClosedLoopPlan],
-    pub(super) fleet: Option<&'a RawFleet>,
-}
-
-pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, Fault> {
-    let base = around.base;
-    let starts_servers = around.variants.is_empty() || around.variants.iter().any(|variant| !variant.is_running());
+/// Validates `[lab]`, with the fleet and the variants that it starts.
+pub(super) fn validate(
+    source: Source<'_>,
+    traffic: &Traffic,
+    question: Option<&Question>,
+    keys: &KeyDistribution,
+) -> Result<Option<LabPlan>, Fault> {
+    let Source { raw: plan, base } = source;
+    check_fleet(plan, traffic)?;
+    let Some(raw) = &plan.lab else { return Ok(None) };
+    let starts_servers = plan.variant.is_empty() || plan.variant.iter().any(|variant| !variant.is_running());
     let server_config = match &raw.server_config {
         Some(file) => base.path(file),
         None if starts_servers => return missing("lab.server_config", "the config of the servers that the lab starts"),
         None => PathBuf::new(),
     };
-    let tiers = tiers(&raw, around, &server_config)?;
-    let caches = caches(&raw, around.variants.is_empty())?;
-    let cold_start = raw
-        .cold_start
-        .as_ref()
-        .map(|raw| cold_start(raw, around.fleet.is_some()))
-        .transpose()?;
-    let of_caches = caches.iter().enumerate();
-    let of_caches = of_caches.map(|(i, cache)| (format!("lab.cache[{i}].page_cache"), cache.page_cache));
-    let of_starts = cold_start.iter();
-    let of_starts = of_starts.map(|plan| ("lab.cold_start.page_cache".to_owned(), plan.page_cache));
-    if let Some((key, _)) = of_caches
-        .chain(of_starts)
-        .find(|(_, pages)| *pages == PageCache::Dropped)
-    {
-        has_files_here(key, &tiers)?;
+    let tiers = tiers(raw, source, &server_config)?;
+    check_caches(&raw.cache, plan.variant.is_empty())?;
+    check_pages(raw, &tiers)?;
+    check_pairs("lab.server", &raw.server)?;
+    let variants = match &plan.variant[..] {
+        [] => every_pair(&tiers, &raw.cache, question.is_some()),
+        given => {
+            let asked = question.iter().map(|question| question.batch_size);
+            let of_users = traffic.closed_loops.iter().map(|closed| closed.batch_size);
+            let of_loads = traffic.loads.iter().map(|load| load.batch_size);
+            let batch_sizes: Vec<u32> = of_loads.chain(of_users).chain(asked).collect();
+            let known = variant::Known {
+                source,
+                tiers: &tiers,
+                caches: &raw.cache,
+                keys,
+                batch_sizes: &batch_sizes,
+            };
+            variant::validate(given, &known)?
+        }
+    };
+    if let Some(cold_start) = &raw.cold_start {
+        check_cold_start(cold_start, plan, &variants, starts_servers)?;
     }
-    let variants = variants(&tiers, &caches, around)?;
-    if let Some(plan) = &cold_start {
-        check_cold_start(plan, &variants, starts_servers)?;
-    }
-    Ok(LabPlan {
+    Ok(Some(LabPlan {
         tiers,
         variants,
-        cold_start,
+        cold_start: raw.cold_start.clone(),
         data: match starts_servers {
-            true => data(raw.data, base)?,
+            true => data(&raw.data, base)?,
             false => Data::None,
         },
         work: base.path(&raw.work),
         server_config,
         ready_timeout: Duration::from_secs(raw.ready_timeout_s),
-        server_set: overlays("lab.server", &raw.server)?,
-    })
+        server_set: raw.server.clone(),
+    }))
 }
 
-/// The plan's variants, or each tier in each cache state.
-fn variants(tiers: &[TierPlan], caches: &[CacheState], around: &Around<'_>) -> Result<Vec<VariantPlan>, Fault> {
-    if around.fleet.is_some() {
-        if around.variants.iter().all(RawVariant::is_running) {
-            refuse!(
-                "fleet",
-                "the lab starts its servers, so it needs a `[[variant]]` with a `tier`"
-            );
-        }
-        if around.question.is_some() {
-            return conflict(
-                "fleet",
-                "question",
-                "a question finds the number of instances by itself; leave one of them out",
-            );
-        }
+/// Refuses a fleet that no lab starts, or whose servers cannot take turns.
+fn check_fleet(plan: &RawPlan, traffic: &Traffic) -> Result<(), Fault> {
+    if plan.fleet.is_none() {
+        return Ok(());
     }
-    if around.variants.is_empty() {
-        return Ok(every_pair(tiers, caches, around.question.is_some()));
+    if plan.lab.is_none() {
+        return misplaced("fleet", "servers that a lab starts, in a `[lab]`");
     }
-    let asked = around.question.iter().map(|question| question.batch_size);
-    let of_users = around.closed_loops.iter().map(|closed| closed.batch_size);
-    let of_loads = around.loads.iter().map(|load| load.batch_size);
-    let batch_sizes: Vec<u32> = of_loads.chain(of_users).chain(asked).collect();
-    let known = variant::Known {
-        tiers,
-        caches,
-        has_prices: around.has_prices,
-        base: around.base,
-        protocol: around.protocol,
-        keys: around.keys,
-        batch_sizes: &batch_sizes,
-        fleet: around.fleet,
-    };
-    variant::validate(around.variants, &known)
+    if !traffic.closed_loops.is_empty() || !traffic.journeys.is_empty() {
+        refuse!(
+            "fleet",
+            "its servers take turns at requests of a rate, and users and journeys stay with one; leave them out"
+        );
+    }
+    if plan.variant.iter().all(RawVariant::is_running) {
+        refuse!(
+            "fleet",
+            "the lab starts its servers, so it needs a `[[variant]]` with a `tier`"
+        );
+    }
+    if plan.question.is_some() {
+        return conflict(
+            "fleet",
+            "question",
+            "a question finds the number of instances by itself; leave one of them out",
+        );
+    }
+    Ok(())
 }
 
 /// Refuses cold starts that no variant can make.
-fn check_cold_start(plan: &ColdStartPlan, variants: &[VariantPlan], starts_servers: bool) -> Result<(), Fault> {
+fn check_cold_start(
+    cold_start: &ColdStartPlan,
+    plan: &RawPlan,
+    variants: &[VariantPlan],
+    starts_servers: bool,
+) -> Result<(), Fault> {
+    const JITTER: &str = "lab.cold_start.jitter_s";
+    if cold_start.ways.is_empty() {
+        return empty("lab.cold_start.ways");
+    }
+    distinct("lab.cold_start.ways", &cold_start.ways)?;
+    if cold_start.jitter_s.is_empty() {
+        return empty(JITTER);
+    }
+    if cold_start.jitter_s != at_once() && plan.fleet.is_none() {
+        return misplaced(JITTER, "a `[fleet]` of servers that start together");
+    }
+    for (i, seconds) in cold_start.jitter_s.iter().enumerate() {
+        within(&format!("{JITTER}[{i}]"), *seconds, 0.0, 600.0)?;
+    }
+    distinct(JITTER, &cold_start.jitter_s)?;
     if !starts_servers {
         return misplaced(
             "lab.cold_start",
@@ -182,7 +199,7 @@ fn check_cold_start(plan: &ColdStartPlan, variants: &[VariantPlan], starts_serve
     }
     let stages_empty = |variant: &&VariantPlan| variant.staged.is_some_and(|stage| stage.fill == StageFill::Empty);
     match variants.iter().find(stages_empty) {
-        Some(variant) if plan.ways.contains(&ColdWay::Load) => Err(fault!(
+        Some(variant) if cold_start.ways.contains(&ColdWay::Load) => Err(fault!(
             "lab.cold_start.ways",
             "a running server has staged its model already, so variant `{}` has no `load` from an empty stage; measure it by \
                  `restart`",
@@ -193,15 +210,15 @@ fn check_cold_start(plan: &ColdStartPlan, variants: &[VariantPlan], starts_serve
 }
 
 /// Tiers of the plan. In a plan of this host, each needs its file.
-fn tiers(raw: &RawLab, around: &Around<'_>, server_config: &Path) -> Result<Vec<TierPlan>, Fault> {
-    let names = tier_names(raw, around.variants)?;
+fn tiers(raw: &RawLab, source: Source<'_>, server_config: &Path) -> Result<Vec<TierPlan>, Fault> {
+    let names = tier_names(raw, &source.raw.variant)?;
     if let Some(stray) = raw.tier.keys().find(|tier| names.iter().all(|(name, _)| name != tier)) {
         refuse!(format!("lab.tier.{stray}"), "not in `lab.tiers`");
     }
     let mut tiers = Vec::new();
     for (name, key) in names {
         let file = tier_file(server_config, name);
-        if around.base.is_here() && !file.is_file() {
+        if source.base.is_here() && !file.is_file() {
             has_siblings(&key, name, &file)?;
         }
         tiers.push(tier(name, kind(&file, name), raw.tier.get(name))?);
@@ -283,8 +300,16 @@ fn every_pair(tiers: &[TierPlan], caches: &[CacheState], are_named: bool) -> Vec
         .collect()
 }
 
-/// Refuses tiers whose page cache is on another machine, where it cannot be dropped.
-fn has_files_here(key: String, tiers: &[TierPlan]) -> Result<(), Fault> {
+/// Refuses to drop the page cache of tiers whose files are on another machine.
+fn check_pages(raw: &RawLab, tiers: &[TierPlan]) -> Result<(), Fault> {
+    let of_caches = raw.cache.iter().enumerate();
+    let of_caches = of_caches.map(|(i, cache)| (format!("lab.cache[{i}].page_cache"), cache.page_cache));
+    let of_starts = raw.cold_start.iter();
+    let of_starts = of_starts.map(|plan| ("lab.cold_start.page_cache".to_owned(), plan.page_cache));
+    let mut all = of_caches.chain(of_starts);
+    let Some((key, _)) = all.find(|(_, pages)| *pages == PageCache::Dropped) else {
+        return Ok(());
+    };
     let here = |tier: &&TierPlan| tier.origin == Origin::Embedded || matches!(tier.kind.as_str(), "nvme" | "gds");
     match tiers.iter().find(|tier| !here(tier)) {
         None => Ok(()),
@@ -295,30 +320,6 @@ fn has_files_here(key: String, tiers: &[TierPlan]) -> Result<(), Fault> {
             tier.name
         )),
     }
-}
-
-fn cold_start(raw: &RawColdStart, has_fleet: bool) -> Result<ColdStartPlan, Fault> {
-    const JITTER: &str = "lab.cold_start.jitter_s";
-    if raw.ways.is_empty() {
-        return empty("lab.cold_start.ways");
-    }
-    distinct("lab.cold_start.ways", &raw.ways)?;
-    let jitter_s = match &raw.jitter_s {
-        None => vec![0.0],
-        Some(_) if !has_fleet => return misplaced(JITTER, "a `[fleet]` of servers that start together"),
-        Some(seconds) if seconds.is_empty() => return empty(JITTER),
-        Some(seconds) => seconds.clone(),
-    };
-    for (i, seconds) in jitter_s.iter().enumerate() {
-        within(&format!("{JITTER}[{i}]"), *seconds, 0.0, 600.0)?;
-    }
-    distinct(JITTER, &jitter_s)?;
-    Ok(ColdStartPlan {
-        repeats: raw.repeats,
-        ways: raw.ways.clone(),
-        page_cache: raw.page_cache,
-        jitter_s,
-    })
 }
 
 fn tier(name: &str, kind: String, raw: Option<&RawTier>) -> Result<TierPlan, Fault> {
@@ -332,55 +333,43 @@ fn tier(name: &str, kind: String, raw: Option<&RawTier>) -> Result<TierPlan, Fau
             "only tiers of kind `s3`, `nfs` and `flight` have an embedded origin"
         );
     }
+    let set = raw.map_or_else(toml::Table::new, |tier| tier.set.clone());
+    check_pairs(&format!("lab.tier.{name}.set"), &set)?;
     Ok(TierPlan {
         name: name.to_owned(),
         kind,
         origin,
         publish: raw.and_then(|tier| tier.publish).unwrap_or(true),
-        set: raw.map_or(Ok(Vec::new()), |tier| {
-            overlays(&format!("lab.tier.{name}.set"), &tier.set)
-        })?,
+        set,
     })
 }
 
-fn caches(raw: &RawLab, are_needed: bool) -> Result<Vec<CacheState>, Fault> {
-    if raw.cache.is_empty() && are_needed {
+fn check_caches(caches: &[CacheState], are_needed: bool) -> Result<(), Fault> {
+    if caches.is_empty() && are_needed {
         return missing("lab.cache", "a lab needs at least one `[[lab.cache]]`");
     }
-    let mut states: Vec<CacheState> = Vec::new();
-    for (i, cache) in raw.cache.iter().enumerate() {
-        let key = format!("lab.cache[{i}].name");
-        plain(&key, &cache.name)?;
-        if states.iter().any(|state| state.name == cache.name) {
-            return duplicate(key, &cache.name);
+    for (i, cache) in caches.iter().enumerate() {
+        let at = |key: &str| format!("lab.cache[{i}].{key}");
+        plain(&at("name"), &cache.name)?;
+        if caches[..i].iter().any(|other| other.name == cache.name) {
+            return duplicate(at("name"), &cache.name);
         }
         if cache.prefill && cache.share == 0.0 {
-            refuse!(
-                format!("lab.cache[{i}].prefill"),
-                "there is nothing to fill at `share = 0`"
-            );
+            refuse!(at("prefill"), "there is nothing to fill at `share = 0`");
         }
-        let at = format!("lab.cache[{i}].set");
         if cache.set.contains_key("capacity_bytes") {
             refuse!(
-                format!("{at}.capacity_bytes"),
+                at("set.capacity_bytes"),
                 "the state's `share` sets the capacity of its cache; leave it out"
             );
         }
-        let set = overlays(&at, &cache.set)?;
-        states.push(CacheState {
-            name: cache.name.clone(),
-            share: cache.share,
-            prefill: cache.prefill,
-            page_cache: cache.page_cache,
-            set: set.into_iter().map(|pair| format!("cache.{pair}")).collect(),
-        });
+        check_pairs(&at("set"), &cache.set)?;
     }
-    Ok(states)
+    Ok(())
 }
 
-fn data(raw: RawData, base: Base<'_>) -> Result<Data, Fault> {
-    match (raw.repository, raw.features) {
+fn data(raw: &RawData, base: Base<'_>) -> Result<Data, Fault> {
+    match (&raw.repository, &raw.features) {
         (Some(repository), Some(features)) => {
             if raw.rows.is_some() || raw.model_size.is_some() {
                 refuse!(
@@ -389,15 +378,15 @@ fn data(raw: RawData, base: Base<'_>) -> Result<Data, Fault> {
                 );
             }
             Ok(Data::Given {
-                repository: base.path(&repository),
-                features: base.path(&features),
+                repository: base.path(repository),
+                features: base.path(features),
             })
         }
         (None, None) => {
             let Some(rows) = raw.rows else {
                 return missing("lab.data.rows", "the number of rows of the generated table");
             };
-            let model_size = raw.model_size.unwrap_or_else(|| "small".into());
+            let model_size = raw.model_size.clone().unwrap_or_else(|| "small".into());
             if !matches!(model_size.as_str(), "small" | "full") {
                 refuse!("lab.data.model_size", "`{model_size}` is neither `small` nor `full`");
             }

@@ -23,14 +23,17 @@ pub struct Mix {
     pub rates: Vec<f64>,
 }
 
-/// One part of a mix.
-#[derive(Debug, Clone, PartialEq)]
+/// One part of a mix: `[[mix.part]]`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Part {
     /// Share of the requests, relative to the weights of all parts.
+    #[serde(deserialize_with = "value::weight")]
     pub weight: f64,
     /// Real-time or batch.
     pub mode: Mode,
     /// Entities per request; 1 in real-time mode.
+    #[serde(default = "one")]
     pub batch_size: u32,
     /// Model (default: the plan's).
     pub model: Option<String>,
@@ -47,6 +50,13 @@ impl Mix {
             rate: rate * part.weight / all,
         }
     }
+}
+
+/// Models of mixes other than the plan's.
+pub(super) fn other_models<'a>(mixes: &'a [Mix], model: &'a str) -> impl Iterator<Item = &'a str> {
+    let parts = mixes.iter().flat_map(|mix| &mix.parts);
+    let models = parts.filter_map(|part| part.model.as_deref());
+    models.filter(move |other| *other != model)
 }
 
 impl fmt::Display for Mix {
@@ -75,31 +85,24 @@ impl fmt::Display for Part {
 pub(super) struct RawMix {
     rates: Vec<f64>,
     #[serde(default)]
-    part: Vec<RawPart>,
+    part: Vec<Part>,
     trace: Option<PathBuf>,
     column: Option<String>,
 }
 
-/// `[[mix.part]]`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawPart {
-    #[serde(deserialize_with = "value::weight")]
-    weight: f64,
-    mode: Mode,
-    batch_size: Option<u32>,
-    model: Option<String>,
+const fn one() -> u32 {
+    1
 }
 
-pub(super) fn validate(raw: Vec<RawMix>, step: Step, base: Base<'_>) -> Result<Vec<Mix>, Fault> {
-    raw.into_iter()
+pub(super) fn validate(raw: &[RawMix], step: Step, base: Base<'_>) -> Result<Vec<Mix>, Fault> {
+    raw.iter()
         .enumerate()
         .map(|(index, raw)| mix(raw, &format!("mix[{index}]"), step, base))
         .collect()
 }
 
-fn mix(raw: RawMix, at: &str, step: Step, base: Base<'_>) -> Result<Mix, Fault> {
-    let parts = match (raw.trace, raw.part.is_empty()) {
+fn mix(raw: &RawMix, at: &str, step: Step, base: Base<'_>) -> Result<Mix, Fault> {
+    let parts = match (&raw.trace, raw.part.is_empty()) {
         (Some(_), false) => {
             return conflict(
                 format!("{at}.trace"),
@@ -107,15 +110,13 @@ fn mix(raw: RawMix, at: &str, step: Step, base: Base<'_>) -> Result<Mix, Fault> 
                 "the trace makes the parts; leave one of them out",
             );
         }
-        (Some(file), true) => from_trace(&base.path(&file), raw.column, at)?,
+        (Some(file), true) => from_trace(&base.path(file), raw.column.clone(), at)?,
         (None, _) if raw.column.is_some() => return misplaced(format!("{at}.column"), format!("`{at}.trace`")),
-        (None, _) => raw
-            .part
-            .into_iter()
-            .enumerate()
-            .map(|(index, raw)| part(raw, &format!("{at}.part[{index}]")))
-            .collect::<Result<Vec<_>, _>>()?,
+        (None, _) => raw.part.clone(),
     };
+    for (index, part) in raw.part.iter().enumerate() {
+        check_part(part, &format!("{at}.part[{index}]"))?;
+    }
     counted(&format!("{at}.part"), parts.len(), 2, MAX_PARTS)?;
     for (i, part) in parts.iter().enumerate() {
         let same =
@@ -130,7 +131,7 @@ fn mix(raw: RawMix, at: &str, step: Step, base: Base<'_>) -> Result<Mix, Fault> 
     distinct(&format!("{at}.rates"), &raw.rates)?;
     let mix = Mix {
         parts,
-        rates: raw.rates,
+        rates: raw.rates.clone(),
     };
     for (i, &rate) in mix.rates.iter().enumerate() {
         let key = format!("{at}.rates[{i}]");
@@ -149,26 +150,18 @@ fn mix(raw: RawMix, at: &str, step: Step, base: Base<'_>) -> Result<Mix, Fault> 
     Ok(mix)
 }
 
-fn part(raw: RawPart, at: &str) -> Result<Part, Fault> {
+fn check_part(part: &Part, at: &str) -> Result<(), Fault> {
     let key = format!("{at}.batch_size");
-    let batch_size = match (raw.mode, raw.batch_size) {
-        (Mode::Realtime, None) => 1,
-        (Mode::Realtime, Some(_)) => return misplaced(key, "`mode = \"batch\"`"),
-        (Mode::Batch, None) => return missing(key, "`mode = \"batch\"` needs it"),
-        (Mode::Batch, Some(size)) => {
-            within(&key, f64::from(size), 2.0, 65_536.0)?;
-            size
-        }
-    };
-    if let Some(model) = &raw.model {
-        plain(&format!("{at}.model"), model)?;
+    match (part.mode, part.batch_size) {
+        (Mode::Realtime, 1) => {}
+        (Mode::Realtime, _) => return misplaced(key, "`mode = \"batch\"`"),
+        (Mode::Batch, 1) => return missing(key, "`mode = \"batch\"` needs at least 2"),
+        (Mode::Batch, size) => within(&key, f64::from(size), 2.0, 65_536.0)?,
     }
-    Ok(Part {
-        weight: raw.weight,
-        mode: raw.mode,
-        batch_size,
-        model: raw.model,
-    })
+    match &part.model {
+        Some(model) => plain(&format!("{at}.model"), model),
+        None => Ok(()),
+    }
 }
 
 /// Makes a part for each batch size of a recorded load, weighted by its count.

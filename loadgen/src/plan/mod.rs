@@ -22,6 +22,7 @@ mod target;
 mod value;
 mod variant;
 
+pub(crate) use check::pairs;
 pub use driven::{Ask, ClosedLoopPlan, Content, JourneyPlan, StepPlan};
 pub use fault::{Fault, PlanError};
 pub use lab::{ColdStartPlan, Data, LabPlan};
@@ -32,10 +33,10 @@ pub use storage::{CacheState, Origin, TierPlan};
 pub use target::TargetPlan;
 pub use variant::{NO_TIER, Stage, VariantPlan};
 
-use check::{Base, Step};
-use fault::{conflict, fault, misplaced, missing, plain, refuse, within};
+use check::{Base, Source, Step};
+use fault::{conflict, fault, misplaced, missing, plain, within};
+use raw::RawPlan;
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem::take;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierlab_analysis::record::{Limits, Question};
@@ -148,12 +149,12 @@ impl Plan {
     }
 
     fn parse_from(base: Base<'_>, file: &Path, text: &str) -> Result<Self, PlanError> {
-        let raw: raw::RawPlan = fault::read(text).map_err(|(line, fault)| PlanError {
+        let raw: RawPlan = fault::read(text).map_err(|(line, fault)| PlanError {
             file: file.to_owned(),
             line,
             fault,
         })?;
-        validate(raw, base, file, text).map_err(|fault| refusal(file, text, fault))
+        validate(&raw, base, file, text).map_err(|fault| refusal(file, text, fault))
     }
 
     /// Checks a load that another process orders by the rules of the plan's loads.
@@ -199,9 +200,7 @@ impl Plan {
     /// Models of its mixes other than its own.
     #[must_use]
     pub fn other_models(&self) -> BTreeSet<&str> {
-        let parts = self.mixes.iter().flat_map(|mix| &mix.parts);
-        let models = parts.filter_map(|part| part.model.as_deref());
-        models.filter(|model| *model != self.model).collect()
+        mix::other_models(&self.mixes, &self.model).collect()
     }
 
     /// Inputs of requests to a model.
@@ -254,39 +253,36 @@ fn refusal(file: &Path, text: &str, fault: Fault) -> PlanError {
     }
 }
 
-fn validate(mut raw: raw::RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Plan, Fault> {
+fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Plan, Fault> {
+    let source = Source { raw, base };
     plain("name", &raw.name)?;
     plain("model", &raw.model)?;
     check_limits(&raw.limits)?;
-    let asked = raw.question.take();
-    let table_gib = asked.as_ref().and_then(|asked| asked.table_gib);
-    let question = question(asked, &raw, base)?;
-    let mut traffic = traffic(&mut raw, base, question.is_some())?;
-    let encoding = encoding(&raw)?;
-    let keys = keys::validate(take(&mut raw.keys), base)?;
-    let arrivals = arrivals::validate(raw.arrivals, take(&mut raw.arrival), raw.shape.take(), base)?;
-    let prices = prices(raw.prices.take(), raw.instance.take(), base)?;
-    let inputs = inputs::validate(take(&mut raw.inputs), &traffic.other_models(&raw.model), base)?;
-    let place = target::Place {
-        at: "target",
-        base,
-        protocol: raw.protocol,
-        keys: &keys,
-    };
-    let target = match raw.target.take() {
-        Some(given) => Some(sweep_target(given, &raw, &mut traffic, &place)?),
+    let question = question(source)?;
+    let mut traffic = traffic(source)?;
+    let encoding = encoding(raw)?;
+    let keys = keys::validate(&raw.keys, base)?;
+    let arrivals = arrivals::validate(raw, base)?;
+    let prices = prices(source)?;
+    let others: Vec<&str> = mix::other_models(&traffic.mixes, &raw.model).collect();
+    let inputs = inputs::validate(raw.inputs.clone(), &others, base)?;
+    let target = match &raw.target {
+        Some(given) => Some(sweep_target(given, source, &mut traffic, &keys)?),
         None => None,
     };
-    let search = search(&mut raw, &traffic.loads)?;
+    let search = match &raw.search {
+        Some(given) => Some(search::validate(given, source, &traffic.loads)?),
+        None => None,
+    };
     let limits = Limits {
         objective_us: objective_us(search.as_ref(), question.as_ref()),
         ..raw.limits.clone()
     };
-    let lab = lab(&mut raw, &traffic, question.as_ref(), prices.is_some(), &place)?;
+    let lab = lab::validate(source, &traffic, question.as_ref(), &keys)?;
     Ok(Plan {
         search,
         question,
-        table_gib,
+        table_gib: raw.question.as_ref().and_then(|asked| asked.table_gib),
         loads: traffic.loads,
         mixes: traffic.mixes,
         closed_loops: traffic.closed_loops,
@@ -295,8 +291,8 @@ fn validate(mut raw: raw::RawPlan, base: Base<'_>, file: &Path, text: &str) -> R
         lab,
         file: file.to_owned(),
         text: text.to_owned(),
-        name: raw.name,
-        model: raw.model,
+        name: raw.name.clone(),
+        model: raw.model.clone(),
         seed: raw.seed,
         repeats: raw.repeats,
         warmup: Duration::from_secs_f64(raw.warmup_s),
@@ -320,6 +316,7 @@ fn validate(mut raw: raw::RawPlan, base: Base<'_>, file: &Path, text: &str) -> R
 }
 
 /// Requests that a plan sends beside those of its question.
+#[derive(Debug)]
 struct Traffic {
     loads: Vec<Load>,
     mixes: Vec<Mix>,
@@ -327,43 +324,28 @@ struct Traffic {
     journeys: Vec<JourneyPlan>,
 }
 
-impl Traffic {
-    /// Models of its mixes other than the plan's.
-    fn other_models(&self, model: &str) -> Vec<&str> {
-        let parts = self.mixes.iter().flat_map(|mix| &mix.parts);
-        let models = parts.filter_map(|part| part.model.as_deref());
-        models.filter(|other| *other != model).collect()
-    }
-}
-
-fn traffic(raw: &mut raw::RawPlan, base: Base<'_>, has_question: bool) -> Result<Traffic, Fault> {
-    let step = step(raw);
+fn traffic(source: Source<'_>) -> Result<Traffic, Fault> {
+    let Source { raw, base } = source;
+    let step = source.step();
     driven::check(raw)?;
-    let closed_loops = driven::closed_loops(&raw.load)?;
-    let journeys = driven::journeys(take(&mut raw.journey), step, raw.protocol)?;
-    let mixes = mix::validate(take(&mut raw.mix), step, base)?;
-    if raw.load.is_empty() && mixes.is_empty() && journeys.is_empty() && !has_question {
+    let (loads, closed_loops) = loads::validate(&raw.load, step)?;
+    let journeys = driven::journeys(&raw.journey, step, raw.protocol)?;
+    let mixes = mix::validate(&raw.mix, step, base)?;
+    if raw.load.is_empty() && mixes.is_empty() && journeys.is_empty() && raw.question.is_none() {
         return missing(
             "[[load]]",
             "a plan needs at least one load, or a `[[mix]]`, a `[[journey]]` or a `[question]`",
         );
     }
     Ok(Traffic {
-        loads: loads::validate(&raw.load, step)?,
+        loads,
         mixes,
         closed_loops,
         journeys,
     })
 }
 
-const fn step(raw: &raw::RawPlan) -> Step {
-    Step {
-        warmup_s: raw.warmup_s,
-        step_s: raw.step_s,
-    }
-}
-
-fn encoding(raw: &raw::RawPlan) -> Result<Encoding, Fault> {
+fn encoding(raw: &RawPlan) -> Result<Encoding, Fault> {
     match (raw.protocol, raw.encoding) {
         (Protocol::Grpc, Some(Encoding::Json)) => conflict(
             "encoding",
@@ -375,10 +357,10 @@ fn encoding(raw: &raw::RawPlan) -> Result<Encoding, Fault> {
 }
 
 /// The price list and the instance on it.
-fn prices(file: Option<PathBuf>, instance: Option<String>, base: Base<'_>) -> Result<Option<(PathBuf, String)>, Fault> {
-    match (file, instance) {
+fn prices(source: Source<'_>) -> Result<Option<(PathBuf, String)>, Fault> {
+    match (&source.raw.prices, &source.raw.instance) {
         (None, None) => Ok(None),
-        (Some(file), Some(instance)) => Ok(Some((base.path(&file), instance))),
+        (Some(file), Some(instance)) => Ok(Some((source.base.path(file), instance.clone()))),
         (Some(_), None) => missing("instance", "the instance type on the list `prices`"),
         (None, Some(_)) => missing("prices", "the price list of `instance`"),
     }
@@ -386,18 +368,18 @@ fn prices(file: Option<PathBuf>, instance: Option<String>, base: Base<'_>) -> Re
 
 /// `[target]` of a sweep, whose requests may set the rows of the loads.
 fn sweep_target(
-    given: target::RawTarget,
-    plan: &raw::RawPlan,
+    given: &target::RawTarget,
+    source: Source<'_>,
     traffic: &mut Traffic,
-    place: &target::Place<'_>,
+    keys: &KeyDistribution,
 ) -> Result<TargetPlan, Fault> {
-    if plan.lab.is_some() {
+    if source.raw.lab.is_some() {
         return misplaced(
             "target",
             "sweeps; a lab measures an existing server as a variant: `[[variant]] url = ...`",
         );
     }
-    let target = target::validate(given, place)?;
+    let target = target::validate(given, &target::Place::new("target", source, keys))?;
     let Some(custom) = &target.custom else {
         return Ok(target);
     };
@@ -410,7 +392,7 @@ fn sweep_target(
             "a mix sends requests of the Open Inference Protocol, and \"http\" is another",
         );
     }
-    if plan.encoding.is_some() {
+    if source.raw.encoding.is_some() {
         return conflict(
             "encoding",
             "target.kind",
@@ -420,62 +402,13 @@ fn sweep_target(
     Ok(target)
 }
 
-fn search(raw: &mut raw::RawPlan, loads: &[Load]) -> Result<Option<SearchPlan>, Fault> {
-    let Some(search) = raw.search.take() else {
-        return Ok(None);
-    };
-    let around = search::Around {
-        step: step(raw),
-        repeats: raw.repeats,
-        limits: &raw.limits,
-        loads,
-    };
-    search::validate(search, &around).map(Some)
-}
-
-fn lab(
-    raw: &mut raw::RawPlan,
-    traffic: &Traffic,
-    question: Option<&Question>,
-    has_prices: bool,
-    place: &target::Place<'_>,
-) -> Result<Option<LabPlan>, Fault> {
-    let lab = raw.lab.take();
-    if raw.fleet.is_some() {
-        if lab.is_none() {
-            return misplaced("fleet", "servers that a lab starts, in a `[lab]`");
-        }
-        if !traffic.closed_loops.is_empty() || !traffic.journeys.is_empty() {
-            refuse!(
-                "fleet",
-                "its servers take turns at requests of a rate, and users and journeys stay with one; leave them out"
-            );
-        }
-    }
-    let around = lab::Around {
-        base: place.base,
-        variants: &raw.variant,
-        has_prices,
-        question,
-        protocol: place.protocol,
-        keys: place.keys,
-        loads: &traffic.loads,
-        closed_loops: &traffic.closed_loops,
-        fleet: raw.fleet.as_ref(),
-    };
-    lab.map(|lab| lab::validate(lab, &around)).transpose()
-}
-
 /// The plan's question, which takes a lab, its own steps, and no search beside it.
-fn question(
-    asked: Option<question::RawQuestion>,
-    plan: &raw::RawPlan,
-    base: Base<'_>,
-) -> Result<Option<Question>, Fault> {
+fn question(source: Source<'_>) -> Result<Option<Question>, Fault> {
+    let plan = source.raw;
     if !plan.variant.is_empty() && plan.lab.is_none() {
         return misplaced("variant", "a `[lab]`");
     }
-    let Some(asked) = asked else { return Ok(None) };
+    let Some(asked) = &plan.question else { return Ok(None) };
     if plan.lab.is_none() {
         return misplaced("question", "a `[lab]`");
     }
@@ -489,13 +422,7 @@ fn question(
         let advice = "a question chooses the rates of open loops of one kind of request; put them into two plans";
         return conflict(*key, "question", advice);
     }
-    let around = question::Around {
-        base,
-        step: step(plan),
-        limits: &plan.limits,
-        has_prices: plan.prices.is_some(),
-    };
-    question::validate(&asked, &around).map(Some)
+    question::validate(asked, source).map(Some)
 }
 
 /// Strictest latency limit of the run.

@@ -1,9 +1,10 @@
 //! `[question]`: the question to a lab. In: TOML. Out: a validated [`Question`] with every default filled in.
 
-use super::check::{Base, Step};
+use super::check::{Base, Source};
 use super::columns::{self, Column};
 use super::fault::{Fault, duplicate, fault, misplaced, missing, refuse, within};
 use super::value::{self, Period, Share, not_a_share};
+use clap::Args;
 use serde::de::IntoDeserializer as _;
 use serde::{Deserialize, Deserializer};
 use std::path::PathBuf;
@@ -74,35 +75,27 @@ struct RawTrace {
     column: Option<String>,
 }
 
-/// Parts of the plan that a question depends on.
-#[derive(Debug)]
-pub(super) struct Around<'a> {
-    pub(super) base: Base<'a>,
-    pub(super) step: Step,
-    pub(super) limits: &'a Limits,
-    pub(super) has_prices: bool,
-}
-
-pub(super) fn validate(raw: &RawQuestion, around: &Around<'_>) -> Result<Question, Fault> {
-    let (objectives, error_share) = objectives(&raw.slo, around.limits)?;
+pub(super) fn validate(raw: &RawQuestion, source: Source<'_>) -> Result<Question, Fault> {
+    let has_prices = source.raw.prices.is_some();
+    let (objectives, error_share) = objectives(&raw.slo, &source.raw.limits)?;
     let demand = raw
         .demand_rps
         .as_ref()
-        .map(|demand| self::demand(demand, around.base))
+        .map(|demand| self::demand(demand, source.base))
         .transpose()?;
     let budget_s = raw.budget.0.as_secs_f64();
     within("question.budget", budget_s, 1.0, MOST_BUDGET_S)?;
     let mode = raw.mode.unwrap_or(Mode::Realtime);
-    let most = around.step.highest_rate();
+    let most = source.step().highest_rate();
     let highest_rps = raw.max_rate.unwrap_or(HIGHEST_RATE.min(most));
     within("question.max_rate", highest_rps, 1.0, most)?;
-    if raw.table_gib.is_some() && !around.has_prices {
+    if raw.table_gib.is_some() && !has_prices {
         return misplaced("question.table_gib", "`prices`: it only changes what storage costs");
     }
     checked(Question {
         objectives,
         error_share,
-        minimise: minimise(raw.minimise, demand.as_ref(), around.has_prices)?,
+        minimise: minimise(raw.minimise, demand.as_ref(), has_prices)?,
         demand,
         mode,
         batch_size: batch_size(mode, raw.batch_size)?,
@@ -135,23 +128,33 @@ fn batch_size(mode: Mode, given: Option<u32>) -> Result<u32, Fault> {
     }
 }
 
-/// Changes to a question, in text form; `None` keeps the earlier value.
-#[derive(Debug, Clone, Default)]
+/// Changes to a run's question; what is not given stays.
+#[derive(Debug, Clone, Default, Args)]
 pub struct Reasked {
-    /// Objectives, `p99 < 50 ms` and `errors < 0.1 %`.
-    pub slo: Vec<String>,
-    /// Average and peak demand, in requests per second.
-    pub demand_rps: Option<(f64, f64)>,
-    /// Figure to minimise.
-    pub minimise: Option<String>,
-    /// Probability that the answer is right.
-    pub confidence: Option<f64>,
-    /// Share of differences that do not matter.
-    pub tie: Option<String>,
-    /// Utilisation of an instance at the peak.
-    pub utilisation: Option<String>,
-    /// Minimum number of instances.
-    pub least_instances: Option<u32>,
+    /// Objective, as `p99 < 50 ms` or `errors < 0.1 %`; may be repeated
+    #[arg(long, value_name = "OBJECTIVE")]
+    slo: Vec<String>,
+    /// Demand in requests per second over all instances, on average and at the peak
+    #[arg(long, value_name = "RPS")]
+    demand_rps: Option<f64>,
+    /// Peak demand, if it differs from the average
+    #[arg(long, value_name = "RPS", requires = "demand_rps")]
+    peak_rps: Option<f64>,
+    /// Figure to minimise: usd_per_month, usd_per_10k, p99 or instances
+    #[arg(long, value_name = "WHAT")]
+    minimise: Option<String>,
+    /// Probability that the answer must be right, as 0.95
+    #[arg(long, value_name = "SHARE")]
+    confidence: Option<f64>,
+    /// Difference within which two variants tie, as `5 %`
+    #[arg(long, value_name = "SHARE")]
+    tie: Option<String>,
+    /// Maximum utilisation of an instance at the peak, as `70 %`
+    #[arg(long, value_name = "SHARE")]
+    utilisation: Option<String>,
+    /// Minimum number of instances
+    #[arg(long, value_name = "N")]
+    least_instances: Option<u32>,
 }
 
 impl Reasked {
@@ -166,7 +169,7 @@ impl Reasked {
         };
         let demand = match self.demand_rps {
             None => before.demand,
-            Some((average, peak)) => Some(checked_demand(average, peak)?),
+            Some(average) => Some(checked_demand(average, self.peak_rps.unwrap_or(average))?),
         };
         let asked = match &self.minimise {
             None => before.minimise,
@@ -293,22 +296,16 @@ fn minimise(asked: Option<Minimise>, demand: Option<&Demand>, has_prices: bool) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::raw::RawPlan;
     use std::path::Path;
 
     fn read(text: &str) -> Result<Question, String> {
-        let raw: RawQuestion = crate::plan::fault::read(text).map_err(|(_, fault)| fault.to_string())?;
-        let question = validate(
-            &raw,
-            &Around {
-                base: Base::here(Path::new("")),
-                step: Step {
-                    warmup_s: 0.2,
-                    step_s: 1.5,
-                },
-                limits: &Limits::default(),
-                has_prices: true,
-            },
-        );
+        const HEAD: &str =
+            "name = \"t\"\nmodel = \"m\"\nseed = 1\nwarmup_s = 0.2\nstep_s = 1.5\ndrain_s = 1\nprices = \"p\"\n";
+        let text = format!("{HEAD}[question]\n{text}");
+        let raw: RawPlan = crate::plan::fault::read(&text).map_err(|(_, fault)| fault.to_string())?;
+        let base = Base::here(Path::new(""));
+        let question = validate(raw.question.as_ref().unwrap(), Source { raw: &raw, base });
         question.map_err(|fault| fault.to_string())
     }
 
@@ -347,12 +344,12 @@ mod tests {
             ),
             (
                 "slo = [\"p99 < 1 ms\"]\nbudget = \"soon\"",
-                "`budget`: `soon` is not a time",
+                "`question.budget`: `soon` is not a time",
             ),
             ("slo = [\"p99 < 1 ms\"]\nbudget = 180", "write \"3m\""),
             (
                 "slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\ndemand_rps = { average = 9, peek = 3 }",
-                "`demand_rps`: unknown field `peek`",
+                "`question.demand_rps`: unknown field `peek`",
             ),
             (
                 "slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\nminimise = \"usd_per_month\"",
@@ -368,7 +365,7 @@ mod tests {
             ),
             (
                 "slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\ntie = \"much\"",
-                "`tie`: \"much\" is not a share",
+                "`question.tie`: \"much\" is not a share",
             ),
         ] {
             let error = read(text).unwrap_err();

@@ -5,7 +5,7 @@ use super::value;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tierlab_analysis::record::{ColdWay, Limits, PageCache};
+use tierlab_analysis::record::Limits;
 
 /// Top level of a plan.
 #[derive(Debug, Deserialize)]
@@ -200,41 +200,14 @@ pub(super) struct RawLab {
     #[serde(default = "default_ready_timeout_s", deserialize_with = "value::ready_timeout_s")]
     pub(super) ready_timeout_s: u64,
     #[serde(default)]
-    pub(super) server: BTreeMap<String, toml::Value>,
+    pub(super) server: toml::Table,
     #[serde(default)]
-    pub(super) cache: Vec<RawCache>,
-    pub(super) cold_start: Option<RawColdStart>,
+    pub(super) cache: Vec<super::storage::CacheState>,
+    pub(super) cold_start: Option<super::lab::ColdStartPlan>,
     #[serde(default)]
     pub(super) data: RawData,
     #[serde(default)]
     pub(super) tier: BTreeMap<String, RawTier>,
-}
-
-/// `[[lab.cache]]`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawCache {
-    pub(super) name: String,
-    #[serde(deserialize_with = "value::cache_share")]
-    pub(super) share: f64,
-    #[serde(default)]
-    pub(super) prefill: bool,
-    #[serde(default)]
-    pub(super) page_cache: PageCache,
-    #[serde(default)]
-    pub(super) set: BTreeMap<String, toml::Value>,
-}
-
-/// `[lab.cold_start]`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawColdStart {
-    #[serde(deserialize_with = "value::repeats")]
-    pub(super) repeats: u32,
-    pub(super) ways: Vec<ColdWay>,
-    #[serde(default)]
-    pub(super) page_cache: PageCache,
-    pub(super) jitter_s: Option<Vec<f64>>,
 }
 
 /// `[lab.data]`.
@@ -255,7 +228,7 @@ pub(super) struct RawTier {
     pub(super) origin: Option<super::storage::Origin>,
     pub(super) publish: Option<bool>,
     #[serde(default)]
-    pub(super) set: BTreeMap<String, toml::Value>,
+    pub(super) set: toml::Table,
 }
 
 const fn ten() -> u32 {

@@ -1,13 +1,13 @@
 //! `[search]`: search for the highest rate that meets an objective. In: TOML. Out: a validated search.
 //! [`tierlab_analysis::curves::search`] chooses its rates.
 
-use super::check::Step;
+use super::check::Source;
 use super::fault::{Fault, empty, fault, refuse, within};
 use super::value;
 use serde::Deserialize;
 use std::time::Duration;
 use tierlab_analysis::curves::search::lowest_rate;
-use tierlab_analysis::record::{Limits, Mode, Objective, Slo};
+use tierlab_analysis::record::{Mode, Objective, Slo};
 use tierlab_load::load::Load;
 
 /// Default of `max_rate`, in requests per second.
@@ -48,25 +48,18 @@ pub(super) struct RawSearch {
     limit_s: Option<f64>,
 }
 
-/// Parts of the plan that a search depends on.
-pub(super) struct Around<'a> {
-    pub(super) step: Step,
-    pub(super) repeats: u32,
-    pub(super) limits: &'a Limits,
-    pub(super) loads: &'a [Load],
-}
-
-pub(super) fn validate(raw: RawSearch, around: &Around<'_>) -> Result<SearchPlan, Fault> {
+pub(super) fn validate(raw: &RawSearch, source: Source<'_>, loads: &[Load]) -> Result<SearchPlan, Fault> {
+    let limits = &source.raw.limits;
     let objective = objective(&raw.slo).map_err(|what| Fault::new("search.slo", what))?;
-    let error_share = raw.error_share.unwrap_or(around.limits.error_share);
-    if error_share > around.limits.error_share {
+    let error_share = raw.error_share.unwrap_or(limits.error_share);
+    if error_share > limits.error_share {
         refuse!(
             "search.error_share",
             "{error_share} is above `limits.error_share` = {}, from which on a point is saturated; raise that one too",
-            around.limits.error_share
+            limits.error_share
         );
     }
-    let (lowest_rps, highest_rps) = range(&raw, objective, around)?;
+    let (lowest_rps, highest_rps) = range(raw, objective, source)?;
     Ok(SearchPlan {
         slo: Slo {
             objective,
@@ -77,20 +70,21 @@ pub(super) fn validate(raw: RawSearch, around: &Around<'_>) -> Result<SearchPlan
         },
         only: raw.only,
         limit: Duration::from_secs_f64(raw.limit_s.unwrap_or(LIMIT_S)),
-        modes: modes(raw.modes, around.loads)?,
+        modes: modes(raw.modes.as_deref(), loads)?,
     })
 }
 
 /// Range of rates. A step needs the percentile's samples and has a maximum of requests.
-fn range(raw: &RawSearch, objective: Objective, around: &Around<'_>) -> Result<(f64, f64), Fault> {
+fn range(raw: &RawSearch, objective: Objective, source: Source<'_>) -> Result<(f64, f64), Fault> {
     let (figure, samples) = (objective.figure(), objective.samples_needed());
-    let fewest = lowest_rate(samples, around.repeats, around.step.step_s);
-    let most = around.step.highest_rate();
+    let (repeats, step) = (source.raw.repeats, source.step());
+    let fewest = lowest_rate(samples, repeats, step.step_s);
+    let most = step.highest_rate();
     let lowest = raw.min_rate.unwrap_or(fewest);
     let highest = raw.max_rate.unwrap_or(HIGHEST_RATE.min(most));
     within("search.max_rate", highest, 0.01, most)?;
     within("search.min_rate", lowest, 0.01, most)?;
-    let has = format!("{} repeats of `step_s` = {}", around.repeats, around.step.step_s);
+    let has = format!("{repeats} repeats of `step_s` = {}", step.step_s);
     if lowest < fewest {
         refuse!(
             "search.min_rate",
@@ -107,7 +101,7 @@ fn range(raw: &RawSearch, objective: Objective, around: &Around<'_>) -> Result<(
     Ok((lowest, highest))
 }
 
-fn modes(given: Option<Vec<Mode>>, loads: &[Load]) -> Result<Vec<Mode>, Fault> {
+fn modes(given: Option<&[Mode]>, loads: &[Load]) -> Result<Vec<Mode>, Fault> {
     let mut there: Vec<Mode> = loads.iter().map(|load| load.mode).collect();
     there.sort_unstable();
     there.dedup();
@@ -117,7 +111,7 @@ fn modes(given: Option<Vec<Mode>>, loads: &[Load]) -> Result<Vec<Mode>, Fault> {
     }
     match given.iter().find(|mode| !there.contains(mode)) {
         Some(mode) => Err(fault!("search.modes", "no `[[load]]` has `mode = \"{mode}\"`")),
-        None => Ok(given),
+        None => Ok(given.to_vec()),
     }
 }
 

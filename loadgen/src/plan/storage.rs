@@ -1,6 +1,7 @@
 //! Storage of a lab's features: tiers and their origins, states of the feature cache, fleets that share a tier.
 
 use super::fault::{Fault, distinct, empty, within};
+use super::value;
 use serde::Deserialize;
 use std::fmt;
 use tierlab_analysis::record::PageCache;
@@ -19,8 +20,8 @@ pub struct TierPlan {
     pub origin: Origin,
     /// If true, the lab writes models and tables to it.
     pub publish: bool,
-    /// Keys of the tier's config to set, as `KEY=VALUE`.
-    pub set: Vec<String>,
+    /// Keys of the tier's config to set.
+    pub set: toml::Table,
 }
 
 /// Service behind a tier.
@@ -45,19 +46,24 @@ impl fmt::Display for Origin {
     }
 }
 
-/// State of the server's feature cache.
-#[derive(Debug, Clone, PartialEq)]
+/// State of the server's feature cache: `[[lab.cache]]`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CacheState {
     /// Name: `cold`, `warm`, …
     pub name: String,
     /// Capacity as share of the table's bytes; 0 disables the cache.
+    #[serde(deserialize_with = "value::cache_share")]
     pub share: f64,
     /// If true, it is filled with the most popular entities before it is measured.
+    #[serde(default)]
     pub prefill: bool,
     /// Handling of the page cache below the tier's files before each step.
+    #[serde(default)]
     pub page_cache: PageCache,
-    /// Keys of the server's `[cache]` in this state, as `cache.KEY=VALUE`.
-    pub set: Vec<String>,
+    /// Keys of the server's `[cache]` in this state.
+    #[serde(default)]
+    pub set: toml::Table,
 }
 
 impl CacheState {
@@ -69,7 +75,7 @@ impl CacheState {
             share: 0.0,
             prefill: false,
             page_cache: PageCache::default(),
-            set: Vec::new(),
+            set: toml::Table::new(),
         }
     }
 }

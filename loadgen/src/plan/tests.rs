@@ -183,9 +183,12 @@ fn a_lab_names_origins_caches_and_data() {
     .unwrap();
     let lab = plan.lab.unwrap();
     assert_eq!(lab.work, Path::new("plans/w"));
-    assert_eq!(lab.server_set, ["admission.max_in_flight=64"]);
+    assert_eq!(pairs(&lab.server_set), ["admission.max_in_flight=64"]);
     assert_eq!(lab.tiers[0].origin, Origin::Real);
-    assert_eq!(lab.tiers[1].set, ["concurrency=8", "endpoint=https://s3.example"]);
+    assert_eq!(
+        pairs(&lab.tiers[1].set),
+        ["concurrency=8", "endpoint=https://s3.example"]
+    );
     assert!(!lab.tiers[1].publish);
 }
 

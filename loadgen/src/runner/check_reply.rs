@@ -16,6 +16,7 @@ use tierlab_load::payload::Body;
 use tierlab_load::reply::{Expected, Limit, ShapeFit};
 use tierlab_load::wire::Protocol;
 use tierlab_protocol::infer::InferReply;
+use tierlab_protocol::tensor::TensorSpec;
 
 /// Number of different single-row requests sent if the server does not declare the rows' dimension.
 const PROBED_REQUESTS: usize = 3;
@@ -35,242 +36,234 @@ const REPEATED_FOR: Duration = Duration::from_secs(5);
 /// # Errors
 /// No server, an error reply, requests that cannot be built, or outputs without a row for the requested row.
 pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<Vec<String>, RunError> {
+    let check = Check { plan, target, model };
     match target.content_of(model) {
         Content::Joined(population) => {
-            known_ids(plan, population, model)?;
+            check.known_ids(population)?;
             let body = population.body(&[population.by_rank(0)], plan.form(model));
             // Its rows are checked below, with an error that names the expected ones.
-            let expected = Expected::new(model, target.outputs.get(model).map_or(&[], Vec::as_slice), None);
-            let reply = ask(plan, target, model, &body, &expected).await?;
-            one_row(plan, target, model, &reply)?;
+            let expected = Expected::new(model, check.declared(), None);
+            let reply = check.ask(&body, &expected).await?;
+            check.one_row(&reply)?;
             Ok(Vec::new())
         }
         Content::Custom { custom, ids } => {
-            check_custom(target, custom, ids.as_ref(), plan).await?;
+            check.custom(custom, ids.as_ref()).await?;
             Ok(Vec::new())
         }
         Content::Inline(inputs) if inputs.is_empty() => Err(RunError::Usage(format!(
             "{}: the server does not say which inputs `{model}` takes, so that no request can be made of it; ask it by the plan's own \
              bodies: `[target] kind = \"http\"` with `path` = \"/v2/models/{model}/infer\" and `body`",
-            target.control.base()
+            target.control.base
         ))),
-        Content::Inline(inputs) => check_inline(plan, target, model, inputs, None).await,
+        Content::Inline(inputs) => check.inline(inputs, None).await,
         Content::Mixed(population, inputs) => {
-            known_ids(plan, population, model)?;
-            check_inline(plan, target, model, inputs, Some(population)).await
+            check.known_ids(population)?;
+            check.inline(inputs, Some(population)).await
         }
     }
-}
-
-fn known_ids(plan: &Plan, population: &Population, model: &str) -> Result<(), RunError> {
-    if let Some(what) = population.unsuited() {
-        return Err(RunError::Usage(format!(
-            "{}: the table of `{model}`: {what}",
-            plan.file.display()
-        )));
-    }
-    let Some(id) = population.unknown_id() else {
-        return Ok(());
-    };
-    Err(RunError::Usage(format!(
-        "{}: `keys.file` asks for entity {id}, which the table of `{}` does not have",
-        plan.file.display(),
-        plan.model
-    )))
-}
-
-async fn check_inline(
-    plan: &Plan,
-    target: &Target,
-    model: &str,
-    inputs: &Inputs,
-    population: Option<&Population>,
-) -> Result<Vec<String>, RunError> {
-    let is_told = inputs.rows_by() == RowsBy::Server;
-    let requests = if is_told { 1 } else { PROBED_REQUESTS };
-    let mut probes = bodies(plan, model, inputs, population, (1, requests))?;
-    // Otherwise the first step of such a load would end the run.
-    let most = plan.loads.iter().map(|load| load.batch_size).max().unwrap_or(1);
-    if model == plan.model && most > 1 {
-        bodies(plan, model, inputs, population, (most, 1))?;
-    }
-    if !is_told && inputs.takes_rows() {
-        // Requests that cannot be combined are measured one by one.
-        probes.extend(bodies(plan, model, inputs, population, (PROBED_ROWS, 1)).unwrap_or_default());
-    }
-    let mut loose = Unfit::new();
-    let mut of_first = None;
-    for body in &probes {
-        let (reply, unfit) = match probe(plan, target, model, body, &expected_of(body, inputs)).await {
-            Ok(probed) => probed,
-            Err(error) if of_first.is_none() => return Err(error),
-            // Some models take one row at a time. The steps find and count any other fault.
-            Err(_) => continue,
-        };
-        if is_told && inputs.takes_rows() {
-            one_row(plan, target, model, &reply)?;
-        } else if is_told && let Some((name, _)) = unfit.iter().find(|(_, (fit, _))| *fit == ShapeFit::Declared) {
-            let what = format!("output `{name}` has another number of rows than the request");
-            return Err(refusal(plan, target, model, what));
-        }
-        of_first.get_or_insert_with(|| unfit.clone());
-        for (name, found) in unfit {
-            let known = loose.entry(name).or_insert_with(|| found.clone());
-            if found.0 > known.0 {
-                *known = found;
-            }
-        }
-    }
-    if let (Some(first), Some(unfit), false) = (probes.first(), of_first, loose.is_empty()) {
-        let expected = expected_of(first, inputs);
-        let again = ask(plan, target, model, first, &expected.clone().with_any_shape(|_| true)).await;
-        // A server that answers one request in two ways is wrong in one of them: its steps must match the declaration.
-        let contradicted = again.into_iter().flat_map(|reply| reply.outputs).filter(|output| {
-            !unfit.contains_key(&output.name) && expected.fit(&output.name, &output.shape) != ShapeFit::Rows
-        });
-        for output in contradicted {
-            loose.remove(&output.name);
-        }
-    }
-    let notes = notes(target, model, &loose);
-    inputs.loosen(loose.into_iter().map(|(name, (fit, _))| (name, fit)).collect());
-    Ok(notes)
 }
 
 /// Outputs by name that never had the expected shape, with the nearest shape received.
 type Unfit = BTreeMap<String, (ShapeFit, Vec<i64>)>;
 
-/// Describes outputs whose shape differs from the declared one.
-fn notes(target: &Target, model: &str, loose: &Unfit) -> Vec<String> {
-    let declared = target.outputs.get(model).map_or(&[][..], Vec::as_slice);
-    let others = loose.iter().filter(|(_, (fit, _))| *fit == ShapeFit::Other);
-    let notes = others.map(|(name, (_, shape))| {
-        let declared = declared.iter().find(|spec| spec.name == *name);
-        format!(
-            "output `{name}` of model `{model}` comes with shape {shape:?} where the model declares {:?}: replies are not held to it",
-            declared.map_or(&[][..], |spec| &spec.shape)
-        )
-    });
-    notes.collect()
+/// Check of one model of a target.
+#[derive(Clone, Copy)]
+struct Check<'a> {
+    plan: &'a Plan,
+    target: &'a Target,
+    model: &'a str,
 }
 
-/// Repeats one request until each output has come in the expected shape, up to the maximum. Returns the last reply.
-async fn probe(
-    plan: &Plan,
-    target: &Target,
-    model: &str,
-    body: &Body,
-    expected: &Expected,
-) -> Result<(InferReply, Unfit), RunError> {
-    let any_shape = expected.clone().with_any_shape(|_| true);
-    let began = Instant::now();
-    let mut fits = Unfit::new();
-    let mut asked = 0;
-    loop {
-        let reply = ask(plan, target, model, body, &any_shape).await?;
-        asked += 1;
-        for output in &reply.outputs {
-            let found = (expected.fit(&output.name, &output.shape), output.shape.clone());
-            let known = fits.entry(output.name.clone()).or_insert_with(|| found.clone());
-            if found.0 < known.0 {
-                *known = found;
+impl Check<'_> {
+    /// Declared outputs of the model.
+    fn declared(&self) -> &[TensorSpec] {
+        self.target.outputs.get(self.model).map_or(&[], Vec::as_slice)
+    }
+
+    fn known_ids(&self, population: &Population) -> Result<(), RunError> {
+        let Self { plan, model, .. } = self;
+        if let Some(what) = population.unsuited() {
+            return Err(RunError::Usage(format!(
+                "{}: the table of `{model}`: {what}",
+                plan.file.display()
+            )));
+        }
+        let Some(id) = population.unknown_id() else {
+            return Ok(());
+        };
+        Err(RunError::Usage(format!(
+            "{}: `keys.file` asks for entity {id}, which the table of `{}` does not have",
+            plan.file.display(),
+            plan.model
+        )))
+    }
+
+    async fn inline(&self, inputs: &Inputs, population: Option<&Population>) -> Result<Vec<String>, RunError> {
+        let plan = self.plan;
+        let is_told = inputs.rows_by() == RowsBy::Server;
+        let requests = if is_told { 1 } else { PROBED_REQUESTS };
+        let mut probes = self.bodies(inputs, population, (1, requests))?;
+        // Otherwise the first step of such a load would end the run.
+        let most = plan.loads.iter().map(|load| load.batch_size).max().unwrap_or(1);
+        if self.model == plan.model && most > 1 {
+            self.bodies(inputs, population, (most, 1))?;
+        }
+        if !is_told && inputs.takes_rows() {
+            // Requests that cannot be combined are measured one by one.
+            probes.extend(self.bodies(inputs, population, (PROBED_ROWS, 1)).unwrap_or_default());
+        }
+        let mut loose = Unfit::new();
+        let mut of_first = None;
+        for body in &probes {
+            let (reply, unfit) = match self.probe(body, &expected_of(body, inputs)).await {
+                Ok(probed) => probed,
+                Err(error) if of_first.is_none() => return Err(error),
+                // Some models take one row at a time. The steps find and count any other fault.
+                Err(_) => continue,
+            };
+            if is_told && inputs.takes_rows() {
+                self.one_row(&reply)?;
+            } else if is_told && let Some((name, _)) = unfit.iter().find(|(_, (fit, _))| *fit == ShapeFit::Declared) {
+                let what = format!("output `{name}` has another number of rows than the request");
+                return Err(self.refusal(what));
+            }
+            of_first.get_or_insert_with(|| unfit.clone());
+            for (name, found) in unfit {
+                let known = loose.entry(name).or_insert_with(|| found.clone());
+                if found.0 > known.0 {
+                    *known = found;
+                }
             }
         }
-        let is_met = fits.values().all(|(fit, _)| *fit == ShapeFit::Rows);
-        if is_met || asked == REPLIES || began.elapsed() > REPEATED_FOR {
-            fits.retain(|_, (fit, _)| *fit != ShapeFit::Rows);
-            return Ok((reply, fits));
+        if let (Some(first), Some(unfit), false) = (probes.first(), of_first, loose.is_empty()) {
+            let expected = expected_of(first, inputs);
+            let again = self.ask(first, &expected.clone().with_any_shape(|_| true)).await;
+            // A server that answers one request in two ways is wrong in one of them: its steps must match the declaration.
+            let contradicted = again.into_iter().flat_map(|reply| reply.outputs).filter(|output| {
+                !unfit.contains_key(&output.name) && expected.fit(&output.name, &output.shape) != ShapeFit::Rows
+            });
+            for output in contradicted {
+                loose.remove(&output.name);
+            }
+        }
+        let notes = self.notes(&loose);
+        inputs.loosen(loose.into_iter().map(|(name, (fit, _))| (name, fit)).collect());
+        Ok(notes)
+    }
+
+    /// Describes outputs whose shape differs from the declared one.
+    fn notes(&self, loose: &Unfit) -> Vec<String> {
+        let (model, declared) = (self.model, self.declared());
+        let others = loose.iter().filter(|(_, (fit, _))| *fit == ShapeFit::Other);
+        let notes = others.map(|(name, (_, shape))| {
+            let declared = declared.iter().find(|spec| spec.name == *name);
+            format!(
+                "output `{name}` of model `{model}` comes with shape {shape:?} where the model declares {:?}: replies are not held to it",
+                declared.map_or(&[][..], |spec| &spec.shape)
+            )
+        });
+        notes.collect()
+    }
+
+    /// Repeats one request until each output has come in the expected shape, up to the maximum. Returns the last reply.
+    async fn probe(&self, body: &Body, expected: &Expected) -> Result<(InferReply, Unfit), RunError> {
+        let any_shape = expected.clone().with_any_shape(|_| true);
+        let began = Instant::now();
+        let mut fits = Unfit::new();
+        let mut asked = 0;
+        loop {
+            let reply = self.ask(body, &any_shape).await?;
+            asked += 1;
+            for output in &reply.outputs {
+                let found = (expected.fit(&output.name, &output.shape), output.shape.clone());
+                let known = fits.entry(output.name.clone()).or_insert_with(|| found.clone());
+                if found.0 < known.0 {
+                    *known = found;
+                }
+            }
+            let is_met = fits.values().all(|(fit, _)| *fit == ShapeFit::Rows);
+            if is_met || asked == REPLIES || began.elapsed() > REPEATED_FOR {
+                fits.retain(|_, (fit, _)| *fit != ShapeFit::Rows);
+                return Ok((reply, fits));
+            }
         }
     }
-}
 
-/// Builds requests of the plan's kind, given the rows of each and their number.
-fn bodies(
-    plan: &Plan,
-    model: &str,
-    inputs: &Inputs,
-    population: Option<&Population>,
-    (rows, requests): (u32, usize),
-) -> Result<Vec<Body>, RunError> {
-    let count = rows as usize * requests;
-    let ids: Vec<i64> = population.map_or_else(Vec::new, |population| vec![population.by_rank(0); count]);
-    let wish = Wish {
-        form: plan.form(model),
-        rows,
-        requests,
-        seed: plan.seed,
-        entities: population.map(|population| Entities { population, ids: &ids }),
-    };
-    let prepared = inputs.prepare(&wish);
-    let mut prepared = prepared.map_err(|what| RunError::Usage(plan.wrong_inputs(model, &what)))?;
-    prepared.bodies.truncate(requests);
-    Ok(prepared.bodies)
+    /// Builds requests of the plan's kind, given the rows of each and their number.
+    fn bodies(
+        &self,
+        inputs: &Inputs,
+        population: Option<&Population>,
+        (rows, requests): (u32, usize),
+    ) -> Result<Vec<Body>, RunError> {
+        let Self { plan, model, .. } = *self;
+        let count = rows as usize * requests;
+        let ids: Vec<i64> = population.map_or_else(Vec::new, |population| vec![population.by_rank(0); count]);
+        let wish = Wish {
+            form: plan.form(model),
+            rows,
+            requests,
+            seed: plan.seed,
+            entities: population.map(|population| Entities { population, ids: &ids }),
+        };
+        let prepared = inputs.prepare(&wish);
+        let mut prepared = prepared.map_err(|what| RunError::Usage(plan.wrong_inputs(model, &what)))?;
+        prepared.bodies.truncate(requests);
+        Ok(prepared.bodies)
+    }
+
+    async fn ask(&self, body: &Body, expected: &Expected) -> Result<InferReply, RunError> {
+        let Self { plan, target, model } = *self;
+        let limit = Limit::of_replies(plan.reply_limit_bytes, expected);
+        let reply = match route(plan, target, model)? {
+            Route::Http(_) => target.control.infer(model, body, expected, &limit).await?,
+            Route::Grpc(connections) => {
+                let message = match target.control.model_version() {
+                    Some(version) => grpc::with_model_version(&body.bytes, version),
+                    None => body.bytes.clone(),
+                };
+                control::infer_over_grpc(&connections, message, expected, &limit).await?
+            }
+        };
+        if reply.outputs.is_empty() {
+            return Err(self.refusal("the reply to a checked request has no outputs".into()));
+        }
+        Ok(reply)
+    }
+
+    fn one_row(&self, reply: &InferReply) -> Result<(), RunError> {
+        match reply.outputs.iter().find(|output| output.shape.first() != Some(&1)) {
+            None => Ok(()),
+            Some(output) => Err(self.refusal(format!(
+                "asked for one row, output `{}` came with shape {:?}",
+                output.name, output.shape
+            ))),
+        }
+    }
+
+    fn refusal(&self, what: String) -> RunError {
+        let control = &self.target.control;
+        let url = match &control.grpc {
+            Some(endpoint) if self.plan.protocol == Protocol::Grpc => endpoint.address().url(),
+            _ => match control.route(self.model) {
+                Ok(route) => route.shown(),
+                Err(error) => return error.into(),
+            },
+        };
+        ControlError { url, what }.into()
+    }
+
+    /// Sends one request of the plan, and checks the reply by the plan's rule.
+    async fn custom(&self, custom: &Custom, ids: Option<&Population>) -> Result<(), RunError> {
+        let ids: Vec<String> = ids.iter().map(|ids| ids.shown(ids.by_rank(0))).collect();
+        let body = custom.bodies(1, &ids, 1).map_err(RunError::Usage)?.swap_remove(0);
+        let limit = Limit::of_replies(self.plan.reply_limit_bytes, &Expected::default());
+        Ok(self.target.control.ask_custom(custom, &body, &limit).await?)
+    }
 }
 
 fn expected_of(body: &Body, inputs: &Inputs) -> Expected {
     let wanted = body.wanted.as_ref().map(|wanted| wanted.at(0).as_ref().clone());
     wanted.unwrap_or_else(|| inputs.expected(1))
-}
-
-async fn ask(
-    plan: &Plan,
-    target: &Target,
-    model: &str,
-    body: &Body,
-    expected: &Expected,
-) -> Result<InferReply, RunError> {
-    let limit = Limit::of_replies(plan.reply_limit_bytes, expected);
-    let reply = match route(plan, target, model)? {
-        Route::Http(_) => target.control.infer(model, body, expected, &limit).await?,
-        Route::Grpc(connections) => {
-            let message = match target.control.model_version() {
-                Some(version) => grpc::with_model_version(&body.bytes, version),
-                None => body.bytes.clone(),
-            };
-            control::infer_over_grpc(&connections, message, expected, &limit).await?
-        }
-    };
-    if reply.outputs.is_empty() {
-        return Err(refusal(
-            plan,
-            target,
-            model,
-            "the reply to a checked request has no outputs".into(),
-        ));
-    }
-    Ok(reply)
-}
-
-fn one_row(plan: &Plan, target: &Target, model: &str, reply: &InferReply) -> Result<(), RunError> {
-    match reply.outputs.iter().find(|output| output.shape.first() != Some(&1)) {
-        None => Ok(()),
-        Some(output) => Err(refusal(
-            plan,
-            target,
-            model,
-            format!(
-                "asked for one row, output `{}` came with shape {:?}",
-                output.name, output.shape
-            ),
-        )),
-    }
-}
-
-fn refusal(plan: &Plan, target: &Target, model: &str, what: String) -> RunError {
-    let url = match target.control.grpc() {
-        Some(endpoint) if plan.protocol == Protocol::Grpc => endpoint.address().url(),
-        _ => match target.control.route(model) {
-            Ok(route) => route.shown(),
-            Err(error) => return error.into(),
-        },
-    };
-    ControlError { url, what }.into()
-}
-
-/// Sends one request of the plan, and checks the reply by the plan's rule.
-async fn check_custom(target: &Target, custom: &Custom, ids: Option<&Population>, plan: &Plan) -> Result<(), RunError> {
-    let ids: Vec<String> = ids.iter().map(|ids| ids.shown(ids.by_rank(0))).collect();
-    let body = custom.bodies(1, &ids, 1).map_err(RunError::Usage)?.swap_remove(0);
-    let limit = Limit::of_replies(plan.reply_limit_bytes, &Expected::default());
-    Ok(target.control.ask_custom(custom, &body, &limit).await?)
 }

@@ -4,21 +4,18 @@
 //! meet the same machine. Its rate is the good replies per second of the closed loop's first repeat, and stays fixed,
 //! so that its repeats belong to one point.
 
-use super::disturbed::{is_wanted_again, seed_of};
 use super::ledger::{Attempt, Ledger};
-use super::naming::{driven_factors, name};
-use super::recorder::{self, Label, goose_figures};
+use super::naming::{driven_factors, four_digits, name};
+use super::recorder::{self, goose_figures};
 use super::send::{Around, Requests};
 use super::step::Runner;
 use super::target::Target;
 use crate::error::RunError;
 use crate::plan::{ClosedLoopPlan, Plan};
 use crate::server::delta;
-use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{Points, Position};
 use tierlab_analysis::curves::same_but_rate;
-use tierlab_analysis::record::{Factors, Purpose, Repeat, SentRequests};
-use tierlab_instrument::machine::watch::MachineWatch;
+use tierlab_analysis::record::{DriverFigures, Factors, Repeat, SentRequests};
 use tierlab_load::by_goose::closed_loop;
 
 /// First position of closed loops, after all loads and mixes.
@@ -58,10 +55,8 @@ fn rate_beside(points: &Points, closed: &Factors, beside: &Factors, window_s: f6
         return Some(point.factors.offered_rps);
     }
     let first = points.find(closed)?.repeats.iter().min_by_key(|repeat| repeat.index)?;
-    let rps = first.achieved_rps;
-    let unit = 10_f64.powf(rps.log10().floor() - 3.0);
-    let rounded = (rps / unit).round() * unit;
-    (rounded.is_finite() && rounded * window_s >= 1.0).then(|| (rounded * 1e6).round() / 1e6)
+    let rps = four_digits(first.achieved_rps);
+    (rps.is_finite() && rps * window_s >= 1.0).then_some(rps)
 }
 
 impl Runner<'_> {
@@ -82,12 +77,7 @@ impl Runner<'_> {
         }
         for (number, &closed) in plan.closed_loops.iter().enumerate() {
             for target in 0..self.targets.len() {
-                let attempt = Attempt {
-                    index: repeat,
-                    attempt,
-                    seed: seed_of(plan.seed, repeat, attempt, OF_LOAD + number),
-                    purpose: Purpose::Explore,
-                };
+                let attempt = Attempt::of(plan, repeat, attempt, OF_LOAD + number);
                 let load = PLACE + 2 * number;
                 self.closed_step(ledger, Position { target, load }, closed, attempt)
                     .await?;
@@ -117,53 +107,48 @@ impl Runner<'_> {
         let plan = self.plan;
         let target = self.targets[position.target].clone();
         let factors = closed_factors(plan, &target, closed);
-        if !wanted(ledger, &factors, attempt) {
+        if !ledger.is_due([&factors], attempt) {
             return Ok(());
         }
         self.until_quiet(ledger, position.target).await;
         (self.alive)()?;
         (self.prepare)(&target)?;
         let watch = ledger.progress.begin(&name(&factors));
-        let seed = attempt.seed;
         let requests = Requests {
             plan,
             target: &target,
             load: closed.load(0.0),
             model: &plan.model,
-            seed,
+            seed: attempt.seed,
         };
         let (step, sent) = requests.closed_loop(closed.users, closed.think, &watch)?;
-        let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());
-        let around = Around::begin(&target.control, &[&plan.model]).await;
+        let models = [plan.model.as_str()];
+        let mut around = Around::watch(plan, &target.control, &models);
+        around.begin().await;
         let Some(ran) = Box::pin(closed_loop::run(step, &self.interrupt)).await? else {
             return Err(RunError::Interrupted(self.folder.clone()));
         };
-        let watched = machine.and_then(|machine| machine.end(ran.finished.window_began, plan.window));
         let requests = delta::Requests::of(ran.finished.samples.iter());
-        let (server, is_unread) = around.end(&target.control, &[&plan.model], requests).await;
-        if is_unread || requests.answered == 0 {
-            self.still_there(position, attempt.index, &factors).await?;
-            ledger.unanswered += usize::from(is_unread);
-        }
+        let beside = around.end(requests, ran.finished.window_began).await;
+        self.still_there(ledger, position, attempt.index, &factors, &beside)
+            .await?;
         // More bodies were built than users sent.
         let asked = ran.finished.samples.len() as u64;
         let sent = SentRequests {
             distinct: sent.distinct.min(asked),
             ..sent
         };
-        let label = Label {
-            index: attempt.index,
-            seed,
-            hdr_file: hdr_file_of(&factors, attempt.index, attempt.attempt),
-        };
+        let label = attempt.label(&factors);
         let repeat = Repeat {
             attempt: attempt.attempt,
             sent: Some(sent),
-            closed_loop: Some(ran.figures),
-            goose: goose_figures(ran.goose_us, Some(ran.goose_counted)),
-            ..recorder::record(label, &ran.finished, &ran.schedule, server)
+            driver: DriverFigures::ClosedLoop {
+                closed_loop: ran.figures,
+                goose: goose_figures(ran.goose_us, Some(ran.goose_counted)),
+            },
+            ..recorder::record(label, &ran.finished, &ran.schedule, beside.server)
         };
-        let line = self.keep(ledger, position, factors, repeat, watched.as_ref())?;
+        let line = self.keep(ledger, position, factors, repeat, beside.watched.as_ref())?;
         ledger.progress.finish(&line);
         Ok(())
     }
@@ -195,29 +180,10 @@ impl Runner<'_> {
             return Err(plan.refuse("step_s", what).into());
         }
         let factors = beside_factors(plan, target, closed, rate);
-        if attempt.attempt > 0 && !is_wanted_again(ledger, &factors, attempt) {
+        if !ledger.is_due([&factors], attempt) {
             return Ok(());
-        }
-        if attempt.attempt > 0 {
-            ledger.progress.more(1);
         }
         self.step_of(ledger, position, closed.load(rate), attempt, Some(closed.beside()))
             .await
     }
-}
-
-/// True if a step must be measured: its first attempt if it is missing, a later one if it was disturbed.
-pub(super) fn wanted(ledger: &mut Ledger, factors: &Factors, attempt: Attempt) -> bool {
-    if attempt.attempt > 0 {
-        let again = is_wanted_again(ledger, factors, attempt);
-        if again {
-            ledger.progress.more(1);
-        }
-        return again;
-    }
-    let there = ledger.points.step(factors, attempt.index).is_some();
-    if there {
-        ledger.progress.skip();
-    }
-    !there
 }

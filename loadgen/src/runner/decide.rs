@@ -83,10 +83,12 @@ impl Runner<'_> {
         for probe in probes {
             let load = asked(question).at(probe.rps);
             let factors = factors(self.plan, &self.targets[probe.candidate], load, &self.plan.model);
-            let there = ledger.points.all().iter().find(|point| point.factors == factors);
-            let index = there
-                .and_then(|point| point.repeats.iter().map(|repeat| repeat.index + 1).max())
-                .unwrap_or(0);
+            let there = ledger
+                .points
+                .find(&factors)
+                .into_iter()
+                .flat_map(|point| &point.repeats);
+            let index = there.map(|repeat| repeat.index + 1).max().unwrap_or(0);
             let of_rate = (split_mix(probe.rps.to_bits()) >> 44) as usize;
             let position = Position {
                 target: probe.candidate,
@@ -99,10 +101,8 @@ impl Runner<'_> {
                 seed: step_seed(self.plan.seed, block, BLOCK_SEEDS + of_rate),
             };
             self.step(ledger, position, load, attempt).await?;
-            let point = ledger.points.all().iter().find(|point| point.factors == factors);
-            let measured =
-                point.and_then(|point| Some((point, point.repeats.iter().find(|repeat| repeat.index == index)?)));
-            if let Some((point, repeat)) = measured {
+            let (point, repeat) = (ledger.points.find(&factors), ledger.points.step(&factors, index));
+            if let (Some(point), Some(repeat)) = (point, repeat) {
                 let evidence = decision::from_run::step(question, &self.plan.limits, point, repeat);
                 candidates[probe.candidate].steps.push(evidence);
             }

@@ -29,25 +29,16 @@ use tierlab_load::workers::message::{JourneyOrder, StepOrder};
 use tierlab_protocol::metadata::{ENTITY_ID, ModelMetadata};
 
 /// Journey prepared for one target.
-#[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct Prepared<'a> {
+    plan: &'a Plan,
+    target: &'a Target,
+    journey: &'a JourneyPlan,
     endpoint: Arc<Endpoint>,
     steps: Arc<Vec<JourneyStep>>,
     values: usize,
     entities: Entities,
     /// Distinct models of its steps; the plan's own if it uses none.
     pub(super) models: Vec<String>,
-}
-
-/// Journeys to start.
-pub(super) struct Begun<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) target: &'a Target,
-    pub(super) journey: &'a JourneyPlan,
-    pub(super) rate: f64,
-    pub(super) schedule: &'a Arc<Schedule>,
-    pub(super) seed: u64,
-    pub(super) watch: &'a Watch,
 }
 
 /// Source of a journey's entities.
@@ -58,8 +49,8 @@ enum Entities {
     File(Arc<[i64]>),
 }
 
-impl Prepared {
-    pub(super) async fn of(plan: &Plan, target: &Target, journey: &JourneyPlan) -> Result<Self, RunError> {
+impl<'a> Prepared<'a> {
+    pub(super) async fn of(plan: &'a Plan, target: &'a Target, journey: &'a JourneyPlan) -> Result<Self, RunError> {
         let mut known: BTreeMap<&str, ModelMetadata> = BTreeMap::new();
         for model in journey.models() {
             if !known.contains_key(model) {
@@ -91,7 +82,10 @@ impl Prepared {
             models.push(plan.model.clone());
         }
         Ok(Self {
-            endpoint: Arc::clone(target.control.endpoint()),
+            plan,
+            target,
+            journey,
+            endpoint: Arc::clone(&target.control.endpoint),
             steps: Arc::new(steps),
             values: journey.values.len(),
             entities: entities(plan, target, journey, &known)?,
@@ -103,32 +97,25 @@ impl Prepared {
     /// `None` if interrupted.
     pub(super) async fn begin(
         &self,
-        begun: &Begun<'_>,
+        rate: f64,
+        (schedule, seed): (&Arc<Schedule>, u64),
+        watch: &Watch,
         workers: Option<&mut Workers>,
         interrupt: &Interrupt,
     ) -> Result<Option<(Travelled, Vec<AgentStart>)>, RunError> {
-        let Begun {
-            plan,
-            target,
-            journey,
-            rate,
-            schedule,
-            seed,
-            watch,
-        } = *begun;
         let Some(workers) = workers else {
-            let step = self.journey(plan, schedule, seed, watch);
+            let step = self.journey(schedule, seed, watch);
             let travelled = Box::pin(journey::run(step, interrupt)).await?;
             return Ok(travelled.map(|travelled| (travelled, Vec::new())));
         };
         watch.sent_by(workers.size());
         let order = StepOrder {
-            target: target.control.spec().clone(),
+            target: self.target.control.spec().clone(),
             load: JourneyPlan::load(rate),
             seed,
             journey: Some(JourneyOrder {
-                name: journey.name.clone(),
-                steps: journey.steps.len(),
+                name: self.journey.name.clone(),
+                steps: self.journey.steps.len(),
             }),
         };
         let sent = tokio::select! {
@@ -160,7 +147,7 @@ impl Prepared {
     }
 
     /// Returns the journey to run over a schedule.
-    pub(super) fn journey(&self, plan: &Plan, schedule: &Arc<Schedule>, seed: u64, watch: &Watch) -> Journey {
+    pub(super) fn journey(&self, schedule: &Arc<Schedule>, seed: u64, watch: &Watch) -> Journey {
         let entities = match &self.entities {
             Entities::None => Vec::new(),
             Entities::Table(population) => population.draw(schedule.due_us.len(), seed),
@@ -172,9 +159,9 @@ impl Prepared {
             entities: Arc::new(entities),
             steps: Arc::clone(&self.steps),
             values: self.values,
-            users: plan.max_in_flight,
-            timeout: plan.timeout,
-            drain: plan.drain,
+            users: self.plan.max_in_flight,
+            timeout: self.plan.timeout,
+            drain: self.plan.drain,
             watch: watch.clone(),
         }
     }
@@ -214,7 +201,7 @@ fn made(around: &Around<'_>, step: &StepPlan) -> Result<JourneyStep, String> {
             carrier: StepCarrier::Http {
                 method: method.clone(),
                 path: path.clone(),
-                headers: with(target.control.request_headers(), headers),
+                headers: with(target.control.endpoint.request_headers(), headers),
             },
             body: body.clone(),
             check: Check::Status(*status),
@@ -254,7 +241,7 @@ fn carrier(around: &Around<'_>, model: &str, protocol: Protocol) -> Result<StepC
             version: control.model_version().map(str::to_owned),
         }));
     }
-    let mut headers = control.request_headers();
+    let mut headers = control.endpoint.request_headers();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(StepCarrier::Http {
         method: Method::POST,

@@ -3,27 +3,21 @@
 //! In: a runner. Out: more steps in its journal, with a position for each point of a journey at one rate. A step's
 //! requests count at their journey's due time, so that all points of a journey have the same population.
 
-use super::closed_loops::wanted;
-use super::disturbed::seed_of;
-use super::journey_requests::{Begun, Prepared};
+use super::journey_requests::Prepared;
 use super::ledger::{Attempt, Ledger};
 use super::naming::{driven_factors, name};
-use super::recorder::{self, Label, goose_figures};
-use super::send::Around;
+use super::recorder::{self, goose_figures};
+use super::send::{Around, Beside};
 use super::step::Runner;
 use super::target::Target;
 use crate::error::RunError;
 use crate::plan::{Ask, JourneyPlan, Plan, StepPlan};
 use crate::server::delta;
-use crate::store::histograms::hdr_file_of;
 use crate::store::journal::Position;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tierlab_analysis::record::{
-    AgentStart, Factors, Failure, JourneyFigures, Outcome, Purpose, Repeat, Sample, ServerDelta,
-};
-use tierlab_instrument::machine::watch::{MachineWatch, Watched};
+use tierlab_analysis::record::{AgentStart, DriverFigures, Factors, Failure, JourneyFigures, Outcome, Repeat, Sample};
 use tierlab_load::by_goose::journey::{self, StepSample, Travelled};
 use tierlab_load::driver::Finished;
 use tierlab_load::live::Watch;
@@ -91,7 +85,7 @@ impl Runner<'_> {
                 let step = journey::Journey {
                     users: 1,
                     drain: drain + Duration::from_secs(1),
-                    ..prepared.journey(plan, &one, plan.seed, &Watch::default())
+                    ..prepared.journey(&one, plan.seed, &Watch::default())
                 };
                 let Some(travelled) = Box::pin(journey::run(step, &self.interrupt)).await? else {
                     return Err(RunError::InterruptedEarly);
@@ -102,7 +96,7 @@ impl Runner<'_> {
                         "journey `{}` at {}: its first try failed at step `{}` with {failure}: {says}; mend the step in {}, or the \
                          server",
                         journey.name,
-                        target.control.base(),
+                        target.control.base,
                         journey.steps[at].name,
                         plan.file.display()
                     )));
@@ -118,12 +112,7 @@ impl Runner<'_> {
         for (number, journey) in plan.journeys.iter().enumerate() {
             for (of_rate, &rate) in journey.rates.iter().enumerate() {
                 for target in 0..self.targets.len() {
-                    let attempt = Attempt {
-                        index: repeat,
-                        attempt,
-                        seed: seed_of(plan.seed, repeat, attempt, OF_LOAD + number * 4_096 + of_rate),
-                        purpose: Purpose::Explore,
-                    };
+                    let attempt = Attempt::of(plan, repeat, attempt, OF_LOAD + number * 4_096 + of_rate);
                     let load = PLACE + number * PLACES;
                     self.travel(ledger, Position { target, load }, (journey, rate), attempt)
                         .await?;
@@ -144,25 +133,22 @@ impl Runner<'_> {
         let target = self.targets[position.target].clone();
         let all = points(plan, &target, journey, rate);
         // The last point is recorded last: if it exists, all do.
-        let Some(last) = all.last().filter(|last| wanted(ledger, last, attempt)) else {
+        let last = &all[all.len() - 1];
+        if !ledger.is_due([last], attempt) {
             return Ok(());
-        };
-        self.until_quiet(ledger, position.target).await;
-        let measured = self
-            .carry(ledger, &target, (journey, rate), attempt.seed, &all[0])
-            .await?;
-        if measured.is_unread || measured.answered == 0 {
-            self.still_there(position, attempt.index, last).await?;
-            ledger.unanswered += usize::from(measured.is_unread);
         }
+        self.until_quiet(ledger, position.target).await;
+        let measured = self.carry(ledger, &target, (journey, rate), attempt, &all[0]).await?;
+        self.still_there(ledger, position, attempt.index, last, &measured.beside)
+            .await?;
         let mut lines = Vec::new();
         for (place, factors) in all.into_iter().enumerate() {
-            let repeat = measured.repeat(place, &factors, attempt);
+            let repeat = measured.repeat(place, &factors);
             let position = Position {
                 load: position.load + place,
                 ..position
             };
-            lines.push(self.keep(ledger, position, factors, repeat, measured.watched.as_ref())?);
+            lines.push(self.keep(ledger, position, factors, repeat, measured.beside.watched.as_ref())?);
         }
         ledger.progress.finish(&lines.join("\n    "));
         Ok(())
@@ -174,7 +160,7 @@ impl Runner<'_> {
         ledger: &mut Ledger,
         target: &Target,
         (journey, rate): (&'a JourneyPlan, f64),
-        mut seed: u64,
+        mut attempt: Attempt,
         whole: &Factors,
     ) -> Result<Measured<'a>, RunError> {
         let plan = self.plan;
@@ -185,48 +171,40 @@ impl Runner<'_> {
             let prepared = Prepared::of(plan, target, journey).await?;
             let models: Vec<&str> = prepared.models.iter().map(String::as_str).collect();
             let watch = ledger.progress.begin(&name(whole));
-            let schedule = Arc::new(Schedule::new(&plan.arrivals, rate, plan.warmup, plan.window, seed));
-            let begun = Begun {
-                plan,
-                target,
-                journey,
-                rate,
-                schedule: &schedule,
-                seed,
-                watch: &watch,
-            };
-            let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());
-            let around = Around::begin(&target.control, &models).await;
+            let schedule = Schedule::new(&plan.arrivals, rate, plan.warmup, plan.window, attempt.seed);
+            let schedule = Arc::new(schedule);
+            let mut around = Around::watch(plan, &target.control, &models);
+            around.begin().await;
             let workers = self.senders.workers.as_mut();
-            let sent = Box::pin(prepared.begin(&begun, workers, &self.interrupt)).await;
+            let begun = prepared.begin(rate, (&schedule, attempt.seed), &watch, workers, &self.interrupt);
+            let sent = Box::pin(begun).await;
             let kept = self
                 .senders
                 .kept(sent, &mut lost_before, &self.interrupt, &self.folder)
                 .await?;
             let Some((travelled, agents)) = kept else {
                 // A cache holds the entities of the lost attempt.
-                seed = split_mix(seed);
+                attempt.seed = split_mix(attempt.seed);
                 continue;
             };
-            let watched = machine.and_then(|machine| machine.end(travelled.window_began, plan.window));
-            let answered = travelled.steps.iter().flatten();
-            let answered = answered.filter(|step| step.sample.is_ok()).count() as u64;
             // Steps without a model are not among the server's requests.
             let of_models = journey.steps.iter().zip(&travelled.steps);
             let of_models = of_models.filter(|(step, _)| matches!(step.ask, Ask::Model { .. }));
             let requests = delta::Requests::of(of_models.flat_map(|(_, samples)| samples).map(|step| &step.sample));
-            let (server, is_unread) = around.end(&target.control, &models, requests).await;
+            let beside = around.end(requests, travelled.window_began).await;
+            let mut steps = travelled.steps.iter().flatten();
+            let is_unanswered = !steps.any(|step| step.sample.is_ok());
             return Ok(Measured {
                 journey,
                 travelled,
                 schedule,
-                server,
-                watched,
-                seed,
+                beside: Beside {
+                    is_unanswered,
+                    ..beside
+                },
+                attempt,
                 agents,
                 lost_before,
-                answered,
-                is_unread,
             });
         }
     }
@@ -237,34 +215,25 @@ struct Measured<'a> {
     journey: &'a JourneyPlan,
     travelled: Travelled,
     schedule: Arc<Schedule>,
-    server: Option<ServerDelta>,
-    watched: Option<Watched>,
-    seed: u64,
+    beside: Beside,
+    attempt: Attempt,
     agents: Vec<AgentStart>,
     lost_before: Vec<String>,
-    /// Number of good replies.
-    answered: u64,
-    /// True if the server should have reported its counters and did not.
-    is_unread: bool,
 }
 
 impl Measured<'_> {
     /// Returns the repeat of a point: index 0 is the whole, its steps follow.
-    fn repeat(&self, place: usize, factors: &Factors, attempt: Attempt) -> Repeat {
-        let label = Label {
-            index: attempt.index,
-            seed: self.seed,
-            hdr_file: hdr_file_of(factors, attempt.index, attempt.attempt),
-        };
+    fn repeat(&self, place: usize, factors: &Factors) -> Repeat {
+        let label = self.attempt.label(factors);
         let finished = match place.checked_sub(1) {
             None => self.whole(),
             Some(step) => self.step(step),
         };
         let repeat = Repeat {
-            attempt: attempt.attempt,
+            attempt: self.attempt.attempt,
             agents: self.agents.clone(),
             lost_before: self.lost_before.clone(),
-            ..recorder::record(label, &finished, &self.schedule, self.server.clone())
+            ..recorder::record(label, &finished, &self.schedule, self.beside.server.clone())
         };
         if place > 0 {
             repeat
@@ -308,11 +277,13 @@ impl Measured<'_> {
         Repeat {
             errors,
             examples,
-            journeys: Some(JourneyFigures {
-                completed: all.journeys.iter().filter(|whole| whole.sample.is_ok()).count() as u64,
-                requests: all.steps.iter().map(Vec::len).sum::<usize>() as u64,
-            }),
-            goose: goose_figures(goose_us.collect(), None),
+            driver: DriverFigures::Journeys {
+                journeys: JourneyFigures {
+                    completed: all.journeys.iter().filter(|whole| whole.sample.is_ok()).count() as u64,
+                    requests: all.steps.iter().map(Vec::len).sum::<usize>() as u64,
+                },
+                goose: goose_figures(goose_us.collect(), None),
+            },
             ..repeat
         }
     }

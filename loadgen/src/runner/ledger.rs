@@ -1,9 +1,22 @@
-//! Steps of a run in progress: the finished ones, and the next.
+//! Steps of a run in progress: the finished ones, and the next. A step with a foreign disturbance is measured again a bounded
+//! number of times.
 
+use super::recorder::Label;
+use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Journal, Points};
-use tierlab_analysis::record::Purpose;
+use tierlab_analysis::record::{Factors, Limits, Purpose, Repeat};
+use tierlab_instrument::machine::disturbance::disturbance;
 use tierlab_instrument::machine::quiet::Patience;
+use tierlab_instrument::machine::watch::Watched;
+use tierlab_load::schedule::step_seed;
+
+/// Maximum number of repetitions of a disturbed step of a plan's own loads. A longer disturbance needs action: free the
+/// machine, or raise the limit.
+pub(super) const AGAIN: u32 = 2;
+/// Distance between the seeds of successive attempts at a step, above the repeats of any plan.
+const ATTEMPT: u32 = 1_000;
 
 /// Finished steps of a run, with the journal that stores them.
 pub(super) struct Ledger {
@@ -20,6 +33,26 @@ impl Ledger {
         self.patience.saw(step.repeat.disturbed.as_deref());
         self.points.add(step);
     }
+
+    /// True if the step of these points must be measured: its first attempt if any of them is missing, a later one if any was
+    /// disturbed. Tells the progress of a step that is skipped or repeated.
+    pub(super) fn is_due<'a>(&mut self, points: impl IntoIterator<Item = &'a Factors>, attempt: Attempt) -> bool {
+        let mut steps = points
+            .into_iter()
+            .map(|factors| self.points.step(factors, attempt.index));
+        if attempt.attempt > 0 {
+            let is_due = steps
+                .flatten()
+                .any(|there| there.disturbed.is_some() && there.attempt < attempt.attempt);
+            self.progress.more(u32::from(is_due));
+            return is_due;
+        }
+        let is_due = steps.any(|there| there.is_none());
+        if !is_due {
+            self.progress.skip();
+        }
+        is_due
+    }
 }
 
 /// Repeat of a point, and attempt at it.
@@ -31,4 +64,69 @@ pub(super) struct Attempt {
     pub(super) seed: u64,
     /// Purpose of the measurement.
     pub(super) purpose: Purpose,
+}
+
+impl Attempt {
+    /// Attempt at a step of a load; each has another seed, because a cache still holds the entities of the last attempt.
+    pub(super) fn of(plan: &Plan, index: u32, attempt: u32, of_load: usize) -> Self {
+        Self {
+            index,
+            attempt,
+            seed: step_seed(plan.seed, index + attempt * ATTEMPT, of_load),
+            purpose: Purpose::Explore,
+        }
+    }
+
+    /// Label of its repeat of a point.
+    pub(super) fn label(self, factors: &Factors) -> Label {
+        Label {
+            index: self.index,
+            seed: self.seed,
+            hdr_file: hdr_file_of(factors, self.index, self.attempt),
+        }
+    }
+}
+
+/// Adds the machine's activity to a repeat, with the disturbances of the earlier attempts that it replaces.
+pub(super) fn beside(repeat: Repeat, watched: Option<&Watched>, earlier: Option<&Repeat>, limits: &Limits) -> Repeat {
+    let disturbed_before = earlier.map_or_else(Vec::new, |earlier| {
+        let mut before = earlier.disturbed_before.clone();
+        before.extend(earlier.disturbed.clone());
+        before
+    });
+    Repeat {
+        machine: watched.map(|watched| watched.machine.clone()),
+        disturbed: watched.and_then(|watched| disturbance(&watched.machine, limits, watched.server_is_known)),
+        disturbed_before,
+        ..repeat
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_analysis::record::MachineUse;
+
+    #[test]
+    fn a_repeat_says_what_disturbed_it_and_the_attempts_before() {
+        let watched = |share| Watched {
+            machine: MachineUse {
+                samples: 50,
+                foreign_cpu_share: share,
+                ..MachineUse::default()
+            },
+            server_is_known: true,
+        };
+        let limits = Limits::default();
+        let first = beside(Repeat::empty(), Some(&watched(0.5)), None, &limits);
+        assert!(first.disturbed.as_ref().unwrap().contains("50 %") && first.disturbed_before.is_empty());
+        assert_eq!(first.machine.as_ref().unwrap().foreign_cpu_share, 0.5);
+        let second = beside(Repeat::empty(), Some(&watched(0.3)), Some(&first), &limits);
+        let third = beside(Repeat::empty(), Some(&watched(0.01)), Some(&second), &limits);
+        assert_eq!(third.disturbed, None);
+        assert_eq!(third.disturbed_before.len(), 2);
+        assert!(third.disturbed_before[0].contains("50 %") && third.disturbed_before[1].contains("30 %"));
+        let unseen = beside(Repeat::empty(), None, None, &limits);
+        assert_eq!((unseen.machine, unseen.disturbed), (None, None));
+    }
 }

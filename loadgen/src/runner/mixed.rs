@@ -5,21 +5,18 @@
 //! the server under the load of all. The server's counters cover all parts together; the replies give each part's share
 //! (`tierlab_analysis::mix_shares`).
 
-use super::disturbed::{is_wanted_again, seed_of};
 use super::ledger::{Attempt, Ledger};
 use super::naming::{factors, name};
-use super::recorder::{self, Label};
+use super::recorder;
 use super::send::{self, Around, Measured, Requests};
 use super::step::Runner;
 use super::target::Target;
 use crate::error::RunError;
 use crate::plan::{Mix, Plan};
 use crate::server::delta;
-use crate::store::histograms::hdr_file_of;
 use crate::store::journal::Position;
 use tierlab_analysis::mix_shares;
-use tierlab_analysis::record::{Factors, Purpose, Repeat};
-use tierlab_instrument::machine::watch::MachineWatch;
+use tierlab_analysis::record::{DriverFigures, Factors, Repeat};
 use tierlab_load::live::Watch;
 use tierlab_load::load::Load;
 use tokio::sync::Barrier;
@@ -66,24 +63,6 @@ fn parts<'a>(plan: &'a Plan, target: &Target, mix: &'a Mix, rate: f64, first: us
         .collect()
 }
 
-/// True if the step of these parts is missing, or a later attempt at it is wanted.
-fn is_due(ledger: &mut Ledger, parts: &[Share<'_>], attempt: Attempt) -> bool {
-    if attempt.attempt > 0 {
-        let is_due = parts
-            .iter()
-            .any(|share| is_wanted_again(ledger, &share.factors, attempt));
-        ledger.progress.more(u32::from(is_due));
-        return is_due;
-    }
-    let is_due = parts
-        .iter()
-        .any(|share| ledger.points.step(&share.factors, attempt.index).is_none());
-    if !is_due {
-        ledger.progress.skip();
-    }
-    is_due
-}
-
 /// Returns the distinct models of a mix.
 fn models<'a>(parts: &[Share<'a>]) -> Vec<&'a str> {
     let mut models: Vec<&str> = parts.iter().map(|share| share.model).collect();
@@ -110,14 +89,7 @@ impl Runner<'_> {
         let steps: usize = self.plan.mixes.iter().map(|mix| mix.rates.len()).sum();
         for step in 0..steps {
             for target in 0..self.targets.len() {
-                // Each part has its own seed.
-                let attempt = Attempt {
-                    index: repeat,
-                    attempt,
-                    seed: 0,
-                    purpose: Purpose::Explore,
-                };
-                self.mixed_step(ledger, Position { target, load: step }, attempt)
+                self.mixed_step(ledger, Position { target, load: step }, (repeat, attempt))
                     .await?;
             }
         }
@@ -126,13 +98,19 @@ impl Runner<'_> {
 
     /// Runs one mix at one rate, unless all its parts exist already. Its parts share the machine, so a disturbance of
     /// one disturbs all.
-    async fn mixed_step(&mut self, ledger: &mut Ledger, position: Position, attempt: Attempt) -> Result<(), RunError> {
+    async fn mixed_step(
+        &mut self,
+        ledger: &mut Ledger,
+        position: Position,
+        (index, number): (u32, u32),
+    ) -> Result<(), RunError> {
         let plan = self.plan;
-        let (index, number) = (attempt.index, attempt.attempt);
         let target = self.targets[position.target].clone();
         let step = position.load;
         let parts = shares(plan, &target).swap_remove(step);
-        if !is_due(ledger, &parts, attempt) {
+        // Each part has its own seed.
+        let attempt = |share: &Share<'_>| Attempt::of(plan, index, number, (1 << 20) + step * 64 + share.place);
+        if !ledger.is_due(parts.iter().map(|share| &share.factors), attempt(&parts[0])) {
             return Ok(());
         }
         self.until_quiet(ledger, position.target).await;
@@ -141,58 +119,45 @@ impl Runner<'_> {
         let watch = ledger
             .progress
             .begin(&format!("{} in a mix of {}", name(&parts[0].factors), parts.len()));
-        let seed = |share: &Share<'_>| {
-            let of_load = (1 << 20) + step * 64 + share.place;
-            seed_of(plan.seed, index, number, of_load)
-        };
-        let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());
         let models = models(&parts);
-        let around = Around::begin(&target.control, &models).await;
+        let mut around = Around::watch(plan, &target.control, &models);
+        around.begin().await;
         let requests = parts.iter().map(|share| Requests {
             plan,
             target: &target,
             load: share.load,
             model: share.model,
-            seed: seed(share),
+            seed: attempt(share).seed,
         });
         let measured = self.send_parts(requests.collect(), &watch).await?;
-        let began = measured.first().map(|part| part.finished.window_began);
-        let watched = machine
-            .zip(began)
-            .and_then(|(machine, began)| machine.end(began, plan.window));
-        let samples = || measured.iter().flat_map(|part| &part.finished.samples);
-        let requests = delta::Requests::of(samples());
-        let (server, is_unread) = around.end(&target.control, &models, requests).await;
-        if is_unread || requests.answered == 0 {
-            self.still_there(position, index, &parts[0].factors).await?;
-            ledger.unanswered += usize::from(is_unread);
-        }
+        let samples = measured.iter().flat_map(|part| &part.finished.samples);
+        let requests = delta::Requests::of(samples);
+        // A mix has at least two parts, which begin together.
+        let beside = around.end(requests, measured[0].finished.window_began).await;
+        self.still_there(ledger, position, index, &parts[0].factors, &beside)
+            .await?;
         let repeats = parts.iter().zip(&measured).map(|(share, part)| {
-            let label = Label {
-                index,
-                seed: seed(share),
-                hdr_file: hdr_file_of(&share.factors, index, number),
-            };
+            let label = attempt(share).label(&share.factors);
             Repeat {
                 attempt: number,
                 sent: Some(part.sent.clone()),
-                ..recorder::record(label, &part.finished, &part.schedule, server.clone())
+                ..recorder::record(label, &part.finished, &part.schedule, beside.server.clone())
             }
         });
         let repeats: Vec<Repeat> = repeats.collect();
         let sent: Vec<(u32, &Repeat)> = parts.iter().map(|share| share.load.batch_size).zip(&repeats).collect();
         let shares = mix_shares(&sent);
         let mut lines = Vec::new();
-        for ((share, repeat), of_whole) in parts.iter().zip(repeats).zip(shares) {
+        for ((share, repeat), mix_share) in parts.iter().zip(repeats).zip(shares) {
             let repeat = Repeat {
-                mix_share: Some(of_whole),
+                driver: DriverFigures::MixPart { mix_share },
                 ..repeat
             };
             let position = Position {
                 load: share.place,
                 ..position
             };
-            lines.push(self.keep(ledger, position, share.factors.clone(), repeat, watched.as_ref())?);
+            lines.push(self.keep(ledger, position, share.factors.clone(), repeat, beside.watched.as_ref())?);
         }
         ledger.progress.finish(&lines.join("\n    "));
         Ok(())

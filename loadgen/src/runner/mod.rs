@@ -1,8 +1,8 @@
 //! Runs: their steps in order, their searches and their mixes.
 //!
 //! - [`target`]: the measured target; [`mod@check_reply`]: a full check of one reply before the measurement
-//! - `step`, `ledger`: a run in progress and one step of it; `disturbed`, `lost`: steps that are repeated after a
-//!   disturbance or the loss of an agent; `run`: the order of the steps; `mixed`, `search`: mixes, and the search for
+//! - `step`, `ledger`: a run in progress and one step of it, repeated after a disturbance; `lost`: steps that are repeated
+//!   after the loss of an agent; `run`: the order of the steps; `mixed`, `search`: mixes, and the search for
 //!   the highest rate under an objective; `closed_loops`, `journeys`, `journey_requests`: closed loops and journeys
 //! - `send`: the requests of a step, sent by this process or several; [`load_process`]: one of several, possibly on
 //!   another host; [`recorder`]: a repeat of a point from samples; `naming`: names of steps
@@ -10,7 +10,6 @@
 pub mod check_reply;
 mod closed_loops;
 mod decide;
-mod disturbed;
 mod journey_requests;
 mod journeys;
 mod ledger;
@@ -27,5 +26,6 @@ pub mod target;
 
 pub(crate) use decide::asked;
 pub use naming::factors;
+pub use run::new_run;
 pub use send::{Measured, Requests, Senders, measure};
 pub use step::{Prepare, Runner};

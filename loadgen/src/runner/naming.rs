@@ -44,36 +44,24 @@ pub(super) fn driven_factors(plan: &Plan, target: &Target, load: Load, model: &s
 /// Describes a point in a line.
 pub(crate) fn name(factors: &Factors) -> String {
     let who = format!("{} {}", factors.label(), factors.cache);
-    let at = || format!("at {}/s", readable(factors.offered_rps));
+    let kind = format!("{}×{}", factors.mode, factors.batch_size);
+    let rate = match factors.offered_rps {
+        plans if (plans * 1e3).fract() == 0.0 => plans,
+        computed => four_digits(computed),
+    };
     match &factors.driven {
-        None => {}
-        Some(driven @ Driven::ClosedLoop { .. }) => {
-            return format!("{who} {}×{} {driven}", factors.mode, factors.batch_size);
-        }
-        Some(driven @ Driven::BesideClosedLoop { .. }) => {
-            return format!("{who} {}×{} {} {driven}", factors.mode, factors.batch_size, at());
-        }
-        Some(driven @ Driven::Journey { .. }) => return format!("{who} {driven} {}", at()),
+        None => format!("{who} {kind} at {rate}/s"),
+        Some(driven @ Driven::ClosedLoop { .. }) => format!("{who} {kind} {driven}"),
+        Some(driven @ Driven::BesideClosedLoop { .. }) => format!("{who} {kind} at {rate}/s {driven}"),
+        Some(driven @ Driven::Journey { .. }) => format!("{who} {driven} at {rate}/s"),
     }
-    format!(
-        "{} {} {}×{} at {}/s",
-        factors.label(),
-        factors.cache,
-        factors.mode,
-        factors.batch_size,
-        readable(factors.offered_rps)
-    )
 }
 
-/// Formats a rate: unchanged if it is the plan's, to four digits if it was computed.
-fn readable(rps: f64) -> String {
+/// Rounds a computed rate to four digits.
+pub(super) fn four_digits(rps: f64) -> f64 {
     let unit = 10_f64.powf(rps.log10().floor() - 3.0);
     let rounded = (rps / unit).round() * unit;
-    if (rps * 1e3).fract() == 0.0 {
-        rps.to_string()
-    } else {
-        ((rounded * 1e6).round() / 1e6).to_string()
-    }
+    (rounded * 1e6).round() / 1e6
 }
 
 /// Describes a finished step in a line.

@@ -6,35 +6,35 @@
 
 use super::closed_loops;
 use super::decide;
-use super::disturbed::{AGAIN, is_wanted_again, seed_of};
 use super::journeys;
-use super::ledger::{Attempt, Ledger};
+use super::ledger::{AGAIN, Attempt, Ledger};
 use super::mixed;
 use super::naming::{factors, name};
 use super::step::Runner;
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::selfcheck::prove::Instrument;
 use crate::store::folder;
 use crate::store::journal::{Journal, Points, Position};
-use crate::store::preamble::Preamble;
 use crate::store::time::rfc3339;
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 use tierlab_analysis::curves::same_but_rate;
-use tierlab_analysis::record::{Driven, Factors, Point, Purpose, Run, SCHEMA_VERSION};
+use tierlab_analysis::record::{Driven, Environment, Factors, Point, Run, SCHEMA_VERSION};
 use tierlab_instrument::machine::quiet::Patience;
 use tierlab_load::redact;
 
 impl Runner<'_> {
-    /// Runs every step that is not in the folder already, writes the result and prints its answer.
+    /// Runs every step that is not in the folder already, of the `new` run or the one to resume, writes the result and prints its answer.
     ///
     /// # Errors
     /// An interruption, a dead process of the lab, or a server that stopped answering; finished steps are written and
     /// printed all the same. A run to resume with other files or servers.
-    pub async fn run(mut self, preamble: Preamble) -> Result<Run, RunError> {
+    pub async fn run(mut self, new: Run) -> Result<Run, RunError> {
         let mut run = match self.earlier.take() {
-            Some(earlier) => earlier.resume(&preamble)?,
-            None => begin(self.plan, preamble),
+            Some(earlier) => earlier.resume(&new)?,
+            None => new,
         };
         self.check_journeys().await?;
         let (journal, finished) = Journal::open(&self.folder)?;
@@ -162,19 +162,11 @@ impl Runner<'_> {
     /// Runs every load against every target; in a later attempt only those with a disturbed step.
     async fn loads(&mut self, repeat: u32, attempt: u32, ledger: &mut Ledger) -> Result<(), RunError> {
         for (load_index, &load) in self.plan.loads.iter().enumerate() {
-            let attempt = Attempt {
-                index: repeat,
-                attempt,
-                seed: seed_of(self.plan.seed, repeat, attempt, load_index),
-                purpose: Purpose::Explore,
-            };
+            let attempt = Attempt::of(self.plan, repeat, attempt, load_index);
             for target_index in 0..self.targets.len() {
-                if attempt.attempt > 0 {
-                    let factors = factors(self.plan, &self.targets[target_index], load, &self.plan.model);
-                    if !is_wanted_again(ledger, &factors, attempt) {
-                        continue;
-                    }
-                    ledger.progress.more(1);
+                let factors = factors(self.plan, &self.targets[target_index], load, &self.plan.model);
+                if !ledger.is_due([&factors], attempt) {
+                    continue;
                 }
                 let position = Position {
                     target: target_index,
@@ -187,7 +179,9 @@ impl Runner<'_> {
     }
 }
 
-fn begin(plan: &Plan, preamble: Preamble) -> Run {
+/// Run without any step.
+#[must_use]
+pub fn new_run(plan: &Plan, environment: Environment, instrument: Instrument) -> Run {
     Run {
         schema_version: SCHEMA_VERSION,
         name: plan.name.clone(),
@@ -198,20 +192,20 @@ fn begin(plan: &Plan, preamble: Preamble) -> Run {
         resumed: Vec::new(),
         plan_toml: redact::toml(&plan.text),
         protocol: plan.protocol.to_string(),
-        config_sha256: preamble.config_sha256,
-        environment: preamble.environment,
-        noise_floor: preamble.instrument.noise_floor,
-        selfcheck: preamble.instrument.selfcheck,
-        certificates: vec![preamble.instrument.certificate],
+        config_sha256: BTreeMap::new(),
+        environment,
+        noise_floor: instrument.noise_floor,
+        selfcheck: instrument.selfcheck,
+        certificates: vec![instrument.certificate],
         limits: plan.limits.clone(),
-        pricing: preamble.pricing,
+        pricing: None,
         slo: plan.search.as_ref().map(|search| search.slo),
         findings: Vec::new(),
-        cold_starts: preamble.cold_starts,
+        cold_starts: Vec::new(),
         search_stopped: None,
         question: plan.question.clone(),
         question_spent_s: None,
-        variants: preamble.variants,
+        variants: Vec::new(),
         answer: None,
         points: Vec::new(),
     }

@@ -4,7 +4,6 @@
 //! during a search resumes there. All searches run together, one rate each in turn and repeat by repeat, so that a slow
 //! minute affects every tier alike. [`tierlab_analysis::curves::search`] chooses the next rate.
 
-use super::disturbed::seed_of;
 use super::ledger::{Attempt, Ledger};
 use super::naming::{factors, name};
 use super::step::Runner;
@@ -15,7 +14,7 @@ use std::time::Instant;
 use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::curves::search::{MAX_PROBES, MAX_TRIES, Probe, Search};
 use tierlab_analysis::curves::slo::{self, Answer};
-use tierlab_analysis::record::{Factors, Point, Purpose, Run, SloOutcome};
+use tierlab_analysis::record::{Factors, Point, Run, SloOutcome};
 use tierlab_instrument::units::wait;
 use tierlab_load::load::Load;
 use tierlab_load::schedule::split_mix;
@@ -158,12 +157,7 @@ impl Runner<'_> {
                 }
                 // Derived from the rate, and so the same for every tier that reaches it, and for a resumed run.
                 let of_rate = (split_mix(probe.rps.to_bits()) >> 32) as usize;
-                let attempt = Attempt {
-                    index,
-                    attempt,
-                    seed: seed_of(self.plan.seed, index, attempt, of_rate),
-                    purpose: Purpose::Explore,
-                };
+                let attempt = Attempt::of(self.plan, index, attempt, of_rate);
                 self.step(ledger, curve.position, curve.load.at(probe.rps), attempt)
                     .await?;
             }
@@ -217,15 +211,14 @@ impl Runner<'_> {
 }
 
 /// Returns the last load of each mode and batch size, with its position in the plan.
-fn last_of_each_curve(loads: &[Load]) -> impl Iterator<Item = (usize, Load)> {
+fn last_of_each_curve(loads: &[Load]) -> Vec<(usize, Load)> {
     let is_last = |&(index, load): &(usize, &Load)| !loads[index + 1..].iter().any(|later| same_curve(later, load));
     loads
         .iter()
         .enumerate()
         .filter(is_last)
         .map(|(index, load)| (index, *load))
-        .collect::<Vec<_>>()
-        .into_iter()
+        .collect()
 }
 
 fn same_curve(a: &Load, b: &Load) -> bool {

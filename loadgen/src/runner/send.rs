@@ -6,11 +6,11 @@ use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::server::control::Control;
-use crate::server::delta::{self, Between};
-use crate::server::reading::Reading;
+use crate::server::delta::{self, Between, Reading};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tierlab_analysis::record::{AgentStart, Sample, SentRequests, ServerDelta};
+use std::time::{Duration, Instant, SystemTime};
+use tierlab_analysis::record::{AgentStart, SentRequests, ServerDelta};
+use tierlab_instrument::machine::watch::{MachineWatch, Watched};
 use tierlab_load::by_goose::closed_loop::{ClosedLoop, Think};
 use tierlab_load::driver::{self, Finished, Route, Step};
 use tierlab_load::grpc::{self, Connections};
@@ -247,55 +247,74 @@ pub struct Measured {
     pub schedule: Arc<Schedule>,
     /// Statistics of its requests.
     pub sent: SentRequests,
-    /// Server counters; absent if the server reports none, did not answer before and after, or for a part of a mix.
-    pub server: Option<ServerDelta>,
-    /// True if the server should have reported its counters and did not.
-    pub is_unread: bool,
+    /// Reports of the server and of the machine; empty for a part of a mix.
+    pub beside: Beside,
     /// Start uncertainty of its agents; empty without agents.
     pub agents: Vec<AgentStart>,
 }
 
-impl Measured {
+/// Reports of the server and of the machine around a step.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// Server counters; absent if the server reports none, or did not answer before and after.
+    pub server: Option<ServerDelta>,
+    /// True if the server should have reported its counters and did not.
+    pub(super) is_unread: bool,
     /// True if there was no good reply.
-    #[must_use]
-    pub fn is_unanswered(&self) -> bool {
-        !self.finished.samples.iter().any(Sample::is_ok)
-    }
+    pub(super) is_unanswered: bool,
+    /// Activity of the machine.
+    pub(super) watched: Option<Watched>,
 }
 
-/// The server's reports before and after a step.
-#[derive(Debug)]
-pub(super) struct Around {
+/// Observation of the server and of the machine around a step.
+pub(super) struct Around<'a> {
+    plan: &'a Plan,
+    control: &'a Control,
+    models: &'a [&'a str],
+    machine: Option<MachineWatch>,
     before: Option<Reading>,
 }
 
-impl Around {
-    /// Reads the server's reports before the step.
-    pub(super) async fn begin(control: &Control, models: &[&str]) -> Self {
+impl<'a> Around<'a> {
+    /// Watches the machine, from before the step's requests are prepared on.
+    pub(super) fn watch(plan: &'a Plan, control: &'a Control, models: &'a [&'a str]) -> Self {
         Self {
-            before: control.read(models).await.ok(),
+            plan,
+            control,
+            models,
+            machine: MachineWatch::begin(control.addresses(), plan.step_limit()),
+            before: None,
         }
     }
 
-    /// Reads the server's reports after the step, which sent these requests. The second part is true if the server
-    /// should have answered, and did not.
-    pub(super) async fn end(
-        self,
-        control: &Control,
-        models: &[&str],
-        requests: delta::Requests,
-    ) -> (Option<ServerDelta>, bool) {
-        let after = control.read(models).await.ok();
-        let (Some(before), Some(after)) = (&self.before, &after) else {
-            return (None, control.tells());
+    /// Reads the server's reports just before the step.
+    pub(super) async fn begin(&mut self) {
+        self.before = self.control.read(self.models).await.ok();
+    }
+
+    /// Reads the server's reports after the step, which sent these requests.
+    pub(super) async fn end(self, requests: delta::Requests, window_began: SystemTime) -> Beside {
+        let after = self.control.read(self.models).await.ok();
+        let (server, is_unread) = match (&self.before, &after) {
+            (Some(before), Some(after)) => {
+                let between = Between {
+                    before,
+                    after,
+                    models: self.models,
+                    requests,
+                };
+                (between.delta(), false)
+            }
+            _ => (None, self.control.tells()),
         };
-        let between = Between {
-            before,
-            after,
-            models,
-            requests,
-        };
-        (between.delta(), false)
+        Beside {
+            server,
+            is_unread,
+            is_unanswered: requests.answered == 0,
+            watched: self
+                .machine
+                .and_then(|machine| machine.end(window_began, self.plan.window)),
+        }
     }
 }
 
@@ -315,6 +334,8 @@ pub(super) async fn measure_with(
     interrupt: &Interrupt,
 ) -> Result<Option<Measured>, RunError> {
     let Requests { target, seed, .. } = *requests;
+    let models = [requests.model];
+    let mut around = Around::watch(requests.plan, &target.control, &models);
     let schedule = requests.schedule();
     let (step, sent) = match &workers {
         None => {
@@ -327,8 +348,7 @@ pub(super) async fn measure_with(
             requests.prepare(schedule.due_us.len().min(DESCRIBED_REQUESTS))?.sent,
         ),
     };
-    let models = [requests.model];
-    let around = Around::begin(&target.control, &models).await;
+    around.begin().await;
     let sent_by = match (step, workers) {
         (Some(step), _) => {
             let finished = driver::run(step, interrupt).await?;
@@ -356,13 +376,12 @@ pub(super) async fn measure_with(
         return Ok(None);
     };
     let counted = delta::Requests::of(finished.samples.iter());
-    let (server, is_unread) = around.end(&target.control, &models, counted).await;
+    let beside = around.end(counted, finished.window_began).await;
     Ok(Some(Measured {
         finished,
         schedule,
         sent,
-        server,
-        is_unread,
+        beside,
         agents,
     }))
 }
@@ -386,8 +405,7 @@ pub(super) async fn measure_part(
         finished,
         schedule,
         sent,
-        server: None,
-        is_unread: false,
+        beside: Beside::default(),
         agents: Vec::new(),
     }))
 }
@@ -429,7 +447,7 @@ fn route_to(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunErro
 /// # Errors
 /// A server whose gRPC address is unknown or missing.
 pub(super) fn grpc_connections(plan: &Plan, server: &Control) -> Result<Arc<Connections>, RunError> {
-    let Some(endpoint) = server.grpc() else {
+    let Some(endpoint) = &server.grpc else {
         return Err(RunError::Usage(format!(
             "{}: `protocol` = \"grpc\": say where the server speaks it, by --grpc-url http://HOST:PORT or `target.grpc_url` \
              (tierlab-server says `grpc_listen` when it is started with --grpc-listen)",

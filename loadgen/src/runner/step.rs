@@ -3,16 +3,14 @@
 //! In: a plan and its targets. Out: a step, stored in its folder's journal as soon as it is finished, so that a kill
 //! loses only the current step.
 
-use super::disturbed::beside;
-use super::ledger::{Attempt, Ledger};
+use super::ledger::{Attempt, Ledger, beside};
 use super::naming::{factors, line, name};
-use super::recorder::{self, Label};
-use super::send::{self, Requests, Senders};
+use super::recorder;
+use super::send::{self, Beside, Requests, Senders};
 use super::target::Target;
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::store::folder;
-use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Points, Position};
 use crate::store::resume::StoppedRun;
 use crate::store::time::rfc3339;
@@ -20,7 +18,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::{Driven, Factors, Repeat, Run};
 use tierlab_instrument::machine::quiet;
-use tierlab_instrument::machine::watch::{MachineWatch, Watched};
+use tierlab_instrument::machine::watch::Watched;
 use tierlab_instrument::units::wait;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::load::Load;
@@ -73,12 +71,7 @@ impl Runner<'_> {
         ledger: &mut Ledger,
         position: Position,
         load: Load,
-        Attempt {
-            index,
-            attempt,
-            seed,
-            purpose,
-        }: Attempt,
+        mut attempt: Attempt,
         driven: Option<Driven>,
     ) -> Result<(), RunError> {
         let target = &self.targets[position.target];
@@ -86,15 +79,14 @@ impl Runner<'_> {
             driven,
             ..factors(self.plan, target, load, &self.plan.model)
         };
-        let there = ledger.points.step(&factors, index);
-        if there.is_some_and(|repeat| repeat.attempt >= attempt) {
+        let there = ledger.points.step(&factors, attempt.index);
+        if there.is_some_and(|repeat| repeat.attempt >= attempt.attempt) {
             ledger.progress.skip();
             return Ok(());
         }
         self.until_quiet(ledger, position.target).await;
-        let mut seed = seed;
         let mut lost_before = Vec::new();
-        let (measured, machine) = loop {
+        let measured = loop {
             let target = &self.targets[position.target];
             (self.alive)()?;
             (self.prepare)(target)?;
@@ -104,9 +96,8 @@ impl Runner<'_> {
                 target,
                 load,
                 model: &self.plan.model,
-                seed,
+                seed: attempt.seed,
             };
-            let machine = MachineWatch::begin(target.control.addresses(), self.plan.step_limit());
             let step = send::measure_with(self.senders.workers.as_mut(), &requests, &watch, &self.interrupt);
             let sent = Box::pin(step).await;
             let kept = self
@@ -114,31 +105,25 @@ impl Runner<'_> {
                 .kept(sent, &mut lost_before, &self.interrupt, &self.folder)
                 .await?;
             if let Some(measured) = kept {
-                break (measured, machine);
+                break measured;
             }
             // A cache holds the entities of the lost attempt.
-            seed = split_mix(seed);
+            attempt.seed = split_mix(attempt.seed);
         };
-        let watched = machine.and_then(|machine| machine.end(measured.finished.window_began, self.plan.window));
-        if measured.is_unread || measured.is_unanswered() {
-            self.still_there(position, index, &factors).await?;
-            ledger.unanswered += usize::from(measured.is_unread);
-        }
-        let label = Label {
-            index,
-            seed,
-            hdr_file: hdr_file_of(&factors, index, attempt),
-        };
+        let beside = measured.beside;
+        self.still_there(ledger, position, attempt.index, &factors, &beside)
+            .await?;
+        let label = attempt.label(&factors);
         let repeat = Repeat {
-            attempt,
-            purpose,
+            attempt: attempt.attempt,
+            purpose: attempt.purpose,
             sent: Some(measured.sent),
             agents: measured.agents,
             lost_before,
-            ..recorder::record(label, &measured.finished, &measured.schedule, measured.server)
+            ..recorder::record(label, &measured.finished, &measured.schedule, beside.server)
         };
-        let mut line = self.keep(ledger, position, factors, repeat, watched.as_ref())?;
-        if measured.is_unread {
+        let mut line = self.keep(ledger, position, factors, repeat, beside.watched.as_ref())?;
+        if beside.is_unread {
             line += ", the server's metrics were not there";
         }
         // Printed once it is stored: a printed line is a stored step.
@@ -192,14 +177,20 @@ impl Runner<'_> {
         }
     }
 
-    /// Ends the run if the server is gone: its current step says nothing about the tier, and further steps would say
-    /// less. A server that is only too busy to answer does not end the run.
+    /// Ends the run if the server is gone after a step without a good reply, or without its counters: the step says nothing about
+    /// the tier, and further steps would say less. A server that is only too busy to answer does not end the run.
     pub(super) async fn still_there(
         &mut self,
+        ledger: &mut Ledger,
         position: Position,
         repeat: u32,
         factors: &Factors,
+        beside: &Beside,
     ) -> Result<(), RunError> {
+        if !beside.is_unread && !beside.is_unanswered {
+            return Ok(());
+        }
+        ledger.unanswered += usize::from(beside.is_unread);
         let control = self.targets[position.target].control.clone();
         let mut last = None;
         for _ in 0..ASKED_AGAIN {

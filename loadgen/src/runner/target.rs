@@ -6,6 +6,7 @@ use crate::server::control::Control;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_load::custom::{Custom, CustomSpec};
+use tierlab_load::endpoint::TargetSpec;
 use tierlab_load::inputs::{Declared, Inputs, Recorded};
 use tierlab_load::keys::Population;
 use tierlab_load::reply::Expected;
@@ -135,6 +136,24 @@ impl Target {
             others: BTreeMap::new(),
             outputs,
         }
+    }
+
+    /// Asks a server for the plan's model; returns its target, and the bytes of the table that the model joins (0 without one, or
+    /// if the server does not report it).
+    ///
+    /// # Errors
+    /// No server, no such model, or requests that cannot be made of it.
+    pub async fn ask(plan: &Plan, spec: &TargetSpec, control: Control) -> Result<(Self, u64), RunError> {
+        if let (Some(spec), Some(custom)) = (&spec.custom, &control.custom) {
+            let content = Content::custom(plan, spec, custom);
+            return Ok((Self::of(control, content, BTreeMap::new()), 0));
+        }
+        let model = control.model(&plan.model).await?;
+        let joined = model.joined.as_ref();
+        let table_bytes = joined.map_or(0, |joined| joined.rows * u64::from(joined.row_bytes));
+        let content = Content::of(plan, &model)?;
+        let outputs = BTreeMap::from([(plan.model.clone(), model.outputs)]);
+        Ok((Self::of(control, content, outputs), table_bytes))
     }
 
     /// Combines the servers of one variant that take turns; `None` without servers.

@@ -6,12 +6,12 @@
 use crate::environment;
 use crate::error::RunError;
 use crate::store::atomic::write_atomically;
+use crate::store::new_folder::sha256_of;
 use crate::store::time::{parse_rfc3339, rfc3339};
 use clap::Args;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tierlab_analysis::record::{CarriedCertificate, Certificate, Check, Machine, Program, VALID_DAYS};
@@ -199,28 +199,13 @@ fn this_machine() -> Machine {
 fn this_program() -> Result<Program, RunError> {
     // The running file, even if another one has replaced it meanwhile.
     let running = Path::new("/proc/self/exe");
-    let file = fs::File::open(running).map_err(RunError::io(running))?;
-    let written = file.metadata().and_then(|file| file.modified());
+    let written = fs::metadata(running).and_then(|file| file.modified());
     Ok(Program {
         version: env!("CARGO_PKG_VERSION").into(),
         git_commit: environment::BUILD_COMMIT.into(),
         written_at: rfc3339(written.map_err(RunError::io(running))?),
-        sha256: sha256(file).map_err(RunError::io(running))?,
+        sha256: sha256_of(running)?,
     })
-}
-
-/// SHA-256 of a file, read in pieces.
-fn sha256(file: fs::File) -> io::Result<String> {
-    let (mut file, mut hash) = (BufReader::with_capacity(1 << 20, file), Sha256::new());
-    loop {
-        let piece = file.fill_buf()?;
-        if piece.is_empty() {
-            return Ok(hex::encode(hash.finalize()));
-        }
-        hash.update(piece);
-        let length = piece.len();
-        file.consume(length);
-    }
 }
 
 #[cfg(test)]

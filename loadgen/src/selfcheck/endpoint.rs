@@ -7,6 +7,7 @@ use crate::server::control::Control;
 use serde::Deserialize;
 use std::process::Command;
 use std::time::Duration;
+use tempfile::TempDir;
 use tierlab_load::interrupt::Interrupt;
 
 const READY_LIMIT: Duration = Duration::from_secs(20);
@@ -15,7 +16,8 @@ const READY_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct NullEndpoint {
     _child: Child,
-    _folder: LogFolder,
+    /// Holds its log.
+    _folder: TempDir,
     address: String,
 }
 
@@ -34,13 +36,11 @@ impl NullEndpoint {
         let mut command = Command::new(executable);
         command.args(["null-endpoint", "--until-stdin-closes"]);
         if let Some(stalls) = stalls {
-            command.arg("--stall-ms").arg(stalls.length.as_millis().to_string());
-            command
-                .arg("--stall-every-ms")
-                .arg(stalls.every.as_millis().to_string());
+            command.args(["--stall-ms", &stalls.length.as_millis().to_string()]);
+            command.args(["--stall-every-ms", &stalls.every.as_millis().to_string()]);
         }
-        let folder = LogFolder::new()?;
-        let log = folder.0.join("null-endpoint.log");
+        let folder = tempfile::tempdir().map_err(RunError::io(&std::env::temp_dir()))?;
+        let log = folder.path().join("null-endpoint.log");
         let (child, ready) = Child::start::<Ready>("the null endpoint", command, &log, READY_LIMIT, interrupt)?;
         Ok(Self {
             _child: child,
@@ -55,26 +55,5 @@ impl NullEndpoint {
     /// An invalid address.
     pub fn control(&self) -> Result<Control, RunError> {
         Ok(Control::own(&self.address, Some(self.address.clone()))?)
-    }
-}
-
-/// Folder for the child's log, removed on drop.
-#[derive(Debug)]
-struct LogFolder(std::path::PathBuf);
-
-impl LogFolder {
-    fn new() -> Result<Self, RunError> {
-        use std::sync::atomic::{AtomicU32, Ordering};
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("tierlab-loadgen-{}-{count}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for LogFolder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -11,10 +11,9 @@ use crate::runner::recorder::{self, Label};
 use crate::runner::target::{Content, Target};
 use crate::runner::{Requests, asked, factors, measure};
 use crate::store::histograms::hdr_file;
-use crate::store::preamble::Instrument;
 use crate::store::resume::StoppedRun;
 use std::collections::BTreeMap;
-use tierlab_analysis::record::{Mode, Point};
+use tierlab_analysis::record::{CarriedCertificate, Check, Mode, Point};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::{KeyDistribution, Population};
 use tierlab_load::load::Load;
@@ -22,6 +21,17 @@ use tierlab_load::schedule::step_seed;
 
 /// Samples that a p99 needs; the noise floor is repeated until it has them.
 const P99_SAMPLES: f64 = 368.0;
+
+/// State of the instrument before the first step.
+#[derive(Debug)]
+pub struct Instrument {
+    /// Lines of the self-check, if the run performs its own.
+    pub selfcheck: Vec<Check>,
+    /// Latest certificate of this machine, possibly of this very self-check.
+    pub certificate: CarriedCertificate,
+    /// Noise floor: the plan's highest load on a null endpoint.
+    pub noise_floor: Option<Point>,
+}
 
 /// Runs self-check and noise floor if the plan requires them; a resumed run uses its earlier ones. A self-check is
 /// stored for later runs too.
@@ -97,15 +107,12 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         return Err(plan.refuse("noise_floor", what).into());
     };
     let endpoint = NullEndpoint::start(None, interrupt)?;
+    let entities = Population::new(0, null_endpoint::ROWS, floor_keys(plan), plan.seed);
+    let outputs = BTreeMap::from([(plan.model.clone(), null_endpoint::outputs())]);
     let target = Target {
-        variant: String::new(),
         tier: "null".into(),
         cache: "off".into(),
-        cache_share: 0.0,
-        control: endpoint.control()?,
-        content: Content::Joined(Population::new(0, null_endpoint::ROWS, floor_keys(plan), plan.seed)),
-        others: BTreeMap::new(),
-        outputs: BTreeMap::from([(plan.model.clone(), null_endpoint::outputs())]),
+        ..Target::of(endpoint.control()?, Content::Joined(entities), outputs)
     };
     let mut point = Point {
         factors: factors(plan, &target, load, &plan.model),
@@ -133,7 +140,7 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
             label,
             &measured.finished,
             &measured.schedule,
-            measured.server,
+            measured.beside.server,
         ));
     }
     tierlab_analysis::summarise(std::slice::from_mut(&mut point), &plan.limits, None);

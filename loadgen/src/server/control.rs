@@ -5,12 +5,11 @@
 
 pub use super::asked::ControlError;
 use super::asked::{TIMEOUT, answered, fetched, probe, refusal, scrape, several};
+use super::delta::Reading;
 use super::metadata;
-use super::reading::Reading;
 use super::scrape::Scrape;
 use super::statistics::Statistics;
 use bytes::Bytes;
-use reqwest::header::HeaderMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -29,10 +28,14 @@ use tierlab_protocol::metadata::{LoadDocument, ModelMetadata};
 #[derive(Debug, Clone)]
 pub struct Control {
     spec: Arc<TargetSpec>,
-    base: String,
-    endpoint: Arc<Endpoint>,
-    grpc: Option<Arc<Endpoint>>,
-    custom: Option<Arc<Custom>>,
+    /// Address of the server, `http://HOST:PORT` with its prefix.
+    pub(crate) base: String,
+    /// Address and access settings of the server.
+    pub(crate) endpoint: Arc<Endpoint>,
+    /// Endpoint for gRPC.
+    pub(crate) grpc: Option<Arc<Endpoint>>,
+    /// Requests of another protocol than the Open Inference Protocol.
+    pub(crate) custom: Option<Arc<Custom>>,
     /// Addresses of metrics, one for each replica.
     metrics: Vec<Arc<Endpoint>>,
     /// True if its statistics by model are read.
@@ -42,15 +45,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Creates a control of the project's own server at `http://HOST:PORT`, with its `/metrics`.
-    ///
-    /// # Errors
-    /// An invalid address.
-    pub fn new(url: &str) -> Result<Self, ControlError> {
-        Self::own(url, None)
-    }
-
-    /// Creates the same with gRPC.
+    /// Creates a control of the project's own server at `http://HOST:PORT`, with its `/metrics`, and with gRPC if it has an address.
     ///
     /// # Errors
     /// An invalid address.
@@ -187,12 +182,6 @@ impl Control {
         Ok(endpoint)
     }
 
-    /// Address of the server, `http://HOST:PORT` with its prefix.
-    #[must_use]
-    pub fn base(&self) -> &str {
-        &self.base
-    }
-
     /// Description of the server for load processes.
     #[must_use]
     pub fn spec(&self) -> &TargetSpec {
@@ -206,18 +195,6 @@ impl Control {
         let more = more.map(|endpoint| endpoint.address().url());
         let own = std::iter::once(self.base.clone()).chain(more);
         own.chain(self.others.iter().flat_map(Self::addresses)).collect()
-    }
-
-    /// Endpoint for gRPC.
-    #[must_use]
-    pub fn grpc(&self) -> Option<&Arc<Endpoint>> {
-        self.grpc.as_ref()
-    }
-
-    /// Requests of another protocol than the Open Inference Protocol.
-    #[must_use]
-    pub fn custom(&self) -> Option<&Arc<Custom>> {
-        self.custom.as_ref()
     }
 
     /// Requested version of the model.
@@ -249,18 +226,6 @@ impl Control {
     #[must_use]
     pub fn infer_path(&self, model: &str) -> String {
         format!("{}/infer", self.model_path(model))
-    }
-
-    /// Address and access settings of the server.
-    #[must_use]
-    pub fn endpoint(&self) -> &Arc<Endpoint> {
-        &self.endpoint
-    }
-
-    /// Headers of every request: host, token, and configured headers.
-    #[must_use]
-    pub fn request_headers(&self) -> HeaderMap {
-        self.endpoint.request_headers()
     }
 
     fn model_path(&self, model: &str) -> String {
@@ -497,7 +462,7 @@ mod tests {
     #[test]
     fn only_addresses_are_taken() {
         for bad in ["127.0.0.1:8000", "ftp://h:1", "nonsense", ""] {
-            assert!(Control::new(bad).is_err(), "{bad}");
+            assert!(Control::own(bad, None).is_err(), "{bad}");
         }
         for with in [
             "http://user:S3CRET@h:1",
@@ -505,10 +470,10 @@ mod tests {
             "http://h:1/#S3CRET",
             "http://u:S3CRET@h:x",
         ] {
-            let error = Control::new(with).unwrap_err().to_string();
+            let error = Control::own(with, None).unwrap_err().to_string();
             assert!(!error.contains("S3CRET"), "{error}");
         }
-        let control = Control::new("http://127.0.0.1:8000/p/").unwrap();
+        let control = Control::own("http://127.0.0.1:8000/p/", None).unwrap();
         assert_eq!(
             control.route("ctr").unwrap().shown(),
             "http://127.0.0.1:8000/p/v2/models/ctr/infer"
@@ -528,7 +493,7 @@ mod tests {
             .unwrap()
             .local_addr()
             .unwrap();
-        let error = Control::new(&format!("http://{closed}"))
+        let error = Control::own(&format!("http://{closed}"), None)
             .unwrap()
             .scrape()
             .await

@@ -5,9 +5,9 @@
 //! says so.
 
 use super::gpu;
-use super::reading::Reading;
 use super::scrape::Scrape;
 use super::statistics::Statistics;
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tierlab_analysis::record::{Sample, ServerDelta, ServerStages};
 use tierlab_protocol::metrics;
@@ -38,6 +38,29 @@ const TRITON_PARTS: [&str; 4] = [
     "nv_inference_compute_infer_duration_us",
     "nv_inference_compute_output_duration_us",
 ];
+
+/// Reports of a server at one moment.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    /// Time of the reading.
+    pub at: SystemTime,
+    /// Metrics, one for each address, in their order.
+    pub replicas: Vec<Scrape>,
+    /// Statistics by model, if the server has them and no metrics report the same.
+    pub statistics: BTreeMap<String, Statistics>,
+}
+
+impl Reading {
+    /// Creates a reading of one server's metrics.
+    #[must_use]
+    pub fn of(scrape: Scrape) -> Self {
+        Self {
+            at: SystemTime::now(),
+            replicas: vec![scrape],
+            statistics: BTreeMap::new(),
+        }
+    }
+}
 
 /// Counters of a server between two readings.
 #[derive(Debug, Clone, Copy)]

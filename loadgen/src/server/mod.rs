@@ -1,5 +1,5 @@
 //! Server as the commands use it: queried over its API ([`control`], [`metadata`]), and read before and after a step
-//! over `/metrics` of each replica ([`scrape`]) or its statistics ([`statistics`]). These give a [`reading`], and two
+//! over `/metrics` of each replica ([`scrape`]) or its statistics ([`statistics`]). These give a [`delta::Reading`], and two
 //! readings the counters of the step ([`delta`](mod@delta), [`gpu`]).
 
 mod asked;
@@ -7,6 +7,5 @@ pub mod control;
 pub mod delta;
 pub mod gpu;
 pub mod metadata;
-pub mod reading;
 pub mod scrape;
 pub mod statistics;

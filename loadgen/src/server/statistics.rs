@@ -1,7 +1,7 @@
 //! Triton's statistics of a model, `GET /v2/models/M/stats`. In: the JSON of two readings. Out: the mean time of a
 //! request between them, by part. Source: Triton's `extension_statistics.md`.
 
-use serde::Deserialize;
+use serde_json::Value;
 
 /// One reading: counts and nanoseconds since the model was loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -12,58 +12,26 @@ pub struct Statistics {
     pub parts_ns: [f64; 4],
 }
 
-#[derive(Deserialize)]
-struct Document {
-    model_stats: Vec<OfVersion>,
-}
-
-#[derive(Deserialize)]
-struct OfVersion {
-    name: String,
-    #[serde(default)]
-    inference_stats: OfInference,
-}
-
-#[derive(Default, Deserialize)]
-struct OfInference {
-    #[serde(default)]
-    success: Counted,
-    #[serde(default)]
-    queue: Counted,
-    #[serde(default)]
-    compute_input: Counted,
-    #[serde(default)]
-    compute_infer: Counted,
-    #[serde(default)]
-    compute_output: Counted,
-}
-
-#[derive(Default, Deserialize)]
-struct Counted {
-    #[serde(default)]
-    count: u64,
-    #[serde(default)]
-    ns: u64,
-}
+/// Parts of `inference_stats`, in the order of [`Statistics::parts_ns`].
+const PARTS: [&str; 4] = ["queue", "compute_input", "compute_infer", "compute_output"];
 
 impl Statistics {
     /// Parses a document; `None` if it is invalid, or lacks the model.
     #[must_use]
     pub fn parse(model: &str, body: &[u8]) -> Option<Self> {
-        let document: Document = serde_json::from_slice(body).ok()?;
-        let mut of_model = document.model_stats.iter().filter(|one| one.name == model).peekable();
+        let document: Value = serde_json::from_slice(body).ok()?;
+        let versions = document.get("model_stats")?.as_array()?;
+        let mut of_model = versions.iter().filter(|version| version["name"] == model).peekable();
         of_model.peek()?;
         let mut all = Self::default();
-        for OfVersion { inference_stats, .. } in of_model {
-            all.requests += inference_stats.success.count as f64;
-            let parts = [
-                &inference_stats.queue,
-                &inference_stats.compute_input,
-                &inference_stats.compute_infer,
-                &inference_stats.compute_output,
-            ];
-            for (sum, part) in all.parts_ns.iter_mut().zip(parts) {
-                *sum += part.ns as f64;
+        for version in of_model {
+            let counted = |part: &str, unit: &str| match &version["inference_stats"][part][unit] {
+                Value::Null => Some(0),
+                count => count.as_u64(),
+            };
+            all.requests += counted("success", "count")? as f64;
+            for (sum, part) in all.parts_ns.iter_mut().zip(PARTS) {
+                *sum += counted(part, "ns")? as f64;
             }
         }
         Some(all)

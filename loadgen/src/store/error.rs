@@ -8,7 +8,7 @@ pub enum StoreError {
     /// A file could not be written or read.
     #[error("{}: {source}{}", path.display(), hint(source))]
     Io {
-        /// Path of the CSV file.
+        /// File or folder.
         path: PathBuf,
         /// System error.
         source: std::io::Error,
@@ -16,7 +16,7 @@ pub enum StoreError {
     /// Invalid `run.json`, or one that could not be created.
     #[error("{}: {source}", path.display())]
     Json {
-        /// Path of the CSV file.
+        /// File or folder.
         path: PathBuf,
         /// Error with its position.
         source: serde_json::Error,
@@ -25,7 +25,7 @@ pub enum StoreError {
     #[error("{}: schema_version is {found}, this program reads {}; use the version that wrote it (environment.version)",
             path.display(), tierlab_analysis::record::SCHEMA_VERSION)]
     Schema {
-        /// Path of the CSV file.
+        /// File or folder.
         path: PathBuf,
         /// Version found.
         found: u32,
@@ -36,7 +36,7 @@ pub enum StoreError {
     /// A histogram log is damaged.
     #[error("{}: entry {entry}: {what}; restore the file, or measure again", path.display())]
     Entry {
-        /// Path of the CSV file.
+        /// File or folder.
         path: PathBuf,
         /// Number of the entry, from 1.
         entry: usize,
@@ -49,7 +49,7 @@ pub enum StoreError {
     /// CSV that could not be created.
     #[error("{}: {source}", path.display())]
     Csv {
-        /// Path of the CSV file.
+        /// File or folder.
         path: PathBuf,
         /// Cause of the error.
         source: csv::Error,

@@ -7,12 +7,14 @@ use super::atomic::write_atomically;
 use super::error::StoreError;
 use super::histograms::{hdr_path, read_histograms, write_histograms};
 use super::journal::{self, Points};
-use super::run_json;
+use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use tierlab_analysis::record::{Point, Run};
+use tierlab_analysis::record::{Point, Run, SCHEMA_VERSION};
 
+/// The whole run except its histograms.
+const RUN: &str = "run.json";
 const CSV: &str = "summary.csv";
 const ANSWER: &str = "answer.json";
 const COLD_STARTS: &str = "cold_starts.csv";
@@ -45,7 +47,7 @@ pub fn begin(run: &Run, dir: &Path) -> Result<(), StoreError> {
     for repeat in run.noise_floor.iter().flat_map(|point| &point.repeats) {
         write_histograms(dir, repeat)?;
     }
-    run_json::write(run, dir)
+    write_run(run, dir)
 }
 
 /// Rewrites everything except the histograms, whose files were written when their steps finished.
@@ -53,7 +55,7 @@ pub fn begin(run: &Run, dir: &Path) -> Result<(), StoreError> {
 /// # Errors
 /// A file cannot be written.
 pub fn write_anew(run: &Run, dir: &Path) -> Result<(), StoreError> {
-    run_json::write(run, dir)?;
+    write_run(run, dir)?;
     write_views(run, dir)
 }
 
@@ -63,22 +65,12 @@ pub fn write_anew(run: &Run, dir: &Path) -> Result<(), StoreError> {
 /// # Errors
 /// A file cannot be written.
 pub fn write_views(run: &Run, dir: &Path) -> Result<(), StoreError> {
-    let path = dir.join(CSV);
-    let text = tierlab_report::summary_csv(run).map_err(|source| StoreError::Csv {
-        path: path.clone(),
-        source,
-    })?;
-    write_atomically(&path, &text)?;
+    write_csv(&dir.join(CSV), tierlab_report::summary_csv(run))?;
     if let Some(answer) = tierlab_report::answer_json(run) {
         write_atomically(&dir.join(ANSWER), answer.as_bytes())?;
     }
     if !run.cold_starts.is_empty() {
-        let path = dir.join(COLD_STARTS);
-        let text = tierlab_report::cold_starts_csv(run).map_err(|source| StoreError::Csv {
-            path: path.clone(),
-            source,
-        })?;
-        write_atomically(&path, &text)?;
+        write_csv(&dir.join(COLD_STARTS), tierlab_report::cold_starts_csv(run))?;
     }
     write_atomically(&dir.join(MARKDOWN), tierlab_report::markdown(run).as_bytes())?;
     write_atomically(&dir.join(HTML), tierlab_report::page(&[run]).as_bytes())
@@ -89,7 +81,7 @@ pub fn write_views(run: &Run, dir: &Path) -> Result<(), StoreError> {
 /// # Errors
 /// A file is missing, damaged or of another schema.
 pub fn load(dir: &Path) -> Result<Run, StoreError> {
-    let mut run = run_json::read(dir)?;
+    let mut run = read_run(dir)?;
     let steps = if run.interrupted {
         journal::read(dir)?
     } else {
@@ -112,4 +104,46 @@ pub fn load(dir: &Path) -> Result<Run, StoreError> {
 
 fn points(run: &Run) -> impl Iterator<Item = &Point> {
     run.points.iter().chain(&run.noise_floor)
+}
+
+fn write_csv(path: &Path, text: Result<Vec<u8>, csv::Error>) -> Result<(), StoreError> {
+    let text = text.map_err(|source| StoreError::Csv {
+        path: path.to_owned(),
+        source,
+    })?;
+    write_atomically(path, &text)
+}
+
+/// Writes `run.json`.
+fn write_run(run: &Run, dir: &Path) -> Result<(), StoreError> {
+    let path = dir.join(RUN);
+    let mut text = serde_json::to_vec_pretty(run).map_err(|source| StoreError::Json {
+        path: path.clone(),
+        source,
+    })?;
+    text.push(b'\n');
+    write_atomically(&path, &text)
+}
+
+/// Reads `run.json`. The schema is checked first, so that a file of another schema is reported as such and not by a
+/// missing key.
+fn read_run(dir: &Path) -> Result<Run, StoreError> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema_version: u32,
+    }
+    let path = dir.join(RUN);
+    let text = fs::read(&path).map_err(StoreError::io(&path))?;
+    let json = |source| StoreError::Json {
+        path: path.clone(),
+        source,
+    };
+    let Version { schema_version } = serde_json::from_slice(&text).map_err(json)?;
+    if schema_version != SCHEMA_VERSION {
+        return Err(StoreError::Schema {
+            path,
+            found: schema_version,
+        });
+    }
+    serde_json::from_slice(&text).map_err(json)
 }

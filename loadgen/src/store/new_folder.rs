@@ -3,8 +3,10 @@
 use super::time::rfc3339;
 use crate::error::RunError;
 use crate::plan::Plan;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -63,14 +65,28 @@ pub fn claim(folder: &Path) -> Result<Claim, RunError> {
 /// # Errors
 /// A file that cannot be read.
 pub fn sha256(files: &[&Path]) -> Result<BTreeMap<String, String>, RunError> {
-    use sha2::{Digest, Sha256};
     files
         .iter()
-        .map(|file| {
-            let bytes = std::fs::read(file).map_err(RunError::io(file))?;
-            Ok((file.display().to_string(), hex::encode(Sha256::digest(bytes))))
-        })
+        .map(|file| Ok((file.display().to_string(), sha256_of(file)?)))
         .collect()
+}
+
+/// Returns the SHA-256 of a file, read in pieces.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn sha256_of(file: &Path) -> Result<String, RunError> {
+    let opened = File::open(file).map_err(RunError::io(file))?;
+    let (mut opened, mut hash) = (BufReader::with_capacity(1 << 20, opened), Sha256::new());
+    loop {
+        let piece = opened.fill_buf().map_err(RunError::io(file))?;
+        if piece.is_empty() {
+            return Ok(hex::encode(hash.finalize()));
+        }
+        hash.update(piece);
+        let length = piece.len();
+        opened.consume(length);
+    }
 }
 
 #[cfg(test)]

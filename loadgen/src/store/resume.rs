@@ -2,7 +2,6 @@
 //! steps, or the reason for which it cannot be resumed. Changes that would affect a figure are refused; changes that
 //! may only explain one are recorded in the result.
 
-use super::preamble::Preamble;
 use super::time::rfc3339;
 use super::{folder, journal};
 use crate::error::RunError;
@@ -52,7 +51,7 @@ impl StoppedRun {
     ///
     /// # Errors
     /// Another file that affects the measurement has changed.
-    pub fn resume(self, now: &Preamble) -> Result<Run, RunError> {
+    pub fn resume(self, now: &Run) -> Result<Run, RunError> {
         let mut run = self.run;
         if let Some(file) = changed_file(&run.config_sha256, &now.config_sha256) {
             return Err(RunError::Usage(format!(
@@ -62,13 +61,12 @@ impl StoppedRun {
         }
         let at = rfc3339(SystemTime::now());
         let known = |carried: &CarriedCertificate| (carried.certificate.clone(), carried.doubts.clone());
-        let certificate = &now.instrument.certificate;
-        if run.certificates.last().map(known) != Some(known(certificate)) {
-            run.certificates.push(CarriedCertificate {
-                part: Some(format!("resumed at {at}")),
-                ..certificate.clone()
-            });
-        }
+        let latest = run.certificates.last().map(known);
+        let others = now.certificates.iter().filter(|other| latest != Some(known(other)));
+        run.certificates.extend(others.map(|certificate| CarriedCertificate {
+            part: Some(format!("resumed at {at}")),
+            ..certificate.clone()
+        }));
         run.resumed.push(tierlab_analysis::record::Resumption {
             at,
             finished_steps: run.points.iter().map(|point| point.repeats.len()).sum(),

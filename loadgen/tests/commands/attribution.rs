@@ -126,7 +126,7 @@ fn attempt() -> (Workdir, Ended) {
     // 200 and 1,000 requests of warm-up and window: a tenth of either misses.
     let place = Workdir::new(
         "name = \"scripted\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.4\nstep_s = 2\ndrain_s = 2\n\
-         max_in_flight = 256\n[limits]\nforeign_cpu_share = 1\nsteal_share = 1\n\
+         max_in_flight = 256\narrivals = \"constant\"\n[limits]\nforeign_cpu_share = 1\nsteal_share = 1\n\
     foreign_disk_bytes_per_s = 1e12\nforeign_network_bytes_per_s = 1e12\nforeign_io_pressure = 1\nforeign_memory_pressure = 1\n\
          [[load]]\nmode = \"realtime\"\nrates = [250]\n",
     );
@@ -195,7 +195,7 @@ fn the_parts_of_a_mix_share_the_hour_and_the_tier_by_what_replies_tell() {
     let url = runtime.block_on(serve());
     let place = Workdir::new(
         "name = \"mixed\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.2\nstep_s = 1\ndrain_s = 2\n\
-         max_in_flight = 64\nprices = \"prices.toml\"\ninstance = \"box\"\n[limits]\nforeign_cpu_share = 1\nsteal_share = 1\n\
+         max_in_flight = 64\narrivals = \"constant\"\nprices = \"prices.toml\"\ninstance = \"box\"\n[limits]\nforeign_cpu_share = 1\nsteal_share = 1\n\
     foreign_disk_bytes_per_s = 1e12\nforeign_network_bytes_per_s = 1e12\nforeign_io_pressure = 1\nforeign_memory_pressure = 1\n\
          [[mix]]\nrates = [100]\n\
          [[mix.part]]\nweight = 4\nmode = \"realtime\"\n[[mix.part]]\nweight = 1\nmode = \"batch\"\nbatch_size = 16\n",

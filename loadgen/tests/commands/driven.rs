@@ -22,7 +22,7 @@ use tierlab_protocol::grpc::client::{framed, infer_path, unframed};
 use tierlab_protocol::grpc::messages::{ModelInferRequest, ModelInferResponse};
 use tierlab_protocol::infer::{InferReply, InferRequest};
 
-const HEAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nwarmup_s = 0.2\ndrain_s = 2.0\nmax_in_flight = 64\n\
+const HEAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\narrivals = \"constant\"\nwarmup_s = 0.2\ndrain_s = 2.0\nmax_in_flight = 64\n\
     limits = { foreign_cpu_share = 1.0, steal_share = 1.0, foreign_disk_bytes_per_s = 1e12, foreign_network_bytes_per_s = 1e12, \
     foreign_io_pressure = 1, foreign_memory_pressure = 1 }\n";
 /// Service time of every request without a stall.
@@ -208,7 +208,7 @@ fn a_closed_loop_over_grpc_keeps_its_law_beside_an_open_loop_over_grpc() {
         }
     }
     for repeat in &closed.repeats {
-        let by_law = repeat.closed_loop.as_ref().unwrap().users_by_law();
+        let by_law = repeat.driver.closed_loop().unwrap().users_by_law();
         assert!((by_law - 3.0).abs() < 0.3, "{by_law}");
     }
 }
@@ -244,14 +244,14 @@ fn a_closed_loop_obeys_its_law_and_stands_beside_an_open_loop() {
         assert_eq!(closed.factors.offered_rps, 0.0);
         assert_eq!((closed.repeats.len(), open.repeats.len()), (2, 2));
         for repeat in &closed.repeats {
-            let figures = repeat.closed_loop.unwrap();
+            let figures = repeat.driver.closed_loop().unwrap();
             // At each edge of the window a cycle of each user is cut.
             let cut = f64::from(users) / (figures.ended_rps * repeat.window_s);
             let off = (figures.users_by_law() / f64::from(users) - 1.0).abs();
             assert!(off < 0.03 + cut, "{figures:?}");
             assert!(figures.mean_response_us > 5_000.0 && figures.mean_pause_us >= figures.mean_think_us);
             // goose's clock stops no later than ours, and its metrics saw no more than there were.
-            let goose = repeat.goose.unwrap();
+            let goose = repeat.driver.goose().unwrap();
             let slowest_us = repeat.histograms.latency.iter().map(Histogram::max).max().unwrap();
             assert!(
                 goose.p50_us > 0.0 && goose.p50_us <= slowest_us as f64 * 2.0,
@@ -347,7 +347,7 @@ fn a_journey_hands_values_on_and_its_steps_sum_to_it() {
         mean_us(whole)
     );
     // goose's own times exclude the time before and between requests.
-    let goose = whole.repeats[0].goose.unwrap();
+    let goose = whole.repeats[0].driver.goose().unwrap();
     assert!(
         goose.p50_us > 0.0
             && goose.p99_us
@@ -398,8 +398,8 @@ fn steps_over_grpc_take_and_hand_on_the_same_values() {
         for repeat in run.points.iter().flat_map(|point| &point.repeats) {
             assert_eq!((repeat.scheduled, repeat.completed), (100, 100), "{:?}", repeat.errors);
             // goose has no times of requests that it did not send.
-            assert!(repeat.goose.is_none());
-            requests += repeat.journeys.map_or(0, |journeys| journeys.requests);
+            assert!(repeat.driver.goose().is_none());
+            requests += repeat.driver.journeys().map_or(0, |journeys| journeys.requests);
         }
         let calls = over_grpc(&runtime, &url);
         assert!(
@@ -460,7 +460,7 @@ fn closed_loops_and_journeys_have_a_price_by_the_rules_of_the_open_loop() {
     let paid = |point: &Point| point.summary.as_ref().unwrap().usd_per_10k.unwrap();
     let hour = |point: &Point, inferences: f64| {
         let each = |rps: f64| 10.0 / rps / inferences;
-        let rates = point.repeats.iter().map(|repeat| match repeat.closed_loop {
+        let rates = point.repeats.iter().map(|repeat| match repeat.driver.closed_loop() {
             Some(_) => repeat.achieved_rps,
             None => repeat.achieved_rps * repeat.window_s / repeat.scheduled as f64 * point.factors.offered_rps,
         });
@@ -600,7 +600,7 @@ fn journeys_of_several_processes_are_those_of_one() {
         );
         assert_eq!(whole_once.completed + failed, 100);
         // Journeys of the warm-up are counted too.
-        let journeys = whole_once.journeys.unwrap();
+        let journeys = whole_once.driver.journeys().unwrap();
         assert!(
             journeys.requests > 300 && journeys.requests.is_multiple_of(3),
             "{journeys:?}"
@@ -616,7 +616,7 @@ fn journeys_of_several_processes_are_those_of_one() {
             "{steps} of {}",
             mean_us(whole)
         );
-        assert!(whole_once.goose.is_none());
+        assert!(whole_once.driver.goose().is_none());
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 /// One load of half a second, once, whatever else the machine does.
 // As many users as requests: on a busy machine some wait long, and no run is invalid for want of a user.
 const ONE_LOAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 0.5\n\
-    drain_s = 1.0\nmax_in_flight = 128\n[[load]]\nmode = \"realtime\"\nrates = [200]\n\
+    drain_s = 1.0\nmax_in_flight = 128\narrivals = \"constant\"\n[[load]]\nmode = \"realtime\"\nrates = [200]\n\
     [limits]\nforeign_cpu_share = 1.0\nsteal_share = 1.0\nlag_us = 1000000\n";
 
 const SECRETS: [&str; 2] = ["S3CRET-TOKEN", "S3CRET-KEY"];

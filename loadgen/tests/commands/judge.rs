@@ -15,7 +15,10 @@ fn objectives_invalid_points_and_a_baseline_have_exit_codes() {
     let place = Workdir::new(PLAN);
     let judged = |name: &str, more: &[&str]| {
         let mut command = Command::new(BINARY);
-        command.arg("sweep").arg(place.path("plan.toml")).args(["--url", &endpoint.url]);
+        command
+            .arg("sweep")
+            .arg(place.path("plan.toml"))
+            .args(["--url", &endpoint.url]);
         command.arg("--out").arg(place.path("results")).args(["--name", name]);
         command.arg("--junit").arg(place.path("points.xml")).args(more);
         command.env("XDG_STATE_HOME", place.path("state"));
@@ -24,7 +27,10 @@ fn objectives_invalid_points_and_a_baseline_have_exit_codes() {
     let met = judged("met", &["--slo", "p50 < 60 s", "--fail-on", "slo"]);
     assert_eq!(met.code, Some(0), "{}", met.stderr);
     let cases = fs::read_to_string(place.path("points.xml")).unwrap();
-    assert!(cases.contains("at 200 rps, p50 &lt; 60 s") && cases.contains("tests=\"1\" failures=\"0\""), "{cases}");
+    assert!(
+        cases.contains("at 200 rps, p50 &lt; 60 s") && cases.contains("tests=\"1\" failures=\"0\""),
+        "{cases}"
+    );
 
     let missed = judged("missed", &["--slo", "p50 < 1 us", "--fail-on", "slo,invalid"]);
     assert_eq!(missed.code, Some(4), "{}", missed.stderr);
@@ -68,7 +74,7 @@ fn a_sweep_needs_no_plan() {
     };
     let nothing = sweep(&[]);
     assert_eq!(nothing.code, Some(2), "{}", nothing.stderr);
-    assert!(nothing.stderr.contains("--model"), "{}", nothing.stderr);
+    assert!(nothing.stderr.contains("--model NAME --rate RPS"), "{}", nothing.stderr);
     let ended = sweep(&["--model", "m", "--rate", "300"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let point = &place.run_json()["points"][0];

@@ -367,7 +367,7 @@ fn the_servers_of_a_fleet_share_an_emulated_service_and_start_together() {
 
 #[test]
 fn tables_are_laid_out_where_a_variant_reads_them_so() {
-    let variant = "[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = [\"rows\", \"parquet\"]\nbatching = 8\n";
+    let variant = "[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = [\"rows\", \"parquet\"]\nset = { model_config.m.max_batch_size = 8 }\n";
     let place = lab_place(&format!("{PLAN}{variant}{LAB}"));
     succeeds(&run(lab(&place, "first")));
     succeeds(&run(lab(&place, "second")));

@@ -19,7 +19,7 @@ fn points(run: &Value) -> &Vec<Value> {
 fn the_parts_of_a_mix_are_sent_together_and_told_apart() {
     let endpoint = NullEndpoint::start();
     let place = Workdir::new(&format!(
-        "{HEAD}[[load]]\nmode = \"realtime\"\nrates = [40]\n[[mix]]\nrates = [90]\n[[mix.part]]\nweight = 8\n\
+        "{HEAD}arrivals = \"constant\"\n[[load]]\nmode = \"realtime\"\nrates = [40]\n[[mix]]\nrates = [90]\n[[mix.part]]\nweight = 8\n\
          mode = \"realtime\"\n[[mix.part]]\nweight = 1\nmode = \"batch\"\nbatch_size = 16\nmodel = \"other\"\n"
     ));
     let ended = run(place.sweep(&endpoint.url));

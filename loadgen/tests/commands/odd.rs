@@ -16,7 +16,7 @@ const METADATA: &str = r#"{"name":"m","versions":["1"],"platform":"x","inputs":[
 const GOOD: &str = r#"{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
 /// Load with as many users as requests, independent of the machine's load.
 const ONE_LOAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 0.5\n\
-    drain_s = 1.0\nmax_in_flight = 128\n[[load]]\nmode = \"realtime\"\nrates = [200]\n\
+    drain_s = 1.0\nmax_in_flight = 128\narrivals = \"constant\"\n[[load]]\nmode = \"realtime\"\nrates = [200]\n\
     [limits]\nforeign_cpu_share = 1.0\nsteal_share = 1.0\nlag_us = 1000000\n";
 
 /// Extras of a server beside correct replies.

@@ -21,7 +21,7 @@ fn errors(repeat: &Value) -> u64 {
 #[test]
 fn a_sweep_leaves_a_whole_result_folder() {
     let endpoint = NullEndpoint::start();
-    let place = Workdir::new(&format!("noise_floor = true\n{PLAN}"));
+    let place = Workdir::new(&format!("arrivals = \"constant\"\nnoise_floor = true\n{PLAN}"));
     let ended = run(place.sweep(&endpoint.url));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(
@@ -77,7 +77,9 @@ fn binary_requests_are_answered_too() {
 #[test]
 fn requests_over_grpc_are_timed_and_attributed_as_over_http() {
     let endpoint = NullEndpoint::start();
-    let place = Workdir::new(&format!("protocol = \"grpc\"\nnoise_floor = true\n{PLAN}"));
+    let place = Workdir::new(&format!(
+        "arrivals = \"constant\"\nprotocol = \"grpc\"\nnoise_floor = true\n{PLAN}"
+    ));
     let ended = run(place.sweep(&endpoint.url));
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("--grpc-url"), "{}", ended.stderr);

@@ -1,8 +1,8 @@
 //! `lay-out`: its arguments and output.
 
-use super::own_tables::FEATURES;
 use crate::error::ModelsError;
 use crate::stop::Stop;
+use crate::tables::own::FEATURES;
 use clap::Args;
 use std::path::PathBuf;
 

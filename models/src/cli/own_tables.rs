@@ -3,16 +3,9 @@
 use crate::error::ModelsError;
 use crate::progress::human_bytes;
 use crate::stop::Stop;
-use crate::tables::own::{
-    ColumnRequest, CsvOptions, DuplicateRule, HashedColumn, ImportStep, Imported, NullRule, Part, Request, TypeOf,
-    Vector, import_table,
-};
-use clap::{Args, ValueEnum};
+use crate::tables::own::{Imported, Part, Request, import_table};
+use clap::Args;
 use std::path::PathBuf;
-use tierlab_formats::table::{KeyKind, MAX_KEY_BYTES};
-
-/// Default folder of feature tables.
-pub(super) const FEATURES: &str = "models/features";
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -29,89 +22,11 @@ In config.toml of a model, `[joined.dense]` with `table = \"users\"` has the ser
 /// Arguments of `import-table`.
 #[derive(Debug, Args)]
 pub struct ImportTableArgs {
-    /// Files, folders of parts (Spark, Delta, Iceberg's data) and URLs: file:///... and s3://..., with keys, region and
-    /// endpoint from the environment
-    #[arg(value_name = "FILE", required = true)]
-    inputs: Vec<String>,
-    /// Key column; `@row` numbers the rows of a single file, from 0
-    #[arg(long, value_name = "COLUMN")]
-    key: String,
+    #[command(flatten)]
+    request: Request,
     /// Removed flag: every value is refused
     #[arg(long, hide = true, value_parser = removed_preset)]
     preset: Option<String>,
-    /// Type of the keys [default: that of the column; text that holds UUIDs is text]
-    #[arg(long, value_enum, value_name = "TYPE")]
-    key_type: Option<KeyType>,
-    /// Maximum length of a text key in bytes; every row has room for the longest key in the table
-    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=MAX_KEY_BYTES as i64))]
-    max_key_bytes: u16,
-    /// Name of the table
-    #[arg(long)]
-    name: String,
-    /// Folder for NAME.rows
-    #[arg(long, value_name = "DIR", default_value = FEATURES)]
-    out: PathBuf,
-    /// Columns to import, separated by commas [default: all]
-    #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
-    columns: Vec<String>,
-    /// Combine columns into one vector, in this order; may be repeated
-    #[arg(long, value_name = "NAME=COLUMN,...")]
-    vector: Vec<Vector>,
-    /// Element type of a column or vector, as price=FP32, or of all others with *=FP32; may be repeated [default: that
-    /// of the file]
-    #[arg(long = "as", value_name = "COLUMN=TYPE")]
-    types: Vec<TypeOf>,
-    /// Convert a text column to numbers: its hash below this limit; may be repeated
-    #[arg(long, value_name = "COLUMN=BUCKETS")]
-    hash: Vec<HashedColumn>,
-    /// Handling of nulls: refuse (the import stops), aside (the row goes to the bad rows), zero, nan, or a number
-    #[arg(long, value_name = "RULE", default_value = "refuse", allow_hyphen_values = true)]
-    nulls: NullRule,
-    /// Handling of duplicate keys: the import stops, or the first or last row is used
-    #[arg(long, value_enum, value_name = "RULE", default_value = "refuse")]
-    duplicates: DuplicateRule,
-    /// Maximum rows in NAME.bad.jsonl before the import fails
-    #[arg(long, value_name = "ROWS", default_value_t = 1000)]
-    max_bad_rows: u64,
-    /// Bad rows tolerated; with more, the table is written and the exit code is 3
-    #[arg(long, value_name = "ROWS", default_value_t = 0)]
-    allow_bad_rows: u64,
-    /// Separator of CSV fields: one character, or `tab` [default: comma; tab in .tsv]. Also treats files without an
-    /// ending as CSV
-    #[arg(long, value_name = "CHAR", value_parser = delimiter)]
-    delimiter: Option<u8>,
-    /// Column names, separated by commas, for CSV without a header line. Also treats files without an ending as CSV
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    header: Vec<String>,
-    /// Null values in CSV fields and folder names, separated by commas, as NULL,NA,\N; empty fields are always null
-    #[arg(long, value_name = "TEXT,...", value_delimiter = ',', allow_hyphen_values = true)]
-    null_values: Vec<String>,
-    /// Memory for buffered rows, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(32..=1 << 20))]
-    memory_mib: u64,
-    /// Read one part of the inputs; other processes with access to the same folder read the others
-    #[arg(long, value_name = "I/N")]
-    part: Option<Part>,
-    /// Write the table, after all parts were read
-    #[arg(long, requires = "part")]
-    finish: bool,
-    /// Start over instead of continuing an interrupted import of this name
-    #[arg(long)]
-    restart: bool,
-    /// Replace a table of that name
-    #[arg(long)]
-    replace: bool,
-}
-
-/// Type of keys.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum KeyType {
-    /// 64-bit integers, in any order
-    Int64,
-    /// Text
-    String,
-    /// UUIDs, in text or in 16 bytes
-    Uuid,
 }
 
 /// Arguments of `export-table`.
@@ -136,52 +51,11 @@ fn removed_preset(preset: &str) -> Result<String, String> {
     .to_owned())
 }
 
-fn delimiter(text: &str) -> Result<u8, String> {
-    match text.as_bytes() {
-        b"tab" | b"\\t" => Ok(b'\t'),
-        &[byte] => Ok(byte),
-        _ => Err("one character, or `tab`".to_owned()),
-    }
-}
-
-pub(super) async fn run_import(args: ImportTableArgs, stop: &Stop) -> Result<(), ModelsError> {
-    let request = Request {
-        inputs: args.inputs,
-        out: args.out,
-        columns: ColumnRequest {
-            name: args.name,
-            key: args.key,
-            key_kind: args.key_type.map(|kind| match kind {
-                KeyType::Int64 => KeyKind::Int64,
-                KeyType::String => KeyKind::String,
-                KeyType::Uuid => KeyKind::Uuid,
-            }),
-            max_key_bytes: usize::from(args.max_key_bytes),
-            only: args.columns,
-            vectors: args.vector,
-            types: args.types,
-            hashed: args.hash,
-            nulls: args.nulls,
-            duplicates: args.duplicates,
-        },
-        csv: CsvOptions {
-            delimiter: args.delimiter,
-            names: args.header,
-            null_values: args.null_values,
-            ..CsvOptions::default()
-        },
-        memory_bytes: args.memory_mib << 20,
-        max_bad_rows: args.max_bad_rows.max(args.allow_bad_rows),
-        part: args.part.unwrap_or(Part { number: 1, of: 1 }),
-        step: match (args.part, args.finish) {
-            (None, _) => ImportStep::Whole,
-            (Some(_), false) => ImportStep::Read,
-            (Some(_), true) => ImportStep::Finish,
-        },
-        restart: args.restart,
-        replace: args.replace,
-    };
-    let (part, allowed, stop) = (args.part, args.allow_bad_rows, stop.clone());
+pub(super) async fn run_import(
+    ImportTableArgs { request, .. }: ImportTableArgs,
+    stop: &Stop,
+) -> Result<(), ModelsError> {
+    let (part, allowed, stop) = (request.part, request.allow_bad_rows, stop.clone());
     let work = tokio::task::spawn_blocking(move || import_table(&request, &stop));
     let imported = work
         .await

@@ -8,8 +8,8 @@
 //! feature table serves both sizes, and no id from a client (negative ids included, because ONNX `Mod` takes the
 //! divisor's sign) can reach outside a table.
 
+use super::Size;
 use super::layers::{Net, axis, signed};
-use super::size::Size;
 use crate::onnx::ModelProto;
 use crate::onnx::messages::ElementType;
 use crate::weights::xavier_bound;

@@ -4,16 +4,16 @@
 
 mod ctr;
 mod layers;
-mod mlp;
-mod size;
 mod vision;
 
 pub use ctr::{CARDINALITIES, CTR_CATEGORICAL, CTR_DENSE};
-pub use size::Size;
 pub use vision::{CLASSES, IMAGE_SHAPE};
 
 use crate::onnx::ModelProto;
+use crate::onnx::messages::ElementType;
+use crate::weights::xavier_bound;
 use clap::ValueEnum;
+use layers::Net;
 use std::collections::BTreeMap;
 use std::fmt;
 use tierlab_formats::model::{BatchingConfig, InstanceConfig, JoinedInput, ModelConfig};
@@ -51,6 +51,15 @@ impl ModelKind {
     }
 }
 
+/// Size of a generated model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Size {
+    /// For laptops and tests: megabytes, at most about 10 ms per image on one core
+    Small,
+    /// Realistic depth and width: 380 MB of embeddings, ResNet-50
+    Full,
+}
+
 /// Model to generate. `mlp` has one size only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
@@ -80,7 +89,7 @@ impl Request {
     #[must_use]
     pub fn build(&self) -> ModelProto {
         match self.kind {
-            ModelKind::Mlp => mlp::build(self.seed),
+            ModelKind::Mlp => mlp(self.seed),
             ModelKind::Ctr => ctr::build(self.size, self.seed),
             ModelKind::Vision => vision::build(self.size, self.seed),
         }
@@ -114,6 +123,20 @@ impl Request {
             ..ModelConfig::default()
         }
     }
+}
+
+/// Builds a 64-256-256-1 perceptron, `input` FP32 [-1, 64] to `output` FP32 [-1, 1]. It takes microseconds, so a request for
+/// it measures the overhead.
+fn mlp(seed: u64) -> ModelProto {
+    const INPUT: usize = 64;
+    const HIDDEN: usize = 256;
+    let mut net = Net::new("mlp", seed);
+    let input = net.graph.input("input", ElementType::Float, &[-1, INPUT as i64]);
+    let hidden = net.perceptron("hidden", &input, &[INPUT, HIDDEN, HIDDEN]);
+    let output = net.linear("output", &hidden, [HIDDEN, 1], xavier_bound(HIDDEN, 1));
+    net.graph.output(&output, ElementType::Float, &[-1, 1]);
+    net.graph
+        .finish("A 64-256-256-1 perceptron with random weights: the overhead probe")
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! `vision`: an image classifier in the shape of ResNet (He et al. 2015, arXiv:1512.03385; stride in the 3x3
 //! convolution as in version 1.5). Batch normalisation is folded into the convolutions, as in deployed graphs.
 
+use super::Size;
 use super::layers::{Conv, Net, axis, window};
-use super::size::Size;
 use crate::onnx::ModelProto;
 use crate::onnx::messages::ElementType;
 use crate::weights::xavier_bound;
+use std::f32::consts::FRAC_1_SQRT_2;
 
 /// Channels, height and width of an image.
 pub const IMAGE_SHAPE: [i64; 3] = [3, 224, 224];
@@ -68,13 +69,7 @@ pub(super) fn build(size: Size, seed: u64) -> ModelProto {
                 value
             } else {
                 // No ReLU follows, so He's bound is too wide by the square root of two.
-                let conv = Conv {
-                    from,
-                    to,
-                    kernel: 1,
-                    stride,
-                    gain: std::f32::consts::FRAC_1_SQRT_2,
-                };
+                let conv = Conv::new(from, to, 1).stride(stride).gain(FRAC_1_SQRT_2);
                 net.conv(&format!("{name}.shortcut"), &value, conv)
             };
             let sum = net
@@ -101,81 +96,26 @@ fn stem(net: &mut Net, image: &str, to: usize) -> String {
     let std = net.graph.floats("std", &[1, 3, 1, 1], &STD);
     let centred = net.graph.node("centred", "Sub", &[&pixels, &mean], &[]);
     let normal = net.graph.node("normal", "Div", &[&centred, &std], &[]);
-    let conv = net.conv(
-        "stem",
-        &normal,
-        Conv {
-            from: 3,
-            to,
-            kernel: 7,
-            stride: 2,
-            gain: 1.0,
-        },
-    );
+    let conv = net.conv("stem", &normal, Conv::new(3, to, 7).stride(2));
     let active = net.relu("stem", &conv);
     net.graph.node("stem.pool", "MaxPool", &[&active], &window(3, 2, 1))
 }
 
 fn basic_branch(net: &mut Net, name: &str, input: &str, [from, to]: [usize; 2], stride: usize) -> String {
     let first = format!("{name}.conv0");
-    let value = net.conv(
-        &first,
-        input,
-        Conv {
-            from,
-            to,
-            kernel: 3,
-            stride,
-            gain: 1.0,
-        },
-    );
+    let value = net.conv(&first, input, Conv::new(from, to, 3).stride(stride));
     let value = net.relu(&first, &value);
-    let last = Conv {
-        from: to,
-        to,
-        kernel: 3,
-        stride: 1,
-        gain: BRANCH_GAIN,
-    };
+    let last = Conv::new(to, to, 3).gain(BRANCH_GAIN);
     net.conv(&format!("{name}.conv1"), &value, last)
 }
 
 fn bottleneck_branch(net: &mut Net, name: &str, input: &str, [from, width, to]: [usize; 3], stride: usize) -> String {
     let narrow = format!("{name}.conv0");
-    let value = net.conv(
-        &narrow,
-        input,
-        Conv {
-            from,
-            to: width,
-            kernel: 1,
-            stride: 1,
-            gain: 1.0,
-        },
-    );
+    let value = net.conv(&narrow, input, Conv::new(from, width, 1));
     let value = net.relu(&narrow, &value);
     let middle = format!("{name}.conv1");
-    let value = net.conv(
-        &middle,
-        &value,
-        Conv {
-            from: width,
-            to: width,
-            kernel: 3,
-            stride,
-            gain: 1.0,
-        },
-    );
+    let value = net.conv(&middle, &value, Conv::new(width, width, 3).stride(stride));
     let value = net.relu(&middle, &value);
-    net.conv(
-        &format!("{name}.conv2"),
-        &value,
-        Conv {
-            from: width,
-            to,
-            kernel: 1,
-            stride: 1,
-            gain: BRANCH_GAIN,
-        },
-    )
+    let wide = Conv::new(width, to, 1).gain(BRANCH_GAIN);
+    net.conv(&format!("{name}.conv2"), &value, wide)
 }

@@ -13,36 +13,47 @@ pub use tensors::value as session_value;
 use crate::error::ModelsError;
 use crate::onnx::ModelProto;
 use crate::onnx::interface::{Interface, infer_shapes};
-use crate::repository::{self, HashingWriter, VERSION};
+use crate::repository::{self, VERSION};
 use crate::staged::sync_folder;
 use crate::stop::Stop;
-use independence::{TestOptions, Verdict, test_rows};
+use clap::Args;
+use independence::{Verdict, test_rows};
 use source::{GivenConfig, SourceGraph};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use tierlab_formats::model::{
     CONFIG_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, WARMUP_FOLDER, is_plain_name,
 };
 use trial::{Candidate, Trial};
 
-/// Import request.
-#[derive(Debug, Clone)]
+/// Request of an import: arguments of `import`.
+#[derive(Debug, Clone, Default, Args)]
 pub struct Import {
-    /// `.onnx` file. External weights are read beside it, at the graph's locations.
+    /// ONNX file; its external weights must be beside it
+    #[arg(value_name = "FILE")]
     pub model: PathBuf,
-    /// Name in the repository; default: the file's name without its ending.
+    /// Name in the repository [default: the file's name]
+    #[arg(long)]
     pub name: Option<String>,
-    /// `config.toml`, or Triton's `config.pbtxt`. The files of warm-up samples are read from `warmup/` beside it.
+    /// Config of the model, config.toml or Triton's config.pbtxt; warm-up samples are read from warmup/ beside it
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Test for independent rows, which allows serving in batches; `None` serves the model unbatched.
-    pub batching: Option<TestOptions>,
-    /// ONNX Runtime's library, or its folder; default: the place where the set-up installs it.
+    /// Serve it in batches of at most MAX rows, if a test shows that its rows are independent [default MAX: 32]
+    #[arg(
+        long, value_name = "MAX", num_args = 0..=1, require_equals = true, default_missing_value = "32",
+        conflicts_with = "config", value_parser = clap::value_parser!(u32).range(2..=1_000_000)
+    )]
+    pub batching: Option<u32>,
+    /// ONNX Runtime's library or its folder [default: the library packaged with the program or in its Python
+    /// environment, else the one fetched by `scripts/setup onnxruntime`]
+    #[arg(long = "onnxruntime", value_name = "PATH", env = "ORT_DYLIB_PATH")]
     pub library: Option<PathBuf>,
-    /// If true, imports the model without trying it in ONNX Runtime.
+    /// Import without trying the model in ONNX Runtime; the server then checks it at its start
+    #[arg(long, conflicts_with = "batching")]
     pub unchecked: bool,
-    /// If true, replaces a model of that name.
+    /// Replace a model of that name
+    #[arg(long)]
     pub replace: bool,
 }
 
@@ -76,8 +87,8 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
         .as_deref()
         .map(|path| source::read_config(path, &name))
         .transpose()?;
-    let batching = match &request.batching {
-        Some(options) => Some(test_rows(&request.model, options, stop)?),
+    let batching = match request.batching {
+        Some(max) => Some(test_rows(&request.model, max, request.library.as_deref(), stop)?),
         None => None,
     };
     let config = match given {
@@ -160,15 +171,14 @@ fn interface(request: &Import, model: &mut ModelProto, trial: Option<&Trial>) ->
 
 /// Returns the config that the result of the test needs; `None` without a test.
 fn of_verdict(request: &Import, batching: Option<&Verdict>) -> Result<GivenConfig, ModelsError> {
-    let (Some(verdict), Some(options)) = (batching, &request.batching) else {
+    let (Some(verdict), Some(max)) = (batching, request.batching) else {
         return Ok(GivenConfig::default());
     };
     // Only the tested keys: the others keep their defaults.
     let text = match verdict {
         Verdict::Independent(evidence) => format!(
             "# `tierlab-models import --batching` ran seeded rows together, alone and permuted: {evidence}.\n\
-             max_batch_size = {}\n",
-            options.max_batch_size
+             max_batch_size = {max}\n"
         ),
         Verdict::Refused(why) => format!(
             "# Not batched, as `tierlab-models import --batching` could not prove its rows independent:\n# {}\n\
@@ -240,19 +250,8 @@ fn copy_file(from: &Path, version: &Path, name: &str, stop: &Stop) -> Result<Man
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
     }
-    let mut source = File::open(from).map_err(ModelsError::io("open", from))?;
     let target = File::create(&to).map_err(ModelsError::io("create", &to))?;
-    let mut out = HashingWriter::new(&target);
-    let mut buffer = vec![0; 4 << 20];
-    loop {
-        stop.check()?;
-        let got = source.read(&mut buffer).map_err(ModelsError::io("read", from))?;
-        if got == 0 {
-            break;
-        }
-        out.write_all(&buffer[..got]).map_err(ModelsError::io("write", &to))?;
-    }
-    let (bytes, sha256) = out.finish();
+    let (bytes, sha256) = repository::copy_hashed(from, (&target, &to), stop)?;
     target.sync_all().map_err(ModelsError::io("sync", &to))?;
     Ok(ManifestFile {
         path: format!("{VERSION}/{name}"),

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use tierlab_formats::onnx::messages::{
-    AttributeProto, AttributeType, ElementType, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
-    TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
+    AttributeProto, AttributeType, Dimension, DimensionValue, ElementType, GraphProto, ModelProto, NodeProto,
+    OperatorSetIdProto, TensorProto, TensorShapeProto, TensorType, TypeProto, ValueInfoProto,
 };
 
 /// Version of the format: 8, supported by every ONNX Runtime since 1.10.
@@ -163,25 +163,23 @@ fn dims(shape: &[i64]) -> Vec<Dim<'static>> {
 }
 
 fn value_info(name: &str, element: ElementType, shape: &[Dim<'_>]) -> ValueInfoProto {
-    use tensor_shape_proto::{Dimension, dimension::Value};
-    let dim = shape
-        .iter()
-        .map(|dim| Dimension {
-            value: match *dim {
-                Dim::Fixed(size) => Some(Value::DimValue(size)),
-                Dim::Free("") => None,
-                Dim::Free(name) => Some(Value::DimParam(name.to_owned())),
-            },
-        })
-        .collect();
-    let tensor = type_proto::Tensor {
+    let dim = |dim: &Dim<'_>| Dimension {
+        value: match *dim {
+            Dim::Fixed(size) => Some(DimensionValue::DimValue(size)),
+            Dim::Free("") => None,
+            Dim::Free(name) => Some(DimensionValue::DimParam(name.to_owned())),
+        },
+    };
+    let tensor = TensorType {
         elem_type: element.into(),
-        shape: Some(TensorShapeProto { dim }),
+        shape: Some(TensorShapeProto {
+            dim: shape.iter().map(dim).collect(),
+        }),
     };
     ValueInfoProto {
         name: name.to_owned(),
         r#type: Some(TypeProto {
-            value: Some(type_proto::Value::TensorType(tensor)),
+            tensor_type: Some(tensor),
         }),
     }
 }

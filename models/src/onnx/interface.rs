@@ -2,9 +2,8 @@
 
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use tierlab_formats::onnx::messages::{ElementType, ModelProto, TensorShapeProto, ValueInfoProto, type_proto};
 use tierlab_formats::onnx::messages::{
-    tensor_shape_proto::Dimension, tensor_shape_proto::dimension::Value as DimValue,
+    Dimension, DimensionValue, ElementType, ModelProto, TensorShapeProto, ValueInfoProto,
 };
 use tierlab_formats::onnx::{self, External};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
@@ -72,14 +71,13 @@ impl Interface {
 pub fn infer_shapes(model: &mut ModelProto, inferred: &[TensorSpec]) {
     let outputs = model.graph.as_mut().map(|graph| graph.output.iter_mut());
     for output in outputs.into_iter().flatten() {
-        let Some(type_proto::Value::TensorType(tensor)) = output.r#type.as_mut().and_then(|of| of.value.as_mut())
-        else {
+        let Some(tensor) = output.r#type.as_mut().and_then(|of| of.tensor_type.as_mut()) else {
             continue;
         };
         let known = inferred.iter().find(|spec| spec.name == output.name);
         if let (None, Some(known)) = (&tensor.shape, known) {
             let dim = |&size: &i64| Dimension {
-                value: (size >= 0).then_some(DimValue::DimValue(size)),
+                value: (size >= 0).then_some(DimensionValue::DimValue(size)),
             };
             tensor.shape = Some(TensorShapeProto {
                 dim: known.shape.iter().map(dim).collect(),
@@ -90,7 +88,7 @@ pub fn infer_shapes(model: &mut ModelProto, inferred: &[TensorSpec]) {
 
 fn spec(role: &str, value: &ValueInfoProto) -> Result<TensorSpec, BadGraph> {
     let bad = |what: &str| BadGraph(format!("{role} `{}` {what}", value.name));
-    let Some(type_proto::Value::TensorType(tensor)) = value.r#type.as_ref().and_then(|of| of.value.as_ref()) else {
+    let Some(tensor) = value.r#type.as_ref().and_then(|of| of.tensor_type.as_ref()) else {
         return Err(bad(
             "is no tensor: sequences, maps and optionals cannot be served; export it without (scikit-learn: `to_onnx(model, X, options={'zipmap': False})`)",
         ));
@@ -106,7 +104,7 @@ fn spec(role: &str, value: &ValueInfoProto) -> Result<TensorSpec, BadGraph> {
         .as_ref()
         .ok_or_else(|| bad("has no shape in the file: run onnx.shape_inference on it first"))?;
     let size = |dim: &Dimension| match dim.value {
-        Some(DimValue::DimValue(size)) if size >= 0 => size,
+        Some(DimensionValue::DimValue(size)) if size >= 0 => size,
         _ => -1,
     };
     Ok(TensorSpec {

@@ -3,14 +3,13 @@
 
 mod models;
 mod plan;
-mod runs;
-mod tables;
 mod target;
 
 use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::repository::{self, entries};
 use crate::stop::Stop;
+use clap::Args;
 use plan::{Change, Plan, Step};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,17 +20,22 @@ use tierlab_formats::table::EXTENSION;
 use tierlab_storage::{ErrorKind, Tier, TierConfig};
 
 /// Selection to publish: everything in both folders, unless names are given.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct Selection {
-    /// Repository folder.
+    /// Repository folder [default: models/repository, if it exists]
+    #[arg(long, value_name = "DIR")]
     pub repository: Option<PathBuf>,
-    /// Folder of feature tables.
+    /// Folder of feature tables [default: models/features, if it exists]
+    #[arg(long, value_name = "DIR")]
     pub features: Option<PathBuf>,
-    /// Names of models.
+    /// Put this model; may be repeated
+    #[arg(long = "model", value_name = "NAME")]
     pub models: Vec<String>,
-    /// Names of tables.
+    /// Put this table; may be repeated
+    #[arg(long = "table", value_name = "NAME")]
     pub tables: Vec<String>,
-    /// Folders of runs.
+    /// Put the results of this run, a folder written by tierlab-loadgen; may be repeated
+    #[arg(long = "run", value_name = "DIR")]
     pub runs: Vec<PathBuf>,
 }
 
@@ -143,10 +147,10 @@ pub async fn publish(tier: &dyn Tier, selection: &Selection, stop: &Stop) -> Res
         models::plan(&target, folder, &mut plan).await?;
     }
     for table in &tables {
-        tables::plan(&target, table, &mut plan, stop).await?;
+        plan::add_table(&target, table, &mut plan, stop).await?;
     }
     for run in &selection.runs {
-        runs::plan(run, &mut plan)?;
+        plan::add_run(run, &mut plan)?;
     }
     carry_out(&target, plan).await
 }
@@ -192,30 +196,26 @@ fn select(selection: &Selection) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ModelsE
             return Err(ModelsError::Usage(format!("{}: no such folder", folder.display())));
         }
     }
-    let mut folders = Vec::new();
-    if let Some(repository) = repository {
-        let names = pick(
-            "model",
-            models,
-            repository::model_names(repository)?,
-            everything,
-            repository,
-        )?;
-        folders.extend(names.iter().map(|name| repository.join(name)));
-    } else if !models.is_empty() {
-        return Err(ModelsError::Usage(
-            "--model needs a repository: name one with --repository".to_owned(),
-        ));
-    }
-    let mut files = Vec::new();
-    if let Some(features) = features {
-        let names = pick("table", tables, table_names(features)?, everything, features)?;
-        files.extend(names.iter().map(|name| features.join(format!("{name}.{EXTENSION}"))));
-    } else if !tables.is_empty() {
-        return Err(ModelsError::Usage(
-            "--table needs a folder of tables: name one with --features".to_owned(),
-        ));
-    }
+    let folders = match repository {
+        Some(folder) => pick("model", models, repository::model_names(folder)?, everything, folder)?,
+        None if models.is_empty() => Vec::new(),
+        None => {
+            let what = "--model needs a repository: name one with --repository";
+            return Err(ModelsError::Usage(what.to_owned()));
+        }
+    };
+    let files = match features {
+        Some(folder) => pick("table", tables, table_names(folder)?, everything, folder)?,
+        None if tables.is_empty() => Vec::new(),
+        None => {
+            let what = "--table needs a folder of tables: name one with --features";
+            return Err(ModelsError::Usage(what.to_owned()));
+        }
+    };
+    let files = files
+        .into_iter()
+        .map(|file| file.with_added_extension(EXTENSION))
+        .collect::<Vec<_>>();
     if folders.is_empty() && files.is_empty() && runs.is_empty() {
         let what = "nothing to publish: make some with `tierlab-models generate` and `tierlab-models features`, or name \
                     folders with --repository and --features";
@@ -224,29 +224,25 @@ fn select(selection: &Selection) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ModelsE
     Ok((folders, files))
 }
 
-/// Returns the wanted names out of the existing ones.
+/// Returns the paths of the wanted names, which must exist.
 fn pick(
     what: &str,
     wanted: &[String],
-    there: Vec<String>,
+    mut there: Vec<String>,
     everything: bool,
     folder: &Path,
-) -> Result<Vec<String>, ModelsError> {
-    if everything {
-        return Ok(there);
-    }
+) -> Result<Vec<PathBuf>, ModelsError> {
     if let Some(missing) = wanted.iter().find(|name| !there.contains(name)) {
-        let folder = folder.display();
-        let there = if there.is_empty() {
+        let names = if there.is_empty() {
             "nothing".to_owned()
         } else {
             there.join(", ")
         };
-        return Err(ModelsError::Usage(format!(
-            "no {what} `{missing}` in {folder}; there is {there}"
-        )));
+        let what = format!("no {what} `{missing}` in {}; there is {names}", folder.display());
+        return Err(ModelsError::Usage(what));
     }
-    Ok(there.into_iter().filter(|name| wanted.contains(name)).collect())
+    there.retain(|name| everything || wanted.contains(name));
+    Ok(there.iter().map(|name| folder.join(name)).collect())
 }
 
 /// Returns the files of the named tables, or of all in a folder.

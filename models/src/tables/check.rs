@@ -1,7 +1,7 @@
 //! Reads tables back: headers, single rows, every checksum.
 
+use super::RowSource;
 use super::chunks::{self, Chunk};
-use super::source::RowSource;
 use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::stop::Stop;

@@ -2,7 +2,7 @@
 //!
 //! Logarithms and exponentials come from the `libm` crate, so the same seed gives the same bits on every machine.
 
-use super::source::RowSource;
+use super::RowSource;
 use crate::generators::{CARDINALITIES, CTR_CATEGORICAL, CTR_DENSE};
 use crate::weights::stream_seed;
 use rand_chacha::ChaCha8Rng;

@@ -10,7 +10,6 @@ pub mod ctr;
 #[cfg(feature = "flight")]
 pub mod export;
 pub mod own;
-mod source;
 pub mod vision;
 pub mod write;
 
@@ -20,9 +19,7 @@ use crate::repository::Outcome;
 use crate::stop::Stop;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
-use tierlab_formats::table::{EXTENSION, TableHeader};
-
-pub use source::RowSource;
+use tierlab_formats::table::{EXTENSION, TableHeader, TableSchema};
 
 /// Rows of an existing table that are generated again and compared before it counts as the requested one.
 const SAMPLED_ROWS: u64 = 64;
@@ -57,6 +54,19 @@ impl TableKind {
             Self::Vision => Box::new(vision::VisionRows::new(seed).map_err(bad)?),
         })
     }
+}
+
+/// Source of rows.
+pub trait RowSource: Sync {
+    /// Columns of the rows.
+    fn schema(&self) -> &TableSchema;
+
+    /// Seed in the header.
+    fn seed(&self) -> u64;
+
+    /// Writes the columns of entity `id` into `row`, one zeroed stride. The last four bytes are reserved for the
+    /// checksum.
+    fn fill(&self, id: i64, row: &mut [u8]);
 }
 
 /// Result of [`generate`].

@@ -1,6 +1,6 @@
 //! Rows of the `vision` table: images of 49 seeded patches with added noise, generated at memory speed.
 
-use super::source::RowSource;
+use super::RowSource;
 use crate::generators::IMAGE_SHAPE;
 use crate::weights::stream_seed;
 use rand_chacha::ChaCha8Rng;

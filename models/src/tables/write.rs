@@ -1,12 +1,11 @@
 //! Streams a table to disk: every core fills, seals and writes chunks at their offsets, the header comes last.
 
+use super::RowSource;
 use super::chunks::{self, Chunk};
-use super::source::RowSource;
 use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::staged::StagedFile;
 use crate::stop::Stop;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use tierlab_formats::table::TableHeader;
 
@@ -31,10 +30,7 @@ pub fn write(
     let mut block_crcs = vec![0; header.block_crcs.len()];
     let fill = |chunk: &Chunk, buffer: &mut [u8]| {
         let crcs = fill_chunk(source, &header, chunk, buffer);
-        staged
-            .file()
-            .write_all_at(buffer, chunk.bytes.start)
-            .map_err(ModelsError::io("write", staged.partial()))?;
+        staged.write_at(buffer, chunk.bytes.start)?;
         Ok(crcs)
     };
     chunks::for_each(&header, stop, fill, |chunk, crcs| {
@@ -43,10 +39,7 @@ pub fn write(
         progress.advance(chunk.bytes.end - chunk.bytes.start);
     })?;
     header.block_crcs = block_crcs;
-    staged
-        .file()
-        .write_all_at(&header.encode(), 0)
-        .map_err(ModelsError::io("write", staged.partial()))?;
+    staged.write_at(&header.encode(), 0)?;
     progress.advance(header.header_len());
     progress.note(&format!("syncing {} to the device", target.display()));
     stop.check()?;

@@ -9,23 +9,14 @@ const HEADER_BYTES: usize = 64 << 10;
 /// The most dimensions.
 const RANK: usize = 16;
 
-/// Content of a header.
-#[derive(Debug, PartialEq, Eq)]
-struct Header {
-    descr: String,
-    fortran_order: bool,
-    shape: Vec<usize>,
-}
-
-/// An element type as NumPy writes it.
+/// Element type as NumPy writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Data type, and true if big-endian.
-    Number(DataType, bool),
+    Number(DataType),
     /// Bytes, filled up with zeros.
-    Bytes(usize),
+    Bytes,
     /// Characters of four bytes each, filled up with zeros.
-    Text(usize, bool),
+    Text,
 }
 
 /// An array.
@@ -45,37 +36,24 @@ pub struct Array {
 /// Bytes that are not an array, a type that the protocol does not have, or a length that differs from the header's.
 pub fn read(bytes: &[u8]) -> Result<Array, String> {
     let (header, data) = split(bytes)?;
-    let header = parse(header)?;
-    let kind = kind(&header.descr)?;
-    let count = header.shape.iter().try_fold(1_usize, |all, dim| all.checked_mul(*dim));
-    let size = match kind {
-        Kind::Number(dtype, _) => dtype.size().unwrap_or(1),
-        Kind::Bytes(size) => size,
-        Kind::Text(size, _) => size * 4,
-    };
-    let wanted = count.and_then(|count| count.checked_mul(size));
-    let (Some(count), Some(wanted)) = (count, wanted) else {
-        return Err(format!("shape {:?} is too large", header.shape));
+    let (descr, is_fortran, shape) = parse(header)?;
+    let (kind, size) = kind(descr)?;
+    let count = shape.iter().try_fold(1_usize, |all, dim| all.checked_mul(*dim));
+    let Some(wanted) = count.and_then(|count| count.checked_mul(size)) else {
+        return Err(format!("shape {shape:?} is too large"));
     };
     if wanted != data.len() {
+        let found = data.len();
         return Err(format!(
-            "shape {:?} of {} takes {wanted} bytes, there are {}",
-            header.shape,
-            header.descr,
-            data.len()
+            "shape {shape:?} of {descr} takes {wanted} bytes, there are {found}"
         ));
     }
-    let data = if header.fortran_order {
-        in_rows(data, &header.shape, size)
-    } else {
-        data.to_vec()
+    let data = match is_fortran {
+        true => in_rows(data, &shape, size),
+        false => data.to_vec(),
     };
-    let (dtype, data) = typed(kind, data, count)?;
-    Ok(Array {
-        dtype,
-        shape: header.shape,
-        data,
-    })
+    let (dtype, data) = typed(kind, size, descr.starts_with('>'), data)?;
+    Ok(Array { dtype, shape, data })
 }
 
 /// The header's text and the data behind it.
@@ -103,8 +81,8 @@ fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
     Ok((header, data))
 }
 
-/// The header, a Python dictionary of three keys.
-fn parse(text: &str) -> Result<Header, String> {
+/// Parses a header, a Python dictionary of three keys: the element type, true for columns first, and the shape.
+fn parse(text: &str) -> Result<(&str, bool, Vec<usize>), String> {
     let value = |key: &str| {
         [format!("'{key}'"), format!("\"{key}\"")]
             .iter()
@@ -120,11 +98,10 @@ fn parse(text: &str) -> Result<Header, String> {
         return Err("an array of records with fields: save one field at a time".into());
     };
     let order = value("fortran_order")?;
-    let fortran_order = match (order.starts_with("True"), order.starts_with("False")) {
-        (true, _) => true,
-        (_, true) => false,
-        _ => return Err("the header's `fortran_order` is neither True nor False".into()),
-    };
+    let is_fortran = order.starts_with("True");
+    if !is_fortran && !order.starts_with("False") {
+        return Err("the header's `fortran_order` is neither True nor False".into());
+    }
     let shape = value("shape")?.strip_prefix('(').and_then(|rest| rest.split_once(')'));
     let Some((shape, _)) = shape else {
         return Err("the header's `shape` is no tuple".into());
@@ -139,19 +116,12 @@ fn parse(text: &str) -> Result<Header, String> {
     if shape.len() > RANK {
         return Err(format!("more than {RANK} dimensions"));
     }
-    Ok(Header {
-        descr: descr.to_owned(),
-        fortran_order,
-        shape,
-    })
+    Ok((descr, is_fortran, shape))
 }
 
-fn kind(descr: &str) -> Result<Kind, String> {
-    let (order, rest) = match descr.chars().next() {
-        Some(order @ ('<' | '>' | '|' | '=')) => (order, &descr[1..]),
-        _ => ('|', descr),
-    };
-    let big = order == '>';
+/// Returns the type of elements, and their bytes in the file.
+fn kind(descr: &str) -> Result<(Kind, usize), String> {
+    let rest = descr.strip_prefix(['<', '>', '|', '=']).unwrap_or(descr);
     let dtype = match rest {
         "b1" | "?" => DataType::Bool,
         "i1" => DataType::Int8,
@@ -166,65 +136,46 @@ fn kind(descr: &str) -> Result<Kind, String> {
         "f4" => DataType::Fp32,
         "f8" => DataType::Fp64,
         _ => {
-            let sized = |kind: char| rest.strip_prefix(kind).and_then(|size| size.parse::<usize>().ok());
+            let sized = |kind: char| rest.strip_prefix(kind)?.parse::<usize>().ok();
             let bounded = |size: &usize| (1..=1 << 20).contains(size);
-            if let Some(size) = sized('S').filter(bounded) {
-                return Ok(Kind::Bytes(size));
-            }
-            if let Some(size) = sized('U').filter(bounded) {
-                return Ok(Kind::Text(size, big));
-            }
-            if rest.starts_with('O') {
-                return Err(
+            return match (sized('S').filter(bounded), sized('U').filter(bounded)) {
+                (Some(size), _) => Ok((Kind::Bytes, size)),
+                (_, Some(size)) => Ok((Kind::Text, size * 4)),
+                _ if rest.starts_with('O') => Err(
                     "an array of Python objects, which only Python can read: give it a type before it is saved".into(),
-                );
-            }
-            return Err(format!("elements of type `{descr}` are none of the protocol's"));
+                ),
+                _ => Err(format!("elements of type `{descr}` are none of the protocol's")),
+            };
         }
     };
-    Ok(Kind::Number(dtype, big))
+    Ok((Kind::Number(dtype), dtype.size().unwrap_or(1)))
 }
 
-/// Elements as the protocol has them.
-fn typed(kind: Kind, mut data: Vec<u8>, count: usize) -> Result<(DataType, Vec<u8>), String> {
-    match kind {
-        Kind::Number(dtype, big) => {
-            if big {
-                data.chunks_exact_mut(dtype.size().unwrap_or(1))
-                    .for_each(<[u8]>::reverse);
-            }
-            if dtype == DataType::Bool && data.iter().any(|byte| *byte > 1) {
-                return Err("a boolean that is neither 0 nor 1".into());
-            }
-            Ok((dtype, data))
-        }
-        Kind::Bytes(size) => {
-            let mut out = Vec::with_capacity(data.len() + count * 4);
-            for element in data.chunks_exact(size) {
-                let end = element.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-                push_element(&element[..end], &mut out);
-            }
-            Ok((DataType::Bytes, out))
-        }
-        Kind::Text(size, big) => {
-            let mut out = Vec::with_capacity(data.len());
-            for element in data.chunks_exact(size * 4) {
-                let code = |bytes: &[u8; 4]| {
-                    if big {
-                        u32::from_be_bytes(*bytes)
-                    } else {
-                        u32::from_le_bytes(*bytes)
-                    }
-                };
-                let codes: Vec<u32> = element.as_chunks::<4>().0.iter().map(code).collect();
-                let end = codes.iter().rposition(|code| *code != 0).map_or(0, |last| last + 1);
-                let text: Option<String> = codes[..end].iter().map(|code| char::from_u32(*code)).collect();
-                let text = text.ok_or("a text that is no Unicode")?;
-                push_element(text.as_bytes(), &mut out);
-            }
-            Ok((DataType::Bytes, out))
-        }
+/// Converts elements of `size` bytes to those of the protocol.
+fn typed(kind: Kind, size: usize, is_big: bool, mut data: Vec<u8>) -> Result<(DataType, Vec<u8>), String> {
+    let unit = if kind == Kind::Text { 4 } else { size };
+    if is_big && kind != Kind::Bytes {
+        data.chunks_exact_mut(unit).for_each(<[u8]>::reverse);
     }
+    if let Kind::Number(dtype) = kind {
+        if dtype == DataType::Bool && data.iter().any(|byte| *byte > 1) {
+            return Err("a boolean that is neither 0 nor 1".into());
+        }
+        return Ok((dtype, data));
+    }
+    let mut out = Vec::with_capacity(data.len());
+    for element in data.chunks_exact(size) {
+        if kind == Kind::Bytes {
+            let end = element.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            push_element(&element[..end], &mut out);
+            continue;
+        }
+        let codes = element.as_chunks().0.iter().map(|code| u32::from_le_bytes(*code));
+        let text: Option<String> = codes.map(char::from_u32).collect();
+        let text = text.ok_or("a text that is no Unicode")?;
+        push_element(text.trim_end_matches('\0').as_bytes(), &mut out);
+    }
+    Ok((DataType::Bytes, out))
 }
 
 /// Elements that were saved column by column, row by row.

@@ -5,4 +5,4 @@ pub use health_check_response::ServingStatus;
 /// The full name of the service.
 pub const SERVICE: &str = "grpc.health.v1.Health";
 
-include!("generated/health.rs");
+include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));

@@ -281,5 +281,4 @@ impl From<InferReply> for ModelInferResponse {
 }
 
 #[cfg(test)]
-#[path = "infer_tests.rs"]
 mod tests;

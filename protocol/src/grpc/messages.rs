@@ -16,4 +16,4 @@ use std::collections::HashMap;
 /// Parameters by name.
 pub type Parameters = HashMap<String, InferParameter>;
 
-include!("generated/inference.rs");
+include!(concat!(env!("OUT_DIR"), "/inference.rs"));

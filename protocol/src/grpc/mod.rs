@@ -2,8 +2,7 @@
 //!
 //! In: protobuf messages as Triton's and KServe's clients send them (package `inference`). Out: the same
 //! [`InferRequest`](crate::infer::InferRequest) that HTTP bodies become, and messages made from the same documents.
-//! The messages are generated from the texts in `protocol/proto`, and what was generated is kept beside them: no build needs
-//! a compiler for `.proto` files. tonic's own crates for health and statuses would bring tonic, a runtime, into a crate
+//! The messages are generated from the texts in `protocol/proto` at each build. tonic's own crates for health and statuses would bring tonic, a runtime, into a crate
 //! that has none, for a few small messages; and the server answers health calls from its own state.
 
 pub mod client;

@@ -30,4 +30,4 @@ pub fn retry_details(code: i32, message: &str, seconds: u32) -> Bytes {
     status.encode_to_vec().into()
 }
 
-include!("generated/status.rs");
+include!(concat!(env!("OUT_DIR"), "/google.rpc.rs"));

@@ -1,10 +1,10 @@
 //! The two parts of a body: JSON, and the binary data behind it.
 
+use super::BadRequest;
 use super::budget::{MemoryBudget, OVER_BUDGET};
 use super::data::Data;
-use super::error::BadRequest;
+use super::json::WireTensor;
 use super::tensor::Tensor;
-use super::wire::WireTensor;
 use crate::tensor::DataType;
 use std::borrow::Cow;
 

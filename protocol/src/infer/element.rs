@@ -1,45 +1,13 @@
-//! JSON arrays of elements to little-endian bytes, and back, without a value in between.
+//! JSON arrays of elements to little-endian bytes, without a value in between.
 //!
-//! In: a serde deserializer at a `data` array, or raw bytes. Out: raw bytes, or JSON text. The array may be flat or
-//! nested as the shape says; a nest of another form is refused. The memory of an array is reserved before it is
-//! allocated.
+//! In: a reader at a `data` array. Out: raw bytes. The array may be flat or nested as the shape says; a nest of another form is
+//! refused. The memory of an array is reserved before it is allocated.
 
-use super::budget::{MemoryBudget, OVER_BUDGET};
-use super::nonfinite;
+use super::BadRequest;
+use super::budget::OVER_BUDGET;
+use super::text::{Read, Reader, Scalar};
 use crate::tensor::{DataType, element_count};
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use std::fmt;
-use std::marker::PhantomData;
-
-/// State shared by all arrays of a text.
-#[derive(Clone, Copy)]
-pub(super) struct ReadContext<'a> {
-    pub(super) budget: &'a dyn MemoryBudget,
-    /// Bytes of the text: it cannot hold more elements than fit into it.
-    pub(super) text_bytes: usize,
-    /// If true, objects with an empty key stand for numbers ([`nonfinite`]).
-    pub(super) placeholders: bool,
-}
-
-impl ReadContext<'_> {
-    /// Memory for `count` elements: as many as the client claims, but no more than its text can hold; for elements of any
-    /// length, a part of the text's own size besides. None where the budget is spent.
-    pub(super) fn reserve(&self, dtype: DataType, count: usize) -> Option<Vec<u8>> {
-        let bytes = match dtype.size() {
-            // The shortest element is a digit and its comma.
-            Some(size) => count.min(self.text_bytes / 2 + 1).saturating_mul(size),
-            // The shortest is two quotes and a comma; what text is left is theirs, up to so much each.
-            None => {
-                let count = count.min(self.text_bytes / 3 + 1);
-                let text = self.text_bytes.saturating_sub(3 * count);
-                count
-                    .saturating_mul(4)
-                    .saturating_add(text.min(count.saturating_mul(TEXT_BYTES)))
-            }
-        };
-        self.budget.take(bytes).then(|| Vec::with_capacity(bytes))
-    }
-}
 
 /// Bytes of one element's text that are reserved before the first is read.
 const TEXT_BYTES: usize = 16;
@@ -47,69 +15,81 @@ const TEXT_BYTES: usize = 16;
 /// Requirements on a `data` array.
 #[derive(Clone, Copy)]
 pub(super) struct Expected<'a> {
-    pub(super) dtype: DataType,
-    pub(super) shape: &'a [i64],
-    /// `input `x``, for messages.
-    pub(super) label: &'a str,
+    dtype: DataType,
+    shape: &'a [i64],
     /// If true, `null` among floats is NaN (replies); otherwise an error (requests).
-    pub(super) null_is_nan: bool,
-    pub(super) reading: ReadContext<'a>,
+    null_is_nan: bool,
 }
 
-impl<'de> DeserializeSeed<'de> for Expected<'_> {
-    type Value = Vec<u8>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<u8>, D::Error> {
-        match self.dtype {
-            DataType::Bool => read::<Bool, D>(self, deserializer),
-            DataType::Uint8 => read::<u8, D>(self, deserializer),
-            DataType::Uint16 => read::<u16, D>(self, deserializer),
-            DataType::Uint32 => read::<u32, D>(self, deserializer),
-            DataType::Uint64 => read::<u64, D>(self, deserializer),
-            DataType::Int8 => read::<i8, D>(self, deserializer),
-            DataType::Int16 => read::<i16, D>(self, deserializer),
-            DataType::Int32 => read::<i32, D>(self, deserializer),
-            DataType::Int64 => read::<i64, D>(self, deserializer),
-            DataType::Fp32 => read::<f32, D>(self, deserializer),
-            DataType::Fp64 => read::<f64, D>(self, deserializer),
-            DataType::Bytes => read::<Text, D>(self, deserializer),
-            DataType::Fp16 | DataType::Bf16 => Err(D::Error::custom(format_args!(
-                "{}: {} has no JSON form, send it as binary data",
-                self.label, self.dtype
-            ))),
+impl<'a> Expected<'a> {
+    pub(super) fn new(dtype: DataType, shape: &'a [i64], null_is_nan: bool) -> Self {
+        Self {
+            dtype,
+            shape,
+            null_is_nan,
         }
     }
+
+    /// Reads the array.
+    pub(super) fn read(self, reader: &mut Reader<'_>) -> Read<Vec<u8>> {
+        match self.dtype {
+            DataType::Bool => self.elements::<Bool>(reader),
+            DataType::Uint8 => self.elements::<u8>(reader),
+            DataType::Uint16 => self.elements::<u16>(reader),
+            DataType::Uint32 => self.elements::<u32>(reader),
+            DataType::Uint64 => self.elements::<u64>(reader),
+            DataType::Int8 => self.elements::<i8>(reader),
+            DataType::Int16 => self.elements::<i16>(reader),
+            DataType::Int32 => self.elements::<i32>(reader),
+            DataType::Int64 => self.elements::<i64>(reader),
+            DataType::Fp32 => self.elements::<f32>(reader),
+            DataType::Fp64 => self.elements::<f64>(reader),
+            DataType::Bytes => self.elements::<Text>(reader),
+            DataType::Fp16 | DataType::Bf16 => {
+                Err(reader.fault(&format!("{} has no JSON form, send it as binary data", self.dtype)))
+            }
+        }
+    }
+
+    fn elements<E: Element>(self, reader: &mut Reader<'_>) -> Read<Vec<u8>> {
+        let shape = self.shape;
+        let Some(count) = element_count(shape) else {
+            return Err(reader.fault(&format!("`shape` {shape:?} has a negative dimension or is too large")));
+        };
+        let Some(out) = reserve(reader, self.dtype, count) else {
+            return Err(reader.fault(OVER_BUDGET));
+        };
+        let mut sink = Sink {
+            out,
+            count,
+            left: count,
+            expected: self,
+        };
+        sink.array::<E>(reader, 0)?;
+        if sink.left > 0 {
+            let found = count - sink.left;
+            return Err(reader.fault(&format!("{found} elements in `data`, `shape` {shape:?} wants {count}")));
+        }
+        Ok(sink.out)
+    }
 }
 
-fn read<'de, E: Element, D: Deserializer<'de>>(expected: Expected<'_>, deserializer: D) -> Result<Vec<u8>, D::Error> {
-    let count = element_count(expected.shape).ok_or_else(|| {
-        D::Error::custom(format_args!(
-            "{}: `shape` {:?} has a negative dimension or is too large",
-            expected.label, expected.shape
-        ))
-    })?;
-    let out = expected.reading.reserve(expected.dtype, count);
-    let mut sink = Sink {
-        out: out.ok_or_else(|| D::Error::custom(format_args!("{}: {OVER_BUDGET}", expected.label)))?,
-        count,
-        left: count,
-        expected,
+/// Memory for `count` elements: as many as the client claims, but no more than its text can hold; for elements of any
+/// length, a part of the text's own size besides. None where the budget is spent.
+fn reserve(reader: &Reader<'_>, dtype: DataType, count: usize) -> Option<Vec<u8>> {
+    let bytes = match dtype.size() {
+        // The shortest element is a digit and its comma.
+        Some(size) => count.min(reader.len() / 2 + 1).saturating_mul(size),
+        // The shortest is two quotes and a comma; what text is left is theirs, up to so much each.
+        None => {
+            let count = count.min(reader.len() / 3 + 1);
+            let text = reader.len().saturating_sub(3 * count);
+            count
+                .saturating_mul(4)
+                .saturating_add(text.min(count.saturating_mul(TEXT_BYTES)))
+        }
     };
-    let level = Level::<E> {
-        sink: &mut sink,
-        depth: 0,
-        element: PhantomData,
-    };
-    deserializer.deserialize_seq(level)?;
-    if sink.left > 0 {
-        return Err(D::Error::custom(format_args!(
-            "{}: {} elements in `data`, `shape` {:?} wants {count}",
-            expected.label,
-            count - sink.left,
-            expected.shape
-        )));
-    }
-    Ok(sink.out)
+    reader.budget.take(bytes).then(|| Vec::with_capacity(bytes))
 }
 
 /// Receiver of elements, with the number that may still follow.
@@ -122,138 +102,98 @@ struct Sink<'a> {
 }
 
 impl Sink<'_> {
+    /// Reads one array of the nest.
+    fn array<E: Element>(&mut self, reader: &mut Reader<'_>, depth: usize) -> Read<()> {
+        let shape = self.expected.shape;
+        let before = self.left;
+        // Arrays inside this one, and the elements in them.
+        let (mut arrays, mut inside) = (0, 0);
+        reader.array("an array as `data`", |reader| {
+            reader.peek();
+            // Numbers first and by themselves: with all other values, each would go through memory.
+            if let Some(number) = reader.short_number() {
+                return self.put::<E>(reader, number);
+            }
+            match reader.peek() {
+                Some(b'[') if depth + 1 >= shape.len() => {
+                    Err(reader.fault(&format!("`data` is nested deeper than `shape` {shape:?}")))
+                }
+                Some(b'[') => {
+                    let left = self.left;
+                    self.array::<E>(reader, depth + 1)?;
+                    arrays += 1;
+                    inside += left - self.left;
+                    Ok(())
+                }
+                Some(b'"') => {
+                    let text = reader.string()?;
+                    if !self.grows(reader, text.len().saturating_add(4)) {
+                        return Err(reader.fault(OVER_BUDGET));
+                    }
+                    self.put::<E>(reader, Scalar::Text(&text))
+                }
+                _ => {
+                    let scalar = reader.rare_scalar()?;
+                    self.put::<E>(reader, scalar)
+                }
+            }
+        })?;
+        let scalars = before - self.left - inside;
+        if arrays > 0 && scalars > 0 {
+            return Err(reader.fault("`data` mixes arrays and values"));
+        }
+        let len = i64::try_from(arrays + scalars).unwrap_or(i64::MAX);
+        let flat = depth == 0 && arrays == 0;
+        let innermost = depth + 1 == shape.len();
+        if flat || (shape.get(depth) == Some(&len) && (innermost || scalars == 0)) {
+            return Ok(());
+        }
+        Err(reader.fault(&format!(
+            "`data` is neither flat nor nested as `shape` {shape:?}: an array of {len} at depth {depth}"
+        )))
+    }
+
     /// Makes room for `bytes` more, as elements of any length may need; false where the budget is spent.
-    fn grows(&mut self, bytes: usize) -> bool {
+    fn grows(&mut self, reader: &Reader<'_>, bytes: usize) -> bool {
         if bytes <= self.out.capacity() - self.out.len() {
             return true;
         }
         let capacity = (self.out.len() + bytes).max(self.out.capacity() * 2);
-        let granted = self.expected.reading.budget.take(capacity);
+        let granted = reader.budget.take(capacity);
         if granted {
             self.out.reserve_exact(capacity - self.out.len());
         }
         granted
     }
-}
 
-/// One array of the nest.
-struct Level<'s, 'a, E> {
-    sink: &'s mut Sink<'a>,
-    depth: usize,
-    element: PhantomData<E>,
-}
-
-/// Kind of values in an array.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Scalar,
-    Array,
-}
-
-impl<'de, E: Element> Visitor<'de> for Level<'_, '_, E> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an array as `data` of {}", self.sink.expected.label)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let Self { sink, depth, .. } = self;
-        let mut seen: Option<Kind> = None;
-        let mut len = 0_i64;
-        while let Some(kind) = seq.next_element_seed(Item::<E> {
-            sink,
-            depth,
-            element: PhantomData,
-        })? {
-            if seen.is_some_and(|seen| seen != kind) {
-                return Err(A::Error::custom(format_args!(
-                    "{}: `data` mixes arrays and values",
-                    sink.expected.label
-                )));
-            }
-            seen = Some(kind);
-            len += 1;
-        }
-        let shape = sink.expected.shape;
-        let flat = depth == 0 && seen != Some(Kind::Array);
-        let innermost = depth + 1 == shape.len();
-        let nested = shape.get(depth) == Some(&len) && (innermost || seen != Some(Kind::Scalar));
-        if flat || nested {
-            Ok(())
-        } else {
-            Err(A::Error::custom(format_args!(
-                "{}: `data` is neither flat nor nested as `shape` {shape:?}: an array of {len} at depth {depth}",
-                sink.expected.label
-            )))
-        }
-    }
-}
-
-/// One item of an array: an element, or an array one level down.
-struct Item<'s, 'a, E> {
-    sink: &'s mut Sink<'a>,
-    depth: usize,
-    element: PhantomData<E>,
-}
-
-impl<'de, E: Element> DeserializeSeed<'de> for Item<'_, '_, E> {
-    type Value = Kind;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Kind, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<E: Element> Item<'_, '_, E> {
-    fn put<Err: Error>(self, value: Value<'_>) -> Result<Kind, Err> {
-        let Expected {
-            dtype, shape, label, ..
-        } = self.sink.expected;
-        if self.sink.left == 0 {
-            return Err(Err::custom(format_args!(
-                "{label}: more elements in `data` than `shape` {shape:?} wants"
-            )));
-        }
-        if let Value::Text(text) = value
-            && !self.sink.grows(text.len().saturating_add(4))
-        {
-            return Err(Err::custom(format_args!("{label}: {OVER_BUDGET}")));
-        }
-        let out = &mut self.sink.out;
-        let taken = match value {
-            Value::Bool(value) => E::boolean(value, out),
-            Value::Unsigned(value) => E::unsigned(value, out),
-            Value::Signed(value) => E::signed(value, out),
-            Value::Float(value) => E::float(value, out),
-            Value::Text(value) => E::text(value, out),
-            Value::Null => self.sink.expected.null_is_nan && E::float(f64::NAN, out),
+    #[inline(always)]
+    fn put<E: Element>(&mut self, reader: &Reader<'_>, scalar: Scalar<'_>) -> Read<()> {
+        let scalar = match scalar {
+            Scalar::Null if self.expected.null_is_nan => Scalar::Float(f64::NAN),
+            scalar => scalar,
         };
-        if !taken {
-            let (index, hint) = (self.sink.count - self.sink.left, value.hint(dtype));
-            let what = format_args!("{label}: element {index}: {value} in `data` is no {dtype}{hint}");
-            return Err(Err::custom(what));
+        if self.left == 0 || !E::push(scalar, &mut self.out) {
+            return Err(self.refused(reader, scalar));
         }
-        self.sink.left -= 1;
-        Ok(Kind::Scalar)
+        self.left -= 1;
+        Ok(())
     }
-}
 
-/// An element as JSON has it.
-#[derive(Clone, Copy)]
-enum Value<'a> {
-    Bool(bool),
-    Unsigned(u64),
-    Signed(i64),
-    Float(f64),
-    Text(&'a str),
-    Null,
+    #[cold]
+    fn refused(&self, reader: &Reader<'_>, scalar: Scalar<'_>) -> BadRequest {
+        let Expected { dtype, shape, .. } = self.expected;
+        if self.left == 0 {
+            return reader.fault(&format!("more elements in `data` than `shape` {shape:?} wants"));
+        }
+        let (index, hint) = (self.count - self.left, scalar.hint(dtype));
+        reader.fault(&format!("element {index}: {scalar} in `data` is no {dtype}{hint}"))
+    }
 }
 
 /// Whole numbers below this are the same as a double and as an integer.
 const MAX_WHOLE: f64 = 9e15;
 
-impl Value<'_> {
+impl Scalar<'_> {
     /// Advice for the error, if there is any.
     fn hint(self, dtype: DataType) -> String {
         let float = matches!(dtype, DataType::Fp32 | DataType::Fp64);
@@ -273,7 +213,7 @@ impl Value<'_> {
     }
 }
 
-impl fmt::Display for Value<'_> {
+impl fmt::Display for Scalar<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bool(value) => write!(f, "{value}"),
@@ -287,116 +227,10 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-impl<'de, E: Element> Visitor<'de> for Item<'_, '_, E> {
-    type Value = Kind;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} elements in `data` of {}",
-            self.sink.expected.dtype, self.sink.expected.label
-        )
-    }
-
-    fn visit_bool<Err: Error>(self, value: bool) -> Result<Kind, Err> {
-        self.put(Value::Bool(value))
-    }
-
-    fn visit_u64<Err: Error>(self, value: u64) -> Result<Kind, Err> {
-        self.put(Value::Unsigned(value))
-    }
-
-    fn visit_i64<Err: Error>(self, value: i64) -> Result<Kind, Err> {
-        self.put(Value::Signed(value))
-    }
-
-    fn visit_f64<Err: Error>(self, value: f64) -> Result<Kind, Err> {
-        self.put(Value::Float(value))
-    }
-
-    fn visit_str<Err: Error>(self, value: &str) -> Result<Kind, Err> {
-        self.put(Value::Text(value))
-    }
-
-    fn visit_unit<Err: Error>(self) -> Result<Kind, Err> {
-        self.put(Value::Null)
-    }
-
-    /// A placeholder of a number that JSON cannot write.
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Kind, A::Error> {
-        if !self.sink.expected.reading.placeholders {
-            return Err(A::Error::invalid_type(Unexpected::Map, &self));
-        }
-        let entry: Option<(&str, u64)> = map.next_entry()?;
-        let value = entry.and_then(|(key, number)| nonfinite::number_of(key, number));
-        match value {
-            Some(value) => self.put(Value::Float(value)),
-            None => Err(A::Error::invalid_type(Unexpected::Map, &self)),
-        }
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Kind, A::Error> {
-        let depth = self.depth + 1;
-        if depth >= self.sink.expected.shape.len() {
-            return Err(A::Error::custom(format_args!(
-                "{}: `data` is nested deeper than `shape` {:?}",
-                self.sink.expected.label, self.sink.expected.shape
-            )));
-        }
-        Level::<E> {
-            sink: self.sink,
-            depth,
-            element: PhantomData,
-        }
-        .visit_seq(seq)?;
-        Ok(Kind::Array)
-    }
-}
-
 /// Pushes one JSON value as an element; false where the type cannot hold it.
-pub(super) trait Element {
-    fn boolean(_: bool, _: &mut Vec<u8>) -> bool {
-        false
-    }
-    fn unsigned(_: u64, _: &mut Vec<u8>) -> bool {
-        false
-    }
-    fn signed(_: i64, _: &mut Vec<u8>) -> bool {
-        false
-    }
-    fn float(_: f64, _: &mut Vec<u8>) -> bool {
-        false
-    }
-    fn text(_: &str, _: &mut Vec<u8>) -> bool {
-        false
-    }
+trait Element {
+    fn push(scalar: Scalar<'_>, out: &mut Vec<u8>) -> bool;
 }
-
-/// Runs a block with `$element` as the [`Element`] of a number's type; leaves the function with nothing for other types.
-macro_rules! push_with {
-    ($dtype:expr, $element:ident => $block:block) => {{
-        macro_rules! with {
-            ($number:ty) => {{
-                type $element = $number;
-                $block
-            }};
-        }
-        match $dtype {
-            DataType::Uint8 => with!(u8),
-            DataType::Uint16 => with!(u16),
-            DataType::Uint32 => with!(u32),
-            DataType::Uint64 => with!(u64),
-            DataType::Int8 => with!(i8),
-            DataType::Int16 => with!(i16),
-            DataType::Int32 => with!(i32),
-            DataType::Int64 => with!(i64),
-            DataType::Fp32 => with!(f32),
-            DataType::Fp64 => with!(f64),
-            DataType::Bool | DataType::Bytes | DataType::Fp16 | DataType::Bf16 => return None,
-        }
-    }};
-}
-pub(super) use push_with;
 
 /// Element of a `BOOL` tensor.
 struct Bool;
@@ -404,19 +238,21 @@ struct Bool;
 struct Text;
 
 impl Element for Bool {
-    fn boolean(value: bool, out: &mut Vec<u8>) -> bool {
+    fn push(scalar: Scalar<'_>, out: &mut Vec<u8>) -> bool {
+        let Scalar::Bool(value) = scalar else { return false };
         out.push(u8::from(value));
         true
     }
 }
 
 impl Element for Text {
-    fn text(value: &str, out: &mut Vec<u8>) -> bool {
-        let Ok(len) = u32::try_from(value.len()) else {
+    fn push(scalar: Scalar<'_>, out: &mut Vec<u8>) -> bool {
+        let Scalar::Text(text) = scalar else { return false };
+        let Ok(len) = u32::try_from(text.len()) else {
             return false;
         };
         out.extend_from_slice(&len.to_le_bytes());
-        out.extend_from_slice(value.as_bytes());
+        out.extend_from_slice(text.as_bytes());
         true
     }
 }
@@ -424,11 +260,14 @@ impl Element for Text {
 macro_rules! integers {
     ($($int:ty),*) => {$(
         impl Element for $int {
-            fn unsigned(value: u64, out: &mut Vec<u8>) -> bool {
-                <$int>::try_from(value).is_ok_and(|v| { out.extend_from_slice(&v.to_le_bytes()); true })
-            }
-            fn signed(value: i64, out: &mut Vec<u8>) -> bool {
-                <$int>::try_from(value).is_ok_and(|v| { out.extend_from_slice(&v.to_le_bytes()); true })
+            #[inline(always)]
+            fn push(scalar: Scalar<'_>, out: &mut Vec<u8>) -> bool {
+                let value = match scalar {
+                    Scalar::Unsigned(value) => <$int>::try_from(value).ok(),
+                    Scalar::Signed(value) => <$int>::try_from(value).ok(),
+                    _ => None,
+                };
+                value.is_some_and(|value| { out.extend_from_slice(&value.to_le_bytes()); true })
             }
         }
     )*};
@@ -436,30 +275,30 @@ macro_rules! integers {
 integers!(u8, u16, u32, u64, i8, i16, i32, i64);
 
 impl Element for f32 {
-    fn unsigned(value: u64, out: &mut Vec<u8>) -> bool {
-        out.extend_from_slice(&(value as Self).to_le_bytes());
-        true
-    }
-    fn signed(value: i64, out: &mut Vec<u8>) -> bool {
-        out.extend_from_slice(&(value as Self).to_le_bytes());
-        true
-    }
-    fn float(value: f64, out: &mut Vec<u8>) -> bool {
-        let narrow = if value.is_nan() { Self::NAN } else { value as Self };
-        out.extend_from_slice(&narrow.to_le_bytes());
+    #[inline(always)]
+    fn push(scalar: Scalar<'_>, out: &mut Vec<u8>) -> bool {
+        let value = match scalar {
+            Scalar::Unsigned(value) => value as Self,
+            Scalar::Signed(value) => value as Self,
+            Scalar::Float(value) if value.is_nan() => Self::NAN,
+            Scalar::Float(value) => value as Self,
+            _ => return false,
+        };
+        out.extend_from_slice(&value.to_le_bytes());
         // What became infinite is too large; what was is what the client means.
-        !narrow.is_infinite() || value.is_infinite()
+        !value.is_infinite() || matches!(scalar, Scalar::Float(value) if value.is_infinite())
     }
 }
 
 impl Element for f64 {
-    fn unsigned(value: u64, out: &mut Vec<u8>) -> bool {
-        Self::float(value as Self, out)
-    }
-    fn signed(value: i64, out: &mut Vec<u8>) -> bool {
-        Self::float(value as Self, out)
-    }
-    fn float(value: f64, out: &mut Vec<u8>) -> bool {
+    #[inline(always)]
+    fn push(scalar: Scalar<'_>, out: &mut Vec<u8>) -> bool {
+        let value = match scalar {
+            Scalar::Unsigned(value) => value as Self,
+            Scalar::Signed(value) => value as Self,
+            Scalar::Float(value) => value,
+            _ => return false,
+        };
         out.extend_from_slice(&value.to_le_bytes());
         true
     }

@@ -2,57 +2,122 @@
 //!
 //! In: JSON text. Out: [`WireRequest`] and [`WireReply`], whose tensors have their JSON data already as bytes, or the
 //! size of the binary data that follows. Keys may come in any order; a `data` array before its `datatype` and `shape` is
-//! kept as raw text until both are known. Unknown keys are ignored, as the protocol asks. Lists and names are limited while
+//! passed over until both are known. Unknown keys are ignored, as the protocol asks. Lists and names are limited while
 //! they are read, so that nothing is built and then refused.
 
-use super::budget::{MemoryBudget, OVER_BUDGET, ReusedBudget, Unlimited};
-use super::element::{Expected, ReadContext};
-use super::error::BadRequest;
-use super::limits::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
-use super::nonfinite::Prescan;
-use super::quick;
-use super::wire::{WireOutput, WireReply, WireRequest, WireTensor};
+use super::budget::{MemoryBudget, Unlimited};
+use super::element::Expected;
+use super::text::{Read, Reader, Scalar};
+use super::{BadRequest, INPUT, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
 use crate::tensor::DataType;
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
-use std::borrow::Cow;
-use std::fmt;
-use std::marker::PhantomData;
 
-/// The keys of all objects of the protocol.
-#[derive(Deserialize, Clone, Copy)]
-#[serde(field_identifier, rename_all = "snake_case")]
-enum Key {
-    Id,
-    ModelName,
-    ModelVersion,
-    Parameters,
-    Inputs,
-    Outputs,
-    Name,
-    Shape,
-    Datatype,
-    Data,
-    #[serde(other)]
-    Unknown,
+/// A request before its binary data.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct WireRequest {
+    pub(super) id: Option<String>,
+    pub(super) binary_output: bool,
+    pub(super) timeout_us: Option<u64>,
+    pub(super) priority: u64,
+    pub(super) inputs: Vec<WireTensor>,
+    pub(super) outputs: Vec<WireOutput>,
+}
+
+/// A reply before its binary data.
+pub(super) struct WireReply {
+    pub(super) model_name: String,
+    pub(super) model_version: String,
+    pub(super) id: Option<String>,
+    pub(super) outputs: Vec<WireTensor>,
+}
+
+/// A tensor before its binary data.
+#[derive(Debug, PartialEq)]
+pub(super) struct WireTensor {
+    pub(super) name: String,
+    pub(super) dtype: DataType,
+    pub(super) shape: Vec<i64>,
+    pub(super) data: Option<Vec<u8>>,
+    pub(super) binary_data_size: Option<u64>,
+}
+
+/// An output that a request names.
+#[derive(Debug, PartialEq)]
+pub(super) struct WireOutput {
+    pub(super) name: String,
+    /// `parameters.binary_data`, where given.
+    pub(super) binary: Option<bool>,
+}
+
+pub(super) fn parse_request(json: &[u8], budget: &dyn MemoryBudget) -> Result<WireRequest, BadRequest> {
+    let mut reader = Reader::new(json, budget);
+    let parsed = request(&mut reader).and_then(|request| reader.end().map(|()| request));
+    parsed.map_err(|e| BadRequest(format!("malformed request: {e}")))
+}
+
+pub(super) fn parse_reply(json: &[u8]) -> Result<WireReply, BadRequest> {
+    let mut reader = Reader::new(json, &Unlimited);
+    let parsed = reply(&mut reader).and_then(|reply| reader.end().map(|()| reply));
+    parsed.map_err(|e| BadRequest(format!("malformed reply: {e}")))
+}
+
+fn request(reader: &mut Reader<'_>) -> Read<WireRequest> {
+    let (mut id, mut given, mut inputs, mut outputs) = (None, None, None, None);
+    reader.object("an object with `inputs`", |reader, key| match key {
+        "id" => reader.once_or_null(&mut id, key, name),
+        "parameters" => reader.once_or_null(&mut given, key, parameters),
+        "inputs" => reader.once(&mut inputs, key, |reader| tensors(reader, INPUT)),
+        "outputs" => reader.once_or_null(&mut outputs, key, requested_outputs),
+        _ => reader.skip(),
+    })?;
+    let given = given.unwrap_or_default();
+    given.refuse_unsupported(reader)?;
+    let inputs: Vec<WireTensor> = inputs.ok_or_else(|| reader.fault("`inputs` is missing"))?;
+    if inputs.is_empty() {
+        return Err(reader.fault("`inputs` is empty"));
+    }
+    Ok(WireRequest {
+        id,
+        binary_output: given.binary_data_output.unwrap_or(false),
+        timeout_us: given.timeout,
+        priority: given.priority.unwrap_or(0),
+        inputs,
+        outputs: outputs.unwrap_or_default(),
+    })
+}
+
+fn reply(reader: &mut Reader<'_>) -> Read<WireReply> {
+    let (mut model_name, mut model_version, mut id, mut outputs) = (None, None, None, None);
+    let string = |reader: &mut Reader<'_>| reader.string().map(String::from);
+    reader.object("an object with `model_name` and `outputs`", |reader, key| match key {
+        "model_name" => reader.once(&mut model_name, key, string),
+        "model_version" => reader.once_or_null(&mut model_version, key, string),
+        "id" => reader.once_or_null(&mut id, key, string),
+        "outputs" => reader.once(&mut outputs, key, |reader| tensors(reader, "output")),
+        _ => reader.skip(),
+    })?;
+    Ok(WireReply {
+        model_name: model_name.ok_or_else(|| reader.fault("`model_name` is missing"))?,
+        model_version: model_version.unwrap_or_default(),
+        id,
+        outputs: outputs.ok_or_else(|| reader.fault("`outputs` is missing"))?,
+    })
 }
 
 /// The parameters that mean something here; the protocol lets clients send any others.
-#[derive(Deserialize, Default)]
+#[derive(Default)]
 struct Parameters {
     binary_data_output: Option<bool>,
     timeout: Option<u64>,
     priority: Option<u64>,
     binary_data_size: Option<u64>,
     binary_data: Option<bool>,
-    classification: Option<IgnoredAny>,
-    shared_memory_region: Option<IgnoredAny>,
+    classification: Option<()>,
+    shared_memory_region: Option<()>,
 }
 
 impl Parameters {
     /// Refuses the extensions that would change what is read or returned.
-    fn refuse_unsupported<E: Error>(&self, label: &str) -> Result<(), E> {
+    fn refuse_unsupported(&self, reader: &Reader<'_>) -> Read<()> {
         let unsupported = if self.classification.is_some() {
             "classification"
         } else if self.shared_memory_region.is_some() {
@@ -60,428 +125,154 @@ impl Parameters {
         } else {
             return Ok(());
         };
-        Err(E::custom(format_args!(
-            "{label}: `parameters.{unsupported}` is not supported"
-        )))
+        Err(reader.fault(&format!("`parameters.{unsupported}` is not supported")))
     }
 }
 
-pub(super) fn parse_request(json: &[u8], budget: &dyn MemoryBudget) -> Result<WireRequest, BadRequest> {
-    let budget = ReusedBudget::of(budget);
-    if let Some(request) = quick::request(json, &budget) {
-        return Ok(request);
-    }
-    budget.again();
-    parse_request_in_full(json, &budget)
+fn parameters(reader: &mut Reader<'_>) -> Read<Parameters> {
+    let mut given = Parameters::default();
+    reader.object("an object", |reader, key| match key {
+        "binary_data_output" => reader.once_or_null(&mut given.binary_data_output, key, boolean),
+        "timeout" => reader.once_or_null(&mut given.timeout, key, count),
+        "priority" => reader.once_or_null(&mut given.priority, key, count),
+        "binary_data_size" => reader.once_or_null(&mut given.binary_data_size, key, count),
+        "binary_data" => reader.once_or_null(&mut given.binary_data, key, boolean),
+        "classification" => reader.once_or_null(&mut given.classification, key, Reader::skip),
+        "shared_memory_region" => reader.once_or_null(&mut given.shared_memory_region, key, Reader::skip),
+        _ => reader.skip(),
+    })?;
+    Ok(given)
 }
 
-/// Reads what any client may write, and says what is wrong with the rest.
-pub(super) fn parse_request_in_full(json: &[u8], budget: &dyn MemoryBudget) -> Result<WireRequest, BadRequest> {
-    parse(json, budget, "request", |reading, text| {
-        Request(reading).deserialize(text)
-    })
+fn boolean(reader: &mut Reader<'_>) -> Read<bool> {
+    match reader.scalar()? {
+        Scalar::Bool(value) => Ok(value),
+        other => Err(reader.fault(&format!("expected true or false, got {other}"))),
+    }
 }
 
-pub(super) fn parse_reply(json: &[u8]) -> Result<WireReply, BadRequest> {
-    parse(json, &Unlimited, "reply", |reading, text| {
-        Reply(reading).deserialize(text)
-    })
+fn count(reader: &mut Reader<'_>) -> Read<u64> {
+    match reader.scalar()? {
+        Scalar::Unsigned(count) => Ok(count),
+        other => Err(reader.fault(&format!("expected a whole number of 0 or more, got {other}"))),
+    }
 }
 
-/// Maximum memory of a text reader per byte of its longest string: unescaping may double the memory that it grows in, and a
-/// misplaced string is quoted in the error.
-const STRING_COPIES: usize = 4;
-/// Texts up to this size are not looked over for strings: what reading them takes is bounded by it.
-const SMALL_TEXT_BYTES: usize = 64 << 10;
-/// Bytes of an error's message at most: it may quote what was sent.
-const MAX_MESSAGE_BYTES: usize = 2 << 10;
-
-type Text<'de> = serde_json::Deserializer<serde_json::de::SliceRead<'de>>;
-
-fn parse<T>(
-    json: &[u8],
-    budget: &dyn MemoryBudget,
-    what: &str,
-    read: impl for<'de> FnOnce(ReadContext<'_>, &mut Text<'de>) -> serde_json::Result<T>,
-) -> Result<T, BadRequest> {
-    let refused = |e: &dyn fmt::Display| BadRequest(shortened(format!("malformed {what}: {e}")));
-    let prescan = Prescan::of(json);
-    let mut text = Cow::Borrowed(json);
-    let mut wanted = 0;
-    if json.len() > SMALL_TEXT_BYTES {
-        wanted += prescan.longest_string.saturating_mul(STRING_COPIES);
-    }
-    if prescan.literals > 0 {
-        wanted += prescan.replaced_bytes(json);
-    }
-    if wanted > 0 && !budget.take(wanted) {
-        return Err(refused(&OVER_BUDGET));
-    }
-    if prescan.literals > 0 {
-        text = Cow::Owned(prescan.replace(json));
-    }
-    let reading = ReadContext {
-        budget,
-        text_bytes: json.len(),
-        placeholders: prescan.literals > 0,
-    };
-    let mut deserializer = serde_json::Deserializer::from_slice(&text);
-    let value = read(reading, &mut deserializer).and_then(|value| {
-        deserializer.end()?;
-        Ok(value)
-    });
-    value.map_err(|e| refused(&e))
+/// A name or an id.
+fn name(reader: &mut Reader<'_>) -> Read<String> {
+    reader.short_string(MAX_NAME_BYTES)
 }
 
-fn shortened(mut message: String) -> String {
-    if message.len() > MAX_MESSAGE_BYTES {
-        let end = message.floor_char_boundary(MAX_MESSAGE_BYTES);
-        message.truncate(end);
-        message.push_str(" …");
-        message.shrink_to_fit();
-    }
-    message
-}
-
-/// Reads the value of a key that may stand once; errors name the key.
-fn once<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
-    map: &mut A,
-    slot: &mut Option<T>,
-    key: &str,
-) -> Result<(), A::Error> {
-    once_with(map, slot, key, PhantomData)
-}
-
-/// The same of what servers and clients write as null where they have nothing to say: MLServer's, out of pydantic.
-fn once_or_null<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
-    map: &mut A,
-    slot: &mut Option<T>,
-    key: &str,
-) -> Result<(), A::Error> {
-    let mut told = slot.take().map(Some);
-    once_with(map, &mut told, key, PhantomData)?;
-    *slot = told.flatten();
-    Ok(())
-}
-
-fn once_with<'de, A: MapAccess<'de>, S: DeserializeSeed<'de>>(
-    map: &mut A,
-    slot: &mut Option<S::Value>,
-    key: &str,
-    seed: S,
-) -> Result<(), A::Error> {
-    if slot.is_some() {
-        return Err(A::Error::custom(format_args!("`{key}` is given twice")));
-    }
-    let value = map.next_value_seed(seed);
-    *slot = Some(value.map_err(|e| A::Error::custom(format_args!("`{key}`: {e}")))?);
-    Ok(())
-}
-
-/// A name or an id, which is short.
-struct Name(String);
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Short;
-        impl Visitor<'_> for Short {
-            type Value = Name;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Name, E> {
-                if text.len() > MAX_NAME_BYTES {
-                    return Err(E::custom(format_args!("it is longer than {MAX_NAME_BYTES} bytes")));
-                }
-                Ok(Name(text.to_owned()))
-            }
-        }
-        deserializer.deserialize_str(Short)
-    }
+fn data_type(reader: &mut Reader<'_>) -> Read<DataType> {
+    let name = reader.string()?;
+    name.parse().map_err(|e| reader.fault(&format!("{e}")))
 }
 
 /// Dimensions, no more than a tensor may have.
-struct Shape(Vec<i64>);
+fn shape(reader: &mut Reader<'_>) -> Read<Vec<i64>> {
+    let mut shape = Vec::with_capacity(4);
+    reader.array("an array of dimensions", |reader| {
+        if shape.len() == MAX_RANK {
+            return Err(reader.fault(&format!("more than {MAX_RANK} dimensions")));
+        }
+        let dimension = match reader.scalar()? {
+            Scalar::Unsigned(dimension) => i64::try_from(dimension).ok(),
+            Scalar::Signed(dimension) => Some(dimension),
+            _ => None,
+        };
+        shape.push(dimension.ok_or_else(|| reader.fault("a dimension is no whole number below 2^63"))?);
+        Ok(())
+    })?;
+    Ok(shape)
+}
 
-impl<'de> Deserialize<'de> for Shape {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Dimensions;
-        impl<'de> Visitor<'de> for Dimensions {
-            type Value = Shape;
+/// An array of tensors; `role` is `input` or `output`.
+fn tensors(reader: &mut Reader<'_>, role: &str) -> Read<Vec<WireTensor>> {
+    let mut tensors = Vec::new();
+    reader.array("an array of tensors", |reader| {
+        if tensors.len() == MAX_TENSORS {
+            return Err(reader.fault(&format!("more than {MAX_TENSORS} tensors")));
+        }
+        tensors.push(tensor(reader, role, tensors.len())?);
+        Ok(())
+    })?;
+    Ok(tensors)
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an array of dimensions")
-            }
+/// One tensor; `index` names it in messages until its name is known.
+fn tensor(reader: &mut Reader<'_>, role: &str, index: usize) -> Read<WireTensor> {
+    let mut known = None;
+    let tensor = tensor_fields(reader, role != INPUT, &mut known);
+    tensor.map_err(|e| match known {
+        Some(name) => BadRequest(format!("{role} `{name}`: {e}")),
+        None => BadRequest(format!("{role} {index}: {e}")),
+    })
+}
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Shape, A::Error> {
-                let mut shape = Vec::with_capacity(4);
-                while let Some(dimension) = seq.next_element()? {
-                    if shape.len() == MAX_RANK {
-                        return Err(A::Error::custom(format_args!("more than {MAX_RANK} dimensions")));
-                    }
-                    shape.push(dimension);
+/// The fields of a tensor; `known` becomes its name, also where something behind it is wrong.
+fn tensor_fields(reader: &mut Reader<'_>, null_is_nan: bool, known: &mut Option<String>) -> Read<WireTensor> {
+    let (mut dtype, mut dimensions, mut given) = (None, None, None);
+    let (mut data, mut early) = (None, None);
+    reader.object("an object with `name`, `datatype`, `shape`", |reader, key| match key {
+        "name" => reader.once(known, key, name),
+        "datatype" => reader.once(&mut dtype, key, data_type),
+        "shape" => reader.once(&mut dimensions, key, shape),
+        "parameters" => reader.once_or_null(&mut given, key, parameters),
+        "data" if data.is_some() || early.is_some() => Err(reader.fault("`data` is given twice")),
+        "data" => {
+            match (dtype, &dimensions) {
+                (Some(dtype), Some(shape)) => data = Some(Expected::new(dtype, shape, null_is_nan).read(reader)?),
+                _ => {
+                    early = Some(*reader);
+                    reader.skip()?;
                 }
-                Ok(Shape(shape))
             }
+            Ok(())
         }
-        deserializer.deserialize_seq(Dimensions)
+        _ => reader.skip(),
+    })?;
+    let missing = |key: &str| reader.fault(&format!("`{key}` is missing"));
+    let dtype = dtype.ok_or_else(|| missing("datatype"))?;
+    let shape: Vec<i64> = dimensions.ok_or_else(|| missing("shape"))?;
+    if let Some(mut early) = early {
+        data = Some(Expected::new(dtype, &shape, null_is_nan).read(&mut early)?);
     }
-}
-
-fn skip<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
-    map.next_value::<IgnoredAny>().map(drop)
-}
-
-/// Seed and visitor of a request.
-struct Request<'a>(ReadContext<'a>);
-
-impl<'de> DeserializeSeed<'de> for Request<'_> {
-    type Value = WireRequest;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<WireRequest, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Request<'_> {
-    type Value = WireRequest;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with `inputs`")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WireRequest, A::Error> {
-        let mut id: Option<Name> = None;
-        let mut parameters: Option<Parameters> = None;
-        let mut inputs: Option<Vec<WireTensor>> = None;
-        let mut outputs: Option<Wanted> = None;
-        while let Some(key) = map.next_key()? {
-            match key {
-                Key::Id => once_or_null(&mut map, &mut id, "id")?,
-                Key::Parameters => once_or_null(&mut map, &mut parameters, "parameters")?,
-                Key::Inputs => once_with(&mut map, &mut inputs, "inputs", Tensors::<false>(self.0))?,
-                Key::Outputs => once_or_null(&mut map, &mut outputs, "outputs")?,
-                _ => skip(&mut map)?,
-            }
-        }
-        let parameters = parameters.unwrap_or_default();
-        parameters.refuse_unsupported("request")?;
-        let inputs = inputs.ok_or_else(|| A::Error::custom("`inputs` is missing"))?;
-        if inputs.is_empty() {
-            return Err(A::Error::custom("`inputs` is empty"));
-        }
-        Ok(WireRequest {
-            id: id.map(|id| id.0),
-            binary_output: parameters.binary_data_output.unwrap_or(false),
-            timeout_us: parameters.timeout,
-            priority: parameters.priority.unwrap_or(0),
-            inputs,
-            outputs: outputs.map_or_else(Vec::new, |outputs| outputs.0),
-        })
-    }
-}
-
-/// Seed and visitor of a reply.
-struct Reply<'a>(ReadContext<'a>);
-
-impl<'de> DeserializeSeed<'de> for Reply<'_> {
-    type Value = WireReply;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<WireReply, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Reply<'_> {
-    type Value = WireReply;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with `model_name` and `outputs`")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WireReply, A::Error> {
-        let mut model_name: Option<String> = None;
-        let mut model_version: Option<String> = None;
-        let mut id: Option<String> = None;
-        let mut outputs: Option<Vec<WireTensor>> = None;
-        while let Some(key) = map.next_key()? {
-            match key {
-                Key::ModelName => once(&mut map, &mut model_name, "model_name")?,
-                Key::ModelVersion => once_or_null(&mut map, &mut model_version, "model_version")?,
-                Key::Id => once_or_null(&mut map, &mut id, "id")?,
-                Key::Outputs => once_with(&mut map, &mut outputs, "outputs", Tensors::<true>(self.0))?,
-                _ => skip(&mut map)?,
-            }
-        }
-        Ok(WireReply {
-            model_name: model_name.ok_or_else(|| A::Error::custom("`model_name` is missing"))?,
-            model_version: model_version.unwrap_or_default(),
-            id,
-            outputs: outputs.ok_or_else(|| A::Error::custom("`outputs` is missing"))?,
-        })
-    }
-}
-
-/// Seed and visitor of an array of tensors, of a reply or of a request.
-struct Tensors<'a, const REPLY: bool>(ReadContext<'a>);
-
-impl<'de, const REPLY: bool> DeserializeSeed<'de> for Tensors<'_, REPLY> {
-    type Value = Vec<WireTensor>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<WireTensor>, D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de, const REPLY: bool> Visitor<'de> for Tensors<'_, REPLY> {
-    type Value = Vec<WireTensor>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array of tensors")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<WireTensor>, A::Error> {
-        let mut tensors = Vec::new();
-        let seed = |index| TensorSeed::<'_, REPLY> { index, reading: self.0 };
-        while let Some(tensor) = seq.next_element_seed(seed(tensors.len()))? {
-            if tensors.len() == MAX_TENSORS {
-                return Err(A::Error::custom(format_args!("more than {MAX_TENSORS} tensors")));
-            }
-            tensors.push(tensor);
-        }
-        Ok(tensors)
-    }
-}
-
-/// Seed and visitor of one tensor; `index` names it in messages until its name is known.
-struct TensorSeed<'a, const REPLY: bool> {
-    index: usize,
-    reading: ReadContext<'a>,
-}
-
-impl<const REPLY: bool> TensorSeed<'_, REPLY> {
-    fn label(&self, name: Option<&Name>) -> String {
-        let role = if REPLY { "output" } else { "input" };
-        match name {
-            Some(Name(name)) => format!("{role} `{name}`"),
-            None => format!("{role} {}", self.index),
-        }
-    }
-}
-
-impl<'de, const REPLY: bool> DeserializeSeed<'de> for TensorSeed<'_, REPLY> {
-    type Value = WireTensor;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<WireTensor, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de, const REPLY: bool> Visitor<'de> for TensorSeed<'_, REPLY> {
-    type Value = WireTensor;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an object with `name`, `datatype`, `shape` for {}", self.label(None))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WireTensor, A::Error> {
-        let mut name: Option<Name> = None;
-        let mut dtype: Option<DataType> = None;
-        let mut shape: Option<Shape> = None;
-        let mut parameters: Option<Parameters> = None;
-        let mut data: Option<Vec<u8>> = None;
-        let mut early: Option<&'de RawValue> = None;
-        while let Some(key) = map.next_key()? {
-            let field = match key {
-                Key::Name => once(&mut map, &mut name, "name"),
-                Key::Datatype => once(&mut map, &mut dtype, "datatype"),
-                Key::Shape => once(&mut map, &mut shape, "shape"),
-                Key::Parameters => once_or_null(&mut map, &mut parameters, "parameters"),
-                Key::Data if data.is_some() || early.is_some() => Err(A::Error::custom("`data` is given twice")),
-                Key::Data => match (dtype, &shape) {
-                    (Some(dtype), Some(Shape(shape))) => {
-                        let label = &self.label(name.as_ref());
-                        data = Some(map.next_value_seed(Expected {
-                            dtype,
-                            shape,
-                            label,
-                            null_is_nan: REPLY,
-                            reading: self.reading,
-                        })?);
-                        continue;
-                    }
-                    _ => once(&mut map, &mut early, "data"),
-                },
-                _ => skip(&mut map),
-            };
-            field.map_err(|e| A::Error::custom(format_args!("{}: {e}", self.label(name.as_ref()))))?;
-        }
-        let label = self.label(name.as_ref());
-        let missing = |key: &str| A::Error::custom(format_args!("{label}: `{key}` is missing"));
-        let dtype = dtype.ok_or_else(|| missing("datatype"))?;
-        let Shape(shape) = shape.ok_or_else(|| missing("shape"))?;
-        if let Some(raw) = early {
-            let mut text = serde_json::Deserializer::from_str(raw.get());
-            let expected = Expected {
-                dtype,
-                shape: &shape,
-                label: &label,
-                null_is_nan: REPLY,
-                reading: self.reading,
-            };
-            data = Some(expected.deserialize(&mut text).map_err(A::Error::custom)?);
-        }
-        let parameters = parameters.unwrap_or_default();
-        parameters.refuse_unsupported(&label)?;
-        Ok(WireTensor {
-            name: name.ok_or_else(|| missing("name"))?.0,
-            dtype,
-            shape,
-            data,
-            binary_data_size: parameters.binary_data_size,
-        })
-    }
+    let given = given.unwrap_or_default();
+    given.refuse_unsupported(reader)?;
+    Ok(WireTensor {
+        name: known.take().ok_or_else(|| missing("name"))?,
+        dtype,
+        shape,
+        data,
+        binary_data_size: given.binary_data_size,
+    })
 }
 
 /// The `outputs` of a request.
-struct Wanted(Vec<WireOutput>);
-
-impl<'de> Deserialize<'de> for Wanted {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Output {
-            name: Name,
-            parameters: Option<Parameters>,
+fn requested_outputs(reader: &mut Reader<'_>) -> Read<Vec<WireOutput>> {
+    let mut outputs: Vec<WireOutput> = Vec::new();
+    reader.array("an array of outputs", |reader| {
+        if outputs.len() == MAX_TENSORS {
+            return Err(reader.fault(&format!("more than {MAX_TENSORS} outputs")));
         }
-        struct List;
-        impl<'de> Visitor<'de> for List {
-            type Value = Wanted;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an array of outputs")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Wanted, A::Error> {
-                let mut wanted: Vec<WireOutput> = Vec::new();
-                while let Some(Output { name, parameters }) = seq.next_element()? {
-                    let name = name.0;
-                    let label = format!("output `{name}`");
-                    let parameters = parameters.unwrap_or_default();
-                    parameters.refuse_unsupported(&label)?;
-                    if wanted.iter().any(|other| other.name == name) {
-                        return Err(A::Error::custom(format_args!("{label}: the name is given twice")));
-                    }
-                    if wanted.len() == MAX_TENSORS {
-                        return Err(A::Error::custom(format_args!("more than {MAX_TENSORS} outputs")));
-                    }
-                    let binary = parameters.binary_data;
-                    wanted.push(WireOutput { name, binary });
-                }
-                Ok(Wanted(wanted))
-            }
+        let (mut known, mut given) = (None, None);
+        reader.object("an object with `name`", |reader, key| match key {
+            "name" => reader.once(&mut known, key, name),
+            "parameters" => reader.once_or_null(&mut given, key, parameters),
+            _ => reader.skip(),
+        })?;
+        let name: String = known.ok_or_else(|| reader.fault("`name` is missing"))?;
+        let in_output = |e: BadRequest| BadRequest(format!("output `{name}`: {e}"));
+        let given = given.unwrap_or_default();
+        given.refuse_unsupported(reader).map_err(in_output)?;
+        if outputs.iter().any(|other| other.name == name) {
+            return Err(in_output(reader.fault("the name is given twice")));
         }
-        deserializer.deserialize_seq(List)
-    }
+        outputs.push(WireOutput {
+            name,
+            binary: given.binary_data,
+        });
+        Ok(())
+    })?;
+    Ok(outputs)
 }

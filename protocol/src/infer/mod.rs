@@ -10,27 +10,36 @@ mod body;
 mod budget;
 mod data;
 mod element;
-mod error;
 mod json;
-mod limits;
-mod nonfinite;
-mod quick;
 mod reply;
 mod request;
 mod tensor;
-mod wire;
+mod text;
 mod writer;
 
 pub(crate) use budget::OVER_BUDGET;
 pub use budget::{MemoryBudget, Unlimited};
 pub use data::Data;
-pub use error::BadRequest;
-pub use limits::{MAX_EMPTY_ELEMENTS, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
 pub use reply::InferReply;
 pub use request::{InferRequest, RequestedOutput};
 pub(crate) use tensor::INPUT;
 pub use tensor::{Tensor, bytes_elements};
 pub use writer::{Encoded, Piece};
+
+/// Inputs, and requested outputs, of one request at most.
+pub const MAX_TENSORS: usize = 256;
+/// Dimensions of one tensor at most.
+pub const MAX_RANK: usize = 16;
+/// Bytes of a tensor's name, and of a request's id, at most.
+pub const MAX_NAME_BYTES: usize = 1024;
+/// Elements at most that the other dimensions of an input make where one of them is 0. It costs its sender no bytes, and a
+/// graph that reduces the empty dimension fills all others.
+pub const MAX_EMPTY_ELEMENTS: usize = 1 << 24;
+
+/// Why a body is no valid request or reply. The message names the field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadRequest(pub String);
 
 /// The HTTP header that gives the length of the JSON part when binary tensors follow it.
 pub const HEADER_LENGTH: &str = "inference-header-content-length";

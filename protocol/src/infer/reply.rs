@@ -1,9 +1,9 @@
 //! A reply to a request for inference: read from a body, or written as one.
 
+use super::BadRequest;
 use super::body::{split, tensors};
 use super::budget::{MemoryBudget, Unlimited};
 use super::data::Data;
-use super::error::BadRequest;
 use super::json;
 use super::tensor::Tensor;
 use super::writer::{Encoded, Writer};

@@ -1,8 +1,8 @@
 //! A tensor with its data.
 
+use super::BadRequest;
+use super::MAX_EMPTY_ELEMENTS;
 use super::data::Data;
-use super::error::BadRequest;
-use super::limits::MAX_EMPTY_ELEMENTS;
 use crate::tensor::{DataType, element_count};
 
 /// The role of a request's tensors.

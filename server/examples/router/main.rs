@@ -9,7 +9,7 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::{Method, StatusCode, Uri};
-use models::calls::Target;
+use models::served_models::Target;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

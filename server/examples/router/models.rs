@@ -1,6 +1,6 @@
 //! What the short way takes from the server.
 
-pub(crate) mod calls {
+pub(crate) mod served_models {
     /// What a client names.
     #[derive(Debug, serde::Deserialize)]
     pub(crate) struct Target {

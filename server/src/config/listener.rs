@@ -3,14 +3,14 @@
 //! In: the raw keys. Out: [`ListenerConfig`], or an error that names the key or the file. Tokens come from files or the
 //! environment only: everybody on the machine can read a command line, and config files are often shared.
 
-use super::raw::{RawAccess, RawConnections, RawTls};
+use super::Sources;
+use super::raw::RawAccess;
 use crate::error::{ConfigError, fail};
 use crate::front::access::{Access, Hosts, Secret};
 use crate::front::connections::bounds::Bounds;
-use crate::front::connections::{ListenerConfig, TlsFiles, default_share};
+use crate::front::connections::{ListenerConfig, TlsFiles};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// The variable that holds the token.
 pub(super) const TOKEN: &str = "TIERLAB_ACCESS__TOKEN";
@@ -18,14 +18,14 @@ pub(super) const TOKEN: &str = "TIERLAB_ACCESS__TOKEN";
 pub(super) const ADMIN_TOKEN: &str = "TIERLAB_ACCESS__ADMIN_TOKEN";
 
 pub(super) fn listener_config(
-    connections: &RawConnections,
+    tls: &TlsFiles,
+    bounds: Bounds,
     access: RawAccess,
-    tls: RawTls,
-    environment: &[(String, String)],
+    sources: &Sources,
     listen: &[SocketAddr],
 ) -> Result<ListenerConfig, ConfigError> {
     let secret = |variable: &str, file: Option<PathBuf>, key: &str| {
-        let value = environment.iter().find(|(name, _)| name == variable);
+        let value = sources.environment.iter().find(|(name, _)| name == variable);
         match (value, file) {
             (Some(_), Some(_)) => fail(format!("both {variable} and `access.{key}` are set: give one of them")),
             (Some((_, value)), None) => Secret::new(value)
@@ -48,29 +48,6 @@ pub(super) fn listener_config(
         token: secret(TOKEN, access.token_file, "token_file")?,
         admin: secret(ADMIN_TOKEN, access.admin_token_file, "admin_token_file")?,
     };
-    let tls = match (tls.certificate, tls.key) {
-        (Some(certificate), Some(key)) => {
-            let files = TlsFiles {
-                certificate,
-                key,
-                client_ca: tls.client_ca,
-            };
-            Some(files.open().map_err(|e| ConfigError(format!("`tls`: {e}")))?)
-        }
-        (None, None) if tls.client_ca.is_none() => None,
-        _ => return fail("`tls.certificate` and `tls.key` are set together, and `tls.client_ca` only with them"),
-    };
-    Ok(ListenerConfig {
-        bounds: Bounds {
-            max: connections.max,
-            max_per_address: connections
-                .max_per_address
-                .unwrap_or_else(|| default_share(connections.max)),
-            health_places: connections.health_places,
-            header_timeout: Duration::from_millis(connections.header_timeout_ms),
-            write_timeout: Duration::from_millis(connections.write_timeout_ms),
-        },
-        access,
-        tls,
-    })
+    let tls = tls.open().map_err(|e| ConfigError(format!("`tls`: {e}")))?;
+    Ok(ListenerConfig { bounds, access, tls })
 }

@@ -30,7 +30,8 @@ use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
 use cache::cache_of;
 use files::{parse_tiers, read_table, read_tiers, tier_file};
-use raw::{Raw, RawControl, RawFeatures, RawInstances, RawRepository, RawRows, RawWeights};
+use listener::listener_config;
+use raw::{Raw, RawControl, RawFeatures, RawRepository, RawRows};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -111,7 +112,6 @@ pub struct Config {
     pub(crate) revalidate: Option<Duration>,
     pub(crate) limits: Limits,
     pub(crate) connections: ListenerConfig,
-    backlog: u32,
     pub(crate) search: LibrarySearch,
     pub(crate) providers: Providers,
     /// Cache folder for optimised graphs; `None` disables it.
@@ -120,11 +120,14 @@ pub struct Config {
     pub(crate) load_limits: LoadLimits,
     /// Sessions of models whose configs state none.
     pub(crate) fit: FitConfig,
+    /// Threads of the async runtime; 0 means one per core.
     pub(crate) worker_threads: usize,
+    /// Time that admitted requests may take to finish after a termination signal.
     pub(crate) drain: Duration,
     pub(crate) telemetry: TelemetryConfig,
-    log_format: LogFormat,
-    log_level: String,
+    pub(crate) log_format: LogFormat,
+    /// Filter of the log.
+    pub(crate) log_level: String,
 }
 
 impl Config {
@@ -202,26 +205,6 @@ impl Config {
         library: Option<PathBuf>,
     ) -> Result<Self, ConfigError> {
         let file = sources.config.display();
-        let (flag_tier, file_tier) = (sources.tier.as_ref(), raw.tier.as_ref());
-        let pick = |flag: &str, wanted: [Option<&String>; 4]| {
-            let names = tiers.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let Some(name) = wanted.into_iter().flatten().next() else {
-                return fail(format!("no tier chosen: give --tier or {flag}, one of {names}"));
-            };
-            let unknown = || {
-                ConfigError(format!(
-                    "no tier `{name}`: {file} and the tiers/ beside it have {names}"
-                ))
-            };
-            Ok((name.clone(), tiers.get(name).cloned().ok_or_else(unknown)?))
-        };
-        let (models, features) = (sources.model_tier.as_ref(), sources.feature_tier.as_ref());
-        let (model_tier_name, model_tier) =
-            pick("--model-tier", [models, flag_tier, raw.model_tier.as_ref(), file_tier])?;
-        let (feature_tier_name, feature_tier) = pick(
-            "--feature-tier",
-            [features, flag_tier, raw.feature_tier.as_ref(), file_tier],
-        )?;
         let address = |key: &str, value: &String| {
             value
                 .parse::<SocketAddr>()
@@ -231,34 +214,9 @@ impl Config {
         let grpc_listen = sources.grpc_listen.as_ref().or(raw.grpc_listen.as_ref());
         let grpc_listen = grpc_listen.map(|value| address("grpc_listen", value)).transpose()?;
         let addresses: Vec<SocketAddr> = [Some(listen), grpc_listen].into_iter().flatten().collect();
-        for (key, value) in [
-            ("admission.max_in_flight", raw.admission.max_in_flight as u64),
-            ("admission.max_body_bytes", raw.admission.max_body_bytes as u64),
-            ("repository.max_file_bytes", raw.repository.max_file_bytes),
-            ("admission.timeout_ms", raw.admission.timeout_ms),
-            ("connections.max", raw.connections.max as u64),
-            (
-                "connections.max_per_address",
-                raw.connections.max_per_address.unwrap_or(1) as u64,
-            ),
-            ("connections.backlog", u64::from(raw.connections.backlog)),
-            ("connections.header_timeout_ms", raw.connections.header_timeout_ms),
-            ("connections.write_timeout_ms", raw.connections.write_timeout_ms),
-            ("runtime.load_timeout_ms", raw.runtime.load_timeout_ms),
-            ("runtime.warmup_timeout_ms", raw.runtime.warmup_timeout_ms),
-        ] {
-            if value == 0 {
-                return fail(format!("{file}: `{key}` must be at least 1"));
-            }
-        }
-        check_most(&raw, &file)?;
-        let plain = |name: &&String| *name == ALL_MODELS || is_plain_name(name);
-        if let Some(name) = raw.models.iter().find(|name| !plain(name)) {
-            return fail(format!(
-                "{file}: `models` holds `{name}`, no plain name (letters, digits, `.`, `_`, `-`)"
-            ));
-        }
-        let cache = cache(&feature_tier_name)?;
+        check_numbers(&raw, &file)?;
+        let [model_tier, feature_tier] = chosen_tiers(&raw, tiers, sources)?;
+        let cache = cache(feature_tier.0)?;
         Ok(Self {
             listen,
             grpc_listen,
@@ -269,31 +227,16 @@ impl Config {
             management: ManagementSettings {
                 control: control_of(&raw.repository, sources)?,
                 admin: raw.admin.enabled,
-                models: raw.models,
+                models: models_of(raw.models, &file)?,
                 model_configs: model_configs_of(raw.model_config, &file)?,
-                drain: Duration::from_millis(raw.drain.timeout_ms),
-                tier_file: tier_file(&sources.config, &model_tier_name),
+                drain: raw.drain.timeout,
+                tier_file: tier_file(&sources.config, model_tier.0),
             },
-            model_tier,
-            feature_tier,
+            model_tier: model_tier.1.clone(),
+            feature_tier: feature_tier.1.clone(),
             cache,
-            limits: Limits {
-                max_in_flight: raw.admission.max_in_flight,
-                max_body_bytes: raw.admission.max_body_bytes,
-                max_buffered_bytes: match raw.admission.max_buffered_bytes {
-                    0 => fitted_buffers(),
-                    bytes => bytes,
-                },
-                timeout: Duration::from_millis(raw.admission.timeout_ms),
-            },
-            backlog: raw.connections.backlog,
-            connections: listener::listener_config(
-                &raw.connections,
-                raw.access,
-                raw.tls,
-                &sources.environment,
-                &addresses,
-            )?,
+            limits: limits_of(raw.admission),
+            connections: listener_config(&raw.tls, raw.connections, raw.access, sources, &addresses)?,
             search: LibrarySearch {
                 environment: library,
                 config: raw.runtime.library,
@@ -313,70 +256,94 @@ impl Config {
                 warmup: Duration::from_millis(raw.runtime.warmup_timeout_ms),
                 memory: raw.runtime.max_load_bytes,
             },
-            fit: fit_of(&raw.runtime.instances, sources)?,
+            fit: raw.runtime.instances,
             worker_threads: raw.runtime.worker_threads,
-            drain: Duration::from_millis(raw.drain.timeout_ms),
-            telemetry: raw.telemetry.build(&file.to_string())?,
+            drain: raw.drain.timeout,
+            telemetry: raw.telemetry.checked(&file.to_string())?,
             log_format: raw.log.format,
             log_level: raw.log.level,
         })
     }
-
-    /// The address to serve gRPC on, where it is wanted.
-    #[must_use]
-    pub fn grpc_listen(&self) -> Option<SocketAddr> {
-        self.grpc_listen
-    }
-
-    /// The address to listen on.
-    #[must_use]
-    pub fn listen(&self) -> SocketAddr {
-        self.listen
-    }
-
-    /// Connections that may wait to be taken.
-    #[must_use]
-    pub fn backlog(&self) -> u32 {
-        self.backlog
-    }
-
-    /// Log format.
-    #[must_use]
-    pub fn log_format(&self) -> LogFormat {
-        self.log_format
-    }
-
-    /// The log's filter.
-    #[must_use]
-    pub fn log_level(&self) -> &str {
-        &self.log_level
-    }
-
-    /// Time that admitted requests may take to finish after a termination signal.
-    #[must_use]
-    pub fn drain(&self) -> Duration {
-        self.drain
-    }
-
-    /// Threads of the async runtime; 0 means one per core.
-    #[must_use]
-    pub fn worker_threads(&self) -> usize {
-        self.worker_threads
-    }
 }
 
-/// Refuses numbers that no machine can serve.
-fn check_most(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
-    for (key, value, most) in [
-        ("runtime.worker_threads", raw.runtime.worker_threads, MAX_WORKER_THREADS),
-        ("connections.max", raw.connections.max, MAX_CONNECTIONS),
-        ("admission.max_in_flight", raw.admission.max_in_flight, MAX_IN_FLIGHT),
+/// Names and settings of the model tier and the feature tier.
+fn chosen_tiers<'a>(
+    raw: &Raw,
+    tiers: &'a BTreeMap<String, TierConfig>,
+    sources: &Sources,
+) -> Result<[(&'a String, &'a TierConfig); 2], ConfigError> {
+    let pick = |flag: &str, own_flag: &Option<String>, own_key: &Option<String>| {
+        let wanted = [own_flag, &sources.tier, own_key, &raw.tier];
+        let names = tiers.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let Some(name) = wanted.into_iter().flatten().next() else {
+            return fail(format!("no tier chosen: give --tier or {flag}, one of {names}"));
+        };
+        let unknown = || {
+            let file = sources.config.display();
+            ConfigError(format!(
+                "no tier `{name}`: {file} and the tiers/ beside it have {names}"
+            ))
+        };
+        tiers.get_key_value(name).ok_or_else(unknown)
+    };
+    Ok([
+        pick("--model-tier", &sources.model_tier, &raw.model_tier)?,
+        pick("--feature-tier", &sources.feature_tier, &raw.feature_tier)?,
+    ])
+}
+
+/// Refuses zeros where something must be, and numbers that no machine can serve.
+fn check_numbers(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
+    let ms = |time: Duration| time.as_millis() as u64;
+    let (admission, connections, runtime) = (&raw.admission, &raw.connections, &raw.runtime);
+    let (many, max_connections) = (u64::MAX, MAX_CONNECTIONS as u64);
+    for (key, value, least, most) in [
+        (
+            "admission.max_in_flight",
+            admission.max_in_flight as u64,
+            1,
+            MAX_IN_FLIGHT as u64,
+        ),
+        ("admission.max_body_bytes", admission.max_body_bytes as u64, 1, many),
+        ("admission.timeout_ms", ms(admission.timeout), 1, many),
+        ("repository.max_file_bytes", raw.repository.max_file_bytes, 1, many),
+        ("connections.max", connections.max as u64, 1, max_connections),
+        ("connections.max_per_address", connections.per_address() as u64, 1, many),
+        ("connections.backlog", u64::from(connections.backlog), 1, many),
+        ("connections.header_timeout_ms", ms(connections.header_timeout), 1, many),
+        ("connections.write_timeout_ms", ms(connections.write_timeout), 1, many),
+        ("runtime.load_timeout_ms", runtime.load_timeout_ms, 1, many),
+        ("runtime.warmup_timeout_ms", runtime.warmup_timeout_ms, 1, many),
+        (
+            "runtime.worker_threads",
+            runtime.worker_threads as u64,
+            0,
+            MAX_WORKER_THREADS as u64,
+        ),
+        (
+            "runtime.instances.cores",
+            u64::from(runtime.instances.cores),
+            0,
+            u64::from(MAX_CORES),
+        ),
     ] {
+        if value < least {
+            return fail(format!("{file}: `{key}` must be at least {least}"));
+        }
         if value > most {
             return fail(format!("{file}: `{key}` is {value}, the most is {most}"));
         }
     }
     Ok(())
+}
+
+fn models_of(models: Vec<String>, file: &impl fmt::Display) -> Result<Vec<String>, ConfigError> {
+    match models.iter().find(|name| *name != ALL_MODELS && !is_plain_name(name)) {
+        None => Ok(models),
+        Some(name) => fail(format!(
+            "{file}: `models` holds `{name}`, no plain name (letters, digits, `.`, `_`, `-`)"
+        )),
+    }
 }
 
 /// Reports values that no model config can have at once. Conflicts with a model's own config are reported when that is read.
@@ -458,42 +425,29 @@ fn control_of(raw: &RawRepository, sources: &Sources) -> Result<ControlMode, Con
 /// Folder for files of many GiB: `/tmp` is often in memory.
 const TEMPORARY_FOLDER: &str = "/var/tmp";
 
-fn mapped_of(raw: RawWeights, sources: &Sources) -> Result<MappedConfig, ConfigError> {
-    if raw.map_from_bytes > NEVER_FROM_MEMORY_BYTES {
+fn mapped_of(mut mapped: MappedConfig, sources: &Sources) -> Result<MappedConfig, ConfigError> {
+    if mapped.from_bytes > NEVER_FROM_MEMORY_BYTES {
         return fail(format!(
             "{}: `runtime.weights.map_from_bytes` may be {NEVER_FROM_MEMORY_BYTES} at most: ONNX Runtime takes no such \
              tensor from memory",
             sources.config.display()
         ));
     }
-    let chosen = sources
-        .environment
-        .iter()
-        .find(|(name, value)| name == "TMPDIR" && !value.is_empty());
-    let temporary = || chosen.map_or(TEMPORARY_FOLDER, |(_, folder)| folder).into();
-    Ok(MappedConfig {
-        from_bytes: raw.map_from_bytes,
-        folder: raw.folder.unwrap_or_else(temporary),
-        max_bytes: raw.max_bytes,
-    })
-}
-
-/// Bytes that requests may hold together where the configuration does not say: a share of the memory that there is.
-fn fitted_buffers() -> usize {
-    let share = memory::of_this_process().0 / BUFFERED_SHARE;
-    MAX_FITTED_BYTES.min(usize::try_from(share).unwrap_or(MAX_FITTED_BYTES))
-}
-
-fn fit_of(raw: &RawInstances, sources: &Sources) -> Result<FitConfig, ConfigError> {
-    if raw.cores > MAX_CORES {
-        let file = sources.config.display();
-        return fail(format!("{file}: `runtime.instances.cores` may be {MAX_CORES} at most"));
+    if mapped.folder.as_os_str().is_empty() {
+        let mut environment = sources.environment.iter();
+        let chosen = environment.find(|(name, value)| name == "TMPDIR" && !value.is_empty());
+        mapped.folder = chosen.map_or(TEMPORARY_FOLDER, |(_, folder)| folder).into();
     }
-    Ok(FitConfig {
-        cores: raw.cores,
-        measure: Duration::from_millis(raw.measure_ms),
-        max_weight_bytes: raw.max_weight_bytes,
-    })
+    Ok(mapped)
+}
+
+/// Fits the bytes that requests may hold together to the memory that there is, where the configuration does not say.
+fn limits_of(mut limits: Limits) -> Limits {
+    if limits.max_buffered_bytes == 0 {
+        let share = memory::of_this_process().0 / BUFFERED_SHARE;
+        limits.max_buffered_bytes = MAX_FITTED_BYTES.min(usize::try_from(share).unwrap_or(MAX_FITTED_BYTES));
+    }
+    limits
 }
 
 #[cfg(test)]

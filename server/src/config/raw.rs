@@ -1,11 +1,18 @@
-//! The shape of `server.toml`, with every key's default. Nothing is checked here but names and types.
+//! The shape of `server.toml`, with the defaults of every key that no other room has. Nothing is checked here but names and types.
 
-use super::telemetry::{RawLog, RawTelemetry};
-use crate::inference::runtime::mapped::NEVER_FROM_MEMORY_BYTES;
+use crate::front::connections::TlsFiles;
+use crate::front::connections::bounds::Bounds;
+use crate::inference::runtime::mapped::MappedConfig;
 use crate::inference::runtime::provider::{CudaOptions, Provider, TensorRtOptions};
+use crate::inference::session::layout::FitConfig;
+use crate::pipeline::admission::Limits;
+use crate::telemetry::config::TelemetryConfig;
+use crate::telemetry::log::LogFormat;
+use crate::values::millis;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 use tierlab_storage::wrappers::CacheConfig;
 
 #[derive(Debug, Deserialize)]
@@ -21,17 +28,17 @@ pub(super) struct Raw {
     #[serde(rename = "cache")]
     _cache: CacheConfig,
     pub(super) features: RawFeatures,
-    pub(super) admission: RawAdmission,
-    pub(super) connections: RawConnections,
+    pub(super) admission: Limits,
+    pub(super) connections: Bounds,
     pub(super) access: RawAccess,
-    pub(super) tls: RawTls,
+    pub(super) tls: TlsFiles,
     pub(super) runtime: RawRuntime,
     pub(super) drain: RawDrain,
     pub(super) repository: RawRepository,
     pub(super) model_config: BTreeMap<String, toml::Table>,
     pub(super) admin: RawAdmin,
     pub(super) log: RawLog,
-    pub(super) telemetry: RawTelemetry,
+    pub(super) telemetry: TelemetryConfig,
 }
 
 impl Default for Raw {
@@ -45,17 +52,17 @@ impl Default for Raw {
             feature_tier: None,
             _cache: CacheConfig::default(),
             features: RawFeatures::default(),
-            admission: RawAdmission::default(),
-            connections: RawConnections::default(),
+            admission: Limits::default(),
+            connections: Bounds::default(),
             access: RawAccess::default(),
-            tls: RawTls::default(),
+            tls: TlsFiles::default(),
             runtime: RawRuntime::default(),
             drain: RawDrain::default(),
             repository: RawRepository::default(),
             model_config: BTreeMap::new(),
             admin: RawAdmin::default(),
             log: RawLog::default(),
-            telemetry: RawTelemetry::default(),
+            telemetry: TelemetryConfig::default(),
         }
     }
 }
@@ -87,64 +94,12 @@ pub(super) enum RawRows {
     Device,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct RawAdmission {
-    pub(super) max_in_flight: usize,
-    pub(super) max_body_bytes: usize,
-    pub(super) max_buffered_bytes: usize,
-    pub(super) timeout_ms: u64,
-}
-
-impl Default for RawAdmission {
-    fn default() -> Self {
-        Self {
-            max_in_flight: 1024,
-            max_body_bytes: 64 << 20,
-            max_buffered_bytes: 0,
-            timeout_ms: 10_000,
-        }
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct RawConnections {
-    pub(super) max: usize,
-    pub(super) max_per_address: Option<usize>,
-    pub(super) health_places: usize,
-    pub(super) backlog: u32,
-    pub(super) header_timeout_ms: u64,
-    pub(super) write_timeout_ms: u64,
-}
-
-impl Default for RawConnections {
-    fn default() -> Self {
-        Self {
-            max: 4096,
-            max_per_address: None,
-            health_places: 16,
-            backlog: 4096,
-            header_timeout_ms: 30_000,
-            write_timeout_ms: 30_000,
-        }
-    }
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawAccess {
     pub(super) token_file: Option<PathBuf>,
     pub(super) admin_token_file: Option<PathBuf>,
     pub(super) allowed_hosts: Vec<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct RawTls {
-    pub(super) certificate: Option<PathBuf>,
-    pub(super) key: Option<PathBuf>,
-    pub(super) client_ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -160,55 +115,22 @@ pub(super) struct RawRuntime {
     pub(super) load_timeout_ms: u64,
     pub(super) warmup_timeout_ms: u64,
     pub(super) max_load_bytes: u64,
-    pub(super) weights: RawWeights,
-    pub(super) instances: RawInstances,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct RawInstances {
-    pub(super) cores: u32,
-    pub(super) measure_ms: u64,
-    pub(super) max_weight_bytes: u64,
-}
-
-impl Default for RawInstances {
-    fn default() -> Self {
-        Self {
-            cores: 0,
-            measure_ms: 1000,
-            max_weight_bytes: 1 << 30,
-        }
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct RawWeights {
-    pub(super) map_from_bytes: u64,
-    pub(super) folder: Option<PathBuf>,
-    pub(super) max_bytes: u64,
-}
-
-impl Default for RawWeights {
-    fn default() -> Self {
-        Self {
-            map_from_bytes: NEVER_FROM_MEMORY_BYTES,
-            folder: None,
-            max_bytes: 64 << 30,
-        }
-    }
+    pub(super) weights: MappedConfig,
+    pub(super) instances: FitConfig,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawDrain {
-    pub(super) timeout_ms: u64,
+    #[serde(rename = "timeout_ms", deserialize_with = "millis")]
+    pub(super) timeout: Duration,
 }
 
 impl Default for RawDrain {
     fn default() -> Self {
-        Self { timeout_ms: 10_000 }
+        Self {
+            timeout: Duration::from_secs(10),
+        }
     }
 }
 
@@ -244,6 +166,22 @@ pub(super) struct RawAdmin {
     pub(super) enabled: bool,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawLog {
+    pub(super) format: LogFormat,
+    pub(super) level: String,
+}
+
+impl Default for RawLog {
+    fn default() -> Self {
+        Self {
+            format: LogFormat::Text,
+            level: "info".into(),
+        }
+    }
+}
+
 impl Default for RawRuntime {
     fn default() -> Self {
         Self {
@@ -257,8 +195,8 @@ impl Default for RawRuntime {
             load_timeout_ms: 1_800_000,
             warmup_timeout_ms: 120_000,
             max_load_bytes: 0,
-            weights: RawWeights::default(),
-            instances: RawInstances::default(),
+            weights: MappedConfig::default(),
+            instances: FitConfig::default(),
         }
     }
 }

@@ -1,57 +1,13 @@
-//! `[log]` and `[telemetry]` of the server's configuration: how the log is written, where spans go, how often GPUs are
-//! looked at.
+//! Checks of `[telemetry]`: where spans go, how often GPUs are looked at.
 
 use crate::error::{ConfigError, fail};
 use crate::telemetry::config::TelemetryConfig;
-use crate::telemetry::log::LogFormat;
-use serde::Deserialize;
 use std::time::Duration;
 use tierlab_formats::model::is_plain_name;
 
-/// `[log]`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct RawLog {
-    pub(super) format: LogFormat,
-    pub(super) level: String,
-}
-
-impl Default for RawLog {
-    fn default() -> Self {
-        Self {
-            format: LogFormat::Text,
-            level: "info".into(),
-        }
-    }
-}
-
-/// `[telemetry]`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct RawTelemetry {
-    otlp_endpoint: Option<String>,
-    sampling_ratio: f64,
-    queue_requests: usize,
-    timeout_ms: u64,
-    gpu_interval_ms: u64,
-    variant: String,
-}
-
-impl Default for RawTelemetry {
-    fn default() -> Self {
-        Self {
-            otlp_endpoint: None,
-            sampling_ratio: 1.0,
-            queue_requests: 2048,
-            timeout_ms: 5_000,
-            gpu_interval_ms: 1_000,
-            variant: String::new(),
-        }
-    }
-}
-
-impl RawTelemetry {
-    pub(super) fn build(self, file: &str) -> Result<TelemetryConfig, ConfigError> {
+impl TelemetryConfig {
+    /// Checks the values, and completes the URL.
+    pub(super) fn checked(mut self, file: &str) -> Result<Self, ConfigError> {
         let bad = |key: &str, what: &str| fail(format!("{file}: `telemetry.{key}` {what}"));
         if !(0.0..=1.0).contains(&self.sampling_ratio) {
             return bad("sampling_ratio", "must be a share from 0 to 1");
@@ -59,19 +15,21 @@ impl RawTelemetry {
         if self.queue_requests == 0 || self.queue_requests > 1 << 20 {
             return bad("queue_requests", "must be from 1 to 1048576");
         }
-        if self.timeout_ms == 0 {
+        if self.timeout.is_zero() {
             return bad("timeout_ms", "must be at least 1");
         }
-        if self.gpu_interval_ms > 60_000 || (1..100).contains(&self.gpu_interval_ms) {
+        let pauses = Duration::from_millis(100)..=Duration::from_secs(60);
+        if !self.gpu_interval.is_zero() && !pauses.contains(&self.gpu_interval) {
             return bad(
                 "gpu_interval_ms",
                 "must be from 100 to 60000, or 0 for no looks at the GPUs",
             );
         }
-        if !self.variant.is_empty() && !is_plain_name(&self.variant) {
+        self.variant = self.variant.filter(|name| !name.is_empty());
+        if self.variant.as_ref().is_some_and(|name| !is_plain_name(name)) {
             return bad("variant", "is no plain name (letters, digits, `.`, `_`, `-`)");
         }
-        let traces_url = match self.otlp_endpoint {
+        self.traces_url = match self.traces_url {
             None => None,
             Some(_) if !cfg!(feature = "otlp") => {
                 return bad(
@@ -86,14 +44,7 @@ impl RawTelemetry {
                 url => url,
             },
         };
-        Ok(TelemetryConfig {
-            traces_url,
-            sampling_ratio: self.sampling_ratio,
-            queue_requests: self.queue_requests,
-            timeout: Duration::from_millis(self.timeout_ms),
-            gpu_interval: Duration::from_millis(self.gpu_interval_ms),
-            variant: Some(self.variant).filter(|name| !name.is_empty()),
-        })
+        Ok(self)
     }
 }
 
@@ -131,8 +82,8 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_by_key_without_secrets() {
         let refused = |text: &str| {
-            let raw: RawTelemetry = toml::from_str(text).unwrap();
-            raw.build("server.toml").unwrap_err().to_string()
+            let raw: TelemetryConfig = toml::from_str(text).unwrap();
+            raw.checked("server.toml").unwrap_err().to_string()
         };
         assert!(refused("sampling_ratio = 1.5").contains("telemetry.sampling_ratio"));
         assert!(refused("sampling_ratio = nan").contains("telemetry.sampling_ratio"));
@@ -146,8 +97,8 @@ mod tests {
     #[cfg(not(feature = "otlp"))]
     #[test]
     fn an_endpoint_that_nothing_can_send_to_is_refused() {
-        let raw: RawTelemetry = toml::from_str("otlp_endpoint = \"http://127.0.0.1:4318\"").unwrap();
-        let error = raw.build("server.toml").unwrap_err().to_string();
+        let raw: TelemetryConfig = toml::from_str("otlp_endpoint = \"http://127.0.0.1:4318\"").unwrap();
+        let error = raw.checked("server.toml").unwrap_err().to_string();
         assert!(
             error.contains("telemetry.otlp_endpoint") && error.contains("`otlp`"),
             "{error}"

@@ -335,5 +335,3 @@ fn record_cost(watch: &mut Stopwatch, cost: &ReadCost) {
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod version_tests;

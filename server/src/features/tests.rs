@@ -9,6 +9,8 @@ use tierlab_storage::tier::{Body, ReadMany, TierInfo};
 use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
 use tierlab_storage::{Object, Tier, TierConfig};
 
+mod versions;
+
 /// A table of `rows` rows from id 10: column `a` is the id as INT64, column `b` twice the id as FP32 [2].
 fn table(rows: u64) -> Vec<u8> {
     let columns: &[(&str, DataType, &[i64])] = &[("a", DataType::Int64, &[1]), ("b", DataType::Fp32, &[2])];

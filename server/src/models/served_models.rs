@@ -8,6 +8,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_protocol::metadata::IndexEntry;
 
+/// Model and version named by a client.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+pub(crate) struct Target {
+    pub(crate) model: String,
+    /// None, or an empty one, for the highest that is served.
+    pub(crate) version: Option<String>,
+}
+
+impl Target {
+    /// The version, where the client names one.
+    pub(crate) fn version(&self) -> Option<&str> {
+        self.version.as_deref().filter(|version| !version.is_empty())
+    }
+}
+
 /// Phase of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -104,10 +119,10 @@ impl ServedModels {
     ///
     /// # Errors
     /// An unknown model or version, or one that is not served, with the reason.
-    pub(crate) fn find(&self, name: &str, version: Option<&str>) -> Result<&Arc<Model>, Refusal> {
+    pub(crate) fn find(&self, target: &Target) -> Result<&Arc<Model>, Refusal> {
+        let name = &target.model;
         let entry = self.entry(name)?;
-        let version = version.filter(|version| !version.is_empty());
-        let Some(version) = version else {
+        let Some(version) = target.version() else {
             let highest = entry.ready().next_back();
             return highest.ok_or_else(|| {
                 Refusal::new(

@@ -1,12 +1,23 @@
 //! State shared by the fronts: the pipeline, the models with their management, and the phase.
 
 use crate::models::management::manager::ModelManager;
-use crate::models::served_models::Phase;
+use crate::models::served_models::{Phase, Target};
 use crate::pipeline::Pipeline;
+use crate::pipeline::refusal::Refusal;
 use crate::telemetry::metrics::Metrics;
 use prometheus::Registry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use tierlab_protocol::metadata::ServerMetadata;
+
+/// Extensions named in the server's metadata.
+const EXTENSIONS: [&str; 5] = [
+    "binary_tensor_data",
+    "model_configuration",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "statistics",
+];
 
 /// The state, as every front holds it.
 pub(crate) type SharedState = Arc<ServerState>;
@@ -42,6 +53,20 @@ impl ServerState {
             Phase::Ready
         } else {
             Phase::Loading
+        }
+    }
+
+    /// True if the named model accepts requests.
+    pub(crate) fn model_ready(&self, target: &Target) -> Result<bool, Refusal> {
+        self.manager.find(target).map(|_| self.phase() == Phase::Ready)
+    }
+
+    /// Metadata of the server.
+    pub(crate) fn server_metadata(&self) -> ServerMetadata {
+        ServerMetadata {
+            name: "tierlab".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            extensions: EXTENSIONS.map(str::to_owned).to_vec(),
         }
     }
 

@@ -9,8 +9,10 @@
 
 use crate::inference::runtime::memory::has_room;
 use crate::pipeline::refusal::{Reason, Refusal};
+use crate::values::millis;
 use bytes::Bytes;
 use prometheus::IntGauge;
+use serde::Deserialize;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -27,17 +29,31 @@ const HELD_BYTES: usize = 64 << 10;
 /// Bytes of a request after which each so many are asked of the allocator before they are taken.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// The bounds.
-#[derive(Debug, Clone, Copy)]
+/// `[admission]`: the bounds.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
     /// Requests between admission and reply.
     pub(crate) max_in_flight: usize,
     /// Bytes of one body, as received and when decompressed.
     pub(crate) max_body_bytes: usize,
-    /// Bytes that all requests hold: bodies, what is made of them, tensors, and replies that are being written.
+    /// Bytes that all requests hold: bodies, what is made of them, tensors, and replies that are being written. In the
+    /// configuration, 0 stands for a share of the memory that there is.
     pub(crate) max_buffered_bytes: usize,
     /// The time of a request from its body to its reply, where it asks for no shorter one, and of a body to arrive.
+    #[serde(rename = "timeout_ms", deserialize_with = "millis")]
     pub(crate) timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_in_flight: 1024,
+            max_body_bytes: 64 << 20,
+            max_buffered_bytes: 0,
+            timeout: Duration::from_secs(10),
+        }
+    }
 }
 
 /// The counts held against the [`Limits`].

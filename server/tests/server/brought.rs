@@ -259,9 +259,8 @@ fn unranked() -> Brought {
 }
 
 fn forget_shape(model: &mut ModelProto) {
-    use tierlab_models::onnx::messages::type_proto::Value;
     let output = &mut model.graph.as_mut().unwrap().output[0];
-    if let Some(Value::TensorType(tensor)) = output.r#type.as_mut().unwrap().value.as_mut() {
+    if let Some(tensor) = output.r#type.as_mut().unwrap().tensor_type.as_mut() {
         tensor.shape = None;
     }
 }
@@ -342,12 +341,8 @@ fn bring(data: &Data, folder: &Path, of: &Brought) -> Result<Imported, ModelsErr
     });
     let request = Import {
         model: file,
-        name: None,
         config,
-        batching: None,
-        library: None,
-        unchecked: false,
-        replace: false,
+        ..Import::default()
     };
     import(&data.path("models"), &request, &Stop::never())
 }
@@ -559,12 +554,8 @@ fn weights_that_are_not_whole_are_told_with_their_sizes() {
     std::fs::write(folder.path().join("pointer.onnx"), pointer).unwrap();
     let request = Import {
         model: folder.path().join("pointer.onnx"),
-        name: None,
-        config: None,
-        batching: None,
-        library: None,
         unchecked: true,
-        replace: false,
+        ..Import::default()
     };
     let error = import(&data.path("models"), &request, &Stop::never())
         .unwrap_err()

@@ -57,6 +57,7 @@ fn send(address: &str, request: &[u8]) -> String {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     let _ = stream.write_all(request);
+    let _ = stream.peek(&mut [0]);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut said = Vec::new();
     let _ = stream.take(64 << 10).read_to_end(&mut said);

@@ -9,9 +9,7 @@ use tierlab_layouts::Layout;
 use tierlab_models::generators::ModelKind;
 use tierlab_models::stop::Stop;
 use tierlab_models::tables::ctr::row_values;
-use tierlab_models::tables::own::{
-    ColumnRequest, CsvOptions, DuplicateRule, ImportStep, NullRule, Request, import_table,
-};
+use tierlab_models::tables::own::{ColumnRequest, CsvOptions, DuplicateRule, NullRule, Request, import_table};
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::DataType;
 
@@ -53,10 +51,11 @@ fn import(data: &Data, key: impl Fn(i64) -> String, kind: &str) {
             duplicates: DuplicateRule::Refuse,
         },
         csv: CsvOptions::default(),
-        memory_bytes: 64 << 20,
+        memory_mib: 64,
         max_bad_rows: 0,
-        part: "1/1".parse().unwrap(),
-        step: ImportStep::Whole,
+        allow_bad_rows: 0,
+        part: None,
+        finish: false,
         restart: false,
         replace: true,
     };
@@ -129,7 +128,7 @@ async fn keys_are_looked_up_in_every_layout() {
     let server = Server::start(&on_tier(&data, "nvme"), &[]);
     let wanted = server.infer("ctr", keys(&asked)).await.floats();
     drop(server);
-    let layouts = Layout::ALL.into_iter().filter(|layout| *layout != Layout::Rows);
+    let layouts = Layout::all().filter(|layout| *layout != Layout::Rows);
     for layout in layouts.clone() {
         laid_out(&data, layout).await;
     }

@@ -51,7 +51,7 @@ async fn every_layout_gives_the_same_answers() {
     let server = Server::start(&on_tier(&data, "nvme"), &[]);
     let wanted = server.infer("ctr", entity_ids(&ids)).await.floats();
     drop(server);
-    let layouts = Layout::ALL.into_iter().filter(|layout| *layout != Layout::Rows);
+    let layouts = Layout::all().filter(|layout| *layout != Layout::Rows);
     for layout in layouts.clone() {
         laid_out(&data, layout).await;
     }

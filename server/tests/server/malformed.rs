@@ -139,13 +139,19 @@ fn broken(valid: &Valid, draw: &mut Draw) -> Vec<u8> {
     wire
 }
 
-/// Sends bytes and ends the sending side; the status of the reply, 0 where there was none.
+/// Time in which a reply to a whole request begins.
+const REPLY_BEGINS: Duration = Duration::from_millis(250);
+
+/// Sends bytes, and ends the connection where no reply begins soon; the status of the reply, 0 where there was none.
 fn status(address: &str, wire: &[u8]) -> u16 {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     // The server may have refused and closed before all was sent.
     let _ = stream.write_all(wire);
+    // It waits for the rest of a request whose length is wrong.
+    stream.set_read_timeout(Some(REPLY_BEGINS)).unwrap();
+    let _ = stream.peek(&mut [0]);
     let _ = stream.shutdown(Shutdown::Write);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut reply = Vec::new();
     let read = stream.read_to_end(&mut reply);
     assert!(

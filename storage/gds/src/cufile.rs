@@ -1,11 +1,11 @@
-//! Functions of cuFile, bound by name. In: a loaded library. Out: calls with Rust's types, and cuFile's codes as
-//! errors. Argument types are cudarc's; returned codes stay numbers.
+//! Functions of cuFile, bound by name, and the proof from its counters that reads went to GPU memory directly. In: a
+//! loaded library. Out: calls with Rust's types, and cuFile's codes as errors. Argument types are cudarc's; returned codes stay numbers.
 
-use super::counters::{Reads, WORDS};
 use super::error::{DeviceError, DeviceErrorKind};
 use cudarc::cufile::sys::{
     self, CUFileBoolConfigParameter_t, CUfileDescr_t, CUfileDescr_t__bindgen_ty_1, CUfileError_t, CUfileFileHandleType,
-    CUfileHandle_t, CUfileOpError, CUfileStatsLevel3_t, off_t,
+    CUfileHandle_t, CUfileOpError, CUfilePerGpuStats_t as PerGpu, CUfileStatsLevel3_t, CUfileStatsLevel3_t as Level3,
+    off_t,
 };
 use libloading::Library;
 use std::ffi::{c_int, c_void};
@@ -83,96 +83,69 @@ pub(crate) struct CuFile {
     counts: AtomicBool,
 }
 
-/// Name and error kind of a cuFile code. Codes that are not listed are failures of the device.
-const MEANINGS: &[(CUfileOpError, &str, DeviceErrorKind)] = {
+/// cuFile's codes by the kind of their errors, with their names. Codes that are not listed are failures of the device.
+const MEANINGS: [(DeviceErrorKind, &[(CUfileOpError, &str)]); 4] = {
     use CUfileOpError as E;
-    use DeviceErrorKind::{Denied, Invalid, Unavailable, Unsupported};
-    &[
-        (E::CU_FILE_DRIVER_NOT_INITIALIZED, "driver not initialised", Unavailable),
+    [
         (
-            E::CU_FILE_DRIVER_VERSION_MISMATCH,
-            "driver version mismatch",
-            Unsupported,
+            DeviceErrorKind::Unsupported,
+            &[
+                (E::CU_FILE_DRIVER_VERSION_MISMATCH, "driver version mismatch"),
+                (E::CU_FILE_DRIVER_VERSION_READ_ERROR, "driver version mismatch"),
+                (E::CU_FILE_PLATFORM_NOT_SUPPORTED, "platform not supported"),
+                (E::CU_FILE_IO_NOT_SUPPORTED, "I/O not supported on this file"),
+                (E::CU_FILE_DEVICE_NOT_SUPPORTED, "device not supported"),
+                (E::CU_FILE_INVALID_FILE_TYPE, "file type not supported"),
+                (E::CU_FILE_INVALID_FILE_OPEN_FLAG, "file open flags not supported"),
+                (E::CU_FILE_DIO_NOT_SET, "file is not open for direct I/O"),
+                (E::CU_FILE_DEVICE_NOT_FOUND, "device not found"),
+                (E::CU_FILE_IO_DISABLED, "I/O disabled"),
+            ],
         ),
         (
-            E::CU_FILE_DRIVER_VERSION_READ_ERROR,
-            "driver version mismatch",
-            Unsupported,
+            DeviceErrorKind::Denied,
+            &[(E::CU_FILE_PERMISSION_DENIED, "permission denied")],
         ),
-        (E::CU_FILE_DRIVER_CLOSING, "driver closing", Unavailable),
-        (E::CU_FILE_PLATFORM_NOT_SUPPORTED, "platform not supported", Unsupported),
+        (DeviceErrorKind::Invalid, &[(E::CU_FILE_INVALID_VALUE, "invalid value")]),
         (
-            E::CU_FILE_IO_NOT_SUPPORTED,
-            "I/O not supported on this file",
-            Unsupported,
-        ),
-        (E::CU_FILE_DEVICE_NOT_SUPPORTED, "device not supported", Unsupported),
-        (E::CU_FILE_NVFS_DRIVER_ERROR, "nvidia-fs failed", Unavailable),
-        (E::CU_FILE_NVFS_SETUP_ERROR, "nvidia-fs failed", Unavailable),
-        (E::CU_FILE_NVFS_INTERNAL_DRIVER_ERROR, "nvidia-fs failed", Unavailable),
-        (E::CU_FILE_CUDA_DRIVER_ERROR, "CUDA driver error", Unavailable),
-        (E::CU_FILE_CUDA_POINTER_INVALID, "CUDA pointer invalid", Unavailable),
-        (
-            E::CU_FILE_CUDA_MEMORY_TYPE_INVALID,
-            "CUDA memory type invalid",
-            Unavailable,
-        ),
-        (
-            E::CU_FILE_CUDA_POINTER_RANGE_ERROR,
-            "CUDA pointer range error",
-            Unavailable,
-        ),
-        (E::CU_FILE_CUDA_CONTEXT_MISMATCH, "CUDA context mismatch", Unavailable),
-        (E::CU_FILE_INVALID_CONTEXT_ERROR, "CUDA context mismatch", Unavailable),
-        (E::CU_FILE_INVALID_FILE_TYPE, "file type not supported", Unsupported),
-        (
-            E::CU_FILE_INVALID_FILE_OPEN_FLAG,
-            "file open flags not supported",
-            Unsupported,
-        ),
-        (E::CU_FILE_DIO_NOT_SET, "file is not open for direct I/O", Unsupported),
-        (E::CU_FILE_INVALID_VALUE, "invalid value", Invalid),
-        (
-            E::CU_FILE_MEMORY_ALREADY_REGISTERED,
-            "memory already registered",
-            Unavailable,
-        ),
-        (E::CU_FILE_MEMORY_NOT_REGISTERED, "memory not registered", Unavailable),
-        (E::CU_FILE_PERMISSION_DENIED, "permission denied", Denied),
-        (
-            E::CU_FILE_HANDLE_NOT_REGISTERED,
-            "file handle not registered",
-            Unavailable,
-        ),
-        (
-            E::CU_FILE_HANDLE_ALREADY_REGISTERED,
-            "file handle already registered",
-            Unavailable,
-        ),
-        (E::CU_FILE_DEVICE_NOT_FOUND, "device not found", Unsupported),
-        (E::CU_FILE_IO_DISABLED, "I/O disabled", Unsupported),
-        (
-            E::CU_FILE_GPU_MEMORY_PINNING_FAILED,
-            "device memory could not be pinned",
-            Unavailable,
-        ),
-        (E::CU_FILE_NOMEM_ERROR, "out of memory", Unavailable),
-        (E::CU_FILE_IO_ERROR, "I/O error", Unavailable),
-        (
-            E::CU_FILE_INTERNAL_BUF_REGISTER_ERROR,
-            "buffer registration failed",
-            Unavailable,
+            DeviceErrorKind::Unavailable,
+            &[
+                (E::CU_FILE_DRIVER_NOT_INITIALIZED, "driver not initialised"),
+                (E::CU_FILE_DRIVER_CLOSING, "driver closing"),
+                (E::CU_FILE_NVFS_DRIVER_ERROR, "nvidia-fs failed"),
+                (E::CU_FILE_NVFS_SETUP_ERROR, "nvidia-fs failed"),
+                (E::CU_FILE_NVFS_INTERNAL_DRIVER_ERROR, "nvidia-fs failed"),
+                (E::CU_FILE_CUDA_DRIVER_ERROR, "CUDA driver error"),
+                (E::CU_FILE_CUDA_POINTER_INVALID, "CUDA pointer invalid"),
+                (E::CU_FILE_CUDA_MEMORY_TYPE_INVALID, "CUDA memory type invalid"),
+                (E::CU_FILE_CUDA_POINTER_RANGE_ERROR, "CUDA pointer range error"),
+                (E::CU_FILE_CUDA_CONTEXT_MISMATCH, "CUDA context mismatch"),
+                (E::CU_FILE_INVALID_CONTEXT_ERROR, "CUDA context mismatch"),
+                (E::CU_FILE_MEMORY_ALREADY_REGISTERED, "memory already registered"),
+                (E::CU_FILE_MEMORY_NOT_REGISTERED, "memory not registered"),
+                (E::CU_FILE_HANDLE_NOT_REGISTERED, "file handle not registered"),
+                (E::CU_FILE_HANDLE_ALREADY_REGISTERED, "file handle already registered"),
+                (
+                    E::CU_FILE_GPU_MEMORY_PINNING_FAILED,
+                    "device memory could not be pinned",
+                ),
+                (E::CU_FILE_NOMEM_ERROR, "out of memory"),
+                (E::CU_FILE_IO_ERROR, "I/O error"),
+                (E::CU_FILE_INTERNAL_BUF_REGISTER_ERROR, "buffer registration failed"),
+            ],
         ),
     ]
 };
 
 fn meaning(code: c_int) -> (&'static str, DeviceErrorKind) {
-    MEANINGS.iter().find(|(known, ..)| *known as c_int == code).map_or(
-        (
-            "an error that this build has no words for",
-            DeviceErrorKind::Unavailable,
-        ),
-        |&(_, name, kind)| (name, kind),
+    for (kind, names) in MEANINGS {
+        if let Some((_, name)) = names.iter().find(|(known, _)| *known as c_int == code) {
+            return (name, kind);
+        }
+    }
+    (
+        "an error that this build has no words for",
+        DeviceErrorKind::Unavailable,
     )
 }
 
@@ -348,6 +321,104 @@ impl CuFile {
     }
 }
 
+// Counters of reads by path. `cuFileGetStatsL3` fills a `CUfileStatsLevel3_t`. It is read as 64-bit words at the offsets
+// of CUDA 13.0 to 13.3, not as that structure, because a later cuFile fills a larger structure, which must fit. The words
+// of such a cuFile do not add up, and then nothing is proven.
+
+/// Words handed to cuFile: more than three times the size of the known layout.
+pub(super) const WORDS: usize = 2048;
+const GPUS_AT: usize = words_in(offset_of!(Level3, num_gpus));
+const FIRST_GPU_AT: usize = words_in(offset_of!(Level3, per_gpu_stats));
+const GPU_WORDS: usize = words_in(size_of::<PerGpu>());
+const MOST_GPUS: usize = (words_in(size_of::<Level3>()) - FIRST_GPU_AT) / GPU_WORDS;
+const BYTES: usize = words_in(offset_of!(PerGpu, read_bytes));
+const TOTAL: usize = words_in(offset_of!(PerGpu, n_total_reads));
+const PEER_TO_PEER: usize = words_in(offset_of!(PerGpu, n_p2p_reads));
+const NVIDIA_FS: usize = words_in(offset_of!(PerGpu, n_nvfs_reads));
+const POSIX: usize = words_in(offset_of!(PerGpu, n_posix_reads));
+
+const _: () = assert!(size_of::<Level3>() * 3 < WORDS * 8);
+
+const fn words_in(bytes: usize) -> usize {
+    assert!(bytes.is_multiple_of(8));
+    bytes / 8
+}
+
+/// Reads counted by cuFile over all GPUs: since its counters were started, or between two snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reads {
+    /// Bytes of all.
+    pub bytes: u64,
+    /// Number of all reads.
+    pub total: u64,
+    /// From the device over the bus, by the kernel's peer-to-peer.
+    pub peer_to_peer: u64,
+    /// The same by the nvidia-fs module.
+    pub nvidia_fs: u64,
+    /// Through the host's memory.
+    pub posix: u64,
+}
+
+/// Buffer for a snapshot of cuFile's counters.
+#[derive(Debug)]
+pub struct Counters(Box<[u64; WORDS]>);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self(Box::new([0; WORDS]))
+    }
+}
+
+impl Counters {
+    pub(super) fn words(&mut self) -> &mut [u64; WORDS] {
+        &mut self.0
+    }
+}
+
+impl Reads {
+    /// Reads the counters; `None` if they are inconsistent.
+    pub(crate) fn parse(words: &[u64]) -> Option<Self> {
+        let gpus = usize::try_from(*words.get(GPUS_AT)?)
+            .ok()
+            .filter(|gpus| (1..=MOST_GPUS).contains(gpus))?;
+        let mut reads = Self {
+            bytes: 0,
+            total: 0,
+            peer_to_peer: 0,
+            nvidia_fs: 0,
+            posix: 0,
+        };
+        for gpu in words.get(FIRST_GPU_AT..)?.chunks_exact(GPU_WORDS).take(gpus) {
+            reads.bytes = reads.bytes.checked_add(gpu[BYTES])?;
+            reads.total = reads.total.checked_add(gpu[TOTAL])?;
+            reads.peer_to_peer = reads.peer_to_peer.checked_add(gpu[PEER_TO_PEER])?;
+            reads.nvidia_fs = reads.nvidia_fs.checked_add(gpu[NVIDIA_FS])?;
+            reads.posix = reads.posix.checked_add(gpu[POSIX])?;
+        }
+        Some(reads)
+    }
+
+    /// Difference to an earlier snapshot; `None` if a counter decreased.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Option<Self> {
+        Some(Self {
+            bytes: self.bytes.checked_sub(before.bytes)?,
+            total: self.total.checked_sub(before.total)?,
+            peer_to_peer: self.peer_to_peer.checked_sub(before.peer_to_peer)?,
+            nvidia_fs: self.nvidia_fs.checked_sub(before.nvidia_fs)?,
+            posix: self.posix.checked_sub(before.posix)?,
+        })
+    }
+
+    /// True if these counts prove that exactly these `bytes` took only the direct path. Anything else, such as a
+    /// concurrent read by another program, proves nothing.
+    #[must_use]
+    pub fn prove_direct(&self, bytes: u64) -> bool {
+        let direct = self.peer_to_peer.checked_add(self.nvidia_fs);
+        self.total > 0 && self.bytes == bytes && direct == Some(self.total) && self.posix == 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -366,5 +437,44 @@ mod tests {
             assert!(error.detail.contains(&code.to_string()) && error.detail.contains("700"));
         }
         assert!(check("x", Status { code: 0, cuda: 0 }).is_ok());
+    }
+}
+
+#[cfg(test)]
+mod counters_tests {
+    use super::*;
+
+    /// Counters of two GPUs; the second has read.
+    fn words(bytes: u64, total: u64, peer_to_peer: u64, nvidia_fs: u64, posix: u64) -> Vec<u64> {
+        let mut words = vec![0; WORDS];
+        words[GPUS_AT] = 2;
+        let second = GPUS_AT + 1 + GPU_WORDS;
+        words[second + 2] = bytes;
+        words[second + 6..second + 10].copy_from_slice(&[total, peer_to_peer, nvidia_fs, posix]);
+        words
+    }
+
+    #[test]
+    fn only_counters_that_add_up_prove_anything() {
+        let before = Reads::parse(&words(1000, 5, 2, 2, 1)).unwrap();
+        let proven = |after: &[u64]| {
+            let since = Reads::parse(after).unwrap().since(&before);
+            since.is_some_and(|since| since.prove_direct(4096))
+        };
+        assert!(proven(&words(5096, 6, 3, 2, 1)), "by peer to peer");
+        assert!(proven(&words(5096, 6, 2, 3, 1)), "by nvidia-fs");
+        assert!(!proven(&words(5096, 6, 2, 2, 2)), "through POSIX");
+        assert!(!proven(&words(5096, 7, 3, 2, 2)), "partly through POSIX");
+        assert!(!proven(&words(5096, 6, 2, 2, 1)), "a read of no known way");
+        assert!(!proven(&words(9192, 7, 4, 2, 1)), "somebody else read too");
+        assert!(!proven(&words(1000, 5, 2, 2, 1)), "nothing was counted");
+        assert!(!proven(&words(0, 0, 0, 0, 0)), "the counters were reset");
+    }
+
+    #[test]
+    fn another_layout_is_not_read() {
+        assert_eq!(Reads::parse(&[0; WORDS]), None);
+        assert_eq!(Reads::parse(&[u64::MAX; WORDS]), None);
+        assert_eq!(Reads::parse(&[1; 100]), None);
     }
 }

@@ -39,7 +39,6 @@ impl DeviceError {
         Self { kind, detail }
     }
 
-    #[cfg(feature = "cuda")]
     pub(crate) fn of_io(call: &str, error: &io::Error) -> Self {
         let detail = if call.is_empty() {
             error.to_string()

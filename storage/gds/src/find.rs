@@ -1,19 +1,15 @@
 //! Search for NVIDIA's libraries. In: names, and folders to search first. Out: a loaded library, and a line for every
 //! file that was tried.
 
-#[cfg(feature = "cuda")]
 use super::error::{DeviceError, DeviceErrorKind};
 use libloading::Library;
 use std::error::Error;
-#[cfg(feature = "cuda")]
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Names of the CUDA driver.
-#[cfg(feature = "cuda")]
 pub(super) const CUDA: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 /// Names and usual paths of cuFile.
-#[cfg(feature = "cuda")]
 pub(super) const CUFILE: [&str; 4] = [
     "libcufile.so.0",
     "libcufile.so",
@@ -78,7 +74,6 @@ impl Search {
     }
 
     /// Error for missing libraries: their names, every file that was tried, and advice.
-    #[cfg(feature = "cuda")]
     pub(super) fn missing(&self, device: u32, what: &str) -> DeviceError {
         let mut text = format!("device memory cannot be used: {what}. Looked for:");
         for line in self.looked_for.iter().cloned().chain(device_nodes(device)) {

@@ -1,7 +1,6 @@
 //! Gathering of a column from rows in device memory, by copies inside the device. In: positions of the rows, and the
 //! bytes of each row that belong to the column. Out: the column of all rows, contiguous, in the order of the rows.
 
-use super::column::Column;
 use super::error::DeviceError;
 use super::memory::Stream;
 use super::pool::DeviceBytes;
@@ -106,6 +105,15 @@ fn runs(starts: &[usize], width: usize) -> Vec<Run> {
         });
     }
     runs
+}
+
+/// Bytes of a row that belong to one column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Column {
+    /// Offset in the row, in bytes.
+    pub offset: usize,
+    /// Length in bytes.
+    pub len: usize,
 }
 
 #[cfg(test)]

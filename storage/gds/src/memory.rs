@@ -1,9 +1,8 @@
 //! Streams, events and pinned host memory, each given back when it is dropped. In: a device. Out: handles. Whoever calls
 //! has made the device current on its thread; dropping does so by itself.
 
-use super::driver::{EVENT_BLOCKING_UNTIMED, STREAM_NON_BLOCKING};
 use super::error::{DeviceError, DeviceErrorKind};
-use super::gpu::Gpu;
+use super::gpu::{EVENT_BLOCKING_UNTIMED, Gpu, STREAM_NON_BLOCKING};
 use cudarc::driver::sys::{CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUevent, CUstream};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

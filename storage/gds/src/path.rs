@@ -44,7 +44,6 @@ impl DevicePath {
         }
     }
 
-    #[cfg(feature = "cuda")]
     pub(crate) const fn wants_cufile(self) -> WantsCuFile {
         match self {
             Self::Gds => WantsCuFile::Yes,
@@ -60,7 +59,6 @@ impl DevicePath {
     }
 }
 
-#[cfg(feature = "cuda")]
 /// Use of cuFile by a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WantsCuFile {

@@ -5,7 +5,8 @@
 
 use super::error::{DeviceError, DeviceErrorKind};
 use super::gpu::Gpu;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// The smallest block.
 const SMALLEST: usize = 64 << 10;
@@ -75,10 +76,6 @@ impl DevicePool {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, FreeBlocks> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The device.
     #[must_use]
     pub fn gpu(&self) -> &Arc<Gpu> {
@@ -102,7 +99,7 @@ impl DevicePool {
             .filter(|&size| size <= self.limit_bytes)
             .ok_or_else(used_up)?;
         self.gpu.make_current()?;
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         let block = match kept.free.iter().position(|block| block.len == size) {
             Some(at) => kept.free.swap_remove(at),
             None => {
@@ -158,7 +155,7 @@ impl Drop for DevicePool {
             tracing::warn!(%error, "device memory is not given back");
             return;
         }
-        let free = std::mem::take(&mut self.lock().free);
+        let free = std::mem::take(&mut self.kept.lock().free);
         free.into_iter().for_each(|block| self.release(block));
     }
 }
@@ -231,7 +228,7 @@ impl DeviceBytes {
 
 impl Drop for DeviceBytes {
     fn drop(&mut self) {
-        self.pool.lock().free.push(self.block);
+        self.pool.kept.lock().free.push(self.block);
     }
 }
 

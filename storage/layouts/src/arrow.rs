@@ -4,10 +4,9 @@
 //! is made sense of.
 
 use crate::columns::{self, Columns, sealed};
+use crate::decoding;
 use crate::layout::Codec;
-use crate::offload;
-use crate::rows::corrupt;
-use crate::touching;
+use crate::rows::{self, corrupt};
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::convert::try_fb_to_schema;
@@ -181,10 +180,10 @@ pub(crate) async fn read(
         corrupt(&object.path, what)
     })?;
     let ranges: Vec<Range<u64>> = batches.iter().map(|batch| batch.range.clone()).collect();
-    let (parts, cost) = touching::read(tier, object, &ranges).await?;
+    let (parts, cost) = rows::read(tier, object, &ranges).await?;
     let began = Instant::now();
     let size = parts.iter().map(Bytes::len).sum();
-    let rows = offload::decode(size, || {
+    let rows = decoding::decode(size, || {
         rows_of(
             object,
             (footer, header),

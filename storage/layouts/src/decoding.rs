@@ -4,14 +4,16 @@
 //! Abandoned work is counted in [`stuck_decodes`], keeps its permit in the pool, and stops further decoding of its
 //! shard. A reader that spins costs a few threads of the pool, never the caller's.
 
+use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Duration;
 use tierlab_storage::{ErrorKind, ObjectPath, StorageError};
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
@@ -53,7 +55,7 @@ static POOL: LazyLock<Pool> = LazyLock::new(|| {
 
 fn work_off(queue: &Mutex<Receiver<Job>>) {
     loop {
-        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let job = queue.lock().recv();
         let Ok(job) = job else { return };
         // Its caller hears of a panic by the end of its channel.
         let _ = catch_unwind(AssertUnwindSafe(job));
@@ -118,11 +120,7 @@ impl Decodes {
             object: object.clone(),
         };
         // The threads, which hold the receiver, never leave their loop.
-        let _ = POOL
-            .jobs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .send(Box::new(job));
+        let _ = POOL.jobs.lock().send(Box::new(job));
         let done = timeout(LIMIT, result).await.map_err(|_| {
             let ms = LIMIT.as_millis();
             refuse(format!(
@@ -164,6 +162,20 @@ impl Drop for Watch {
     }
 }
 
+/// Decoding this many bytes takes about a tenth of a millisecond: longer than it takes to hand the tasks over.
+const LARGE_BYTES: usize = 64 << 10;
+
+/// Decodes so many bytes.
+pub(crate) fn decode<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
+    // A runtime of one thread has no other thread for its tasks.
+    let has_others = || Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if bytes >= LARGE_BYTES && has_others() {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,5 +204,41 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         spinning.run(&object, || ()).await.unwrap();
+    }
+}
+
+#[cfg(test)]
+mod offload_tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// Far more than it takes on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn others_are_served_while_a_page_is_decoded_on_the_only_thread() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap();
+        let (ready, is_ready) = mpsc::channel();
+        let (answer, answered) = mpsc::channel();
+        let decoding = runtime.spawn(async move {
+            decode(LARGE_BYTES, || {
+                ready.send(()).unwrap();
+                answered.recv_timeout(PATIENCE)
+            })
+        });
+        is_ready.recv_timeout(PATIENCE).unwrap();
+        runtime.spawn(async move { answer.send("served").unwrap() });
+        assert_eq!(runtime.block_on(decoding).unwrap(), Ok("served"));
+    }
+
+    #[test]
+    fn a_runtime_of_one_thread_decodes_there() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert_eq!(runtime.block_on(async { decode(LARGE_BYTES, || 7) }), 7);
+        assert_eq!(decode(LARGE_BYTES, || 7), 7);
     }
 }

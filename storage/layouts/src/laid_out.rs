@@ -9,12 +9,13 @@ use crate::manifest::{self, Manifest};
 use crate::table::Table;
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tierlab_formats::table::{EXTENSION, TableHeader};
 use tierlab_protocol::via::ViaSet;
-use tierlab_storage::tier::check_ranges;
+use tierlab_storage::limits::check_ranges;
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, ReadCost, ReadMany, StorageError, Tier, TierInfo};
 
 /// Maximum open tables: tables in use, and versions that requests still read.
@@ -81,14 +82,14 @@ impl LaidOut {
             index,
             table,
         });
-        let mut held = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.open.lock();
         held.push_front(Arc::clone(&open));
         held.truncate(MAX_OPEN);
         Ok(open)
     }
 
     fn find(&self, wanted: impl Fn(&Open) -> bool) -> Option<Arc<Open>> {
-        let mut held = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.open.lock();
         let at = held.iter().position(|open| wanted(open))?;
         let open = held.remove(at)?;
         held.push_front(Arc::clone(&open));

@@ -34,37 +34,35 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Every layout.
-    pub const ALL: [Self; 11] = [
-        Self::Rows,
-        Self::Files,
-        Self::Tar,
-        Self::Tfrecord,
-        Self::Parquet,
-        Self::ParquetSnappy,
-        Self::ParquetLz4,
-        Self::ParquetZstd,
-        Self::Arrow,
-        Self::ArrowLz4,
-        Self::ArrowZstd,
+    /// Layouts in the order of the enum, with their names and the encodings of their shards.
+    const TABLE: [(Self, &'static str, Coding); 11] = [
+        (Self::Rows, "rows", Coding::Rows),
+        (Self::Files, "files", Coding::Files),
+        (Self::Tar, "tar", Coding::Samples(Framing::Tar)),
+        (Self::Tfrecord, "tfrecord", Coding::Samples(Framing::Tfrecord)),
+        (Self::Parquet, "parquet", Coding::Parquet(Codec::None)),
+        (Self::ParquetSnappy, "parquet-snappy", Coding::Parquet(Codec::Snappy)),
+        (Self::ParquetLz4, "parquet-lz4", Coding::Parquet(Codec::Lz4)),
+        (Self::ParquetZstd, "parquet-zstd", Coding::Parquet(Codec::Zstd)),
+        (Self::Arrow, "arrow", Coding::Arrow(Codec::None)),
+        (Self::ArrowLz4, "arrow-lz4", Coding::Arrow(Codec::Lz4)),
+        (Self::ArrowZstd, "arrow-zstd", Coding::Arrow(Codec::Zstd)),
     ];
+
+    /// Every layout.
+    pub fn all() -> impl Iterator<Item = Self> + Clone {
+        Self::TABLE.into_iter().map(|(layout, ..)| layout)
+    }
 
     /// Name in manifests and on command lines.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Rows => "rows",
-            Self::Files => "files",
-            Self::Tar => "tar",
-            Self::Tfrecord => "tfrecord",
-            Self::Parquet => "parquet",
-            Self::ParquetSnappy => "parquet-snappy",
-            Self::ParquetLz4 => "parquet-lz4",
-            Self::ParquetZstd => "parquet-zstd",
-            Self::Arrow => "arrow",
-            Self::ArrowLz4 => "arrow-lz4",
-            Self::ArrowZstd => "arrow-zstd",
-        }
+        Self::TABLE[self as usize].1
+    }
+
+    /// Encoding of the shards.
+    pub(crate) const fn coding(self) -> Coding {
+        Self::TABLE[self as usize].2
     }
 
     /// File name extension of a shard.
@@ -79,23 +77,6 @@ impl Layout {
     /// True if each shard has an index beside it.
     pub(crate) const fn has_index(self) -> bool {
         matches!(self.coding(), Coding::Samples(_))
-    }
-
-    /// Encoding of the shards.
-    pub(crate) const fn coding(self) -> Coding {
-        match self {
-            Self::Rows => Coding::Rows,
-            Self::Files => Coding::Files,
-            Self::Tar => Coding::Samples(Framing::Tar),
-            Self::Tfrecord => Coding::Samples(Framing::Tfrecord),
-            Self::Parquet => Coding::Parquet(Codec::None),
-            Self::ParquetSnappy => Coding::Parquet(Codec::Snappy),
-            Self::ParquetLz4 => Coding::Parquet(Codec::Lz4),
-            Self::ParquetZstd => Coding::Parquet(Codec::Zstd),
-            Self::Arrow => Coding::Arrow(Codec::None),
-            Self::ArrowLz4 => Coding::Arrow(Codec::Lz4),
-            Self::ArrowZstd => Coding::Arrow(Codec::Zstd),
-        }
     }
 }
 
@@ -149,9 +130,8 @@ impl FromStr for Layout {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|layout| layout.as_str() == text);
-        known.ok_or_else(|| {
-            let names = Self::ALL.map(Self::as_str).join(", ");
+        Self::all().find(|layout| layout.as_str() == text).ok_or_else(|| {
+            let names = Self::TABLE.map(|(_, name, _)| name).join(", ");
             format!("`{text}` is no layout; there is {names}")
         })
     }

@@ -6,7 +6,7 @@
 //! - [`layout`]: the layouts
 //! - [`manifest`]: description of a folder's table
 //! - [`write`](mod@write): from rows to a layout, shard by shard
-//! - [`prune`](mod@prune): removal of shards of earlier versions
+//! - [`prune`]: removal of shards of earlier versions
 //! - [`table`]: look-ups of one key and of many, and scans
 //! - [`laid_out`]: a tier that shows laid-out tables as files of the rows format, for readers that know only that
 //!   format
@@ -25,21 +25,17 @@ mod decoding;
 pub mod laid_out;
 pub mod layout;
 pub mod manifest;
-mod offload;
 mod page;
 mod parquet;
-pub mod prune;
 mod rows;
 mod sample;
-mod shard;
 pub mod table;
-mod touching;
 pub mod write;
 
 pub use decoding::stuck_decodes;
 pub use laid_out::LaidOut;
 pub use layout::Layout;
 pub use manifest::Manifest;
-pub use prune::prune;
 pub use table::{Cost, Rows, Scan, Table};
+pub use write::prune;
 pub use write::{Options, lay_out};

@@ -4,12 +4,10 @@
 //! somewhat larger than files written for scans. Each row's checksum has its own column: pages have no checksums.
 
 use crate::columns::{self, Columns, sealed};
-use crate::decoding::Decodes;
+use crate::decoding::{self, Decodes};
 use crate::layout::Codec;
-use crate::offload;
 use crate::page;
-use crate::rows::corrupt;
-use crate::touching;
+use crate::rows::{self, corrupt};
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 use parquet::DecodeResult;
@@ -155,7 +153,7 @@ impl Reading<'_> {
             let what = "its footer is larger than any: damaged, or no Parquet";
             return Err(corrupt(&self.object.path, what));
         }
-        let (parts, cost) = touching::read(self.tier, self.object, ranges).await?;
+        let (parts, cost) = rows::read(self.tier, self.object, ranges).await?;
         self.cost.merge(&cost);
         Ok(parts)
     }
@@ -286,13 +284,13 @@ pub(crate) async fn read(
     loop {
         for batch in batches {
             let of = ids.get(done..done + batch.num_rows()).unwrap_or_default();
-            let rows = offload::decode(of.len() * header.stride as usize, || sealed(header, &batch, of));
+            let rows = decoding::decode(of.len() * header.stride as usize, || sealed(header, &batch, of));
             out.extend(rows.map_err(|what| corrupt(&object.path, what))?);
             done += batch.num_rows();
         }
         let Some(ranges) = wanted else { break };
         decoding += began.elapsed();
-        let (parts, took) = touching::read(tier, object, &ranges).await?;
+        let (parts, took) = rows::read(tier, object, &ranges).await?;
         cost.merge(&took);
         began = Instant::now();
         let size = parts.iter().map(Bytes::len).sum();
@@ -309,7 +307,7 @@ pub(crate) async fn read(
         let (back, step) = if footer.is_compressed {
             footer.decodes.run(&object.path, step).await?
         } else {
-            offload::decode(size, step)
+            decoding::decode(size, step)
         };
         decoder = back;
         (batches, wanted) = step.map_err(bad)?;

@@ -1,16 +1,14 @@
-//! A laid-out table: look-ups and scans, and their costs.
+//! A laid-out table: look-ups and scans, their costs, and its shards with the positions of their rows, which are read once
+//! and cached within a bound.
 
-use crate::arrow;
 use crate::layout::{Coding, Framing, Layout};
 use crate::manifest::{Manifest, key};
-use crate::parquet;
-use crate::rows::corrupt;
-use crate::sample;
-use crate::shard::{Held, Places, Shard};
-use crate::touching;
+use crate::rows::{self, corrupt};
+use crate::{arrow, parquet, sample};
 use futures::future::try_join_all;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_formats::shards::index::{self, MAX_INDEX_BYTES, ShardIndex};
 use tierlab_formats::table::TableHeader;
@@ -95,7 +93,7 @@ impl Table {
     /// Drops cached shards of these entities, here and around the tier: the next look-up reads from the tier itself.
     pub(crate) async fn forget(&self, ids: &[i64]) {
         let shards: BTreeSet<u64> = ids.iter().filter_map(|&id| self.manifest.shard_of(id)).collect();
-        let dropped = self.held().take(&shards);
+        let dropped = self.shards.lock().take(&shards);
         for shard in dropped {
             for object in std::iter::once(&shard.object).chain(&shard.beside) {
                 let whole = 0..object.size;
@@ -192,7 +190,7 @@ impl Table {
             start..start + stride
         };
         let ranges: Vec<_> = ids.iter().map(at).collect();
-        let (parts, read) = touching::read(&*self.tier, object, &ranges).await?;
+        let (parts, read) = rows::read(&*self.tier, object, &ranges).await?;
         let began = Instant::now();
         let rows = ids.iter().zip(&ranges).zip(&parts).map(|((&id, range), row)| {
             let checked = self.header.check_row(id, row);
@@ -269,7 +267,7 @@ impl Table {
             next = at + 1;
         }
         let ranges: Vec<_> = samples.iter().map(|(_, sample)| sample.range.clone()).collect();
-        let (parts, read) = touching::read(&*self.tier, object, &ranges).await?;
+        let (parts, read) = rows::read(&*self.tier, object, &ranges).await?;
         let began = Instant::now();
         let rows = ids
             .iter()
@@ -293,7 +291,7 @@ impl Table {
 
     /// Shard with the positions of its rows, from memory or from the tier.
     async fn shard(&self, number: u64) -> Result<(Arc<Shard>, Cost), StorageError> {
-        let held = self.held().find(number);
+        let held = self.shards.lock().find(number);
         if let Some(shard) = held {
             return Ok((shard, Cost::default()));
         }
@@ -319,7 +317,7 @@ impl Table {
         // Look-up of the shard.
         cost.read.requests += 1;
         let shard = Arc::new(Shard { object, beside, places });
-        self.held().hold(number, &shard);
+        self.shards.lock().hold(number, &shard);
         Ok((shard, cost))
     }
 
@@ -356,10 +354,6 @@ impl Table {
         };
         Ok((side, index, cost))
     }
-
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A scan of a whole table, in order of id.
@@ -383,5 +377,134 @@ impl Scan<'_> {
         let ids: Vec<i64> = (self.at..end).take_while(same).collect();
         self.at += ids.len() as i64;
         self.table.look_up(&ids).await.map(Some)
+    }
+}
+
+/// Bytes of indexes and footers that a table holds; the least recently used go first, and are read again when they are wanted.
+const MAX_HELD_BYTES: usize = 512 << 20;
+/// Overhead of a sample's key, in bytes.
+const KEY_BYTES: usize = 16;
+
+/// A shard as it was looked up.
+pub(crate) struct Shard {
+    pub(crate) object: Object,
+    /// Index object, if the shard has one beside it.
+    pub(crate) beside: Option<Object>,
+    pub(crate) places: Places,
+}
+
+/// Source of the positions of a shard's rows.
+pub(crate) enum Places {
+    /// Their numbers.
+    Stride,
+    Index(Framing, ShardIndex),
+    /// The footer of a Parquet file, with its page index.
+    Pages(parquet::Footer),
+    /// The footer of an Arrow IPC file.
+    Batches(arrow::Footer),
+}
+
+impl Places {
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Stride => 0,
+            Self::Index(_, index) => {
+                let samples = index.samples();
+                size_of_val(samples) + samples.len() * KEY_BYTES
+            }
+            Self::Pages(footer) => footer.memory_bytes(),
+            Self::Batches(footer) => footer.memory_bytes(),
+        }
+    }
+}
+
+/// Shards by their numbers.
+#[derive(Default)]
+pub(crate) struct Held {
+    shards: HashMap<u64, (Arc<Shard>, u64)>,
+    bytes: usize,
+    /// Counts uses.
+    now: u64,
+}
+
+impl Held {
+    pub(crate) fn find(&mut self, number: u64) -> Option<Arc<Shard>> {
+        self.now += 1;
+        let (shard, used) = self.shards.get_mut(&number)?;
+        *used = self.now;
+        Some(Arc::clone(shard))
+    }
+
+    pub(crate) fn hold(&mut self, number: u64, shard: &Arc<Shard>) {
+        self.now += 1;
+        self.bytes += cost(shard);
+        if let Some((before, _)) = self.shards.insert(number, (Arc::clone(shard), self.now)) {
+            self.bytes -= cost(&before);
+        }
+        while self.bytes > MAX_HELD_BYTES && self.shards.len() > 1 {
+            let oldest = self.shards.iter().min_by_key(|(_, (_, used))| *used);
+            let Some(oldest) = oldest.map(|(number, _)| *number) else {
+                break;
+            };
+            self.remove(oldest);
+        }
+    }
+
+    /// Takes these out.
+    pub(crate) fn take(&mut self, numbers: &BTreeSet<u64>) -> Vec<Arc<Shard>> {
+        numbers.iter().filter_map(|&number| self.remove(number)).collect()
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Arc<Shard>> {
+        let (shard, _) = self.shards.remove(&number)?;
+        self.bytes -= cost(&shard);
+        Some(shard)
+    }
+}
+
+fn cost(shard: &Shard) -> usize {
+    size_of::<Shard>() + shard.object.path.as_str().len() + shard.object.version.len() + shard.places.memory_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_formats::shards::index::Sample;
+    use tierlab_storage::ObjectPath;
+
+    fn shard(samples: usize) -> Arc<Shard> {
+        let sample = |at: usize| Sample {
+            key: at.to_string(),
+            range: at as u64..at as u64 + 1,
+            crc: 0,
+        };
+        let index = ShardIndex::new(1 << 40, (0..samples).map(sample).collect()).unwrap();
+        Arc::new(Shard {
+            object: Object {
+                path: ObjectPath::new("x").unwrap(),
+                size: 1,
+                version: String::new(),
+            },
+            beside: None,
+            places: Places::Index(Framing::Tar, index),
+        })
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first_and_memory_stays_bounded() {
+        let large = shard(1_000_000);
+        let each = cost(&large);
+        let room = MAX_HELD_BYTES / each;
+        let mut held = Held::default();
+        for number in 0..room as u64 {
+            held.hold(number, &large);
+        }
+        assert!(held.find(0).is_some());
+        held.hold(room as u64, &large);
+        assert!(held.find(1).is_none() && held.find(0).is_some());
+        assert!(held.bytes <= MAX_HELD_BYTES && held.shards.len() == room);
+        held.hold(0, &shard(1));
+        assert!(held.bytes < MAX_HELD_BYTES - each / 2);
+        assert_eq!(held.take(&BTreeSet::from([0, 1, 2])).len(), 2);
     }
 }

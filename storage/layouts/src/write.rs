@@ -1,11 +1,9 @@
 //! From the rows format to a layout, a shard at a time.
 
-use crate::arrow;
 use crate::layout::{Coding, Framing, Layout};
-use crate::manifest::{Manifest, key};
-use crate::parquet;
+use crate::manifest::{self, Manifest, key};
 use crate::rows::{Source, corrupt};
-use crate::sample;
+use crate::{arrow, parquet, sample};
 use bytes::Bytes;
 use futures::future::try_join_all;
 use tierlab_formats::shards::index::{self, Sample, ShardIndex};
@@ -211,4 +209,28 @@ fn push(
         range: start as u64..bytes.len() as u64,
         crc: crc32c::crc32c(written),
     })
+}
+
+/// Removes a folder's objects of other versions than the manifest's. Returns their number and bytes. Readers with an
+/// old manifest find none of its objects afterwards.
+///
+/// # Errors
+/// Fails if the tier cannot list or refuses to remove; objects removed before stay removed.
+pub async fn prune(tier: &dyn Tier, folder: &ObjectPath, keep: &Manifest) -> Result<(u64, u64), StorageError> {
+    let (own, manifest) = (folder.join(&keep.version)?, folder.join(manifest::NAME)?);
+    let own = format!("{own}/");
+    let (mut objects, mut bytes) = (0, 0);
+    for object in tier.list(Some(folder)).await? {
+        if object.path == manifest || object.path.as_str().starts_with(&own) {
+            continue;
+        }
+        match tier.delete(&object.path).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {
+                objects += 1;
+                bytes += object.size;
+            }
+        }
+    }
+    Ok((objects, bytes))
 }

@@ -179,7 +179,7 @@ impl Place {
 #[tokio::test]
 async fn every_layout_gives_the_rows_bit_by_bit() {
     let place = Place::new().await;
-    for layout in Layout::ALL {
+    for layout in Layout::all() {
         let table = place.laid_out(layout).await;
         let ids = [FIRST + 2499, FIRST, FIRST + 1234, FIRST + 1235, FIRST];
         let found = table.look_up(&ids).await.unwrap();
@@ -522,7 +522,7 @@ async fn damage_and_cuts_are_told_with_object_and_offset() {
 #[tokio::test]
 async fn a_table_replaced_in_place_is_never_mixed_with_the_new_one() {
     let place = Place::new().await;
-    for layout in Layout::ALL {
+    for layout in Layout::all() {
         std::fs::write(place.folder.path().join("t.rows"), &place.file).unwrap();
         let old = place.laid_out(layout).await;
         let (_, other) = table(2);

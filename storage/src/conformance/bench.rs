@@ -1,82 +1,69 @@
-//! A running case: its folder on the tier, and its expectations.
+//! A running case: its folder on the tier, its expectations, and contents whose every byte identifies its position.
 
-use super::content::content;
-use super::suite::Suite;
+use super::Suite;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, Read, ReadMany};
+use crate::tier::{Body, Object, Read, ReadMany, Tier};
+use anyhow::{Result, bail, ensure};
 use bytes::Bytes;
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::ops::Range;
-
-/// Success, or the unexpected result.
-pub(super) type Outcome = Result<(), String>;
+use std::sync::Arc;
 
 /// A running case, in its own folder.
 pub(super) struct Bench<'a> {
     pub(super) suite: &'a Suite,
+    pub(super) tier: &'a Arc<dyn Tier>,
     pub(super) folder: ObjectPath,
 }
 
-pub(super) fn text(error: impl fmt::Display) -> String {
-    error.to_string()
-}
-
-pub(super) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Outcome {
-    if holds { Ok(()) } else { Err(otherwise()) }
-}
-
-pub(super) fn expect_kind<T: Debug>(what: &str, result: Result<T, StorageError>, kinds: &[ErrorKind]) -> Outcome {
+pub(super) fn expect_kind<T: Debug>(what: &str, result: Result<T, StorageError>, kinds: &[ErrorKind]) -> Result<()> {
     match result {
         Err(e) if kinds.contains(&e.kind()) && !e.object().is_empty() => Ok(()),
-        Err(e) => Err(format!("{what}: {e}, where {kinds:?} with the object's name should be")),
-        Ok(_) => Err(format!("{what}: succeeded, where {kinds:?} should be")),
+        Err(e) => bail!("{what}: {e}, where {kinds:?} with the object's name should be"),
+        Ok(_) => bail!("{what}: succeeded, where {kinds:?} should be"),
     }
 }
 
 /// Compares without printing megabytes: reports only the first difference.
-fn expect_bytes(what: &str, got: &[u8], seed: u64, range: &Range<u64>) -> Outcome {
+fn expect_bytes(what: &str, got: &[u8], seed: u64, range: &Range<u64>) -> Result<()> {
     let want = content(seed, range.clone());
-    ensure(got.len() == want.len(), || {
-        format!("{what} {range:?}: {} bytes", got.len())
-    })?;
+    ensure!(got.len() == want.len(), "{what} {range:?}: {} bytes", got.len());
     match got.iter().zip(&want).position(|(a, b)| a != b) {
         None => Ok(()),
-        Some(at) => Err(format!(
-            "{what} {range:?}: the byte at {} is wrong",
-            range.start + at as u64
-        )),
+        Some(at) => bail!("{what} {range:?}: the byte at {} is wrong", range.start + at as u64),
     }
 }
 
-pub(super) fn expect_parts(many: &ReadMany, seed: u64, ranges: &[Range<u64>]) -> Outcome {
-    ensure(many.parts.len() == ranges.len(), || {
-        format!("{} parts for {} ranges", many.parts.len(), ranges.len())
-    })?;
+pub(super) fn expect_parts(many: &ReadMany, seed: u64, ranges: &[Range<u64>]) -> Result<()> {
+    ensure!(
+        many.parts.len() == ranges.len(),
+        "{} parts for {} ranges",
+        many.parts.len(),
+        ranges.len()
+    );
     let mut pairs = many.parts.iter().zip(ranges);
     pairs.try_for_each(|(part, range): (&Bytes, _)| expect_bytes("read_many", part, seed, range))
 }
 
 impl Bench<'_> {
-    pub(super) fn path(&self, name: &str) -> Result<ObjectPath, String> {
-        self.folder.join(name).map_err(text)
+    pub(super) fn path(&self, name: &str) -> Result<ObjectPath> {
+        Ok(self.folder.join(name)?)
     }
 
-    pub(super) async fn put(&self, name: &str, seed: u64, size: u64) -> Result<Object, String> {
+    pub(super) async fn put(&self, name: &str, seed: u64, size: u64) -> Result<Object> {
         let body = Body::Bytes(content(seed, 0..size).into());
-        let object = self.suite.tier.put(&self.path(name)?, body).await.map_err(text)?;
-        ensure(object.size == size, || {
-            format!("a put of {size} bytes says {}", object.size)
-        })?;
+        let object = self.tier.put(&self.path(name)?, body).await?;
+        ensure!(object.size == size, "a put of {size} bytes says {}", object.size);
         Ok(object)
     }
 
     pub(super) async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
-        self.suite.tier.read(object, range).await
+        self.tier.read(object, range).await
     }
 
-    pub(super) async fn expect(&self, object: &Object, seed: u64, range: Range<u64>) -> Outcome {
-        let read = self.read(object, range.clone()).await.map_err(text)?;
+    pub(super) async fn expect(&self, object: &Object, seed: u64, range: Range<u64>) -> Result<()> {
+        let read = self.read(object, range.clone()).await?;
         expect_bytes("read", &read.bytes, seed, &range)
     }
 
@@ -87,7 +74,7 @@ impl Bench<'_> {
         result: Result<Read, StorageError>,
         seed: u64,
         range: &Range<u64>,
-    ) -> Outcome {
+    ) -> Result<()> {
         match result {
             Ok(read) if !self.suite.notices_changes => expect_bytes(what, &read.bytes, seed, range),
             other => expect_kind(what, other, &[ErrorKind::Changed, ErrorKind::NotFound]),
@@ -95,12 +82,36 @@ impl Bench<'_> {
     }
 
     /// The paths below a folder, without the folder.
-    pub(super) async fn names_below(&self, folder: &ObjectPath) -> Result<Vec<String>, String> {
-        let listed = self.suite.tier.list(Some(folder)).await.map_err(text)?;
+    pub(super) async fn names_below(&self, folder: &ObjectPath) -> Result<Vec<String>> {
+        let listed = self.tier.list(Some(folder)).await?;
         let cut = folder.as_str().len() + 1;
         Ok(listed
             .into_iter()
             .map(|object| object.path.as_str().chars().skip(cut).collect())
             .collect())
     }
+}
+
+/// Bytes `range` of the endless content of `seed`: different positions and different seeds give different bytes.
+#[must_use]
+pub fn content(seed: u64, range: Range<u64>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+    let mut at = range.start;
+    while at < range.end {
+        let word = mix(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (at / 8)).to_le_bytes();
+        let from = (at % 8) as usize;
+        let take = (8 - from).min((range.end - at) as usize);
+        bytes.extend_from_slice(&word[from..from + take]);
+        at += take as u64;
+    }
+    bytes
+}
+
+/// A 64-bit finaliser (MurmurHash3's constants): a bijection in which each input bit reaches every output bit.
+pub(super) const fn mix(mut x: u64) -> u64 {
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xC4CE_B9FE_1A85_EC53);
+    x ^ (x >> 33)
 }

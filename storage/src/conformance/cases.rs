@@ -1,12 +1,11 @@
 //! Cases, and the implementation of those that only read. In: a suite. Out: results that break the trait's guarantees.
 
-use super::bench::{Bench, Outcome, ensure, expect_kind, expect_parts, text};
-use super::content::mix;
+use super::Suite;
+use super::bench::{Bench, expect_kind, expect_parts, mix};
 use super::reach::Reach;
-use super::suite::Suite;
-use crate::cost::ReadCost;
 use crate::error::ErrorKind;
-use crate::tier::{Object, Read};
+use crate::tier::{Object, Read, ReadCost};
+use anyhow::{Result, ensure};
 use futures::future::join_all;
 use std::ops::Range;
 use std::time::Duration;
@@ -58,61 +57,45 @@ pub enum Case {
 }
 
 impl Case {
-    /// Every case.
-    pub const ALL: [Self; 20] = [
-        Self::Stat,
-        Self::Ranges,
-        Self::Empty,
-        Self::PastEnd,
-        Self::ManyAtOnce,
-        Self::Concurrent,
-        Self::Cancelled,
-        Self::Changed,
-        Self::Removed,
-        Self::Racing,
-        Self::Versions,
-        Self::Names,
-        Self::LongNames,
-        Self::Links,
-        Self::Denied,
-        Self::Damaged,
-        Self::PutReplaces,
-        Self::List,
-        Self::Big,
-        Self::Cost,
+    /// Every case, with its name in reports, which is also that of the folder that it writes.
+    pub const ALL: [(Self, &'static str); 20] = [
+        (Self::Stat, "stat"),
+        (Self::Ranges, "ranges"),
+        (Self::Empty, "empty"),
+        (Self::PastEnd, "past-end"),
+        (Self::ManyAtOnce, "many-at-once"),
+        (Self::Concurrent, "concurrent"),
+        (Self::Cancelled, "cancelled"),
+        (Self::Changed, "changed"),
+        (Self::Removed, "removed"),
+        (Self::Racing, "racing"),
+        (Self::Versions, "versions"),
+        (Self::Names, "names"),
+        (Self::LongNames, "long-names"),
+        (Self::Links, "links"),
+        (Self::Denied, "denied"),
+        (Self::Damaged, "damaged"),
+        (Self::PutReplaces, "put-replaces"),
+        (Self::List, "list"),
+        (Self::Big, "big"),
+        (Self::Cost, "cost"),
     ];
 
     /// Name in reports, and of the folder that the case writes.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Stat => "stat",
-            Self::Ranges => "ranges",
-            Self::Empty => "empty",
-            Self::PastEnd => "past-end",
-            Self::ManyAtOnce => "many-at-once",
-            Self::Concurrent => "concurrent",
-            Self::Cancelled => "cancelled",
-            Self::Changed => "changed",
-            Self::Removed => "removed",
-            Self::Racing => "racing",
-            Self::Versions => "versions",
-            Self::Names => "names",
-            Self::LongNames => "long-names",
-            Self::Links => "links",
-            Self::Denied => "denied",
-            Self::Damaged => "damaged",
-            Self::PutReplaces => "put-replaces",
-            Self::List => "list",
-            Self::Big => "big",
-            Self::Cost => "cost",
-        }
+        // The position of a case is its discriminant.
+        Self::ALL[self as usize].1
     }
 }
 
-pub(super) async fn run(suite: &Suite, case: Case, reach: &Reach) -> Outcome {
-    let folder = suite.folder.join(case.name()).map_err(text)?;
-    let bench = Bench { suite, folder };
+pub(super) async fn run(suite: &Suite, case: Case, reach: &Reach) -> Result<()> {
+    let folder = suite.folder.join(case.name())?;
+    let bench = Bench {
+        suite,
+        tier: &suite.tier,
+        folder,
+    };
     match case {
         Case::Stat => bench.stat().await,
         Case::Ranges => bench.ranges().await,
@@ -138,7 +121,7 @@ pub(super) async fn run(suite: &Suite, case: Case, reach: &Reach) -> Outcome {
 }
 
 /// Runs a case that needs access to the storage behind the tier, if access is given.
-async fn with<T, F: Future<Output = Outcome>>(given: Option<T>, case: impl FnOnce(T) -> F) -> Outcome {
+async fn with<T, F: Future<Output = Result<()>>>(given: Option<T>, case: impl FnOnce(T) -> F) -> Result<()> {
     match given {
         Some(given) => case(given).await,
         None => Ok(()),
@@ -172,19 +155,15 @@ fn scattered(seed: u64, count: u64, size: u64, longest: u64) -> Vec<Range<u64>> 
 }
 
 impl Bench<'_> {
-    async fn stat(&self) -> Outcome {
+    async fn stat(&self) -> Result<()> {
         let object = self.put("here", 1, 10_000).await?;
-        let seen = self.suite.tier.stat(&object.path).await.map_err(text)?;
-        ensure(seen == object, || format!("stat says {seen:?}, put said {object:?}"))?;
+        let seen = self.tier.stat(&object.path).await?;
+        ensure!(seen == object, "stat says {seen:?}, put said {object:?}");
         let absent = self.path("absent")?;
-        expect_kind(
-            "stat of nothing",
-            self.suite.tier.stat(&absent).await,
-            &[ErrorKind::NotFound],
-        )?;
+        expect_kind("stat of nothing", self.tier.stat(&absent).await, &[ErrorKind::NotFound])?;
         expect_kind(
             "stat of a folder",
-            self.suite.tier.stat(&self.folder).await,
+            self.tier.stat(&self.folder).await,
             &[ErrorKind::NotFound, ErrorKind::Invalid],
         )?;
         let made_up = Object { path: absent, ..object };
@@ -195,7 +174,7 @@ impl Bench<'_> {
         )
     }
 
-    async fn ranges(&self) -> Outcome {
+    async fn ranges(&self) -> Result<()> {
         for size in [1, 511, 4096, 4097, 200_003] {
             let object = self.put(&format!("of-{size}"), size, size).await?;
             for range in interesting(size) {
@@ -208,22 +187,20 @@ impl Bench<'_> {
         Ok(())
     }
 
-    async fn empty(&self) -> Outcome {
+    async fn empty(&self) -> Result<()> {
         let object = self.put("full", 2, 5000).await?;
         for at in [0, 1, 4096, 4999, 5000] {
             self.expect(&object, 2, at..at).await?;
         }
         let nothing = self.put("nothing", 2, 0).await?;
-        ensure(
-            self.suite.tier.stat(&nothing.path).await.map_err(text)? == nothing,
-            || "size 0 is lost".to_owned(),
-        )?;
+        ensure!(self.tier.stat(&nothing.path).await? == nothing, "size 0 is lost");
         self.expect(&nothing, 2, 0..0).await?;
-        let none = self.suite.tier.read_many(&object, &[]).await.map_err(text)?;
-        ensure(none.parts.is_empty(), || "no ranges gave parts".to_owned())
+        let none = self.tier.read_many(&object, &[]).await?;
+        ensure!(none.parts.is_empty(), "no ranges gave parts");
+        Ok(())
     }
 
-    async fn past_end(&self) -> Outcome {
+    async fn past_end(&self) -> Result<()> {
         let object = self.put("short", 3, 5000).await?;
         let past = [
             0..5001,
@@ -239,92 +216,80 @@ impl Bench<'_> {
         for range in past.into_iter().chain(reversed) {
             let what = format!("read of {range:?} of 5000 bytes");
             expect_kind(&what, self.read(&object, range.clone()).await, &[ErrorKind::OutOfRange])?;
-            let many = self.suite.tier.read_many(&object, &[0..10, range]).await;
+            let many = self.tier.read_many(&object, &[0..10, range]).await;
             expect_kind(&what, many, &[ErrorKind::OutOfRange])?;
         }
         self.expect(&object, 3, 0..5000).await
     }
 
-    async fn many_at_once(&self) -> Outcome {
+    async fn many_at_once(&self) -> Result<()> {
         let size = 300_007;
         let object = self.put("table", 4, size).await?;
         let mut ranges = scattered(4, 400, size, 3000);
         ranges.extend(interesting(size));
         ranges.extend((0..100).map(|i| i * 512..(i + 1) * 512));
         ranges.extend([7..7, 0..size, 0..size, size..size, 100..612, 100..612]);
-        let many = self.suite.tier.read_many(&object, &ranges).await.map_err(text)?;
+        let many = self.tier.read_many(&object, &ranges).await?;
         expect_parts(&many, 4, &ranges)
     }
 
-    async fn concurrent(&self) -> Outcome {
+    async fn concurrent(&self) -> Result<()> {
         let size = 250_001;
         let objects = [self.put("a", 5, size).await?, self.put("b", 6, size).await?];
         let tasks = (0..16u64).map(|task| {
-            let tier = self.suite.tier.clone();
+            let tier = self.tier.clone();
             let object = objects[(task % 2) as usize].clone();
             let seed = 5 + task % 2;
             tokio::spawn(async move {
                 for round in 0..20 {
                     let ranges = scattered(task % 4 * 100 + round, 12, size, 9000);
-                    let many = tier.read_many(&object, &ranges).await.map_err(text)?;
+                    let many = tier.read_many(&object, &ranges).await?;
                     expect_parts(&many, seed, &ranges)?;
                 }
-                Ok::<(), String>(())
+                Ok::<_, anyhow::Error>(())
             })
         });
-        join_all(tasks)
-            .await
-            .into_iter()
-            .try_for_each(|done| done.map_err(text)?)
+        join_all(tasks).await.into_iter().try_for_each(|done| done?)
     }
 
-    async fn cancelled(&self) -> Outcome {
+    async fn cancelled(&self) -> Result<()> {
         let size = 400_009;
         let object = self.put("dropped", 7, size).await?;
         for round in 0..100u64 {
             let ranges = scattered(round % 7, 8, size, 30_000);
-            let dropped = (0..4).map(|_| self.suite.tier.read_many(&object, &ranges));
+            let dropped = (0..4).map(|_| self.tier.read_many(&object, &ranges));
             // Polled at least once, and dropped so early that most reads are still in flight.
             let limit = Duration::from_micros(mix(round) % 400);
             if let Ok(finished) = tokio::time::timeout(limit, join_all(dropped)).await {
                 for many in finished {
-                    expect_parts(&many.map_err(text)?, 7, &ranges)?;
+                    expect_parts(&many?, 7, &ranges)?;
                 }
             }
             if round % 5 == 0 {
-                let many = self.suite.tier.read_many(&object, &ranges).await.map_err(text)?;
+                let many = self.tier.read_many(&object, &ranges).await?;
                 expect_parts(&many, 7, &ranges)?;
             }
         }
         self.expect(&object, 7, 0..size).await
     }
 
-    async fn cost(&self) -> Outcome {
+    async fn cost(&self) -> Result<()> {
         let object = self.put("counted", 13, 100_000).await?;
         // Staged blocks need no request to the tier, whether or not a cache around the stage admits them.
-        let is_staged = self
-            .suite
-            .tier
-            .info()
-            .wrappers
-            .iter()
-            .any(|name| name.starts_with("staged"));
+        let is_staged = self.tier.info().wrappers.iter().any(|name| name.starts_with("staged"));
         let from_stage =
             |cost: &ReadCost| is_staged && cost.via.iter().any(|via| matches!(via, Via::Direct | Via::PageCache));
         let mut before = 0;
         for range in [0..50_000, 0..50_000, 99_000..100_000] {
-            let Read { bytes, cost } = self.read(&object, range.clone()).await.map_err(text)?;
-            ensure(!cost.via.is_empty(), || {
-                format!("{range:?} came from nowhere: {cost:?}")
-            })?;
+            let Read { bytes, cost } = self.read(&object, range.clone()).await?;
+            ensure!(!cost.via.is_empty(), "{range:?} came from nowhere: {cost:?}");
             let from_tier = cost.requests > 0 && cost.wire_bytes >= bytes.len() as u64;
             let accounted = cost.cache_hits > 0 || from_tier || from_stage(&cost);
-            ensure(accounted, || format!("{range:?} cost nothing: {cost:?}"))?;
-            ensure(cost.retries <= cost.requests, || {
-                format!("more retries than requests: {cost:?}")
-            })?;
+            ensure!(accounted, "{range:?} cost nothing: {cost:?}");
+            ensure!(cost.retries <= cost.requests, "more retries than requests: {cost:?}");
             before += bytes.len();
         }
-        ensure(before == 101_000, || format!("{before} bytes"))
+        ensure!(before == 101_000, "{before} bytes");
+        Ok(())
     }
 }

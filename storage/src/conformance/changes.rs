@@ -1,15 +1,15 @@
 //! The cases in which objects change: replaced, removed, raced, listed, streamed.
 
-use super::bench::{Bench, Outcome, ensure, expect_kind, expect_parts, text};
-use super::content::content;
+use super::bench::{Bench, content, expect_kind, expect_parts};
 use crate::error::ErrorKind;
 use crate::path::ObjectPath;
 use crate::tier::Body;
+use anyhow::{Context as _, Result, ensure};
 use futures::future::join_all;
 use std::collections::BTreeMap;
 
 impl Bench<'_> {
-    pub(super) async fn changed(&self) -> Outcome {
+    pub(super) async fn changed(&self) -> Result<()> {
         let size = 20_000;
         for (name, new_size) in [("same-size", size), ("longer", 30_000), ("shorter", 100)] {
             let old = self.put(name, 8, size).await?;
@@ -25,10 +25,10 @@ impl Bench<'_> {
         Ok(())
     }
 
-    pub(super) async fn removed(&self) -> Outcome {
+    pub(super) async fn removed(&self) -> Result<()> {
         let object = self.put("gone", 10, 20_000).await?;
         self.expect(&object, 10, 0..5000).await?;
-        self.suite.tier.delete(&object.path).await.map_err(text)?;
+        self.tier.delete(&object.path).await?;
         for range in [0..20_000, 0..100, 15_000..15_001] {
             self.expect_gone(
                 "read of what was removed",
@@ -39,16 +39,16 @@ impl Bench<'_> {
         }
         expect_kind(
             "stat of what was removed",
-            self.suite.tier.stat(&object.path).await,
+            self.tier.stat(&object.path).await,
             &[ErrorKind::NotFound],
         )
     }
 
-    pub(super) async fn racing(&self) -> Outcome {
+    pub(super) async fn racing(&self) -> Result<()> {
         let sizes = [40_000u64, 50_123];
         let path = self.put("raced", 0, sizes[0]).await?.path;
         let readers = (0..4).map(|_| {
-            let (tier, path) = (self.suite.tier.clone(), path.clone());
+            let (tier, path) = (self.tier.clone(), path.clone());
             tokio::spawn(async move {
                 for _ in 0..40 {
                     let object = match tier.stat(&path).await {
@@ -73,25 +73,20 @@ impl Bench<'_> {
         for round in 1..25usize {
             self.put("raced", (round % 2) as u64, sizes[round % 2]).await?;
         }
-        join_all(readers)
-            .await
-            .into_iter()
-            .try_for_each(|done| done.map_err(text)?)
+        join_all(readers).await.into_iter().try_for_each(|done| done?)
     }
 
-    pub(super) async fn versions(&self) -> Outcome {
+    pub(super) async fn versions(&self) -> Result<()> {
         let mut seen = Vec::new();
         for seed in 0..8 {
             let object = self.put("versioned", seed, 3000).await?;
-            ensure(!seen.contains(&object.version), || {
-                format!("version {} came twice", object.version)
-            })?;
+            ensure!(!seen.contains(&object.version), "version {} came twice", object.version);
             seen.push(object.version);
         }
         Ok(())
     }
 
-    pub(super) async fn names(&self) -> Outcome {
+    pub(super) async fn names(&self) -> Result<()> {
         for bad in [
             "",
             "/",
@@ -125,15 +120,16 @@ impl Bench<'_> {
             let object = self.put(name, seed as u64, 1000).await?;
             self.expect(&object, seed as u64, 0..1000)
                 .await
-                .map_err(|e| format!("{name:?}: {e}"))?;
+                .with_context(|| format!("{name:?}"))?;
         }
         let listed = self.names_below(&self.folder).await?;
         let mut want = odd.map(str::to_owned);
         want.sort();
-        ensure(listed == want, || format!("listed {listed:?}"))
+        ensure!(listed == want, "listed {listed:?}");
+        Ok(())
     }
 
-    pub(super) async fn long_names(&self) -> Outcome {
+    pub(super) async fn long_names(&self) -> Result<()> {
         let segment = "s".repeat(ObjectPath::MAX_SEGMENT_BYTES);
         let room = ObjectPath::MAX_BYTES - self.folder.as_str().len() - 1;
         // Segments of at most 100 bytes and their slashes, up to the maximum length of a path.
@@ -143,11 +139,11 @@ impl Bench<'_> {
         for (seed, name) in [(1, &segment), (2, &deep)] {
             let path = self.path(name)?;
             let body = Body::Bytes(content(seed, 0..1000).into());
-            match self.suite.tier.put(&path, body).await {
+            match self.tier.put(&path, body).await {
                 Ok(object) => {
                     self.expect(&object, seed, 0..1000).await?;
                     let listed = self.names_below(&self.folder).await?;
-                    ensure(listed.contains(name), || "a long name is not listed".to_owned())?;
+                    ensure!(listed.contains(name), "a long name is not listed");
                 }
                 Err(e) => expect_kind("a long name", Err::<(), _>(e), &[ErrorKind::Invalid])?,
             }
@@ -163,23 +159,23 @@ impl Bench<'_> {
         Ok(())
     }
 
-    pub(super) async fn put_replaces(&self) -> Outcome {
+    pub(super) async fn put_replaces(&self) -> Result<()> {
         for (seed, size) in [(1, 9000), (2, 100), (3, 0), (4, 70_000)] {
             let object = self.put("replaced", seed, size).await?;
-            let seen = self.suite.tier.stat(&object.path).await.map_err(text)?;
-            ensure(seen == object, || format!("stat says {seen:?}, put said {object:?}"))?;
+            let seen = self.tier.stat(&object.path).await?;
+            ensure!(seen == object, "stat says {seen:?}, put said {object:?}");
             self.expect(&object, seed, 0..size).await?;
         }
         let missing = Body::File(self.suite.scratch.join("no-such-file"));
-        let refused = self.suite.tier.put(&self.path("replaced")?, missing).await;
+        let refused = self.tier.put(&self.path("replaced")?, missing).await;
         expect_kind("put of a missing file", refused, &[ErrorKind::NotFound])?;
         let listed = self.names_below(&self.folder).await?;
-        ensure(listed == ["replaced"], || format!("left behind: {listed:?}"))?;
-        let left = self.suite.tier.stat(&self.path("replaced")?).await.map_err(text)?;
+        ensure!(listed == ["replaced"], "left behind: {listed:?}");
+        let left = self.tier.stat(&self.path("replaced")?).await?;
         self.expect(&left, 4, 0..70_000).await
     }
 
-    pub(super) async fn list(&self) -> Outcome {
+    pub(super) async fn list(&self) -> Result<()> {
         let names = ["b/2", "b/10", "a", "b.c", "b/1/deep/er", "bb/1", "b-", "c"];
         let mut sizes = BTreeMap::new();
         for (i, name) in names.into_iter().enumerate() {
@@ -187,12 +183,10 @@ impl Bench<'_> {
         }
         let listed = self.names_below(&self.folder).await?;
         let want = sizes.keys().cloned().collect::<Vec<_>>();
-        ensure(listed == want, || {
-            format!("listed {listed:?}, where {want:?} should be")
-        })?;
+        ensure!(listed == want, "listed {listed:?}, where {want:?} should be");
         let below = self.names_below(&self.path("b")?).await?;
-        ensure(below == ["1/deep/er", "10", "2"], || format!("below b: {below:?}"))?;
-        for object in self.suite.tier.list(None).await.map_err(text)? {
+        ensure!(below == ["1/deep/er", "10", "2"], "below b: {below:?}");
+        for object in self.tier.list(None).await? {
             let cut = object
                 .path
                 .as_str()
@@ -200,32 +194,24 @@ impl Bench<'_> {
                 .and_then(|rest| rest.strip_prefix('/'));
             if let Some(name) = cut {
                 let put = sizes.remove(name);
-                ensure(put.as_ref() == Some(&object), || {
-                    format!("listed {object:?}, put {put:?}")
-                })?;
+                ensure!(put.as_ref() == Some(&object), "listed {object:?}, put {put:?}");
             }
         }
-        ensure(sizes.is_empty(), || format!("missing in the whole list: {sizes:?}"))?;
-        let one = self.suite.tier.list(Some(&self.path("a")?)).await.map_err(text)?;
-        ensure(one.len() == 1, || format!("an object's own path lists {one:?}"))?;
-        let none = self.suite.tier.list(Some(&self.path("nowhere")?)).await.map_err(text)?;
-        ensure(none.is_empty(), || format!("nothing lists {none:?}"))
+        ensure!(sizes.is_empty(), "missing in the whole list: {sizes:?}");
+        let one = self.tier.list(Some(&self.path("a")?)).await?;
+        ensure!(one.len() == 1, "an object's own path lists {one:?}");
+        let none = self.tier.list(Some(&self.path("nowhere")?)).await?;
+        ensure!(none.is_empty(), "nothing lists {none:?}");
+        Ok(())
     }
 
-    pub(super) async fn big(&self) -> Outcome {
+    pub(super) async fn big(&self) -> Result<()> {
         let size = (9 << 20) + 123;
         let file = self.suite.scratch.join("big.bin");
-        tokio::fs::write(&file, content(11, 0..size)).await.map_err(text)?;
+        tokio::fs::write(&file, content(11, 0..size)).await?;
         let path = self.path("big")?;
-        let object = self
-            .suite
-            .tier
-            .put(&path, Body::File(file.clone()))
-            .await
-            .map_err(text)?;
-        ensure(object.size == size, || {
-            format!("a put of {size} bytes says {}", object.size)
-        })?;
+        let object = self.tier.put(&path, Body::File(file.clone())).await?;
+        ensure!(object.size == size, "a put of {size} bytes says {}", object.size);
         self.expect(&object, 11, 0..size).await?;
         let ranges = [
             (1 << 20) - 5..(1 << 20) + 5,
@@ -233,11 +219,11 @@ impl Bench<'_> {
             size - 1..size,
             0..1,
         ];
-        let many = self.suite.tier.read_many(&object, &ranges).await.map_err(text)?;
+        let many = self.tier.read_many(&object, &ranges).await?;
         expect_parts(&many, 11, &ranges)?;
         // Replaced by a stream of other content: a reader of the old version gets an error.
-        tokio::fs::write(&file, content(12, 0..size)).await.map_err(text)?;
-        let new = self.suite.tier.put(&path, Body::File(file)).await.map_err(text)?;
+        tokio::fs::write(&file, content(12, 0..size)).await?;
+        let new = self.tier.put(&path, Body::File(file)).await?;
         let range = size - 5000..size;
         self.expect_gone(
             "the old big object",

@@ -19,7 +19,7 @@
 //! 3. Its files are opened as those of nvme are; the suite runs where there is a GPU.
 //! 4. A wrapper opens no path of its own; the tier inside refuses.
 //! 5. It keeps no checksums of its own: what the store holds is what is read. The server proves every feature row and
-//!    every model file by theirs, and has what lies around the tier drop the bytes that fail ([`Tier::forget`](crate::Tier::forget)).
+//!    every model file by theirs, and has what lies around the tier drop the bytes that fail ([`Tier::forget`]).
 //!
 //! A server that refuses for its own reasons is tested beside each tier: S3 with wrong credentials, nfs-ganesha with
 //! another user's files. A tier that cannot be written has tests of its own in place of this suite.
@@ -27,20 +27,35 @@
 mod bench;
 mod cases;
 mod changes;
-mod content;
 mod reach;
-mod suite;
 
+use crate::path::ObjectPath;
+use crate::tier::Tier;
 use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+pub use bench::content;
 pub use cases::Case;
-pub use content::content;
 pub use reach::Reach;
-pub use suite::Suite;
 
 /// Time after which a case counts as hung.
 pub const CASE_LIMIT: Duration = Duration::from_secs(60);
+
+/// A tier under test.
+#[derive(Clone)]
+pub struct Suite {
+    /// The tier.
+    pub tier: Arc<dyn Tier>,
+    /// The folder on the tier that the cases write below; each case in a folder of its own. Must be unused.
+    pub folder: ObjectPath,
+    /// A local folder for the file that is streamed to the tier.
+    pub scratch: PathBuf,
+    /// If true, the tier checks at each read that the object is still the version looked up. A cache need not: its
+    /// bytes of that version stay valid. Bytes of another version are never accepted.
+    pub notices_changes: bool,
+}
 
 /// The cases that failed.
 #[derive(Clone, PartialEq, Eq)]
@@ -80,7 +95,7 @@ impl Suite {
     /// The failed cases, each with its unexpected result.
     pub async fn run_with(&self, reach: &Reach) -> Result<(), Failures> {
         let mut failures = Vec::new();
-        for case in Case::ALL {
+        for (case, _) in Case::ALL {
             if let Err(why) = self.run_case(case, reach).await {
                 failures.push((case, why));
             }
@@ -99,7 +114,7 @@ impl Suite {
     pub async fn run_case(&self, case: Case, reach: &Reach) -> Result<(), String> {
         let running = Box::pin(cases::run(self, case, reach));
         match tokio::time::timeout(CASE_LIMIT, running).await {
-            Ok(result) => result,
+            Ok(result) => result.map_err(|e| format!("{e:#}")),
             Err(_) => Err(format!("not finished after {} s", CASE_LIMIT.as_secs())),
         }
     }
@@ -108,9 +123,7 @@ impl Suite {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::ObjectPath;
     use crate::tiers::memory::MemoryTier;
-    use std::sync::Arc;
 
     #[test]
     fn content_is_the_same_from_anywhere() {

@@ -1,10 +1,10 @@
 //! Cases that change the storage behind the tier: links, permissions, damaged copies. In: a [`Reach`]. Out: unexpected
 //! results.
 
-use super::bench::{Bench, Outcome, ensure, expect_kind, text};
-use super::content::content;
+use super::bench::{Bench, content, expect_kind};
 use crate::error::ErrorKind;
 use crate::tier::{Body, Object};
+use anyhow::{Result, ensure};
 use bytes::Bytes;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -66,12 +66,12 @@ impl Reach {
 
 impl Bench<'_> {
     /// Links to a file and a folder outside, absolute and relative.
-    pub(super) async fn links(&self, root: &Path) -> Outcome {
+    pub(super) async fn links(&self, root: &Path) -> Result<()> {
         const SECRET: &str = "not yours";
         self.put("plain", 1, 100).await?;
         let outside = self.suite.scratch.join("outside");
-        fs::create_dir_all(&outside).map_err(text)?;
-        fs::write(outside.join("secret"), SECRET).map_err(text)?;
+        fs::create_dir_all(&outside)?;
+        fs::write(outside.join("secret"), SECRET)?;
         let within = root.join(self.folder.as_str());
         let up = "../".repeat(within.components().count()) + outside.to_str().unwrap_or_default();
         for (name, target) in [
@@ -79,12 +79,12 @@ impl Bench<'_> {
             ("folder", outside.clone()),
             ("up", PathBuf::from(up)),
         ] {
-            symlink(target, within.join(name)).map_err(text)?;
+            symlink(target, within.join(name))?;
         }
         let refused = [ErrorKind::Denied, ErrorKind::NotFound, ErrorKind::Invalid];
         for name in ["file", "folder/secret", "up/secret"] {
             let path = self.path(name)?;
-            expect_kind(&format!("stat of {path}"), self.suite.tier.stat(&path).await, &refused)?;
+            expect_kind(&format!("stat of {path}"), self.tier.stat(&path).await, &refused)?;
             // A caller that knows the stored object would ask for this version.
             let made_up = Object {
                 path,
@@ -92,31 +92,33 @@ impl Bench<'_> {
                 version: "1".to_owned(),
             };
             let read = self.read(&made_up, 0..1).await;
-            ensure(read.is_err(), || format!("{} was read", made_up.path))?;
+            ensure!(read.is_err(), "{} was read", made_up.path);
         }
         for name in ["folder/new", "up/new"] {
-            let put = self.suite.tier.put(&self.path(name)?, Body::Bytes(Bytes::new())).await;
-            ensure(put.is_err(), || format!("{name} was written"))?;
+            let put = self.tier.put(&self.path(name)?, Body::Bytes(Bytes::new())).await;
+            ensure!(put.is_err(), "{name} was written");
         }
-        let left: Vec<_> = fs::read_dir(&outside).map_err(text)?.collect();
-        ensure(left.len() == 1, || format!("outside there is {left:?}"))?;
+        let left: Vec<_> = fs::read_dir(&outside)?.collect();
+        ensure!(left.len() == 1, "outside there is {left:?}");
         let listed = self.names_below(&self.folder).await?;
-        ensure(listed == ["plain"], || format!("listed {listed:?}"))
+        ensure!(listed == ["plain"], "listed {listed:?}");
+        Ok(())
     }
 
     /// An object that may not be read, and then may.
-    pub(super) async fn denied(&self, root: &Path) -> Outcome {
+    pub(super) async fn denied(&self, root: &Path) -> Result<()> {
         let size = 10_000;
         let object = self.put("closed", 2, size).await?;
         self.put("open", 3, size).await?;
         let file = root.join(object.path.as_str());
-        let allow = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).map_err(text);
+        let allow = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode));
         allow(0)?;
-        ensure(fs::File::open(&file).is_err(), || {
-            "this process may read what nobody may: permissions do not hold for it".to_owned()
-        })?;
+        ensure!(
+            fs::File::open(&file).is_err(),
+            "this process may read what nobody may: permissions do not hold for it"
+        );
         // Changing the permissions may have made another version of it.
-        let now = match self.suite.tier.stat(&object.path).await {
+        let now = match self.tier.stat(&object.path).await {
             Ok(now) => now,
             Err(e) => {
                 expect_kind("stat of what may not be read", Err::<(), _>(e), &[ErrorKind::Denied])?;
@@ -124,29 +126,30 @@ impl Bench<'_> {
             }
         };
         let ranges = [0..100, size - 1..size];
-        let read = self.suite.tier.read_many(&now, &ranges).await;
+        let read = self.tier.read_many(&now, &ranges).await;
         expect_kind(
             "read of what may not be read",
             read,
             &[ErrorKind::Denied, ErrorKind::Changed],
         )?;
         allow(0o644)?;
-        let now = self.suite.tier.stat(&now.path).await.map_err(text)?;
+        let now = self.tier.stat(&now.path).await?;
         self.expect(&now, 2, 0..size).await
     }
 
     /// Copies that fail their checksum are read from the tier behind, and no caller sees a wrong byte.
-    pub(super) async fn damaged(&self, damage: &(dyn Fn() + Send + Sync)) -> Outcome {
+    pub(super) async fn damaged(&self, damage: &(dyn Fn() + Send + Sync)) -> Result<()> {
         let size = 300_007;
         let object = self.put("copied", 4, size).await?;
         for round in 0..3 {
             self.expect(&object, 4, 0..size).await?;
             damage();
             for range in [0..size, 0..1, 70_000..140_000, size - 1..size] {
-                let read = self.read(&object, range.clone()).await.map_err(text)?;
-                ensure(read.bytes == content(4, range.clone()), || {
-                    format!("a damaged copy of {range:?} was returned in round {round}")
-                })?;
+                let read = self.read(&object, range.clone()).await?;
+                ensure!(
+                    read.bytes == content(4, range.clone()),
+                    "a damaged copy of {range:?} was returned in round {round}"
+                );
             }
         }
         Ok(())

@@ -2,14 +2,15 @@
 //! sets the noise floor and defines the behaviour of the other tiers; it knows nothing of them.
 
 use crate::error::{ErrorKind, StorageError};
+use crate::limits::check_ranges;
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
+use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
 
@@ -73,15 +74,6 @@ impl MemoryTier {
             location,
             state: RwLock::new(state),
         })
-    }
-
-    // Nothing in here panics while the lock is held, so a poisoned lock still guards whole values.
-    fn state(&self) -> RwLockReadGuard<'_, Objects> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn state_mut(&self) -> RwLockWriteGuard<'_, Objects> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,13 +146,13 @@ impl Tier for MemoryTier {
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
-        self.state().get(path).map(|stored| stored.describe(path))
+        self.state.read().get(path).map(|stored| stored.describe(path))
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         check_ranges(object, ranges)?;
         let started = Instant::now();
-        let stored = self.state().get(&object.path)?.clone();
+        let stored = self.state.read().get(&object.path)?.clone();
         let now = stored.describe(&object.path);
         if now != *object {
             let detail = format!("was {} when looked up, is {} now", object.version, now.version);
@@ -183,7 +175,7 @@ impl Tier for MemoryTier {
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        let state = self.state();
+        let state = self.state.read();
         let chosen = state
             .objects
             .iter()
@@ -200,11 +192,12 @@ impl Tier for MemoryTier {
                 .map_err(|e| StorageError::from_io(file.display().to_string(), &e))?
                 .into(),
         };
-        Ok(self.state_mut().insert(path, bytes))
+        Ok(self.state.write().insert(path, bytes))
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.state_mut()
+        self.state
+            .write()
             .objects
             .remove(path)
             .map(drop)

@@ -45,6 +45,16 @@ impl Source {
         self.size
     }
 
+    /// Fills the front of `into` with bytes from `at` on, which must lie before the end. Blocks.
+    pub(super) fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        let Some((file, _)) = &self.file else {
+            let from = usize::try_from(at).map_err(io::Error::other)?;
+            into.copy_from_slice(&self.bytes[from..from + into.len()]);
+            return Ok(into.len());
+        };
+        file.read_at(into, at)
+    }
+
     /// Piece at `at`, at most `len` bytes and none behind the end.
     pub(super) async fn piece(&self, at: u64, len: u64) -> Result<Bytes, StorageError> {
         let len = len.min(self.size.saturating_sub(at));

@@ -5,10 +5,9 @@
 //! ([`Tier::take_unreported`]).
 
 use super::metrics::TierMetrics;
-use crate::device::{DeviceReads, Landed};
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tier::{Body, DeviceReads, Landed, Object, ReadCost, ReadMany, Tier, TierInfo};
 use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::Arc;

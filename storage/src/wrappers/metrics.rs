@@ -1,7 +1,7 @@
 //! Metrics of this crate. In: a registry. Out: counters and gauges with the labels of one tier, for the wrappers that
 //! count with them. Their names are in `tierlab_protocol::metrics`.
 
-use crate::error::{ErrorKind, StorageError};
+use crate::error::{ErrorKind, KINDS, StorageError};
 use crate::tier::ReadCost;
 use prometheus::core::Collector;
 use prometheus::{
@@ -47,35 +47,11 @@ pub struct StorageMetrics {
     errors: IntCounterVec,
     read_seconds: HistogramVec,
     damaged_rows: IntCounterVec,
-    cache: CacheFamilies,
-    staged: StagedFamilies,
+    cache: CacheMetrics<IntCounterVec, IntGaugeVec>,
+    staged: StagedMetrics<IntCounterVec, IntGaugeVec>,
     emulated_faults: IntCounterVec,
     device_reads: IntCounterVec,
     device_path: IntGaugeVec,
-}
-
-#[derive(Debug, Clone)]
-struct CacheFamilies {
-    hits: IntCounterVec,
-    misses: IntCounterVec,
-    joined: IntCounterVec,
-    evictions: IntCounterVec,
-    bytes: IntGaugeVec,
-    capacity_bytes: IntGaugeVec,
-}
-
-#[derive(Debug, Clone)]
-struct StagedFamilies {
-    hits: IntCounterVec,
-    misses: IntCounterVec,
-    neighbours: IntCounterVec,
-    written: IntCounterVec,
-    evicted: IntCounterVec,
-    torn: IntCounterVec,
-    skipped: IntCounterVec,
-    failures: IntCounterVec,
-    bytes: IntGaugeVec,
-    capacity_bytes: IntGaugeVec,
 }
 
 /// Makes families of metrics and puts them on a registry.
@@ -124,8 +100,8 @@ impl StorageMetrics {
             errors: on.counter(names::TIER_ERRORS, "Failed reads of a tier.", &["tier", "role", "kind"])?,
             read_seconds: on.add(read_seconds)?,
             damaged_rows: on.counter(names::DAMAGED_ROWS, damaged, &["tier", "outcome"])?,
-            cache: CacheFamilies::register(&on)?,
-            staged: StagedFamilies::register(&on)?,
+            cache: CacheMetrics::register(&on)?,
+            staged: StagedMetrics::register(&on)?,
             emulated_faults: on.counter(names::EMULATED_FAULTS, faults, &["tier", "kind"])?,
             device_reads: on.counter(names::DEVICE_READS, device_reads, &["tier", "way"])?,
             device_path: on.gauge(names::DEVICE_PATH, device_path, &["tier", "path", "missing"])?,
@@ -151,7 +127,7 @@ impl StorageMetrics {
             read_bytes: self.read_bytes.with_label_values(&labels),
             retries: self.retries.with_label_values(&labels),
             hedges: self.hedges.with_label_values(&labels),
-            errors: ErrorKind::ALL.map(|kind| self.errors.with_label_values(&[tier, role.as_str(), kind.as_str()])),
+            errors: KINDS.map(|(_, kind, _)| self.errors.with_label_values(&[tier, role.as_str(), kind])),
             read_seconds: self.read_seconds.with_label_values(&labels),
         }
     }
@@ -191,9 +167,8 @@ impl StorageMetrics {
     /// Metrics of the service emulated over a tier.
     #[must_use]
     pub fn emulated(&self, tier: &str) -> EmulatedMetrics {
-        let faults = |kind: ErrorKind| self.emulated_faults.with_label_values(&[tier, kind.as_str()]);
         EmulatedMetrics {
-            faults: ErrorKind::ALL.map(faults),
+            faults: KINDS.map(|(_, kind, _)| self.emulated_faults.with_label_values(&[tier, kind])),
         }
     }
 
@@ -222,7 +197,7 @@ impl StorageMetrics {
     }
 }
 
-impl CacheFamilies {
+impl CacheMetrics<IntCounterVec, IntGaugeVec> {
     fn register(on: &Registrar<'_>) -> prometheus::Result<Self> {
         let of = ["tier"];
         let joined = "Misses that joined a read already under way.";
@@ -238,7 +213,7 @@ impl CacheFamilies {
     }
 }
 
-impl StagedFamilies {
+impl StagedMetrics<IntCounterVec, IntGaugeVec> {
     fn register(on: &Registrar<'_>) -> prometheus::Result<Self> {
         let of = ["tier"];
         let neighbours = "Of the blocks that the stage had not, those that another process had.";
@@ -267,8 +242,8 @@ pub struct TierMetrics {
     read_bytes: IntCounter,
     retries: IntCounter,
     hedges: IntCounter,
-    /// In the order of [`ErrorKind::ALL`].
-    errors: [IntCounter; ErrorKind::ALL.len()],
+    /// In the order of [`KINDS`].
+    errors: [IntCounter; KINDS.len()],
     read_seconds: Histogram,
 }
 
@@ -290,37 +265,37 @@ impl TierMetrics {
     }
 }
 
-/// Metrics of the cache over a tier.
+/// Metrics of the cache over a tier; with vectors for counters and gauges, those of every tier.
 #[derive(Debug, Clone)]
-pub struct CacheMetrics {
-    pub(super) hits: IntCounter,
-    pub(super) misses: IntCounter,
-    pub(super) joined: IntCounter,
-    pub(super) evictions: IntCounter,
-    pub(super) bytes: IntGauge,
-    pub(super) capacity_bytes: IntGauge,
+pub struct CacheMetrics<Counter = IntCounter, Gauge = IntGauge> {
+    pub(super) hits: Counter,
+    pub(super) misses: Counter,
+    pub(super) joined: Counter,
+    pub(super) evictions: Counter,
+    pub(super) bytes: Gauge,
+    pub(super) capacity_bytes: Gauge,
 }
 
-/// Metrics of the stage of a tier.
+/// Metrics of the stage of a tier; with vectors for counters and gauges, those of every tier.
 #[derive(Debug, Clone)]
-pub struct StagedMetrics {
-    pub(super) hits: IntCounter,
-    pub(super) misses: IntCounter,
-    pub(super) neighbours: IntCounter,
-    pub(super) written: IntCounter,
-    pub(super) evicted: IntCounter,
-    pub(super) torn: IntCounter,
-    pub(super) skipped: IntCounter,
-    pub(super) failures: IntCounter,
-    pub(super) bytes: IntGauge,
-    pub(super) capacity_bytes: IntGauge,
+pub struct StagedMetrics<Counter = IntCounter, Gauge = IntGauge> {
+    pub(super) hits: Counter,
+    pub(super) misses: Counter,
+    pub(super) neighbours: Counter,
+    pub(super) written: Counter,
+    pub(super) evicted: Counter,
+    pub(super) torn: Counter,
+    pub(super) skipped: Counter,
+    pub(super) failures: Counter,
+    pub(super) bytes: Gauge,
+    pub(super) capacity_bytes: Gauge,
 }
 
 /// Metrics of the service emulated over a tier.
 #[derive(Debug, Clone)]
 pub struct EmulatedMetrics {
-    /// In the order of [`ErrorKind::ALL`].
-    faults: [IntCounter; ErrorKind::ALL.len()],
+    /// In the order of [`KINDS`].
+    faults: [IntCounter; KINDS.len()],
 }
 
 impl EmulatedMetrics {
@@ -356,8 +331,8 @@ pub struct DamagedRows {
     pub refused: IntCounter,
 }
 
-fn of_kind(counters: &[IntCounter; ErrorKind::ALL.len()], kind: ErrorKind) -> &IntCounter {
-    // The position of a kind is its discriminant: ALL is in the order of the enum.
+fn of_kind(counters: &[IntCounter; KINDS.len()], kind: ErrorKind) -> &IntCounter {
+    // The position of a kind is its discriminant.
     &counters[kind as usize]
 }
 
@@ -368,7 +343,7 @@ mod tests {
     #[test]
     fn every_kind_has_its_counter() {
         let metrics = StorageMetrics::unscraped().unwrap().emulated("x");
-        for kind in ErrorKind::ALL {
+        for (kind, ..) in KINDS {
             metrics.count(kind);
         }
         assert!(metrics.faults.iter().all(|counter| counter.get() == 1));

@@ -4,28 +4,26 @@
 //! TOML, `emulated` and `staged`. [`compose`] adds the rest: the tier's metrics count reads that reach the opened tier,
 //! the cache's metrics count its own hits and misses.
 
-pub mod cache;
-mod config;
-pub mod emulated;
-pub mod limited;
-pub mod metered;
-mod metrics;
-mod single_flight;
-pub mod staged;
-
+use crate::error::StorageError;
+use crate::tier::Tier;
 pub use cache::{Cache, CacheConfig};
-pub use config::WrapperConfig;
 pub use emulated::{Emulated, EmulatedConfig};
 pub use limited::Limited;
 pub use metered::Metered;
 pub use metrics::{
     CacheMetrics, DamagedRows, DeviceMetrics, EmulatedMetrics, Role, StagedMetrics, StorageMetrics, TierMetrics,
 };
-pub use staged::{Staged, StagedConfig, StagedCounts};
-
-use crate::error::StorageError;
-use crate::tier::Tier;
+use serde::{Deserialize, Serialize};
+pub use staged::{Staged, StagedConfig};
 use std::sync::Arc;
+
+pub mod cache;
+pub mod emulated;
+pub mod limited;
+pub mod metered;
+mod metrics;
+mod single_flight;
+pub mod staged;
 
 /// Wraps a tier: always metered, and cached if `cache` has a capacity.
 ///
@@ -43,6 +41,46 @@ pub fn compose(
         return Ok(metered);
     }
     Ok(Arc::new(Cache::new(metered, cache, metrics.cache(kind))?))
+}
+
+/// Wrappers around a tier.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WrapperConfig {
+    /// A remote service emulated over the tier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulated: Option<EmulatedConfig>,
+    /// Copies of read bytes on a local folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staged: Option<StagedConfig>,
+    /// A cache in memory, for [`compose`]: whoever reads from the tier knows if rows or whole files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheConfig>,
+}
+
+impl WrapperConfig {
+    /// The names of the tables.
+    pub(crate) const TABLES: [&str; 3] = ["emulated", "staged", "cache"];
+
+    /// Wraps a tier as `staged(emulated(tier))`, with the configured wrappers only.
+    ///
+    /// # Errors
+    /// Fails if a table is invalid, or if a folder cannot be used for staging; the error names the key.
+    pub(crate) async fn wrap(
+        &self,
+        tier: Arc<dyn Tier>,
+        metrics: &StorageMetrics,
+    ) -> Result<Arc<dyn Tier>, StorageError> {
+        let kind = tier.info().kind;
+        let mut tier = tier;
+        if let Some(config) = &self.emulated {
+            tier = Arc::new(Emulated::new(tier, config, metrics.emulated(kind))?);
+        }
+        if let Some(config) = &self.staged {
+            tier = Arc::new(Staged::open(tier, config, metrics.staged(kind)).await?);
+        }
+        Ok(tier)
+    }
 }
 
 #[cfg(test)]

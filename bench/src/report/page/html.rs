@@ -30,10 +30,10 @@ impl Page<'_> {
 
     /// Index of the tables that start open: the first ones of a page without charts.
     fn open_tables(&self) -> Option<usize> {
-        if self.parts.iter().any(|part| matches!(part, Part::Charts { .. })) {
+        if self.parts.iter().any(|part| matches!(part, Part::Charts(..))) {
             return None;
         }
-        self.parts.iter().position(|part| matches!(part, Part::Tables { .. }))
+        self.parts.iter().position(|part| matches!(part, Part::Tables(..)))
     }
 
     fn all_badges(&self) -> Markup {
@@ -56,16 +56,16 @@ fn html_of(part: &Part, id: Option<&str>) -> Markup {
         None => section(title, body),
     };
     match part {
-        Part::List { title, lines } => section(title, &findings(lines)),
-        Part::Charts { title, html } => section(title, html),
-        Part::Tables { title, blocks, note } => lesser(
+        Part::List(title, lines) => section(title, &findings(lines)),
+        Part::Charts(title, html) => section(title, html),
+        Part::Tables(title, blocks, note) => lesser(
             title,
             &html! {
                 @for one in blocks { (block(one)) }
                 @if !blocks.is_empty() { p.soft { (note) } }
             },
         ),
-        Part::Text { title, text } => lesser(title, &pre(text)),
+        Part::Text(title, text) => lesser(title, &pre(text)),
     }
 }
 

@@ -2,7 +2,6 @@
 //! loads nothing.
 
 mod html;
-mod markdown;
 mod text;
 
 pub(crate) use html::under;
@@ -37,20 +36,16 @@ pub(crate) struct Page<'a> {
     pub(crate) parts: Vec<Part>,
 }
 
-/// Part of a report. An empty one is left out.
+/// Part of a report, with its title. An empty one is left out.
 pub(crate) enum Part {
     /// Sentences, one a line.
-    List { title: &'static str, lines: Vec<String> },
+    List(&'static str, Vec<String>),
     /// Charts, in HTML alone: each of their figures is also in a table.
-    Charts { title: &'static str, html: Markup },
+    Charts(&'static str, Markup),
     /// Tables, and an explanation of their columns.
-    Tables {
-        title: &'static str,
-        blocks: Vec<Block>,
-        note: &'static str,
-    },
+    Tables(&'static str, Vec<Block>, &'static str),
     /// Preformatted text, in HTML and Markdown.
-    Text { title: &'static str, text: String },
+    Text(&'static str, String),
 }
 
 /// A table.

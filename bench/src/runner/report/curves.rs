@@ -1,6 +1,7 @@
 //! Curves: latency against depth, against the achieved rate, and against the offered rate.
 
 use crate::plan::{Point, word};
+use crate::report::curves;
 use crate::runner::summary::{Summary, Verdict};
 use maud::Markup;
 use std::collections::BTreeMap;
@@ -37,52 +38,28 @@ pub(super) fn figures(points: &[Summary]) -> Vec<(String, Markup)> {
 }
 
 fn heading(point: &Point) -> String {
-    let files = if point.files > 1 {
-        format!(", {} files", point.files)
-    } else {
-        String::new()
-    };
-    let what = format!("{}: {} {}", point.tier, word(&point.pattern), word(&point.operation));
+    let text = format!("{}: {}, {}", point.tier, point.access_text(), bytes(point.block_bytes));
     match point.rate {
-        0 => format!("{what}, {}{files}", bytes(point.block_bytes)),
-        _ => format!(
-            "{what}, {}{files}, at most {} in flight",
-            bytes(point.block_bytes),
-            point.depth
-        ),
+        0 => text,
+        _ => format!("{text}, at most {} in flight", point.depth),
     }
 }
 
 fn series(point: &Point) -> String {
-    let cache = word(&point.cache);
-    let cache = if matches!(cache.as_str(), "cold" | "warm") {
-        format!(", {cache}")
-    } else {
-        String::new()
-    };
-    let threads = match point.threads {
-        0 => String::new(),
-        1 => ", 1 thread".to_owned(),
-        count => format!(", {count} threads"),
-    };
-    format!("{}{cache}{threads}", word(&point.way))
+    word(&point.way) + &point.manner_text()
 }
 
-/// Groups points by series, in the order of `x`.
-fn by_series<'a>(points: &[&'a Summary], x: Coordinate) -> Series<'a> {
+fn by_series<'a>(points: &[&'a Summary]) -> Series<'a> {
     let mut all = Series::new();
     for summary in points {
         all.entry(series(&summary.point)).or_default().push(summary);
-    }
-    for points in all.values_mut() {
-        points.sort_by(|a, b| x(a).total_cmp(&x(b)));
     }
     all
 }
 
 fn closed(points: &[&Summary]) -> Markup {
     let depth: Coordinate = |summary| f64::from(summary.point.depth);
-    let all = by_series(points, depth);
+    let all = by_series(points);
     if all.values().all(|points| points.len() < 2) {
         return Markup::default();
     }
@@ -100,7 +77,7 @@ fn closed(points: &[&Summary]) -> Markup {
 
 fn open(points: &[&Summary]) -> Markup {
     let rate: Coordinate = |summary| f64::from(summary.point.rate);
-    let all = by_series(points, rate);
+    let all = by_series(points);
     let charts = percentiles("rate", ("calls offered per second", Unit::Rate), &all, rate);
     Figure::of_names(all.into_keys(), charts, OPEN).html()
 }
@@ -112,13 +89,11 @@ fn percentiles(against: &str, axis: (&'static str, Unit), all: &Series<'_>, x: C
     charts.flatten().collect()
 }
 
-/// Draws a chart; `None` without a value.
-fn chart(title: &str, (axis, unit): (&'static str, Unit), all: &Series<'_>, x: Coordinate, of: Of) -> Option<Chart> {
-    let mut lines = Vec::new();
-    let mut rows = Vec::new();
-    for (number, points) in all.values().enumerate() {
+/// Draws a chart; `None` without a curve.
+fn chart(title: &str, axis: (&'static str, Unit), all: &Series<'_>, x: Coordinate, of: Of) -> Option<Chart> {
+    let line = |(series, points): (usize, &Vec<&Summary>)| {
         let mut line = Line {
-            series: number,
+            series,
             ..Line::default()
         };
         let known = points
@@ -128,48 +103,22 @@ fn chart(title: &str, (axis, unit): (&'static str, Unit), all: &Series<'_>, x: C
         known.sort_by(|a, b| a.0.total_cmp(&b.0));
         known.dedup_by(|a, b| a.0 == b.0);
         for (at, us, summary) in known {
-            line.x.push(at);
-            line.y.push(us.value);
+            line.push(at, us.value);
             line.lo.push(us.lo);
             line.hi.push(us.hi);
-            line.off.push(if summary.verdict == Verdict::Valid {
-                ""
-            } else {
-                "not valid"
-            });
-            rows.push(at);
+            let is_valid = summary.verdict == Verdict::Valid;
+            line.off.push(if is_valid { "" } else { "not valid" });
         }
-        if !line.x.is_empty() {
-            lines.push(line);
-        }
-    }
-    // A single point is no curve.
-    if lines.iter().all(|line: &Line| line.x.len() < 2) {
-        return None;
-    }
-    rows.sort_by(f64::total_cmp);
-    rows.dedup();
-    let (from, to) = (*rows.first()?, *rows.last()?);
+        line
+    };
+    let lines: Vec<Line> = all.values().enumerate().map(line).collect();
     let values = || lines.iter().flat_map(|line| &line.y).copied();
     let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
-    Some(Chart {
-        title: title.to_owned(),
-        x: Axis {
-            name: axis,
-            unit,
-            log: true,
-            range: (from / 1.15, to * 1.15),
-        },
-        y: Axis {
-            name: "latency",
-            unit: Unit::Latency,
-            log: true,
-            range: (low / 1.3, high * 1.3),
-        },
-        lines,
-        limits: Vec::new(),
-        here: None,
-        crosses: Vec::new(),
-        rows: (rows, 0.0),
-    })
+    let y = Axis {
+        name: "latency",
+        unit: Unit::Latency,
+        log: true,
+        range: (low / 1.3, high * 1.3),
+    };
+    curves(title.to_owned(), axis, y, lines)
 }

@@ -1,7 +1,7 @@
 //! Heat maps: blocks down, depths across, a stronger colour for more. Each is a table, which is readable without a
 //! script.
 
-use super::kept::Family;
+use super::Family;
 use crate::report::under;
 use crate::runner::summary::Summary;
 use maud::{Markup, PreEscaped, html};

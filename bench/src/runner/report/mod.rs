@@ -1,53 +1,42 @@
 //! Report of a run of points: a table for each family of points, heat maps, curves, other tools.
 
-mod csv;
 mod curves;
 mod heat;
-mod kept;
 mod sentences;
 
-pub(super) use kept::Kept;
-
-use crate::report::{CsvRow, Page, Part, under};
-use crate::runner::summary::Summary;
-use kept::{NOTE, block, families};
+use super::Figures;
+use crate::plan::Access;
+use crate::report::{Block, Page, Part, Ran, Row, under};
+use crate::runner::summary::{Summary, Verdict};
 use maud::html;
+use tierlab_analysis::record::Interval;
+use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
 
-/// Rows of `points.csv`.
-pub(super) fn csv(points: &[Summary]) -> impl Iterator<Item = CsvRow> + '_ {
-    points.iter().map(csv::row)
-}
+const HEADER: [&str; 13] = [
+    "block", "depth", "calls/s", "MB/s", "of best", "p50", "p95", "p99", "p99.9", "CPU s/GB", "moved", "fetched",
+    "verdict",
+];
+const NOTE: &str = "calls/s, MB/s: means over the repeats ± half of their 95 % interval. of best: share of the best MB/s that any point \
+                    reached on the tier in this run. Latencies: of all repeats; n/a: fewer than 10 calls lie beyond it. CPU: of the \
+                    bench's own process, for each GB read or written. moved: bytes that the tier moved for each byte asked. fetched: \
+                    bytes that the kernel fetched from storage for each byte asked.";
 
 /// Content of the report.
-pub(super) fn page(kept: &Kept) -> Page<'_> {
-    let points = &kept.points;
+pub(super) fn page<'a>(ran: &'a Ran, access: &Access, figures: &Figures) -> Page<'a> {
+    let points = &figures.points;
     let families = families(points);
     let curves = html! { @for (name, figure) in curves::figures(points) { (under(&name, &figure)) } };
-    let list = |title, lines| Part::List { title, lines };
     Page {
-        ran: &kept.ran,
-        facts: sentences::facts(kept),
+        ran,
+        facts: sentences::facts(ran, access, points.len()),
         badges: badges(points),
         parts: vec![
-            list("Beside other tools", sentences::peers(points)),
-            Part::Charts {
-                title: "Block and depth",
-                html: heat::maps(&families),
-            },
-            Part::Charts {
-                title: "Latency",
-                html: curves,
-            },
-            Part::Tables {
-                title: "Every point",
-                blocks: families.iter().map(block).collect(),
-                note: NOTE,
-            },
-            list("To beware of", sentences::cautions(kept)),
-            Part::Text {
-                title: "The tools' commands",
-                text: sentences::commands(points),
-            },
+            Part::List("Beside other tools", sentences::peers(points)),
+            Part::Charts("Block and depth", heat::maps(&families)),
+            Part::Charts("Latency", curves),
+            Part::Tables("Every point", families.iter().map(block).collect(), NOTE),
+            Part::List("To beware of", sentences::cautions(ran, figures)),
+            Part::Text("The tools' commands", sentences::commands(points)),
         ],
     }
 }
@@ -65,4 +54,59 @@ fn badges(points: &[Summary]) -> Vec<(&'static str, String)> {
             (count > 0).then(|| (class, format!("{count} {word}")))
         })
         .collect()
+}
+
+/// Points that differ in block and depth alone.
+struct Family<'a> {
+    name: String,
+    points: Vec<&'a Summary>,
+}
+
+fn families(points: &[Summary]) -> Vec<Family<'_>> {
+    let mut families: Vec<Family<'_>> = Vec::new();
+    for summary in points {
+        let name = summary.point.family_text();
+        match families.iter_mut().find(|family| family.name == name) {
+            Some(family) => family.points.push(summary),
+            None => families.push(Family {
+                name,
+                points: vec![summary],
+            }),
+        }
+    }
+    families
+}
+
+fn block(family: &Family<'_>) -> Block {
+    Block {
+        title: family.name.clone(),
+        bars: Vec::new(),
+        header: HEADER.to_vec(),
+        words: 0,
+        rows: family.points.iter().map(|summary| row(summary)).collect(),
+    }
+}
+
+fn row(summary: &Summary) -> Row {
+    let point = &summary.point;
+    let time = |interval: &Option<Interval>| interval.map_or_else(|| NONE.to_owned(), |us| latency(us.value));
+    let share = |share: Option<f64>| share.map_or_else(|| NONE.to_owned(), digits3);
+    Row {
+        cells: vec![
+            bytes(point.block_bytes),
+            point.depth.to_string(),
+            spread(&summary.iops),
+            spread(&summary.mb_per_s),
+            format!("{:.0} %", summary.share_of_best_mb * 100.0),
+            time(&summary.p50_us),
+            time(&summary.p95_us),
+            time(&summary.p99_us),
+            time(&summary.p999_us),
+            digits3(summary.cpu_s_per_gb.value),
+            share(summary.over_read),
+            share(summary.fetched_share),
+            summary.verdict_word().to_owned(),
+        ],
+        is_off: summary.verdict != Verdict::Valid,
+    }
 }

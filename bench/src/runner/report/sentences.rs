@@ -1,22 +1,22 @@
 //! Sentences of a run of points: other tools beside the bench, cautions, facts.
 
-use super::kept::Kept;
-use crate::peers::Tool;
+use crate::plan::Access;
+use crate::report::Ran;
+use crate::runner::Figures;
 use crate::runner::summary::{Peer, Summary, Verdict};
 use std::collections::BTreeSet;
 use tierlab_instrument::units::{bytes, digits3, latency};
 
 /// Sentence for each peer of each point.
 pub(super) fn peers(points: &[Summary]) -> Vec<String> {
-    let of_point = |point: &Summary| point.peers.iter().map(|peer| beside(point, peer)).collect::<Vec<_>>();
+    let of_point = |point: &Summary| {
+        let peers = point.peers.iter();
+        peers.map(|(name, peer)| beside(point, name, peer)).collect::<Vec<_>>()
+    };
     points.iter().flat_map(of_point).collect()
 }
 
-fn beside(summary: &Summary, peer: &Peer) -> String {
-    let name = match peer.tool {
-        Tool::Fio => "fio",
-        Tool::Elbencho => "elbencho",
-    };
+fn beside(summary: &Summary, name: &str, peer: &Peer) -> String {
     let mut text = format!(
         "{}: {} of {name}'s rate [{}–{}], {} beside {} calls/s",
         summary.point,
@@ -41,18 +41,18 @@ fn beside(summary: &Summary, peer: &Peer) -> String {
 
 /// Commands of the other tools, one a line.
 pub(super) fn commands(points: &[Summary]) -> String {
-    let peers = points.iter().flat_map(|point| &point.peers);
+    let peers = points.iter().flat_map(|point| point.peers.values());
     let all: BTreeSet<&str> = peers.map(|peer| peer.command.as_str()).collect();
     all.into_iter().collect::<Vec<_>>().join("\n")
 }
 
 /// Reasons to doubt a figure.
-pub(super) fn cautions(kept: &Kept) -> Vec<String> {
+pub(super) fn cautions(ran: &Ran, figures: &Figures) -> Vec<String> {
     let mut all = Vec::new();
-    if kept.ran.interrupted {
+    if ran.interrupted {
         all.push("The run was interrupted: points may lack repeats, or be missing".to_owned());
     }
-    for summary in &kept.points {
+    for summary in &figures.points {
         let point = &summary.point;
         match &summary.verdict {
             Verdict::Failed(why) => all.push(format!("{point} failed: {why}")),
@@ -72,22 +72,21 @@ pub(super) fn cautions(kept: &Kept) -> Vec<String> {
         let faults = summary.peer_faults.iter();
         all.extend(faults.map(|fault| format!("{point}: a peer failed: {fault}")));
     }
-    all.extend(kept.peer_notes.iter().cloned());
+    all.extend(figures.peer_notes.iter().cloned());
     all
 }
 
 /// Facts about the measurement.
-pub(super) fn facts(kept: &Kept) -> Vec<String> {
-    let environment = &kept.ran.environment;
-    let points = kept.points.len();
+pub(super) fn facts(ran: &Ran, access: &Access, points: usize) -> Vec<String> {
     let mut facts = vec![
         format!(
             "{points} points, windows of {} s after {} s",
-            kept.window_s, kept.warmup_s
+            access.window.as_secs_f64(),
+            access.warmup.as_secs_f64()
         ),
-        format!("{} of data, seed {}", bytes(kept.size_bytes), kept.seed),
-        format!("load average {} at the start", environment.load_average),
+        format!("{} of data, seed {}", bytes(access.size), access.seed),
+        format!("load average {} at the start", ran.environment.load_average),
     ];
-    facts.extend(environment.filesystems.values().cloned());
+    facts.extend(ran.environment.filesystems.values().cloned());
     facts
 }

@@ -1,7 +1,8 @@
 //! Curves: hit ratio against memory, for each policy.
 
-use super::rows::title;
+use super::page::title;
 use super::statements::Computed;
+use crate::report::curves;
 use maud::Markup;
 use tierlab_analysis::record::Interval;
 use tierlab_report::parts::{Axis, Chart, Figure, Line, Unit};
@@ -28,13 +29,8 @@ pub(super) fn figure(computed: &[Computed]) -> Markup {
     Figure::of_names(names, charts.collect(), CAPTION).html()
 }
 
-/// None for a single size, which is no curve.
 fn chart(title: String, mut points: Vec<&Computed>) -> Option<Chart> {
     points.sort_by(|a, b| a.ram.share.total_cmp(&b.ram.share));
-    let (first, last) = (points.first()?.ram.share, points.last()?.ram.share);
-    if points.len() < 2 {
-        return None;
-    }
     let line = |(series, (_, of)): (usize, &(&str, Of))| {
         let mut line = Line {
             series,
@@ -48,24 +44,12 @@ fn chart(title: String, mut points: Vec<&Computed>) -> Option<Chart> {
         }
         line
     };
-    Some(Chart {
-        title,
-        x: Axis {
-            name: "memory, of the table's bytes",
-            unit: Unit::Share,
-            log: true,
-            range: (first / 1.15, last * 1.15),
-        },
-        y: Axis {
-            name: "hits",
-            unit: Unit::Share,
-            log: false,
-            range: (0.0, 1.0),
-        },
-        lines: POLICIES.iter().enumerate().map(line).collect(),
-        limits: Vec::new(),
-        here: None,
-        crosses: Vec::new(),
-        rows: (points.iter().map(|one| one.ram.share).collect(), 0.0),
-    })
+    let y = Axis {
+        name: "hits",
+        unit: Unit::Share,
+        log: false,
+        range: (0.0, 1.0),
+    };
+    let lines = POLICIES.iter().enumerate().map(line).collect();
+    curves(title, ("memory, of the table's bytes", Unit::Share), y, lines)
 }

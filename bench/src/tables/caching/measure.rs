@@ -6,8 +6,8 @@ use super::play::{Manner, Table, play};
 use super::policies::min_hits;
 use super::strategy::{Ram, Strategy, Unit};
 use super::warm::{Warm, warm_up};
+use crate::station::Station;
 use crate::stop::Stop;
-use crate::tables::sitting::Sitting;
 use crate::tiers::folder_in;
 use crate::ways::{Counted, Counts};
 use anyhow::{Context, Result};
@@ -33,7 +33,7 @@ fn staged_capacity(share: f64, table_bytes: u64, block_bytes: u64) -> u64 {
 
 /// Table on a tier.
 pub(super) struct Placed<'a> {
-    sitting: &'a Sitting,
+    station: &'a Station,
     origin: Arc<dyn Tier>,
     counts: Arc<Counts>,
     object: Object,
@@ -62,16 +62,16 @@ pub(super) struct Repeat {
 
 impl<'a> Placed<'a> {
     /// Writes the table.
-    pub(super) fn put(name: &str, sitting: &'a Sitting, settings: &Settings, table: &Table) -> Result<Self> {
+    pub(super) fn put(name: &str, station: &'a Station, settings: &Settings, table: &Table) -> Result<Self> {
         let stages = folder_in(settings.common.scratch.as_deref(), "stages")?;
-        let path = ObjectPath::new(&format!("{}/table", sitting.folder))?;
-        let put = sitting.tier.put(&path, Body::Bytes(table.bytes.clone()));
-        let object = sitting.runtime.block_on(put);
+        let path = ObjectPath::new(&format!("{}/table", station.folder))?;
+        let put = station.opened().tier.put(&path, Body::Bytes(table.bytes.clone()));
+        let object = station.opened().runtime.block_on(put);
         let object = object.with_context(|| format!("tier `{name}`: cannot write the table"))?;
-        let counted = Counted::new(sitting.tier.clone());
+        let counted = Counted::new(station.opened().tier.clone());
         Ok(Self {
-            sitting,
-            counts: counted.counts(),
+            station,
+            counts: Arc::clone(&counted.counts),
             origin: Arc::new(counted),
             object,
             stages,
@@ -88,7 +88,7 @@ impl<'a> Placed<'a> {
         stop: &Stop,
     ) -> Result<Repeat> {
         let stage_folder = self.stages.path().join("stage");
-        let measured = self.sitting.runtime.block_on(async {
+        let measured = self.station.opened().runtime.block_on(async {
             let metrics = StorageMetrics::unscraped()?;
             let tier = self.wrapped(strategy, settings, table, &stage_folder, &metrics).await?;
             let manner = Manner {
@@ -144,8 +144,8 @@ impl<'a> Placed<'a> {
             let config = StagedConfig {
                 root: folder.to_owned(),
                 shared: false,
-                capacity_bytes: staged_capacity(share, table_bytes, settings.plan.staged_block_bytes()),
-                block_bytes: settings.plan.staged_block_bytes(),
+                capacity_bytes: staged_capacity(share, table_bytes, settings.plan.staged_block_bytes.0),
+                block_bytes: settings.plan.staged_block_bytes.0,
                 queue_depth: 128,
                 direct: true,
             };
@@ -186,7 +186,7 @@ pub(super) fn through_the_cache(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, s
             .await?;
         let config = ram.config(table.bytes.len() as u64, table.row_bytes);
         let memory = Counted::new(memory);
-        let counts = memory.counts();
+        let counts = Arc::clone(&memory.counts);
         let tier = compose(Arc::new(memory), Role::Feature, &config, &StorageMetrics::unscraped()?)?;
         // One look-up after another: the cache sees the order of the trace.
         let manner = Manner {

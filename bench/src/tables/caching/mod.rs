@@ -9,7 +9,6 @@ mod plan;
 mod play;
 mod policies;
 mod price;
-mod rows;
 mod statements;
 mod strategy;
 mod trace;
@@ -17,18 +16,19 @@ mod warm;
 
 pub(crate) use plan::Options;
 
-use super::sitting::{Sitting, Sittings};
 use crate::report::{csv, finish};
 use crate::rounds::{Rounds, order};
+use crate::station::Stations;
 use crate::stop::Stop;
 use crate::tiers::{on_tiers, results_folder};
 use anyhow::Result;
 use measure::{Placed, Repeat, through_the_cache, units};
-use page::Kept;
 use plan::Settings;
 use play::Table;
 use policies::{StackDistances, min_hits};
-use statements::{Computed, Place, at_most_one, mean, statements};
+use price::Prices;
+use serde::Serialize;
+use statements::{Computed, Place, Statement, at_most_one, mean, statements};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -48,30 +48,33 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let Settings { common, plan, .. } = &settings;
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
-    let table = Table::new(plan.rows, plan.row_bytes(), common.seed);
-    let open = |name: &str, config: &_| Sitting::open(name, config, common.scratch.as_deref(), None);
-    let (measured, ran) = on_tiers(common, &stop, open, |sittings| {
-        rounds(&settings, &table, sittings, &stop)
-    })?;
-    let kept = Kept {
-        ran,
-        rows: plan.rows,
-        row_bytes: plan.row_bytes(),
-        table_bytes: plan.table_bytes(),
-        lookups: plan.lookups,
-        trace_lookups: plan.trace_lookups,
-        depth: plan.depth,
+    let table = Table::new(plan.rows, plan.row_bytes.0, common.seed);
+    let (measured, ran) = on_tiers(common, &stop, 0, |stations| rounds(&settings, &table, stations, &stop))?;
+    let figures = Figures {
+        prices: settings.prices.clone(),
         measured: statements(&measured.repeats, &settings),
         computed: computed(&settings, &measured.ratios),
-        prices: settings.prices.clone(),
     };
-    finish(
-        &folder,
-        &kept,
-        ("caching.csv", csv(page::csv(&kept))?),
-        &page::page(&kept),
-        "",
-    )
+    let rows = figures.measured.iter().map(CsvRow::Measured);
+    let rows = rows.chain(figures.computed.iter().map(CsvRow::Computed));
+    let page = page::page(&ran, plan, &figures);
+    finish(&folder, &page, (plan, &figures), ("caching.csv", csv(rows)?), "")
+}
+
+/// Figures of `run.json`.
+#[derive(Serialize)]
+struct Figures {
+    prices: Option<Prices>,
+    measured: Vec<Statement>,
+    computed: Vec<Computed>,
+}
+
+/// Row of `caching.csv`.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+enum CsvRow<'a> {
+    Measured(&'a Statement),
+    Computed(&'a Computed),
 }
 
 /// Hit ratios of one size in one round.
@@ -108,10 +111,10 @@ impl fmt::Display for Step {
     }
 }
 
-fn steps(settings: &Settings, sittings: &Sittings) -> Vec<Step> {
+fn steps(settings: &Settings, stations: &Stations) -> Vec<Step> {
     let mut steps = Vec::new();
     for (law, shown) in settings.plan.laws.iter().enumerate() {
-        for tier in sittings.keys() {
+        for tier in stations.keys() {
             steps.extend(settings.strategies.iter().enumerate().map(|(at, strategy)| Step {
                 name: format!("{strategy} on {tier}, {shown}"),
                 task: Task::Measure((tier.clone(), law, at)),
@@ -125,13 +128,13 @@ fn steps(settings: &Settings, sittings: &Sittings) -> Vec<Step> {
     steps
 }
 
-fn rounds(settings: &Settings, table: &Table, sittings: &Sittings, stop: &Stop) -> Result<Measured> {
+fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) -> Result<Measured> {
     let Settings { common, plan, .. } = settings;
     let mut placed = BTreeMap::new();
-    for (name, sitting) in sittings {
-        placed.insert(name, Placed::put(name, sitting, settings, table)?);
+    for (name, station) in stations {
+        placed.insert(name, Placed::put(name, station, settings, table)?);
     }
-    let steps = steps(settings, sittings);
+    let steps = steps(settings, stations);
     let order = order(common.seed, common.repeats, &steps);
     let mut measured = Measured::default();
     let mut traces: (Option<u32>, Vec<Arc<Vec<u32>>>) = (None, Vec::new());
@@ -179,10 +182,10 @@ fn compute(settings: &Settings, table: &Table, trace: &Arc<Vec<u32>>, unit: usiz
     let share = |hits: u64| hits as f64 / keys.len().max(1) as f64;
     let of_size = |&size: &f64| {
         let ram = computed_ram(settings, size, unit);
-        let entries = ram.config(plan.table_bytes(), plan.row_bytes()).most_blocks();
+        let entries = ram.config(plan.table_bytes(), plan.row_bytes.0).most_blocks();
         Ok(Ratios {
             entries,
-            distinct: lru.distinct(),
+            distinct: lru.distinct,
             lru: share(lru.hits(entries)),
             tiny_lfu: share(through_the_cache(ram, table, trace, stop)?),
             min: share(min_hits(&keys, entries)),

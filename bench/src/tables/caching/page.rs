@@ -1,110 +1,171 @@
-//! A comparison of caches as `run.json` keeps it, its CSV file and its report.
+//! The report of a comparison of caches: curves, then tables of what was measured, then of what was computed.
 
+use super::Figures;
 use super::chart::figure;
+use super::plan::Plan;
 use super::price::Prices;
-use super::rows::{COMPUTED_NOTE, NOTE, computed, measured};
-use super::statements::{Computed, Statement, findings};
-use crate::report::{CsvRow, Page, Part, Ran};
-use serde::Serialize;
-use tierlab_instrument::units::{bytes, digits3};
+use super::statements::{Computed, Statement, findings, usd};
+use super::strategy::{Strategy, share_text};
+use crate::report::{Block, Page, Part, Ran};
+use tierlab_analysis::record::Interval;
+use tierlab_instrument::units::{NONE, bytes, digits3, latency};
 
-/// A comparison of caches.
-#[derive(Debug, Serialize)]
-pub(super) struct Kept {
-    #[serde(flatten)]
-    pub(super) ran: Ran,
-    pub(super) rows: u32,
-    pub(super) row_bytes: u64,
-    pub(super) table_bytes: u64,
-    pub(super) lookups: u32,
-    pub(super) trace_lookups: u32,
-    pub(super) depth: usize,
-    pub(super) prices: Option<Prices>,
-    pub(super) measured: Vec<Statement>,
-    pub(super) computed: Vec<Computed>,
-}
+const NOTE: &str = "hits: look-ups that asked nothing of the origin, ± half of the 95 % interval over the repeats, which begin with nothing \
+                               cached; one that joins the fetch of another is a hit, though it waits for it. best: what Belady's MIN, which knows the \
+                               future, would hit over the same look-ups in the same memory. p50, p99: of a look-up, service time at this depth, and the \
+                               factor that its 95 % interval reaches up and down; n/a: too few. requests, bytes/byte: of the origin, for a look-up, and for a \
+                               byte that was asked for. warm: look-ups and time until it hits within 5 % as often as in the last quarter; -: it never \
+                               hits. RAM sizes are memory, about 500 bytes of bookkeeping for each entry included.";
+const COMPUTED_NOTE: &str = "The same traces, longer, one look-up after another. LRU: by stack distances (Mattson et al. 1970). TinyLFU: the server's \
+                                        own cache over a tier in memory; it sees an entry before it decides to keep it, which is worth a hit now and then. MIN: \
+                                        the best possible (Belady 1966). of MIN: TinyLFU's hits over MIN's. Memory as a share of the table's bytes, bookkeeping \
+                                        included, so that more than 100 % is needed to hold all of it.";
 
-/// Rows of `caching.csv`: one for each measured strategy, and for each policy and size that was computed.
-pub(super) fn csv(kept: &Kept) -> Vec<CsvRow> {
-    let mut rows: Vec<CsvRow> = kept.measured.iter().map(measured_row).collect();
-    for one in &kept.computed {
-        for (policy, ratio) in [("lru", one.lru), ("tiny-lfu", one.tiny_lfu), ("min", one.min)] {
-            let mut row = CsvRow::default();
-            row.put("kind", "computed");
-            row.put("tier", "");
-            row.put("law", one.law);
-            row.put("strategy", &format!("{policy}, {}", one.unit));
-            row.put("memory_share", one.ram.share);
-            row.interval("hit_ratio", ratio);
-            row.put("best_hit_ratio", one.min.value);
-            rows.push(row);
-        }
-    }
-    rows
-}
+/// The last column is of priced tiers alone.
+const MEASURED: [&str; 10] = [
+    "strategy",
+    "hits",
+    "best",
+    "p50",
+    "p99",
+    "requests",
+    "bytes/byte",
+    "warm",
+    "took",
+    "saves/GB·month",
+];
+const COMPUTED: [&str; 6] = ["memory", "entries", "LRU", "TinyLFU", "MIN", "of MIN"];
 
-fn measured_row(one: &Statement) -> CsvRow {
-    let mut row = CsvRow::default();
-    row.put("kind", "measured");
-    row.put("tier", &one.tier);
-    row.put("law", one.law);
-    row.put("strategy", &one.name);
-    row.some("memory_share", one.strategy.ram().map(|ram| ram.share));
-    row.interval("hit_ratio", one.hit_ratio);
-    row.some("best_hit_ratio", one.best_hit_ratio.map(|best| best.value));
-    row.interval("p50_us", one.p50_us);
-    row.interval("p99_us", one.p99_us);
-    row.put("origin_requests_per_lookup", one.origin_requests_per_lookup.value);
-    row.put("origin_bytes_per_lookup", one.origin_bytes_per_lookup.value);
-    row.put("origin_bytes_per_byte", one.origin_bytes_per_byte.value);
-    row.some("warm_after_lookups", one.warm_after_lookups);
-    row.some("warm_after_s", one.warm_after_s);
-    row.put("seconds", one.seconds.value);
-    row.some("saved_usd_per_gb_month", one.saved_usd_per_gb_month);
-    row
-}
-
-/// Content of the report: curves, then what was measured, then what was computed.
-pub(super) fn page(kept: &Kept) -> Page<'_> {
+/// Content of the report.
+pub(super) fn page<'a>(ran: &'a Ran, plan: &Plan, figures: &Figures) -> Page<'a> {
+    let prices = figures.prices.as_ref();
     Page {
-        ran: &kept.ran,
-        facts: facts(kept),
+        ran,
+        facts: facts(ran, plan, figures),
         badges: Vec::new(),
         parts: vec![
-            Part::List {
-                title: "Findings",
-                lines: findings(&kept.measured, &kept.computed, kept.prices.as_ref()),
-            },
-            Part::Charts {
-                title: "Hits against memory",
-                html: figure(&kept.computed),
-            },
-            Part::Tables {
-                title: "Measured",
-                blocks: measured(&kept.measured, kept.prices.as_ref()),
-                note: NOTE,
-            },
-            Part::Tables {
-                title: "Computed",
-                blocks: computed(&kept.computed),
-                note: COMPUTED_NOTE,
-            },
+            Part::List("Findings", findings(&figures.measured, &figures.computed, prices)),
+            Part::Charts("Hits against memory", figure(&figures.computed)),
+            Part::Tables("Measured", measured(&figures.measured, prices), NOTE),
+            Part::Tables("Computed", computed(&figures.computed), COMPUTED_NOTE),
         ],
     }
 }
 
-fn facts(kept: &Kept) -> Vec<String> {
+fn facts(ran: &Ran, plan: &Plan, figures: &Figures) -> Vec<String> {
     let mut facts = vec![format!(
         "{} rows of {} bytes, {} rounds of {} look-ups, {} at a time; computed over {}",
-        kept.rows, kept.row_bytes, kept.ran.repeats, kept.lookups, kept.depth, kept.trace_lookups
+        plan.rows, plan.row_bytes.0, ran.repeats, plan.lookups, plan.depth, plan.trace_lookups
     )];
-    if let Some(prices) = &kept.prices {
-        facts.push(format!(
+    facts.extend(figures.prices.iter().map(|prices| {
+        format!(
             "saved at {} look-ups a second on a table of {}, if hit ratios at the same shares are the same; {}",
             digits3(prices.lookups_per_s),
             bytes(prices.table_bytes),
-            prices.sources.join("; ")
-        ));
-    }
+            prices.reads.sources.join("; ")
+        )
+    }));
     facts
+}
+
+fn percent(of: &Interval) -> String {
+    // The longer half: the other may be cut at 0 or 1.
+    let half = (of.hi - of.value).max(of.value - of.lo) * 100.0;
+    match half >= 0.05 {
+        true => format!("{:.1} % ±{half:.1}", of.value * 100.0),
+        false => format!("{:.1} %", of.value * 100.0),
+    }
+}
+
+fn time(of: Option<&Interval>) -> String {
+    let Some(of) = of else { return NONE.to_owned() };
+    match of.hi / of.value {
+        factor if factor < 1.005 => latency(of.value),
+        factor if factor < 10.0 => format!("{} ×÷{factor:.2}", latency(of.value)),
+        _ => format!("{} ×÷>10", latency(of.value)),
+    }
+}
+
+fn row(one: &Statement, priced: bool) -> Vec<String> {
+    let warm = match (one.warm_after_lookups, one.warm_after_s) {
+        (Some(lookups), Some(seconds)) if one.strategy != Strategy::None => {
+            format!("{lookups:.0}, {}", latency(seconds * 1e6))
+        }
+        _ => "-".to_owned(),
+    };
+    let mut cells = vec![
+        one.name.clone(),
+        percent(&one.hit_ratio),
+        one.best_hit_ratio
+            .as_ref()
+            .map_or_else(String::new, |best| format!("{:.1} %", best.value * 100.0)),
+        time(one.p50_us.as_ref()),
+        time(one.p99_us.as_ref()),
+        digits3(one.origin_requests_per_lookup.value),
+        digits3(one.origin_bytes_per_byte.value),
+        warm,
+        latency(one.seconds.value * 1e6),
+    ];
+    if priced {
+        cells.push(one.saved_usd_per_gb_month.map_or_else(String::new, usd));
+    }
+    cells
+}
+
+/// Adds a row to the table of this title, which is the last one, or a new one.
+fn push(blocks: &mut Vec<Block>, title: String, header: &[&'static str], row: Vec<String>) {
+    match blocks.last_mut() {
+        Some(block) if block.title == title => block.rows.push(row.into()),
+        _ => blocks.push(Block {
+            title,
+            bars: Vec::new(),
+            header: header.to_vec(),
+            words: 1,
+            rows: vec![row.into()],
+        }),
+    }
+}
+
+/// A table for each tier and law.
+fn measured(all: &[Statement], prices: Option<&Prices>) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for one in all {
+        let is_priced = prices.is_some_and(|prices| prices.reads.tiers.contains_key(&one.tier));
+        let header = match is_priced {
+            true => &MEASURED[..],
+            false => &MEASURED[..MEASURED.len() - 1],
+        };
+        push(
+            &mut blocks,
+            format!("{}, {}", one.tier, one.law),
+            header,
+            row(one, is_priced),
+        );
+    }
+    blocks
+}
+
+/// A table for each law and unit.
+fn computed(all: &[Computed]) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for one in all {
+        let of_min = match one.min.value > 0.0 {
+            true => format!("{:.1} %", one.tiny_lfu.value / one.min.value * 100.0),
+            false => String::new(),
+        };
+        let row = vec![
+            share_text(one.ram.share),
+            one.entries.to_string(),
+            percent(&one.lru),
+            percent(&one.tiny_lfu),
+            percent(&one.min),
+            of_min,
+        ];
+        push(&mut blocks, title(one), &COMPUTED, row);
+    }
+    blocks
+}
+
+pub(super) fn title(one: &Computed) -> String {
+    format!("{}, kept by {}", one.law, one.unit)
 }

@@ -4,11 +4,12 @@ use super::price::{Prices, RawPrice};
 use super::strategy::{Kind, Ram, Strategy, Unit};
 use super::trace::Law;
 use crate::plan::{
-    Common, Flags, RawTier, Size, Source, check_counts, check_name, check_once, check_within, hundredths, number,
+    Common, Flags, RawTier, Size, Source, check_counts, check_list, check_name, check_table, check_within, hundredths,
+    number,
 };
 use anyhow::Result;
 use clap::Args;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_storage::TierConfig;
@@ -32,7 +33,7 @@ pub(crate) struct Options {
 }
 
 /// A plan.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Plan {
     /// Name of the run, with which folders of results begin.
@@ -48,7 +49,7 @@ pub(super) struct Plan {
     pub(super) rows: u32,
     /// Bytes of a row: a power of two.
     #[serde(default = "number::<_, 512>")]
-    row_bytes: Size,
+    pub(super) row_bytes: Size,
     /// Look-ups measured in a repeat, beginning with empty caches.
     #[serde(default = "number::<_, 5000>")]
     pub(super) lookups: u32,
@@ -83,14 +84,15 @@ pub(super) struct Plan {
     staged_share: f64,
     /// Bytes of the blocks of a staged copy.
     #[serde(default = "number::<_, 65536>")]
-    staged_block_bytes: Size,
+    pub(super) staged_block_bytes: Size,
     /// Folder on the disk that local tiers measure and staged copies lie on.
     #[serde(default)]
     scratch: Option<PathBuf>,
     /// Prices of requests and memory.
-    #[serde(default)]
+    #[serde(default, skip_serializing)]
     price: Option<RawPrice>,
     /// The tiers, by name.
+    #[serde(skip_serializing)]
     tiers: BTreeMap<String, RawTier>,
 }
 
@@ -150,16 +152,8 @@ impl Settings {
 }
 
 impl Plan {
-    pub(super) const fn row_bytes(&self) -> u64 {
-        self.row_bytes.0
-    }
-
     pub(super) fn table_bytes(&self) -> u64 {
         u64::from(self.rows) * self.row_bytes.0
-    }
-
-    pub(super) const fn staged_block_bytes(&self) -> u64 {
-        self.staged_block_bytes.0
     }
 
     fn check(&self) -> Result<Vec<Unit>, String> {
@@ -188,28 +182,15 @@ impl Plan {
                 .try_for_each(|share| check_within(key, *share, 0.0001, 8.0))?;
         }
         self.laws.iter().try_for_each(Law::check)?;
-        let (tiers, lists) = (self.tiers.len(), [&self.measured_shares, &self.shares].map(Vec::len));
-        let others = [
-            self.laws.len(),
-            self.strategies.len(),
-            self.policies.len(),
-            self.units.len(),
-        ];
-        if tiers == 0 || lists.contains(&0) || others.contains(&0) {
-            return Err(
-                "plan needs at least one entry in each of `tiers`, `laws`, `strategies`, `policies`, `units`, `shares` and \
-                 `measured_shares`"
-                    .to_owned(),
-            );
-        }
         let unit = |unit: &String| unit_of(unit, self.row_bytes.0);
         let units: Vec<Unit> = self.units.iter().map(unit).collect::<Result<_, _>>()?;
-        check_once("laws", &self.laws)?;
-        check_once("strategies", &self.strategies)?;
-        check_once("policies", &self.policies)?;
-        check_once("units", &units)?;
-        check_once("shares", &self.shares)?;
-        check_once("measured_shares", &self.measured_shares)?;
+        check_table("tiers", &self.tiers)?;
+        check_list("laws", &self.laws)?;
+        check_list("strategies", &self.strategies)?;
+        check_list("policies", &self.policies)?;
+        check_list("units", &units)?;
+        check_list("shares", &self.shares)?;
+        check_list("measured_shares", &self.measured_shares)?;
         units.iter().try_for_each(|unit| self.check_smallest(*unit))?;
         Ok(units)
     }

@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 pub(super) struct StackDistances {
     /// At `d`: accesses with `d` or fewer other keys since the last access of their own.
     cumulative: Vec<u64>,
-    distinct: u64,
+    /// Number of different keys.
+    pub(super) distinct: u64,
 }
 
 impl StackDistances {
@@ -55,11 +56,6 @@ impl StackDistances {
             (0, _) | (_, None) => 0,
             (entries, Some(all)) => self.cumulative.get(entries as usize - 1).copied().unwrap_or(*all),
         }
-    }
-
-    /// Number of different keys.
-    pub(super) const fn distinct(&self) -> u64 {
-        self.distinct
     }
 }
 
@@ -249,7 +245,7 @@ mod tests {
                 prop_assert!(min_hits(&keys, entries) <= min_hits(&keys, entries + 1));
             }
             let distinct = keys.iter().collect::<std::collections::HashSet<_>>().len() as u64;
-            prop_assert_eq!(lru.distinct(), distinct);
+            prop_assert_eq!(lru.distinct, distinct);
             let hit = keys.len() as u64 - distinct;
             prop_assert_eq!([lru.hits(distinct), min_hits(&keys, distinct)], [hit, hit]);
             prop_assert_eq!(lru.hits(u64::MAX), hit);

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tierlab_instrument::prices::{BYTES_PER_GB, HOURS_PER_MONTH, ReadPrice, reads};
+use tierlab_instrument::prices::{BYTES_PER_GB, HOURS_PER_MONTH, ReadPrices};
 
 /// `[price]` of a plan.
 #[derive(Debug, Deserialize)]
@@ -25,12 +25,8 @@ pub(super) struct RawPrice {
 pub(super) struct Prices {
     pub(super) lookups_per_s: f64,
     pub(super) table_bytes: u64,
-    /// Dollars a month for a GB of memory; `None` if the file has no price of it.
-    pub(super) usd_per_gb_month_of_memory: Option<f64>,
-    /// Prices of the tiers that name an entry.
-    pub(super) tiers: BTreeMap<String, ReadPrice>,
-    /// Region, month and source of each price.
-    pub(super) sources: Vec<String>,
+    #[serde(flatten)]
+    pub(super) reads: ReadPrices,
 }
 
 impl Prices {
@@ -42,21 +38,22 @@ impl Prices {
         check_within("price.lookups_per_s", raw.lookups_per_s, 1e-6, 1e9)
             .and_then(|()| check_within("price.table", raw.table.0, 1, u64::MAX))
             .map_err(|why| source.wrong(why))?;
-        let prices = reads(&source.folder.join(&raw.file), None, entries);
-        let prices = prices.map_err(|error| source.wrong(error.to_string()))?;
         Ok(Self {
             lookups_per_s: raw.lookups_per_s,
             table_bytes: raw.table.0,
-            usd_per_gb_month_of_memory: prices.usd_per_gib_hour.map(|usd| usd * HOURS_PER_MONTH),
-            tiers: prices.tiers,
-            sources: prices.sources,
+            reads: source.prices(&raw.file, None, entries)?,
         })
+    }
+
+    /// Dollars a month for a GB of memory; `None` if the file has no price of it.
+    pub(super) fn usd_per_gb_month_of_memory(&self) -> Option<f64> {
+        self.reads.usd_per_gib_hour.map(|usd| usd * HOURS_PER_MONTH)
     }
 
     /// Dollars a month that a cache of `share` of the table saves for each of its GB, before the price of its memory. `requests` and `bytes` are
     /// those of the origin for a look-up, without the cache and with it.
     pub(super) fn saved(&self, tier: &str, share: f64, requests: (f64, f64), bytes: (f64, f64)) -> Option<f64> {
-        let price = self.tiers.get(tier)?;
+        let price = self.reads.tiers.get(tier)?;
         let lookups = self.lookups_per_s * 3600.0 * HOURS_PER_MONTH;
         let each = (requests.0 - requests.1) * price.usd_per_request + (bytes.0 - bytes.1) * price.usd_per_byte;
         Some(lookups * each / (share * self.table_bytes as f64 / BYTES_PER_GB))
@@ -66,6 +63,7 @@ impl Prices {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierlab_instrument::prices::ReadPrice;
 
     #[test]
     fn dollars_by_hand() {
@@ -76,9 +74,10 @@ mod tests {
         let prices = Prices {
             lookups_per_s: 1000.0,
             table_bytes: 64 << 30,
-            usd_per_gb_month_of_memory: None,
-            tiers: BTreeMap::from([("s3".to_owned(), price)]),
-            sources: Vec::new(),
+            reads: ReadPrices {
+                tiers: BTreeMap::from([("s3".to_owned(), price)]),
+                ..ReadPrices::default()
+            },
         };
         // 2.628e9 look-ups a month, half a request of 4e-7 saved for each, over 6.4 GB; no bytes saved.
         let saved = prices.saved("s3", 0.1, (1.0, 0.5), (512.0, 512.0)).unwrap();

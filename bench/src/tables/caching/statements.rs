@@ -24,8 +24,6 @@ pub(super) struct Statement {
     pub(super) hit_ratio: Interval,
     /// Hit ratio of the best possible policy in the same memory, over the same look-ups.
     pub(super) best_hit_ratio: Option<Interval>,
-    /// Hit ratio of the last quarter of the look-ups.
-    pub(super) final_hit_ratio: Interval,
     /// Latency of a look-up; `None` with too few look-ups.
     pub(super) p50_us: Option<Interval>,
     pub(super) p99_us: Option<Interval>,
@@ -33,10 +31,9 @@ pub(super) struct Statement {
     pub(super) origin_bytes_per_lookup: Interval,
     /// Bytes from the origin per requested byte.
     pub(super) origin_bytes_per_byte: Interval,
-    /// Median over the repeats that warmed up, and the number of those repeats.
+    /// Median over the repeats that warmed up.
     pub(super) warm_after_lookups: Option<f64>,
     pub(super) warm_after_s: Option<f64>,
-    pub(super) warm_repeats: usize,
     pub(super) seconds: Interval,
     pub(super) saved_usd_per_gb_month: Option<f64>,
 }
@@ -87,7 +84,6 @@ pub(super) fn statements(repeats: &BTreeMap<Place, Vec<Repeat>>, settings: &Sett
             best_hit_ratio: own[0]
                 .min_hits
                 .map(|_| share(own, |repeat| repeat.min_hits.unwrap_or(0) as f64 / asked(repeat))),
-            final_hit_ratio: share(own, |repeat| repeat.warm.final_hit_ratio),
             p50_us: quantile(own, 0.5),
             p99_us: quantile(own, 0.99),
             origin_requests_per_lookup: of(own, requests),
@@ -97,7 +93,6 @@ pub(super) fn statements(repeats: &BTreeMap<Place, Vec<Repeat>>, settings: &Sett
             }),
             warm_after_lookups: median(warm.iter().map(|warm| warm.0 as f64).collect()),
             warm_after_s: median(warm.iter().map(|warm| warm.1).collect()),
-            warm_repeats: warm.len(),
             seconds: of(own, |repeat| repeat.elapsed_s),
             saved_usd_per_gb_month: saved,
         }
@@ -204,7 +199,7 @@ fn of_place(here: &[Statement], prices: Option<&Prices>) -> Vec<String> {
     let place = format!("{}, {}", here[0].tier, here[0].law);
     let saving = here.iter().filter_map(|one| Some((one.saved_usd_per_gb_month?, one)));
     if let Some(((saved, best), prices)) = saving.max_by(|a, b| a.0.total_cmp(&b.0)).zip(prices) {
-        let memory = prices.usd_per_gb_month_of_memory.map_or_else(String::new, |memory| {
+        let memory = prices.usd_per_gb_month_of_memory().map_or_else(String::new, |memory| {
             let verdict = match saved > memory {
                 true => "it pays",
                 false => "requests and bytes alone do not pay it",

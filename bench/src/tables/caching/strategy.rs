@@ -118,7 +118,7 @@ pub(super) fn share_text(share: f64) -> String {
 }
 
 /// Kind of a strategy, as named in plans.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Kind {
     None,

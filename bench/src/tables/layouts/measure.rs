@@ -1,13 +1,14 @@
 //! One table on a tier, looked up and scanned. In: the table as it was laid out. Out: repeats, every row of which was compared with the
 //! one laid out.
 
-use super::made::Source;
 use super::plan::Plan;
 use crate::chance::Random;
 use crate::machine::own_cpu_s;
 use crate::plan::Common;
-use crate::tables::sitting::{LaidOut, Sitting};
-use anyhow::{Result, bail};
+use crate::station::Station;
+use crate::tables::places::LaidOut;
+use crate::tables::rows_file::RowsFile;
+use anyhow::{Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -51,10 +52,10 @@ impl Figures {
 
 /// Looks up and scans. Compares every row with the source's.
 pub(super) fn measure(
-    sitting: &Sitting,
+    station: &Station,
     laid_out: &LaidOut,
     (common, plan): (&Common, &Plan),
-    source: &Source,
+    source: &RowsFile,
     round: u32,
 ) -> Result<Repeat> {
     let table = &laid_out.table;
@@ -68,7 +69,7 @@ pub(super) fn measure(
     let batches: Vec<Vec<i64>> = (0..plan.batches).map(|_| draw(plan.batch_rows)).collect();
     let scanned = plan.scan_rows.min(plan.rows);
     let start = (random.share() * (plan.rows - scanned + 1) as f64) as i64;
-    sitting.runtime.block_on(async {
+    station.opened().runtime.block_on(async {
         let one_by_one = async |calls: &[Vec<i64>]| -> Result<Figures> {
             let mut figures = Figures::default();
             let (began, cpu) = (Instant::now(), own_cpu_s());
@@ -89,7 +90,7 @@ pub(super) fn measure(
     })
 }
 
-async fn scan(table: &Table, source: &Source, ids: std::ops::Range<i64>, depth: usize) -> Result<Figures> {
+async fn scan(table: &Table, source: &RowsFile, ids: std::ops::Range<i64>, depth: usize) -> Result<Figures> {
     let mut figures = Figures::default();
     let (began, cpu) = (Instant::now(), own_cpu_s());
     let pieces = ids.clone().step_by(PIECE_ROWS as usize).map(|start| {
@@ -110,11 +111,10 @@ async fn scan(table: &Table, source: &Source, ids: std::ops::Range<i64>, depth: 
 }
 
 /// Checks that the rows are those laid out.
-fn right(source: &Source, ids: &[i64], rows: &Rows) -> Result<()> {
+fn right(source: &RowsFile, ids: &[i64], rows: &Rows) -> Result<()> {
     for (&id, row) in ids.iter().zip(&rows.rows) {
-        if row != source.row(id) {
-            bail!("entity {id}: the row differs from the one laid out");
-        }
+        let is_right = source.row(id.cast_unsigned() as usize) == Some(&row[..]);
+        ensure!(is_right, "entity {id}: the row differs from the one laid out");
     }
     Ok(())
 }

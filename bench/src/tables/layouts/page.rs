@@ -1,8 +1,8 @@
-//! A comparison of layouts as `run.json` keeps it, its CSV file and its report.
+//! The report of a comparison of layouts.
 
+use super::plan::Plan;
 use super::statements::{Statement, findings};
-use crate::report::{Bars, Block, CsvRow, Page, Part, Ran};
-use serde::Serialize;
+use crate::report::{Bars, Block, Page, Part, Ran};
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{bytes, digits3, latency, spread};
 
@@ -28,52 +28,14 @@ const NOTE: &str = "stored: all objects, indexes among them. open: until every i
                     checked row, and CPU of the whole process. of files: rows a second over those of a file for each entity in the same repeat. n/a: too few \
                     calls.";
 
-/// A comparison of layouts.
-#[derive(Debug, Serialize)]
-pub(super) struct Kept {
-    #[serde(flatten)]
-    pub(super) ran: Ran,
-    pub(super) rows: u64,
-    pub(super) row_bytes: u64,
-    pub(super) batch_rows: u32,
-    pub(super) scan_depth: usize,
-    pub(super) statements: Vec<Statement>,
-}
-
-/// Rows of `layouts.csv`, one for each layout and kind of access.
-pub(super) fn csv(kept: &Kept) -> Vec<CsvRow> {
-    let mut rows = Vec::new();
-    for one in &kept.statements {
-        for (name, access) in one.accesses() {
-            let mut row = CsvRow::default();
-            row.put("tier", &one.tier);
-            row.put("layout", one.layout);
-            row.put("access", name);
-            row.put("stored_bytes", one.stored_bytes);
-            row.put("objects", one.objects);
-            row.put("open_ms", one.open_ms);
-            row.interval("samples_per_s", access.samples_per_s);
-            row.some("p50_us", access.p50_us);
-            row.some("p95_us", access.p95_us);
-            row.put("requests_per_sample", access.requests_per_sample);
-            row.put("bytes_per_sample", access.bytes_per_sample);
-            row.put("decode_us_per_sample", access.decode_us_per_sample);
-            row.put("cpu_us_per_sample", access.cpu_us_per_sample);
-            row.interval("of_files", access.of_files);
-            rows.push(row);
-        }
-    }
-    rows
-}
-
 fn row(one: &Statement) -> Vec<String> {
     let time = |us: Option<f64>| us.map_or_else(|| "n/a".to_owned(), latency);
     let ratio = |of: Option<Interval>| of.map_or_else(String::new, |of| format!("{}x", digits3(of.value)));
     vec![
-        one.layout.to_string(),
-        bytes(one.stored_bytes),
-        one.objects.to_string(),
-        latency(one.open_ms * 1e3),
+        one.place.layout.to_string(),
+        bytes(one.stored.stored_bytes),
+        one.stored.objects.to_string(),
+        latency(one.stored.open_ms * 1e3),
         time(one.point.p50_us),
         time(one.point.p95_us),
         digits3(one.point.requests_per_sample),
@@ -88,39 +50,33 @@ fn row(one: &Statement) -> Vec<String> {
 }
 
 /// A table for each tier.
-pub(super) fn page(kept: &Kept) -> Page<'_> {
-    let mut tiers: Vec<&str> = kept.statements.iter().map(|one| one.tier.as_str()).collect();
-    tiers.dedup();
+pub(super) fn page<'a>(ran: &'a Ran, plan: &Plan, row_bytes: u64, statements: &[Statement]) -> Page<'a> {
+    let tiers = statements.chunk_by(|a, b| a.place.tier == b.place.tier);
     Page {
-        ran: &kept.ran,
+        ran,
         facts: vec![format!(
-            "{} rows of {} bytes, {} rounds, batches of {}, {} pieces of a scan at a time",
-            kept.rows, kept.row_bytes, kept.ran.repeats, kept.batch_rows, kept.scan_depth
+            "{} rows of {row_bytes} bytes, {} rounds, batches of {}, {} pieces of a scan at a time",
+            plan.rows, ran.repeats, plan.batch_rows, plan.scan_depth
         )],
         badges: Vec::new(),
         parts: vec![
-            Part::List {
-                title: "Findings",
-                lines: findings(&kept.statements, kept.batch_rows),
-            },
-            Part::Tables {
-                title: "Every layout",
-                blocks: tiers.into_iter().map(|tier| block(kept, tier)).collect(),
-                note: NOTE,
-            },
+            Part::List("Findings", findings(statements, plan.batch_rows)),
+            Part::Tables("Every layout", tiers.map(block).collect(), NOTE),
         ],
     }
 }
 
-fn block(kept: &Kept, tier: &str) -> Block {
-    let here: Vec<&Statement> = kept.statements.iter().filter(|one| one.tier == tier).collect();
+fn block(here: &[Statement]) -> Block {
     let bars = |title: &str, value: fn(&Statement) -> Option<f64>, text| Bars {
         title: title.to_owned(),
-        bars: here.iter().map(|one| (one.layout.to_string(), value(one))).collect(),
+        bars: here
+            .iter()
+            .map(|one| (one.place.layout.to_string(), value(one)))
+            .collect(),
         text,
     };
     Block {
-        title: tier.to_owned(),
+        title: here[0].place.tier.clone(),
         bars: vec![
             bars("One entity, p50 (less is better)", |one| one.point.p50_us, latency),
             bars("A batch, p50 (less is better)", |one| one.batch.p50_us, latency),

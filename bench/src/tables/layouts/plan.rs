@@ -1,9 +1,11 @@
 //! The plan of a comparison of layouts. In: TOML, and flags over it. Out: settings, checked.
 
-use crate::plan::{Common, Flags, RawTier, Size, Source, check_counts, check_name, check_once, mib, number};
+use crate::plan::{
+    Common, Flags, RawTier, Size, Source, check_counts, check_list, check_name, check_table, mib, number,
+};
 use anyhow::Result;
 use clap::Args;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_layouts::Layout;
@@ -22,7 +24,7 @@ pub(crate) struct Options {
 }
 
 /// A plan.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Plan {
     /// Name of the run, with which folders of results begin.
@@ -61,6 +63,7 @@ pub(super) struct Plan {
     #[serde(default)]
     scratch: Option<PathBuf>,
     /// The tiers, by name.
+    #[serde(skip_serializing)]
     tiers: BTreeMap<String, RawTier>,
 }
 
@@ -97,14 +100,12 @@ impl Plan {
             ("scan_rows", self.scan_rows, MAX_ROWS),
             ("scan_depth", self.scan_depth as u64, 256),
         ])?;
-        if self.tiers.is_empty() || self.layouts.is_empty() {
-            return Err("plan needs at least one entry in each of `tiers` and `layouts`".to_owned());
-        }
-        let names: Vec<&str> = self.layouts.iter().map(|layout| layout.as_str()).collect();
-        check_once("layouts", &names)
+        check_table("tiers", &self.tiers)?;
+        let layouts: Vec<&str> = self.layouts.iter().map(|layout| layout.as_str()).collect();
+        check_list("layouts", &layouts)
     }
 }
 
 fn all() -> Vec<Layout> {
-    Layout::ALL.to_vec()
+    Layout::all().collect()
 }

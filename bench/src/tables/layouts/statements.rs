@@ -3,7 +3,7 @@
 
 use super::measure::{Figures, Repeat};
 use crate::intervals::{geometric_mean, mean, percentile};
-use crate::tables::sitting::{LaidOut, Place};
+use crate::tables::places::{LaidOut, Place, Stored};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Interval, samples_needed};
@@ -29,14 +29,10 @@ pub(super) struct Access {
 /// Figures of one layout on one tier.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Statement {
-    pub(super) tier: String,
-    pub(super) layout: Layout,
-    pub(super) objects: u64,
-    pub(super) stored_bytes: u64,
-    pub(super) laid_out_s: f64,
-    pub(super) open_ms: f64,
-    pub(super) open_requests: u64,
-    pub(super) open_bytes: u64,
+    #[serde(flatten)]
+    pub(super) place: Place,
+    #[serde(flatten)]
+    pub(super) stored: Stored,
     pub(super) repeats: usize,
     pub(super) point: Access,
     pub(super) batch: Access,
@@ -66,14 +62,8 @@ pub(super) fn statements(
         let files = repeats.get(&files).filter(|_| place.layout != Layout::Files);
         let of = |of: Of| access(own, files.map(Vec::as_slice), of);
         Some(Statement {
-            tier: place.tier.clone(),
-            layout: place.layout,
-            objects: table.objects,
-            stored_bytes: table.stored_bytes,
-            laid_out_s: table.laid_out_s,
-            open_ms: table.opening.elapsed_s * 1e3,
-            open_requests: table.opening.requests,
-            open_bytes: table.opening.wire_bytes,
+            place: place.clone(),
+            stored: table.stored,
             repeats: own.len(),
             point: of(|repeat| &repeat.point),
             batch: of(|repeat| &repeat.batch),
@@ -115,11 +105,11 @@ fn access(own: &[Repeat], files: Option<&[Repeat]>, of: Of) -> Access {
 /// Returns the findings in sentences: the best layout for each access on each tier, and shards compared with files,
 /// with the reason.
 pub(super) fn findings(all: &[Statement], batch_rows: u32) -> Vec<String> {
-    let mut tiers: Vec<&str> = all.iter().map(|one| one.tier.as_str()).collect();
+    let mut tiers: Vec<&str> = all.iter().map(|one| one.place.tier.as_str()).collect();
     tiers.dedup();
     let mut out = Vec::new();
     for tier in tiers {
-        let here: Vec<&Statement> = all.iter().filter(|one| one.tier == tier).collect();
+        let here: Vec<&Statement> = all.iter().filter(|one| one.place.tier == tier).collect();
         for (at, (word, rows)) in [("one entity", 1), ("a batch", batch_rows), ("a scan", 0)]
             .into_iter()
             .enumerate()
@@ -135,11 +125,11 @@ pub(super) fn findings(all: &[Statement], batch_rows: u32) -> Vec<String> {
             let value = best.accesses()[at].1.samples_per_s.value;
             out.push(format!(
                 "{tier}: {of} is read fastest from {}, {value:.0} rows a second",
-                best.layout
+                best.place.layout
             ));
         }
-        let files = here.iter().find(|one| one.layout == Layout::Files);
-        let tar = here.iter().find(|one| one.layout == Layout::Tar);
+        let files = here.iter().find(|one| one.place.layout == Layout::Files);
+        let tar = here.iter().find(|one| one.place.layout == Layout::Tar);
         if let Some((files, tar)) = files.zip(tar)
             && let Some(ratio) = tar.scan.of_files
         {

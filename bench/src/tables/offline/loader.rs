@@ -78,7 +78,7 @@ pub(super) fn pieces(ids: &Range<i64>, rows: u64, seed: u64) -> impl Iterator<It
 impl Source {
     /// Number of rows of a piece.
     fn piece_rows(&self, loader: &Loader) -> u64 {
-        (loader.piece_bytes.0 / u64::from(self.workload.header.stride)).max(1)
+        (loader.piece_bytes.0 / u64::from(self.workload.table.header.stride)).max(1)
     }
 
     /// Reads ahead until a stop, and then ends all of its reads. Pieces arrive in the order of their reads only if rows
@@ -87,7 +87,7 @@ impl Source {
         let (send, receive) = channel(1);
         let in_order = self.workload.shuffle_rows == 0;
         let (table, stop) = (Arc::clone(&self.table), Arc::clone(stop));
-        let pieces = pieces(&self.workload.header.ids(), self.piece_rows(&loader), self.seed);
+        let pieces = pieces(&self.workload.table.header.ids(), self.piece_rows(&loader), self.seed);
         runtime.spawn(async move {
             let going = { move |_: &Vec<i64>| !stop.load(Ordering::Acquire) };
             let reads = pieces.take_while(going).map(|ids| {

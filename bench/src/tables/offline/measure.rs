@@ -9,6 +9,7 @@ use crate::machine::{MachineUse, Watched};
 use crate::stop::Stop;
 use anyhow::{Context, Result, anyhow, bail};
 use ort::session::Session;
+use procfs::process::Process;
 use serde::Serialize;
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -152,13 +153,7 @@ fn streamed(
 /// Measures batches that are in memory.
 fn alone(source: &Source, consumers: Vec<Consumer<'_>>, plan: &Plan, interrupt: &Stop) -> Result<Figures> {
     let workload = &source.workload;
-    let stride = workload.header.stride as usize;
-    let rows = workload.file.get(usize::try_from(workload.header.header_len())?..);
-    let mut rows = rows
-        .unwrap_or_default()
-        .chunks_exact(stride)
-        .take(workload.header.rows as usize)
-        .cycle();
+    let mut rows = workload.table.rows().cycle();
     let mut batches = Vec::new();
     for _ in 0..workload.batches_in(MADE_BYTES) {
         let mut batch = workload.batch();
@@ -188,7 +183,7 @@ fn one_by_one(
     let workload = &source.workload;
     let stop = AtomicBool::new(false);
     let (mut loaded, mut failed) = (Loaded::default(), None);
-    let mut pieces = pieces(&workload.header.ids(), workload.batch_rows as u64, source.seed);
+    let mut pieces = pieces(&workload.table.header.ids(), workload.batch_rows as u64, source.seed);
     let next = || {
         let ids = pieces.next().filter(|_| !stop.load(Ordering::Acquire))?;
         let began = Instant::now();
@@ -286,10 +281,8 @@ fn wait(plan: &Plan, interrupt: &Stop, ended: &AtomicUsize, is_over: impl Fn() -
 }
 
 fn peak_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
+    let status = Process::myself().and_then(|own| own.status()).ok();
+    status.and_then(|status| status.vmhwm).unwrap_or(0) * 1024
 }
 
 /// Computes the figures of the batches that ended in the window. The first of them starts the clock, so that batches

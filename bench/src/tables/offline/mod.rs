@@ -13,21 +13,24 @@ mod workload;
 
 pub(crate) use plan::Options;
 
-use super::sitting::{Place, Sitting, Sittings, lay_out_all, places};
+use super::places::{Place, lay_out_all, places};
 use crate::plan::{Common, bad_usage};
 use crate::report::{csv, finish};
 use crate::rounds::{Rounds, order};
+use crate::station::Stations;
 use crate::stop::Stop;
 use crate::tiers::{on_tiers, results_folder};
 use anyhow::{Context, Result, bail};
 use loader::Source;
 use measure::{Repeat, measure};
 use ort::session::Session;
-use page::{Kept, KeptTable};
 use plan::Plan;
-use statements::statements;
+use price::Prices;
+use serde::Serialize;
+use statements::{Statement, statements};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tierlab_instrument::units::bytes;
 use tierlab_models::import::load_onnxruntime;
 use workload::Workload;
 
@@ -64,60 +67,69 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
-    let open =
-        |name: &str, config: &_| Sitting::open(name, config, common.scratch.as_deref(), Some(plan.loader.workers));
-    let (Measured { repeats, failed }, ran) = on_tiers(&common, &stop, open, |sittings| {
-        rounds(&common, &plan, &mut workloads, sittings, &stop)
+    let (Measured { repeats, failed }, ran) = on_tiers(&common, &stop, plan.loader.workers, |stations| {
+        rounds(&common, &plan, &mut workloads, stations, &stop)
     })?;
     let failed = failed.into_iter().map(|(place, why)| format!("{place} failed: {why}"));
-    let tables = workloads.iter().map(|(name, ready)| {
-        let workload = &ready.workload;
-        let kept = KeptTable {
-            rows: workload.header.rows,
-            row_bytes: u64::from(workload.header.stride),
-            batch_rows: workload.batch_rows,
-            shuffle_rows: workload.shuffle_rows,
-        };
-        (name.clone(), kept)
-    });
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let kept = Kept {
-        ran,
-        tables: tables.collect(),
-        window_s: plan.window().as_secs_f64(),
-        sessions: plan.sessions,
-        session_threads: plan.session_threads,
+    let figures = Figures {
         statements: statements(&repeats, prices.as_ref(), cores),
         prices,
         failed: failed.collect(),
     };
-    finish(
-        &folder,
-        &kept,
-        ("offline.csv", csv(page::csv(&kept))?),
-        &page::page(&kept),
-        "",
-    )?;
-    match kept.failed.as_slice() {
+    let page = page::page(&ran, facts(&plan, &workloads, &figures, ran.repeats), &figures);
+    let table = ("offline.csv", csv(&figures.statements)?);
+    finish(&folder, &page, (&plan, &figures), table, "")?;
+    match figures.failed.as_slice() {
         [] => Ok(()),
         failed => bail!("{}", failed.join("; ")),
     }
+}
+
+/// Figures of `run.json`.
+#[derive(Serialize)]
+struct Figures {
+    statements: Vec<Statement>,
+    prices: Option<Prices>,
+    /// Places that could not be measured, and why.
+    failed: Vec<String>,
+}
+
+fn facts(plan: &Plan, workloads: &BTreeMap<String, Prepared>, figures: &Figures, repeats: u32) -> Vec<String> {
+    let mut facts = vec![format!(
+        "{repeats} rounds of {} s; sessions: {}, threads of each: {}",
+        plan.window().as_secs_f64(),
+        plan.sessions,
+        plan.session_threads
+    )];
+    facts.extend(workloads.iter().map(|(name, Prepared { workload, .. })| {
+        format!(
+            "{name}: {} rows of {}, batches of {}, drawn among {}",
+            workload.table.header.rows,
+            bytes(workload.table.header.stride.into()),
+            workload.batch_rows,
+            workload.shuffle_rows
+        )
+    }));
+    let prices = figures.prices.iter().flat_map(|prices| &prices.reads.sources);
+    facts.extend(prices.map(|source| format!("price of {source}")));
+    facts
 }
 
 fn rounds(
     common: &Common,
     plan: &Plan,
     workloads: &mut BTreeMap<String, Prepared>,
-    sittings: &Sittings,
+    stations: &Stations,
     stop: &Stop,
 ) -> Result<Measured> {
     let names: Vec<String> = workloads.keys().cloned().collect();
-    let places = places(sittings, &plan.layouts, &names);
+    let places = places(stations, &plan.layouts, &names);
     let order = order(common.seed, common.repeats, &places);
     let expected = (plan.window() + plan.warmup()) * MEASUREMENTS;
     let mut rounds = Rounds::new(common.repeats, stop, places.len() + order.len(), expected);
-    let file = |name: &str| workloads[name].workload.file.clone();
-    let laid_out = lay_out_all(&mut rounds, sittings, &places, plan.shard_bytes.0, file)?;
+    let file = |name: &str| workloads[name].workload.table.bytes.clone();
+    let laid_out = lay_out_all(&mut rounds, stations, &places, plan.shard_bytes.0, file)?;
     let mut measured = Measured::default();
     rounds.measure(&order, |round, place| {
         if measured.failed.contains_key(place) {
@@ -129,7 +141,7 @@ fn rounds(
             workload: Arc::clone(workload),
             seed: common.seed ^ (u64::from(round) << 32),
         };
-        match measure(&sittings[&place.tier].runtime, &source, sessions, plan, stop) {
+        match measure(&stations[&place.tier].opened().runtime, &source, sessions, plan, stop) {
             // A repeat that an interrupt cut short is dropped.
             _ if stop.is_asked() => {}
             Ok(one) => measured.repeats.entry(place.clone()).or_default().push(one),

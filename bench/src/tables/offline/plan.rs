@@ -2,11 +2,12 @@
 
 use super::price::{Prices, RawPrice};
 use crate::plan::{
-    Common, Flags, RawTier, Size, Source, check_counts, check_name, check_once, check_within, hundredths, mib, number,
+    Common, Flags, RawTier, Size, Source, check_counts, check_list, check_name, check_table, check_within, hundredths,
+    mib, number,
 };
 use anyhow::Result;
 use clap::Args;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub(crate) struct Options {
 }
 
 /// A plan.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Plan {
     /// Name of the run, with which folders of results begin.
@@ -59,23 +60,24 @@ pub(super) struct Plan {
     pub(super) loader: Loader,
     /// Models and their tables, by name.
     pub(super) workloads: BTreeMap<String, RawWorkload>,
-    #[serde(default)]
+    #[serde(default, skip_serializing)]
     price: Option<RawPrice>,
     /// Folder on the disk that local tiers measure.
     #[serde(default)]
     scratch: Option<PathBuf>,
     /// The tiers, by name.
+    #[serde(skip_serializing)]
     tiers: BTreeMap<String, RawTier>,
 }
 
 /// Settings of read-ahead.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Loader {
     /// Pieces read at the same time.
     pub(super) depth: usize,
     /// Threads that read and decode pieces.
-    pub(super) workers: usize,
+    pub(super) workers: u16,
     /// Approximate size of a piece.
     pub(super) piece_bytes: Size,
     /// Bytes of batches made before a session asks for them. Too few lose what a tier delivers in bursts.
@@ -94,7 +96,7 @@ impl Default for Loader {
 }
 
 /// A model and its table.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawWorkload {
     /// Model that is generated with its table: `ctr` or `vision`.
@@ -163,17 +165,16 @@ impl Plan {
             ("sessions", self.sessions as u64, 256),
             ("session_threads", self.session_threads as u64, 256),
             ("loader.depth", self.loader.depth as u64, 1024),
-            ("loader.workers", self.loader.workers as u64, 256),
+            ("loader.workers", self.loader.workers.into(), 256),
             ("loader.piece_bytes", self.loader.piece_bytes.0, 1 << 30),
             ("loader.ready_bytes", self.loader.ready_bytes.0, 1 << 40),
         ])?;
         check_within("seconds", self.seconds, 0.05, 86_400.0)?;
         check_within("warmup_seconds", self.warmup_seconds, 0.0, 86_400.0)?;
-        if self.tiers.is_empty() || self.layouts.is_empty() || self.workloads.is_empty() {
-            return Err("plan needs at least one entry in each of `tiers`, `layouts` and `workloads`".to_owned());
-        }
-        let names: Vec<&str> = self.layouts.iter().map(|layout| layout.as_str()).collect();
-        check_once("layouts", &names)?;
+        check_table("tiers", &self.tiers)?;
+        check_table("workloads", &self.workloads)?;
+        let layouts: Vec<&str> = self.layouts.iter().map(|layout| layout.as_str()).collect();
+        check_list("layouts", &layouts)?;
         self.workloads
             .iter()
             .try_for_each(|(name, workload)| workload.check(name))

@@ -5,7 +5,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tierlab_instrument::prices::{ReadPrice, reads};
+use tierlab_instrument::prices::ReadPrices;
 
 /// `[price]` of a plan.
 #[derive(Debug, Deserialize)]
@@ -21,11 +21,8 @@ pub(super) struct RawPrice {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Prices {
     pub(super) instance: String,
-    pub(super) usd_per_hour: f64,
-    /// Prices of the tiers that name an entry.
-    pub(super) tiers: BTreeMap<String, ReadPrice>,
-    /// Region, month and source of each price.
-    pub(super) sources: Vec<String>,
+    #[serde(flatten)]
+    pub(super) reads: ReadPrices,
 }
 
 impl Prices {
@@ -34,28 +31,27 @@ impl Prices {
     /// # Errors
     /// The file cannot be read, or lacks an entry.
     pub(super) fn read(source: &Source, raw: &RawPrice, entries: &BTreeMap<String, String>) -> Result<Self> {
-        let prices = reads(&source.folder.join(&raw.file), Some(&raw.instance), entries);
-        let prices = prices.map_err(|error| source.wrong(error.to_string()))?;
         Ok(Self {
             instance: raw.instance.clone(),
-            usd_per_hour: prices.usd_per_hour.unwrap_or_default(),
-            tiers: prices.tiers,
-            sources: prices.sources,
+            reads: source.prices(&raw.file, Some(&raw.instance), entries)?,
         })
     }
 
     /// Dollars for a million samples: the machine for as long as they take, and the tier's requests and bytes.
     pub(super) fn per_million(&self, tier: &str, per_s: f64, requests: f64, bytes: f64) -> Option<f64> {
-        let tier = self.tiers.get(tier).copied().unwrap_or_default();
+        let tier = self.reads.tiers.get(tier).copied().unwrap_or_default();
         let hours = 1e6 / per_s / 3600.0;
-        (per_s > 0.0)
-            .then_some(hours * self.usd_per_hour + 1e6 * (requests * tier.usd_per_request + bytes * tier.usd_per_byte))
+        (per_s > 0.0).then_some(
+            hours * self.reads.usd_per_hour.unwrap_or_default()
+                + 1e6 * (requests * tier.usd_per_request + bytes * tier.usd_per_byte),
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierlab_instrument::prices::ReadPrice;
 
     #[test]
     fn dollars_by_hand() {
@@ -65,9 +61,11 @@ mod tests {
         };
         let prices = Prices {
             instance: "x".to_owned(),
-            usd_per_hour: 0.36,
-            tiers: BTreeMap::from([("s3".to_owned(), price)]),
-            sources: Vec::new(),
+            reads: ReadPrices {
+                usd_per_hour: Some(0.36),
+                tiers: BTreeMap::from([("s3".to_owned(), price)]),
+                ..ReadPrices::default()
+            },
         };
         // A thousand per second: 1,000 s at 0.0001 $/s; a hundredth of a request and 500 bytes each.
         let found = prices.per_million("s3", 1000.0, 0.01, 500.0).unwrap();

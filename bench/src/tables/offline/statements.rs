@@ -4,12 +4,11 @@
 use super::measure::{Figures, Repeat};
 use super::price::Prices;
 use crate::intervals::{geometric_mean, mean};
-use crate::tables::sitting::Place;
+use crate::tables::places::Place;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{digits3, latency};
-use tierlab_layouts::Layout;
 
 /// Ratio above which two rates count as equal.
 const ALIKE: f64 = 0.9;
@@ -20,9 +19,8 @@ const TAKEN: f64 = 0.1;
 /// Figures of one workload in one layout on one tier.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Statement {
-    pub(super) tier: String,
-    pub(super) layout: Layout,
-    pub(super) workload: String,
+    #[serde(flatten)]
+    pub(super) place: Place,
     pub(super) repeats: usize,
     /// Rows per second of the loader alone, of the model alone, of both, and of both with one read at a time.
     pub(super) loader_per_s: Interval,
@@ -50,8 +48,6 @@ pub(super) struct Statement {
     /// Peak memory of the process, in both together.
     pub(super) peak_bytes: u64,
     pub(super) usd_per_million: Option<f64>,
-    /// Dollars per million rows with one read at a time.
-    pub(super) naive_usd_per_million: Option<f64>,
     /// Highest share of all cores used by other processes and the hypervisor in one of the measurements, which affects
     /// every figure.
     pub(super) taken_share: f64,
@@ -98,15 +94,9 @@ fn statement(place: &Place, own: &[Repeat], prices: Option<&Prices>, cores: usiz
         loaded(|one| one.requests as f64) / rows,
         loaded(|one| one.wire_bytes as f64) / rows,
     );
-    let (both_per_s, naive_per_s) = (rate(|one| &one.both), rate(|one| &one.naive));
-    let naive = |of: fn(&super::loader::Loaded) -> f64| {
-        all(&|one| of(&one.naive.loaded)) / all(&|one| one.naive.loaded.rows as f64).max(1.0)
-    };
-    let usd = |per_s: f64, requests: f64, bytes: f64| prices?.per_million(&place.tier, per_s, requests, bytes);
+    let both_per_s = rate(|one| &one.both);
     let mut statement = Statement {
-        tier: place.tier.clone(),
-        layout: place.layout,
-        workload: place.table.clone(),
+        place: place.clone(),
         repeats: own.len(),
         loader_per_s: rate(|one| &one.loader),
         inference_per_s: rate(|one| &one.inference),
@@ -123,19 +113,15 @@ fn statement(place: &Place, own: &[Repeat], prices: Option<&Prices>, cores: usiz
         inference_cpu_us: cpu_us(|one| &one.inference),
         both_cpu_us: cpu_us(|one| &one.both),
         peak_bytes: own.iter().map(|one| one.both.peak_bytes).max().unwrap_or(0),
-        usd_per_million: usd(both_per_s.value, requests_per_row, bytes_per_row),
-        naive_usd_per_million: usd(
-            naive_per_s.value,
-            naive(|one| one.requests as f64),
-            naive(|one| one.wire_bytes as f64),
-        ),
+        usd_per_million: prices
+            .and_then(|prices| prices.per_million(&place.tier, both_per_s.value, requests_per_row, bytes_per_row)),
         taken_share: own
             .iter()
             .flat_map(Repeat::all)
             .map(Figures::taken_share)
             .fold(0.0, f64::max),
+        naive_per_s: rate(|one| &one.naive),
         both_per_s,
-        naive_per_s,
         diagnosis: Vec::new(),
     };
     statement.diagnosis = diagnosis(&statement, cores);
@@ -214,6 +200,7 @@ mod tests {
     use super::*;
     use crate::machine::MachineUse;
     use crate::tables::offline::loader::Loaded;
+    use tierlab_layouts::Layout;
 
     fn figures(per_s: f64, cpu_us: f64, waiting: f64) -> Figures {
         Figures {

@@ -3,15 +3,15 @@
 
 use super::plan::RawWorkload;
 use crate::plan::bad_usage;
+use crate::tables::rows_file::RowsFile;
 use anyhow::{Context, Result, anyhow, bail};
-use bytes::Bytes;
 use ort::environment::Environment;
 use ort::session::builder::SessionBuilder;
 use ort::session::{Session, SessionInputValue};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use tierlab_formats::model::{MODEL_FILE, ModelConfig, WarmupTensor};
-use tierlab_formats::table::{Column, TableHeader, header_len};
+use tierlab_formats::table::Column;
 use tierlab_models::generators::{ModelKind, Request, Size};
 use tierlab_models::import::session_value;
 use tierlab_models::onnx::write_model;
@@ -20,9 +20,7 @@ use tierlab_models::tables::TableKind;
 
 /// Model with its table.
 pub(super) struct Workload {
-    pub(super) header: TableHeader,
-    /// Table in the rows format.
-    pub(super) file: Bytes,
+    pub(super) table: RowsFile,
     pub(super) batch_rows: usize,
     pub(super) shuffle_rows: usize,
     graph: Graph,
@@ -50,7 +48,7 @@ pub(super) struct Batch {
 impl Workload {
     pub(super) fn of(plan: &Path, name: &str, raw: &RawWorkload, seed: u64) -> Result<Self> {
         let wrong = |what: String| bad_usage(&format!("{}: workloads.{name}", plan.display()), &what);
-        let (graph, config, header, file) = match (&raw.generate, &raw.model, &raw.table) {
+        let (graph, config, table) = match (&raw.generate, &raw.model, &raw.table) {
             (Some(kind), ..) => made(kind, raw.rows.unwrap_or(1), seed, &wrong)?,
             (None, Some(model), Some(table)) => brought(model, table, &wrong)?,
             _ => return Err(wrong("`generate` and `rows`, or `model` and `table`".to_owned())),
@@ -66,9 +64,9 @@ impl Workload {
         let mut filled = Vec::new();
         for (input, joined) in &config.joined {
             let column = joined.column.as_deref().unwrap_or(input);
-            let found = header.schema.columns.iter().find(|of| of.name == column);
+            let found = table.header.schema.columns.iter().find(|of| of.name == column);
             let column = found.cloned().ok_or_else(|| {
-                let names: Vec<&str> = header.schema.columns.iter().map(|of| of.name.as_str()).collect();
+                let names: Vec<&str> = table.header.schema.columns.iter().map(|of| of.name.as_str()).collect();
                 wrong(format!(
                     "input `{input}` is to be filled by column `{column}`; the table has {}",
                     names.join(", ")
@@ -85,8 +83,7 @@ impl Workload {
             ));
         }
         Ok(Self {
-            header,
-            file,
+            table,
             batch_rows: raw.batch_rows,
             shuffle_rows: raw.shuffle_rows,
             graph,
@@ -169,7 +166,7 @@ impl Workload {
     }
 }
 
-type Parts = (Graph, ModelConfig, TableHeader, Bytes);
+type Parts = (Graph, ModelConfig, RowsFile);
 
 fn made(kind: &str, rows: u64, seed: u64, wrong: &dyn Fn(String) -> anyhow::Error) -> Result<Parts> {
     let (model, table) = match kind {
@@ -184,20 +181,8 @@ fn made(kind: &str, rows: u64, seed: u64, wrong: &dyn Fn(String) -> anyhow::Erro
     };
     let mut onnx = Vec::new();
     write_model(&request.build(), &mut onnx).context("cannot write the model")?;
-    let source = table.source(seed)?;
-    let mut header =
-        TableHeader::new(source.schema().clone(), rows, 0, seed).map_err(|e| wrong(format!("rows: {e}")))?;
-    let stride = header.stride as usize;
-    let mut bytes = vec![0_u8; stride * usize::try_from(rows)?];
-    for (id, row) in (0_i64..).zip(bytes.chunks_exact_mut(stride)) {
-        source.fill(id, row);
-        header.seal_row(id, row);
-    }
-    let block = stride * header.rows_per_block as usize;
-    header.block_crcs = bytes.chunks(block).map(crc32c::crc32c).collect();
-    let mut file = header.encode();
-    file.extend_from_slice(&bytes);
-    Ok((Graph::Made(onnx), request.config(), header, file.into()))
+    let table = RowsFile::generate(table, rows, seed).map_err(|e| wrong(format!("rows: {e}")))?;
+    Ok((Graph::Made(onnx), request.config(), table))
 }
 
 fn brought(model: &Path, table: &Path, wrong: &dyn Fn(String) -> anyhow::Error) -> Result<Parts> {
@@ -208,12 +193,6 @@ fn brought(model: &Path, table: &Path, wrong: &dyn Fn(String) -> anyhow::Error) 
         .max()
         .ok_or_else(|| wrong(format!("{} has no version", model.display())))?;
     let graph = model.join(newest.to_string()).join(MODEL_FILE);
-    let file = std::fs::read(table).with_context(|| format!("cannot read {}", table.display()))?;
-    let broken = |e: tierlab_formats::table::TableError| wrong(format!("{}: {e}", table.display()));
-    let length = header_len(&file).map_err(broken)?;
-    let head = file
-        .get(..usize::try_from(length)?)
-        .context("the table is cut off in its header")?;
-    let header = TableHeader::decode(head, file.len() as u64).map_err(broken)?;
-    Ok((Graph::File(graph), config, header, file.into()))
+    let table = RowsFile::read(table).map_err(|e| wrong(format!("{e:#}")))?;
+    Ok((Graph::File(graph), config, table))
 }

@@ -69,18 +69,20 @@ pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pr
     })
 }
 
+/// Good replies per second at the offered rate. A short Poisson schedule holds a few percent more or fewer requests than
+/// its rate. That difference is no property of the server, so this is the answered share of the schedule times the rate.
+pub(crate) fn answered_rps(factors: &Factors, repeat: &Repeat) -> f64 {
+    match &factors.driven {
+        Some(Driven::ClosedLoop { .. }) => repeat.achieved_rps,
+        _ => repeat.achieved_rps * repeat.window_s / repeat.scheduled.max(1) as f64 * factors.offered_rps,
+    }
+}
+
 /// Parts of one repeat, in the order of [`PARTS`]. The cache's memory is part of the instance's price. It is taken out
 /// of compute so that its cost shows and the sum stays the same.
 pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Option<[f64; 5]> {
     let share = share(factors, repeat)?;
-    // A short Poisson schedule holds a few percent more or fewer requests than its rate. That difference is no property
-    // of the server, so the rate is the share of the schedule that was answered, times the rate offered.
-    let returned = repeat.achieved_rps * repeat.window_s / repeat.scheduled.max(1) as f64;
-    let answered_per_s = match &factors.driven {
-        Some(Driven::ClosedLoop { .. }) => repeat.achieved_rps,
-        _ => returned * factors.offered_rps,
-    };
-    let inferences_per_s = answered_per_s * repeat.inferences_per_request(factors);
+    let inferences_per_s = answered_rps(factors, repeat) * repeat.inferences_per_request(factors);
     if inferences_per_s <= 0.0 {
         return None;
     }
@@ -91,7 +93,7 @@ pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
         Some(price) => {
             let server = repeat.server.as_ref()?;
             let paid_for = match &factors.driven {
-                Some(Driven::Journey { .. }) if server.inferences > 0.0 => repeat.journeys?.completed as f64,
+                Some(Driven::Journey { .. }) if server.inferences > 0.0 => repeat.driver.journeys()?.completed as f64,
                 _ => share.inferences * server.inferences,
             };
             (paid_for > 0.0).then(|| share.tier * of(server) / paid_for * price * 1e4)
@@ -120,12 +122,12 @@ fn share(factors: &Factors, repeat: &Repeat) -> Option<MixShare> {
         tier: 1.0,
         hour_by: HourBy::InferenceTime,
     };
-    repeat.mix_share.or(factors.mix.is_none().then_some(WHOLE))
+    repeat.driver.mix_share().or(factors.mix.is_none().then_some(WHOLE))
 }
 
 /// Returns the cache's hits and misses in rows: by the server's counters, or by its own replies for a part of a mix.
 fn looked_up(repeat: &Repeat) -> (f64, f64) {
-    match (&repeat.mix_share, &repeat.server) {
+    match (repeat.driver.mix_share(), &repeat.server) {
         (Some(_), _) => (
             reads_total(&repeat.bands, |reads| reads.cache_hits),
             reads_total(&repeat.bands, |reads| reads.cache_misses),
@@ -150,7 +152,8 @@ pub(crate) fn tier_requests_per_inference(repeats: &[Repeat]) -> Option<f64> {
     let (mut requests, mut inferences) = (0.0, 0.0);
     for repeat in repeats {
         let (tier, of) = repeat
-            .mix_share
+            .driver
+            .mix_share()
             .map_or((1.0, 1.0), |share| (share.tier, share.inferences));
         requests += repeat.server.as_ref().map_or(0.0, |server| tier * server.tier_requests);
         inferences += repeat.server.as_ref().map_or(0.0, |server| of * server.inferences);
@@ -161,7 +164,7 @@ pub(crate) fn tier_requests_per_inference(repeats: &[Repeat]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Band, JourneyFigures, Mode, Reads, ServerDelta};
+    use crate::record::{Band, DriverFigures, JourneyFigures, Mode, Reads, ServerDelta};
     use std::collections::BTreeMap;
 
     fn factors(tier: &str, batch_size: u32) -> Factors {
@@ -322,12 +325,12 @@ mod tests {
             }),
             ..factors("s3", 1)
         };
-        let journeys = Some(JourneyFigures {
+        let journeys = JourneyFigures {
             completed: 500,
             requests: 1_500,
-        });
+        };
         let one = Repeat {
-            journeys,
+            driver: DriverFigures::Journeys { journeys, goose: None },
             ..repeat(100.0, delta())
         };
         let cost = |repeat| cost(&whole, &[repeat], &rate(100.0), &pricing());
@@ -337,11 +340,15 @@ mod tests {
         assert!((paid - expected).abs() < 1e-12, "{paid}");
         // Results from before journeys were counted, and steps in which no journey ended.
         assert_eq!(cost(repeat(100.0, delta())), None);
-        let none = Some(JourneyFigures {
+        let none = JourneyFigures {
             completed: 0,
             requests: 9,
-        });
-        assert_eq!(cost(Repeat { journeys: none, ..one }), None);
+        };
+        let none = DriverFigures::Journeys {
+            journeys: none,
+            goose: None,
+        };
+        assert_eq!(cost(Repeat { driver: none, ..one }), None);
     }
 
     #[test]
@@ -364,7 +371,7 @@ mod tests {
             ..factors("s3", rows)
         };
         let repeat = Repeat {
-            mix_share: Some(share),
+            driver: DriverFigures::MixPart { mix_share: share },
             ..repeat(100.0, delta())
         };
         cost(&factors, &[repeat], &rate(100.0), &pricing())
@@ -408,12 +415,13 @@ mod tests {
         let mut mixed = repeat(100.0, delta());
         mixed.server.as_mut().unwrap().cache_hits = 900.0;
         assert_eq!(hit_ratio([&mixed]), Some(1.0));
-        mixed.mix_share = Some(MixShare {
+        let mix_share = MixShare {
             inferences: 0.5,
             hour: 0.5,
             tier: 0.25,
             hour_by: HourBy::Inferences,
-        });
+        };
+        mixed.driver = DriverFigures::MixPart { mix_share };
         mixed.bands = vec![Band {
             name: "p0-50".to_owned(),
             count: 10,

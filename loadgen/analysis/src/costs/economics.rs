@@ -194,11 +194,7 @@ pub fn break_even(a: &Line, b: &Line) -> BreakEven {
             crossing(|hit_ratio| at(a.iter().copied(), hit_ratio) - at(b.iter().copied(), hit_ratio))
         })
         .collect();
-    let interval = mean_interval(&each).unwrap_or(Interval {
-        value,
-        lo: value,
-        hi: value,
-    });
+    let interval = mean_interval(&each).unwrap_or(Interval::exact(value));
     BreakEven::At {
         hit_ratio: Interval {
             value,

@@ -43,7 +43,7 @@ pub fn mix_shares(parts: &[(u32, &Repeat)]) -> Vec<MixShare> {
 /// Returns the mean shares of one part over its repeats; `None` if there were no other parts.
 #[must_use]
 pub fn mean(repeats: &[Repeat]) -> Option<MixShare> {
-    let shares: Vec<MixShare> = repeats.iter().filter_map(|repeat| repeat.mix_share).collect();
+    let shares: Vec<MixShare> = repeats.iter().filter_map(|repeat| repeat.driver.mix_share()).collect();
     let hour_by = shares.iter().map(|share| share.hour_by).max()?;
     let mean = |of: fn(&MixShare) -> f64| shares.iter().map(of).sum::<f64>() / shares.len() as f64;
     Some(MixShare {

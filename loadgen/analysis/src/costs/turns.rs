@@ -5,7 +5,6 @@
 //! instance the measured rate. Knows nothing of latencies.
 
 use super::over_demand::in_steps;
-use super::over_size::over_size;
 use crate::record::{BySize, CostTerms, Question, Ranked};
 
 /// Range of demands searched on either side of the question's demand, as a factor.
@@ -100,6 +99,26 @@ fn inside(curve: &[(f64, f64)], low: f64, high: f64, at: f64) -> f64 {
     } else {
         usd_to
     }
+}
+
+/// Returns dollars a month over the table's size, as multiples of the measured size from 0 to `largest`; linear between
+/// two points. The number of instances is as measured, and copies and caches grow with the table; other effects on latency need a
+/// measurement. Empty if the variant has no price, or its prices do not depend on size.
+fn over_size(ranked: &Ranked, terms: &CostTerms, largest: f64) -> Vec<(f64, f64)> {
+    let (Some(by_size), Some(month), Some(instances)) = (&terms.by_size, ranked.usd_per_month, ranked.instances) else {
+        return Vec::new();
+    };
+    let instances = f64::from(instances);
+    let rest = month - by_size.at(1.0, instances);
+    let bends = by_size.usd_per_month.iter().chain(&by_size.copy_usd_per_month);
+    let bends = bends.map(|(times, _)| *times);
+    let mut at: Vec<f64> = bends.filter(|times| *times > 0.0 && *times < largest).collect();
+    at.extend([0.0, largest]);
+    at.sort_by(f64::total_cmp);
+    at.dedup();
+    at.into_iter()
+        .map(|times| (times, rest + by_size.at(times, instances)))
+        .collect()
 }
 
 #[cfg(test)]

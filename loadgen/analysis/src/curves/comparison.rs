@@ -149,11 +149,7 @@ fn decided(figure: &Figure, [own, slow]: [Option<(Estimate, f64)>; 2], least: f6
     };
     let by_share = slow.map(|(estimate, level)| by_slow_share(figure, estimate.interval(level), &equivalent));
     let shown = |interval: Interval| {
-        if is_share {
-            interval
-        } else {
-            super::curve::exponential(interval)
-        }
+        if is_share { interval } else { interval.map(f64::exp) }
     };
     let Some((estimate, level)) = own else {
         return Decided {

@@ -158,18 +158,8 @@ pub fn difference(a: &Point, b: &Point, quantile: f64, pairing: Pairing) -> Opti
     let log_ratio = sections::difference(tables, quantile, pairing, f64::ln)?;
     let delta = sections::difference(tables, quantile, pairing, |us| us)?;
     Some(Difference {
-        ratio: exponential(log_ratio.interval(OUTSIDE)),
+        ratio: log_ratio.interval(OUTSIDE).map(f64::exp),
         delta_us: delta.interval(OUTSIDE),
         log_ratio,
     })
-}
-
-/// Converts the interval of a logarithm to one of the number.
-#[must_use]
-pub fn exponential(log: Interval) -> Interval {
-    Interval {
-        value: log.value.exp(),
-        lo: log.lo.exp(),
-        hi: log.hi.exp(),
-    }
 }

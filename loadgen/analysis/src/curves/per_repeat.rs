@@ -42,7 +42,9 @@ pub fn figures(a: &Point, b: &Point, pricing: [Option<&Pricing>; 2]) -> Vec<Figu
 pub fn throughput(a: &Point, b: &Point) -> Vec<Figure> {
     let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
     let sides = Sides::new(&counted_a, &counted_b);
-    let rate = sides.logarithms("good/s", Scale::LessIsWorse, |_, repeat| Some(repeat.achieved_rps));
+    let rate = sides.logarithms("good/s", Scale::LessIsWorse, |side, repeat| {
+        Some(cost::answered_rps(&[a, b][side].factors, repeat))
+    });
     std::iter::once(errors(a, b)).chain(rate).collect()
 }
 

@@ -138,7 +138,7 @@ fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, 
         p99_us: at(latency, 0.99),
         lag_p99_us: at(&lag, 0.99),
         drifts: Vec::new(),
-        steps: vec![crate::validity::evidence::StepEvidence::from(repeat)],
+        steps: std::slice::from_ref(repeat).into(),
     };
     let (verdict, faults) = verdict::judge(&evidence, &limits);
     let has = |fault: Fault| faults.contains(&fault);

@@ -67,18 +67,11 @@ fn shares(bands: &[&Band], part: &str) -> Vec<f64> {
 }
 
 fn share(value: f64, repeats: &[f64]) -> Interval {
-    mean_interval(repeats).map_or(
-        Interval {
-            value,
-            lo: value,
-            hi: value,
-        },
-        |interval| Interval {
-            value,
-            lo: interval.lo.clamp(0.0, value.max(0.0)),
-            hi: interval.hi.clamp(value, value.max(1.0)),
-        },
-    )
+    mean_interval(repeats).map_or(Interval::exact(value), |interval| Interval {
+        value,
+        lo: interval.lo.clamp(0.0, value.max(0.0)),
+        hi: interval.hi.clamp(value, value.max(1.0)),
+    })
 }
 
 #[cfg(test)]

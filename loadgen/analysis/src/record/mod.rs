@@ -8,45 +8,37 @@
 
 mod attribution;
 mod cold_start;
-mod defaults;
 mod drift;
-mod environment;
+mod driver;
 mod findings;
-mod gpu;
 mod instrument;
-mod interval;
-mod mix_share;
 mod percentile;
 mod point;
 mod prices;
 mod question;
+mod requests;
 mod run;
 mod sample;
-mod sending;
 mod server;
 mod summary;
 
 pub use attribution::{Band, Reads, Tail};
 pub use cold_start::{ColdStart, ColdWay, PageCache};
 pub use drift::{Drift, DriftHow, DriftOf};
-pub use environment::Environment;
+pub use driver::{
+    AgentStart, ClosedLoopFigures, Driven, DriverFigures, GooseFigures, HourBy, JourneyFigures, MixShare, worst_start,
+};
 pub use findings::{Finding, NotMet, Objective, Slo, SloFinding, SloOutcome};
-pub use gpu::{DeviceReads, GpuUse, IdleByCause};
 pub use instrument::{CarriedCertificate, Certificate, Check, Machine, MachineUse, Program, VALID_DAYS};
-pub use interval::Interval;
-pub use mix_share::{HourBy, MixShare};
-pub use percentile::{Grade, Percentile, samples_needed};
-pub use point::{Factors, Histograms, Mode, Point, Purpose, Repeat};
+pub use percentile::{Grade, Interval, Percentile, samples_needed};
+pub use point::{Factors, Histograms, Mode, Point, Purpose, Repeat, failures};
 pub use prices::{BySize, CostTerms, InstancePrice, PricedVariant, PricedVariants, Pricing, StoredBytes};
 pub use question::{
     Answer, AnswerOutcome, Demand, MeetsObjective, Minimise, OpenQuestion, Question, Ranked, StageFill, StageState,
     Variant,
 };
-pub use run::{Resumption, Run, SCHEMA_VERSION};
+pub use requests::{SentInput, SentRequests, ShapeShare, Spread, ValueCheck};
+pub use run::{Environment, Resumption, Run, SCHEMA_VERSION};
 pub use sample::{Failure, Outcome, Sample};
-pub use sending::{
-    AgentStart, ClosedLoopFigures, Driven, GooseFigures, JourneyFigures, SentInput, SentRequests, ShapeShare, Spread,
-    ValueCheck, worst_start,
-};
-pub use server::{ServerDelta, ServerStages};
+pub use server::{DeviceReads, GpuUse, IdleByCause, ServerDelta, ServerStages};
 pub use summary::{Fault, Gap, Grades, Limits, Summary, Verdict};

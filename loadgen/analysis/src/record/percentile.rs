@@ -1,7 +1,45 @@
-//! Percentiles that summaries have, and their grades.
+//! Estimates with intervals, and the percentiles of summaries with their grades.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
+
+/// Estimate with its 95 % interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Estimated value.
+    pub value: f64,
+    /// Lower end.
+    pub lo: f64,
+    /// Upper end; infinite without an upper bound, and `null` in JSON.
+    #[serde(deserialize_with = "open_end")]
+    pub hi: f64,
+}
+
+impl Interval {
+    /// Value without uncertainty.
+    #[must_use]
+    pub const fn exact(value: f64) -> Self {
+        Self {
+            value,
+            lo: value,
+            hi: value,
+        }
+    }
+
+    /// Returns the interval of a rising function of the value.
+    #[must_use]
+    pub fn map(self, of: impl Fn(f64) -> f64) -> Self {
+        Self {
+            value: of(self.value),
+            lo: of(self.lo),
+            hi: of(self.hi),
+        }
+    }
+}
+
+fn open_end<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::INFINITY))
+}
 
 /// Samples beyond a percentile from which it is shown.
 const BEYOND: f64 = 10.0;
@@ -85,4 +123,23 @@ pub enum Grade {
     Solid,
     /// The value is shown without an upper bound.
     Rough,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_without_an_upper_end_is_written_and_read() {
+        for hi in [3.5, f64::INFINITY] {
+            let interval = Interval {
+                value: 2.0,
+                lo: 1.0,
+                hi,
+            };
+            let text = serde_json::to_string(&interval).unwrap();
+            assert_eq!(text.contains("null"), hi.is_infinite());
+            assert_eq!(serde_json::from_str::<Interval>(&text).unwrap(), interval);
+        }
+    }
 }

@@ -1,10 +1,6 @@
 //! One configuration with its repeats, as measured: its factors, the counts of each step, and its histograms.
 
-use super::defaults::independent;
-use super::{
-    AgentStart, Band, ClosedLoopFigures, Driven, GooseFigures, Interval, JourneyFigures, MachineUse, MixShare,
-    SentRequests, ServerDelta, Summary,
-};
+use super::{AgentStart, Band, Driven, DriverFigures, Interval, MachineUse, SentRequests, ServerDelta, Summary};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -104,7 +100,7 @@ pub struct Point {
 }
 
 /// One step: one configuration, one seed.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Repeat {
     /// Index of the repeat, from 0.
     pub index: u32,
@@ -151,21 +147,12 @@ pub struct Repeat {
     pub bands: Vec<Band>,
     /// Counters of the server over the step, for a mix those of all its parts; absent if `/metrics` could not be read.
     pub server: Option<ServerDelta>,
-    /// Share of this part of a mix; absent if the step had no other parts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mix_share: Option<MixShare>,
     /// Requests of the step; absent in older results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<SentRequests>,
-    /// Terms of the interactive response time law, for a closed loop.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub closed_loop: Option<ClosedLoopFigures>,
-    /// Number of whole journeys; absent for their steps, and in older results.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub journeys: Option<JourneyFigures>,
-    /// Times of goose's own clock, for closed loops and journeys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub goose: Option<GooseFigures>,
+    /// Figures of a driver other than an open loop of single requests.
+    #[serde(flatten)]
+    pub driver: DriverFigures,
     /// Other activity of the machine; absent if it was not watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineUse>,
@@ -186,6 +173,31 @@ pub struct Repeat {
     /// Histograms, stored in `hdr_file` instead of `run.json`.
     #[serde(skip)]
     pub histograms: Histograms,
+}
+
+/// Returns the failures of some repeats by reason, the most frequent first: reason, number of requests, and an example if one was
+/// kept.
+#[must_use]
+pub fn failures<'a>(repeats: impl Iterator<Item = &'a Repeat>) -> Vec<(&'a str, u64, Option<&'a str>)> {
+    let mut counts: BTreeMap<&str, (u64, Option<&str>)> = BTreeMap::new();
+    for repeat in repeats {
+        for (reason, count) in &repeat.errors {
+            let (sum, example) = counts.entry(reason).or_default();
+            *sum += count;
+            *example = example.or_else(|| repeat.examples.get(reason).map(String::as_str));
+        }
+    }
+    let mut failures: Vec<_> = counts
+        .into_iter()
+        .map(|(reason, (count, example))| (reason, count, example))
+        .collect();
+    failures.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
+    failures
+}
+
+/// Autocorrelation time of older results, which did not measure it.
+pub(super) const fn independent() -> f64 {
+    1.0
 }
 
 const fn is_first(attempt: &u32) -> bool {
@@ -231,37 +243,10 @@ impl Repeat {
     #[must_use]
     pub fn empty() -> Self {
         Self {
-            index: 0,
-            attempt: 0,
-            purpose: Purpose::Explore,
-            seed: 0,
             started_at: "2026-11-20T12:00:00Z".into(),
             window_s: 1.0,
-            scheduled: 0,
-            completed: 0,
-            errors: BTreeMap::new(),
-            examples: BTreeMap::new(),
-            achieved_rps: 0.0,
-            in_flight_limit_hit: false,
-            mean_in_flight: 0.0,
-            in_flight_by_stays: None,
             autocorrelation_time: independent(),
-            tail_autocorrelation_time: None,
-            backlog_slope: Interval::default(),
-            bands: Vec::new(),
-            server: None,
-            mix_share: None,
-            sent: None,
-            closed_loop: None,
-            journeys: None,
-            goose: None,
-            machine: None,
-            disturbed: None,
-            disturbed_before: Vec::new(),
-            agents: Vec::new(),
-            lost_before: Vec::new(),
-            hdr_file: String::new(),
-            histograms: Histograms::default(),
+            ..Self::default()
         }
     }
 }

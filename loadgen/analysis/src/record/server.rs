@@ -1,6 +1,5 @@
-//! Server counters over a step, from `/metrics` before and after it.
+//! Server counters over a step, from `/metrics` before and after it, with those of its GPUs.
 
-use super::{DeviceReads, GpuUse};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -61,4 +60,90 @@ pub struct ServerStages {
 
 const fn is_none(count: &u32) -> bool {
     *count == 0
+}
+
+/// Reads into device memory over a step, by the driver's own counters.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceReads {
+    /// Requested path: `gds`, `compat`, `bounce`, `bounce-direct`, `pageable`.
+    pub path: String,
+    /// Missing parts of GPUDirect Storage on the server's machine, in words.
+    pub missing: String,
+    /// True if cuFile counts its reads.
+    pub counted: bool,
+    /// Bytes from the disk to the device, by PCI peer to peer.
+    pub peer_to_peer: f64,
+    /// Bytes from the disk to the device, by the nvidia-fs module.
+    pub nvidia_fs: f64,
+    /// Bytes through the host's memory.
+    pub posix: f64,
+    /// Requests of the tier in the step.
+    pub requests: f64,
+}
+
+/// One GPU over a step.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuUse {
+    /// Number of the GPU on the server's machine.
+    pub gpu: String,
+    /// Model name of the GPU.
+    pub name: String,
+    /// Seconds of the step with a running kernel.
+    pub busy_s: f64,
+    /// Energy in joules.
+    pub energy_j: f64,
+    /// Memory in use at the end, in bytes, by all processes.
+    pub memory_used_bytes: f64,
+    /// Clock of the streaming multiprocessors at the end, in hertz.
+    pub sm_clock_hz: f64,
+    /// PCIe traffic to the GPU at the end, in bytes per second.
+    pub pcie_received_bytes_per_s: f64,
+    /// PCIe traffic from the GPU at the end, in bytes per second.
+    pub pcie_sent_bytes_per_s: f64,
+}
+
+impl DeviceReads {
+    /// Returns the reason for which these reads are not the requested ones: GPUDirect Storage that the driver's
+    /// counters do not confirm. `None` if another path was requested, or nothing was read.
+    #[must_use]
+    pub fn shortfall(&self) -> Option<String> {
+        if self.path != "gds" || self.requests == 0.0 {
+            return None;
+        }
+        let direct = self.peer_to_peer + self.nvidia_fs;
+        let what = if !self.counted {
+            "no counter says which way its reads took".to_owned()
+        } else if self.posix > 0.0 {
+            format!(
+                "{:.0} of {:.0} reads went through POSIX",
+                self.posix,
+                self.posix + direct
+            )
+        } else if direct == 0.0 {
+            format!("the driver counted none of {:.0} reads", self.requests)
+        } else {
+            return None;
+        };
+        Some(format!(
+            "GPUDirect Storage was asked for and {what}; missing: {}",
+            self.missing
+        ))
+    }
+}
+
+/// GPU time over the repeats of a point, as shares that sum to 1. Time that is neither a kernel nor a wait of a
+/// session's thread is time in which only the session ran: copies, launches, the host's part.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct IdleByCause {
+    /// Share with a running kernel.
+    pub busy: f64,
+    /// Share in which a session ran without the GPU: copies over the bus, launches, layout.
+    pub copy_and_host: f64,
+    /// Idle share while a request of the model was queued: waiting for its batch, or for the session to wake.
+    #[serde(default)]
+    pub queue_wait: f64,
+    /// Idle share while a request of the model read its features, and none was queued.
+    pub storage_wait: f64,
+    /// Idle share without requests.
+    pub no_requests: f64,
 }

@@ -1,6 +1,6 @@
 //! Combined result of a point's repeats: figures with their intervals, and the verdict.
 
-use super::defaults::independent;
+use super::point::independent;
 use super::{Band, Drift, Grade, IdleByCause, Interval, MixShare, Percentile, Tail};
 use serde::{Deserialize, Serialize};
 use std::fmt;

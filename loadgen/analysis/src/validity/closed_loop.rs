@@ -14,7 +14,7 @@ pub fn figures(repeats: &[Repeat]) -> Option<ClosedLoopFigures> {
     let kept = || {
         repeats
             .iter()
-            .filter_map(|repeat| Some((repeat.window_s, repeat.closed_loop?)))
+            .filter_map(|repeat| Some((repeat.window_s, repeat.driver.closed_loop()?)))
     };
     let seconds: f64 = kept().map(|(window_s, _)| window_s).sum();
     let ended: f64 = kept().map(|(window_s, figures)| figures.ended_rps * window_s).sum();
@@ -39,7 +39,7 @@ pub fn broken(users: u32, repeats: &[Repeat]) -> Option<f64> {
     let figures = figures(repeats)?;
     let ended: f64 = repeats
         .iter()
-        .filter_map(|repeat| Some(repeat.closed_loop?.ended_rps * repeat.window_s))
+        .filter_map(|repeat| Some(repeat.driver.closed_loop()?.ended_rps * repeat.window_s))
         .sum();
     let by_law = figures.users_by_law();
     let users = f64::from(users);
@@ -50,17 +50,22 @@ pub fn broken(users: u32, repeats: &[Repeat]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::DriverFigures;
     use proptest::prelude::*;
 
     fn repeat(users: f64, response_us: f64, pause_us: f64, window_s: f64) -> Repeat {
+        let closed_loop = ClosedLoopFigures {
+            ended_rps: users * 1e6 / (response_us + pause_us),
+            mean_response_us: response_us,
+            mean_pause_us: pause_us,
+            mean_think_us: 0.0,
+        };
         Repeat {
             window_s,
-            closed_loop: Some(ClosedLoopFigures {
-                ended_rps: users * 1e6 / (response_us + pause_us),
-                mean_response_us: response_us,
-                mean_pause_us: pause_us,
-                mean_think_us: 0.0,
-            }),
+            driver: DriverFigures::ClosedLoop {
+                closed_loop,
+                goose: None,
+            },
             ..Repeat::empty()
         }
     }

@@ -3,12 +3,12 @@
 //! In: evidence and limits. Out: the growth of the number in flight over the windows, and whether it is certain and
 //! large enough to matter. Pure. Knows nothing of latencies.
 //!
-//! The schedule holds the same number of requests in every repeat, so good requests scheduled in a window less good
+//! The number of requests that a schedule holds is known, so good requests scheduled in a window less good
 //! replies in it are exactly the growth of the queue. A healthy queue grows too, because a step begins with an empty
 //! one.
 
-use super::evidence::{Evidence, StepEvidence};
-use crate::record::Limits;
+use super::evidence::Evidence;
+use crate::record::{Limits, Repeat};
 use crate::statistics::student::t_two_sided;
 
 /// Repeats from which their own differences give the random error.
@@ -41,16 +41,16 @@ pub(super) struct Growth {
 impl Growth {
     /// Computes the growth. With few repeats the error is that of two independent observations of a queue of one server
     /// with as many in flight, each with a standard deviation of `sqrt(L + L^2)`.
-    pub(super) fn of(evidence: &Evidence, limits: &Limits) -> Self {
+    pub(super) fn of(evidence: &Evidence<'_>, limits: &Limits) -> Self {
         let expected = evidence.scheduled() - evidence.failed();
         let count = evidence.steps.len() as f64;
-        let grown = |step: &StepEvidence| {
-            let failed: u64 = step.failed.iter().map(|(_, count)| *count).sum();
-            step.scheduled as f64 - failed as f64 - step.replies
+        let grown = |step: &Repeat| {
+            let failed: u64 = step.errors.values().sum();
+            step.scheduled as f64 - failed as f64 - step.achieved_rps * step.window_s
         };
         let requests = evidence.sum(grown);
         let chance = if evidence.steps.len() < REPEATS_TELL {
-            let in_flight = |step: &StepEvidence| step.mean_in_flight.max(0.0);
+            let in_flight = |step: &Repeat| step.mean_in_flight.max(0.0);
             CHANCE
                 * evidence
                     .sum(|step| 2.0 * in_flight(step) * (1.0 + in_flight(step)))

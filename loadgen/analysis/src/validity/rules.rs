@@ -1,7 +1,7 @@
 //! Rules of validity, each a function that returns the fault in words, or `None`. In: evidence and limits. Pure.
 
 use super::evidence::Evidence;
-use crate::record::{ClosedLoopFigures, Limits};
+use crate::record::{ClosedLoopFigures, Limits, failures, worst_start};
 
 /// Fewest samples of a point: of 72 requests some are beyond the p95 with a probability of 97.5 %.
 const FEWEST_SAMPLES: u64 = 72;
@@ -24,7 +24,7 @@ pub(super) fn long_pauses(figures: &ClosedLoopFigures, limits: &Limits) -> Optio
 }
 
 /// Checks the journeys that reached a step: if many did not, only the luckier ones were measured.
-pub(super) fn not_reached(evidence: &Evidence, limits: &Limits) -> Option<String> {
+pub(super) fn not_reached(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let nominal = evidence.offered_rps * evidence.sum(|step| step.window_s);
     let reached = evidence.scheduled();
     let tolerance = (limits.error_share * nominal).max(CHANCE * nominal.sqrt() + 1.0);
@@ -34,13 +34,16 @@ pub(super) fn not_reached(evidence: &Evidence, limits: &Limits) -> Option<String
 
 /// Checks that the bytes arrived by the requested path: a figure of another path is no figure of this one, saturated or
 /// not.
-pub(super) fn device_shortfall(evidence: &Evidence) -> Option<String> {
-    evidence.steps.iter().find_map(|step| step.device_shortfall.clone())
+pub(super) fn device_shortfall(evidence: &Evidence<'_>) -> Option<String> {
+    evidence
+        .steps
+        .iter()
+        .find_map(|step| step.server.as_ref()?.device_reads.as_ref()?.shortfall())
 }
 
 /// Checks for foreign activity on the machine, which may have caused any result. The disturbed repeats that remain here
 /// were needed ([`super::disturbance::counted`]).
-pub(super) fn disturbed(evidence: &Evidence) -> Option<String> {
+pub(super) fn disturbed(evidence: &Evidence<'_>) -> Option<String> {
     let disturbed: Vec<&String> = evidence
         .steps
         .iter()
@@ -53,15 +56,18 @@ pub(super) fn disturbed(evidence: &Evidence) -> Option<String> {
 }
 
 /// Checks that several agents started together; otherwise their schedule is not the plan's.
-pub(super) fn start_skew(evidence: &Evidence, limits: &Limits) -> Option<String> {
-    let starts = evidence.steps.iter().filter_map(|step| step.start_skew.as_ref());
-    let over: Vec<_> = starts.filter(|(_, us)| *us > limits.start_skew_us as f64).collect();
-    let (agent, us) = over.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+pub(super) fn start_skew(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
+    let worst = evidence.steps.iter().filter_map(|step| worst_start(&step.agents));
+    let over: Vec<_> = worst
+        .filter(|start| start.skew_us() > limits.start_skew_us as f64)
+        .collect();
+    let worst = over.iter().max_by(|a, b| a.skew_us().total_cmp(&b.skew_us()))?;
     Some(format!(
-        "agents may not have begun together in {} of {} repeats: {agent} began within {:.1} ms of the common start (limit {:.1} ms)",
+        "agents may not have begun together in {} of {} repeats: {} began within {:.1} ms of the common start (limit {:.1} ms)",
         over.len(),
         evidence.steps.len(),
-        us / 1e3,
+        worst.agent,
+        worst.skew_us() / 1e3,
         limits.start_skew_us as f64 / 1e3
     ))
 }
@@ -69,7 +75,7 @@ pub(super) fn start_skew(evidence: &Evidence, limits: &Limits) -> Option<String>
 /// Checks that the schedule itself offered the rate. A Poisson schedule of `n` expected arrivals holds `n ± sqrt(n)`,
 /// so a short window may differ from the nominal rate by far more than a percent without a fault: only deviations
 /// beyond the random error count.
-pub(super) fn schedule_error(evidence: &Evidence, limits: &Limits) -> Option<String> {
+pub(super) fn schedule_error(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let nominal = evidence.offered_rps * evidence.sum(|step| step.window_s);
     let tolerance = (limits.rate_error_share * nominal).max(CHANCE * nominal.sqrt() + 1.0);
     let scheduled = evidence.scheduled();
@@ -80,7 +86,7 @@ pub(super) fn schedule_error(evidence: &Evidence, limits: &Limits) -> Option<Str
 /// Checks for a growing backlog: in more than half of the repeats the latency certainly rises (its interval lies above
 /// zero) and by an amount that matters, over the window by more than half of the median latency and more than the lag
 /// limit. An open loop offered a share `x` more than the server can do gains `x` seconds of latency per second.
-pub(super) fn backlog_growing(evidence: &Evidence, limits: &Limits) -> Option<String> {
+pub(super) fn backlog_growing(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let matters = (0.5 * evidence.p50_us).max(limits.lag_us as f64);
     let growing: Vec<f64> = evidence
         .steps
@@ -100,44 +106,33 @@ pub(super) fn backlog_growing(evidence: &Evidence, limits: &Limits) -> Option<St
 }
 
 /// Checks the failed requests against the plan's limit, with their reasons.
-pub(super) fn error_share(evidence: &Evidence, limits: &Limits) -> Option<String> {
+pub(super) fn error_share(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let (failed, scheduled) = (evidence.failed(), evidence.scheduled());
     let share = failed / scheduled;
     (share > limits.error_share).then(|| {
-        let mut by_reason: Vec<(&str, u64)> = Vec::new();
-        for (reason, count) in evidence.steps.iter().flat_map(|step| &step.failed) {
-            match by_reason.iter_mut().find(|(known, _)| known == reason) {
-                Some((_, sum)) => *sum += count,
-                None => by_reason.push((reason, *count)),
-            }
-        }
-        by_reason.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
-        let named: Vec<String> = by_reason
-            .iter()
-            .map(|(reason, count)| {
-                let mut examples = evidence.steps.iter().flat_map(|step| &step.examples);
-                let example = examples.find(|(of, _)| of == reason);
-                let example = example.map_or_else(String::new, |(_, says)| format!(", as: {says}"));
+        let named = failures(evidence.steps.iter())
+            .into_iter()
+            .map(|(reason, count, example)| {
+                let example = example.map_or_else(String::new, |says| format!(", as: {says}"));
                 format!("{count} × {reason}{example}")
-            })
-            .collect();
+            });
         format!(
             "{:.2} % of the requests failed ({}; limit {:.2} %)",
             100.0 * share,
-            named.join(", "),
+            named.collect::<Vec<_>>().join(", "),
             100.0 * limits.error_share
         )
     })
 }
 
-pub(super) fn in_flight_limit(evidence: &Evidence) -> Option<String> {
+pub(super) fn in_flight_limit(evidence: &Evidence<'_>) -> Option<String> {
     let hit = evidence.steps.iter().filter(|step| step.in_flight_limit_hit).count();
     (hit > 0).then(|| format!("in-flight limit hit in {hit} of {} repeats", evidence.steps.len()))
 }
 
 /// Checks the send lag, so that the generator's own lateness is not reported as latency: it must not exceed both
 /// limits. Under an objective, a lag that is small beside its limit does not matter.
-pub(super) fn send_lag(evidence: &Evidence, limits: &Limits) -> Option<String> {
+pub(super) fn send_lag(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let of_latency = evidence.p99_us.max(limits.objective_us.unwrap_or(0.0));
     let limit = (limits.lag_share_of_p99 * of_latency).max(limits.lag_us as f64);
     (evidence.lag_p99_us > limit).then(|| {
@@ -150,12 +145,12 @@ pub(super) fn send_lag(evidence: &Evidence, limits: &Limits) -> Option<String> {
 }
 
 /// Checks for drift: latency that changes during the measurement has no percentile.
-pub(super) fn drifting(evidence: &Evidence) -> Option<String> {
+pub(super) fn drifting(evidence: &Evidence<'_>) -> Option<String> {
     (!evidence.drifts.is_empty()).then(|| format!("drifts: {}", evidence.drifts.join(", ")))
 }
 
 /// Checks the number of samples, because few requests show nothing of the tail. Failed requests count as measured.
-pub(super) fn too_few_samples(evidence: &Evidence, limits: &Limits) -> Option<String> {
+pub(super) fn too_few_samples(evidence: &Evidence<'_>, limits: &Limits) -> Option<String> {
     let is_failing = evidence.failed() > limits.error_share * evidence.scheduled();
     if is_failing && evidence.scheduled() >= FEWEST_SAMPLES as f64 {
         return None;

@@ -17,13 +17,13 @@ use crate::record::{ClosedLoopFigures, Fault, Limits, Verdict};
 /// fault, and a disturbance is the fault of neither: such a point is invalid even if its latency grows. Failures count
 /// against the server despite a late send. Any other fault makes the point invalid.
 #[must_use]
-pub fn verdict(evidence: &Evidence, limits: &Limits) -> Verdict {
+pub fn verdict(evidence: &Evidence<'_>, limits: &Limits) -> Verdict {
     judge(evidence, limits).0
 }
 
 /// Returns the verdict with the faults behind it.
 #[must_use]
-pub fn judge(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
+pub fn judge(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
     if evidence.scheduled() == 0.0 {
         return nothing_sent();
     }
@@ -72,7 +72,7 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
 /// rules are failures, drift, disturbance, samples, and the length of users' pauses.
 #[must_use]
 pub fn judge_closed_loop(
-    evidence: &Evidence,
+    evidence: &Evidence<'_>,
     figures: Option<ClosedLoopFigures>,
     limits: &Limits,
 ) -> (Verdict, Vec<Fault>) {
@@ -92,7 +92,7 @@ pub fn judge_closed_loop(
 /// Returns the verdict of one step of a journey: that of its requests, except for the rate, which earlier steps set. If
 /// many journeys never reached the step, it is invalid.
 #[must_use]
-pub fn judge_step(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
+pub fn judge_step(evidence: &Evidence<'_>, limits: &Limits) -> (Verdict, Vec<Fault>) {
     if evidence.scheduled() == 0.0 {
         return nothing_sent();
     }

@@ -1,5 +1,5 @@
 //! goose's own client for one server. In: an endpoint. Out: a client that reaches it as the load generator's own does,
-//! with its certificates, and its address. Knows nothing of requests.
+//! with its certificates, and its addresses. Knows nothing of requests.
 
 use crate::driver::DriverError;
 use crate::endpoint::Endpoint;
@@ -7,37 +7,57 @@ use reqwest::{Client, Url};
 use std::net::ToSocketAddrs as _;
 use std::time::Duration;
 
-/// Creates the client shared by all users, with a connection for each request in flight: no proxy, no redirects to
-/// other servers, and a limit from send to last byte.
-///
-/// # Errors
-/// A server that goose's client cannot reach: a certificate for an IP address other than the one connected to.
-pub(crate) fn client(endpoint: &Endpoint, timeout: Duration) -> Result<Client, DriverError> {
-    let agent = concat!("tierlab-loadgen/", env!("CARGO_PKG_VERSION"));
-    let mut builder = Client::builder()
-        .user_agent(agent)
-        .timeout(timeout)
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none());
-    if let Some(config) = endpoint.tls_config() {
-        builder = builder.tls_backend_preconfigured(config.clone());
-    }
-    let address = endpoint.address();
-    // The certificate is checked against the address's name, so that name must resolve to the server.
-    if let Some(name) = endpoint.tls_name().filter(|name| *name != address.host) {
-        let found = (address.host.as_str(), address.port).to_socket_addrs();
-        let found = found.map_err(|error| DriverError::Client(format!("{}: {error}", address.host)))?;
-        builder = builder.resolve_to_addrs(&name, &found.collect::<Vec<_>>());
-    }
-    builder.build().map_err(|error| DriverError::Client(error.to_string()))
+/// Client shared by all users, with a connection for each request in flight: no proxy, no redirects to other servers,
+/// and a limit from send to last byte.
+pub(crate) struct ServerClient {
+    pub(crate) client: Client,
+    /// Scheme, name and port of requests.
+    origin: String,
 }
 
-/// Returns the origin that the client sends to: scheme, name and port, without a path. With TLS the name must be the
-/// certificate's.
-///
-/// # Errors
-/// Those of [`client`].
-pub(crate) fn origin(endpoint: &Endpoint) -> Result<Url, DriverError> {
+impl ServerClient {
+    /// Creates a client for a server.
+    ///
+    /// # Errors
+    /// A server that goose's client cannot reach: a certificate for an IP address other than the one connected to.
+    pub(crate) fn new(endpoint: &Endpoint, timeout: Duration) -> Result<Self, DriverError> {
+        let agent = concat!("tierlab-loadgen/", env!("CARGO_PKG_VERSION"));
+        let mut builder = Client::builder()
+            .user_agent(agent)
+            .timeout(timeout)
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none());
+        if let Some(config) = endpoint.tls_config() {
+            builder = builder.tls_backend_preconfigured(config.clone());
+        }
+        let address = endpoint.address();
+        // The certificate is checked against the address's name, so that name must resolve to the server.
+        if let Some(name) = endpoint.tls_name().filter(|name| *name != address.host) {
+            let found = (address.host.as_str(), address.port).to_socket_addrs();
+            let found = found.map_err(|error| DriverError::Client(format!("{}: {error}", address.host)))?;
+            builder = builder.resolve_to_addrs(&name, &found.collect::<Vec<_>>());
+        }
+        Ok(Self {
+            origin: origin(endpoint)?,
+            client: builder
+                .build()
+                .map_err(|error| DriverError::Client(error.to_string()))?,
+        })
+    }
+
+    /// Returns the URL of a path that has the server's prefix.
+    ///
+    /// # Errors
+    /// An invalid path.
+    pub(crate) fn url(&self, path: &str) -> Result<Url, DriverError> {
+        let url = format!("{}{path}", self.origin);
+        url.parse()
+            .map_err(|error| DriverError::Client(format!("{url}: {error}")))
+    }
+}
+
+/// Returns the origin that the client sends to. With TLS its name must be the certificate's.
+fn origin(endpoint: &Endpoint) -> Result<String, DriverError> {
     let address = endpoint.address();
     let host = match endpoint.tls_name().filter(|name| *name != address.host) {
         Some(name) if name.parse::<std::net::IpAddr>().is_ok() => {
@@ -53,19 +73,7 @@ pub(crate) fn origin(endpoint: &Endpoint) -> Result<Url, DriverError> {
         None if address.host.contains(':') => format!("[{}]", address.host),
         None => address.host.clone(),
     };
-    let url = format!("{}://{host}:{}", address.scheme(), address.port);
-    url.parse()
-        .map_err(|error| DriverError::Client(format!("{url}: {error}")))
-}
-
-/// Returns the server's address, which goose requires even if its client sends nothing.
-///
-/// # Errors
-/// An invalid URL.
-pub(crate) fn address(endpoint: &Endpoint) -> Result<Url, DriverError> {
-    let url = endpoint.address().url();
-    url.parse()
-        .map_err(|error| DriverError::Client(format!("{url}: {error}")))
+    Ok(format!("{}://{host}:{}", address.scheme(), address.port))
 }
 
 #[cfg(test)]
@@ -79,16 +87,16 @@ mod tests {
             ..AccessSpec::default()
         };
         let endpoint = Endpoint::new(url, &spec.open().unwrap()).map_err(DriverError::Client)?;
-        origin(&endpoint).map(|url| url.to_string())
+        origin(&endpoint)
     }
 
     #[test]
     fn a_server_is_called_by_the_name_in_its_certificate_over_tls_alone() {
-        assert_eq!(origin_of("http://[::1]:8000/p", None).unwrap(), "http://[::1]:8000/");
-        assert_eq!(origin_of("http://h:1/p", Some("other")).unwrap(), "http://h:1/");
+        assert_eq!(origin_of("http://[::1]:8000/p", None).unwrap(), "http://[::1]:8000");
+        assert_eq!(origin_of("http://h:1/p", Some("other")).unwrap(), "http://h:1");
         // A system without roots supports TLS only with a given CA.
         if let Ok(named) = origin_of("https://127.0.0.1:8443/p", Some("models.internal:9")) {
-            assert_eq!(named, "https://models.internal:8443/");
+            assert_eq!(named, "https://models.internal:8443");
             let refused = origin_of("https://127.0.0.1:8443", Some("10.0.0.1")).unwrap_err();
             assert!(refused.to_string().contains("https://10.0.0.1:8443"), "{refused}");
         }

@@ -4,9 +4,9 @@
 //!
 //! - [`closed_loop`]: goose in its own loop, as many requests as users have replies
 //! - [`journey`]: goose scenarios of several requests, started at due times
-//! - `attack`: runs both, and reads a reply to its last byte; `client`: goose's client, for one server
+//! - `send`: one request, whose reply is read to its last byte; `client`: goose's client, for one server
 
-mod attack;
 mod client;
 pub mod closed_loop;
 pub mod journey;
+mod send;

@@ -14,4 +14,3 @@ mod template;
 pub use bodies::Custom;
 pub use spec::{BodySource, CustomSpec, Entities};
 pub use success::Success;
-pub use template::{ENTITY_ID, ENTITY_IDS, Template};

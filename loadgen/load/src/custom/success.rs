@@ -1,10 +1,8 @@
 //! Rule for a successful reply. In: a status and a body, which may be a stream of server-sent events. Out: nothing, or
 //! the violation in words.
 
+use crate::reply::quoted;
 use serde::{Deserialize, Serialize};
-
-/// Maximum characters quoted from a reply.
-const QUOTED: usize = 120;
 
 /// Rule of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,21 +38,21 @@ impl Success {
         match events(body) {
             Some(events) => return self.check_stream(&events?),
             None if self.last_event.is_some() => {
-                return Err(format!("the reply is no stream of events: `{}`", start(body)));
+                return Err(format!("the reply is no stream of events: `{}`", quoted(body)));
             }
             None => {}
         }
         let Some(pointer) = &self.pointer else { return Ok(()) };
         let document: serde_json::Value = serde_json::from_slice(body)
-            .map_err(|_| format!("the reply is no JSON, and should have `{pointer}`: `{}`", start(body)))?;
+            .map_err(|_| format!("the reply is no JSON, and should have `{pointer}`: `{}`", quoted(body)))?;
         let Some(found) = document.pointer(pointer) else {
-            return Err(format!("the reply has no `{pointer}`: `{}`", start(body)));
+            return Err(format!("the reply has no `{pointer}`: `{}`", quoted(body)));
         };
         match &self.equals {
             Some(wanted) if !is_equal(found, wanted) => Err(format!(
                 "`{pointer}` is {}, not {}",
-                start(found.to_string().as_bytes()),
-                start(wanted.to_string().as_bytes())
+                quoted(found.to_string().as_bytes()),
+                quoted(wanted.to_string().as_bytes())
             )),
             _ => Ok(()),
         }
@@ -63,13 +61,13 @@ impl Success {
     /// Checks a stream: no error among its events, the last one as stated, the pointer in one of them.
     fn check_stream(&self, events: &[Event]) -> Result<(), String> {
         if let Some(error) = events.iter().find(|event| event.is_error()) {
-            return Err(format!("the stream has an error: `{}`", start(error.data.as_bytes())));
+            return Err(format!("the stream has an error: `{}`", quoted(error.data.as_bytes())));
         }
         let last = events.last().map_or("", |event| event.data.as_str());
         if let Some(wanted) = self.last_event.as_ref().filter(|wanted| *wanted != last) {
             return Err(format!(
                 "the stream ends with `{}` before `{wanted}`",
-                start(last.as_bytes())
+                quoted(last.as_bytes())
             ));
         }
         let Some(pointer) = &self.pointer else { return Ok(()) };
@@ -143,7 +141,7 @@ fn events(body: &[u8]) -> Option<Result<Vec<Event>, String>> {
         }
     }
     if lines > 0 {
-        let cut = start(event.data.as_bytes());
+        let cut = quoted(event.data.as_bytes());
         return Some(Err(format!("the stream ends within an event: `{cut}`")));
     }
     Some(Ok(events))
@@ -163,12 +161,6 @@ fn is_equal(found: &serde_json::Value, wanted: &serde_json::Value) -> bool {
         }
         _ => found == wanted,
     }
-}
-
-fn start(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * QUOTED)]).into_owned();
-    let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    plain.take(QUOTED).collect()
 }
 
 #[cfg(test)]
@@ -241,7 +233,7 @@ mod tests {
         #[test]
         fn any_body_is_judged(body in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Err(text) = rule("/a", None).check_body(&body) {
-                prop_assert!(text.chars().count() < 3 * QUOTED);
+                prop_assert!(text.chars().count() < 3 * 120);
             }
         }
     }

@@ -1,29 +1,21 @@
-//! Body with places: `{"instances": [{"id": {entity_id}, "name": "{name}"}]}`.
-//!
-//! In: text. Out: the text between places, and their names. A place is a name between braces with nothing else inside,
-//! which is never valid JSON; `{{name}}` is the text `{name}`. Values within JSON quotes are escaped.
+//! Body of a request to any endpoint, with places for ids and for columns of a file. In: text. Out: bodies. Values within
+//! JSON quotes are escaped.
+
+use crate::template::{Part, escape, parts};
+use std::borrow::Cow;
 
 /// Place of one entity's id.
-pub const ENTITY_ID: &str = "entity_id";
+pub(super) const ENTITY_ID: &str = "entity_id";
 /// Place of all ids of a request, separated by commas.
-pub const ENTITY_IDS: &str = "entity_ids";
+pub(super) const ENTITY_IDS: &str = "entity_ids";
 /// Maximum places of a template.
 const MOST_PLACES: usize = 10_000;
 
 /// Body with places.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Template {
+#[derive(Debug, Clone)]
+pub(super) struct Template {
     parts: Vec<Part>,
-    tail: String,
-}
-
-/// Text, and the place after it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Part {
-    text: String,
-    place: String,
-    /// True within JSON quotes.
-    is_quoted: bool,
+    is_json: bool,
 }
 
 impl Template {
@@ -31,93 +23,39 @@ impl Template {
     ///
     /// # Errors
     /// Too many places.
-    pub fn parse(text: &str, is_json: bool) -> Result<Self, String> {
-        let mut template = Self::default();
-        let (mut plain, mut rest) = (String::new(), text);
-        let mut quotes = Quotes::default();
-        while let Some(at) = rest.find('{') {
-            plain.push_str(&rest[..at]);
-            quotes.pass(&rest[..at]);
-            rest = &rest[at..];
-            if let Some(name) = rest.strip_prefix("{{").and_then(|rest| name_before(rest, "}}")) {
-                plain += &format!("{{{name}}}");
-                rest = &rest[name.len() + 4..];
-            } else if let Some(name) = name_before(&rest[1..], "}") {
-                if template.parts.len() == MOST_PLACES {
-                    return Err(format!("more than {MOST_PLACES} places in braces"));
-                }
-                template.parts.push(Part {
-                    text: std::mem::take(&mut plain),
-                    place: name.to_owned(),
-                    is_quoted: is_json && quotes.inside,
-                });
-                rest = &rest[name.len() + 2..];
-            } else {
-                plain.push('{');
-                rest = &rest[1..];
-            }
+    pub(super) fn parse(text: &str, is_json: bool) -> Result<Self, String> {
+        let parts = parts(text);
+        let template = Self { parts, is_json };
+        if template.places().count() > MOST_PLACES {
+            return Err(format!("more than {MOST_PLACES} places in braces"));
         }
-        plain.push_str(rest);
-        template.tail = plain;
         Ok(template)
     }
 
     /// Names of its places.
-    pub fn places(&self) -> impl Iterator<Item = &str> {
-        self.parts.iter().map(|part| part.place.as_str())
+    pub(super) fn places(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Text(_) => None,
+            Part::Place { name, .. } => Some(name.as_str()),
+        })
     }
 
-    /// True if the template has a placeholder of that name.
-    #[must_use]
-    pub fn has(&self, place: &str) -> bool {
+    /// True if the template has a place of that name.
+    pub(super) fn has(&self, place: &str) -> bool {
         self.places().any(|name| name == place)
     }
 
     /// Returns the text with the result of `value` in each place.
-    #[must_use]
-    pub fn fill<'a>(&self, mut value: impl FnMut(&str) -> std::borrow::Cow<'a, str>) -> String {
-        let mut text = String::with_capacity(self.tail.len() + 64);
+    pub(super) fn fill<'a>(&self, mut value: impl FnMut(&str) -> Cow<'a, str>) -> String {
+        let mut text = String::new();
         for part in &self.parts {
-            text.push_str(&part.text);
-            let value = value(&part.place);
-            if part.is_quoted {
-                let escaped = serde_json::Value::from(value.as_ref()).to_string();
-                // Without the surrounding quotes.
-                text.push_str(&escaped[1..escaped.len() - 1]);
-            } else {
-                text.push_str(&value);
+            match part {
+                Part::Text(plain) => text += plain,
+                Part::Place { name, is_quoted: true } if self.is_json => escape(&value(name), &mut text),
+                Part::Place { name, .. } => text += &value(name),
             }
         }
-        text.push_str(&self.tail);
         text
-    }
-}
-
-/// Returns the name at the start of a text, if `end` follows it.
-fn name_before<'a>(text: &'a str, end: &str) -> Option<&'a str> {
-    let len = text.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.')))?;
-    let name = &text[..len];
-    let begins = name.chars().next().is_some_and(|c| c.is_alphabetic() || c == '_');
-    (begins && text[len..].starts_with(end)).then_some(name)
-}
-
-/// Tracks whether a JSON text is inside quotes.
-#[derive(Default)]
-struct Quotes {
-    inside: bool,
-    escaped: bool,
-}
-
-impl Quotes {
-    fn pass(&mut self, text: &str) {
-        for c in text.chars() {
-            match c {
-                _ if self.escaped => self.escaped = false,
-                '\\' => self.escaped = self.inside,
-                '"' => self.inside = !self.inside,
-                _ => {}
-            }
-        }
     }
 }
 

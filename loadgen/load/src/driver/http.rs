@@ -97,12 +97,9 @@ impl HttpRoute {
         self.path.path_and_query().map_or("/", PathAndQuery::as_str)
     }
 
-    /// Creates a reply that another client has read.
-    pub(crate) fn reply(&self, status: StatusCode, headers: HeaderMap, body: Received) -> HttpReply {
-        HttpReply {
-            success: self.success.clone(),
-            ..HttpReply::new(status, headers, body)
-        }
+    /// Rule for a successful reply of endpoints that do not speak the Open Inference Protocol.
+    pub(crate) const fn success(&self) -> Option<&Arc<Success>> {
+        self.success.as_ref()
     }
 
     /// Headers of a body.
@@ -114,13 +111,16 @@ impl HttpRoute {
     }
 
     fn describe(&self, body: &Body, headers: &mut HeaderMap) {
-        match (&self.success, &self.content_type) {
-            (Some(_), None) => {}
-            (_, Some(content_type)) => {
-                headers.insert(CONTENT_TYPE, content_type.clone());
+        let content_type = match (&self.content_type, body.json_len) {
+            (Some(content_type), _) => content_type.clone(),
+            (None, _) if self.success.is_some() => return,
+            (None, None) => HeaderValue::from_static("application/json"),
+            (None, Some(json_len)) => {
+                headers.insert(HeaderName::from_static(HEADER_LENGTH), HeaderValue::from(json_len));
+                HeaderValue::from_static("application/octet-stream")
             }
-            (None, None) => describe(body, headers),
-        }
+        };
+        headers.insert(CONTENT_TYPE, content_type);
     }
 }
 
@@ -168,16 +168,6 @@ impl Target {
         *request.headers_mut() = self.headers.clone();
         self.route.describe(body, request.headers_mut());
         request
-    }
-}
-
-/// Adds the headers of an infer request's body.
-fn describe(body: &Body, headers: &mut HeaderMap) {
-    if let Some(json_len) = body.json_len {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-        headers.insert(HeaderName::from_static(HEADER_LENGTH), HeaderValue::from(json_len));
-    } else {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
 }
 
@@ -398,12 +388,17 @@ impl HttpReply {
     }
 
     /// Creates a reply that another client has read.
-    pub(crate) const fn new(status: StatusCode, headers: HeaderMap, body: Received) -> Self {
+    pub(crate) const fn new(
+        status: StatusCode,
+        headers: HeaderMap,
+        body: Received,
+        success: Option<Arc<Success>>,
+    ) -> Self {
         Self {
             status,
             headers,
             body,
-            success: None,
+            success,
         }
     }
 
@@ -414,8 +409,7 @@ impl HttpReply {
 
     /// Stage times reported by the server.
     pub(crate) fn timings(&self) -> Option<StageTimings> {
-        let told = self.headers.get_all("server-timing").iter();
-        reply::stages(told.map(HeaderValue::as_bytes))
+        reply::stages(&self.headers)
     }
 
     /// Describes a content encoding that was not requested.

@@ -101,7 +101,7 @@ impl Step {
 
 impl Route {
     /// Returns the server's address, which goose requires.
-    pub(super) fn host(&self) -> String {
+    pub(crate) fn host(&self) -> String {
         match self {
             Self::Http(route) => route.endpoint().address().url(),
             Self::Grpc(connections) => connections.endpoint().address().url(),

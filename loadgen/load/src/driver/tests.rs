@@ -14,6 +14,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 use tierlab_analysis::record::Sample;
 use tierlab_analysis::record::{Failure, Outcome};
 

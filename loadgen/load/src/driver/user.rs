@@ -110,7 +110,9 @@ impl Client {
 
 impl Taker for User {
     fn hand(&self, ticket: Ticket) {
-        let Some(clock) = self.shared.clock() else { return };
+        let Some(clock) = self.shared.open_loop.users.clock() else {
+            return;
+        };
         let mut state = self.state();
         let is_small = self.shared.body(ticket).bytes.len() <= PACED_BYTES;
         let server = self.shared.server(ticket);
@@ -118,7 +120,7 @@ impl Taker for User {
             && state.connections[server]
                 .as_mut()
                 .is_some_and(|connection| connection.make_ready());
-        if !is_open || clock.now_us() >= self.shared.drain_end_us {
+        if !is_open || clock.now_us() >= self.shared.open_loop.drain_end_us {
             state.activity = Activity::Assigned(ticket);
             return state.waker.wake_by_ref();
         }
@@ -184,7 +186,7 @@ impl User {
         let mut samples = Vec::with_capacity(64);
         let mut alarm = pin!(tokio::time::sleep_until(Instant::now().into()));
         loop {
-            match self.shared.tickets.next(&me) {
+            match self.shared.open_loop.tickets.next(&me) {
                 Next::Ticket(ticket) => self.state().activity = Activity::Assigned(ticket),
                 Next::Later => {}
                 Next::Never => return samples,
@@ -205,11 +207,11 @@ impl User {
             return Poll::Ready(None);
         }
         // Set before the pacer's start, and so before the first ticket.
-        let Some(clock) = self.shared.clock() else {
+        let Some(clock) = self.shared.open_loop.users.clock() else {
             return Poll::Pending;
         };
         if let Activity::Assigned(ticket) = state.activity {
-            if clock.now_us() >= self.shared.drain_end_us {
+            if clock.now_us() >= self.shared.open_loop.drain_end_us {
                 state.activity = Activity::Idle;
                 let now_us = clock.now_us();
                 return Poll::Ready(Some(Completed {
@@ -248,7 +250,7 @@ impl User {
                 state.connections[self.shared.server(call.ticket)] = ended.connection;
                 ended.reply
             }
-            None if call.limit_us < self.shared.drain_end_us => Err(Failure::Timeout.into()),
+            None if call.limit_us < self.shared.open_loop.drain_end_us => Err(Failure::Timeout.into()),
             None => Err(Failure::DrainLimit.into()),
         };
         Poll::Ready(Some(Completed {
@@ -270,20 +272,20 @@ impl User {
         let limit_us = clock.now_us().saturating_add(timeout_us);
         Call {
             ticket,
-            limit_us: limit_us.min(self.shared.drain_end_us),
+            limit_us: limit_us.min(self.shared.open_loop.drain_end_us),
             exchange: self.shared.clients[server].exchange(self.shared.body(ticket), connection, send_time),
         }
     }
 
     /// Checks the reply and creates a sample. All its times were read before, so this work adds to no latency.
     async fn look_at(&self, over: Completed) -> Sample {
-        self.shared.tickets.finish();
+        self.shared.open_loop.tickets.finish();
         let step = &self.shared.step;
         let wanted = self.shared.body(over.ticket).wanted.as_ref();
         let expected = wanted.map_or(&step.expected, |wanted| wanted.at(over.ticket.index));
         let judged = judge(over.reply, expected).await;
         if let (Outcome::Failed(failure), Some(says)) = (judged.outcome, judged.says) {
-            self.shared.note(failure, says);
+            self.shared.examples.note(failure, says);
         }
         let sample = Sample {
             due_us: over.ticket.due_us,

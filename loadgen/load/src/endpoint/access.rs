@@ -1,6 +1,7 @@
-//! Access to servers besides their address: host, headers, token, certificates. In: names of files and of variables, from a
+//! Measured servers and access to them besides their address: host, headers, token, certificates. In: names of files and of variables, from a
 //! plan or the command line. Out: their contents. Only the names are ever sent to a load process, written or printed.
 
+use crate::custom::CustomSpec;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -22,6 +23,39 @@ const TAKEN: [&str; 9] = [
     "expect",
     "inference-header-content-length",
 ];
+
+/// Measured server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TargetSpec {
+    /// Server URL; its path is the prefix of every path.
+    pub url: String,
+    /// URL for gRPC.
+    pub grpc_url: Option<String>,
+    /// Requested model version; default: the server's choice.
+    pub model_version: Option<String>,
+    /// Access settings.
+    pub access: AccessSpec,
+    /// Requests of another protocol than the Open Inference Protocol.
+    pub custom: Option<CustomSpec>,
+    /// Further equal servers, which take turns with it.
+    #[serde(default)]
+    pub others: Vec<TargetSpec>,
+}
+
+impl TargetSpec {
+    /// Creates a server of the Open Inference Protocol at an address, without access settings.
+    #[must_use]
+    pub fn plain(url: &str, grpc_url: Option<String>) -> Self {
+        Self {
+            url: url.to_owned(),
+            grpc_url,
+            model_version: None,
+            access: AccessSpec::default(),
+            custom: None,
+            others: Vec::new(),
+        }
+    }
+}
 
 /// Access settings of a server. Secrets are given by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,37 +176,37 @@ impl TokenSource {
     /// # Errors
     /// A variable or a file that is missing or holds none. No value is in the message.
     pub fn read(&self) -> Result<String, String> {
-        let (text, from) = match self {
-            Self::Env(name) => {
-                let text = std::env::var(name).map_err(|_| {
-                    format!(
-                        "the variable {name} is not set, and should hold the token (--token-env, `target.token_env`)"
-                    )
-                })?;
-                (text, format!("the variable {name}"))
-            }
-            Self::File(path) => (token_file(path)?, path.display().to_string()),
+        let text = match self {
+            Self::Env(name) => std::env::var(name).map_err(|_| {
+                format!("{self} is not set, and should hold the token (--token-env, `target.token_env`)")
+            })?,
+            Self::File(path) => token_file(path)?,
         };
         let token = text.lines().next().unwrap_or_default().trim();
         if token.is_empty() {
-            return Err(format!("{from} is empty, and should hold the token"));
+            return Err(format!("{self} is empty, and should hold the token"));
         }
         Ok(token.to_owned())
     }
 
     fn header(&self) -> Result<HeaderValue, String> {
         let token = self.read()?;
-        let from = match self {
-            Self::Env(name) => format!("the variable {name}"),
-            Self::File(path) => path.display().to_string(),
-        };
         let bearer = token
             .strip_prefix("Bearer ")
             .map_or_else(|| format!("Bearer {token}"), |_| token.clone());
         let mut value = HeaderValue::from_str(&bearer)
-            .map_err(|_| format!("{from} holds no token: it has characters that no header may have"))?;
+            .map_err(|_| format!("{self} holds no token: it has characters that no header may have"))?;
         value.set_sensitive(true);
         Ok(value)
+    }
+}
+
+impl fmt::Display for TokenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Env(name) => write!(f, "the variable {name}"),
+            Self::File(path) => path.display().fmt(f),
+        }
     }
 }
 

@@ -4,23 +4,21 @@
 //! requests outside of a step. Secrets are read once, marked as such, and never part of a message. Independent of models,
 //! schedules, and the content of requests.
 //!
-//! - `address`: parts of a URL; [`access`](AccessSpec): host, headers, token and certificates, first by name and then read
+//! - `address`: parts of a URL; [`access`](AccessSpec): host, headers, token and certificates, first by name and then read;
+//!   [`TargetSpec`]: description of a server for load processes
 //! - `tls`: certificates to a configuration; `stream`: a connection, with or without TLS
 //! - `ask`: one request and its reply, for all requests outside of a step
-//! - `target`: description of a server for load processes
 
 mod access;
 mod address;
 mod ask;
 mod stream;
-mod target;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod tls;
 
-pub use access::{Access, AccessSpec, Header, Identity, TokenSource};
+pub use access::{Access, AccessSpec, Header, Identity, TargetSpec, TokenSource};
 pub use address::Address;
 pub use ask::{Answer, Ask, Unanswered};
 pub use stream::{Endpoint, Stream};
-pub use target::TargetSpec;
 pub use tls::Alpn;

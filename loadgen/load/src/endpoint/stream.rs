@@ -5,17 +5,18 @@ use super::access::Access;
 use super::address::Address;
 use super::tls::{Alpn, Tls};
 use hyper::header::{HeaderMap, HeaderValue};
-use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::io;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
+use tokio_util::either::Either;
 
 /// Time limit for a connection, its handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// An open connection, without or with TLS.
+pub type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// Server with its access settings.
 #[derive(Debug, Clone)]
@@ -124,14 +125,14 @@ impl Endpoint {
         // Otherwise small requests wait for the other side's acknowledgement.
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         let Some(tls) = &self.tls else {
-            return Ok(Stream::Plain(stream));
+            return Ok(Stream::Left(stream));
         };
         let shaken = tls.connector(alpn).connect(tls.name.clone(), stream).await;
         let stream = shaken.map_err(|error| format!("no TLS connection: {}", explained(&error)))?;
         if alpn == Alpn::Http2 && stream.get_ref().1.alpn_protocol().is_some_and(|chosen| chosen != b"h2") {
             return Err("no TLS connection: the server does not offer HTTP/2 there, which gRPC needs".to_owned());
         }
-        Ok(Stream::Tls(Box::new(stream)))
+        Ok(Stream::Right(Box::new(stream)))
     }
 }
 
@@ -158,65 +159,6 @@ fn explained(error: &io::Error) -> String {
         ""
     };
     format!("{text}{hint}")
-}
-
-/// An open connection.
-#[derive(Debug)]
-pub enum Stream {
-    /// Plain TCP.
-    Plain(TcpStream),
-    /// TLS over TCP.
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -42,19 +42,7 @@ impl Tls {
     pub(super) fn new(access: &Access, host: &str) -> Result<Self, String> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| format!("`{host}` is no name that a certificate can have"))?;
-        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| format!("TLS: {error}"))?
-            .with_root_certificates(roots(access.ca.as_deref())?);
-        let config = match &access.identity {
-            None => builder.with_no_client_auth(),
-            Some(Identity { cert, key }) => {
-                let private = PrivateKeyDer::from_pem_file(key).map_err(|error| at(key, "key", &error))?;
-                builder
-                    .with_client_auth_cert(certificates(cert)?, private)
-                    .map_err(|error| format!("{} with {}: {error}", cert.display(), key.display()))?
-            }
-        };
+        let config = client_config(access.ca.as_deref(), access.identity.as_ref())?;
         let offering = |protocol: &[u8]| {
             let mut config = config.clone();
             config.alpn_protocols = vec![protocol.to_vec()];
@@ -80,6 +68,32 @@ impl Tls {
     }
 }
 
+/// Creates the settings of a client that trusts `ca`, or else the system's roots.
+///
+/// # Errors
+/// A file that cannot be read or holds nothing of its kind.
+pub(crate) fn client_config(ca: Option<&Path>, own: Option<&Identity>) -> Result<ClientConfig, String> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("TLS: {error}"))?
+        .with_root_certificates(roots(ca)?);
+    let Some(own) = own else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let (chain, key) = read_identity(own)?;
+    let config = builder.with_client_auth_cert(chain, key);
+    config.map_err(|error| format!("{} with {}: {error}", own.cert.display(), own.key.display()))
+}
+
+/// Reads a certificate with its intermediates, and its key.
+///
+/// # Errors
+/// A file that cannot be read or holds nothing of its kind.
+pub(crate) fn read_identity(own: &Identity) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let key = PrivateKeyDer::from_pem_file(&own.key).map_err(|error| at(&own.key, "key", &error))?;
+    Ok((certificates(&own.cert)?, key))
+}
+
 pub(crate) fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = ca {
@@ -99,7 +113,7 @@ pub(crate) fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).map_err(|error| at(path, "certificates", &error))?;
     let certificates = read
         .collect::<Result<Vec<_>, _>>()

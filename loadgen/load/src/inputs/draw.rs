@@ -3,13 +3,13 @@
 //! In: the source of each input, and a seeded generator. Out: tensors. Knows nothing of encodings.
 
 use super::records::Records;
-use super::resolved::{Inputs, Ready, Source, Wanted};
+use super::resolved::{Inputs, Ready, Source, Wanted, fits};
 use super::rule::{Dim, Law, Lengths, Values};
 use crate::inputs::element::{self, Number};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Normal};
-use std::borrow::Cow;
+use std::ops::Range;
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::{DataType, element_count};
 
@@ -77,8 +77,7 @@ impl Inputs {
             }
         }
         for (want, shape) in self.wanted.iter().zip(&shapes) {
-            let fits = |(dim, declared): (&u64, &i64)| u64::try_from(*declared).is_ok_and(|declared| declared != *dim);
-            if shape.len() != want.spec.shape.len() || shape.iter().zip(&want.spec.shape).any(fits) {
+            if !fits(&signed(shape), &want.spec.shape) {
                 return Err(format!(
                     "`inputs.tensor.{}`: a request has shape {shape:?}, the model's is {:?}",
                     want.spec.name, want.spec.shape
@@ -122,6 +121,10 @@ impl Inputs {
     }
 }
 
+fn signed(shape: &[u64]) -> Vec<i64> {
+    shape.iter().map(|dim| i64::try_from(*dim).unwrap_or(-1)).collect()
+}
+
 fn unsigned(shape: &[i64]) -> Vec<u64> {
     shape.iter().map(|dim| u64::try_from(*dim).unwrap_or(0)).collect()
 }
@@ -155,7 +158,7 @@ pub(super) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> Result<u64, Str
 }
 
 /// Returns the shape of a file's records in a request, and the chosen records.
-fn stacked<'a>(want: &Wanted, records: &'a Records, which: Which) -> Result<(Vec<u64>, Taken<'a>), String> {
+fn stacked(want: &Wanted, records: &Records, which: Which) -> Result<(Vec<u64>, Range<usize>), String> {
     let declared = &want.spec.shape;
     let name = &want.spec.name;
     let says = |what: String| format!("`inputs.tensor.{name}.values`: {}: {what}", records.source());
@@ -163,10 +166,9 @@ fn stacked<'a>(want: &Wanted, records: &'a Records, which: Which) -> Result<(Vec
     // An array whose first dimension is one of the model's own.
     if first.len() + 1 == declared.len()
         && declared.first().is_some_and(|dim| *dim >= 0)
-        && let Some(whole) = records.whole()
+        && let Some(shape) = records.shape()
     {
-        let shape = whole.get(0).0;
-        return Ok((shape, Taken::All(Cow::Owned(whole))));
+        return Ok((shape, 0..records.len()));
     }
     if first.len() == declared.len() {
         if which.rows > 1 {
@@ -176,14 +178,7 @@ fn stacked<'a>(want: &Wanted, records: &'a Records, which: Which) -> Result<(Vec
             )));
         }
         let (shape, _) = records.get(which.index);
-        return Ok((
-            shape,
-            Taken::Some {
-                records,
-                first: which.index,
-                count: 1,
-            },
-        ));
+        return Ok((shape, which.index..which.index + 1));
     }
     // Flat rows of the model: a text for [-1, 1], pixels in a list for [-1, 3, 224, 224].
     let tail: Option<Vec<u64>> = declared
@@ -216,36 +211,7 @@ fn stacked<'a>(want: &Wanted, records: &'a Records, which: Which) -> Result<(Vec
     }
     let row = tail.unwrap_or(shape);
     let shape = std::iter::once(u64::from(which.rows)).chain(row).collect();
-    Ok((
-        shape,
-        Taken::Some {
-            records,
-            first: begin,
-            count: rows,
-        },
-    ))
-}
-
-/// Records of a request.
-enum Taken<'a> {
-    All(Cow<'a, Records>),
-    Some {
-        records: &'a Records,
-        first: usize,
-        count: usize,
-    },
-}
-
-impl Taken<'_> {
-    fn bytes(&self) -> Vec<u8> {
-        match self {
-            Self::All(records) => records.get(0).1.to_vec(),
-            Self::Some { records, first, count } => {
-                let rows = (*first..first + count).flat_map(|row| records.get(row).1);
-                rows.copied().collect()
-            }
-        }
-    }
+    Ok((shape, begin..begin + rows))
 }
 
 fn made(
@@ -257,7 +223,7 @@ fn made(
     rng: &mut ChaCha8Rng,
 ) -> Result<Tensor, String> {
     let spec = &want.spec;
-    let signed: Vec<i64> = shape.iter().map(|dim| i64::try_from(*dim).unwrap_or(-1)).collect();
+    let signed = signed(shape);
     let too_large = || {
         format!(
             "input `{}` of shape {shape:?} would take more than {} MiB in one request",
@@ -272,7 +238,7 @@ fn made(
         .filter(|bytes| *bytes <= INPUT_BYTES);
     let bytes = bytes.ok_or_else(too_large)?;
     let data = match values {
-        Values::File(records) if shape_is_of_file => stacked(want, records, which)?.1.bytes(),
+        Values::File(records) if shape_is_of_file => records.bytes(stacked(want, records, which)?.1),
         Values::File(records) => filled(want, records, shape, count, which)?,
         _ => elements(spec.dtype, values, count, bytes, rng).ok_or_else(too_large)?,
     };
@@ -299,14 +265,9 @@ fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, which: 
     let each = of(0).max(1);
     let takes = count / each;
     let first = which.index * takes;
-    let mut data = Vec::new();
-    let mut held = 0;
-    for record in first..first + takes {
-        held += of(record);
-        data.extend_from_slice(records.get(record).1);
-    }
-    if held == count {
-        Ok(data)
+    let taken = first..first + takes;
+    if taken.clone().map(of).sum::<usize>() == count {
+        Ok(records.bytes(taken))
     } else {
         Err(unfit(first % records.len()))
     }
@@ -332,25 +293,13 @@ fn elements(dtype: DataType, values: &Values, count: usize, bytes: usize, rng: &
                 element::push(dtype, Number::Int(rng.random_range(*least..=*most)), &mut data);
             }
         }
-        Values::Words { least, most } => {
+        Values::Words { least, most } | Values::TextBytes { least, most } => {
             for _ in 0..count {
-                let words = rng.random_range(*least..=*most);
-                let mut text = String::new();
-                for word in 0..words {
-                    text += if word > 0 { " " } else { "" };
-                    let letters = rng.random_range(2..=WORD_LETTERS);
-                    letters_of(letters, &mut text, rng);
-                }
-                element::push_bytes(text.as_bytes(), &mut data);
-                if data.len() > INPUT_BYTES {
-                    return None;
-                }
-            }
-        }
-        Values::TextBytes { least, most } => {
-            for _ in 0..count {
-                let mut text = String::new();
-                letters_of(rng.random_range(*least..=*most), &mut text, rng);
+                let amount = rng.random_range(*least..=*most);
+                let text = match values {
+                    Values::Words { .. } => words(amount, rng),
+                    _ => letters(amount, rng),
+                };
                 element::push_bytes(text.as_bytes(), &mut data);
                 if data.len() > INPUT_BYTES {
                     return None;
@@ -373,6 +322,14 @@ fn each(dtype: DataType, count: usize, data: &mut Vec<u8>, mut value: impl FnMut
     }
 }
 
-fn letters_of(count: u32, text: &mut String, rng: &mut ChaCha8Rng) {
-    text.extend((0..count).map(|_| char::from(rng.random_range(b'a'..=b'z'))));
+fn words(count: u32, rng: &mut ChaCha8Rng) -> String {
+    let word = |_| {
+        let length = rng.random_range(2..=WORD_LETTERS);
+        letters(length, rng)
+    };
+    (0..count).map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn letters(count: u32, rng: &mut ChaCha8Rng) -> String {
+    (0..count).map(|_| char::from(rng.random_range(b'a'..=b'z'))).collect()
 }

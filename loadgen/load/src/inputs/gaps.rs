@@ -1,7 +1,7 @@
 //! Message about insufficiently described inputs, with the plan lines to add. It replaces a measurement at arbitrary
 //! sizes. In: the model and the unknown parts. Out: text, its last part TOML to paste into the plan.
 
-use super::declared::Declared;
+use super::resolved::Declared;
 use std::fmt::Write as _;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 

@@ -3,7 +3,6 @@
 //! In: rules of a plan (`rule`), contents of files (`records`, `recorded`), a model's declaration. Out: [`Inputs`], from which
 //! each step prepares its bodies, and statistics of the sent requests. Reads no file and opens no connection.
 
-mod declared;
 mod draw;
 pub mod element;
 mod gaps;
@@ -16,13 +15,11 @@ mod resolve;
 mod resolved;
 mod rule;
 mod sent;
-mod values;
 
-pub use declared::Declared;
 pub use prepare::{Entities, Prepared, Wish};
 pub use recorded::{Recorded, RecordedContent, RecordedRequest, RecordedTensor};
 pub use records::{Records, Shapes, number};
-pub use resolved::{Inputs, RowsBy};
+pub use resolved::{Declared, Inputs, RowsBy};
 pub use rule::{CheckRule, Dim, Expectations, InputRules, Law, Lengths, Order, TensorRule, Values};
 pub use sent::{joined_requests, other_requests};
 

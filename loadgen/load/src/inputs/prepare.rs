@@ -4,17 +4,16 @@
 //! repeat if a step has more requests, and the result gives the number of different ones.
 
 use super::draw::Which;
-use super::resolved::{Inputs, Ready, RowsBy, Source};
+use super::resolved::{Inputs, RowsBy, Source};
 use super::rule::{Dim, Order, Values};
-use super::sent::{Fact, described};
-use crate::keys::Population;
+use super::sent::Fact;
+use crate::keys::{Population, zipf_ranks};
 use crate::payload::{Body, Form};
 use crate::reply::{Expected, OutputValues, ReplyValues, ShapeFit, WantedReply};
 use crate::wire::Encoding;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, Zipf};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_analysis::record::SentRequests;
@@ -88,7 +87,7 @@ impl Inputs {
             bodies.push(body);
             facts.push(fact);
         }
-        let sent = self.sent(&facts);
+        let sent = self.sent(&bodies, &facts);
         Ok(Prepared {
             bodies: self.ordered(bodies, wish),
             sent,
@@ -179,8 +178,8 @@ impl Inputs {
         known: &mut BTreeMap<Option<u32>, Arc<Expected>>,
     ) -> Result<(Body, Fact), String> {
         let ready = self.recorded.as_deref().map(|ready| &ready[index % ready.len()]);
-        if let Some(whole) = ready.and_then(|ready| ready.whole.as_ref()) {
-            return self.whole(whole, ready, wish);
+        if let Some((ready, whole)) = ready.and_then(|ready| Some((ready, ready.whole.as_ref()?))) {
+            return self.whole(whole, &ready.expected, wish);
         }
         let which = Which { index, rows: wish.rows };
         let mut tensors = self.draw(which, rng)?;
@@ -198,12 +197,7 @@ impl Inputs {
             let ids = ids.get(begin..begin + wish.rows as usize).unwrap_or_default();
             tensors.insert(0, population.tensor(ids));
         }
-        let mut fact = Fact {
-            bytes: 0,
-            rows,
-            tensors: tensors.iter().map(described).collect(),
-            has_values: false,
-        };
+        let fact = Fact::of(rows, &tensors);
         if wish.form == Form::Http(Encoding::Json)
             && let Some(tensor) = tensors.iter().find(|tensor| !tensor.has_json_form())
         {
@@ -219,24 +213,21 @@ impl Inputs {
             ..InferRequest::default()
         };
         let mut body = Body::encode(request, wish.form);
-        fact.bytes = body.bytes.len() as u64;
         let structure = known
             .entry(reply_rows)
             .or_insert_with(|| Arc::new(self.expected_rows(reply_rows)));
-        let values = self.values(index, wish.rows);
-        fact.has_values = !values.is_empty();
-        body.wanted = self.wanted(Arc::clone(structure), values, wish.seed);
+        body.wanted = self.wanted(Arc::clone(structure), self.values(index, wish.rows), wish.seed);
         Ok((body, fact))
     }
 
     /// Builds a request from a whole recorded one: unchanged, or in another form.
-    fn whole(&self, whole: &bytes::Bytes, ready: Option<&Ready>, wish: &Wish<'_>) -> Result<(Body, Fact), String> {
+    fn whole(&self, whole: &bytes::Bytes, values: &[OutputValues], wish: &Wish<'_>) -> Result<(Body, Fact), String> {
         let request = InferRequest::decode(&whole.clone().into(), None).map_err(|error| error.to_string())?;
         let rows = self.rows_of(&request.inputs, wish.rows);
         let names: Vec<String> = request.outputs.iter().map(|output| output.name.clone()).collect();
         let reply_rows = self.reply_rows(&request.inputs, rows);
         let structure = Arc::new(self.expected_rows(reply_rows).only(&names));
-        let tensors = request.inputs.iter().map(described).collect();
+        let fact = Fact::of(rows, &request.inputs);
         let mut body = match wish.form {
             Form::Http(Encoding::Json) => Body::new(whole.clone()),
             form => Body::encode(
@@ -247,14 +238,7 @@ impl Inputs {
                 form,
             ),
         };
-        let values = ready.map_or_else(Vec::new, |ready| ready.expected.to_vec());
-        let fact = Fact {
-            bytes: body.bytes.len() as u64,
-            rows,
-            tensors,
-            has_values: !values.is_empty(),
-        };
-        body.wanted = self.wanted(structure, values, wish.seed);
+        body.wanted = self.wanted(structure, values.to_vec(), wish.seed);
         Ok((body, fact))
     }
 
@@ -350,11 +334,8 @@ impl Inputs {
                 places.iter().map(|place| bodies[*place].clone()).collect()
             }
             Order::Zipf { exponent } => {
-                let Ok(zipf) = Zipf::new(bodies.len() as f64, exponent) else {
-                    unreachable!("a plan's exponent is positive, and so is the count");
-                };
-                let rank = |rng: &mut ChaCha8Rng| (zipf.sample(rng) as usize).clamp(1, bodies.len()) - 1;
-                (0..requests).map(|_| bodies[rank(&mut rng)].clone()).collect()
+                let ranks = zipf_ranks(bodies.len() as u64, exponent, &mut rng);
+                ranks.take(requests).map(|rank| bodies[rank as usize].clone()).collect()
             }
         }
     }

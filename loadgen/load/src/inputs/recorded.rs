@@ -1,6 +1,7 @@
 //! Recorded requests, from perf_analyzer's input data and files of whole requests: names and contents, whose types the
 //! model determines. In: contents as stored in the file. Out: tensors.
 
+use super::resolved::fits;
 use crate::inputs::element::{self, Number};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -120,8 +121,7 @@ impl RecordedTensor {
         };
         let rows = usize::from(shape.len() + 1 == spec.shape.len());
         let full: Vec<i64> = std::iter::repeat_n(1, rows).chain(shape).collect();
-        let fits = |(dim, declared): (&i64, &i64)| *declared < 0 || dim == declared;
-        if full.len() != spec.shape.len() || !full.iter().zip(&spec.shape).all(fits) {
+        if !fits(&full, &spec.shape) {
             return Err(format!(
                 "shape {full:?} is none of {:?}, which the model wants",
                 spec.shape

@@ -2,42 +2,28 @@
 //!
 //! In: recordings, and the metadata. Out: tensors, and the expected replies; errors name the place in the file.
 
-use super::declared::Declared;
-use super::recorded::{Recorded, RecordedRequest};
-use super::resolved::{Ready, Source, ValuesRule, Wanted};
+use super::recorded::{Recorded, RecordedRequest, RecordedTensor, elements};
+use super::resolved::{Declared, Ready, Source, ValuesRule, Wanted, fits};
 use super::rule::{CheckRule, Expectations, InputRules};
-use super::values::typed_expectations;
+use crate::reply::OutputValues;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_protocol::infer::InferRequest;
 
-/// Returns the names in the plan that are not inputs of the model.
+/// Refuses names of the plan that are not inputs of the model, and recorded requests for another model.
 pub(super) fn strangers(rules: &InputRules, declared: &Declared<'_>) -> Result<(), String> {
-    let is_input = |name: &str| declared.inputs.iter().any(|spec| spec.name == name);
-    let known = || {
-        let names = declared.inputs.iter().map(|spec| format!("`{}`", spec.name));
-        names.collect::<Vec<_>>().join(", ")
-    };
-    if let Some(name) = rules.tensors.keys().find(|name| !is_input(name)) {
-        return Err(format!(
-            "`inputs.tensor.{name}` is no input that a request to model `{}` brings; those are {}",
-            declared.model,
-            known()
-        ));
+    for name in rules.tensors.keys() {
+        declared
+            .input(name)
+            .map_err(|what| format!("`inputs.tensor.{name}`: {what}"))?;
     }
-    let recorded = rules.recorded.iter().flat_map(|recorded| &recorded.requests);
-    for request in recorded {
+    for request in rules.recorded.iter().flat_map(|recorded| &recorded.requests) {
+        let says = |what| format!("{}: {what}", request.place);
         if let Some(whole) = &request.whole {
-            whole_fits(whole, declared).map_err(|what| format!("{}: {what}", request.place))?;
+            whole_fits(whole, declared).map_err(says)?;
         }
-        if let Some(tensor) = request.inputs.iter().find(|tensor| !is_input(&tensor.name)) {
-            return Err(format!(
-                "{}: `{}` is no input of model `{}`; those are {}",
-                request.place,
-                tensor.name,
-                declared.model,
-                known()
-            ));
+        for tensor in &request.inputs {
+            declared.input(&tensor.name).map_err(says)?;
         }
     }
     Ok(())
@@ -47,11 +33,8 @@ pub(super) fn strangers(rules: &InputRules, declared: &Declared<'_>) -> Result<(
 fn whole_fits(whole: &bytes::Bytes, declared: &Declared<'_>) -> Result<(), String> {
     let request = InferRequest::decode(&whole.clone().into(), None).map_err(|error| error.to_string())?;
     for tensor in &request.inputs {
-        let spec = declared.inputs.iter().find(|spec| spec.name == tensor.name);
-        let spec = spec.ok_or_else(|| format!("`{}` is no input of model `{}`", tensor.name, declared.model))?;
-        let fits = |(dim, declared): (&i64, &i64)| *declared < 0 || dim == declared;
-        let is_shape = tensor.shape.len() == spec.shape.len() && tensor.shape.iter().zip(&spec.shape).all(fits);
-        if tensor.dtype != spec.dtype || !is_shape {
+        let spec = declared.input(&tensor.name)?;
+        if tensor.dtype != spec.dtype || !fits(&tensor.shape, &spec.shape) {
             return Err(format!(
                 "input `{}` is {} {:?}, the model's is {} {:?}",
                 tensor.name, tensor.dtype, tensor.shape, spec.dtype, spec.shape
@@ -116,7 +99,7 @@ pub(super) fn ready(
         }
         if checks.is_some() {
             let own = others.map_or(request, |others| &others[index]);
-            one.expected = typed_expectations(&own.expected, declared.outputs).map_err(says)?;
+            one.expected = typed_expectations(&own.expected, declared).map_err(says)?;
         }
         all.push(one);
     }
@@ -134,15 +117,8 @@ pub(super) fn check_of(check: &CheckRule, has_recorded: bool, declared: &Declare
     match check.expected.as_deref() {
         Some(Expectations::Arrays(by_output)) => {
             for (name, records) in by_output {
-                let spec = declared.outputs.iter().find(|spec| spec.name == *name);
-                let spec = spec.ok_or_else(|| {
-                    let known: Vec<_> = declared.outputs.iter().map(|spec| spec.name.as_str()).collect();
-                    format!(
-                        "`inputs.check.expected`: `{name}` is no output of model `{}`; those are {}",
-                        declared.model,
-                        known.join(", ")
-                    )
-                })?;
+                let spec = declared.output(name);
+                let spec = spec.map_err(|what| format!("`inputs.check.expected`: {what}"))?;
                 let cast = records
                     .cast(spec.dtype)
                     .map_err(|what| format!("`inputs.check.expected`: {what}"))?;
@@ -165,4 +141,23 @@ pub(super) fn check_of(check: &CheckRule, has_recorded: bool, declared: &Declare
         tolerance: check.tolerance,
         arrays,
     })
+}
+
+/// Returns the expected values of outputs in the outputs' types.
+fn typed_expectations(expected: &[RecordedTensor], declared: &Declared<'_>) -> Result<Arc<[OutputValues]>, String> {
+    let mut all = Vec::with_capacity(expected.len());
+    for tensor in expected {
+        let spec = declared.output(&tensor.name)?;
+        let says = |what| format!("expected output `{}`: {what}", tensor.name);
+        let (data, _) = tensor.elements(spec.dtype).map_err(says)?;
+        if elements(spec.dtype, &data).is_none() {
+            return Err(says("its bytes are no whole elements".to_owned()));
+        }
+        all.push(OutputValues {
+            name: spec.name.clone(),
+            dtype: spec.dtype,
+            data,
+        });
+    }
+    Ok(all.into())
 }

@@ -3,6 +3,7 @@
 
 use crate::inputs::element::{self, Number};
 use bytes::Bytes;
+use std::ops::Range;
 use tierlab_protocol::infer::bytes_elements;
 use tierlab_protocol::tensor::DataType;
 
@@ -133,16 +134,15 @@ impl Records {
         (shape, &self.data[begin..self.ends[index]])
     }
 
-    /// Returns all of it as one record, for a tensor that a single array holds.
-    #[must_use]
-    pub fn whole(&self) -> Option<Self> {
+    /// Returns the bytes of consecutive records; indices wrap around.
+    pub(super) fn bytes(&self, records: Range<usize>) -> Vec<u8> {
+        records.flat_map(|record| self.get(record).1).copied().collect()
+    }
+
+    /// Returns the shape of all records as one tensor; `None` if they have several shapes.
+    pub(super) fn shape(&self) -> Option<Vec<u64>> {
         let Shapes::Same(dims) = &self.shapes else { return None };
-        let dims = std::iter::once(self.len() as u64).chain(dims.iter().copied());
-        Some(Self {
-            shapes: Shapes::Same(dims.collect()),
-            ends: vec![self.data.len()],
-            ..self.clone()
-        })
+        Some(std::iter::once(self.len() as u64).chain(dims.iter().copied()).collect())
     }
 
     /// Converts the records to another type.
@@ -282,7 +282,7 @@ mod tests {
             "{refused}"
         );
         assert!(floats.cast(DataType::Bytes).is_err());
-        assert_eq!(floats.whole().unwrap().get(0).0, [2, 1]);
+        assert_eq!(floats.shape().unwrap(), [2, 1]);
     }
 
     proptest! {

@@ -4,11 +4,10 @@
 //! with the lines to add to the plan. Only one dimension is ever guessed: a first dimension that is free in every input
 //! is taken as the rows, and the result says so.
 
-use super::declared::Declared;
 use super::gaps::gaps;
 use super::made::{made, own_dims, same_as};
 use super::recordings::{check_of, is_recorded, ready, strangers};
-use super::resolved::{Inputs, RowsBy, Source, Wanted};
+use super::resolved::{Declared, Inputs, RowsBy, Source, Wanted};
 use super::rule::{Dim, InputRules};
 use std::sync::Arc;
 use tierlab_protocol::tensor::TensorSpec;

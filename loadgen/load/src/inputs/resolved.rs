@@ -9,6 +9,43 @@ use std::sync::{Arc, OnceLock};
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::TensorSpec;
 
+/// Model as declared by its metadata.
+#[derive(Debug, Clone, Copy)]
+pub struct Declared<'a> {
+    /// Model name.
+    pub model: &'a str,
+    /// Inputs that a request must contain.
+    pub inputs: &'a [TensorSpec],
+    /// Outputs of the model.
+    pub outputs: &'a [TensorSpec],
+    /// True if the server declares the first dimension of every tensor as the rows.
+    pub batched: bool,
+}
+
+impl<'a> Declared<'a> {
+    pub(super) fn input(&self, name: &str) -> Result<&'a TensorSpec, String> {
+        self.named("input", self.inputs, name)
+    }
+
+    pub(super) fn output(&self, name: &str) -> Result<&'a TensorSpec, String> {
+        self.named("output", self.outputs, name)
+    }
+
+    fn named(&self, role: &str, specs: &'a [TensorSpec], name: &str) -> Result<&'a TensorSpec, String> {
+        specs.iter().find(|spec| spec.name == name).ok_or_else(|| {
+            let known: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name)).collect();
+            let known = known.join(", ");
+            format!("`{name}` is no {role} of model `{}`; those are {known}", self.model)
+        })
+    }
+}
+
+/// True if a tensor of this shape fits the declared one.
+pub(super) fn fits(shape: &[i64], declared: &[i64]) -> bool {
+    let dim_fits = |(dim, declared): (&i64, &i64)| *declared < 0 || dim == declared;
+    shape.len() == declared.len() && shape.iter().zip(declared).all(dim_fits)
+}
+
 /// Source of the rows' dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowsBy {

@@ -3,6 +3,7 @@
 //! In: facts of each different request. Out: the record in the result.
 
 use super::resolved::{Inputs, Source};
+use super::rule::Order;
 use crate::payload::Body;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{SentInput, SentRequests, ShapeShare, Spread, ValueCheck};
@@ -15,27 +16,38 @@ const LISTED_SHAPES: usize = 16;
 
 /// Facts of one different request.
 pub(super) struct Fact {
-    pub(super) bytes: u64,
-    pub(super) rows: u32,
-    pub(super) tensors: Vec<(String, DataType, Vec<u64>)>,
-    pub(super) has_values: bool,
+    rows: u32,
+    tensors: Vec<(String, DataType, Vec<u64>)>,
+}
+
+impl Fact {
+    pub(super) fn of(rows: u32, tensors: &[Tensor]) -> Self {
+        let described = |tensor: &Tensor| {
+            let shape = tensor.shape.iter().map(|dim| u64::try_from(*dim).unwrap_or(0));
+            (tensor.name.clone(), tensor.dtype, shape.collect())
+        };
+        Self {
+            rows,
+            tensors: tensors.iter().map(described).collect(),
+        }
+    }
 }
 
 impl Inputs {
-    pub(super) fn sent(&self, facts: &[Fact]) -> SentRequests {
+    pub(super) fn sent(&self, bodies: &[Body], facts: &[Fact]) -> SentRequests {
         let rows: f64 = facts.iter().map(|fact| f64::from(fact.rows)).sum();
         let mean_rows = rows / facts.len().max(1) as f64;
         SentRequests {
             distinct: facts.len() as u64,
             order: self.order.to_string(),
-            bytes: Spread::of(facts.iter().map(|fact| fact.bytes).collect()),
+            bytes: bytes(bodies),
             inferences_per_request: self.rows_per_request.map_or(mean_rows, f64::from),
             rows_by: self.rows_by.words().to_owned(),
             inputs: self.sent_inputs(facts),
             checked: self.check.as_ref().map(|check| ValueCheck {
                 share: check.share,
                 tolerance: check.tolerance,
-                requests: facts.iter().filter(|fact| fact.has_values).count() as u64,
+                requests: bodies.iter().filter(|body| has_values(body)).count() as u64,
             }),
         }
     }
@@ -87,27 +99,32 @@ impl Inputs {
     }
 }
 
+fn bytes(bodies: &[Body]) -> Spread {
+    Spread::of(bodies.iter().map(|body| body.bytes.len() as u64).collect())
+}
+
+fn has_values(body: &Body) -> bool {
+    body.wanted.as_ref().is_some_and(|wanted| wanted.has_values())
+}
+
 /// Statistics of requests that hold entity ids only.
 #[must_use]
 pub fn joined_requests(bodies: &[Body], rows: u32, keys: &str) -> SentRequests {
-    SentRequests {
-        distinct: bodies.len() as u64,
-        order: "sequential".into(),
-        bytes: Spread::of(bodies.iter().map(|body| body.bytes.len() as u64).collect()),
-        inferences_per_request: rows.into(),
-        rows_by: format!("the first dimension of `{ENTITY_ID}`, whose rows the server joins"),
-        inputs: vec![SentInput {
-            name: ENTITY_ID.into(),
-            datatype: DataType::Int64.to_string(),
-            values: format!("keys of the feature table, {keys}"),
-            shapes: vec![ShapeShare {
-                shape: vec![rows.into()],
-                share: 1.0,
-            }],
-            distinct_shapes: 1,
-            elements: Spread::of(vec![rows.into()]),
+    let input = SentInput {
+        name: ENTITY_ID.into(),
+        datatype: DataType::Int64.to_string(),
+        values: format!("keys of the feature table, {keys}"),
+        shapes: vec![ShapeShare {
+            shape: vec![rows.into()],
+            share: 1.0,
         }],
-        checked: None,
+        distinct_shapes: 1,
+        elements: Spread::of(vec![rows.into()]),
+    };
+    SentRequests {
+        rows_by: format!("the first dimension of `{ENTITY_ID}`, whose rows the server joins"),
+        inputs: vec![input],
+        ..other_requests(bodies, rows)
     }
 }
 
@@ -116,16 +133,11 @@ pub fn joined_requests(bodies: &[Body], rows: u32, keys: &str) -> SentRequests {
 pub fn other_requests(bodies: &[Body], inferences: u32) -> SentRequests {
     SentRequests {
         distinct: bodies.len() as u64,
-        order: "sequential".into(),
-        bytes: Spread::of(bodies.iter().map(|body| body.bytes.len() as u64).collect()),
+        order: Order::Sequential.to_string(),
+        bytes: bytes(bodies),
         inferences_per_request: inferences.into(),
         rows_by: "as the plan's own bodies have them".into(),
         inputs: Vec::new(),
         checked: None,
     }
-}
-
-pub(super) fn described(tensor: &Tensor) -> (String, DataType, Vec<u64>) {
-    let shape = tensor.shape.iter().map(|dim| u64::try_from(*dim).unwrap_or(0));
-    (tensor.name.clone(), tensor.dtype, shape.collect())
 }

@@ -230,7 +230,10 @@ fn what_does_not_fit_the_model_is_refused() {
             shaped(&[one.clone(), Dim::Fixed(4), one.clone(), one.clone()]),
             "`inputs.tensor.image.shape[1]` is 4, the model's is 3",
         ),
-        (rules(&[("imgae", None, None)]), "`inputs.tensor.imgae` is no input"),
+        (
+            rules(&[("imgae", None, None)]),
+            "`inputs.tensor.imgae`: `imgae` is no input of model",
+        ),
         (
             rules(&[(
                 "image",

@@ -53,28 +53,21 @@ struct Keys<'a> {
     binary_size: Option<u64>,
 }
 
-/// Elements of an array, however nested.
+/// Counts of what a value holds, however nested.
 #[derive(Debug, Clone, Copy, Default)]
 struct Leaves {
     whole: u64,
+    /// Numbers with a fraction or an exponent, and names of non-finite numbers.
     fractions: u64,
     strings: u64,
     bools: u64,
     nulls: u64,
-}
-
-/// Kind of a JSON number, or `null` in place of one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Number {
-    Whole,
-    /// Number with a fraction or an exponent, or a name of a non-finite number.
-    Fraction,
-    Null,
+    objects: u64,
 }
 
 impl Leaves {
     const fn all(self) -> u64 {
-        self.whole + self.fractions + self.strings + self.bools + self.nulls
+        self.whole + self.fractions + self.strings + self.bools + self.nulls + self.objects
     }
 }
 
@@ -96,14 +89,14 @@ impl<'a> Reply<'a> {
                 }
                 b"error" => {
                     let at = self.text.at;
-                    self.text.skip(0)?;
+                    self.text.skip()?;
                     return Err(wrong(format_args!(
                         "the reply is an error: `{}`",
                         quoted(self.text.json[at..self.text.at].trim_ascii())
                     )));
                 }
                 b"outputs" => self.outputs()?,
-                _ => self.text.skip(0)?,
+                _ => self.text.skip()?,
             }
         }
         self.text.end()?;
@@ -288,19 +281,9 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Skips a number, `null` or a name of an infinity.
-    fn number(&mut self) -> Result<Number, Wrong> {
-        for name in [&b"null"[..], b"NaN", b"Infinity", b"-Infinity"] {
-            if self.json[self.at..].starts_with(name) {
-                self.at += name.len();
-                return Ok(if name == b"null" {
-                    Number::Null
-                } else {
-                    Number::Fraction
-                });
-            }
-        }
-        let mut kind = Number::Whole;
+    /// Skips a number.
+    fn number(&mut self, leaves: &mut Leaves) -> Result<(), Wrong> {
+        let mut is_whole = true;
         let start = self.at;
         self.at += usize::from(self.byte() == Some(b'-'));
         let whole = self.at;
@@ -314,17 +297,17 @@ impl<'a> Text<'a> {
             let fraction = self.at;
             self.digits()?;
             // Decoders accept 1.0 as an integer.
-            if self.json[fraction..self.at].iter().any(|digit| *digit != b'0') {
-                kind = Number::Fraction;
-            }
+            is_whole = self.json[fraction..self.at].iter().all(|digit| *digit == b'0');
         }
         if matches!(self.byte(), Some(b'e' | b'E')) {
             self.at += 1;
             self.at += usize::from(matches!(self.byte(), Some(b'+' | b'-')));
             self.digits()?;
-            kind = Number::Fraction;
+            is_whole = false;
         }
-        Ok(kind)
+        leaves.whole += u64::from(is_whole);
+        leaves.fractions += u64::from(!is_whole);
+        Ok(())
     }
 
     fn byte(&self) -> Option<u8> {
@@ -343,11 +326,12 @@ impl<'a> Text<'a> {
         }
     }
 
-    fn word(&mut self, word: &[u8]) -> Result<(), Wrong> {
+    fn word(&mut self, word: &[u8], count: &mut u64) -> Result<(), Wrong> {
         if !self.json[self.at..].starts_with(word) {
             return Err(self.unexpected());
         }
         self.at += word.len();
+        *count += 1;
         Ok(())
     }
 
@@ -362,63 +346,43 @@ impl<'a> Text<'a> {
             .ok_or_else(|| wrong(format_args!("a number too large at byte {start}")))
     }
 
-    /// Skips a value.
-    fn skip(&mut self, depth: usize) -> Result<(), Wrong> {
+    fn skip(&mut self) -> Result<(), Wrong> {
+        self.count_leaves(0, &mut Leaves::default())
+    }
+
+    /// Skips a value, and counts what it holds.
+    fn count_leaves(&mut self, depth: usize, leaves: &mut Leaves) -> Result<(), Wrong> {
+        let mut first = true;
         match self.peek() {
             Some(b'{') => {
                 below(depth)?;
-                let mut first = true;
+                leaves.objects += 1;
                 while self.key(&mut first)?.is_some() {
-                    self.skip(depth + 1)?;
+                    self.count_leaves(depth + 1, leaves)?;
                 }
                 Ok(())
             }
             Some(b'[') => {
                 below(depth)?;
                 self.at += 1;
-                let mut first = true;
                 while self.item(&mut first, b']')? {
-                    self.skip(depth + 1)?;
+                    self.count_leaves(depth + 1, leaves)?;
                 }
                 Ok(())
             }
-            Some(b'"') => self.string().map(|_| ()),
-            Some(b't') => self.word(b"true"),
-            Some(b'f') => self.word(b"false"),
-            Some(_) => self.number().map(|_| ()),
+            Some(b'"') => {
+                leaves.strings += 1;
+                self.string().map(|_| ())
+            }
+            Some(b't') => self.word(b"true", &mut leaves.bools),
+            Some(b'f') => self.word(b"false", &mut leaves.bools),
+            Some(b'n') => self.word(b"null", &mut leaves.nulls),
+            Some(b'N') => self.word(b"NaN", &mut leaves.fractions),
+            Some(b'I') => self.word(b"Infinity", &mut leaves.fractions),
+            Some(b'-') if self.json.get(self.at + 1) == Some(&b'I') => self.word(b"-Infinity", &mut leaves.fractions),
+            Some(_) => self.number(leaves),
             None => Err(self.unexpected()),
         }
-    }
-
-    /// Counts the elements of an array.
-    fn leaves(&mut self, depth: usize, leaves: &mut Leaves) -> Result<(), Wrong> {
-        below(depth)?;
-        self.open(b'[', "`data`")?;
-        let mut first = true;
-        while self.item(&mut first, b']')? {
-            match self.peek() {
-                Some(b'[') => self.leaves(depth + 1, leaves)?,
-                Some(b'"') => {
-                    self.string()?;
-                    leaves.strings += 1;
-                }
-                Some(b't') => {
-                    self.word(b"true")?;
-                    leaves.bools += 1;
-                }
-                Some(b'f') => {
-                    self.word(b"false")?;
-                    leaves.bools += 1;
-                }
-                Some(_) => match self.number()? {
-                    Number::Whole => leaves.whole += 1,
-                    Number::Fraction => leaves.fractions += 1,
-                    Number::Null => leaves.nulls += 1,
-                },
-                None => return Err(self.unexpected()),
-            }
-        }
-        Ok(())
     }
 
     fn tensor(&mut self) -> Result<Keys<'a>, Wrong> {
@@ -430,12 +394,14 @@ impl<'a> Text<'a> {
                 b"datatype" => keys.dtype = self.string()?,
                 b"shape" => keys.shape = Some(self.shape()?),
                 b"data" => {
-                    let mut leaves = Leaves::default();
-                    self.leaves(0, &mut leaves)?;
-                    keys.data = Some(leaves);
+                    if self.peek() != Some(b'[') {
+                        return Err(wrong(format_args!("`data` is no array, at byte {}", self.at)));
+                    }
+                    let leaves = keys.data.insert(Leaves::default());
+                    self.count_leaves(0, leaves)?;
                 }
                 b"parameters" => keys.binary_size = self.binary_size()?,
-                _ => self.skip(0)?,
+                _ => self.skip()?,
             }
         }
         Ok(keys)
@@ -454,14 +420,14 @@ impl<'a> Text<'a> {
     fn binary_size(&mut self) -> Result<Option<u64>, Wrong> {
         // KServe's model server sends null for a missing value.
         if self.peek() == Some(b'n') {
-            return self.skip(0).map(|()| None);
+            return self.skip().map(|()| None);
         }
         let mut size = None;
         let mut first = true;
         while let Some(key) = self.key(&mut first)? {
             match &*key {
                 b"binary_data_size" => size = Some(self.count()?),
-                _ => self.skip(0)?,
+                _ => self.skip()?,
             }
         }
         Ok(size)

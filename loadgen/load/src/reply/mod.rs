@@ -12,22 +12,22 @@ mod grpc;
 mod json;
 mod judged;
 mod received;
-mod stages;
 mod values;
 mod wanted;
 
 pub use expected::{Expected, ShapeFit};
 pub use found::Wrong;
 pub(crate) use found::quoted;
+pub(crate) use judged::stages;
 pub use judged::{CheckedReply, NoReply};
 pub use received::{BodyError, Limit, METADATA_BYTES, METRICS_BYTES, Received, TooLarge, read};
-pub(crate) use stages::stages;
 pub use values::{OutputValues, ReplyValues};
 pub use wanted::WantedReply;
 
 /// Maximum length of a reply that is checked on the user's task; a longer one is checked on a blocking thread, so that
 /// no other request waits.
 pub const CHECKED_AT_ONCE_BYTES: usize = 64 << 10;
+
 impl Expected {
     /// Checks the body of an HTTP reply, with binary tensors behind `json_len` bytes of JSON if there are any.
     ///

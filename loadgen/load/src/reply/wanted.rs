@@ -29,6 +29,11 @@ impl WantedReply {
         }
     }
 
+    /// True if values are expected.
+    pub(crate) const fn has_values(&self) -> bool {
+        self.valued.is_some()
+    }
+
     /// Returns the expectation for the step's request number `index`. The values of the first request are always
     /// checked.
     #[must_use]

@@ -1,3 +1,5 @@
+mod interleavings;
+
 use super::*;
 use crate::arrivals::Arrivals;
 use crate::schedule::Schedule;

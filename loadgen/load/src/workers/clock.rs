@@ -1,10 +1,29 @@
-//! Clocks of several machines: their offsets, with uncertainties.
+//! Clocks of several machines: their offsets, with uncertainties, and the common start.
 //!
-//! In: round trips. Out: an offset and its uncertainty. The other side reads its clock between the question and the
+//! In: round trips. Out: an offset and its uncertainty; the number of processes asked at once, and the lead of the start message. The other side reads its clock between the question and the
 //! answer, so its reading belongs to some moment of the trip: the middle, plus or minus half of it (as in NTP, RFC
 //! 5905, section 8). The shortest of several trips is the most accurate.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Round trips to each process, of which the shortest is the most accurate.
+pub const TRIPS: usize = 16;
+/// Number of processes asked for their time at once: with more, answers wait for each other in this process, and look
+/// like slow trips.
+pub const ASKED_AT_ONCE: usize = 8;
+/// Additional lead of the start message, for a process to read it.
+const LEAD: Duration = Duration::from_millis(50);
+/// Upper bound of the time for sending one start message.
+const TELLING: Duration = Duration::from_micros(100);
+/// Maximum trip time that the lead allows for.
+const LONGEST_WAY: Duration = Duration::from_secs(5);
+
+/// Returns the lead of the start message to `size` processes, the slowest trip to which took `slowest`.
+#[must_use]
+pub fn lead(size: usize, slowest: Duration) -> Duration {
+    let telling = TELLING.saturating_mul(u32::try_from(size).unwrap_or(u32::MAX));
+    LEAD + telling + slowest.min(LONGEST_WAY)
+}
 
 /// Clock that shows the time of day at its creation, and then follows the monotonic clock: setting the system's clock
 /// during a run has no effect.
@@ -117,6 +136,13 @@ mod tests {
             let _ = offset(&[Trip { asked_ns, there_ns, back_ns }]);
             let _ = WallClock::off_by(there_ns).instant(asked_ns);
         }
+    }
+
+    #[test]
+    fn more_of_them_and_longer_ways_take_a_longer_lead() {
+        assert_eq!(lead(1, Duration::ZERO), Duration::from_micros(50_100));
+        assert_eq!(lead(10_000, Duration::from_millis(20)), Duration::from_millis(1_070));
+        assert!(lead(1, Duration::from_secs(3_600)) < Duration::from_secs(6));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! protected by it: that takes TLS.
 
 use super::link::{Link, LinkError};
-use super::message::{Challenge, Hello, PROTOCOL, Refused, Welcome};
+use super::message::{MOST_TO_RUN, MOST_TO_WORKER, Nonce, PROTOCOL, Proof, ToRun, ToWorker};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use std::fmt;
@@ -41,118 +41,110 @@ impl Token {
         Ok(Self(text.as_bytes().to_vec()))
     }
 
-    fn mac(&self, side: &str, agent_nonce: &str, run_nonce: &str) -> Option<Hmac<Sha256>> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
-        for part in ["tierlab agent", side, agent_nonce, run_nonce] {
-            mac.update(part.as_bytes());
+    fn mac(&self, side: &str, agent: &Nonce, run: &Nonce) -> Hmac<Sha256> {
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else {
+            unreachable!("an HMAC takes keys of any length");
+        };
+        for part in [b"tierlab agent", side.as_bytes(), agent, run] {
+            mac.update(part);
             mac.update(&[0]);
         }
-        Some(mac)
+        mac
     }
 
-    fn proof(&self, side: &str, agent_nonce: &str, run_nonce: &str) -> Option<String> {
-        let mac = self.mac(side, agent_nonce, run_nonce)?;
-        Some(hex(mac.finalize().into_bytes().as_slice()))
+    fn proof(&self, side: &str, agent: &Nonce, run: &Nonce) -> Proof {
+        self.mac(side, agent, run).finalize().into_bytes().into()
     }
 
-    fn is_proven(&self, side: &str, agent_nonce: &str, run_nonce: &str, proof: Option<&str>) -> bool {
-        let mac = self.mac(side, agent_nonce, run_nonce);
-        let proof = proof.and_then(unhex);
+    fn is_proven(&self, side: &str, agent: &Nonce, run: &Nonce, proof: Option<Proof>) -> bool {
         // In constant time.
-        mac.zip(proof)
-            .is_some_and(|(mac, proof)| mac.verify_slice(&proof).is_ok())
+        proof.is_some_and(|proof| self.mac(side, agent, run).verify_slice(&proof).is_ok())
     }
 }
 
-/// A number used once.
-#[must_use]
-pub fn nonce() -> String {
-    hex(&rand::random::<[u8; 16]>())
-}
-
-/// Performs an agent's side. Returns the name of the run, once `admit` has accepted it.
+/// Performs an agent's side. Returns the name of the run, once `admit` has accepted it, and the link to it.
 ///
 /// # Errors
 /// Another token or build, an invalid message, or `admit`'s reason; the other side has been notified.
 pub async fn receive(
-    link: &mut Link,
+    mut link: Link,
     token: Option<&Token>,
     admit: impl FnOnce(&str) -> Result<(), String>,
-) -> Result<String, LinkError> {
-    let own = nonce();
-    link.say(&Challenge {
+) -> Result<(String, Link), LinkError> {
+    let own: Nonce = rand::random();
+    link.say(&ToRun::Challenge {
         protocol: PROTOCOL,
-        nonce: own.clone(),
+        nonce: own,
         token: token.is_some(),
     })
     .await?;
-    let hello: Hello = link.hear(LIMIT).await?;
+    let ToWorker::Hello {
+        protocol,
+        run,
+        nonce,
+        proof,
+    } = link.order(LIMIT).await?
+    else {
+        return Err(LinkError::Unexpected("Hello"));
+    };
     let known = match token {
-        Some(token) if !token.is_proven("run", &own, &hello.nonce, hello.proof.as_deref()) => Err(
+        Some(token) if !token.is_proven("run", &own, &nonce, proof) => Err(
             "the token is not the agent's: give the same to both (--agents-token-env, --agents-token-file)".to_owned(),
         ),
-        _ if hello.protocol != PROTOCOL => Err(format!(
-            "the agent speaks version {PROTOCOL} of the protocol and the run version {}: install the same build",
-            hello.protocol
+        _ if protocol != PROTOCOL => Err(format!(
+            "the agent speaks version {PROTOCOL} of the protocol and the run version {protocol}: install the same build"
         )),
-        _ => admit(&hello.run),
+        _ => admit(&run),
     };
     if let Err(why) = known {
-        link.say(&Refused { why: why.clone() }).await?;
+        link.say(&ToRun::Failed(why.clone())).await?;
         return Err(LinkError::Says(why));
     }
-    let proof = token.and_then(|token| token.proof("agent", &own, &hello.nonce));
-    link.say(&Welcome { proof }).await?;
-    Ok(hello.run)
+    let proof = token.map(|token| token.proof("agent", &own, &nonce));
+    link.say(&ToRun::Welcome(proof)).await?;
+    Ok((run, link.admitted(MOST_TO_WORKER)))
 }
 
-/// Performs a run's side.
+/// Performs a run's side. Returns the link to the agent.
 ///
 /// # Errors
 /// An agent that refuses, is of another kind, or does not know the token.
-pub async fn introduce(link: &mut Link, token: Option<&Token>, run: &str) -> Result<(), LinkError> {
-    let challenge: Challenge = link.hear(LIMIT).await?;
-    if challenge.protocol != PROTOCOL {
+pub async fn introduce(mut link: Link, token: Option<&Token>, run: &str) -> Result<Link, LinkError> {
+    let ToRun::Challenge {
+        protocol,
+        nonce,
+        token: wants_token,
+    } = link.answer(LIMIT).await?
+    else {
+        return Err(LinkError::Unexpected("Challenge"));
+    };
+    if protocol != PROTOCOL {
         return Err(LinkError::Says(format!(
-            "it speaks version {} of the protocol and this run version {PROTOCOL}: install the same build",
-            challenge.protocol
+            "it speaks version {protocol} of the protocol and this run version {PROTOCOL}: install the same build"
         )));
     }
-    if challenge.token && token.is_none() {
+    if wants_token && token.is_none() {
         return Err(LinkError::Says(
-            "it wants a token: name where it is by --agents-token-env NAME or --agents-token-file FILE".to_owned(),
+            "it requires a token: pass --agents-token-env NAME or --agents-token-file FILE".to_owned(),
         ));
     }
-    let own = nonce();
-    let proof = token.and_then(|token| token.proof("run", &challenge.nonce, &own));
-    link.say(&Hello {
+    let own: Nonce = rand::random();
+    link.say(&ToWorker::Hello {
         protocol: PROTOCOL,
         run: run.to_owned(),
-        nonce: own.clone(),
-        proof,
+        nonce: own,
+        proof: token.map(|token| token.proof("run", &nonce, &own)),
     })
     .await?;
-    let welcome: Welcome = link.hear(LIMIT).await?;
+    let ToRun::Welcome(proof) = link.answer(LIMIT).await? else {
+        return Err(LinkError::Unexpected("Welcome"));
+    };
     match token {
-        Some(token) if !token.is_proven("agent", &challenge.nonce, &own, welcome.proof.as_deref()) => Err(
-            LinkError::Says("it does not know the token: it is not the agent that it should be".to_owned()),
-        ),
-        _ => Ok(()),
+        Some(token) if !token.is_proven("agent", &nonce, &own, proof) => Err(LinkError::Says(
+            "it does not know the token: it is not the agent that it should be".to_owned(),
+        )),
+        _ => Ok(link.admitted(MOST_TO_RUN)),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
-    let digits = digits?;
-    let pairs = digits.chunks_exact(2);
-    pairs
-        .remainder()
-        .is_empty()
-        .then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 #[cfg(test)]
@@ -171,26 +163,12 @@ mod tests {
             .unwrap();
         runtime.block_on(async {
             let (a, b) = tokio::io::duplex(4096);
-            let link = |stream: tokio::io::DuplexStream| {
-                let (reader, writer) = tokio::io::split(stream);
-                Link::new("peer".into(), true, Box::new(reader), Box::new(writer))
-            };
-            let (mut a, mut b) = (link(a), link(b));
-            let (received, introduced) = tokio::join!(
-                async {
-                    let ended = receive(&mut a, agent, |_| Ok(())).await;
-                    drop(a);
-                    ended
-                },
-                async {
-                    let ended = introduce(&mut b, run, "r1").await;
-                    drop(b);
-                    ended
-                }
-            );
+            let link = |stream| Link::new("peer".into(), true, stream);
+            let (received, introduced) =
+                tokio::join!(receive(link(a), agent, |_| Ok(())), introduce(link(b), run, "r1"));
             (
-                received.map_err(|e| e.to_string()),
-                introduced.map_err(|e| e.to_string()),
+                received.map(|(run, _)| run).map_err(|e| e.to_string()),
+                introduced.map(|_| ()).map_err(|e| e.to_string()),
             )
         })
     }
@@ -204,7 +182,7 @@ mod tests {
         assert!(received.unwrap_err().contains("not the agent's"));
         assert!(introduced.unwrap_err().contains("not the agent's"));
         let (_, introduced) = handshake(Some(&right), None);
-        assert!(introduced.unwrap_err().contains("wants a token"));
+        assert!(introduced.unwrap_err().contains("requires a token"));
         // An agent that accepts everyone does not share the token.
         let (_, introduced) = handshake(None, Some(&right));
         assert!(introduced.unwrap_err().contains("does not know the token"));
@@ -214,17 +192,13 @@ mod tests {
     #[test]
     fn a_proof_serves_one_side_and_one_handshake() {
         let token = token("0123456789abcdef");
-        let proof = token.proof("run", "a", "b").unwrap();
-        assert!(token.is_proven("run", "a", "b", Some(&proof)));
-        for (side, a, b) in [
-            ("agent", "a", "b"),
-            ("run", "b", "a"),
-            ("run", "a", "c"),
-            ("run", "ab", ""),
-        ] {
-            assert!(!token.is_proven(side, a, b, Some(&proof)), "{side} {a} {b}");
+        let [a, b, c] = [[1; 16], [2; 16], [3; 16]];
+        let proof = Some(token.proof("run", &a, &b));
+        assert!(token.is_proven("run", &a, &b, proof));
+        for (side, a, b) in [("agent", a, b), ("run", b, a), ("run", a, c)] {
+            assert!(!token.is_proven(side, &a, &b, proof), "{side} {a:?} {b:?}");
         }
-        assert!(!token.is_proven("run", "a", "b", None) && !token.is_proven("run", "a", "b", Some("zz")));
+        assert!(!token.is_proven("run", &a, &b, None) && !token.is_proven("run", &a, &b, Some([0; 32])));
         assert!(Token::new("short").unwrap_err().contains("openssl"));
         assert!(!format!("{token:?}").contains("0123"));
     }

@@ -1,30 +1,52 @@
 //! Link to the other side of the protocol: a process's pipes, or a connection. In: messages. Out: messages, each within
-//! a time limit. Knows nothing of their meaning.
+//! a time limit and a length. Knows nothing of their meaning.
 
-use super::frame::{self, FrameError, Kind};
-use super::message::{self, Failed, Message, Refused};
+use super::message::{self, ToRun, ToWorker};
+use bytes::Bytes;
+use futures::{SinkExt as _, StreamExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::fmt;
+use std::io;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
-use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc::{self, Receiver};
 use tokio::time::timeout;
+use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
 
 /// Time limit for writing a message; beyond it the other side does not read.
 pub const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// Maximum bytes of a message of a peer that is not admitted yet.
+const MOST_OF_STRANGERS: usize = 4 << 10;
 /// Maximum number of unread messages.
 const WAITING: usize = 16;
-/// Messages that a run sends once it is admitted.
-const OF_RUNS: [Kind; 5] = [Kind::Setup, Kind::File, Kind::Order, Kind::Ping, Kind::Start];
-
-/// Received bytes.
-pub type Reader = BufReader<Box<dyn AsyncRead + Send + Unpin>>;
 
 /// Error of the other side.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// Unexpected bytes, or none.
-    #[error(transparent)]
-    Frame(#[from] FrameError),
+    /// End of the stream.
+    #[error("the connection ended")]
+    Ended,
+    /// Broken stream.
+    #[error("the connection broke: {0}")]
+    Io(io::Error),
+    /// Length above the limit of received messages.
+    #[error("a message of more than {0} bytes, which no load generator of this build sends there")]
+    TooLong(usize),
+    /// Length above the limit of sent messages.
+    #[error("a message of {bytes} bytes, where {most} is the most: shorten the plan")]
+    PlanTooLong {
+        /// Length of the message.
+        bytes: usize,
+        /// Maximum length.
+        most: usize,
+    },
+    /// Bytes that are no message.
+    #[error("a message that cannot be read: {0}; both sides must be of one build of the load generator")]
+    Unreadable(String),
+    /// A message in the place of this one.
+    #[error("another message where `{0}` was expected")]
+    Unexpected(&'static str),
     /// No message within the time.
     #[error("no answer for {} s", .0.as_secs())]
     Silent(Duration),
@@ -34,48 +56,87 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// Creates the error from the peer's own words, made printable.
-    fn says(words: &str) -> Self {
-        Self::Says(message::printable(words))
-    }
-
     /// True if the peer has gone, rather than sent something wrong.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
-        match self {
-            Self::Frame(error) => error.is_gone(),
-            Self::Silent(_) => true,
-            Self::Says(_) => false,
+        self.is_closed() || matches!(self, Self::Silent(_))
+    }
+
+    /// True if nothing more can come over the link.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        matches!(self, Self::Ended | Self::Io(_))
+    }
+}
+
+/// The receiving half.
+pub struct Input(FramedRead<Box<dyn AsyncRead + Send + Unpin>, LengthDelimitedCodec>);
+
+impl Input {
+    async fn hear<M: DeserializeOwned>(&mut self) -> Result<M, LinkError> {
+        match self.0.next().await {
+            None => Err(LinkError::Ended),
+            Some(Ok(bytes)) => message::decode(&bytes),
+            Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(LinkError::TooLong(self.0.decoder().max_frame_length()))
+            }
+            Some(Err(error)) => Err(LinkError::Io(error)),
         }
+    }
+
+    /// Reads orders beside the work, so that the end of the link is noticed in the middle of a step. The returned future
+    /// reads until the link ends, and returns its error.
+    pub fn orders(mut self) -> (Orders, impl Future<Output = LinkError>) {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let reading = async move {
+            loop {
+                match self.hear().await {
+                    Ok(order) => {
+                        if sender.send(order).await.is_err() {
+                            return LinkError::Ended;
+                        }
+                    }
+                    Err(error) => return error,
+                }
+            }
+        };
+        (Orders(receiver), reading)
     }
 }
 
 /// The sending half.
-pub struct Mouth(Box<dyn AsyncWrite + Send + Unpin>);
+pub struct Output(FramedWrite<Box<dyn AsyncWrite + Send + Unpin>, LengthDelimitedCodec>);
 
-impl Mouth {
+impl Output {
     /// Sends a message.
     ///
     /// # Errors
     /// The other side does not read it.
-    pub async fn say<M: Message>(&mut self, message: &M) -> Result<(), LinkError> {
-        self.say_bytes(M::KIND, &message::body(message)?).await
-    }
-
-    /// Sends an encoded message.
-    ///
-    /// # Errors
-    /// The other side does not read it.
-    pub async fn say_bytes(&mut self, kind: Kind, body: &[u8]) -> Result<(), LinkError> {
-        let frame = frame::encode(kind, body)?;
-        let write = async {
-            self.0.write_all(&frame).await?;
-            self.0.flush().await
-        };
-        match timeout(WRITE_LIMIT, write).await {
-            Ok(written) => written.map_err(|error| FrameError::Io(error).into()),
+    pub async fn say(&mut self, message: &impl Serialize) -> Result<(), LinkError> {
+        let bytes = message::encode(message)?;
+        let most = self.0.encoder().max_frame_length();
+        if bytes.len() > most {
+            let bytes = bytes.len();
+            return Err(LinkError::PlanTooLong { bytes, most });
+        }
+        match timeout(WRITE_LIMIT, self.0.send(Bytes::from(bytes))).await {
+            Ok(sent) => sent.map_err(LinkError::Io),
             Err(_) => Err(LinkError::Silent(WRITE_LIMIT)),
         }
+    }
+}
+
+/// Orders of a run, in their sequence.
+#[derive(Debug)]
+pub struct Orders(Receiver<ToWorker>);
+
+impl Orders {
+    /// Returns the next order.
+    ///
+    /// # Errors
+    /// The link has ended.
+    pub async fn next(&mut self) -> Result<ToWorker, LinkError> {
+        self.0.recv().await.ok_or(LinkError::Ended)
     }
 }
 
@@ -85,8 +146,8 @@ pub struct Link {
     pub name: String,
     /// True if nobody else can read the connection.
     pub is_private: bool,
-    reader: Reader,
-    mouth: Mouth,
+    input: Input,
+    output: Output,
 }
 
 impl fmt::Debug for Link {
@@ -96,114 +157,57 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// Link over two streams.
-    #[must_use]
-    pub fn new(
-        name: String,
-        is_private: bool,
-        reader: Box<dyn AsyncRead + Send + Unpin>,
-        writer: Box<dyn AsyncWrite + Send + Unpin>,
-    ) -> Self {
+    /// Link over a stream, to a peer that is not admitted yet.
+    pub fn new(name: String, is_private: bool, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+        let (reader, writer) = tokio::io::split(stream);
+        let codec = |most| LengthDelimitedCodec::builder().max_frame_length(most).new_codec();
         Self {
             name,
             is_private,
-            reader: BufReader::new(reader),
-            mouth: Mouth(writer),
+            input: Input(FramedRead::new(Box::new(reader), codec(MOST_OF_STRANGERS))),
+            output: Output(FramedWrite::new(Box::new(writer), codec(message::MOST_TO_WORKER))),
         }
     }
 
-    /// Sends a message: see [`Mouth::say`].
+    /// Accepts messages of up to `most` bytes from now on.
+    #[must_use]
+    pub fn admitted(mut self, most: usize) -> Self {
+        self.input.0.decoder_mut().set_max_frame_length(most);
+        self
+    }
+
+    /// Sends a message: see [`Output::say`].
     ///
     /// # Errors
     /// The other side does not read it.
-    pub async fn say<M: Message>(&mut self, message: &M) -> Result<(), LinkError> {
-        self.mouth.say(message).await
+    pub async fn say(&mut self, message: &impl Serialize) -> Result<(), LinkError> {
+        self.output.say(message).await
     }
 
-    /// Sends an encoded message: see [`Mouth::say_bytes`].
+    /// Waits for a message of a run.
     ///
     /// # Errors
-    /// The other side does not read it.
-    pub async fn say_bytes(&mut self, kind: Kind, body: &[u8]) -> Result<(), LinkError> {
-        self.mouth.say_bytes(kind, body).await
+    /// Another message, or none in time.
+    pub async fn order(&mut self, limit: Duration) -> Result<ToWorker, LinkError> {
+        let heard = timeout(limit, self.input.hear()).await;
+        heard.map_err(|_| LinkError::Silent(limit))?
     }
 
-    /// Waits for one message.
+    /// Waits for a message of a load process.
     ///
     /// # Errors
-    /// Another message, none in time, or the other side's reason for not sending it.
-    pub async fn hear<M: Message>(&mut self, limit: Duration) -> Result<M, LinkError> {
-        Ok(message::parse(&self.hear_bytes(M::KIND, limit).await?)?)
-    }
-
-    /// Waits for one message, and returns its bytes.
-    ///
-    /// # Errors
-    /// See [`Link::hear`].
-    pub async fn hear_bytes(&mut self, kind: Kind, limit: Duration) -> Result<Vec<u8>, LinkError> {
-        let taken = [kind, Kind::Failed, Kind::Refused];
-        let read = timeout(limit, frame::read(&mut self.reader, &taken)).await;
-        let (found, body) = read.map_err(|_| LinkError::Silent(limit))??;
-        match found {
-            Kind::Failed if kind != Kind::Failed => Err(LinkError::says(&message::parse::<Failed>(&body)?.what)),
-            Kind::Refused if kind != Kind::Refused => Err(LinkError::says(&message::parse::<Refused>(&body)?.why)),
-            _ => Ok(body),
+    /// Another message, none in time, or the process's reason for not sending it, made printable.
+    pub async fn answer(&mut self, limit: Duration) -> Result<ToRun, LinkError> {
+        let heard = timeout(limit, self.input.hear()).await;
+        match heard.map_err(|_| LinkError::Silent(limit))?? {
+            ToRun::Failed(what) => Err(LinkError::Says(message::printable(&what))),
+            answer => Ok(answer),
         }
     }
 
     /// Splits the link, to detect its end during other work.
     #[must_use]
-    pub fn halves(self) -> (Reader, Mouth) {
-        (self.reader, self.mouth)
-    }
-}
-
-/// Messages of a run, read concurrently with the work, so that the end of the link is noticed in the middle of a step.
-#[derive(Debug)]
-pub struct Orders(Receiver<(Kind, Vec<u8>)>);
-
-/// Source of orders: see [`pump`].
-#[derive(Debug)]
-pub struct OrdersIn(Sender<(Kind, Vec<u8>)>);
-
-/// Creates a bounded queue of messages.
-#[must_use]
-pub fn orders() -> (OrdersIn, Orders) {
-    let (sender, receiver) = mpsc::channel(WAITING);
-    (OrdersIn(sender), Orders(receiver))
-}
-
-/// Reads messages until the link ends, and returns its error.
-pub async fn pump(mut reader: Reader, orders: OrdersIn) -> FrameError {
-    loop {
-        match frame::read(&mut reader, &OF_RUNS).await {
-            Ok(message) => {
-                if orders.0.send(message).await.is_err() {
-                    return FrameError::Ended;
-                }
-            }
-            Err(error) => return error,
-        }
-    }
-}
-
-impl Orders {
-    /// Returns the next message.
-    ///
-    /// # Errors
-    /// The link has ended.
-    pub async fn hear(&mut self) -> Result<(Kind, Vec<u8>), LinkError> {
-        self.0.recv().await.ok_or(LinkError::Frame(FrameError::Ended))
-    }
-
-    /// Next message, which must have the given kind.
-    ///
-    /// # Errors
-    /// A message of another kind, or none.
-    pub async fn expect(&mut self, kind: Kind) -> Result<Vec<u8>, LinkError> {
-        match self.hear().await? {
-            (found, body) if found == kind => Ok(body),
-            (other, _) => Err(FrameError::Unexpected(other).into()),
-        }
+    pub fn halves(self) -> (Input, Output) {
+        (self.input, self.output)
     }
 }

@@ -4,7 +4,6 @@ use super::handshake::{self, Token};
 use super::link::{Link, LinkError};
 use super::message::printable;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -117,16 +116,14 @@ struct Strangers(Vec<Stranger>);
 
 struct Stranger {
     address: IpAddr,
-    /// True once it is authenticated.
-    is_known: Arc<AtomicBool>,
+    /// Task that ends with the authentication.
     task: AbortHandle,
 }
 
 impl Strangers {
     /// Makes room for one more: the address with the most connections loses its oldest.
     fn make_room(&mut self) {
-        self.0
-            .retain(|one| !one.task.is_finished() && !one.is_known.load(Ordering::Acquire));
+        self.0.retain(|one| !one.task.is_finished());
         if self.0.len() < STRANGERS {
             return;
         }
@@ -149,15 +146,12 @@ pub async fn listen(listener: TcpListener, door: Door, served: Served, runs: mps
         };
         strangers.make_room();
         let (door, served, runs) = (door.clone(), served.clone(), runs.clone());
-        let is_known = Arc::new(AtomicBool::new(false));
-        let known = Arc::clone(&is_known);
         let task = tokio::spawn(async move {
             let greeted = tokio::time::timeout(2 * handshake::LIMIT, greet(stream, peer, &door, &served)).await;
-            known.store(matches!(greeted, Ok(Ok(_))), Ordering::Release);
             match greeted {
                 Ok(Ok(run)) => {
                     // If the receiver is gone, the agent is about to end.
-                    let _ = runs.send(run).await;
+                    tokio::spawn(async move { runs.send(run).await });
                 }
                 Ok(Err(error)) => eprintln!("{peer}: not let in: {}", printable(&error.to_string())),
                 Err(_) => eprintln!("{peer}: not let in: it took too long to say who it is"),
@@ -165,26 +159,17 @@ pub async fn listen(listener: TcpListener, door: Door, served: Served, runs: mps
         });
         strangers.0.push(Stranger {
             address: peer.ip(),
-            is_known,
             task: task.abort_handle(),
         });
     }
 }
 
 async fn greet(stream: TcpStream, peer: SocketAddr, door: &Door, served: &Served) -> Result<(String, Link), LinkError> {
-    let broken = |error| LinkError::from(super::frame::FrameError::Io(error));
-    stream.set_nodelay(true).map_err(broken)?;
+    stream.set_nodelay(true).map_err(LinkError::Io)?;
     let name = format!("run at {peer}");
-    let mut link = match &door.tls {
-        None => {
-            let (reader, writer) = stream.into_split();
-            Link::new(name, peer.ip().is_loopback(), Box::new(reader), Box::new(writer))
-        }
-        Some(tls) => {
-            let stream = tls.accept(stream).await.map_err(broken)?;
-            let (reader, writer) = tokio::io::split(stream);
-            Link::new(name, true, Box::new(reader), Box::new(writer))
-        }
+    let link = match &door.tls {
+        None => Link::new(name, peer.ip().is_loopback(), stream),
+        Some(tls) => Link::new(name, true, tls.accept(stream).await.map_err(LinkError::Io)?),
     };
     let mut reservation = Reservation { served, is_open: false };
     let admit = |run: &str| {
@@ -192,9 +177,9 @@ async fn greet(stream: TcpStream, peer: SocketAddr, door: &Door, served: &Served
         reservation.is_open = true;
         Ok(())
     };
-    let run = handshake::receive(&mut link, door.token.as_ref(), admit).await?;
+    let run = handshake::receive(link, door.token.as_ref(), admit).await?;
     reservation.is_open = false;
-    Ok((run, link))
+    Ok(run)
 }
 
 #[cfg(test)]
@@ -236,7 +221,6 @@ mod tests {
             let address = if number == 0 { [10, 0, 0, 1] } else { [10, 0, 0, 2] };
             strangers.0.push(Stranger {
                 address: address.into(),
-                is_known: Arc::default(),
                 task: wait(),
             });
         }
@@ -247,7 +231,8 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(second.is_finished());
         // An authenticated connection does not count.
-        strangers.0[0].is_known.store(true, Ordering::Release);
+        strangers.0[0].task.abort();
+        tokio::task::yield_now().await;
         strangers.make_room();
         assert_eq!(strangers.0.len(), STRANGERS - 2);
     }

@@ -5,22 +5,17 @@
 //! all start their clocks at one moment, told to each on its own clock. Their samples are put together before anything is calculated, so
 //! that a result does not depend on how many processes sent it. Knows nothing of statistics.
 //!
-//! - [`message`], [`frame`], [`samples`]: what is said, and how it lies in bytes; [`link`]: a way to the other side
-//! - [`clock`]: how far another clock is from this one
-//! - `worker`: one of them, as a run sees it; `local`: processes of this host; `remote`: agents as a run sees them; [`listen`]: an agent's own door; [`handshake`], [`secure`]:
-//!   who may give orders
-//! - [`beginning`]: how many are asked at once and how long ahead the start is told
+//! - [`message`]: messages and their bytes; [`link`]: a way to the other side
+//! - [`clock`]: how far another clock is from this one, and the common start
+//! - `worker`: one process from the run's view; `remote`: agents from the run's view; [`listen`]: the door of an agent;
+//!   [`handshake`], [`secure`]: permission to give orders
 
-pub mod beginning;
 pub mod clock;
-pub mod frame;
 pub mod handshake;
 pub mod link;
 pub mod listen;
-mod local;
 pub mod message;
 mod remote;
-pub mod samples;
 pub mod secure;
 mod worker;
 
@@ -30,10 +25,10 @@ pub use worker::{StepShare, WorkerError};
 use crate::driver::Finished;
 use crate::pacer::Observed;
 use crate::schedule::Schedule;
-use clock::WallClock;
+use clock::{ASKED_AT_ONCE, WallClock};
 use futures::{StreamExt as _, TryStreamExt as _};
-use message::{FileHead, Ready, Setup, Start, StepOrder};
-use remote::SendError;
+use link::LinkError;
+use message::{FileHead, Setup, StepOrder, ToRun, ToWorker};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
@@ -74,19 +69,8 @@ impl Workers {
     /// # Errors
     /// One cannot be started.
     pub async fn start(size: u32, plan: PlanText, step_limit: Duration) -> Result<Self, WorkerError> {
-        let mut workers = Vec::new();
-        for number in 0..size {
-            workers.push(local::start(number, size)?);
-        }
-        let mut all = Self {
-            workers,
-            plan,
-            step_limit,
-            agents: None,
-            clock: WallClock::off_by(0),
-        };
-        all.set_up().await?;
-        Ok(all)
+        let workers: Result<_, _> = (0..size).map(|number| Worker::start(number, size)).collect();
+        Self::of(workers?, None, plan, step_limit).await
     }
 
     /// Connects to agents.
@@ -94,11 +78,21 @@ impl Workers {
     /// # Errors
     /// An agent is unreachable, refuses, or cannot receive the plan.
     pub async fn connect(agents: Agents, plan: PlanText, step_limit: Duration) -> Result<Self, WorkerError> {
+        let workers = agents.connect(agents.start_wait).await?;
+        Self::of(workers, Some(agents), plan, step_limit).await
+    }
+
+    async fn of(
+        workers: Vec<Worker>,
+        agents: Option<Agents>,
+        plan: PlanText,
+        step_limit: Duration,
+    ) -> Result<Self, WorkerError> {
         let mut all = Self {
-            workers: agents.connect(agents.start_wait).await?,
+            workers,
             plan,
             step_limit,
-            agents: Some(agents),
+            agents,
             clock: WallClock::off_by(0),
         };
         all.set_up().await?;
@@ -145,21 +139,17 @@ impl Workers {
         };
         let workers = self.workers.len() as u32;
         for (share, worker) in (0..).zip(&mut self.workers) {
-            let setup = Setup {
+            let setup = ToWorker::Setup(Setup {
                 file: self.plan.file.clone(),
                 plan: self.plan.text.clone(),
                 files: heads.clone(),
                 share,
                 of: workers,
-            };
+            });
             let said = worker.link.say(&setup).await;
             worker.check(said).await?;
             for head in &heads {
-                match remote::send_file(&mut worker.link, head).await {
-                    Ok(()) => {}
-                    Err(SendError::File(path, source)) => return Err(WorkerError::Io { path, source }),
-                    Err(SendError::Link(error)) => worker.check(Err(error)).await?,
-                }
+                remote::send_file(worker, head).await?;
             }
         }
         Ok(())
@@ -172,28 +162,35 @@ impl Workers {
     pub async fn run(&mut self, order: &StepOrder, schedule: &Schedule) -> Result<Sent, WorkerError> {
         for worker in &mut self.workers {
             worker.may_be_told(order)?;
-            let said = worker.link.say(order).await;
+            let said = match order.message() {
+                Ok(message) => worker.link.say(&message).await,
+                Err(error) => Err(error),
+            };
             worker.check(said).await?;
         }
         let ready = self.workers.iter_mut().map(async |worker| {
-            let ready = worker.link.hear::<Ready>(PREPARE_LIMIT).await;
+            let ready = match worker.link.answer(PREPARE_LIMIT).await {
+                Ok(ToRun::Ready) => Ok(()),
+                Ok(_) => Err(LinkError::Unexpected("Ready")),
+                Err(error) => Err(error),
+            };
             worker.check(ready).await
         });
         futures::future::try_join_all(ready).await?;
         let clock = self.clock;
         let known = self.workers.iter_mut().map(|worker| worker.ask_the_time(&clock));
         let known: Vec<Known> = futures::stream::iter(known)
-            .buffered(beginning::ASKED_AT_ONCE)
+            .buffered(ASKED_AT_ONCE)
             .try_collect()
             .await?;
         let slowest = known.iter().map(|known| known.slowest).max().unwrap_or_default();
-        let lead = beginning::lead(self.workers.len(), slowest);
+        let lead = clock::lead(self.workers.len(), slowest);
         let start_ns = clock
             .now_ns()
             .saturating_add(i64::try_from(lead.as_nanos()).unwrap_or(i64::MAX));
         for (worker, known) in self.workers.iter_mut().zip(&known) {
             let clock_ns = start_ns.saturating_add(known.offset.ns);
-            let said = worker.link.say(&Start { clock_ns }).await;
+            let said = worker.link.say(&ToWorker::Start(clock_ns)).await;
             worker.check(said).await?;
         }
         let to_window = clock.instant(start_ns).saturating_duration_since(Instant::now());

@@ -1,14 +1,13 @@
 //! Agents on other hosts, from the run's view. In: addresses and credentials. Out: links to all of them, with the
 //! plan's files sent. Knows nothing of steps.
 
-use super::frame::Kind;
 use super::handshake::{self, Token};
 use super::link::{Link, LinkError};
-use super::message::FileHead;
+use super::message::{FileHead, ToWorker};
 use super::worker::{Worker, WorkerError};
 use rustls_pki_types::ServerName;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -70,20 +69,16 @@ impl Agents {
     }
 
     async fn attempt(&self, address: &str) -> Result<Link, LinkError> {
-        let gone = |error: std::io::Error| LinkError::from(super::frame::FrameError::Io(error));
         let silent = |_| LinkError::Silent(CONNECT_LIMIT);
         let stream = tokio::time::timeout(CONNECT_LIMIT, TcpStream::connect(address))
             .await
             .map_err(silent)?
-            .map_err(gone)?;
-        stream.set_nodelay(true).map_err(gone)?;
+            .map_err(LinkError::Io)?;
+        stream.set_nodelay(true).map_err(LinkError::Io)?;
         let is_here = stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
         let name = format!("agent {address}");
-        let mut link = match &self.tls {
-            None => {
-                let (reader, writer) = stream.into_split();
-                Link::new(name, is_here, Box::new(reader), Box::new(writer))
-            }
+        let link = match &self.tls {
+            None => Link::new(name, is_here, stream),
             Some(tls) => {
                 let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
                 let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -93,12 +88,10 @@ impl Agents {
                     .await
                     .map_err(silent)?
                     .map_err(tls_error)?;
-                let (reader, writer) = tokio::io::split(stream);
-                Link::new(name, true, Box::new(reader), Box::new(writer))
+                Link::new(name, true, stream)
             }
         };
-        handshake::introduce(&mut link, self.token.as_ref(), &self.run).await?;
-        Ok(link)
+        handshake::introduce(link, self.token.as_ref(), &self.run).await
     }
 }
 
@@ -107,7 +100,7 @@ fn tls_error(error: std::io::Error) -> LinkError {
     if error.kind() == std::io::ErrorKind::InvalidData {
         return LinkError::Says(format!("TLS: {error} (--agents-ca, --agents-cert and --agents-key)"));
     }
-    super::frame::FrameError::Io(error).into()
+    LinkError::Io(error)
 }
 
 /// Returns the header of a file to send.
@@ -123,29 +116,23 @@ pub(super) fn head_of(path: &Path) -> Result<FileHead, WorkerError> {
 }
 
 /// Sends a file's bytes: as many as its header says, even if the file has changed since.
-pub(super) async fn send_file(link: &mut Link, head: &FileHead) -> Result<(), SendError> {
-    let at = |error| SendError::File(head.path.clone(), error);
-    let mut file = std::fs::File::open(&head.path).map_err(at)?;
+///
+/// # Errors
+/// A file that cannot be read or is shorter, or those of the link.
+pub(super) async fn send_file(worker: &mut Worker, head: &FileHead) -> Result<(), WorkerError> {
+    let at = || WorkerError::io(&head.path);
+    let mut file = std::fs::File::open(&head.path).map_err(at())?;
     let mut left = head.bytes;
     let mut piece = vec![0; PIECE];
     while left > 0 {
         let most = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-        let read = file.read(&mut piece[..most]).map_err(at)?;
+        let read = file.read(&mut piece[..most]).map_err(at())?;
         if read == 0 {
-            return Err(at(std::io::ErrorKind::UnexpectedEof.into()));
+            return Err(at()(std::io::ErrorKind::UnexpectedEof.into()));
         }
-        link.say_bytes(Kind::File, &piece[..read])
-            .await
-            .map_err(SendError::Link)?;
+        let said = worker.link.say(&ToWorker::File(piece[..read].to_vec())).await;
+        worker.check(said).await?;
         left -= read as u64;
     }
     Ok(())
-}
-
-/// Reason for which a file was not sent.
-pub(super) enum SendError {
-    /// Error of the file.
-    File(PathBuf, std::io::Error),
-    /// Error of the agent.
-    Link(LinkError),
 }

@@ -1,14 +1,12 @@
 //! TLS between a run and its agents. In: PEM files. Out: both sides' configurations. Files are read once.
 
 use crate::endpoint::Identity;
-use crate::endpoint::tls::{at, certificates, roots};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use crate::endpoint::tls::{at, client_config, read_identity, roots};
 use std::path::Path;
 use std::sync::Arc;
+use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// Creates an agent's side: its own certificate, and with `client_ca` only runs with a certificate of that CA.
@@ -29,7 +27,7 @@ pub fn acceptor(own: &Identity, client_ca: Option<&Path>) -> Result<TlsAcceptor,
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let (chain, key) = read(own)?;
+    let (chain, key) = read_identity(own)?;
     let config = builder
         .with_single_cert(chain, key)
         .map_err(|error| at(&own.cert, "certificate", &error))?;
@@ -41,25 +39,5 @@ pub fn acceptor(own: &Identity, client_ca: Option<&Path>) -> Result<TlsAcceptor,
 /// # Errors
 /// A file that cannot be read or holds nothing of its kind.
 pub fn connector(ca: &Path, own: Option<&Identity>) -> Result<TlsConnector, String> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS: {error}"))?
-        .with_root_certificates(roots(Some(ca))?);
-    let config = match own {
-        None => builder.with_no_client_auth(),
-        Some(own) => {
-            let (chain, key) = read(own)?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|error| at(&own.cert, "certificate", &error))?
-        }
-    };
-    Ok(TlsConnector::from(Arc::new(config)))
-}
-
-type Certified = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
-
-fn read(own: &Identity) -> Result<Certified, String> {
-    let key = PrivateKeyDer::from_pem_file(&own.key).map_err(|error| at(&own.key, "key", &error))?;
-    Ok((certificates(&own.cert)?, key))
+    Ok(TlsConnector::from(Arc::new(client_config(Some(ca), own)?)))
 }

@@ -1,20 +1,18 @@
-//! One load process from the run's view, on any host. In: a link. Out: the process's time, and samples of its share,
-//! checked. Knows nothing of how the link was created.
+//! One load process from the run's view, on any host. In: a link, or a number on this host. Out: the process's time, and
+//! samples of its share, checked.
 
-use super::beginning::TRIPS;
-use super::clock::{self, Offset, Trip, WallClock};
-use super::frame::Kind;
+use super::clock::{self, Offset, TRIPS, Trip, WallClock};
 use super::link::{Link, LinkError};
-use super::message::{Done, Failed, Ping, Pong, StepOrder, printable};
-use super::samples;
+use super::message::{self, MOST_TO_RUN, StepOrder, ToRun, ToWorker, printable};
 use crate::pacer::Observed;
 use crate::schedule::Schedule;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 use tierlab_analysis::record::{Failure, Sample};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 
 /// Time limit for the answer to a ping.
 const TRIP_LIMIT: Duration = Duration::from_secs(10);
@@ -83,6 +81,30 @@ pub(super) struct Worker {
 }
 
 impl Worker {
+    /// Starts process `number` of `of` on this host, one of this executable, with a link over its pipes.
+    pub(super) fn start(number: u32, of: u32) -> Result<Self, WorkerError> {
+        let executable = Path::new("/proc/self/exe");
+        let program = std::env::current_exe().map_err(WorkerError::io(executable))?;
+        let mut process = Command::new(&program)
+            .arg("load-process")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C is handled by the run, which ends its processes.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(WorkerError::io(&program))?;
+        let id = process.id().unwrap_or_default();
+        let name = format!("load process {} of {of} (id {id})", number + 1);
+        let (Some(stdin), Some(stdout)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err(WorkerError::Failed(format!("{name} has no pipes")));
+        };
+        Ok(Self {
+            link: Link::new(name, true, tokio::io::join(stdout, stdin)).admitted(MOST_TO_RUN),
+            process: Some(process),
+        })
+    }
+
     /// Adds the process's name and end to an error of its link.
     pub(super) async fn check<T>(&mut self, heard: Result<T, LinkError>) -> Result<T, WorkerError> {
         let error = match heard {
@@ -91,14 +113,13 @@ impl Worker {
         };
         // The peer may have sent the reason before it closed the connection.
         if error.is_gone()
-            && let Ok(failed) = self.link.hear::<Failed>(LAST_WORDS).await
+            && let Err(LinkError::Says(what)) = self.link.answer(LAST_WORDS).await
         {
-            let what = printable(&failed.what);
             return Err(WorkerError::Failed(format!("{}: {what}", self.link.name)));
         }
         let name = &self.link.name;
         Err(match &mut self.process {
-            Some(process) if matches!(&error, LinkError::Frame(error) if error.is_gone()) => {
+            Some(process) if error.is_closed() => {
                 let how = how_it_ended(process).await;
                 WorkerError::Failed(format!(
                     "{name} ended {how} while it was needed; the step under way is lost, finished ones are kept (resume with --resume)"
@@ -125,14 +146,17 @@ impl Worker {
         let mut trips = Vec::with_capacity(TRIPS);
         for _ in 0..TRIPS {
             let asked_ns = clock.now_ns();
-            let said = self.link.say(&Ping {}).await;
+            let said = self.link.say(&ToWorker::Ping).await;
             self.check(said).await?;
-            let heard = self.link.hear::<Pong>(TRIP_LIMIT).await;
-            let back_ns = clock.now_ns();
-            let Pong { clock_ns } = self.check(heard).await?;
+            let heard = match self.link.answer(TRIP_LIMIT).await {
+                Ok(ToRun::Pong(there_ns)) => Ok((there_ns, clock.now_ns())),
+                Ok(_) => Err(LinkError::Unexpected("Pong")),
+                Err(error) => Err(error),
+            };
+            let (there_ns, back_ns) = self.check(heard).await?;
             trips.push(Trip {
                 asked_ns,
-                there_ns: clock_ns,
+                there_ns,
                 back_ns,
             });
         }
@@ -165,7 +189,9 @@ impl Worker {
     }
 
     async fn hear_samples(&mut self, schedule: &Schedule, steps: usize, limit: Duration) -> Result<Share, LinkError> {
-        let done: Done = self.link.hear(limit).await?;
+        let ToRun::Done(done) = self.link.answer(limit).await? else {
+            return Err(LinkError::Unexpected("Done"));
+        };
         let most = schedule.due_us.len();
         if done.samples != most {
             return Err(LinkError::Says(format!(
@@ -182,8 +208,16 @@ impl Worker {
         let whole = most + done.steps.iter().map(|step| step.samples).sum::<usize>();
         let mut all = Vec::with_capacity(whole);
         while all.len() < whole {
-            let body = self.link.hear_bytes(Kind::Samples, limit).await?;
-            samples::decode(&body, whole, &mut all)?;
+            match self.link.answer(limit).await? {
+                ToRun::Samples(some) if (1..=whole - all.len()).contains(&some.len()) => {
+                    all.extend(some.into_iter().map(message::sample));
+                }
+                ToRun::Samples(_) => {
+                    let what = "it has none, or more samples than the share of the schedule has";
+                    return Err(LinkError::Says(what.to_owned()));
+                }
+                _ => return Err(LinkError::Unexpected("Samples")),
+            }
         }
         let mut rest = all.split_off(most);
         let steps = done.steps.into_iter().map(|step| {

@@ -1,152 +1,85 @@
-//! The answer in words: one sentence, the ranking, what was left open, and how sure it is.
+//! The answer in words: one sentence, the ranking, open questions, and the confidence.
 //!
-//! In: a run with an answer. Out: plain text for every renderer. Computes nothing: every figure stands in the record.
+//! In: a run with an answer. Out: plain text for every renderer. Computes nothing: every figure is in the record.
 
 use super::answer_sentence::{sentence, terms};
-use super::figures::{Cell, dominant, highest, instances, month, p99, per_10k};
+use super::figures::{dominant, highest, instances, meets, month, p99, per_10k};
 use super::point_row::Tier;
+use super::table::{Cell, Table, words as text};
 use super::words;
 use crate::units::{NONE, bytes, digits3, duration, percent, rate};
 use tierlab_analysis::costs::over_demand::over_demand;
 use tierlab_analysis::costs::turns::{turns, turns_by_size};
 use tierlab_analysis::record::{Answer, AnswerOutcome, BySize, CostTerms, MeetsObjective, Minimise, Ranked, Run};
 
-/// The answer as its reader meets it.
+/// Answer in words.
 pub(crate) struct AnswerText {
-    /// Whether there is an answer.
     pub(crate) outcome: AnswerOutcome,
-    /// The answer in one sentence, without its full stop.
+    /// Answer in one sentence, without its full stop.
     pub(crate) sentence: String,
-    /// Objectives, limit of errors and demand in full, without the full stop.
+    /// Objectives, error limit and demand in full, without the full stop.
     pub(crate) terms: String,
-    /// Names of the columns of [`RankRow::cells`], and whether they are numbers.
-    pub(crate) columns: Vec<(String, bool)>,
-    /// Every variant, the best first.
-    pub(crate) rows: Vec<RankRow>,
-    /// Figure that the best has least of.
+    /// All variants, the best first: name, objective, figures, and the reason for the rank.
+    pub(crate) ranking: Table,
+    /// Figure that is minimised.
     minimise: Minimise,
-    /// Dollars a month over the demand, of those that have a price.
+    /// Dollars a month over the demand, for variants with a price.
     pub(crate) months: Vec<Months>,
-    /// The demand, in requests per second at the peak.
+    /// Demand, in requests per second at the peak.
     pub(crate) peak_rps: Option<f64>,
-    /// At which other demands another variant costs less, a sentence each.
+    /// Demands at which another variant costs less, in sentences.
     pub(crate) elsewhere: Vec<String>,
-    /// At which sizes of the table, a sentence each.
+    /// Sizes of the table at which another variant costs less, in sentences.
     pub(crate) other_sizes: Vec<String>,
-    /// What was not decided, a sentence each.
+    /// Open questions, in sentences.
     pub(crate) open: Vec<String>,
-    /// How sure the answer is, a sentence each.
+    /// Confidence and effort, in sentences.
     pub(crate) how_sure: Vec<String>,
 }
 
-/// A variant's dollars a month over the demand.
+/// Dollars a month of a variant over the demand.
 pub(crate) struct Months {
-    /// Its name, and what stands behind it.
     pub(crate) tier: Tier,
     /// Requests per second at the peak, with the dollars.
     pub(crate) curve: Vec<(f64, f64)>,
 }
 
-/// A variant in its place.
-pub(crate) struct RankRow {
-    /// Its place, from 1.
-    pub(crate) rank: String,
-    /// Its name, and what stands behind it.
-    pub(crate) tier: Tier,
-    /// State of the objective: met, missed or unknown.
-    pub(crate) outcome: MeetsObjective,
-    /// Its figures, in the order of [`AnswerText::columns`].
-    pub(crate) cells: Vec<Cell>,
-    /// Why it is where it is.
-    pub(crate) why: String,
-}
-
 impl AnswerText {
-    /// Of a run; `None` where nothing was asked, or nothing is answered yet.
+    /// Answer of a run; `None` without a question, or before the answer.
     pub(crate) fn of(run: &Run) -> Option<Self> {
         let answer = run.answer.as_ref()?;
-        let mut text = Self {
+        Some(Self {
             outcome: answer.outcome,
             sentence: sentence(run, answer),
             terms: terms(&answer.question),
             minimise: answer.question.minimise,
-            columns: COLUMNS
-                .iter()
-                .map(|(name, is_number, _)| ((*name).to_owned(), *is_number))
-                .collect(),
-            rows: answer
-                .ranking
-                .iter()
-                .enumerate()
-                .map(|(index, ranked)| row(run, index, ranked))
-                .collect(),
+            ranking: ranking(run, answer),
             months: months(run, answer),
             peak_rps: answer.question.demand.map(|demand| demand.peak_rps),
             elsewhere: elsewhere(answer),
             other_sizes: other_sizes(run, answer),
             open: answer.open.iter().map(words::open).collect(),
             how_sure: how_sure(answer),
-        };
-        text.drop_empty_columns();
-        text.name_common_rates();
-        if answer.question.demand.is_some() {
-            let columns = text.columns.iter_mut().filter(|(name, _)| *name == PER_10K);
-            columns.for_each(|column| PER_10K_AT_DEMAND.clone_into(&mut column.0));
-        }
-        Some(text)
+        })
     }
 
-    /// A column in which no variant has anything is none: without a demand there are no instances, without prices no dollars.
-    fn drop_empty_columns(&mut self) {
-        for index in (0..self.columns.len()).rev() {
-            if self.rows.iter().all(|row| row.cells[index].is_empty()) {
-                self.columns.remove(index);
-                for row in &mut self.rows {
-                    row.cells.remove(index);
-                }
-            }
-        }
-    }
-
-    /// Moves a rate that all figures of a column hold at into the column's name: `p99 at 300/s`.
-    fn name_common_rates(&mut self) {
-        for (index, (name, _)) in self.columns.iter_mut().enumerate() {
-            let mut cells = self
-                .rows
-                .iter()
-                .map(|row| &row.cells[index])
-                .filter(|cell| !cell.is_empty());
-            let Some(first) = cells.next().filter(|first| !first.at.is_empty()) else {
-                continue;
-            };
-            if cells.any(|cell| cell.at != first.at) {
-                continue;
-            }
-            *name += &format!(" {}", first.at);
-            let of_column = self.rows.iter_mut().map(|row| &mut row.cells[index]);
-            of_column
-                .filter(|cell| !cell.is_empty())
-                .for_each(|cell| cell.at.clear());
-        }
-    }
-
-    /// Columns that a reader decides by; the others are of the full ranking.
-    pub(crate) fn deciding_columns(&self) -> Vec<usize> {
-        let has_month = self.columns.iter().any(|(name, _)| *name == PER_MONTH);
-        let is_deciding = |name: &str| match name {
+    /// Ranking with the columns that a reader decides by.
+    pub(crate) fn deciding(&self) -> Table {
+        let has_month = self.ranking.columns.iter().any(|(name, _)| *name == PER_MONTH);
+        self.ranking.named(|name| match name {
             INSTANCES => !has_month || self.minimise == Minimise::Instances,
             PER_10K | PER_10K_AT_DEMAND => !has_month || self.minimise == Minimise::UsdPer10k,
-            STEPS => false,
+            STEPS | WHY => false,
             _ => true,
-        };
-        let columns = self.columns.iter().enumerate();
-        columns
-            .filter(|(_, (name, _))| is_deciding(name))
-            .map(|(index, _)| index)
-            .collect()
+        })
     }
 
-    /// What follows the ranking, by its title; a list may be empty.
+    /// Ranking without reasons.
+    pub(crate) fn without_reasons(&self) -> Table {
+        self.ranking.named(|name| name != WHY)
+    }
+
+    /// Lists below the ranking, by title; a list may be empty.
     pub(crate) const fn lists(&self) -> [(&'static str, &Vec<String>); 4] {
         [
             ("At another demand", &self.elsewhere),
@@ -156,17 +89,62 @@ impl AnswerText {
         ]
     }
 
-    /// The outcome in one word, as a badge shows it.
-    pub(crate) const fn word(&self) -> &'static str {
+    /// Outcome as a badge: its class, and its words.
+    pub(crate) const fn badge(&self) -> (&'static str, &'static str) {
         match self.outcome {
-            AnswerOutcome::Decided => "decided",
-            AnswerOutcome::Undecided => "undecided",
-            AnswerOutcome::None => "none meets it",
+            AnswerOutcome::Decided => ("valid", "decided"),
+            AnswerOutcome::Undecided => ("saturated", "undecided"),
+            AnswerOutcome::None => ("invalid", "none meets it"),
         }
     }
 }
 
-/// Where months are told, as shares of the demand.
+/// Returns the variants in their order. Columns without any figure are left out, and a rate that all figures of a column share
+/// moves into the column's name: `p99 at 300/s`.
+fn ranking(run: &Run, answer: &Answer) -> Table {
+    let columns = COLUMNS
+        .iter()
+        .map(|(name, is_number, _)| ((*name).to_owned(), *is_number));
+    let columns = [text("variant"), text("SLO")]
+        .into_iter()
+        .chain(columns)
+        .chain([text(WHY)]);
+    let rows = answer.ranking.iter().map(|ranked| {
+        let who = [Tier::of(run, &ranked.variant).cell(), slo(ranked.outcome)];
+        let figures = COLUMNS.iter().map(|(.., cell)| cell(ranked));
+        who.into_iter()
+            .chain(figures)
+            .chain([Cell::plain(&ranked.why)])
+            .collect()
+    });
+    let mut table = Table::new(columns, rows).known().titled("Variants in their order");
+    for (index, (name, _)) in table.columns.iter_mut().enumerate() {
+        if *name == PER_10K && answer.question.demand.is_some() {
+            PER_10K_AT_DEMAND.clone_into(name);
+        }
+        let cells = || table.rows.iter().map(|row| &row[index]).filter(|cell| !cell.is_empty());
+        let Some(at) = cells().next().map(|cell| cell.at.clone()).filter(|at| !at.is_empty()) else {
+            continue;
+        };
+        if cells().all(|cell| cell.at == at) {
+            *name += &format!(" {at}");
+            let cells = table.rows.iter_mut().map(|row| &mut row[index]);
+            cells.filter(|cell| !cell.is_empty()).for_each(|cell| cell.at.clear());
+        }
+    }
+    table
+}
+
+fn slo(outcome: MeetsObjective) -> Cell {
+    let class = match outcome {
+        MeetsObjective::Met => "valid",
+        MeetsObjective::NotMet => "invalid",
+        MeetsObjective::Unknown => "saturated",
+    };
+    Cell::badge(class, meets(outcome))
+}
+
+/// Demands of the table of months, as shares of the question's.
 pub(crate) const AROUND: [f64; 5] = [0.2, 0.5, 1.0, 2.0, 5.0];
 
 fn months(run: &Run, answer: &Answer) -> Vec<Months> {
@@ -194,19 +172,19 @@ fn months(run: &Run, answer: &Answer) -> Vec<Months> {
     months.map(of).filter(|months| !months.curve.is_empty()).collect()
 }
 
-/// The best and the others that meet the objective, where dollars decide.
+/// Best variant, and the others that meet the objective; `None` unless dollars decide.
 fn by_dollars(answer: &Answer) -> Option<(&Ranked, impl Iterator<Item = &Ranked>)> {
     let is_by_dollars = matches!(answer.question.minimise, Minimise::UsdPerMonth | Minimise::UsdPer10k);
     let (best, others) = answer.ranking.split_first()?;
-    // A variant that costs less here too is within the tie, as the ranking says: where the order turns says nothing of it.
+    // A variant that costs less here too is within the tie, as the ranking says.
     let costs_less = |other: &&Ranked| other.usd_per_month < best.usd_per_month;
     let others = others.iter().filter(|other| other.outcome == MeetsObjective::Met);
     let others = others.filter(move |other| !costs_less(other));
     (is_by_dollars && Some(&best.variant) == answer.best.as_ref()).then_some((best, others))
 }
 
-/// Where the order of the months turns. Above the demand only of variants whose highest rate is known, and not only that it lies above
-/// what was asked for.
+/// Demands at which the order of the months changes. Above the question's demand both highest rates must be known, not only
+/// bounded.
 fn elsewhere(answer: &Answer) -> Vec<String> {
     let Some((best, others)) = by_dollars(answer) else {
         return Vec::new();
@@ -227,7 +205,7 @@ fn elsewhere(answer: &Answer) -> Vec<String> {
     said
 }
 
-/// Where the order of the months turns with the size of the table, if each instance carried then what it carried here.
+/// Sizes of the table at which the order of the months changes, if each instance carries its measured rate.
 fn other_sizes(run: &Run, answer: &Answer) -> Vec<String> {
     let terms_of = |ranked: &Ranked| run.pricing.as_ref()?.terms_by_variant.get(&ranked.variant);
     let Some((best, others)) = by_dollars(answer) else {
@@ -277,9 +255,6 @@ fn size(by_size: &BySize, times: f64) -> String {
     format!("{table} ({} times the measured)", digits3(times))
 }
 
-/// A column's name, whether it holds numbers, and its cell.
-type Column = (&'static str, bool, fn(&Ranked) -> Cell);
-
 /// Title of the list of open questions.
 pub(crate) const NOT_DECIDED: &str = "Not decided";
 const INSTANCES: &str = "instances";
@@ -287,29 +262,27 @@ const PER_MONTH: &str = "$/month";
 const PER_10K: &str = "$/10k";
 const PER_10K_AT_DEMAND: &str = "$/10k at demand";
 const STEPS: &str = "steps";
+const WHY: &str = "why";
 
-const COLUMNS: [Column; 7] = [
+/// Name of a column, true for numbers, and its cell.
+type Figure = (&'static str, bool, fn(&Ranked) -> Cell);
+
+const COLUMNS: [Figure; 7] = [
     ("p99", true, p99),
     ("highest rate", true, |ranked| {
-        Cell::split(&highest(ranked).unwrap_or_else(|| NONE.to_owned()))
+        Cell::split(&highest(ranked).unwrap_or_else(none))
     }),
     (INSTANCES, true, |ranked| Cell::of(instances(ranked))),
     (PER_MONTH, true, |ranked| {
-        Cell::split(&month(ranked).unwrap_or_else(|| NONE.to_owned()))
+        Cell::split(&month(ranked).unwrap_or_else(none))
     }),
     (PER_10K, true, |ranked| Cell::of(per_10k(ranked))),
     ("slowest requests", false, |ranked| Cell::of(dominant(ranked))),
     (STEPS, true, |ranked| Cell::of(Some(ranked.steps.to_string()))),
 ];
 
-fn row(run: &Run, index: usize, ranked: &Ranked) -> RankRow {
-    RankRow {
-        rank: (index + 1).to_string(),
-        tier: Tier::of(run, &ranked.variant),
-        outcome: ranked.outcome,
-        cells: COLUMNS.iter().map(|(_, _, cell)| cell(ranked)).collect(),
-        why: ranked.why.clone(),
-    }
+fn none() -> String {
+    NONE.to_owned()
 }
 
 fn confidence(answer: &Answer) -> String {

@@ -1,7 +1,8 @@
 //! The answer in one sentence: decided, undecided, or none. In: an answer. Out: plain text. Knows nothing of the table below it.
 
-use super::figures::{Cell, highest, instances, month, p99, per_10k};
+use super::figures::{highest, instances, month, p99, per_10k};
 use super::point_row::Tier;
+use super::table::Cell;
 use super::words;
 use crate::units::{bytes, duration, percent, rate};
 use tierlab_analysis::record::{Answer, AnswerOutcome, Demand, Minimise, Mode, Question, Ranked, Run};

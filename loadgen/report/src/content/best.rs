@@ -7,14 +7,13 @@ use crate::units::{dollars_interval, rate};
 use tierlab_analysis::curves::{Curve, is_valid, same_but_rate};
 use tierlab_analysis::record::{Interval, Point, Ranked, Run, SloOutcome, Verdict};
 
-/// The point that stands for a curve.
+/// Best point of a curve.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Best<'a> {
-    /// The measured point.
     pub(crate) point: &'a Point,
-    /// Where the boundary lies, as far as that was found out.
+    /// Interval of the boundary; `None` if it is unknown.
     pub(crate) interval: Option<Interval>,
-    /// Whether the rate is only known to be at least this: the plan ended there, not the server.
+    /// True if the rate is only a lower bound: the plan ended there, not the server.
     pub(crate) at_least: bool,
     /// Highest rate by the answer of a lab; absent if the point's own rate is the highest.
     answered_rps: Option<f64>,
@@ -31,8 +30,7 @@ impl Best<'_> {
         format!("{}{} rps", if self.at_least { "≥ " } else { "" }, rate(self.rps()))
     }
 
-    /// Goes before what an inference costs there: at a rate that only the plan set, the server's own highest would cost
-    /// less.
+    /// Prefix of the cost of an inference: at a rate that only the plan set, the server's own highest would cost less.
     pub(crate) fn at_most(&self) -> &'static str {
         let is_below = self.point.factors.offered_rps < 0.99 * self.rps();
         if self.at_least || is_below { "at most " } else { "" }
@@ -45,7 +43,7 @@ impl Best<'_> {
     }
 }
 
-/// Under the run's objective where it has one, else the highest valid rate; `None` where there is no such point.
+/// Returns the highest rate under the run's objective, or the highest valid rate without an objective.
 pub(crate) fn best<'a>(run: &Run, curve: &Curve<'a>) -> Option<Best<'a>> {
     if let Some(ranked) = ranked(run, curve) {
         return answered(curve, ranked);
@@ -77,7 +75,7 @@ pub(crate) fn best<'a>(run: &Run, curve: &Curve<'a>) -> Option<Best<'a>> {
     })
 }
 
-/// The variant of the run's answer that a curve is about.
+/// Variant of the run's answer that a curve belongs to.
 pub(crate) fn ranked<'a>(run: &'a Run, curve: &Curve<'_>) -> Option<&'a Ranked> {
     let (answer, factors) = (run.answer.as_ref()?, curve.factors());
     let question = &answer.question;
@@ -86,7 +84,7 @@ pub(crate) fn ranked<'a>(run: &'a Run, curve: &Curve<'_>) -> Option<&'a Ranked> 
     ranking.find(|ranked| ranked.variant == factors.label())
 }
 
-/// The highest rate as the answer has it, with the valid point next to it; `None` where the variant has no such rate or point.
+/// Highest rate of the answer, with the nearest valid point; `None` if the variant has none.
 fn answered<'a>(curve: &Curve<'a>, ranked: &Ranked) -> Option<Best<'a>> {
     let value = ranked.highest_rps?;
     let lo = ranked.highest_rps_lo.unwrap_or(value);
@@ -100,8 +98,8 @@ fn answered<'a>(curve: &Curve<'a>, ranked: &Ranked) -> Option<Best<'a>> {
     })
 }
 
-/// Whether the server ended the rates that were valid: by not keeping up at the next one, or by failing there. A plan
-/// that asked for no more, or a measurement that broke its own rules, says nothing of the server's limit.
+/// True if the server ended the valid rates, by not keeping up at the next one or by failing there. The end of a plan, or a
+/// measurement that broke its own rules, says nothing about the server's limit.
 fn ends_at_the_server(run: &Run, curve: &Curve<'_>) -> bool {
     let next = curve.first_not_valid().and_then(|point| point.summary.as_ref());
     next.is_some_and(|summary| {
@@ -109,7 +107,7 @@ fn ends_at_the_server(run: &Run, curve: &Curve<'_>) -> bool {
     })
 }
 
-/// What [`best`] is: `highest rate with p99 < 20 ms`, or `highest valid rate`.
+/// Meaning of [`best`]: `highest rate with p99 < 20 ms`, or `highest valid rate`.
 pub(crate) fn title(run: &Run) -> String {
     let slo = run.slo.as_ref().map(|slo| slo.objective);
     if run.answer.is_some() {

@@ -1,74 +1,47 @@
-//! Costs: each curve on the instances that are considered; from which hit ratio on a tier is cheaper than the winner; shares of a mix.
+//! Costs: each curve on several instances, break-evens of tiers over the hit ratio of a cache, shares of a mix.
 //!
 //! In: a run and the curves of a group. Out: figures and plain text for every renderer.
 
-use super::best::{Best, best};
+use super::best::best;
+use super::point_row::Tier;
+use super::table::{Cell, Table, figures, words as text};
 use super::words;
-use crate::units::{percent, rate};
+use crate::units::{dollars, dollars_interval, percent, rate};
+use tierlab_analysis::costs::cost::Cost;
 use tierlab_analysis::costs::economics::{BreakEven, Line, break_even, lines, side_by_side};
 use tierlab_analysis::curves::{Curve, common_rate};
-use tierlab_analysis::record::{HourBy, InstancePrice, Interval, Pricing, Run};
+use tierlab_analysis::record::{HourBy, InstancePrice, Pricing, Run};
 
-/// What the prices of several instances mean.
+/// Assumption behind the prices of several instances.
 pub(crate) const SIDE_BY_SIDE: &str = "Every instance is taken to do what the measured machine did: the columns say what the \
                                        hour costs, not what the instance could do.";
 
-/// What the curves of a group cost.
-pub(crate) struct Costs<'a> {
-    /// Instances that the plan chose, that a variant is priced on, or that are the cheapest for a tier.
-    pub(crate) instances: Vec<&'a InstancePrice>,
-    /// The curves at the points that stand for them, those without one left out.
-    pub(crate) rows: Vec<CostRow<'a>>,
-    /// The tiers over the hit ratio of a cache; absent with fewer than two.
+/// Costs of the curves of a group.
+pub(crate) struct Costs {
+    /// Each curve at its best point on the instances that the plan chose, that a variant is priced on, or that are the cheapest
+    /// of a tier; `None` for fewer than two instances.
+    pub(crate) on_instances: Option<Table>,
+    /// Tiers over the hit ratio of a cache; `None` for fewer than two.
     pub(crate) over_hit_ratio: Option<OverHitRatio>,
-    /// A sentence for every tier beside the winner.
+    /// Break-even of each tier with the winner, in a sentence.
     pub(crate) break_evens: Vec<String>,
-}
-
-/// A curve's costs.
-pub(crate) struct CostRow<'a> {
-    /// Its tier as printed.
-    pub(crate) tier: String,
-    /// Its cache state with its size.
-    pub(crate) cache: String,
-    /// The point that stands for it.
-    pub(crate) best: Best<'a>,
-    /// $/10k inferences on each of [`Costs::instances`]; absent where it cannot be had there.
-    pub(crate) on: Vec<Option<Interval>>,
 }
 
 /// Tiers over the hit ratio of a cache.
 pub(crate) struct OverHitRatio {
-    /// The rate that the curves have in common.
+    /// Rate that the curves have in common.
     pub(crate) rps: f64,
-    /// A line for every tier, the winner first: the best of the answer, or else the cheapest without a cache.
+    /// A line per tier, the winner first: the best of the answer, or else the cheapest without a cache.
     pub(crate) lines: Vec<Line>,
 }
 
-impl<'a> Costs<'a> {
-    /// Of the curves of a group; `None` without prices.
-    pub(crate) fn of(run: &'a Run, curves: &[Curve<'a>]) -> Option<Self> {
+impl Costs {
+    /// Costs of the curves of a group; `None` without prices.
+    pub(crate) fn of(run: &Run, curves: &[Curve<'_>]) -> Option<Self> {
         let pricing = run.pricing.as_ref()?;
         let over_hit_ratio = over_hit_ratio(run, pricing, curves);
-        let considered = considered(pricing, over_hit_ratio.as_ref());
-        let rows = curves.iter().filter_map(|curve| {
-            let best = best(run, curve)?;
-            let factors = curve.factors();
-            let on = side_by_side(best.point, pricing).into_iter();
-            let on = on.filter(|(instance, _)| considered.contains(&instance.name.as_str()));
-            Some(CostRow {
-                tier: words::tier(run, factors.label()),
-                cache: words::cache(factors),
-                best,
-                on: on.map(|(_, cost)| Some(cost?.usd_per_10k)).collect(),
-            })
-        });
-        let instances = pricing.instances.iter();
         Some(Self {
-            instances: instances
-                .filter(|instance| considered.contains(&instance.name.as_str()))
-                .collect(),
-            rows: rows.collect(),
+            on_instances: on_instances(run, pricing, curves, &considered(pricing, over_hit_ratio.as_ref())),
             break_evens: over_hit_ratio
                 .as_ref()
                 .map(|over| break_evens(run, over))
@@ -76,6 +49,42 @@ impl<'a> Costs<'a> {
             over_hit_ratio,
         })
     }
+}
+
+fn on_instances(run: &Run, pricing: &Pricing, curves: &[Curve<'_>], considered: &[&str]) -> Option<Table> {
+    let is_considered = |instance: &&InstancePrice| considered.contains(&instance.name.as_str());
+    let instances: Vec<&InstancePrice> = pricing.instances.iter().filter(is_considered).collect();
+    let rows: Vec<Vec<Cell>> = curves
+        .iter()
+        .filter_map(|curve| {
+            let best = best(run, curve)?;
+            let costs = side_by_side(best.point, pricing).into_iter();
+            let costs = costs.filter(|(instance, _)| is_considered(instance));
+            let usd = |cost: Option<Cost>| {
+                let text = |cost: Cost| format!("{}{}", best.at_most(), dollars_interval(Some(&cost.usd_per_10k)));
+                cost.map_or_else(|| Cell::of(None), |cost| Cell::split(&text(cost)))
+            };
+            let who = [
+                Tier::of(run, curve.factors().label()).cell(),
+                Cell::plain(&words::cache(curve.factors())),
+                Cell::plain(&best.text()),
+            ];
+            Some(who.into_iter().chain(costs.map(|(_, cost)| usd(cost))).collect())
+        })
+        .collect();
+    let price = |instance: &&InstancePrice| {
+        let unchecked = if instance.checked { "" } else { ", unchecked" };
+        figures(format!(
+            "{}, {}/h{unchecked}",
+            instance.name,
+            dollars(instance.usd_per_hour)
+        ))
+    };
+    let columns = [text("tier"), text("cache"), figures("at")];
+    (instances.len() > 1 && !rows.is_empty()).then(|| Table {
+        title: "Costs by instance".to_owned(),
+        ..Table::new(columns.into_iter().chain(instances.iter().map(price)), rows)
+    })
 }
 
 /// Names of the instances that anything is priced on.
@@ -89,8 +98,7 @@ fn considered<'a>(pricing: &'a Pricing, over: Option<&'a OverHitRatio>) -> Vec<&
         .collect()
 }
 
-/// Who pays for what, where the curves of a group are parts of a mix, each at its highest rate; nothing where they were
-/// measured alone.
+/// Cost share of each curve that is a part of a mix, at its highest rate; empty for curves that were measured alone.
 pub(crate) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
     let mut said = Vec::new();
     let mut hour_by = None;
@@ -125,7 +133,7 @@ pub(crate) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
     said
 }
 
-/// The lines of a group at the rate that its curves have in common; nothing without such a rate.
+/// Lines of a group at the rate that its curves have in common; `None` without such a rate.
 fn over_hit_ratio(run: &Run, pricing: &Pricing, curves: &[Curve<'_>]) -> Option<OverHitRatio> {
     let rps = common_rate(&curves.iter().collect::<Vec<_>>())?;
     let mut lines = lines(curves, rps, pricing);
@@ -135,7 +143,7 @@ fn over_hit_ratio(run: &Run, pricing: &Pricing, curves: &[Curve<'_>]) -> Option<
     (lines.len() > 1).then_some(OverHitRatio { rps, lines })
 }
 
-/// A sentence for every tier beside the winner.
+/// Break-even of each tier with the winner, in a sentence.
 fn break_evens(run: &Run, over: &OverHitRatio) -> Vec<String> {
     let Some((winner, others)) = over.lines.split_first() else {
         return Vec::new();

@@ -1,73 +1,11 @@
-//! The figures of a ranked variant as people read them. In: a variant of a ranking. Out: text. Knows nothing of the others.
+//! Figures of a ranked variant in words. In: a variant of a ranking. Out: text. Knows nothing of other variants.
 
+use super::table::Cell;
 use super::words;
-use crate::units::{NONE, digits3, dollars, dollars_interval, latency, latency_interval, percent, rate};
+use crate::units::{digits3, dollars, dollars_interval, latency, latency_interval, percent, rate};
 use tierlab_analysis::record::{Grade, Interval, MeetsObjective, Ranked};
 
-/// A figure with what belongs to it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Cell {
-    /// The figure.
-    pub(crate) value: String,
-    /// Its interval, in brackets; empty without one.
-    pub(crate) interval: String,
-    /// Where it holds: `at 300/s`; empty where that goes without saying.
-    pub(crate) at: String,
-}
-
-impl Cell {
-    pub(crate) fn of(value: Option<String>) -> Self {
-        Self {
-            value: value.unwrap_or_else(|| NONE.to_owned()),
-            ..Self::default()
-        }
-    }
-
-    /// Text that has neither an interval nor a place.
-    pub(crate) fn plain(text: &str) -> Self {
-        Self::of(Some(text.to_owned()))
-    }
-
-    /// The same with another word in its value.
-    pub(crate) fn replaced(&self, word: &str, by: &str) -> Self {
-        Self::split(&self.value.replace(word, by))
-    }
-
-    /// Splits `12.3 ms [11.8–12.9]`. An interval without a width is none: `$132 [132–132]`.
-    pub(crate) fn split(text: &str) -> Self {
-        let (value, interval) = text.split_once(" [").unwrap_or((text, ""));
-        let ends = interval.strip_suffix(']').and_then(|ends| ends.split_once('–'));
-        let has_width = ends.is_none_or(|(lo, hi)| lo != hi);
-        Self {
-            value: value.to_owned(),
-            interval: if interval.is_empty() || !has_width {
-                String::new()
-            } else {
-                format!("[{interval}")
-            },
-            at: String::new(),
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.value == NONE
-    }
-
-    /// In one line, without its interval and the reason why there is no figure.
-    pub(crate) fn without_interval(&self) -> String {
-        let at = if self.is_empty() { "" } else { &self.at };
-        format!("{} {at}", self.value).trim_end().to_owned()
-    }
-
-    /// In one line.
-    pub(crate) fn text(&self) -> String {
-        let parts = [&self.value, &self.interval, &self.at].map(String::as_str);
-        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        parts.join(" ")
-    }
-}
-
-/// Whether a variant meets the objective, in one word.
+/// State of the objective in one word.
 pub(crate) const fn meets(outcome: MeetsObjective) -> &'static str {
     match outcome {
         MeetsObjective::Met => "pass",
@@ -162,14 +100,7 @@ pub(super) fn dominant(ranked: &Ranked) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cell, without_figures};
-
-    #[test]
-    fn intervals_without_a_width_are_left_out() {
-        assert_eq!(Cell::split("$132 [132–132]").text(), "$132");
-        assert_eq!(Cell::split("$132 [128–136]").text(), "$132 [128–136]");
-        assert_eq!(Cell::split("812/s [≥ 780]").text(), "812/s [≥ 780]");
-    }
+    use super::without_figures;
 
     #[test]
     fn a_missing_p99_has_its_verdict_and_reason() {

@@ -1,69 +1,61 @@
-//! What a table or a chart holds together: curves of one mode, model and batch size, side by side.
+//! Curves of one mode, model and batch size, which a table or a chart shows together.
 
 use super::best::{self, Best};
 use super::costs::{self, Costs};
-use super::percentiles::{self, TailPercentile};
-use super::point_row::{PointRow, Tier};
+use super::percentiles;
+use super::point_row::Tier;
+use super::table::{Cell, Table, figures, words as text};
 use super::{reach, words};
+use crate::units::{NONE, digits3, percent, rate};
 use tierlab_analysis::curves::{Curve, Difference, common_rate, difference};
-use tierlab_analysis::record::{Interval, MeetsObjective, Objective, Point, Run, Summary};
+use tierlab_analysis::record::{Interval, MeetsObjective, Objective, Percentile, Point, Run, Summary};
 use tierlab_analysis::statistics::sections::Pairing;
 
 /// Curves that are compared with each other.
 pub(crate) struct Group<'a> {
-    /// What they have in common.
+    /// Factors that they share, in words.
     pub(crate) name: String,
-    /// The rate at which most are valid, the highest of several.
+    /// Rate at which most are valid, the highest of several.
     pub(crate) common_rps: Option<f64>,
-    /// What [`Row::best`] is: `highest rate with p99 < 20 ms`, or `highest valid rate`.
+    /// Meaning of [`Row::best`]: `highest rate with p99 < 20 ms`, or `highest valid rate`.
     pub(crate) best_title: String,
-    /// The objectives that the run was made under, those of its question among them.
+    /// Objectives of the run, those of its question among them.
     pub(crate) objectives: Vec<Objective>,
-    /// The percentile that stands for the tail at the common rate.
-    pub(crate) tail: TailPercentile,
-    /// A row for every curve.
+    /// Percentile of the tail at the common rate.
+    pub(crate) tail: Percentile,
+    /// One row per curve.
     pub(crate) rows: Vec<Row<'a>>,
-    /// The curves themselves, in the order of the rows: what charts are drawn of.
+    /// Curves in the order of the rows.
     pub(crate) curves: Vec<Curve<'a>>,
-    /// What every curve says, in a sentence.
+    /// One sentence per curve.
     pub(crate) sentences: Vec<String>,
-    /// How far they go under the run's objective.
+    /// Highest rate of each curve under the run's objective, in a sentence.
     pub(crate) reaches: Vec<String>,
-    /// Who of a mix pays for what.
+    /// Cost share of each part of a mix, in a sentence.
     pub(crate) mix_shares: Vec<String>,
-    /// What they cost; absent without prices.
-    pub(crate) costs: Option<Costs<'a>>,
+    /// Costs; `None` without prices.
+    pub(crate) costs: Option<Costs>,
 }
 
-/// A curve in a row.
+/// Curve in a row.
 pub(crate) struct Row<'a> {
-    /// Its tier.
     pub(crate) tier: Tier,
-    /// Its cache state with its size.
+    /// Cache state with its size.
     pub(crate) cache: String,
-    /// The point that stands for it.
+    /// Best point of the curve.
     pub(crate) best: Option<Best<'a>>,
-    /// The highest rate that stands for it, with what is known of the boundary: the answer's, where there is one. Absent where
-    /// only the plan ended the rates.
+    /// Highest rate with the interval of the boundary; `None` if only the plan ended the rates.
     pub(crate) highest: Option<Interval>,
-    /// The figures at the common rate; absent where it has no valid point there.
+    /// Figures at the common rate; `None` without a valid point there.
     pub(crate) at_common: Option<&'a Summary>,
-    /// Its tail at the common rate beside that of the fastest.
-    pub(crate) against_fastest: Against,
-    /// Its points by rising rate.
-    pub(crate) points: Vec<PointRow<'a>>,
-}
-
-/// A curve beside the fastest of its group.
-pub(crate) enum Against {
-    /// It is the fastest.
-    Fastest,
-    /// How it differs; absent where that cannot be said.
-    Other(Option<Difference>),
+    /// True for the curve with the shortest tail at the common rate.
+    pub(crate) is_fastest: bool,
+    /// Difference of the tail from that of the fastest; `None` if it is unknown.
+    pub(crate) against_fastest: Option<Difference>,
 }
 
 impl<'a> Group<'a> {
-    /// The curves of a group.
+    /// Group of some curves of a run.
     pub(crate) fn of(run: &'a Run, name: String, curves: Vec<Curve<'a>>) -> Self {
         let common_rps = common_rate(&curves.iter().collect::<Vec<_>>());
         let at_common: Vec<Option<&Point>> = curves
@@ -79,19 +71,7 @@ impl<'a> Group<'a> {
         let rows = curves
             .iter()
             .zip(at_common)
-            .map(|(curve, point)| {
-                let factors = curve.factors();
-                let best = best::best(run, curve);
-                Row {
-                    tier: Tier::of(run, factors.label()),
-                    cache: words::cache(factors),
-                    highest: best.as_ref().and_then(reached),
-                    best,
-                    at_common: point.and_then(|point| point.summary.as_ref()),
-                    against_fastest: against(point, fastest, tail),
-                    points: curve.points.iter().map(|point| PointRow::of(run, point)).collect(),
-                }
-            })
+            .map(|(curve, point)| row(run, curve, point, fastest, tail))
             .collect();
         Self {
             name,
@@ -109,6 +89,31 @@ impl<'a> Group<'a> {
     }
 }
 
+fn row<'a>(
+    run: &Run,
+    curve: &Curve<'a>,
+    point: Option<&'a Point>,
+    fastest: Option<&Point>,
+    tail: Percentile,
+) -> Row<'a> {
+    let factors = curve.factors();
+    let best = best::best(run, curve);
+    let is_fastest = point
+        .zip(fastest)
+        .is_some_and(|(point, fastest)| std::ptr::eq(point, fastest));
+    let others = fastest.zip(point).filter(|_| !is_fastest);
+    Row {
+        tier: Tier::of(run, factors.label()),
+        cache: words::cache(factors),
+        highest: best.as_ref().and_then(reached),
+        best,
+        at_common: point.and_then(|point| point.summary.as_ref()),
+        is_fastest,
+        against_fastest: others
+            .and_then(|(fastest, point)| difference(fastest, point, tail.quantile(), Pairing::ByRepeat)),
+    }
+}
+
 fn objectives(run: &Run) -> Vec<Objective> {
     let mut objectives: Vec<Objective> = run.slo.iter().map(|slo| slo.objective).collect();
     for objective in run.question.iter().flat_map(|question| &question.objectives) {
@@ -119,30 +124,105 @@ fn objectives(run: &Run) -> Vec<Objective> {
     objectives
 }
 
-/// The rate of the point that stands for a curve, where that is the server's own limit.
+/// Rate of the best point, if it is the server's own limit.
 fn reached(best: &Best<'_>) -> Option<Interval> {
-    let value = best.rps();
-    let alone = Interval {
-        value,
-        lo: value,
-        hi: value,
-    };
-    (!best.at_least).then(|| best.interval.unwrap_or(alone))
+    (!best.at_least).then(|| best.interval.unwrap_or(Interval::exact(best.rps())))
 }
 
-fn fastest<'a>(in_play: impl Iterator<Item = &'a Point>, tail: TailPercentile) -> Option<&'a Point> {
+fn fastest<'a>(in_play: impl Iterator<Item = &'a Point>, tail: Percentile) -> Option<&'a Point> {
     in_play
-        .filter_map(|point| tail.at(point).map(|interval| (point, interval.value)))
+        .filter_map(|point| percentiles::at(point, tail).map(|interval| (point, interval.value)))
         .min_by(|a, b| a.1.total_cmp(&b.1))
         .map(|(point, _)| point)
 }
 
-fn against(point: Option<&Point>, fastest: Option<&Point>, tail: TailPercentile) -> Against {
-    match (point, fastest) {
-        (Some(point), Some(fastest)) if !std::ptr::eq(point, fastest) => {
-            Against::Other(difference(fastest, point, tail.quantile, Pairing::ByRepeat))
-        }
-        (Some(point), Some(_)) if tail.at(point).is_some() => Against::Fastest,
-        _ => Against::Other(None),
+/// Columns that text has no room for.
+const PAGE_ONLY: [&str; 2] = ["p95", "against the fastest"];
+/// Column that a narrow terminal leaves out first.
+pub(crate) const DOMINANT: &str = "dominant part";
+
+/// Curves side by side: highest rate, latency at the common rate, cost, and the dominant part of the slowest requests.
+pub(crate) fn table<'a>(groups: impl IntoIterator<Item = &'a Group<'a>>) -> Table {
+    let columns = [
+        text("variant"),
+        figures("highest rate"),
+        figures("at"),
+        figures("p50"),
+        figures("p95"),
+        figures("p99"),
+        figures("against the fastest"),
+        figures("$/10k"),
+        text(DOMINANT),
+    ];
+    let groups = groups.into_iter();
+    let rows = groups.flat_map(|group| {
+        group
+            .rows
+            .iter()
+            .zip(&group.curves)
+            .map(|(row, curve)| cells(group, row, curve))
+    });
+    Table::new(columns, rows).known().titled("Curves side by side")
+}
+
+/// The table of [`table`] for text.
+pub(crate) fn short_table<'a>(groups: impl IntoIterator<Item = &'a Group<'a>>) -> Table {
+    table(groups).named(|name| !PAGE_ONLY.contains(&name))
+}
+
+fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
+    let (best, summary) = (row.best.as_ref(), row.at_common);
+    let factors = curve.factors();
+    let who = row.tier.cell();
+    let who = Cell {
+        interval: format!("{} {}×{}", row.cache, factors.mode, factors.batch_size),
+        ..who
+    };
+    let latency = |of: fn(&Summary) -> Option<Interval>| Cell::latency(summary.and_then(of));
+    let known = best.filter(|best| !best.at_least).and_then(|best| best.interval);
+    vec![
+        who,
+        Cell {
+            interval: known.map_or_else(String::new, |ends| format!("[{}–{}]", rate(ends.lo), rate(ends.hi))),
+            ..Cell::plain(&best.map_or_else(|| "none".to_owned(), Best::text).replace(" rps", "/s"))
+        },
+        Cell::of(group.common_rps.map(|rps| format!("{}/s", rate(rps)))),
+        latency(|summary| summary.p50_us),
+        latency(|summary| summary.p95_us),
+        latency(|summary| summary.p99_us),
+        against_fastest(row),
+        Cell::split(
+            &best
+                .and_then(Best::cost)
+                .map_or_else(|| NONE.to_owned(), |cost| cost.replace("at most ", "≤ ")),
+        ),
+        dominant(summary),
+    ]
+}
+
+/// Ratio of the tail to that of the fastest.
+fn against_fastest(row: &Row<'_>) -> Cell {
+    let Some(difference) = &row.against_fastest else {
+        return Cell::of(row.is_fastest.then(|| "fastest".to_owned()));
+    };
+    let [value, lo, hi] = [difference.ratio.value, difference.ratio.lo, difference.ratio.hi].map(digits3);
+    let doubt = if difference.is_significant() {
+        ""
+    } else {
+        ", not told apart"
+    };
+    Cell {
+        interval: format!("[{lo}–{hi}]{doubt}"),
+        ..Cell::plain(&format!("{value} ×"))
+    }
+}
+
+/// Dominant part of the slowest requests, with the other parts as details.
+fn dominant(summary: Option<&Summary>) -> Cell {
+    let slowest = summary.and_then(words::slowest);
+    let cell = Cell::of(slowest.map(|(part, share)| format!("{} {}", percent(share.value), words::part(part))));
+    match summary.and_then(|summary| summary.tail.as_ref()) {
+        Some(tail) => cell.with_tip(words::dominance(tail)),
+        None => cell,
     }
 }

@@ -1,66 +1,56 @@
-//! What is known of the instrument: the noise floor, the certificates of the self-check, and their lines.
+//! The instrument: its noise floor, and the certificates of the self-check with their lines.
 //!
 //! In: a run. Out: plain text for every renderer. Judges no certificate.
 
-use super::words;
+use super::table::{Cell, Table, words};
+use crate::units::{latency_interval, rate, thousands};
 use tierlab_analysis::record::{CarriedCertificate, Check, Run, VALID_DAYS};
 
-/// What is known of the instrument.
-pub(crate) struct Instrument<'a> {
-    /// The noise floor in a sentence.
-    pub(crate) noise_floor: String,
-    /// Whether it was measured at all.
-    pub(crate) has_noise_floor: bool,
-    /// A sentence on every certificate of the run, or that there is none.
-    pub(crate) certificates: Vec<CertificateSentence>,
-    /// The lines of the run's own self-check, or else of the certificates that are proofs.
-    pub(crate) checks: Vec<CheckLine<'a>>,
+/// The instrument of a run.
+pub(crate) struct Instrument {
+    /// Noise floor in a sentence; `None` if it was not measured.
+    pub(crate) noise_floor: Option<String>,
+    /// Sentence on each certificate of the run, or on their absence.
+    certificates: Vec<Certificate>,
+    /// Lines of the run's own self-check, or else of the certificates that are proofs; `None` without any.
+    pub(crate) checks: Option<Table>,
 }
 
-/// A certificate in a sentence.
-pub(crate) struct CertificateSentence {
-    /// The sentence, without its full stop.
-    pub(crate) text: String,
-    /// Whether there is a certificate, and it proves nothing of the run.
-    pub(crate) is_refused: bool,
+struct Certificate {
+    /// Sentence without its full stop.
+    text: String,
+    /// True for a certificate that proves nothing of the run.
+    is_refused: bool,
 }
 
-/// A line of a self-check.
-pub(crate) struct CheckLine<'a> {
-    /// What was checked, behind the part of the run that it is of.
-    pub(crate) name: String,
-    /// The rest of it.
-    pub(crate) check: &'a Check,
-}
-
-impl<'a> Instrument<'a> {
-    /// Of a run.
-    pub(crate) fn of(run: &'a Run) -> Self {
-        let noise_floor = words::noise_floor(run);
-        let nothing = (run.certificates.is_empty() && run.selfcheck.is_empty()).then(|| CertificateSentence {
+impl Instrument {
+    /// The instrument of a run.
+    pub(crate) fn of(run: &Run) -> Self {
+        let none = (run.certificates.is_empty() && run.selfcheck.is_empty()).then(|| Certificate {
             text: format!("There is no self-check with this run; {}", how_to()),
             is_refused: false,
         });
-        let certificates = run.certificates.iter().map(|carried| CertificateSentence {
+        let certificates = run.certificates.iter().map(|carried| Certificate {
             text: sentence(carried),
             is_refused: carried.certificate.is_some() && carried.proof().is_none(),
         });
         Self {
-            has_noise_floor: noise_floor.is_some(),
-            noise_floor: noise_floor.unwrap_or_else(|| "The noise floor was not measured in this run".to_owned()),
-            certificates: certificates.chain(nothing).collect(),
+            noise_floor: noise_floor(run),
+            certificates: certificates.chain(none).collect(),
             checks: checks(run),
         }
     }
 
-    /// The certificates that the run found and that prove nothing of it.
+    /// Certificates that prove nothing of the run.
     pub(crate) fn refused(&self) -> impl Iterator<Item = &str> {
         self.sentences(true)
     }
 
-    /// Every other certificate, or the lack of one.
-    pub(crate) fn not_refused(&self) -> impl Iterator<Item = &str> {
-        self.sentences(false)
+    /// All other certificates, or their absence, then the noise floor.
+    pub(crate) fn sound(&self) -> Vec<String> {
+        let noise_floor = self.noise_floor.clone();
+        let noise_floor = noise_floor.unwrap_or_else(|| "The noise floor was not measured in this run".to_owned());
+        self.sentences(false).map(str::to_owned).chain([noise_floor]).collect()
     }
 
     fn sentences(&self, are_refused: bool) -> impl Iterator<Item = &str> {
@@ -72,23 +62,42 @@ impl<'a> Instrument<'a> {
     }
 }
 
-fn checks(run: &Run) -> Vec<CheckLine<'_>> {
-    if !run.selfcheck.is_empty() {
-        return run.selfcheck.iter().map(|check| line(None, check)).collect();
-    }
-    let proofs = run.certificates.iter();
-    let proofs = proofs.filter_map(|carried| Some((carried.part.as_deref(), carried.proof()?)));
-    proofs
-        .flat_map(|(part, proof)| proof.checks.iter().map(move |check| line(part, check)))
-        .collect()
+fn noise_floor(run: &Run) -> Option<String> {
+    let point = run.noise_floor.as_ref()?;
+    let summary = point.summary.as_ref()?;
+    let [p50, p99] = [&summary.p50_us, &summary.p99_us].map(|p| latency_interval(p.as_ref()));
+    Some(format!(
+        "Noise floor (the same load on a null endpoint, {} rps, {} samples): p50 {p50}, p99 {p99}",
+        rate(point.factors.offered_rps),
+        thousands(summary.samples)
+    ))
 }
 
-fn line<'a>(part: Option<&str>, check: &'a Check) -> CheckLine<'a> {
+fn checks(run: &Run) -> Option<Table> {
+    let own = run.selfcheck.iter().map(|check| line(None, check));
+    let mut rows: Vec<Vec<Cell>> = own.collect();
+    if rows.is_empty() {
+        let proofs = run.certificates.iter();
+        let proofs = proofs.filter_map(|carried| Some((carried.part.as_deref(), carried.proof()?)));
+        rows.extend(proofs.flat_map(|(part, proof)| proof.checks.iter().map(move |check| line(part, check))));
+    }
+    (!rows.is_empty()).then(|| Table {
+        title: "Self-check".to_owned(),
+        ..Table::new(["self-check", "expected", "measured", "result"].map(words), rows)
+    })
+}
+
+fn line(part: Option<&str>, check: &Check) -> Vec<Cell> {
     let name = match part {
         Some(part) => format!("{part}: {}", check.name),
         None => check.name.clone(),
     };
-    CheckLine { name, check }
+    let result = match check.passed {
+        true => Cell::badge("valid", "passed"),
+        false => Cell::badge("invalid", "failed"),
+    };
+    let texts = [&name, &check.expected, &check.measured].map(|text| Cell::plain(text));
+    texts.into_iter().chain([result]).collect()
 }
 
 fn sentence(carried: &CarriedCertificate) -> String {

@@ -1,66 +1,31 @@
-//! Which percentile stands for the tail: the highest that all points to be shown have; and what to do where that is not the
-//! p99.
+//! The percentile that stands for the tail: the highest that all shown points have; and the remedy if it is not the p99.
 //!
 //! In: points. Out: a percentile, or a sentence. Knows nothing of markup.
 
 use crate::units::thousands;
 use tierlab_analysis::curves::is_valid;
-use tierlab_analysis::record::{Grade, Interval, Percentile, Point, Run, Summary};
+use tierlab_analysis::record::{Grade, Interval, Percentile, Point, Run};
 use tierlab_analysis::statistics::sections::spread_dominates;
 
-/// The percentile that stands for the tail.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TailPercentile {
-    /// `p99`.
-    pub(crate) name: &'static str,
-    /// As a share.
-    pub(crate) quantile: f64,
-    /// Where a summary has it.
-    pub(crate) of: fn(&Summary) -> Option<Interval>,
+/// Percentiles of a tail, the highest first.
+pub(crate) const TAILS: [Percentile; 3] = [Percentile::P99, Percentile::P95, Percentile::P50];
+
+/// Percentile of a point.
+pub(crate) fn at(point: &Point, percentile: Percentile) -> Option<Interval> {
+    point.summary.as_ref()?.percentile(percentile)
 }
 
-impl TailPercentile {
-    /// Of a point.
-    pub(crate) fn at(self, point: &Point) -> Option<Interval> {
-        (self.of)(point.summary.as_ref()?)
-    }
-}
-
-const PERCENTILES: [TailPercentile; 3] = [
-    TailPercentile {
-        name: "p99",
-        quantile: 0.99,
-        of: |summary| summary.p99_us,
-    },
-    TailPercentile {
-        name: "p95",
-        quantile: 0.95,
-        of: |summary| summary.p95_us,
-    },
-    TailPercentile {
-        name: "p50",
-        quantile: 0.50,
-        of: |summary| summary.p50_us,
-    },
-];
-
-/// The highest percentile that every point has; the median where none does.
-pub(crate) fn highest(points: &[Option<&Point>]) -> TailPercentile {
-    let all_have = |percentile: &&TailPercentile| {
-        points
-            .iter()
-            .flatten()
-            .filter_map(|point| point.summary.as_ref())
-            .all(|summary| (percentile.of)(summary).is_some())
-    };
-    PERCENTILES.iter().find(all_have).copied().unwrap_or(PERCENTILES[2])
+/// Returns the highest percentile that every point has, or else the median.
+pub(crate) fn highest(points: &[Option<&Point>]) -> Percentile {
+    let summaries = || points.iter().flatten().filter_map(|point| point.summary.as_ref());
+    let all_have = |percentile: &Percentile| summaries().all(|summary| summary.percentile(*percentile).is_some());
+    TAILS.into_iter().find(all_have).unwrap_or(Percentile::P50)
 }
 
 /// Half of an interval beyond which a median is called wide, as a share.
 const WIDE: f64 = 0.1;
 
-/// At how many valid points the median's interval is wide because repeats differ, and what would make it narrower; `None`
-/// where there are none.
+/// Number of valid points whose median has a wide interval because repeats differ, with the remedy; `None` if there are none.
 pub(crate) fn wide(run: &Run) -> Option<String> {
     let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
     let widths: Vec<f64> = valid
@@ -99,7 +64,7 @@ pub(crate) fn missing_p99(run: &Run) -> Option<String> {
         most.to_string()
     };
     Some(format!(
-        "No p99 at {} of {} valid points: it takes {} requests over all repeats, {times} times as many as there were. Raise \
+        "No p99 at {} of {} valid points. It takes {} requests over all repeats, {times} times as many as there were. Raise \
          `repeats` or `step_s` in the plan, or run the long lab (`make lab-full`)",
         without.len(),
         valid.len(),
@@ -116,7 +81,7 @@ pub(crate) fn rough_p99(run: &Run) -> Option<String> {
     let rough = grades.iter().filter(|grade| **grade == Grade::Rough).count();
     (rough > 0).then(|| {
         format!(
-            "{rough} of {} p99 are rough (`~`): the value stands, but no upper bound of it is known, because requests queue or \
+            "{rough} of {} p99 are rough (~). The value stands, but no upper bound of it is known, because requests queue or \
              fewer than 15 in 10 repeats lie beyond it. More or longer repeats make it solid",
             grades.len()
         )

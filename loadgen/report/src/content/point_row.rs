@@ -1,66 +1,79 @@
-//! A point as a row of a table: who it is in words, and its figures.
+//! Points in tables: the name of each, its figures, and the tier with what stands behind it.
 
-use super::words;
-use crate::units::{NONE, percent, rate};
+use super::table::{Badge, Cell, Column, Table, figures};
+use super::words as text;
+use crate::units::{digits3, latency, percent, rate, thousands};
 use tierlab_analysis::record::{Point, Run, Summary, Verdict};
+use tierlab_analysis::validity::littles_law;
 
-/// A tier by name, and what stands behind it.
+/// Tier or variant by name, with its origin.
 #[derive(Debug, Clone)]
 pub(crate) struct Tier {
-    /// As the run names it.
     pub(crate) name: String,
-    /// As printed where nothing else says that it is emulated.
+    /// Name with `(emulated)` if its figures come from a distribution.
     pub(crate) printed: String,
-    /// Its number among those of the run.
+    /// Index among those of the run.
     pub(crate) number: usize,
-    /// What stands behind it where that is not the real thing.
+    /// Origin; `None` for a real service.
     pub(crate) origin: Option<Origin>,
 }
 
-/// What stands behind a tier that is not the real thing.
+/// Stand-in for a real service.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     /// `emulated` or `embedded`.
     pub(crate) kind: &'static str,
-    /// The profile that an emulated variant follows; absent where only its kind is known.
-    pub(crate) profile: Option<String>,
-    /// All that is known of it.
-    pub(crate) says: String,
+    /// Profile of an emulated variant; `None` if only its kind is known.
+    profile: Option<String>,
+    /// Full description.
+    says: String,
 }
 
 impl Tier {
-    /// A tier or variant of a run, by its label.
+    /// Tier or variant of a run, by its label.
     pub(crate) fn of(run: &Run, name: &str) -> Self {
-        let says = words::origin_text(run, name);
-        let kind = if words::is_emulated(run, name) {
+        let says = text::origin_text(run, name);
+        let kind = if text::is_emulated(run, name) {
             Some("emulated")
         } else {
             says.contains("embedded").then_some("embedded")
         };
         Self {
             name: name.to_owned(),
-            printed: words::tier(run, name),
-            number: words::tiers(run).iter().position(|tier| *tier == name).unwrap_or(0),
+            printed: text::tier(run, name),
+            number: text::tiers(run).iter().position(|tier| *tier == name).unwrap_or(0),
             origin: kind.map(|kind| Origin {
                 kind,
-                profile: words::variant(run, name).and_then(|variant| variant.emulated.clone()),
+                profile: text::variant(run, name).and_then(|variant| variant.emulated.clone()),
                 says: says.clone().into_owned(),
             }),
         }
     }
 
-    /// The name with its label: `s3-express (emulated s3-express-2025)`, `nfs (embedded)`.
+    /// Name with its origin: `s3-express (emulated s3-express-2025)`, `nfs (embedded)`.
     pub(crate) fn labelled(&self) -> String {
         match &self.origin {
             Some(origin) => format!("{} ({})", self.name, origin.label()),
             None => self.name.clone(),
         }
     }
+
+    pub(crate) fn cell(&self) -> Cell {
+        let badge = self.origin.as_ref().map(|origin| Badge {
+            class: origin.kind,
+            label: origin.label(),
+            tip: origin.says.clone(),
+        });
+        Cell {
+            badge,
+            ..Cell::plain(&self.name)
+        }
+    }
 }
 
 impl Origin {
     /// `emulated s3-express-2025`, `embedded`.
-    pub(crate) fn label(&self) -> String {
+    fn label(&self) -> String {
         match &self.profile {
             Some(profile) => format!("{} {profile}", self.kind),
             None => self.kind.to_owned(),
@@ -68,63 +81,117 @@ impl Origin {
     }
 }
 
-/// A point as a row.
-pub(crate) struct PointRow<'a> {
-    /// Its full name within the run.
-    pub(crate) name: String,
-    /// Its tier.
-    pub(crate) tier: Tier,
-    /// Its cache state with its size.
-    pub(crate) cache: String,
-    /// Requests offered per second.
-    pub(crate) offered: String,
-    /// Its figures; absent where it was not summarised.
-    pub(crate) figures: Option<Figures<'a>>,
+/// Place of a figure in tables of text, whose width is limited; a page shows every figure.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InText {
+    No,
+    /// The value without its interval.
+    Value,
+    Whole,
 }
 
-/// The figures of a row: numbers with their intervals, which every renderer writes in its own way.
-pub(crate) struct Figures<'a> {
-    /// All of them.
-    pub(crate) summary: &'a Summary,
-    /// The verdict in one word.
-    pub(crate) verdict: &'static str,
-    /// What the verdict rests on; empty for a valid point.
-    pub(crate) reasons: &'a [String],
+type Figure = (&'static str, InText, fn(&Summary) -> Cell);
+
+const FIGURES: [Figure; 17] = {
+    use InText::{No, Value, Whole};
+    [
+        ("verdict", Whole, |summary| verdict(&summary.verdict)),
+        ("p50", Whole, |summary| Cell::latency(summary.p50_us)),
+        ("p90", No, |summary| Cell::latency(summary.p90_us)),
+        ("p95", Whole, |summary| Cell::latency(summary.p95_us)),
+        ("p99", Whole, |summary| Cell::latency(summary.p99_us)),
+        ("p99.9", No, |summary| Cell::latency(summary.p999_us)),
+        ("mean", No, |summary| Cell::latency(summary.mean_us)),
+        ("max", No, |summary| Cell::of(summary.max_us.map(latency))),
+        ("service p99", No, |summary| {
+            Cell::of(summary.service_p99_us.map(latency))
+        }),
+        ("send lag p99", No, |summary| Cell::of(summary.lag_p99_us.map(latency))),
+        ("good/s", Value, |summary| Cell::rate(summary.achieved_rps)),
+        ("goodput/s", Whole, |summary| Cell::of(goodput(summary))),
+        ("inferences/s", No, |summary| Cell::rate(summary.inferences_per_s)),
+        ("hits", Whole, |summary| Cell::of(summary.cache_hit_ratio.map(percent))),
+        ("errors", Whole, |summary| Cell::plain(&thousands(summary.errors))),
+        ("in flight", No, |summary| in_flight(summary.in_flight)),
+        ("$/10k", Value, |summary| Cell::dollars(summary.usd_per_10k)),
+    ]
+};
+
+/// Goodput per second with its share of the requests: `196 (98 %)`.
+fn goodput(summary: &Summary) -> Option<String> {
+    let share = summary.goodput_share?;
+    Some(format!("{} ({})", rate(summary.goodput_rps?.value), percent(share)))
 }
 
-/// True if any of the points has a goodput: runs without an objective have none.
-pub(crate) fn has_goodput<'a>(points: impl IntoIterator<Item = &'a PointRow<'a>>) -> bool {
-    let mut figures = points.into_iter().filter_map(|point| point.figures.as_ref());
-    figures.any(|figures| figures.summary.goodput_rps.is_some())
+/// Requests in flight as counted, with the count by Little's law as details.
+fn in_flight((counted, by_law): (f64, f64)) -> Cell {
+    let is_check = littles_law::holds((counted, by_law)).is_some();
+    let few = if is_check {
+        ""
+    } else {
+        " (too few for the law to be a check)"
+    };
+    let tip = format!("counted {}, by Little's law {}{few}", digits3(counted), digits3(by_law));
+    Cell::plain(&digits3(counted)).with_tip(tip)
 }
 
-impl Figures<'_> {
-    /// Goodput per second and its share of the requests: `196 (98 %)`.
-    pub(crate) fn goodput(&self) -> String {
-        match (self.summary.goodput_rps, self.summary.goodput_share) {
-            (Some(rps), Some(share)) => format!("{} ({})", rate(rps.value), percent(share)),
-            _ => NONE.to_owned(),
-        }
+/// Verdict in a word, with its reasons as details.
+fn verdict(verdict: &Verdict) -> Cell {
+    let word = text::verdict(verdict);
+    match verdict {
+        Verdict::Valid => Cell::badge(word, word),
+        Verdict::Saturated(reasons) | Verdict::Invalid(reasons) => Cell::badge(word, word).with_tip(reasons.join("\n")),
     }
 }
 
-impl<'a> PointRow<'a> {
-    /// A point of a run.
-    pub(crate) fn of(run: &Run, point: &'a Point) -> Self {
-        let factors = &point.factors;
-        Self {
-            name: words::name(run, factors),
-            tier: Tier::of(run, factors.label()),
-            cache: words::cache(factors),
-            offered: rate(factors.offered_rps),
-            figures: point.summary.as_ref().map(|summary| Figures {
-                summary,
-                verdict: words::verdict(&summary.verdict),
-                reasons: match &summary.verdict {
-                    Verdict::Valid => &[],
-                    Verdict::Saturated(reasons) | Verdict::Invalid(reasons) => reasons,
-                },
-            }),
+/// Table of points with every figure that any of them has. `names` and `name` are the first columns and their cells; an empty
+/// row separates curves.
+pub(crate) fn table<'a>(
+    names: &[Column],
+    name: impl Fn(&Point) -> Vec<Cell>,
+    curves: impl IntoIterator<Item = &'a [&'a Point]>,
+) -> Table {
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    for points in curves {
+        if !rows.is_empty() {
+            rows.push(Vec::new());
+        }
+        for point in points {
+            let mut row = name(point);
+            row.push(Cell::plain(&rate(point.factors.offered_rps)));
+            match &point.summary {
+                Some(summary) => row.extend(FIGURES.iter().map(|(.., cell)| cell(summary))),
+                None => {
+                    row.push(Cell::plain("not summarised"));
+                    row.resize(names.len() + 1 + FIGURES.len(), Cell::of(None));
+                }
+            }
+            rows.push(row);
         }
     }
+    let offered = std::iter::once(figures("offered/s"));
+    let columns = FIGURES.iter().map(|(name, ..)| (name.to_string(), *name != "verdict"));
+    let columns = names.iter().cloned().chain(offered).chain(columns);
+    Table::new(columns, rows).known().titled("Every point")
+}
+
+/// Columns of a table of points that text has room for.
+pub(crate) fn short(table: &Table) -> Table {
+    let in_text = |name: &str| {
+        FIGURES
+            .iter()
+            .find(|(known, ..)| *known == name)
+            .map_or(InText::Whole, |(_, text, _)| *text)
+    };
+    let mut short = table.named(|name| in_text(name) != InText::No);
+    for (index, _) in short
+        .columns
+        .iter()
+        .enumerate()
+        .filter(|(_, (name, _))| in_text(name) == InText::Value)
+    {
+        let cells = short.rows.iter_mut().filter_map(|row| row.get_mut(index));
+        cells.for_each(|cell| cell.interval.clear());
+    }
+    short
 }

@@ -1,17 +1,17 @@
-//! How far a curve goes under the run's objective, in words.
+//! Highest rate of a curve under the run's objective, in words.
 //!
 //! In: a run and its findings. Out: a sentence per curve. Knows nothing of markup.
 
 use super::words::{cache, tier};
 use crate::units::rate;
 use tierlab_analysis::curves::{Curve, same_but_rate};
-use tierlab_analysis::record::{Finding, Run, SloFinding, SloOutcome};
+use tierlab_analysis::record::{Finding, Run, Slo, SloFinding, SloOutcome};
 
-/// What the interval of a highest rate is.
+/// Meaning of the interval of a highest rate.
 pub(crate) const REACH: &str = "Highest rate under the objective: [lo–hi] reaches from the highest rate that certainly meets it to \
                                 the lowest that certainly does not.";
 
-/// The sentences of [`reach`] that belong to the curves of a group.
+/// Returns the sentences of [`reach`] about the curves of a group.
 pub(crate) fn reaches(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
     let mine = |finding: &&Finding| {
         curves
@@ -25,47 +25,69 @@ pub(crate) fn reaches(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
         .collect()
 }
 
-/// How far a curve goes under the run's objective, in one sentence; `None` without an objective.
-pub(crate) fn reach(run: &Run, finding: &Finding) -> Option<String> {
+/// Returns the highest rate of a curve under the run's objective in one sentence; `None` without an objective.
+fn reach(run: &Run, finding: &Finding) -> Option<String> {
     let slo = run.slo.as_ref()?;
-    let objective = slo.objective.to_string();
     let factors = &finding.factors;
-    let mut text = format!("{} {} {}", tier(run, factors.label()), cache(factors), factors.mode);
-    if factors.batch_size > 1 {
-        text += &format!(" ×{}", factors.batch_size);
-    }
+    let batch = match factors.batch_size {
+        0 | 1 => String::new(),
+        rows => format!(" ×{rows}"),
+    };
+    let who = format!(
+        "{} {} {}{batch}",
+        tier(run, factors.label()),
+        cache(factors),
+        factors.mode
+    );
     let Some(found) = &finding.slo else {
+        let objective = slo.objective;
         return Some(format!(
-            "{text}: no rate could be judged by {objective}: too few samples"
+            "{who}: no rate could be judged by {objective}: too few samples"
         ));
     };
-    let not_met = |found: &SloFinding| {
-        found
-            .not_met
-            .as_ref()
-            .map_or_else(String::new, |next| format!("at {}/s {}", rate(next.rps), next.why))
+    let mut text = format!("{who}: {}", boundary(slo, found));
+    let per_s = |rates: &mut dyn Iterator<Item = f64>| -> String {
+        let rates: Vec<String> = rates.map(|rps| format!("{}/s", rate(rps))).collect();
+        rates.join(", ")
     };
-    text += &match (found.outcome, &found.highest_rps) {
-        (SloOutcome::Unknown, _) => {
-            let above = found
-                .not_met
-                .as_ref()
-                .map_or_else(String::new, |_| format!("; {}", not_met(found)));
-            format!(": not known whether any rate has {objective}{above}")
-        }
-        (SloOutcome::NeverMet, _) | (_, None) => {
-            let why = found.not_met.as_ref().map_or_else(String::new, |next| {
-                let asked = if next.rps <= slo.lowest_rps {
-                    ", the lowest rate asked,"
-                } else {
-                    ""
-                };
-                format!(": at {}/s{asked} {}", rate(next.rps), next.why)
-            });
-            format!(": no rate with {objective}{why}")
-        }
-        (outcome, Some(highest)) => {
-            let [value, lo, hi] = [highest.value, highest.lo, highest.hi].map(rate);
+    if let Some(first) = found.unknown.first() {
+        let rates = per_s(&mut found.unknown.iter().map(|one| one.rps));
+        text += &format!("; nothing is known of the server at {rates} ({})", first.why);
+    }
+    if !found.contradicting_rps.is_empty() {
+        let rates = per_s(&mut found.contradicting_rps.iter().copied());
+        text += &format!("; measured otherwise at {rates}");
+    }
+    if let Some(knee) = finding.knee_rps {
+        text += &format!("; p95 turns up at {}/s", rate(knee));
+    }
+    Some(text)
+}
+
+/// Result of a search, with the next rate that misses the objective.
+fn boundary(slo: &Slo, found: &SloFinding) -> String {
+    let objective = slo.objective;
+    let next = |sign: &str, note: &str| {
+        let next = found.not_met.as_ref();
+        next.map_or_else(String::new, |next| {
+            format!("{sign} at {}/s{note} {}", rate(next.rps), next.why)
+        })
+    };
+    let Some(highest) = found.highest_rps else {
+        let is_lowest = found.not_met.as_ref().is_some_and(|next| next.rps <= slo.lowest_rps);
+        let note = if is_lowest { ", the lowest rate asked," } else { "" };
+        return match found.outcome {
+            SloOutcome::Unknown => format!("not known whether any rate has {objective}{}", next(";", "")),
+            _ => format!("no rate with {objective}{}", next(":", note)),
+        };
+    };
+    let [value, lo, hi] = [highest.value, highest.lo, highest.hi].map(rate);
+    match found.outcome {
+        SloOutcome::MetAtHighest => format!(
+            "{objective} still holds at {value}/s, the highest rate asked; what the server can do lies above (raise `search.max_rate`)"
+        ),
+        SloOutcome::MetAsFarAsMeasured => format!("{objective} still holds at {value}/s, the highest rate measured"),
+        outcome => {
             let known = if highest.lo > 0.0 && highest.hi < slo.highest_rps {
                 format!("[{lo}–{hi}]")
             } else {
@@ -74,41 +96,16 @@ pub(crate) fn reach(run: &Run, finding: &Finding) -> Option<String> {
                     rate(highest.lo.max(slo.lowest_rps))
                 )
             };
-            let at = format!(": highest rate with {objective}: {value}/s {known}");
-            match outcome {
-                SloOutcome::MetAtHighest => format!(
-                    ": {objective} still holds at {value}/s, the highest rate asked; what the server can do lies above \
-                     (raise `search.max_rate`)"
-                ),
-                SloOutcome::MetAsFarAsMeasured => {
-                    format!(": {objective} still holds at {value}/s, the highest rate measured")
+            let coarse = match outcome {
+                SloOutcome::Coarse => {
+                    "; the next rate that has an answer is far above, and between them nothing is known"
                 }
-                SloOutcome::Coarse => format!(
-                    "{at}; the next rate that has an answer is far above, and between them nothing is known: {}",
-                    not_met(found)
-                ),
-                _ => format!("{at}; {}", not_met(found)),
-            }
+                _ => "",
+            };
+            format!(
+                "highest rate with {objective}: {value}/s {known}{coarse}{}",
+                next(";", "")
+            )
         }
-    };
-    if let Some(first) = found.unknown.first() {
-        let rates: Vec<String> = found.unknown.iter().map(|one| format!("{}/s", rate(one.rps))).collect();
-        text += &format!(
-            "; nothing is known of the server at {} ({})",
-            rates.join(", "),
-            first.why
-        );
     }
-    if !found.contradicting_rps.is_empty() {
-        let rates: Vec<String> = found
-            .contradicting_rps
-            .iter()
-            .map(|&rps| format!("{}/s", rate(rps)))
-            .collect();
-        text += &format!("; measured otherwise at {}", rates.join(", "));
-    }
-    if let Some(knee) = finding.knee_rps {
-        text += &format!("; p95 turns up at {}/s", rate(knee));
-    }
-    Some(text)
 }

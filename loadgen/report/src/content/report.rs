@@ -1,151 +1,187 @@
-//! A run as its reader meets it: facts, groups of curves, what to beware of, and what it all rests on.
+//! A run as its reader meets it: the result in a sentence, tables, groups of curves, remarks, and the evidence.
 
 use super::answer::AnswerText;
-use super::brief::Brief;
-use super::cautions::cautions;
-use super::gpus::{self, GpuRow};
-use super::group::Group;
+use super::group::{self, Group, Row};
 use super::instrument::Instrument;
-use super::point_row::PointRow;
-use super::side_tables::{SideTable, side_tables};
-use super::{percentiles, reach, requests, words};
-use crate::units::bytes;
-use std::collections::BTreeMap;
-use tierlab_analysis::record::Run;
+use super::point_row::{self, Tier};
+use super::table::{Cell, Table, words as text};
+use super::{percentiles, remarks, requests, side_tables, words};
+use crate::units::{bytes, latency_interval, rate, thousands};
+use tierlab_analysis::curves::is_valid;
+use tierlab_analysis::record::{Point, Run};
 use tierlab_protocol::timing::Stage;
 
-/// What a report says of a run.
+/// Content of a report.
 pub(crate) struct Report<'a> {
-    /// The plan's name.
-    pub(crate) name: &'a str,
-    /// When it began.
-    pub(crate) started_at: &'a str,
-    /// The run in a few lines.
-    pub(crate) brief: Brief,
-    /// The answer, where a question was asked.
+    pub(crate) run: &'a Run,
+    /// Result in one sentence, without its full stop.
+    pub(crate) sentence: String,
+    /// Most important remarks, a line each, without their full stops.
+    pub(crate) remarks: Vec<String>,
+    /// Answer; `None` without a question.
     pub(crate) answer: Option<AnswerText>,
-    /// How much was measured.
-    pub(crate) amount: Amount,
-    /// What was sent: a sentence for each kind of request.
+    /// Number of points and requests: `12 points, 34,000 requests`.
+    pub(crate) amount: String,
+    /// Requests in words, one sentence per kind.
     pub(crate) requests: Vec<String>,
-    /// The machine's processor.
-    pub(crate) cpu: &'a str,
-    /// Its logical cores.
-    pub(crate) cores: u32,
-    /// The commit that measured.
-    pub(crate) commit: &'a str,
-    /// How many points have each verdict; none with none.
+    /// Number of points by verdict, without verdicts of no point.
     pub(crate) verdicts: Vec<(&'static str, usize)>,
-    /// Lines of the run's own self-check that failed.
-    pub(crate) failed_checks: usize,
-    /// Whether the run was stopped before its end.
-    pub(crate) is_interrupted: bool,
-    /// Whether the latencies of any tier were drawn from a distribution.
+    /// True if the latencies of any tier come from a distribution.
     pub(crate) is_emulated: bool,
-    /// What is compared with each other, by rising rate.
+    /// Groups of curves over the rate.
     pub(crate) groups: Vec<Group<'a>>,
-    /// A sentence for every curve under the run's objective.
-    pub(crate) reached: Vec<String>,
-    /// Every point, in the order of the run.
-    pub(crate) points: Vec<PointRow<'a>>,
-    /// Why points have no p99, and what would give them one.
+    /// Reason for points without a p99, with the remedy.
     pub(crate) missing_p99: Option<String>,
-    /// Parts that any band of latency has.
+    /// Parts of any band of latency.
     pub(crate) parts: Vec<&'static str>,
-    /// What is no curve over a rate.
-    pub(crate) side_tables: Vec<SideTable>,
-    /// What the GPUs did; empty where there was none.
-    pub(crate) gpus: Vec<GpuRow<'a>>,
-    /// What to know before using the numbers.
+    /// Tables of everything that is no curve over a rate.
+    pub(crate) side_tables: Vec<Table>,
+    /// Table of GPUs; `None` without any.
+    pub(crate) gpus: Option<Table>,
+    /// Everything to know before using the numbers, in sentences without full stops.
     pub(crate) cautions: Vec<String>,
-    /// How good the instrument is.
-    pub(crate) instrument: Instrument<'a>,
+    pub(crate) instrument: Instrument,
     /// Machine and software by name.
     pub(crate) environment: Vec<(String, String)>,
-    /// Where prices come from; absent without prices.
-    pub(crate) price_sources: Option<&'a [String]>,
-    /// The plan as read.
-    pub(crate) plan: &'a str,
-    /// SHA-256 of the files used, by path.
-    pub(crate) config_sha256: &'a BTreeMap<String, String>,
-}
-
-/// How much was measured.
-pub(crate) struct Amount {
-    /// Points.
-    pub(crate) points: usize,
-    /// Repeats of the point that has most.
-    pub(crate) repeats: usize,
-    /// Requests in the percentiles.
-    pub(crate) requests: u64,
 }
 
 impl<'a> Report<'a> {
-    /// All that is to be said of a run.
+    /// Report on a run.
     pub(crate) fn of(run: &'a Run) -> Self {
-        let environment = &run.environment;
         let instrument = Instrument::of(run);
         let answer = AnswerText::of(run);
         let groups: Vec<Group<'_>> = words::groups(run)
             .into_iter()
             .map(|(name, curves)| Group::of(run, name, curves))
             .collect();
+        let samples = run
+            .points
+            .iter()
+            .filter_map(|point| Some(point.summary.as_ref()?.samples));
         Self {
-            name: &run.name,
-            started_at: &run.started_at,
-            brief: Brief::of(run, answer.as_ref(), &groups, &instrument),
+            run,
+            sentence: answer
+                .as_ref()
+                .map_or_else(|| sentence(run, &groups), |answer| answer.sentence.clone()),
+            remarks: remarks::brief(run, &instrument),
             answer,
-            amount: Amount {
-                points: run.points.len(),
-                repeats: run.points.iter().map(|point| point.repeats.len()).max().unwrap_or(0),
-                requests: words::requests(run),
-            },
+            amount: format!("{} points, {} requests", run.points.len(), thousands(samples.sum())),
             requests: requests::sentences(run),
-            cpu: &environment.cpu,
-            cores: environment.cores,
-            commit: &environment.git_commit,
             verdicts: verdicts(run),
-            failed_checks: run.selfcheck.iter().filter(|check| !check.passed).count(),
-            is_interrupted: run.interrupted,
             is_emulated: words::tiers(run).iter().any(|tier| words::is_emulated(run, tier)),
             groups,
-            reached: run
-                .findings
-                .iter()
-                .filter_map(|finding| reach::reach(run, finding))
-                .collect(),
-            points: run.points.iter().map(|point| PointRow::of(run, point)).collect(),
             missing_p99: percentiles::missing_p99(run),
             parts: parts(run),
-            side_tables: side_tables(run),
-            gpus: gpus::rows(run),
-            cautions: cautions(run, &instrument),
+            side_tables: side_tables::side_tables(run),
+            gpus: side_tables::gpus(run),
+            cautions: remarks::cautions(run, &instrument),
             instrument,
             environment: facts(run),
-            price_sources: run.pricing.as_ref().map(|pricing| &pricing.sources[..]),
-            plan: &run.plan_toml,
-            config_sha256: &run.config_sha256,
         }
     }
+
+    /// Run in one table for text: the variants of the answer, or the points if they are at most `points`, or the curves.
+    pub(crate) fn overview(&self, points: usize) -> Table {
+        if let Some(answer) = &self.answer {
+            return answer.deciding();
+        }
+        if self.run.points.len() > points {
+            return group::short_table(&self.groups);
+        }
+        let name = |point: &Point| {
+            let name = words::name(self.run, &point.factors);
+            let at = format!(" at {} rps", rate(point.factors.offered_rps));
+            vec![Cell::plain(name.strip_suffix(&at).unwrap_or(&name))]
+        };
+        let all: Vec<&Point> = self.run.points.iter().collect();
+        point_row::short(&point_row::table(&[text("point")], name, [&all[..]]))
+    }
+
+    /// Points of a group with the figures that text has room for.
+    pub(crate) fn short_points(&self, group: &Group<'_>) -> Table {
+        point_row::short(&self.points(group))
+    }
+
+    /// Points of a group with all figures.
+    pub(crate) fn points(&self, group: &Group<'_>) -> Table {
+        let name = |point: &Point| {
+            let cache = words::cache(&point.factors);
+            vec![Tier::of(self.run, point.factors.label()).cell(), Cell::plain(&cache)]
+        };
+        let curves = group.curves.iter().map(|curve| &curve.points[..]);
+        point_row::table(&["tier", "cache"].map(text), name, curves)
+    }
+}
+
+/// Result of a run without a question.
+fn sentence(run: &Run, groups: &[Group<'_>]) -> String {
+    let Some(group) = groups.first() else {
+        return match (run.points.len(), run.cold_starts.len()) {
+            (0, 0) => "Nothing was measured".to_owned(),
+            (0, starts) => format!("{starts} cold starts were measured"),
+            (points, _) => {
+                let valid = run.points.iter().filter(|point| is_valid(point)).count();
+                format!("{valid} of {points} points are valid")
+            }
+        };
+    };
+    let who = |row: &Row<'_>| format!("{} {}", row.tier.printed, row.cache);
+    let fastest = group.rows.iter().find(|row| row.is_fastest);
+    if let (Some(fastest), Some(rps), None, 2..) = (fastest, group.common_rps, run.slo, group.rows.len()) {
+        let figure = fastest.at_common.and_then(|summary| summary.percentile(group.tail));
+        let against = group.rows.iter().filter_map(|row| row.against_fastest.as_ref());
+        let doubt = match against.filter(|difference| !difference.is_significant()).count() {
+            0 => String::new(),
+            1 => ", not told apart from 1 other".to_owned(),
+            others => format!(", not told apart from {others} others"),
+        };
+        return format!(
+            "{} has the lowest {} of {} at {}/s: {}{doubt}",
+            who(fastest),
+            group.tail,
+            group.rows.len(),
+            rate(rps),
+            latency_interval(figure.as_ref())
+        );
+    }
+    let rows = group.rows.iter().filter_map(|row| Some((row, row.best.as_ref()?)));
+    match rows.max_by(|(_, a), (_, b)| a.rps().total_cmp(&b.rps())) {
+        Some((row, best)) => format!(
+            "{}: {} {}{}",
+            who(row),
+            group.best_title,
+            best.text(),
+            tail_at(best.point)
+        ),
+        None => format!("No rate of {} was valid", group.name),
+    }
+}
+
+/// `; p99 12.3 ms [11.8–12.9] there`, with the highest percentile of the point.
+fn tail_at(point: &Point) -> String {
+    let tail = percentiles::highest(&[Some(point)]);
+    percentiles::at(point, tail).map_or_else(String::new, |interval| {
+        format!("; {tail} {} there", latency_interval(Some(&interval)))
+    })
 }
 
 fn verdicts(run: &Run) -> Vec<(&'static str, usize)> {
     let summaries = || run.points.iter().filter_map(|point| point.summary.as_ref());
-    ["valid", "saturated", "invalid"]
-        .into_iter()
-        .map(|word| {
-            let of_word = summaries().filter(|summary| words::verdict(&summary.verdict) == word);
-            (word, of_word.count())
-        })
-        .filter(|(_, count)| *count > 0)
-        .collect()
+    let count = |word| {
+        summaries()
+            .filter(|summary| words::verdict(&summary.verdict) == word)
+            .count()
+    };
+    let counts = ["valid", "saturated", "invalid"].map(|word| (word, count(word)));
+    counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
 fn parts(run: &Run) -> Vec<&'static str> {
-    let summaries = || run.points.iter().filter_map(|point| point.summary.as_ref());
+    let summaries = run.points.iter().filter_map(|point| point.summary.as_ref());
+    let bands: Vec<_> = summaries.flat_map(|summary| &summary.bands).collect();
     let has = |name: &str| {
-        summaries()
-            .flat_map(|summary| &summary.bands)
+        bands
+            .iter()
             .flat_map(|band| &band.parts_us)
             .any(|(part, us)| part == name && *us > 0.0)
     };
@@ -159,28 +195,26 @@ fn parts(run: &Run) -> Vec<&'static str> {
 
 fn facts(run: &Run) -> Vec<(String, String)> {
     let environment = &run.environment;
-    let mut facts: Vec<(String, String)> = vec![
+    let gpus = match environment.gpus.is_empty() {
+        true => "none".to_owned(),
+        false => environment.gpus.join(", "),
+    };
+    let own = [
         (
-            "CPU".to_owned(),
+            "CPU",
             format!("{}, {} logical cores", environment.cpu, environment.cores),
         ),
-        ("memory".to_owned(), bytes(environment.memory_bytes)),
-        ("kernel".to_owned(), environment.kernel.clone()),
-        ("ONNX Runtime".to_owned(), environment.onnxruntime.clone()),
+        ("memory", bytes(environment.memory_bytes)),
+        ("kernel", environment.kernel.clone()),
+        ("ONNX Runtime", environment.onnxruntime.clone()),
+        ("GPUs", gpus),
         (
-            "GPUs".to_owned(),
-            if environment.gpus.is_empty() {
-                "none".to_owned()
-            } else {
-                environment.gpus.join(", ")
-            },
-        ),
-        (
-            "Tierlab".to_owned(),
+            "Tierlab",
             format!("{}, commit {}", environment.version, environment.git_commit),
         ),
-        ("on the same cores".to_owned(), environment.shared_cores.join(", ")),
+        ("on the same cores", environment.shared_cores.join(", ")),
     ];
+    let mut facts: Vec<(String, String)> = own.map(|(name, value)| (name.to_owned(), value)).into();
     let filesystems = environment.filesystems.iter();
     facts.extend(filesystems.map(|(path, what)| (format!("file system of {path}"), what.clone())));
     let origins = environment.origins.iter();

@@ -1,4 +1,4 @@
-//! What was sent, for the heading of a report: how many different requests, how large, of which shapes, what was taken as rows.
+//! Requests in words, for the heading of a report: number of different ones, sizes, shapes, and the meaning of a row.
 //!
 //! In: the points of a run. Out: a sentence for each kind of request. Knows nothing of markup.
 
@@ -8,7 +8,7 @@ use tierlab_analysis::record::{Run, SentInput, SentRequests, Spread};
 /// Shapes of an input that a sentence lists.
 const SHAPES: usize = 4;
 
-/// A sentence for each model, mode and batch size of a run whose results tell it.
+/// Returns a sentence per model, mode and batch size with a record of its requests.
 pub(crate) fn sentences(run: &Run) -> Vec<String> {
     let mut known: Vec<(String, String)> = Vec::new();
     for point in &run.points {

@@ -1,21 +1,20 @@
-//! A run in words: names of parts and verdicts, one sentence per tier, and what to beware of.
+//! A run in words: names of parts, verdicts, tiers and points, and one sentence per curve.
 //!
-//! In: a summarised run. Out: plain text that the table and the page both print. Knows nothing of markup.
+//! In: a summarised run. Out: plain text for every renderer. Knows nothing of markup.
 
 use super::best::{self, Best};
-use super::cautions::counters;
-use crate::units::{digits3, duration, latency, latency_interval, percent, percent_digits, rate, thousands};
+use crate::units::{digits3, duration, latency, latency_interval, percent, percent_digits, rate};
 use std::borrow::Cow;
 use tierlab_analysis::curves::{Curve, curves, is_valid, knee};
 use tierlab_analysis::latency::bands;
 use tierlab_analysis::record::{
-    Band, Driven, Factors, Interval, OpenQuestion, Point, Reads, Run, Summary, Tail, Variant, Verdict,
+    Band, Driven, Factors, Interval, OpenQuestion, Point, Reads, Run, ServerStages, Summary, Tail, Variant, Verdict,
 };
 
-/// What is drawn from a distribution and not measured on a service.
+/// Label of figures from a distribution instead of a service.
 const EMULATED: &str = "emulated";
 
-/// A part of the latency as people say it.
+/// Part of the latency in words.
 pub(crate) fn part(name: &str) -> &str {
     match name {
         bands::SEND_LAG => "send lag",
@@ -41,8 +40,8 @@ pub(crate) fn verdict(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// What is known of what stands behind a tier or variant, by its label; empty where nothing is. A server knows what it reads, and not
-/// that the plan had it slowed down: of an emulated variant both are said.
+/// Origin of a tier or variant, by its label; empty if it is unknown. A server does not know that the plan slows it down, so the
+/// text of an emulated variant names both.
 pub(crate) fn origin_text<'a>(run: &'a Run, label: &str) -> Cow<'a, str> {
     let variant = variant(run, label);
     let kept = run.environment.origins.get(label).map(String::as_str);
@@ -60,12 +59,12 @@ pub(crate) fn origin_text<'a>(run: &'a Run, label: &str) -> Cow<'a, str> {
     }
 }
 
-/// The variant of a label; `None` where that is a tier.
+/// Variant of a label; `None` for the label of a tier.
 pub(crate) fn variant<'a>(run: &'a Run, label: &str) -> Option<&'a Variant> {
     run.variants.iter().find(|variant| variant.name == label)
 }
 
-/// What stands behind a tier or variant in this run, in one word: `embedded`, `emulated`, `real`, or `unknown`.
+/// Origin of a tier or variant in one word: `embedded`, `emulated`, `real`, or `unknown`.
 pub(crate) fn origin(run: &Run, label: &str) -> String {
     if is_emulated(run, label) {
         return EMULATED.to_owned();
@@ -78,12 +77,12 @@ pub(crate) fn origin(run: &Run, label: &str) -> String {
         .to_owned()
 }
 
-/// Whether what is measured on the tier or variant was drawn from a distribution, wholly or in part.
+/// True if any part of a latency on the tier or variant comes from a distribution.
 pub(crate) fn is_emulated(run: &Run, label: &str) -> bool {
     variant(run, label).is_some_and(|variant| variant.emulated.is_some()) || origin_text(run, label).contains(EMULATED)
 }
 
-/// The tier as printed: what is measured through emulation says so wherever it is named.
+/// Printed tier: an emulated one says so wherever it is named.
 pub(crate) fn tier(run: &Run, tier: &str) -> String {
     if is_emulated(run, tier) {
         format!("{tier} (emulated)")
@@ -92,7 +91,7 @@ pub(crate) fn tier(run: &Run, tier: &str) -> String {
     }
 }
 
-/// What a table or a chart holds together: everything but tier, cache and rate.
+/// Factors of a table or chart in words: all but tier, cache and rate.
 pub(crate) fn group(factors: &Factors) -> String {
     format!(
         "{} · {} · {} per request · {} arrivals · {} keys",
@@ -125,14 +124,14 @@ pub(crate) fn cache(factors: &Factors) -> String {
     }
 }
 
-/// What the slowest requests spend most of their time on, with its share.
+/// Part with the most time of the slowest requests, with its share.
 pub(crate) fn slowest(summary: &Summary) -> Option<(&str, Interval)> {
     let tail = summary.tail.as_ref().filter(|tail| tail.exceeds.is_none())?;
     let (part, share) = tail.parts.first()?;
     Some((part, *share))
 }
 
-/// What dominates, in words: `92 % [88–95] tier wait`, or the first few parts where none stands out.
+/// Dominant part in words: `92 % [88–95] tier wait`, or the first few parts if none stands out.
 pub(crate) fn dominance(tail: &Tail) -> String {
     let share = |share: &Interval| {
         if share.hi > share.lo {
@@ -177,7 +176,7 @@ pub(crate) fn without_servers(variant: &Variant) -> String {
     variant.name.strip_suffix(&suffix).unwrap_or(&variant.name).to_owned()
 }
 
-/// The curves of a run by group, in the order in which they first appear; those that the run's question is about come first.
+/// Curves of a run by group, in the order of their first points; those of the run's question come first.
 pub(crate) fn groups(run: &Run) -> Vec<(String, Vec<Curve<'_>>)> {
     let mut groups: Vec<(String, Vec<Curve<'_>>)> = Vec::new();
     for curve in curves(&run.points) {
@@ -209,7 +208,7 @@ pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
         return format!("{who}: {}", nothing_valid(curve));
     };
     let mut text = format!("{who}: {}", attribution(point));
-    if let Some(stages) = counters::stages(point) {
+    if let Some(stages) = server_stages(point) {
         text += &format!("; by the server's own statistics a request takes on average {stages}");
     }
     if let Some(cost) = best.as_ref().and_then(Best::cost) {
@@ -227,26 +226,42 @@ pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
     text
 }
 
-/// Why a curve has no highest valid rate.
-fn nothing_valid(curve: &Curve<'_>) -> String {
-    let above: Vec<String> = curve
-        .points
+/// Mean stages of a request by the server's own statistics: `queue 0.05 ms, inputs 0.01 ms, inference 0.9 ms, outputs 0.02 ms`.
+fn server_stages(point: &Point) -> Option<String> {
+    let stages: Vec<&ServerStages> = point
+        .repeats
         .iter()
-        .filter(|point| is_valid(point))
-        .map(|point| rate(point.factors.offered_rps))
+        .filter_map(|repeat| repeat.server.as_ref()?.stages.as_ref())
         .collect();
-    let lowest = rate(curve.factors().offered_rps);
-    if above.is_empty() {
-        format!("no valid point at any of {} rates", curve.points.len())
-    } else {
-        format!(
-            "no highest valid rate: the lowest, {lowest} rps, is not valid (above it {} rps are)",
-            above.join(", ")
-        )
+    let requests: f64 = stages.iter().map(|stages| stages.requests).sum();
+    if requests <= 0.0 {
+        return None;
+    }
+    let mean = |of: fn(&ServerStages) -> f64| {
+        let sum: f64 = stages.iter().map(|stages| of(stages) * stages.requests).sum();
+        latency(sum / requests)
+    };
+    Some(format!(
+        "queue {}, inputs {}, inference {}, outputs {}",
+        mean(|stages| stages.queue_us),
+        mean(|stages| stages.input_us),
+        mean(|stages| stages.infer_us),
+        mean(|stages| stages.output_us)
+    ))
+}
+
+/// Reason for a curve without a highest valid rate.
+fn nothing_valid(curve: &Curve<'_>) -> String {
+    match curve.points.iter().filter(|point| is_valid(point)).count() {
+        0 => format!("no valid point at any of {} rates", curve.points.len()),
+        valid => format!(
+            "no highest valid rate: the lowest, {} rps, is not valid, and {valid} above it are",
+            rate(curve.factors().offered_rps)
+        ),
     }
 }
 
-/// What dominates the tail of a point: `p99 at 400 rps is 92 % [88–95] tier wait (p99 14.2 ms [13.1–15.0]; the slowest
+/// Dominant part of a point's tail: `p99 at 400 rps is 92 % [88–95] tier wait (p99 14.2 ms [13.1–15.0]; the slowest
 /// 1 % take 20.1 ms on average)`.
 pub(crate) fn attribution(point: &Point) -> String {
     let at = rate(point.factors.offered_rps);
@@ -281,7 +296,7 @@ pub(crate) fn attribution(point: &Point) -> String {
     format!("{name} at {at} rps is {} ({})", dominance(tail), details.join("; "))
 }
 
-/// Where the tier spent the wait, if the wait is what dominates.
+/// Longest part of the wait for the tier, if that wait dominates.
 fn tier_wait(tail: &Tail, band: &Band) -> Option<String> {
     let wait = band.parts_us.iter().find(|(name, _)| name == "tier")?.1;
     let Reads {
@@ -301,7 +316,7 @@ fn tier_wait(tail: &Tail, band: &Band) -> Option<String> {
     dominates.then(|| format!("{} of {} tier wait {what}", latency(us), latency(wait)))
 }
 
-/// What the session threads did, in words; `None` where the server did not say.
+/// Time of the session threads in words; `None` if the server did not report it.
 pub(crate) fn sessions(summary: &Summary) -> Option<String> {
     let said: Vec<String> = summary
         .session_shares
@@ -320,7 +335,7 @@ pub(crate) fn sessions(summary: &Summary) -> Option<String> {
     (!said.is_empty()).then(|| said.join(", "))
 }
 
-/// How the cache fared for the slowest, beside how it fared for all.
+/// Cache hits of the slowest requests, beside those of all.
 fn misses(summary: &Summary, band: &Band) -> Option<String> {
     let all = summary.cache_hit_ratio?;
     let rows = band.reads.cache_hits + band.reads.cache_misses;
@@ -333,50 +348,20 @@ fn misses(summary: &Summary, band: &Band) -> Option<String> {
     })
 }
 
-/// A point's full name within a run.
+/// Full name of a point within a run.
 pub(crate) fn name(run: &Run, factors: &Factors) -> String {
-    if let Some(name) = driven_name(run, factors) {
-        return name;
-    }
-    let Factors {
-        mode,
-        model,
-        batch_size,
-        ..
-    } = factors;
-    format!(
-        "{} {} {mode} {model} ×{batch_size} at {} rps",
-        tier(run, factors.label()),
-        cache(factors),
-        rate(factors.offered_rps)
-    )
-}
-
-/// The name of a point that is no single request of an open loop; `None` of all others.
-fn driven_name(run: &Run, factors: &Factors) -> Option<String> {
-    let driven = factors.driven.as_ref()?;
-    let Factors {
-        mode,
-        model,
-        batch_size,
-        ..
-    } = factors;
     let who = format!("{} {}", tier(run, factors.label()), cache(factors));
+    let what = format!("{} {} ×{}", factors.mode, factors.model, factors.batch_size);
     let at = format!("at {} rps", rate(factors.offered_rps));
-    Some(match driven {
-        Driven::ClosedLoop { .. } => format!("{who} {mode} {model} ×{batch_size}, {driven}"),
-        Driven::BesideClosedLoop { .. } => format!("{who} {mode} {model} ×{batch_size} {at}, {driven}"),
-        Driven::Journey { .. } => format!("{who} {driven} {at}"),
-    })
+    match &factors.driven {
+        None => format!("{who} {what} {at}"),
+        Some(driven @ Driven::ClosedLoop { .. }) => format!("{who} {what}, {driven}"),
+        Some(driven @ Driven::BesideClosedLoop { .. }) => format!("{who} {what} {at}, {driven}"),
+        Some(driven @ Driven::Journey { .. }) => format!("{who} {driven} {at}"),
+    }
 }
 
-/// Requests in the percentiles of a run, all points together.
-pub(crate) fn requests(run: &Run) -> u64 {
-    let summaries = run.points.iter().filter_map(|point| point.summary.as_ref());
-    summaries.map(|summary| summary.samples).sum()
-}
-
-/// The tiers of a run, in order.
+/// Tiers of a run, in order.
 pub(crate) fn tiers(run: &Run) -> Vec<&str> {
     let mut tiers: Vec<&str> = Vec::new();
     for point in &run.points {
@@ -387,29 +372,17 @@ pub(crate) fn tiers(run: &Run) -> Vec<&str> {
     tiers
 }
 
-/// A question that a lab left open, with what it would take, in a sentence.
+/// Open question of a lab with the measuring that it needs, in a sentence.
 pub(crate) fn open(open: &OpenQuestion) -> String {
     let more = match open.more_s {
         Some(more_s) => format!(" (about {} more would tell)", duration(more_s)),
         None => " (how much more measuring it would take cannot be said)".to_owned(),
     };
-    // What names its variants is not told them twice.
+    // A text that names its variants needs no further names.
     let who = if open.variants.iter().all(|variant| open.what.contains(variant.as_str())) {
         String::new()
     } else {
         format!("{}: ", open.variants.join(", "))
     };
     format!("{who}{}{more}", open.what.trim_end_matches('.'))
-}
-
-/// The noise floor in one sentence; `None` where it was not measured.
-pub(crate) fn noise_floor(run: &Run) -> Option<String> {
-    let point = run.noise_floor.as_ref()?;
-    let summary = point.summary.as_ref()?;
-    let [p50, p99] = [&summary.p50_us, &summary.p99_us].map(|p| latency_interval(p.as_ref()));
-    Some(format!(
-        "Noise floor (the same load on a null endpoint, {} rps, {} samples): p50 {p50}, p99 {p99}",
-        rate(point.factors.offered_rps),
-        thousands(summary.samples)
-    ))
 }

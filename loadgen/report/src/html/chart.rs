@@ -1,9 +1,10 @@
-//! A figure of charts as data: what `page.js` draws with uPlot, and the same figures as a table for who has no script.
+//! A figure of charts as data, which `page.js` draws with uPlot, and the same figures as a table for pages without scripts.
 //!
-//! In: series and their numbers. Out: a `<figure>` with its data as JSON. Knows nothing of what is drawn.
+//! In: series and their numbers. Out: a `<figure>` with its data as JSON. Knows nothing of the drawing.
 
-use super::markup::scroll;
+use super::markup::table;
 use super::series::Series;
+use crate::content::table::{Table, cells, figures, words};
 use crate::units::{dollars, latency, percent, rate};
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
@@ -20,67 +21,81 @@ pub struct Figure {
     is_leading: bool,
 }
 
-/// How a series looks wherever it is drawn.
-#[derive(Serialize)]
-struct Look {
-    label: String,
-    colour: usize,
-    dash: usize,
-    marker: usize,
+/// Look of a series in every chart: its name, and numbers of a colour, a dash and a marker of `page.css` and `page.js`, which begin
+/// anew at their ends.
+#[derive(Clone, Serialize)]
+pub(super) struct Look {
+    pub(super) label: String,
+    pub(super) colour: usize,
+    pub(super) dash: usize,
+    pub(super) marker: usize,
 }
 
-/// A chart.
-#[derive(Serialize)]
+/// Chart of one figure over another.
+#[derive(Default, Serialize)]
 pub struct Chart {
-    /// What it shows.
+    /// Heading of the chart.
     pub title: String,
-    /// The horizontal axis.
+    /// Horizontal axis.
     pub x: Axis,
-    /// The vertical axis.
+    /// Vertical axis.
     pub y: Axis,
-    /// The series, those without numbers left out.
+    /// Series with numbers.
     pub lines: Vec<Line>,
-    /// Limits across the whole chart: a value of the vertical axis with what it is.
+    /// Limits across the whole chart: a value of the vertical axis with its name.
     pub limits: Vec<(f64, String)>,
-    /// A place on the horizontal axis that the run is about, with what it is.
+    /// Place on the horizontal axis that the run is about, with its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub here: Option<(f64, String)>,
-    /// Places that two lines have in common.
+    /// Crossings of two lines.
     pub crosses: Vec<(f64, f64)>,
-    /// Where on the horizontal axis the table has a row, and up to how far from there it takes a number.
+    /// Places on the horizontal axis with a row in the table, and the distance within which a number belongs to a row.
     #[serde(skip)]
     pub rows: (Vec<f64>, f64),
 }
 
-/// An axis.
-#[derive(Serialize)]
+/// Axis of a chart.
+#[derive(Default, Serialize)]
 pub struct Axis {
-    /// What it counts.
+    /// Counted figure.
     pub name: &'static str,
-    /// What its numbers are.
+    /// Unit of its numbers.
     pub unit: Unit,
-    /// Whether it is logarithmic.
+    /// True for a logarithmic axis.
     pub log: bool,
-    /// Where it begins and ends.
+    /// Both ends.
     pub range: (f64, f64),
 }
 
-/// What numbers are, and so how they are written.
-#[derive(Clone, Copy, Serialize)]
+/// Unit of numbers, which decides their form.
+#[derive(Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// Microseconds.
+    /// Latency in microseconds.
     Latency,
-    /// Per second.
+    /// Rate per second.
     Rate,
-    /// Things.
+    /// Plain number.
+    #[default]
     Count,
-    /// Dollars.
+    /// US dollars.
     Dollars,
     /// A share from 0 to 1.
     Share,
     /// `-log10(1 - share)`.
     Nines,
+}
+
+impl Axis {
+    pub(super) const fn linear(name: &'static str, unit: Unit, range: (f64, f64)) -> Self {
+        let log = false;
+        Self { name, unit, log, range }
+    }
+
+    pub(super) const fn logarithmic(name: &'static str, unit: Unit, range: (f64, f64)) -> Self {
+        let log = true;
+        Self { name, unit, log, range }
+    }
 }
 
 impl Unit {
@@ -102,31 +117,31 @@ impl Unit {
     }
 }
 
-/// A series in a chart. All lists are as long as each other.
+/// Series in a chart; all lists have the same length.
 #[derive(Default, Serialize)]
 pub struct Line {
-    /// Its number among the figure's series.
+    /// Index among the figure's series.
     pub series: usize,
-    /// Places, rising.
+    /// Rising places.
     pub x: Vec<f64>,
-    /// Values.
+    /// Value at each place.
     pub y: Vec<f64>,
-    /// Lower and upper ends of their intervals; empty without, and infinite where there is no upper end.
+    /// Lower ends of the intervals; empty without intervals.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lo: Vec<f64>,
-    /// See `lo`.
+    /// Upper ends of the intervals; infinite without an upper end.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hi: Vec<f64>,
-    /// What is wrong with a value that is not to be used, in a word; empty where nothing is.
+    /// Fault of a value that is not to be used, in a word; empty for sound values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub off: Vec<&'static str>,
-    /// The highest rate under the objective, with the ends of its interval.
+    /// Highest rate under the objective, with the ends of its interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub highest: Option<(f64, f64, f64)>,
-    /// Where it turns upwards.
+    /// Place at which it turns upwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub knee: Option<f64>,
-    /// Whether a marker stands only at its beginning.
+    /// True for a marker at the beginning only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plain: bool,
 }
@@ -161,13 +176,13 @@ impl Line {
     }
 }
 
-/// Five significant digits: more cannot be seen, and every digit is a byte of the page.
+/// Rounds to five significant digits: more cannot be seen, and every digit is a byte of the page.
 pub(super) fn short(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
 
 impl Figure {
-    /// A figure of charts over series that have nothing but names.
+    /// Figure of charts over series that have only names.
     #[must_use]
     pub fn of_names(names: impl IntoIterator<Item = String>, charts: Vec<Chart>, caption: &str) -> Self {
         let look = |(number, label): (usize, String)| Look {
@@ -176,31 +191,24 @@ impl Figure {
             dash: number / 7,
             marker: number,
         };
-        Self {
-            series: names.into_iter().enumerate().map(look).collect(),
-            charts,
-            caption: caption.to_owned(),
-            is_leading: false,
-        }
+        Self::of(names.into_iter().enumerate().map(look).collect(), charts, caption)
     }
 
-    /// A figure of charts over the series of a group.
+    /// Figure of charts over the series of a group.
     pub(super) fn new(series: &[Series<'_>], charts: Vec<Chart>, caption: &str) -> Self {
-        let look = |one: &Series<'_>| Look {
-            label: one.label.clone(),
-            colour: one.colour,
-            dash: one.dash,
-            marker: one.marker,
-        };
+        Self::of(series.iter().map(|one| one.look.clone()).collect(), charts, caption)
+    }
+
+    fn of(series: Vec<Look>, charts: Vec<Chart>, caption: &str) -> Self {
         Self {
-            series: series.iter().map(look).collect(),
+            series,
             charts,
             caption: caption.to_owned(),
             is_leading: false,
         }
     }
 
-    /// The same with other names of its series.
+    /// Renames the series.
     pub(super) fn named(mut self, names: &[String]) -> Self {
         for (look, name) in self.series.iter_mut().zip(names) {
             look.label.clone_from(name);
@@ -208,13 +216,13 @@ impl Figure {
         self
     }
 
-    /// The same as the figure that a page opens with.
+    /// Marks the figure that a page opens with.
     pub(super) const fn leading(mut self) -> Self {
         self.is_leading = true;
         self
     }
 
-    /// The figure; nothing without a line in any chart.
+    /// Figure as HTML; nothing without a line in any chart.
     #[must_use]
     pub fn html(mut self) -> Markup {
         self.charts.retain(|chart| !chart.lines.is_empty());
@@ -230,34 +238,22 @@ impl Figure {
                 figcaption { (self.caption) }
                 details {
                     summary { "As tables" }
-                    @for chart in &self.charts { (self.table(chart)) }
+                    @for chart in &self.charts { p.chart-title { (chart.title) } (table(&self.table(chart), "")) }
                 }
             }
         }
     }
 
-    fn table(&self, chart: &Chart) -> Markup {
-        let (rows, slack) = &chart.rows;
-        html! {
-            p.chart-title { (chart.title) }
-            (scroll(&chart.title, &html! {
-                table {
-                    thead {
-                        tr {
-                            th { (chart.x.name) }
-                            @for line in &chart.lines { th.n { (self.series[line.series].label) } }
-                        }
-                    }
-                    tbody {
-                        @for &at in rows {
-                            tr {
-                                td { (chart.x.unit.text(at)) }
-                                @for line in &chart.lines { td.n { (line.text(chart.y.unit, at, *slack)) } }
-                            }
-                        }
-                    }
-                }
-            }))
+    fn table(&self, chart: &Chart) -> Table {
+        let labels = chart.lines.iter().map(|line| figures(&self.series[line.series].label));
+        let (places, slack) = &chart.rows;
+        let rows = places.iter().map(|&at| {
+            let values = chart.lines.iter().map(|line| line.text(chart.y.unit, at, *slack));
+            cells([chart.x.unit.text(at)].into_iter().chain(values))
+        });
+        Table {
+            title: chart.title.clone(),
+            ..Table::new([words(chart.x.name)].into_iter().chain(labels), rows)
         }
     }
 }

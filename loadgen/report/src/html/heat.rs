@@ -14,16 +14,16 @@ use tierlab_analysis::record::Point;
 const BANDS: usize = 24;
 const WIDTH: f64 = 340.0;
 const HEIGHT: f64 = 170.0;
-/// Where the cells lie: left, top, right, bottom.
+/// Area of the cells: left, top, right, bottom.
 const AREA: (f64, f64, f64, f64) = (52.0, 6.0, WIDTH - 4.0, HEIGHT - 22.0);
-/// Between two repeats.
+/// Distance between two repeats.
 const GAP: f64 = 6.0;
-/// The least width of a column.
+/// Minimum width of a column.
 const COLUMN: f64 = 2.2;
-/// Strengths told apart: cells of one strength are one path, which keeps the page small.
+/// Number of strengths: cells of one strength are one path, which keeps the page small.
 const STRENGTHS: usize = 12;
 
-/// The cards of a group; nothing without a valid point.
+/// Cards of a group; nothing without a valid point.
 pub(super) fn cards(series: &[Series<'_>], common: Option<f64>) -> Markup {
     let shown: Vec<(&Series<'_>, &Point)> = series
         .iter()
@@ -52,7 +52,7 @@ fn card(one: &Series<'_>, point: &Point, grid: &Grid) -> Markup {
     let column_s = repeats.first().map_or(0.0, |repeat| repeat.column_s);
     html! {
         div.card {
-            h4 { (one.label) }
+            h4 { (one.look.label) }
             p {
                 "at " (rate(point.factors.offered_rps)) " requests per second; "
                 @if repeats.len() == 1 { "one repeat" } @else { (repeats.len()) " repeats" }
@@ -82,18 +82,18 @@ fn axis(grid: &Grid) -> Markup {
     }
 }
 
-/// A tenth of a pixel is as much as is seen.
+/// Rounds to a tenth of a pixel; less cannot be seen.
 fn coordinate(at: f64) -> String {
     format!("{at:.1}")
 }
 
-/// The height at which a latency lies.
+/// Height of a latency.
 fn place(grid: &Grid, us: f64) -> f64 {
     let (_, top, _, bottom) = AREA;
     bottom - (us / grid.from_us).ln() / (grid.to_us / grid.from_us).ln() * (bottom - top)
 }
 
-/// A repeat with its number below it.
+/// Repeat with its number below it.
 fn columns(index: usize, repeat: &OverTime, from: f64, width: f64) -> Markup {
     let (_, top, _, bottom) = AREA;
     let ground = format!("M{from:.1} {top}h{width:.1}V{bottom}h-{width:.1}z");
@@ -111,7 +111,7 @@ fn columns(index: usize, repeat: &OverTime, from: f64, width: f64) -> Markup {
     }
 }
 
-/// The path of the cells of each strength.
+/// Path of the cells of each strength.
 fn cells(repeat: &OverTime, from: f64, width: f64) -> Vec<String> {
     let (_, top, _, bottom) = AREA;
     let (cell_w, cell_h) = (
@@ -132,47 +132,39 @@ fn cells(repeat: &OverTime, from: f64, width: f64) -> Vec<String> {
     paths
 }
 
-/// The square root lifts the few slow requests, which are what is looked for, above the ground.
+/// Opacity of a share. The square root lifts the few slow requests above the ground.
 fn opacity(share: f64) -> f64 {
     (0.12 + 0.88 * share.sqrt()).min(1.0)
 }
 
-/// Round numbers between `from` and `to` for a logarithmic axis: decades, with 2 and 5 where few decades are shown, and equal
-/// steps where not even those are.
+/// Round numbers between `from` and `to` for a logarithmic axis: decades, with 2 and 5 if few decades are shown, and equal steps
+/// within a decade.
 fn log_ticks(from: f64, to: f64) -> Vec<f64> {
     let steps: &[f64] = match (to / from).log10() {
-        decades if decades <= 1.2 => &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0],
+        decades if decades <= 1.0 => return even_ticks(from, to),
         decades if decades <= 2.6 => &[1.0, 2.0, 5.0],
         decades if decades <= 4.0 => &[1.0, 3.0],
         _ => &[1.0],
     };
-    let first = from.log10().floor() as i32;
-    let ticks: Vec<f64> = (first..=to.log10().ceil() as i32)
-        .flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)))
+    let decades = from.log10().floor() as i32..=to.log10().ceil() as i32;
+    let ticks = decades.flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)));
+    ticks
         .filter(|tick| *tick >= from * 0.999 && *tick <= to * 1.001)
-        .collect();
-    if ticks.len() > 2 || to >= 10.0 * from {
-        ticks
-    } else {
-        even_ticks(from, to)
-    }
+        .collect()
 }
 
-/// Two to six of them.
+/// Two to six round numbers at equal distances.
 fn even_ticks(from: f64, to: f64) -> Vec<f64> {
     let least = (to - from) / 5.0;
     let power = 10_f64.powf(least.log10().floor());
-    let step = [1.0, 2.0, 5.0]
-        .into_iter()
-        .map(|times| times * power)
-        .find(|step| *step >= least)
-        .unwrap_or(10.0 * power);
+    let steps = [1.0, 2.0, 5.0].map(|times| times * power);
+    let step = steps.into_iter().find(|step| *step >= least).unwrap_or(10.0 * power);
     ((from / step).ceil() as u64..=(to / step).floor() as u64)
         .map(|at| at as f64 * step)
         .collect()
 }
 
-/// A latency at an axis: `100 µs` rather than `100.0 µs`, since a tick is a round number.
+/// Latency at an axis: `100 µs` rather than `100.0 µs`, because a tick is a round number.
 fn tick_label(us: f64) -> String {
     let text = latency(us);
     let Some((number, unit)) = text.split_once(' ') else {
@@ -186,7 +178,7 @@ fn tick_label(us: f64) -> String {
     format!("{number} {unit}")
 }
 
-/// What the strengths mean.
+/// Legend of the strengths.
 pub(super) fn legend() -> Markup {
     html! {
         div.legend.heat-scale {

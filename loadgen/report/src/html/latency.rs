@@ -1,21 +1,74 @@
-//! Latency against offered rate: a chart for each percentile that any point has, on the same logarithmic axis.
+//! Charts of latency: each percentile against the rate, the whole distribution, and the charts that a page opens with.
 //!
-//! In: a group and its series. Out: a figure. Knows nothing of other figures.
+//! In: a group and its series. Out: figures.
 
 use super::chart::{Axis, Chart, Figure, Line, Unit, short};
 use super::series::Series;
+use crate::content::answer::{AROUND, AnswerText};
 use crate::content::group::Group;
 use crate::content::words;
+use crate::units::rate;
 use maud::{Markup, html};
 use tierlab_analysis::curves::{is_valid, knee};
+use tierlab_analysis::latency::distribution::cumulative;
 use tierlab_analysis::record::{Grade, Percentile};
+
+/// Tail against the rate, beside it the month against the demand, if there are prices and a demand.
+pub(super) fn leading(answer: Option<&AnswerText>, group: &Group<'_>) -> Markup {
+    let series = Series::of(group);
+    let tail = tail(group, &series);
+    let months = answer.and_then(|answer| over_demand(answer, &series));
+    let charts: Vec<Chart> = tail.into_iter().chain(months).collect();
+    Figure::new(&series, charts, LEADING_CAPTION).leading().html()
+}
+
+const LEADING_CAPTION: &str = "Point at a curve for its 95 % intervals. Hollow markers: saturated, invalid or rough. Ring: the highest rate that \
+                       the server held.";
+
+/// Dollars a month over the demand; `None` without prices or a demand.
+fn over_demand(answer: &AnswerText, series: &[Series<'_>]) -> Option<Chart> {
+    let peak_rps = answer.peak_rps?;
+    let mut lines = Vec::new();
+    for months in &answer.months {
+        let Some(index) = series
+            .iter()
+            .position(|one| one.curve.factors().label() == months.tier.name)
+        else {
+            continue;
+        };
+        let mut line = Line {
+            series: index,
+            plain: true,
+            ..Line::default()
+        };
+        for (rps, usd) in &months.curve {
+            line.push(*rps, *usd);
+        }
+        lines.push(line);
+    }
+    let rates = || lines.iter().flat_map(|line| &line.x).copied();
+    let dollars = || lines.iter().flat_map(|line| &line.y).copied();
+    let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
+    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    let ends = (least(&mut rates()), most(&mut rates()));
+    let usd = (least(&mut dollars()) / 1.15, most(&mut dollars()) * 1.15);
+    (!lines.is_empty()).then(|| Chart {
+        title: "Cost against demand".to_owned(),
+        x: Axis::logarithmic("requests per second at the peak", Unit::Rate, ends),
+        y: Axis::logarithmic("dollars a month", Unit::Dollars, usd),
+        here: Some((short(peak_rps), format!("{}/s", rate(peak_rps)))),
+        rows: (AROUND.map(|times| short(times * peak_rps)).to_vec(), 0.0),
+        lines,
+        ..Chart::default()
+    })
+}
 
 const CAPTION: &str = "Point at a curve for its 95 % intervals. Hollow markers are saturated or invalid points, not to be used as \
                        latencies of their rate, and rough percentiles, which have no upper bound. A ring, with its interval as a bar, is the highest rate that the server held; an arrow is \
                        the knee of the p95; a dashed line across is the objective.";
 
-/// The figure of a group: every percentile.
-pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
+/// Latency against offered rate: a chart for each percentile that any point has, on the same logarithmic axis.
+pub(super) fn percentiles(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
     let lines = Percentile::ALL.map(|percentile| (percentile, lines(series, percentile)));
     let charts = charts(group, lines.into());
     if charts.iter().all(|chart| chart.lines.is_empty()) {
@@ -24,8 +77,8 @@ pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
     Figure::new(series, charts, CAPTION).html()
 }
 
-/// The percentile that the run is about: that of its objective, or else the highest of p99, p95 and p50 that any point has.
-pub(super) fn tail(group: &Group<'_>, series: &[Series<'_>]) -> Option<Chart> {
+/// Chart of the objective's percentile, or else of the highest of p99, p95 and p50 that any point has.
+fn tail(group: &Group<'_>, series: &[Series<'_>]) -> Option<Chart> {
     let of_objectives = group.objectives.iter().filter_map(|objective| objective.percentile());
     let wanted = of_objectives.chain([Percentile::P99, Percentile::P95, Percentile::P50]);
     let mut drawn = wanted.map(|percentile| (percentile, lines(series, percentile)));
@@ -63,22 +116,16 @@ fn charts(group: &Group<'_>, lines: Vec<(Percentile, Vec<Line>)>) -> Vec<Chart> 
             log: is_log,
             range: (first / margin - aside, last * margin + aside),
         },
-        y: Axis {
-            name: "latency",
-            unit: Unit::Latency,
-            log: true,
-            range: (low.max(1.0) / 1.15, high * 1.15),
-        },
+        y: Axis::logarithmic("latency", Unit::Latency, (low.max(1.0) / 1.15, high * 1.15)),
         lines,
-        here: None,
         limits: limits(group, percentile),
-        crosses: Vec::new(),
         rows: (rates.clone(), 0.0),
+        ..Chart::default()
     };
     lines.into_iter().map(chart).collect()
 }
 
-/// Least and most that is drawn. An interval may reach far out of the chart; the values decide.
+/// Least and largest drawn value. An interval may reach far out of the chart; the values decide.
 fn ends<'a>(lines: impl Iterator<Item = &'a Line>) -> (f64, f64) {
     let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
     for line in lines {
@@ -102,7 +149,10 @@ fn lines(series: &[Series<'_>], percentile: Percentile) -> Vec<Line> {
     for (index, one) in series.iter().enumerate() {
         let mut line = Line {
             series: index,
-            highest: one.highest.map(|rps| (short(rps.value), short(rps.lo), short(rps.hi))),
+            highest: one
+                .row
+                .highest
+                .map(|rps| (short(rps.value), short(rps.lo), short(rps.hi))),
             knee: knee::knee(one.curve).map(short),
             ..Line::default()
         };
@@ -127,4 +177,54 @@ fn lines(series: &[Series<'_>], percentile: Percentile) -> Vec<Line> {
         }
     }
     lines
+}
+
+/// Shares with a row in the table.
+const SHARES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
+
+const SHARES_CAPTION: &str = "Each step to the right leaves out nine tenths of the requests that were left. A curve ends where too few \
+                       requests are left to tell.";
+
+/// Distribution of the latency, drawn so that its tail can be read: shares of the requests on an axis of nines, latency on a
+/// logarithmic one. Each series at the rate that [`Series::shown_at`] chooses; nothing without a valid point.
+pub(super) fn distribution(series: &[Series<'_>], common: Option<f64>) -> Markup {
+    let mut lines = Vec::new();
+    for (index, one) in series.iter().enumerate() {
+        let Some(point) = one.shown_at(common) else { continue };
+        let mut line = Line {
+            series: index,
+            plain: true,
+            ..Line::default()
+        };
+        for (share, us) in cumulative(point) {
+            line.push(nines(share), us.max(1.0));
+        }
+        if line.x.len() > 1 {
+            lines.push(line);
+        }
+    }
+    let values = || lines.iter().flat_map(|line| &line.y).copied();
+    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(1.0, f64::max));
+    let deepest = lines.iter().flat_map(|line| &line.x).copied().fold(1.0, f64::max);
+    let chart = Chart {
+        title: "latency that a share of the requests does not exceed".to_owned(),
+        x: Axis::linear("share of the requests", Unit::Nines, (0.0, deepest)),
+        y: Axis::logarithmic("latency", Unit::Latency, (low / 1.1, high * 1.1)),
+        rows: (
+            SHARES
+                .iter()
+                .map(|share| nines(*share))
+                .filter(|nines| *nines <= deepest + 0.01)
+                .collect(),
+            0.06,
+        ),
+        lines,
+        ..Chart::default()
+    };
+    Figure::new(series, vec![chart], SHARES_CAPTION).html()
+}
+
+/// Number of nines of a share.
+fn nines(share: f64) -> f64 {
+    -(1.0 - share).max(1e-9).log10()
 }

@@ -1,8 +1,9 @@
 //! Markup that more than one part of a page has.
 //!
-//! In: text. Out: HTML. Everything that comes out of a run was written by others, names, plans and prices among it: all markup is
-//! made by `maud`, which escapes what it is given.
+//! In: text and tables. Out: HTML. Others wrote the texts of a run, such as names, plans and prices: `maud` makes all markup, and
+//! escapes its arguments.
 
+use crate::content::table::{Cell, Table};
 use maud::{Markup, html};
 
 /// Sentences as a list, each with its full stop; nothing for none.
@@ -35,19 +36,56 @@ pub fn scroll(label: &str, body: &Markup) -> Markup {
     html! { div.scroll tabindex="0" role="group" aria-label=(label) { (body) } }
 }
 
-/// What explains the figures below it.
+/// Explanation of the figures below it; nothing for no text.
 pub(super) fn soft(text: &str) -> Markup {
-    html! { p.soft { (text) } }
+    html! { @if !text.is_empty() { p.soft { (text) } } }
 }
 
-/// The class of a cell that holds a number.
-pub(super) fn number(is_number: bool) -> Option<&'static str> {
-    is_number.then_some("n")
+/// A table of a class in `page.css`; nothing without rows. On a narrow screen rows of the class `brief` become cards.
+pub(super) fn table(table: &Table, class: &str) -> Markup {
+    let number = |index: usize| table.columns[index].1.then_some("n");
+    let label = |index: usize| class.contains("brief").then(|| table.columns[index].0.as_str());
+    let body = html! {
+        table class=(class) {
+            thead { tr { @for (index, (name, _)) in table.columns.iter().enumerate() { th class=[number(index)] { (name) } } } }
+            @for rows in table.rows.split(Vec::is_empty) {
+                tbody.next {
+                    @for row in rows {
+                        tr { @for (index, of) in row.iter().enumerate() {
+                            td class=[number(index)] data-label=[label(index)] { (cell(of)) }
+                        } }
+                    }
+                }
+            }
+        }
+    };
+    html! { @if !table.rows.is_empty() { (scroll(&table.title, &body)) "\n" } }
 }
 
-/// The ends of an interval, as text.
-pub(super) fn interval(lo: &str, hi: &str) -> Markup {
-    html! { span.ci { "[" (lo) "–" (hi) "]" } }
+fn cell(cell: &Cell) -> Markup {
+    let tip = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let value = html! {
+        (cell.value)
+        @if let Some(badge) = &cell.badge {
+            " " span.badge.(badge.class) data-tip=[tip(&badge.tip)] { (badge.label) }
+        }
+    };
+    html! {
+        @if cell.tip.is_empty() { (value) } @else { span data-tip=(cell.tip) { (value) } }
+        @for below in [&cell.interval, &cell.at] {
+            @if !below.is_empty() { span.ci { (below) } }
+        }
+    }
+}
+
+/// A table below its heading, with its explanation before and its sentences behind it.
+pub(super) fn side_table(side: &Table) -> Markup {
+    html! {
+        h3 { (side.title) }
+        p.soft { (side.intro) "." }
+        (table(side, ""))
+        (findings(&side.notes))
+    }
 }
 
 /// Text whose `https://` addresses are links.

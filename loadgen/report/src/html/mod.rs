@@ -4,32 +4,24 @@
 //! nothing, and says everything in tables without the script too. The first screen has the answer; everything else is in
 //! sections that are closed until they are opened. Must not compute statistics of its own.
 
-mod answer;
-mod cdf;
 pub(crate) mod chart;
-mod cost;
-mod economics;
-mod gpu;
+mod costs;
 mod heat;
 mod latency;
 pub(crate) mod markup;
 mod notes;
 mod series;
-mod side_tables;
 mod stages;
-mod tables;
 
 use crate::content::Report;
-use crate::content::group::Group;
+use crate::content::group::{self, Group};
 use crate::content::reach::REACH;
-use crate::content::report::Amount;
-use crate::units::thousands;
-use markup::{findings, soft};
+use markup::{findings, soft, table};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use series::Series;
 use tierlab_analysis::record::Run;
 
-/// uPlot, as `vendor/uplot/README.md` says where it comes from.
+/// Chart library uPlot; its origin is in `vendor/uplot/README.md`.
 const LIBRARY: [&str; 2] = [
     include_str!("../../vendor/uplot/uPlot.min.css"),
     include_str!("../../vendor/uplot/uPlot.iife.min.js"),
@@ -38,7 +30,7 @@ const LICENSE: &str = include_str!("../../vendor/uplot/LICENSE");
 const CSS: &str = include_str!("page.css");
 const JS: &str = include_str!("page.js");
 
-/// The page.
+/// Returns the page of some runs.
 #[must_use]
 pub fn page(runs: &[&Run]) -> String {
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
@@ -58,7 +50,7 @@ pub fn page(runs: &[&Run]) -> String {
     document("tierlab-loadgen", &names.join(", "), &body)
 }
 
-/// A whole document around a body: style, chart library and script inside, so that it loads nothing.
+/// Returns a whole document around a body, with style, chart library and script inside, so that it loads nothing.
 #[must_use]
 pub fn document(program: &str, title: &str, body: &Markup) -> String {
     let page = html! {
@@ -84,15 +76,15 @@ pub fn document(program: &str, title: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-/// A section that is closed until it is opened.
+/// Section that is closed until it is opened.
 struct Part {
-    /// Last part of its address.
+    /// End of its address.
     name: &'static str,
     title: &'static str,
     body: Markup,
 }
 
-/// A run: the first screen, the contents, and the sections.
+/// Page of a run: the first screen, the contents, and the sections.
 fn article(report: &Report<'_>, index: usize) -> Markup {
     let parts = parts(report);
     let parts: Vec<&Part> = parts.iter().filter(|part| !part.body.0.is_empty()).collect();
@@ -108,38 +100,46 @@ fn article(report: &Report<'_>, index: usize) -> Markup {
     }
 }
 
-/// The answer: a sentence, a table, the charts that show why, and the remarks that matter most.
+/// The answer: a sentence, a table, the leading charts, and the most important remarks.
 fn first_screen(report: &Report<'_>) -> Markup {
     let group = report.groups.first();
     html! {
         (header(report))
         @match &report.answer {
-            Some(answer) => (answer::opening(answer)),
+            Some(answer) => {
+                @let (class, word) = answer.badge();
+                div.answer.(class) { p.said { (answer.sentence) ". " span.badge.(class) { (word) } } }
+                (table(&answer.deciding(), "brief ranking"))
+            }
             None => {
-                p.said { (report.brief.sentence) "." }
-                @if let Some(group) = group { (tables::headline(group)) }
+                p.said { (report.sentence) "." }
+                (table(&group::table(group), "brief"))
             }
         }
-        @if let Some(group) = group { (answer::charts(report.answer.as_ref(), group)) }
-        (findings(&report.brief.remarks))
+        @if let Some(group) = group { (latency::leading(report.answer.as_ref(), group)) }
+        (findings(&report.remarks))
     }
 }
 
-/// Everything below the first screen, in reading order; empty where a run has nothing of it.
+/// Sections below the first screen, in reading order; empty ones are left out later.
 fn parts(report: &Report<'_>) -> Vec<Part> {
     let part = |name, title, body| Part { name, title, body };
     let over = |body: GroupPart| over_groups(report, body);
-    let beside = side_tables::sections(&report.side_tables);
-    let gpus = match report.gpus.is_empty() {
-        true => Markup::default(),
-        false => gpu::section(&report.gpus),
-    };
+    let side_tables = report.side_tables.iter().map(markup::side_table);
+    let gpus = report
+        .gpus
+        .as_ref()
+        .map(|gpus| html! { (soft(&gpus.intro)) (table(gpus, "")) });
+    let points = report
+        .groups
+        .iter()
+        .map(|group| html! { h3 { (group.name) } (table(&report.points(group), "full")) });
     vec![
         part("answer", "How the answer was found", answer_details(report)),
         part(
             "curves",
             "Side by side",
-            with_intro(&outcome(report), over(|group, _| headline(group))),
+            with_intro(&outcome(report), over(|group, _| curves(group))),
         ),
         part(
             "time",
@@ -157,37 +157,53 @@ fn parts(report: &Report<'_>) -> Vec<Part> {
                 over(|group, series| heat::cards(series, group.common_rps)),
             ),
         ),
-        part(
-            "distributions",
-            "Distributions",
-            over(|group, series| {
-                html! {
-                    (latency::figure(group, series))
-                    (soft(WHOLE))
-                    (cdf::figure(series, group.common_rps))
-                }
-            }),
-        ),
-        part("costs", "Costs", over(costs)),
-        part("beside", "Cold starts, loops and fleets", beside),
-        part("gpus", "GPUs", gpus),
-        part(
-            "points",
-            "Every point",
-            with_intro(&soft(EVERY), over(|group, _| tables::full(group))),
-        ),
+        part("distributions", "Distributions", over(distributions)),
+        part("costs", "Costs", over(costs::of_group)),
+        part("beside", "Cold starts, loops and fleets", joined(side_tables)),
+        part("gpus", "GPUs", gpus.unwrap_or_default()),
+        part("points", "Every point", with_intro(&soft(EVERY), joined(points))),
         part("evidence", "Evidence and environment", notes::evidence(report)),
     ]
 }
 
-fn answer_details(report: &Report<'_>) -> Markup {
-    report.answer.as_ref().map(answer::details).unwrap_or_default()
+fn joined(parts: impl Iterator<Item = Markup>) -> Markup {
+    html! { @for part in parts { (part) } }
 }
 
-/// Part of a section about one group of curves; nothing where there is nothing to show.
+/// Whole ranking with its reasons, and its consequences.
+fn answer_details(report: &Report<'_>) -> Markup {
+    let Some(answer) = &report.answer else {
+        return Markup::default();
+    };
+    html! {
+        p { (answer.terms) "." }
+        (table(&answer.ranking, "brief ranking reasons"))
+        @for (title, lines) in answer.lists() {
+            @if !lines.is_empty() { h3 { (title) } (findings(lines)) }
+        }
+    }
+}
+
+fn curves(group: &Group<'_>) -> Markup {
+    html! {
+        (table(&group::table([group]), "brief"))
+        (findings(&group.sentences))
+        @if !group.reaches.is_empty() { (soft(REACH)) (findings(&group.reaches)) }
+    }
+}
+
+fn distributions(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
+    html! {
+        (latency::percentiles(group, series))
+        (soft(WHOLE))
+        (latency::distribution(series, group.common_rps))
+    }
+}
+
+/// Part of a section about one group of curves; empty if there is nothing to show.
 type GroupPart = fn(&Group<'_>, &[Series<'_>]) -> Markup;
 
-/// A part for every group, each below the group's name; nothing where no group has any.
+/// Part of every group, each below the group's name; nothing if no group has any.
 fn over_groups(report: &Report<'_>, part: GroupPart) -> Markup {
     let parts = report
         .groups
@@ -200,7 +216,7 @@ fn over_groups(report: &Report<'_>, part: GroupPart) -> Markup {
     }
 }
 
-/// An explanation before a body; nothing without a body.
+/// Explanation before a body; nothing without a body.
 fn with_intro(intro: &Markup, body: Markup) -> Markup {
     match body.0.is_empty() {
         true => body,
@@ -208,7 +224,7 @@ fn with_intro(intro: &Markup, body: Markup) -> Markup {
     }
 }
 
-/// Explanation of the figures; a figure that everybody asks for and that is missing is named above the table that lacks it.
+/// Explanation of the figures, with the remedy for a missing p99 above the table that lacks it.
 fn outcome(report: &Report<'_>) -> Markup {
     html! {
         p.soft {
@@ -219,14 +235,6 @@ fn outcome(report: &Report<'_>) -> Markup {
             em { "invalid" } ": the instrument or the machine failed."
         }
         @if let Some(missing) = &report.missing_p99 { p.missing { (missing) "." } }
-    }
-}
-
-fn costs(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
-    html! {
-        (cost::figure(series))
-        (cost::mix_shares(group))
-        (economics::of_group(group, series))
     }
 }
 
@@ -241,31 +249,19 @@ const PARTS: &str = "The mean latency of the fastest half of the requests (p0-50
 const EVERY: &str = "n/a: fewer than 10 requests lie beyond it (p99: 1,000 requests, p99.9: 10,000). ~: rough, without an upper bound. Service: actual send to last byte. \
                      Send lag: scheduled to actual send. In flight: counted by the load generator, and held against Little's law from five on.";
 
-fn headline(group: &Group<'_>) -> Markup {
-    html! {
-        (tables::headline(group))
-        (findings(&group.sentences))
-        @if !group.reaches.is_empty() { (soft(REACH)) (findings(&group.reaches)) }
-    }
-}
-
 fn header(report: &Report<'_>) -> Markup {
-    let Amount {
-        points,
-        repeats,
-        requests,
-    } = report.amount;
-    let failed = report.failed_checks;
+    let run = report.run;
+    let failed = run.selfcheck.iter().filter(|check| !check.passed).count();
     html! {
-        h1 { (report.name) }
+        h1 { (run.name) }
         div.facts {
-            span { (report.started_at) }
-            span { (points) " points × " (repeats) " repeats, " (thousands(requests)) " requests" }
-            span { (report.cpu) ", " (report.cores) " cores" }
+            span { (run.started_at) }
+            span { (report.amount) }
+            span { (run.environment.cpu) ", " (run.environment.cores) " cores" }
         }
         p.verdicts {
             @for (word, count) in &report.verdicts { span.badge.(word) { (count) " " (word) } " " }
-            @if report.is_interrupted { span.badge.invalid { "stopped early" } " " }
+            @if run.interrupted { span.badge.invalid { "stopped early" } " " }
             @if failed > 0 {
                 span.badge.invalid { (failed) " failed self-check" @if failed > 1 { "s" } } " "
             }

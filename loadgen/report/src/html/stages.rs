@@ -1,8 +1,7 @@
-//! Where the time goes: the latency of each percentile band, cut into its parts.
+//! Latency of each percentile band, cut into its parts.
 //!
 //! In: the series of a group and the rate to show. Out: a card per series. Knows nothing of other figures.
 
-use super::markup::interval;
 use super::series::Series;
 use crate::content::words;
 use crate::units::{latency, percent, rate};
@@ -10,27 +9,27 @@ use maud::{Markup, html};
 use tierlab_analysis::latency::tail::whole;
 use tierlab_analysis::record::{Band, Point};
 
-/// Parts whose colour wants light text on it.
+/// Parts whose colour needs light text on it.
 const DARK: [&str; 5] = ["send_lag", "decode", "infer", "unattributed", "untold"];
-/// Width of a bar on most screens, and of a letter on it, in CSS pixels: what tells whether a name fits.
+/// Width of a bar on most screens in CSS pixels, which decides if a name fits.
 const BAR_PX: f64 = 150.0;
-/// See [`BAR_PX`].
+/// Width of a letter on a bar, in CSS pixels.
 const LETTER_PX: f64 = 6.3;
 
-/// The legend of the parts.
+/// Legend of the parts.
 pub(super) fn legend(parts: &[&str]) -> Markup {
     html! {
         div.legend { @for name in parts { span { (swatch(&colour(name))) (words::part(name)) } } }
     }
 }
 
-/// The cards of a group, each at the common rate if the series has a valid point there, else at its highest valid one.
+/// Cards of a group, each at the common rate if the series has a valid point there, else at its highest valid one.
 pub(super) fn cards(series: &[Series<'_>], common: Option<f64>) -> Markup {
     html! {
         div.cards {
             @for one in series {
                 div.card {
-                    h4 { (one.label) }
+                    h4 { (one.look.label) }
                     @if let Some(point) = one.shown_at(common) { (card(point)) }
                     @else { p { "No valid point." } }
                 }
@@ -58,11 +57,11 @@ fn card(point: &Point) -> Markup {
 fn mean(band: &Band) -> Markup {
     html! {
         (latency(band.mean_us))
-        @if let Some(ends) = band.over_repeats_us { (interval(&latency(ends.lo), &latency(ends.hi))) }
+        @if let Some(ends) = band.over_repeats_us { span.ci { "[" (latency(ends.lo)) "–" (latency(ends.hi)) "]" } }
     }
 }
 
-/// A part of a band, as wide as its share; nothing where nobody could see it.
+/// Part of a band, as wide as its share; nothing if it could not be seen.
 fn part(band: &Band, name: &str, us: f64) -> Markup {
     let share = if band.mean_us > 0.0 { us / whole(band) } else { 0.0 };
     if share < 0.002 {
@@ -83,7 +82,7 @@ fn part(band: &Band, name: &str, us: f64) -> Markup {
     }
 }
 
-/// The name with the share, or either alone, or nothing: whatever fits.
+/// Name with the share, or the share alone, or nothing: the longest that fits.
 fn label(name: &str, share: f64) -> String {
     let (name, share_text) = (words::part(name), percent(share));
     [format!("{name} {share_text}"), share_text]

@@ -98,15 +98,8 @@ pub(super) fn publish(
             continue;
         }
         eprintln!("publishing models and features to {}", tier.name);
-        let mut command = Command::new(&context.programs.models);
-        command.arg("publish");
+        let mut command = to_tier(context, prepared, location, (&tier.name, &["publish"]));
         command.arg("--repository").arg(&prepared.repository);
-        command.arg("--features").arg(&prepared.features);
-        command.arg("--to").arg(lab.tier_file(&tier.name));
-        for pair in &location.set {
-            command.arg("--set").arg(pair);
-        }
-        command.envs(location.environment.iter().copied());
         children::run_to_end(&format!("publishing to {}", tier.name), command, context.interrupt)?;
         fs::write(&stamp_file, stamp).map_err(RunError::io(&stamp_file))?;
     }
@@ -160,16 +153,29 @@ fn lay_out_on(
     (tier, layout): (&str, &str),
 ) -> Result<String, RunError> {
     eprintln!("laying the feature tables out on {tier}: {layout}");
-    let mut command = Command::new(&context.programs.models);
-    command.args(["lay-out", "--json", "--layout", layout]);
-    command.arg("--features").arg(&prepared.features);
-    command.arg("--to").arg(context.lab.tier_file(tier));
-    for pair in &location.set {
-        command.arg("--set").arg(pair);
-    }
-    command.envs(location.environment.iter().copied());
+    let command = to_tier(
+        context,
+        prepared,
+        location,
+        (tier, &["lay-out", "--json", "--layout", layout]),
+    );
     let what = format!("laying tables out on {tier} as {layout}");
     children::output_of(&what, command, context.interrupt)
+}
+
+/// Command of `tierlab-models` that writes to a tier.
+fn to_tier(
+    context: &LabContext<'_>,
+    prepared: &Prepared,
+    location: &Location,
+    (tier, arguments): (&str, &[&str]),
+) -> Command {
+    let mut command = Command::new(&context.programs.models);
+    command.args(arguments);
+    command.arg("--features").arg(&prepared.features);
+    command.arg("--to").arg(context.lab.tier_file(tier));
+    location.add_to(&mut command, "");
+    command
 }
 
 struct Generated<'a> {

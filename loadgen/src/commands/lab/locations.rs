@@ -4,7 +4,7 @@
 use super::context::LabContext;
 use crate::children::Child;
 use crate::error::RunError;
-use crate::plan::{Origin, TierPlan};
+use crate::plan::{Origin, TierPlan, pairs};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,6 +39,21 @@ pub(super) struct Location {
     pub(super) folder: Option<PathBuf>,
     /// Credentials of embedded origins.
     pub(super) environment: Vec<(&'static str, &'static str)>,
+}
+
+impl Location {
+    /// Adds its keys, below `prefix`, and its credentials to a command.
+    pub(super) fn add_to(&self, command: &mut Command, prefix: &str) {
+        set(command, self.set.iter().map(|pair| format!("{prefix}{pair}")));
+        command.envs(self.environment.iter().copied());
+    }
+}
+
+/// Adds keys of a program's config to its command.
+pub(super) fn set(command: &mut Command, pairs: impl IntoIterator<Item = String>) {
+    for pair in pairs {
+        command.arg("--set").arg(pair);
+    }
 }
 
 impl Locations {
@@ -102,7 +117,7 @@ pub(super) fn open(context: &LabContext<'_>) -> Result<Locations, RunError> {
     }
     for tier in &lab.tiers {
         let location = location(tier, &ready, &folder)?;
-        if tier.kind == "nvme" && tier.set.iter().all(|pair| !pair.starts_with("root=")) {
+        if tier.kind == "nvme" && !tier.set.contains_key("root") {
             locations.folders.push(folder(&tier.name)?);
         }
         locations.by_tier.insert(tier.name.clone(), location);
@@ -120,7 +135,7 @@ fn location(
             .clone()
             .ok_or_else(|| RunError::Child(format!("tierlab-origin did not say where it serves {}", tier.name)))
     };
-    let own_root = tier.set.iter().find_map(|pair| pair.strip_prefix("root="));
+    let own_root = tier.set.get("root").and_then(toml::Value::as_str);
     let mut location = Location {
         folder: match (tier.origin, own_root) {
             (Origin::Embedded, _) => Some(folder(&tier.kind)?),
@@ -143,12 +158,12 @@ fn location(
         }
         ("nfs", Origin::Embedded) => ports.push(format!("url={}", said(&ready.nfs)?)),
         ("flight", Origin::Embedded) => ports.push(format!("url={}", said(&ready.flight)?)),
-        ("nvme" | "gds", _) if tier.set.iter().all(|pair| !pair.starts_with("root=")) => {
+        ("nvme" | "gds", _) if !tier.set.contains_key("root") => {
             location.set.push(format!("root={}", folder(&tier.name)?.display()));
         }
         _ => {}
     }
-    location.set.extend(tier.set.iter().cloned());
+    location.set.extend(pairs(&tier.set));
     location.identity = format!("{} {}", tier.origin, location.set.join(" "));
     location.set.extend(ports);
     Ok(location)
@@ -159,13 +174,13 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    fn tier(name: &str, origin: Origin, set: &[&str]) -> TierPlan {
+    fn tier(name: &str, origin: Origin, set: &str) -> TierPlan {
         TierPlan {
             name: name.into(),
             kind: name.into(),
             origin,
             publish: true,
-            set: set.iter().map(ToString::to_string).collect(),
+            set: toml::from_str(set).unwrap(),
         }
     }
 
@@ -177,14 +192,14 @@ mod tests {
             nfs: None,
         };
         let folder = |name: &str| Ok(Path::new("/work").join(name));
-        let s3 = tier("s3", Origin::Embedded, &["concurrency=4"]);
+        let s3 = tier("s3", Origin::Embedded, "concurrency=4");
         let one = location(&s3, &ready(1), &folder).unwrap();
         let two = location(&s3, &ready(2), &folder).unwrap();
         assert_eq!(one.identity, two.identity);
         assert!(one.set.contains(&"endpoint=http://127.0.0.1:1".to_owned()));
         assert!(one.set.contains(&"concurrency=4".to_owned()));
-        assert!(location(&tier("nfs", Origin::Embedded, &[]), &ready(1), &folder).is_err());
-        let flight = location(&tier("flight", Origin::Embedded, &[]), &ready(3), &folder).unwrap();
+        assert!(location(&tier("nfs", Origin::Embedded, ""), &ready(1), &folder).is_err());
+        let flight = location(&tier("flight", Origin::Embedded, ""), &ready(3), &folder).unwrap();
         assert_eq!(flight.set, ["url=grpc://127.0.0.1:3"]);
     }
 
@@ -192,11 +207,11 @@ mod tests {
     fn a_real_tier_is_where_its_plan_says() {
         let ready = OriginReady::default();
         let folder = |name: &str| Ok(Path::new("/work").join(name));
-        let own = location(&tier("nvme", Origin::Real, &["root=/mnt/fast"]), &ready, &folder).unwrap();
+        let own = location(&tier("nvme", Origin::Real, "root=\"/mnt/fast\""), &ready, &folder).unwrap();
         assert_eq!(own.set, ["root=/mnt/fast"]);
-        let default = location(&tier("nvme", Origin::Real, &[]), &ready, &folder).unwrap();
+        let default = location(&tier("nvme", Origin::Real, ""), &ready, &folder).unwrap();
         assert_eq!(default.set, ["root=/work/nvme"]);
-        let s3 = location(&tier("s3", Origin::Real, &["bucket=b"]), &ready, &folder).unwrap();
+        let s3 = location(&tier("s3", Origin::Real, "bucket=\"b\""), &ready, &folder).unwrap();
         assert!(s3.environment.is_empty());
     }
 }

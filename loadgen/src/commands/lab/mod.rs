@@ -17,15 +17,13 @@ mod stage;
 mod targets;
 mod work;
 
-use crate::commands::agents_options::AgentsOptions;
+use crate::commands::run_options::RunOptions;
 use crate::environment;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, VariantPlan};
-use crate::runner::{Runner, Senders};
-use crate::selfcheck::certificate::CertificateStore;
+use crate::runner::{Runner, Senders, new_run};
 use crate::selfcheck::prove::prove;
-use crate::store::new_folder::{claim, new_folder, sha256};
-use crate::store::preamble::Preamble;
+use crate::store::new_folder::sha256;
 use crate::store::resume::StoppedRun;
 use clap::Args;
 use context::{LabContext, programs};
@@ -36,47 +34,25 @@ use targets::Targets;
 use tierlab_analysis::record::{Environment, PageCache, Run};
 use tierlab_instrument::page_cache;
 use tierlab_load::interrupt::Interrupt;
-use tierlab_load::workers;
 
 /// Options of `lab`.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     /// Plan, a TOML file with `[lab]`
     pub plan: PathBuf,
-    /// Parent folder of the results
-    #[arg(long, default_value = "results")]
-    pub out: PathBuf,
-    /// Name of the result's folder [default: the plan's name and the time]
-    #[arg(long)]
-    pub name: Option<String>,
     /// Working folder for data, stages and logs [default: the plan's `lab.work`, or below $XDG_STATE_HOME if that
     /// cannot be written]
     #[arg(long, value_name = "FOLDER")]
     pub work: Option<PathBuf>,
-    /// Folder of a stopped run to continue, with the same plan and files; excludes --out and --name
-    #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
-    pub resume: Option<PathBuf>,
     /// Folder of tierlab-server, tierlab-origin and tierlab-models [default: beside this program]
     #[arg(long)]
     pub bin_dir: Option<PathBuf>,
-    /// Maximum seconds for searches, overriding the plan's `search.limit_s`
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
-    pub search_limit_s: Option<u32>,
-    /// Load processes; each sends an interleaved share of every step
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
-    pub workers: u32,
-    /// Prints every table and remark before the answer
-    #[arg(long, short)]
-    pub verbose: bool,
-    /// Agents that send instead of this host.
-    #[command(flatten)]
-    pub agents: AgentsOptions,
     /// Runs the self-check first and stores its lines in the result, overriding the plan
     #[arg(long)]
     pub selfcheck: bool,
-    /// Store of the self-check's certificate.
+    /// Options of every run.
     #[command(flatten)]
-    pub certificates: CertificateStore,
+    pub run: RunOptions,
 }
 
 /// Runs the command.
@@ -84,22 +60,17 @@ pub struct Options {
 /// # Errors
 /// See [`RunError`].
 pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunError> {
-    let mut plan = Plan::load(&options.plan)?.with_search_limit(options.search_limit_s);
+    let mut plan = Plan::load(&options.plan)?.with_search_limit(options.run.search_limit_s);
     plan.selfcheck |= options.selfcheck;
     let lab = lab_of(&plan, options)?;
-    let agents = options.agents.open()?;
-    let resumed = options.resume.as_deref().map(claim).transpose()?;
-    let earlier = options
-        .resume
-        .as_deref()
-        .map(|folder| StoppedRun::open(folder, &plan))
-        .transpose()?;
+    let agents = options.run.agents.open()?;
+    let resumed = options.run.resumed(&plan)?;
     let context = LabContext {
         plan: &plan,
         lab: &lab,
         programs: programs(&lab, options.bin_dir.as_deref())?,
         interrupt: &interrupt,
-        verbose: options.verbose,
+        verbose: options.run.verbose,
     };
     let configs = config_files(&plan, &lab)?;
     // Before the lab's own work, which would count as foreign load.
@@ -107,7 +78,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     let mut prepared = data::prepare(&context)?;
     // Reports gaps of the price list before anything runs; sizes of layouts are known only once they are written.
     prices::of_variants(&plan, &lab, &prepared)?;
-    let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
+    let instrument = prove(&plan, resumed.earlier.as_ref(), &options.run.certificates, &interrupt).await?;
     if let Some(question) = &plan.question {
         answerable::check(&plan, question, lab.variants.len(), &instrument)?;
     }
@@ -118,7 +89,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     environment.shared_cores = shared_cores(&lab, options);
     environment.machine_warnings = warnings;
     let mut targets = Targets::open(&context, &prepared, locations, &mut environment).await?;
-    let cold_starts = match (&earlier, &lab.cold_start) {
+    let cold_starts = match (&resumed.earlier, &lab.cold_start) {
         (Some(earlier), _) => earlier.run.cold_starts.clone(),
         (None, Some(plan)) => Box::pin(cold_start::measure(&context, plan, &prepared, &targets)).await?,
         (None, None) => Vec::new(),
@@ -126,24 +97,17 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     let dropped = pages_to_drop(&lab, &targets.servers)?;
     note_drops(&lab, &mut environment);
     // The claim is held to the end of the run.
-    let (folder, _claim) = match &earlier {
-        Some(earlier) => (earlier.folder.clone(), resumed),
-        None => {
-            let (folder, claim) = new_folder(&options.out, options.name.as_deref(), &plan)?;
-            (folder, Some(claim))
-        }
-    };
-    let preamble = Preamble {
-        environment,
+    let (folder, _claim, earlier) = options.run.folder(&plan, resumed)?;
+    let run = Run {
         config_sha256: sha256(&configs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?,
         pricing,
-        instrument,
         variants: take(&mut targets.variants),
         cold_starts,
+        ..new_run(&plan, environment, instrument)
     };
-    let senders = Senders::new(&plan, options.workers, agents).await?;
+    let senders = Senders::new(&plan, options.run.workers, agents).await?;
     let place = (folder, earlier);
-    measure(&context, targets, &dropped, place, senders, preamble).await
+    measure(&context, targets, &dropped, place, senders, run).await
 }
 
 /// The lab of a plan, in its working folder.
@@ -174,7 +138,7 @@ async fn measure(
     dropped: &BTreeMap<(String, String), PathBuf>,
     (folder, earlier): (PathBuf, Option<StoppedRun>),
     senders: Senders,
-    preamble: Preamble,
+    run: Run,
 ) -> Result<Run, RunError> {
     let mut servers = targets.servers;
     let ended = {
@@ -194,7 +158,7 @@ async fn measure(
                 },
             ),
         };
-        Box::pin(runner.run(preamble)).await
+        Box::pin(runner.run(run)).await
     };
     servers.stop();
     ended
@@ -259,7 +223,7 @@ fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
         started.clone().count(),
         started.map(|variant| variant.servers).sum::<u32>(),
     );
-    let mut shared = vec![Senders::note(options.workers, options.agents.len())];
+    let mut shared = vec![Senders::note(options.run.workers, options.run.agents.len())];
     if servers > 0 {
         let measured = match variants == servers as usize {
             true => "the one measured",

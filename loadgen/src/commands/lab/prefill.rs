@@ -5,7 +5,6 @@ use crate::error::RunError;
 use crate::plan::Plan;
 use crate::runner::target::{Content, Target};
 use tierlab_load::interrupt::Interrupt;
-use tierlab_load::keys::Population;
 use tierlab_load::reply::Limit;
 use tierlab_load::wire::Encoding;
 use tierlab_protocol::metrics;
@@ -29,26 +28,25 @@ pub(super) async fn fill(plan: &Plan, target: &Target, interrupt: &Interrupt) ->
             plan.model
         )));
     };
-    let filler = Filler {
-        plan,
-        target,
-        population,
-        interrupt,
+    let count = population.count();
+    let ids_from = |rank: u64| -> Vec<i64> {
+        let ranks = rank..(rank + TOGETHER).min(count);
+        ranks.map(|rank| population.by_rank(rank)).collect()
     };
     let (mut held, mut capacity) = (0.0, f64::INFINITY);
     let (mut asked, mut round) = (0, 0);
-    while asked < population.count() && held < capacity * FULL_SHARE {
-        asked = filler.ask(asked).await?;
+    while asked < count && held < capacity * FULL_SHARE {
+        ask_for(plan, target, &ids_from(asked), interrupt).await?;
+        asked = (asked + TOGETHER).min(count);
         round += 1;
-        if round % LOOK_EVERY == 0 || asked == population.count() {
-            (held, capacity) = filler.look().await?;
+        if round % LOOK_EVERY == 0 || asked == count {
+            (held, capacity) = held_of(target).await?;
         }
     }
-    let mut again = 0;
-    while again < asked {
-        again = filler.ask(again).await?;
+    for again in (0..asked).step_by(TOGETHER as usize) {
+        ask_for(plan, target, &ids_from(again), interrupt).await?;
     }
-    (held, capacity) = filler.look().await?;
+    (held, capacity) = held_of(target).await?;
     eprintln!(
         "  cache holds {:.1} of {:.1} MiB after its {asked} most popular entities",
         held / f64::from(1 << 20),
@@ -57,11 +55,23 @@ pub(super) async fn fill(plan: &Plan, target: &Target, interrupt: &Interrupt) ->
     Ok(())
 }
 
+/// Bytes that the cache holds, and that it may hold.
+async fn held_of(target: &Target) -> Result<(f64, f64), RunError> {
+    let scrape = target.control.scrape().await?;
+    let sum = |name| scrape.sum(name, &[]);
+    Ok((sum(metrics::CACHE_BYTES), sum(metrics::CACHE_CAPACITY_BYTES)))
+}
+
 /// Asks for entities, many at a time; one after another where the model is too slow for that.
 pub(super) async fn ask_for(plan: &Plan, target: &Target, ids: &[i64], interrupt: &Interrupt) -> Result<(), RunError> {
     let Content::Joined(population) = &target.content else {
         return Ok(());
     };
+    let check = || match interrupt.is_raised() {
+        true => Err(RunError::InterruptedEarly),
+        false => Ok(()),
+    };
+    check()?;
     let ask = |ids: &[i64]| {
         let body = population.body(ids, Encoding::Binary);
         let expected = target.expected(&plan.model, ids.len() as u32);
@@ -73,38 +83,8 @@ pub(super) async fn ask_for(plan: &Plan, target: &Target, ids: &[i64], interrupt
         return Ok(());
     }
     for one in ids.chunks(1) {
-        if interrupt.is_raised() {
-            return Err(RunError::InterruptedEarly);
-        }
+        check()?;
         ask(one).await?;
     }
     Ok(())
-}
-
-struct Filler<'a> {
-    plan: &'a Plan,
-    target: &'a Target,
-    population: &'a Population,
-    interrupt: &'a Interrupt,
-}
-
-impl Filler<'_> {
-    /// Asks for the entities from rank `from` on, and returns the first rank not asked for.
-    async fn ask(&self, from: u64) -> Result<u64, RunError> {
-        if self.interrupt.is_raised() {
-            return Err(RunError::InterruptedEarly);
-        }
-        let count = self.population.count();
-        let to = (from + TOGETHER).min(count);
-        let ids: Vec<i64> = (from..to).map(|rank| self.population.by_rank(rank)).collect();
-        ask_for(self.plan, self.target, &ids, self.interrupt).await?;
-        Ok(to)
-    }
-
-    /// Bytes that the cache holds, and that it may hold.
-    async fn look(&self) -> Result<(f64, f64), RunError> {
-        let scrape = self.target.control.scrape().await?;
-        let sum = |name| scrape.sum(name, &[]);
-        Ok((sum(metrics::CACHE_BYTES), sum(metrics::CACHE_CAPACITY_BYTES)))
-    }
 }

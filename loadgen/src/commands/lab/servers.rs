@@ -2,11 +2,11 @@
 
 use super::context::{LabContext, Place, Purpose};
 use super::data::Prepared;
-use super::locations::Locations;
+use super::locations::{Locations, set};
 use super::stage;
 use crate::children::{self, Child};
 use crate::error::RunError;
-use crate::plan::{CacheState, LabPlan, TierPlan, VariantPlan};
+use crate::plan::{CacheState, LabPlan, TierPlan, VariantPlan, pairs};
 use crate::runner::target::{Content, Target};
 use crate::server::control::Control;
 use serde::Deserialize;
@@ -75,42 +75,34 @@ impl Servers {
         let LabContext { plan, lab, .. } = context;
         let variant = place.variant;
         let VariantPlan { tier, cache, .. } = variant;
-        let location = self.locations.of(&tier.name);
-        let capacity = capacity(prepared, cache);
         let mut command = Command::new(&context.programs.server);
         command.arg("--config").arg(&lab.server_config);
         command.args(["--tier", &tier.name, "--listen", "127.0.0.1:0", "--exit-with-parent"]);
         if plan.speaks_grpc() {
             command.args(["--grpc-listen", "127.0.0.1:0"]);
         }
-        command.arg("--set").arg(format!("models=[\"{}\"]", plan.model));
-        command.arg("--set").arg(format!("cache.capacity_bytes={capacity}"));
-        // What is fitted when a server starts could differ from one tier's server to the next.
-        let cores = variant.sessions.unwrap_or(1);
-        command.arg("--set").arg(format!("runtime.instances.cores={cores}"));
-        if let Some(rows) = variant.batching {
-            command.arg("--set");
-            command.arg(format!("model_config.{}.max_batch_size={rows}", plan.model));
-        }
-        if let Some(layout) = variant.laid_out() {
-            command.arg("--set").arg(format!("features.layout={layout}"));
-        }
-        for pair in &location.set {
-            command.arg("--set").arg(format!("tiers.{}.{pair}", tier.name));
-        }
-        for pair in around_the_tier(context, place)? {
-            command.arg("--set").arg(format!("tiers.{}.{pair}", tier.name));
-        }
+        let mut keys = vec![
+            format!("models=[\"{}\"]", plan.model),
+            format!("cache.capacity_bytes={}", capacity(prepared, cache)),
+            // What is fitted when a server starts could differ from one tier's server to the next.
+            "runtime.instances.cores=1".to_owned(),
+        ];
+        keys.extend(variant.laid_out().map(|layout| format!("features.layout={layout}")));
+        let around = around_the_tier(context, place)?;
+        keys.extend(around.into_iter().map(|pair| format!("tiers.{}.{pair}", tier.name)));
         if !variant.name.is_empty() {
-            command.arg("--set").arg(format!("telemetry.variant={}", variant.name));
+            keys.push(format!("telemetry.variant={}", variant.name));
         }
         if lab.cold_start.is_some() {
-            command.args(["--set", "repository.control=explicit", "--set", "admin.enabled=true"]);
+            keys.extend(["repository.control=explicit", "admin.enabled=true"].map(str::to_owned));
         }
-        for pair in lab.server_set.iter().chain(&cache.set).chain(&variant.set) {
-            command.arg("--set").arg(pair);
-        }
-        command.envs(location.environment.iter().copied());
+        keys.extend(pairs(&lab.server_set));
+        keys.extend(pairs(&cache.set).iter().map(|pair| format!("cache.{pair}")));
+        keys.extend(pairs(&variant.set));
+        self.locations
+            .of(&tier.name)
+            .add_to(&mut command, &format!("tiers.{}.", tier.name));
+        set(&mut command, keys);
         let what = format!("tierlab-server for {} {}", variant.label(), cache.name);
         let log = lab.work.join("logs").join(format!("{}.log", place.log_name()));
         let child = Child::spawn(&what, command, &log)?;

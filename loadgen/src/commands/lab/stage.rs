@@ -5,15 +5,13 @@ use super::context::{LabContext, Place, Purpose};
 use super::data::Prepared;
 use super::prefill::{self, TOGETHER};
 use crate::error::RunError;
-use crate::plan::{LabPlan, Plan, VariantPlan};
+use crate::plan::{LabPlan, VariantPlan};
 use crate::runner::target::{Content, Target};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::{StageFill, StageState};
-use tierlab_load::interrupt::Interrupt;
-use tierlab_load::keys::Population;
 use tierlab_protocol::metrics;
 
 /// Entities are asked for at this distance in the table, which is well below a stage's smallest block.
@@ -73,8 +71,12 @@ pub(super) async fn prepare(
     if stage.fill == StageFill::Filled {
         let stored_bytes = prepared.laid_out_bytes_of(variant).unwrap_or(prepared.table_bytes);
         if let Content::Joined(population) = &target.content {
+            // An entity of every part of the table, so that each of its blocks is read once.
             let stride = rows_apart(variant.laid_out(), stored_bytes, population.count());
-            fill(context.plan, target, population, stride, context.interrupt).await?;
+            let ids: Vec<i64> = population.ids().step_by(stride as usize).collect();
+            for together in ids.chunks(TOGETHER as usize) {
+                prefill::ask_for(context.plan, target, together, context.interrupt).await?;
+            }
         }
         let held = settle(target).await?;
         let want = stored_bytes.min(stage.capacity_bytes);
@@ -104,24 +106,6 @@ fn rows_apart(layout: Option<&str>, stored_bytes: u64, rows: u64) -> u64 {
     }
     let row_bytes = (stored_bytes / rows.max(1)).max(1);
     (STRIDE_BYTES / row_bytes).max(1)
-}
-
-/// Asks for an entity of every part of the table, so that each of its blocks is read once.
-async fn fill(
-    plan: &Plan,
-    target: &Target,
-    population: &Population,
-    stride: u64,
-    interrupt: &Interrupt,
-) -> Result<(), RunError> {
-    let ids: Vec<i64> = population.ids().step_by(stride as usize).collect();
-    for together in ids.chunks(TOGETHER as usize) {
-        if interrupt.is_raised() {
-            return Err(RunError::InterruptedEarly);
-        }
-        prefill::ask_for(plan, target, together, interrupt).await?;
-    }
-    Ok(())
 }
 
 /// Waits until the stage grows no more, and tells the bytes that it holds.

@@ -8,7 +8,7 @@ use super::{prefill, stage};
 use crate::commands::foreign;
 use crate::environment;
 use crate::error::RunError;
-use crate::plan::{Origin, Plan, TargetPlan, VariantPlan};
+use crate::plan::{Origin, Plan, TargetPlan, VariantPlan, pairs};
 use crate::runner::check_reply::check_reply;
 use crate::runner::target::Target;
 use std::path::Path;
@@ -68,7 +68,7 @@ impl Targets {
             ..found.target
         };
         foreign::say(&check_reply(plan, &target, &plan.model).await?);
-        let origin = format!("real; served at {}", target.control.base());
+        let origin = format!("real; served at {}", target.control.base);
         environment::add_server(environment, variant.label(), &origin, &found.scrape);
         self.variants.push(recorded(variant, None));
         self.all.push(target);
@@ -131,13 +131,13 @@ fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
         emulated: variant.emulated.as_deref().map(shown),
         staged,
         layout: variant.laid_out().map(str::to_owned),
-        batching: variant.batching,
+        batching: None,
         cache: variant.cache.name.clone(),
         cache_share: variant.cache.share,
         price: variant.price.clone(),
         instance: variant.instance.clone(),
         servers: variant.servers,
-        set: variant.set.clone(),
+        set: pairs(&variant.set),
     }
 }
 

@@ -1,7 +1,7 @@
-//! `[[load]]` with `mode = "concurrency"`: users and think time in place of rates. In: TOML. Out: every closed loop, in the plan's order.
+//! `[[load]]` with `mode = "concurrency"`: users and think time in place of rates. In: TOML. Out: its closed loops, in order.
 
-use crate::plan::fault::{Fault, duplicate, misplaced, missing, only_with, refuse, within};
-use crate::plan::raw::{RawLoad, RawMode, RawThink};
+use crate::plan::fault::{Fault, duplicate, misplaced, missing, refuse, within};
+use crate::plan::raw::{RawLoad, RawThink};
 use crate::plan::target::loads_of;
 use tierlab_analysis::record::{Driven, Mode};
 use tierlab_load::by_goose::closed_loop::Think;
@@ -58,56 +58,43 @@ impl ClosedLoopPlan {
     }
 }
 
-pub(in crate::plan) fn validate(raw: &[RawLoad]) -> Result<Vec<ClosedLoopPlan>, Fault> {
-    let mut loops: Vec<ClosedLoopPlan> = Vec::new();
-    for (i, load) in raw.iter().enumerate() {
-        if load.mode != RawMode::Concurrency {
-            let given = [
-                ("users", !load.users.is_empty()),
-                ("think_time_ms", load.think_time_ms.is_some()),
-            ];
-            let owner = "`mode = \"concurrency\"`, a closed loop; an open loop has `rates`";
-            only_with(&format!("load[{i}]"), owner, &given)?;
-            continue;
-        }
-        if !load.rates.is_empty() {
-            return misplaced(
-                format!("load[{i}].rates"),
-                "open loops: the throughput of `mode = \"concurrency\"` is a result; give `users`, or set `mode = \"realtime\"`",
-            );
-        }
-        if load.users.is_empty() {
-            return missing(
-                format!("load[{i}].users"),
-                "`mode = \"concurrency\"` needs at least one number of users, such as [1, 2, 4, 8]",
-            );
-        }
-        let think = think(load.think_time_ms.as_ref(), &format!("load[{i}].think_time_ms"))?;
-        let batch_sizes = if load.batch_sizes.is_empty() {
-            &[1][..]
-        } else {
-            &load.batch_sizes
-        };
-        for &batch_size in batch_sizes {
-            within(&format!("load[{i}].batch_sizes"), f64::from(batch_size), 1.0, 65_536.0)?;
-            for &users in &load.users {
-                within(&format!("load[{i}].users"), f64::from(users), 1.0, MAX_USERS)?;
-                let one = ClosedLoopPlan {
-                    batch_size,
-                    users,
-                    think,
-                };
-                if loops.contains(&one) {
-                    return duplicate(
-                        format!("load[{i}].users"),
-                        format!("{users} with think time {think} and {batch_size} per request"),
-                    );
-                }
-                loops.push(one);
+/// Adds the closed loops of one `[[load]]`, whose path is `at`.
+pub(in crate::plan) fn add(loops: &mut Vec<ClosedLoopPlan>, load: &RawLoad, at: &str) -> Result<(), Fault> {
+    let key = |name: &str| format!("{at}.{name}");
+    if !load.rates.is_empty() {
+        return misplaced(
+            key("rates"),
+            "open loops: the throughput of `mode = \"concurrency\"` is a result; give `users`, or set `mode = \"realtime\"`",
+        );
+    }
+    if load.users.is_empty() {
+        return missing(
+            key("users"),
+            "`mode = \"concurrency\"` needs at least one number of users, such as [1, 2, 4, 8]",
+        );
+    }
+    let think = think(load.think_time_ms.as_ref(), &key("think_time_ms"))?;
+    let batch_sizes = match &load.batch_sizes[..] {
+        [] => &[1][..],
+        sizes => sizes,
+    };
+    for &batch_size in batch_sizes {
+        within(&key("batch_sizes"), f64::from(batch_size), 1.0, 65_536.0)?;
+        for &users in &load.users {
+            within(&key("users"), f64::from(users), 1.0, MAX_USERS)?;
+            let one = ClosedLoopPlan {
+                batch_size,
+                users,
+                think,
+            };
+            if loops.contains(&one) {
+                let what = format!("{users} with think time {think} and {batch_size} per request");
+                return duplicate(key("users"), what);
             }
+            loops.push(one);
         }
     }
-    Ok(loops)
+    Ok(())
 }
 
 /// Sets the rows per request of closed loops on a custom target.

@@ -157,12 +157,12 @@ impl JourneyPlan {
 }
 
 pub(in crate::plan) fn validate(
-    raw: Vec<RawJourney>,
+    raw: &[RawJourney],
     lengths: Step,
     protocol: Protocol,
 ) -> Result<Vec<JourneyPlan>, Fault> {
     let mut journeys: Vec<JourneyPlan> = Vec::new();
-    for (index, raw) in raw.into_iter().enumerate() {
+    for (index, raw) in raw.iter().enumerate() {
         let at = format!("journey[{index}]");
         let journey = journey(raw, &at, lengths, protocol)?;
         if journeys.iter().any(|other| other.name == journey.name) {
@@ -173,7 +173,7 @@ pub(in crate::plan) fn validate(
     Ok(journeys)
 }
 
-fn journey(raw: RawJourney, at: &str, lengths: Step, protocol: Protocol) -> Result<JourneyPlan, Fault> {
+fn journey(raw: &RawJourney, at: &str, lengths: Step, protocol: Protocol) -> Result<JourneyPlan, Fault> {
     check_name(&raw.name, &format!("{at}.name"))?;
     counted(&format!("{at}.step"), raw.step.len(), 1, MAX_STEPS)?;
     if raw.rates.is_empty() {
@@ -186,17 +186,17 @@ fn journey(raw: RawJourney, at: &str, lengths: Step, protocol: Protocol) -> Resu
     }
     let mut values = vec![ENTITY.to_owned()];
     let mut steps: Vec<StepPlan> = Vec::new();
-    for (index, raw) in raw.step.into_iter().enumerate() {
+    for (index, raw) in raw.step.iter().enumerate() {
         let at = format!("{at}.step[{index}]");
         check_name(&raw.name, &format!("{at}.name"))?;
         if steps.iter().any(|other| other.name == raw.name) {
-            return duplicate(format!("{at}.name"), raw.name);
+            return duplicate(format!("{at}.name"), &raw.name);
         }
-        steps.push(step(&raw, &at, &mut values, protocol)?);
+        steps.push(step(raw, &at, &mut values, protocol)?);
     }
     Ok(JourneyPlan {
-        name: raw.name,
-        rates: raw.rates,
+        name: raw.name.clone(),
+        rates: raw.rates.clone(),
         steps,
         values,
     })

@@ -5,7 +5,7 @@ mod journey;
 mod path;
 
 pub use closed_loop::ClosedLoopPlan;
-pub(super) use closed_loop::{carry, validate as closed_loops};
+pub(super) use closed_loop::{add as add_closed_loops, carry};
 pub(super) use journey::validate as journeys;
 pub use journey::{Ask, Content, JourneyPlan, StepPlan};
 

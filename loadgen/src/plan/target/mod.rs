@@ -98,7 +98,7 @@ impl TargetPlan {
 }
 
 /// Validates a `[target]`.
-pub(super) fn validate(raw: RawTarget, place: &Place<'_>) -> Result<TargetPlan, Fault> {
+pub(super) fn validate(raw: &RawTarget, place: &Place<'_>) -> Result<TargetPlan, Fault> {
     let at = |key: &str| format!("{}.{key}", place.at);
     for (key, url) in [("url", &raw.url), ("grpc_url", &raw.grpc_url)] {
         if let Some(url) = url {
@@ -116,22 +116,22 @@ pub(super) fn validate(raw: RawTarget, place: &Place<'_>) -> Result<TargetPlan, 
             plain(&at(key), name)?;
         }
     }
-    let access = access(&raw, place)?;
+    let access = access(raw, place)?;
     let asked = match raw.kind {
         RawKind::V2 => {
-            custom::refuse_keys(&raw, place)?;
+            custom::refuse_keys(raw, place)?;
             None
         }
-        RawKind::Http => Some(custom::validate(&raw, place)?),
+        RawKind::Http => Some(custom::validate(raw, place)?),
     };
     Ok(TargetPlan {
-        url: raw.url,
-        grpc_url: raw.grpc_url,
-        model_version: raw.model_version,
+        url: raw.url.clone(),
+        grpc_url: raw.grpc_url.clone(),
+        model_version: raw.model_version.clone(),
         access,
-        metrics: raw.metrics,
-        tier: raw.tier,
-        price: raw.price,
+        metrics: raw.metrics.clone(),
+        tier: raw.tier.clone(),
+        price: raw.price.clone(),
         custom: asked,
     })
 }
@@ -186,7 +186,7 @@ mod tests {
     fn read(text: &str) -> Result<TargetPlan, String> {
         let raw: RawTarget = toml::from_str(text).map_err(|error| error.to_string())?;
         let target = validate(
-            raw,
+            &raw,
             &Place {
                 at: "target",
                 base: crate::plan::check::Base::here(Path::new("plans")),

@@ -1,6 +1,6 @@
 //! `[target]` as it stands in its file: keys and defaults.
 
-use crate::plan::check::Base;
+use crate::plan::check::{Base, Source};
 use crate::plan::value;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -106,4 +106,15 @@ pub(in crate::plan) struct Place<'a> {
     pub(in crate::plan) protocol: Protocol,
     /// Keys of the plan.
     pub(in crate::plan) keys: &'a KeyDistribution,
+}
+
+impl<'a> Place<'a> {
+    pub(in crate::plan) const fn new(at: &'a str, source: Source<'a>, keys: &'a KeyDistribution) -> Self {
+        Self {
+            at,
+            base: source.base,
+            protocol: source.raw.protocol,
+            keys,
+        }
+    }
 }

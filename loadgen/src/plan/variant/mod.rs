@@ -7,8 +7,8 @@ mod tests;
 pub(super) use raw::RawVariant;
 pub use raw::Stage;
 
-use super::check::{Base, overlays};
-use super::fault::{Fault, conflict, empty, fault, missing, only_with, plain, refuse, within};
+use super::check::{Base, Source, check_pairs, pairs};
+use super::fault::{Fault, conflict, empty, fault, missing, only_with, plain, refuse};
 use super::storage::{CacheState, Origin, RawFleet, TierPlan};
 use super::target::{self, TargetPlan};
 use super::value::Factor;
@@ -54,10 +54,6 @@ pub struct VariantPlan {
     pub staged: Option<Stage>,
     /// Feature table layout (default: row files).
     pub layout: Option<String>,
-    /// Maximum rows per batch. 0 disables batching; `None` uses the model's config.
-    pub batching: Option<u32>,
-    /// Cores to size sessions for (default: 1).
-    pub sessions: Option<u32>,
     /// Entry of the price list for its tier.
     pub price: Option<String>,
     /// Instance type for its price.
@@ -66,15 +62,15 @@ pub struct VariantPlan {
     pub servers: u32,
     /// Keys of an emulated service that all servers share, as `KEY=VALUE`.
     pub shared: Vec<String>,
-    /// Keys of the server's config, as `KEY=VALUE`.
-    pub set: Vec<String>,
+    /// Keys of the server's config.
+    pub set: toml::Table,
     /// Existing server to measure instead of starting one.
     pub target: Option<Box<TargetPlan>>,
 }
 
 impl VariantPlan {
     /// Variant without any factor set.
-    pub(super) const fn on(tier: TierPlan, cache: CacheState, name: String) -> Self {
+    pub(super) fn on(tier: TierPlan, cache: CacheState, name: String) -> Self {
         Self {
             name,
             tier,
@@ -82,13 +78,11 @@ impl VariantPlan {
             emulated: None,
             staged: None,
             layout: None,
-            batching: None,
-            sessions: None,
             price: None,
             instance: None,
             servers: 1,
             shared: Vec::new(),
-            set: Vec::new(),
+            set: toml::Table::new(),
             target: None,
         }
     }
@@ -129,20 +123,32 @@ impl Display for Servers {
     }
 }
 
+/// One value of a key in `matrix`.
+struct Level<'a> {
+    key: &'a str,
+    value: &'a toml::Value,
+}
+
+impl Display for Level<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last = self.key.rsplit('.').next().unwrap_or(self.key);
+        let value = self
+            .value
+            .as_str()
+            .map_or_else(|| self.value.to_string(), str::to_owned);
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        write!(f, "{last}-{}", value.replace(|c| !is_plain(c), "-"))
+    }
+}
+
 /// Parts of the plan that variants refer to.
 #[derive(Debug)]
 pub(super) struct Known<'a> {
+    pub(super) source: Source<'a>,
     pub(super) tiers: &'a [TierPlan],
     pub(super) caches: &'a [CacheState],
-    pub(super) has_prices: bool,
-    /// Folder of the plan.
-    pub(super) base: Base<'a>,
-    /// Transport of the plan.
-    pub(super) protocol: Protocol,
     /// Keys of the plan.
     pub(super) keys: &'a KeyDistribution,
-    /// Numbers of servers to measure each variant with.
-    pub(super) fleet: Option<&'a RawFleet>,
     /// Rows per request of the question and the loads.
     pub(super) batch_sizes: &'a [u32],
 }
@@ -226,15 +232,18 @@ fn crossed(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Vec<VariantP
         Some(target) => tier_of(target),
         None => known_tier(raw, &key("tier"), known)?,
     };
+    check_pairs(&key("set"), &raw.set)?;
+    check_pairs(&key("matrix"), &raw.matrix)?;
+    let fleet = known.source.raw.fleet.as_ref();
     let mut variants = Crossing(vec![VariantPlan {
         price: raw.price.clone(),
-        shared: known.fleet.map_or_else(Vec::new, RawFleet::shared_limits),
-        set: overlays(&key("set"), &raw.set)?,
+        shared: fleet.map_or_else(Vec::new, RawFleet::shared_limits),
+        set: raw.set.clone(),
         target,
         ..VariantPlan::on(tier, CacheState::none(), raw.name.clone())
     }]);
     variants.by(&key("emulated"), raw.emulated.as_ref(), |variant, name, at| {
-        variant.emulated = Some(profile(at, name, known.base)?);
+        variant.emulated = Some(profile(at, name, known.source.base)?);
         Ok(())
     })?;
     variants.by(&key("cache"), raw.cache.as_ref(), |variant, name, at| {
@@ -249,20 +258,24 @@ fn crossed(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Vec<VariantP
         variant.layout = Some(layout.clone());
         plain(at, layout)
     })?;
-    variants.by(&key("batching"), raw.batching.as_ref(), |variant, batching, at| {
-        variant.batching = Some(batching.rows);
-        within(at, f64::from(batching.rows), 0.0, 1_000_000.0)
-    })?;
-    variants.by(&key("sessions"), raw.sessions.as_ref(), |variant, cores, at| {
-        variant.sessions = Some(*cores);
-        within(at, f64::from(*cores), 1.0, 1_024.0)
-    })?;
+    for (name, values) in matrix(&key("matrix"), &raw.matrix)? {
+        let levels = values.iter().map(|value| Level { key: &name, value });
+        let levels = Factor::Several(levels.collect());
+        let at = key(&format!("matrix.{name}"));
+        if pairs(&raw.set).iter().any(|pair| pair.starts_with(&format!("{name}="))) {
+            return conflict(at, key(&format!("set.{name}")), "leave one of them out");
+        }
+        variants.by(&at, Some(&levels), |variant, level, _| {
+            variant.set.insert(name.clone(), level.value.clone());
+            Ok(())
+        })?;
+    }
     variants.by(&key("instance"), raw.instance.as_ref(), |variant, instance, _| {
         variant.instance = Some(instance.clone());
         Ok(())
     })?;
     // An existing server is always one.
-    if let Some(fleet) = known.fleet.filter(|_| !raw.is_running()) {
+    if let Some(fleet) = fleet.filter(|_| !raw.is_running()) {
         let sizes = Factor::Several(fleet.sizes()?.iter().copied().map(Servers).collect());
         variants.by("fleet.servers", Some(&sizes), |variant, servers, _| {
             variant.servers = servers.0;
@@ -273,6 +286,29 @@ fn crossed(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Vec<VariantP
         check(variant, raw, at, known)?;
     }
     Ok(variants.0)
+}
+
+/// Dotted keys of `matrix` with their values.
+fn matrix<'a>(at: &str, table: &'a toml::Table) -> Result<Vec<(String, &'a Vec<toml::Value>)>, Fault> {
+    let mut keys = Vec::new();
+    for (key, value) in table {
+        match value {
+            toml::Value::Array(values) => keys.push((key.clone(), values)),
+            toml::Value::Table(inner) => {
+                let below = matrix(&format!("{at}.{key}"), inner)?;
+                keys.extend(
+                    below
+                        .into_iter()
+                        .map(|(name, values)| (format!("{key}.{name}"), values)),
+                );
+            }
+            other => refuse!(
+                format!("{at}.{key}"),
+                "{other} is not a list; give the values to cross, or write a single value in `set`"
+            ),
+        }
+    }
+    Ok(keys)
 }
 
 /// Profile by name, or the path of a recorded one from the plan's folder.
@@ -316,7 +352,7 @@ fn tier_of(target: &TargetPlan) -> TierPlan {
         name,
         origin: Origin::Real,
         publish: false,
-        set: Vec::new(),
+        set: toml::Table::new(),
     }
 }
 
@@ -332,19 +368,14 @@ fn target(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Option<Target
         ("staged_bytes", raw.staged_bytes.is_some()),
         ("cache", raw.cache.is_some()),
         ("layout", raw.layout.is_some()),
-        ("batching", raw.batching.is_some()),
-        ("sessions", raw.sessions.is_some()),
         ("set", !raw.set.is_empty()),
+        ("matrix", !raw.matrix.is_empty()),
     ];
     let owner = "a `tier`: the lab neither starts nor changes an existing server";
     only_with(at, owner, &of_started)?;
-    let place = target::Place {
-        at: &key("target"),
-        base: known.base,
-        protocol: known.protocol,
-        keys: known.keys,
-    };
-    let given = target::validate(raw.target.clone().unwrap_or_default(), &place)?;
+    let at_target = key("target");
+    let place = target::Place::new(&at_target, known.source, known.keys);
+    let given = target::validate(&raw.target.clone().unwrap_or_default(), &place)?;
     for (name, is_twice) in [
         ("url", given.url.is_some() && raw.url.is_some()),
         ("tier", given.tier.is_some() && raw.tier.is_some()),
@@ -366,7 +397,7 @@ fn target(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Option<Target
     if given.url.is_none() {
         return missing(key("url"), "the address of the server");
     }
-    if known.protocol == Protocol::Grpc && given.grpc_url.is_none() {
+    if place.protocol == Protocol::Grpc && given.grpc_url.is_none() {
         return missing(
             key("target.grpc_url"),
             "the address of the server's gRPC service, since the plan's `protocol` is \"grpc\"",
@@ -400,7 +431,7 @@ fn cache_state(at: &str, name: &str, known: &Known<'_>) -> Result<CacheState, Fa
 fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<(), Fault> {
     let name = &variant.name;
     let key = |name: &str| format!("{at}.{name}");
-    if variant.staged.is_some_and(|stage| stage.is_shared) && known.fleet.is_none() {
+    if variant.staged.is_some_and(|stage| stage.is_shared) && known.source.raw.fleet.is_none() {
         refuse!(
             key("staged"),
             "\"shared\" is one stage of several servers, and the plan has no `[fleet]`"
@@ -429,7 +460,7 @@ fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, known: &Known<'_>) -
             "variant `{name}` would keep a copy of what is in memory on a disk"
         );
     }
-    if !known.has_prices && (variant.price.is_some() || variant.instance.is_some()) {
+    if known.source.raw.prices.is_none() && (variant.price.is_some() || variant.instance.is_some()) {
         refuse!(key("price"), "variant `{name}` is priced, but the plan has no `prices`");
     }
     Ok(())

@@ -3,7 +3,6 @@
 use crate::plan::target::RawTarget;
 use crate::plan::value::Factor;
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use tierlab_analysis::record::StageFill;
 
@@ -35,12 +34,14 @@ pub(in crate::plan) struct RawVariant {
     pub(super) staged_bytes: Option<u64>,
     pub(super) cache: Option<Factor<String>>,
     pub(super) layout: Option<Factor<String>>,
-    pub(super) batching: Option<Factor<RawBatching>>,
-    pub(super) sessions: Option<Factor<u32>>,
     pub(super) price: Option<String>,
     pub(super) instance: Option<Factor<String>>,
+    /// Keys of the server's config.
     #[serde(default)]
-    pub(super) set: BTreeMap<String, toml::Value>,
+    pub(super) set: toml::Table,
+    /// Keys of the server's config, each with a list of values to cross: `"runtime.instances.cores" = [1, 4]`.
+    #[serde(default)]
+    pub(super) matrix: toml::Table,
 }
 
 impl RawVariant {
@@ -84,21 +85,5 @@ impl Display for RawStaged {
             Self::Filled => "stage-filled",
             Self::Shared => "stage-shared",
         })
-    }
-}
-
-/// `batching`: maximum rows per batch; 0 disables batching.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(transparent)]
-pub(super) struct RawBatching {
-    pub(super) rows: u32,
-}
-
-impl Display for RawBatching {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.rows {
-            0 => f.write_str("unbatched"),
-            rows => write!(f, "batches-of-{rows}"),
-        }
     }
 }

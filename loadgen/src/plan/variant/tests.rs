@@ -1,21 +1,19 @@
 //! Factors, profiles and contradictions of variants.
 
 use super::*;
-use serde::Deserialize;
+use crate::plan::fault;
+use crate::plan::raw::RawPlan;
 use tierlab_analysis::record::StageFill;
 
 fn read(text: &str) -> Result<Vec<VariantPlan>, String> {
-    #[derive(Deserialize)]
-    struct File {
-        variant: Vec<RawVariant>,
-    }
-    let file: File = crate::plan::fault::read(text).map_err(|(_, fault)| fault.to_string())?;
+    const HEAD: &str = "name = \"t\"\nmodel = \"m\"\nseed = 1\nwarmup_s = 0\nstep_s = 1\ndrain_s = 1\nprices = \"p\"\n";
+    let raw: RawPlan = fault::read(&format!("{HEAD}{text}")).map_err(|(_, fault)| fault.to_string())?;
     let tier = |name: &str, origin| TierPlan {
         name: name.into(),
         kind: name.into(),
         origin,
         publish: true,
-        set: Vec::new(),
+        set: toml::Table::new(),
     };
     let warm = CacheState {
         name: "warm".into(),
@@ -23,53 +21,62 @@ fn read(text: &str) -> Result<Vec<VariantPlan>, String> {
         prefill: true,
         ..CacheState::none()
     };
+    let base = Base::here(Path::new(""));
     let variants = validate(
-        &file.variant,
+        &raw.variant,
         &Known {
+            source: Source { raw: &raw, base },
             tiers: &[
                 tier("s3", Origin::Embedded),
                 tier("nvme", Origin::Real),
                 tier("memory", Origin::Real),
             ],
             caches: &[warm],
-            has_prices: true,
-            base: Base::here(Path::new("")),
-            protocol: Protocol::Http,
             keys: &KeyDistribution::Uniform,
             batch_sizes: &[1],
-            fleet: None,
         },
     );
     variants.map_err(|fault| fault.to_string())
 }
 
 #[test]
-fn layouts_and_batches_are_factors() {
+fn layouts_and_server_keys_are_factors() {
     let all = read(
-        "[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = [\"rows\", \"tar\"]\nbatching = [0, 32]\n[[variant]]\n\
-         name = \"b\"\ntier = \"nvme\"\nlayout = \"rows\"\nbatching = 8",
+        "[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = [\"rows\", \"tar\"]\n\
+         matrix = { runtime.instances.cores = [1], \"model_config.m.max_batch_size\" = [0, 32] }\n\
+         [[variant]]\nname = \"b\"\ntier = \"nvme\"\nlayout = \"rows\"\nset = { a.b = \"c\" }",
     )
     .unwrap();
     let found: Vec<_> = all
         .iter()
-        .map(|variant| (variant.name.as_str(), variant.laid_out(), variant.batching))
+        .map(|variant| (variant.name.as_str(), variant.laid_out(), pairs(&variant.set).join(" ")))
         .collect();
+    let set = |rows: u32| format!("model_config.m.max_batch_size={rows} runtime.instances.cores=1");
     assert_eq!(
         found,
         [
-            ("a-rows-unbatched", None, Some(0)),
-            ("a-rows-batches-of-32", None, Some(32)),
-            ("a-tar-unbatched", Some("tar"), Some(0)),
-            ("a-tar-batches-of-32", Some("tar"), Some(32)),
-            ("b", None, Some(8)),
+            ("a-rows-max_batch_size-0-cores-1", None, set(0)),
+            ("a-rows-max_batch_size-32-cores-1", None, set(32)),
+            ("a-tar-max_batch_size-0-cores-1", Some("tar"), set(0)),
+            ("a-tar-max_batch_size-32-cores-1", Some("tar"), set(32)),
+            ("b", None, "a.b=c".to_owned()),
         ]
     );
-    let refused = read("[[variant]]\nname = \"a\"\ntier = \"nvme\"\nlayout = \"a/b\"").unwrap_err();
-    assert!(
-        refused.contains("variant[0].layout") && refused.contains("a/b"),
-        "{refused}"
-    );
-    assert!(read("[[variant]]\nname = \"a\"\ntier = \"nvme\"\nbatching = 2000000").is_err());
+    for (more, says) in [
+        ("layout = \"a/b\"", "`variant[0].layout`: invalid name `a/b`"),
+        ("batching = [0, 8]", "`variant[0].batching`: `matrix` replaces it"),
+        ("sessions = 4", "matrix = { runtime.instances.cores = [...] }"),
+        ("matrix = { a.b = 1 }", "`variant[0].matrix.a.b`: 1 is not a list"),
+        ("matrix = { a.b = [] }", "`variant[0].matrix.a.b` is an empty list"),
+        ("matrix = { cache.capacity_bytes = [1] }", "`[[lab.cache]]`"),
+        (
+            "matrix = { a = [1] }\nset = { a = 2 }",
+            "`variant[0].set.a` exclude each other",
+        ),
+    ] {
+        let refused = read(&format!("[[variant]]\nname = \"a\"\ntier = \"nvme\"\n{more}")).unwrap_err();
+        assert!(refused.contains(says), "{refused}");
+    }
 }
 
 #[test]

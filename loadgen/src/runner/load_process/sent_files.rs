@@ -4,55 +4,40 @@ use crate::error::RunError;
 use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
 use tempfile::TempDir;
-use tierlab_load::workers::frame::{FrameError, Kind};
 use tierlab_load::workers::link::{LinkError, Orders};
-use tierlab_load::workers::message::Setup;
+use tierlab_load::workers::message::{Setup, ToWorker};
 
 /// Maximum files of one plan, and maximum bytes in them.
 const MOST_FILES: usize = 10_000;
 const MOST_BYTES: u64 = 2 << 30;
 
-/// Reason for which files were not received.
-pub(super) enum Error {
-    /// End of the link, or an unexpected message.
-    Link(LinkError),
-    /// Files that could not be stored.
-    Run(RunError),
-}
-
 /// Receives the files announced by a setup.
-pub(super) async fn receive(orders: &mut Orders, setup: &Setup) -> Result<TempDir, Error> {
-    let refuse = |what: String| Error::Run(RunError::Usage(what));
+pub(super) async fn receive(orders: &mut Orders, setup: &Setup) -> Result<TempDir, RunError> {
     let bytes: u64 = setup.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
     if setup.files.len() > MOST_FILES || bytes > MOST_BYTES {
-        return Err(refuse(format!(
+        return Err(RunError::Usage(format!(
             "the plan has {} files of {bytes} bytes; an agent takes {MOST_FILES} of {MOST_BYTES}",
             setup.files.len()
         )));
     }
-    let folder = tempfile::tempdir().map_err(|error| Error::Run(RunError::io(&std::env::temp_dir())(error)))?;
+    let folder = tempfile::tempdir().map_err(RunError::io(&std::env::temp_dir()))?;
     for head in &setup.files {
-        let path = place(folder.path(), &head.path).map_err(refuse)?;
-        let at = |error| Error::Run(RunError::io(&path)(error));
+        let path = place(folder.path(), &head.path).map_err(RunError::Usage)?;
+        let at = |error| RunError::io(&path)(error);
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(at)?;
         }
         let mut file = std::fs::File::create(&path).map_err(at)?;
         let mut left = head.bytes;
         while left > 0 {
-            let piece = orders.expect(Kind::File).await.map_err(Error::Link)?;
-            let short = u64::try_from(piece.len())
-                .ok()
-                .filter(|bytes| (1..=left).contains(bytes));
-            let Some(length) = short else {
-                return Err(Error::Link(
-                    FrameError::Bad {
-                        kind: Kind::File,
-                        what: "a file is not as long as was said".to_owned(),
-                    }
-                    .into(),
-                ));
+            let ToWorker::File(piece) = orders.next().await? else {
+                return Err(LinkError::Unexpected("File").into());
             };
+            let length = piece.len() as u64;
+            if !(1..=left).contains(&length) {
+                let what = "a file is not as long as was said".to_owned();
+                return Err(LinkError::Unreadable(what).into());
+            }
             file.write_all(&piece).map_err(at)?;
             left -= length;
         }

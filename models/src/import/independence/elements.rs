@@ -1,6 +1,6 @@
 //! Elements of tensors, row by row: seeded inputs and outputs, converted to and from ONNX Runtime's values.
 
-use super::super::tensors::{data_type, value};
+use super::super::tensors::value;
 use crate::weights::stream_seed;
 use half::{bf16, f16};
 use ort::session::SessionInputValue;
@@ -17,10 +17,10 @@ pub const FLOAT_TOLERANCE: f64 = 1e-4;
 pub const HALF_TOLERANCE: f64 = 2e-2;
 
 /// Returns the maximum difference of elements of a type, as a share of the largest value.
-pub(super) fn tolerance(element: TensorElementType) -> f64 {
-    match element {
-        TensorElementType::Float32 | TensorElementType::Float64 => FLOAT_TOLERANCE,
-        TensorElementType::Float16 | TensorElementType::Bfloat16 => HALF_TOLERANCE,
+pub(super) const fn tolerance(dtype: DataType) -> f64 {
+    match dtype {
+        DataType::Fp32 | DataType::Fp64 => FLOAT_TOLERANCE,
+        DataType::Fp16 | DataType::Bf16 => HALF_TOLERANCE,
         _ => 0.0,
     }
 }
@@ -48,13 +48,6 @@ impl InputKind {
     }
 }
 
-/// Rows of a tensor, and elements of each row.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Layout {
-    pub(super) rows: usize,
-    pub(super) width: usize,
-}
-
 /// Elements of a tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Elements {
@@ -65,25 +58,28 @@ pub(super) enum Elements {
 }
 
 impl Elements {
-    /// Creates elements for an input; integers lie below `limit`.
-    pub(super) fn seeded(name: &str, element: TensorElementType, layout: Layout, kind: InputKind, limit: u32) -> Self {
+    /// Creates `rows` rows of `width` elements for an input; integers lie below `limit`.
+    pub(super) fn seeded(
+        name: &str,
+        dtype: DataType,
+        (rows, width): (usize, usize),
+        kind: InputKind,
+        limit: u32,
+    ) -> Self {
         let mut rng = ChaCha8Rng::from_seed(stream_seed(name, kind as u64, 0));
         let whole = |rng: &mut ChaCha8Rng| rng.next_u32() % limit;
-        match element {
-            TensorElementType::Float16
-            | TensorElementType::Bfloat16
-            | TensorElementType::Float32
-            | TensorElementType::Float64 => {
+        match dtype {
+            DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64 => {
                 let unit = |rng: &mut ChaCha8Rng| f64::from(rng.next_u32()) / f64::from(u32::MAX);
-                Self::Floats(fill(layout, kind, || kind.float(unit(&mut rng))))
+                Self::Floats(fill(rows, width, kind, || kind.float(unit(&mut rng))))
             }
-            TensorElementType::String => Self::Texts(fill(layout, kind, || format!("w{}", whole(&mut rng)))),
-            TensorElementType::Bool => Self::Ints(fill(layout, kind, || i128::from(rng.next_u32() & 1))),
-            _ => Self::Ints(fill(layout, kind, || i128::from(whole(&mut rng)))),
+            DataType::Bytes => Self::Texts(fill(rows, width, kind, || format!("w{}", whole(&mut rng)))),
+            DataType::Bool => Self::Ints(fill(rows, width, kind, || i128::from(rng.next_u32() & 1))),
+            _ => Self::Ints(fill(rows, width, kind, || i128::from(whole(&mut rng)))),
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         match self {
             Self::Floats(elements) => elements.len(),
             Self::Ints(elements) => elements.len(),
@@ -123,12 +119,10 @@ impl Elements {
     /// Returns some rows, in their order, as an input of a run; `dims` are those of a row.
     pub(super) fn value(
         &self,
-        element: TensorElementType,
+        dtype: DataType,
         chosen: &[usize],
         dims: &[usize],
     ) -> Result<SessionInputValue<'static>, String> {
-        let untried = || format!("inputs of type {element} are not tried");
-        let dtype = data_type(element).ok_or_else(untried)?;
         let width: usize = dims.iter().product();
         let mut data = Vec::new();
         for at in chosen.iter().flat_map(|row| row * width..(row + 1) * width) {
@@ -139,8 +133,7 @@ impl Elements {
                 (Self::Floats(elements), _) => data.extend(elements[at].to_le_bytes()),
                 // Two's complement: the low bytes are those of the narrower integer.
                 (Self::Ints(elements), _) => {
-                    let size = dtype.size().ok_or_else(untried)?;
-                    data.extend_from_slice(&elements[at].to_le_bytes()[..size]);
+                    data.extend_from_slice(&elements[at].to_le_bytes()[..dtype.size().unwrap_or(1)]);
                 }
                 (Self::Texts(elements), _) => {
                     data.extend((elements[at].len() as u32).to_le_bytes());
@@ -188,8 +181,7 @@ impl Elements {
 }
 
 /// Draws elements row by row, with the repeats and zeros of an input kind.
-fn fill<T: Clone + Default>(layout: Layout, kind: InputKind, mut draw: impl FnMut() -> T) -> Vec<T> {
-    let Layout { rows, width } = layout;
+fn fill<T: Clone + Default>(rows: usize, width: usize, kind: InputKind, mut draw: impl FnMut() -> T) -> Vec<T> {
     let mut elements: Vec<T> = Vec::with_capacity(rows * width);
     for row in 0..rows {
         if kind == InputKind::Wide && row % 3 == 2 {
@@ -205,11 +197,15 @@ fn fill<T: Clone + Default>(layout: Layout, kind: InputKind, mut draw: impl FnMu
 
 /// One row of a tensor.
 pub(super) struct Row<'a> {
-    elements: &'a Elements,
+    pub(super) elements: &'a Elements,
     range: Range<usize>,
 }
 
 impl Row<'_> {
+    pub(super) fn len(&self) -> usize {
+        self.range.len()
+    }
+
     /// Returns the largest difference of two elements: 1 for different texts, infinite for a number beside NaN.
     pub(super) fn difference(&self, other: &Self) -> f64 {
         let (a, b) = (self.range.clone(), other.range.clone());
@@ -259,13 +255,7 @@ mod tests {
 
     #[test]
     fn wide_rows_repeat_and_vanish() {
-        let elements = Elements::seeded(
-            "x",
-            TensorElementType::Float32,
-            Layout { rows: 6, width: 4 },
-            InputKind::Wide,
-            100,
-        );
+        let elements = Elements::seeded("x", DataType::Fp32, (6, 4), InputKind::Wide, 100);
         let row = |row| elements.row(row, 6);
         assert_eq!(row(1).difference(&row(2)), 0.0);
         assert!(row(0).difference(&row(1)) > 0.0);

@@ -13,13 +13,13 @@ use super::library;
 use crate::error::ModelsError;
 use crate::stop::Stop;
 use elements::{Elements, InputKind, Row};
-use model::{Failed, MAX_ELEMENTS, Model, Result, Sizes};
+use model::{Failed, MAX_ELEMENTS, Model, Result};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub use elements::{FLOAT_TOLERANCE, HALF_TOLERANCE};
@@ -30,15 +30,6 @@ const SIZES: [usize; 4] = [1, 2, 3, 8];
 const ALONE: usize = 8;
 /// Time after which no larger batch is begun.
 const BUDGET: Duration = Duration::from_secs(30);
-
-/// Options of the test.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TestOptions {
-    /// Maximum rows of a run; at least 2.
-    pub max_batch_size: u32,
-    /// ONNX Runtime's library, or its folder; default: the place where the set-up installs it.
-    pub library: Option<PathBuf>,
-}
 
 /// Result of the test.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,13 +62,18 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// Runs the rows of the model in `file` together, alone and permuted.
+/// Runs at most `max` rows of the model in `file` together, alone and permuted; `library` is ONNX Runtime's, or its folder.
 ///
 /// # Errors
 /// No ONNX Runtime, or a stop.
-pub fn test_rows(file: &Path, options: &TestOptions, stop: &Stop) -> std::result::Result<Verdict, ModelsError> {
-    let environment = library::load(options.library.as_deref())?;
-    let max = options.max_batch_size as usize;
+pub fn test_rows(
+    file: &Path,
+    max: u32,
+    library: Option<&Path>,
+    stop: &Stop,
+) -> std::result::Result<Verdict, ModelsError> {
+    let environment = library::load(library)?;
+    let max = max as usize;
     let result = Model::open(&environment, file).and_then(|mut model| BatchTest::new(&mut model, max, stop)?.run());
     match result {
         Ok(evidence) => Ok(Verdict::Independent(evidence)),
@@ -89,7 +85,6 @@ pub fn test_rows(file: &Path, options: &TestOptions, stop: &Stop) -> std::result
 /// State of a test.
 struct BatchTest<'a> {
     model: &'a mut Model,
-    sizes: Sizes,
     batch_sizes: Vec<usize>,
     stop: &'a Stop,
     began: Instant,
@@ -101,19 +96,19 @@ struct BatchTest<'a> {
 
 impl<'a> BatchTest<'a> {
     fn new(model: &'a mut Model, max: usize, stop: &'a Stop) -> Result<Self> {
-        let sizes = model.find_sizes()?;
-        let most = MAX_ELEMENTS / model.row_elements(&sizes).max(1);
+        let most = MAX_ELEMENTS / model.row_elements().max(1);
         let mut batch_sizes: Vec<usize> = SIZES.into_iter().chain([max]).filter(|&size| size <= max).collect();
         batch_sizes.sort_unstable();
         batch_sizes.dedup();
         batch_sizes.retain(|&size| size <= most);
         if batch_sizes.last().is_none_or(|&largest| largest < 2) {
-            return Err(Failed::refused("two rows of its inputs are too large to try"));
+            return Err(Failed::Refused(
+                "two rows of its inputs are too large to try".to_owned(),
+            ));
         }
         Ok(Self {
             varied: vec![false; model.outputs.len()],
             model,
-            sizes,
             batch_sizes,
             stop,
             began: Instant::now(),
@@ -129,7 +124,7 @@ impl<'a> BatchTest<'a> {
         for (output, varied) in self.model.outputs.iter().zip(&self.varied) {
             if !varied {
                 let name = &output.name;
-                return Err(Failed::refused(format!(
+                return Err(Failed::Refused(format!(
                     "output `{name}` is the same for every row that was tried, which shows nothing; if its rows are \
                      known to be independent, `max_batch_size` in config.toml says so"
                 )));
@@ -145,7 +140,7 @@ impl<'a> BatchTest<'a> {
     /// Tests every batch size with one kind of inputs.
     fn run_kind(&mut self, kind: InputKind) -> Result<()> {
         let count = self.batch_sizes.last().copied().unwrap_or_default();
-        let inputs = self.model.inputs(&self.sizes, kind, count);
+        let inputs = self.model.inputs(kind, count);
         let mut rng = ChaCha8Rng::seed_from_u64(kind as u64);
         let mut alone: BTreeMap<usize, Vec<Elements>> = BTreeMap::new();
         for size in self.batch_sizes.clone() {
@@ -153,26 +148,22 @@ impl<'a> BatchTest<'a> {
                 break;
             }
             let rows: Vec<usize> = (0..size).collect();
-            let together = self.outputs_of(&inputs, &rows)?;
+            let together = self.run_rows(&inputs, &rows)?;
             for row in rows.iter().copied().filter(|&row| row < ALONE || row + 1 == size) {
                 if let Entry::Vacant(entry) = alone.entry(row) {
-                    self.stop.check()?;
-                    let outputs = self.model.run(&self.sizes, &inputs, &[row])?;
-                    entry.insert(outputs);
+                    entry.insert(self.run_rows(&inputs, &[row])?);
                 }
                 for (output, (together, alone)) in together.iter().zip(&alone[&row]).enumerate() {
                     let what = || format!("row {row} of {size}, run alone, ");
-                    let together = RowOf::new(together, row, size);
-                    self.compare(output, together, RowOf::new(alone, 0, 1), what)?;
+                    self.compare(output, &together.row(row, size), &alone.row(0, 1), what)?;
                 }
             }
             let order = shuffled(&rows, &mut rng);
-            let permuted = self.outputs_of(&inputs, &order)?;
+            let permuted = self.run_rows(&inputs, &order)?;
             for (output, (together, permuted)) in together.iter().zip(&permuted).enumerate() {
                 for (place, &row) in order.iter().enumerate() {
                     let what = || format!("row {row} of {size}, run at place {place} among the same rows, ");
-                    let (one, other) = (RowOf::new(together, row, size), RowOf::new(permuted, place, size));
-                    self.compare(output, one, other, what)?;
+                    self.compare(output, &together.row(row, size), &permuted.row(place, size), what)?;
                 }
                 self.varied[output] |= together.rows_vary(size, self.model.outputs[output].tolerance);
             }
@@ -183,20 +174,19 @@ impl<'a> BatchTest<'a> {
         Ok(())
     }
 
-    fn outputs_of(&mut self, inputs: &[Elements], rows: &[usize]) -> Result<Vec<Elements>> {
+    fn run_rows(&mut self, inputs: &[Elements], rows: &[usize]) -> Result<Vec<Elements>> {
         self.stop.check()?;
-        self.model.run(&self.sizes, inputs, rows)
+        self.model.run(inputs, rows)
     }
 
     /// Compares a row of an output with the same row of another run.
-    fn compare(&mut self, output: usize, a: RowOf<'_>, b: RowOf<'_>, what: impl Fn() -> String) -> Result<()> {
+    fn compare(&mut self, output: usize, a: &Row<'_>, b: &Row<'_>, what: impl Fn() -> String) -> Result<()> {
         let spec = &self.model.outputs[output];
-        let differ = |how: String| Failed::refused(format!("output `{}`: {}{how}", spec.name, what()));
-        if a.width() != b.width() {
-            let (a, b) = (a.width(), b.width());
-            return Err(differ(format!("has {b} elements instead of {a}")));
+        let differ = |how: String| Failed::Refused(format!("output `{}`: {}{how}", spec.name, what()));
+        if a.len() != b.len() {
+            return Err(differ(format!("has {} elements instead of {}", b.len(), a.len())));
         }
-        let difference = a.row().difference(&b.row());
+        let difference = a.difference(b);
         let largest = a.elements.largest().max(b.elements.largest());
         if difference > spec.tolerance * largest {
             let allowed = match spec.tolerance {
@@ -209,28 +199,6 @@ impl<'a> BatchTest<'a> {
             self.largest_difference = self.largest_difference.max(difference / largest);
         }
         Ok(())
-    }
-}
-
-/// Row of an output, with the number of rows in its run.
-#[derive(Clone, Copy)]
-struct RowOf<'a> {
-    elements: &'a Elements,
-    index: usize,
-    rows: usize,
-}
-
-impl<'a> RowOf<'a> {
-    fn new(elements: &'a Elements, index: usize, rows: usize) -> Self {
-        Self { elements, index, rows }
-    }
-
-    fn row(&self) -> Row<'a> {
-        self.elements.row(self.index, self.rows)
-    }
-
-    fn width(&self) -> usize {
-        self.elements.len() / self.rows
     }
 }
 

@@ -1,13 +1,15 @@
 //! Model under test: its session, its inputs and outputs, and runs of chosen rows.
 
-use super::elements::{Elements, InputKind, Layout, tolerance};
+use super::super::tensors::data_type;
+use super::elements::{Elements, InputKind, tolerance};
 use crate::error::ModelsError;
 use ort::environment::Environment;
 use ort::session::{Session, SessionInputValue};
-use ort::value::{Outlet, TensorElementType, ValueType};
+use ort::value::{Outlet, ValueType};
 use std::borrow::Cow;
 use std::path::Path;
 use tierlab_formats::model::{FirstDim, check_batch_axis};
+use tierlab_protocol::tensor::DataType;
 
 /// Maximum elements of one batch's inputs; larger batches are not tried.
 pub(super) const MAX_ELEMENTS: usize = 1 << 24;
@@ -25,12 +27,6 @@ pub(super) enum Failed {
     Stopped(ModelsError),
 }
 
-impl Failed {
-    pub(super) fn refused(why: impl Into<String>) -> Self {
-        Self::Refused(why.into())
-    }
-}
-
 impl From<ModelsError> for Failed {
     fn from(error: ModelsError) -> Self {
         Self::Stopped(error)
@@ -42,7 +38,7 @@ pub(super) type Result<T> = std::result::Result<T, Failed>;
 /// Input of the model.
 struct Input {
     name: String,
-    element: TensorElementType,
+    dtype: DataType,
     /// Dimensions after the first; `None` for free ones.
     dims: Vec<Option<usize>>,
 }
@@ -54,22 +50,19 @@ pub(super) struct Output {
     pub(super) tolerance: f64,
 }
 
-/// Choices that the graph leaves open: the size of free dimensions, and the limit of integers.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sizes {
-    free: usize,
-    limit: u32,
-}
-
 /// Model under test.
 pub(super) struct Model {
     session: Session,
     inputs: Vec<Input>,
     pub(super) outputs: Vec<Output>,
+    /// Size of free dimensions.
+    free: usize,
+    /// Limit of integers.
+    limit: u32,
 }
 
 impl Model {
-    /// Builds a session with one thread, so that every run gives the same result.
+    /// Builds a session with one thread, so that every run gives the same result, and finds sizes with which it runs.
     pub(super) fn open(environment: &Environment, file: &Path) -> Result<Self> {
         let refused = |e: String| Failed::Refused(format!("ONNX Runtime does not take the graph: {e}"));
         let session = Session::builder(environment)
@@ -81,43 +74,53 @@ impl Model {
         let (inputs, outputs) = (session.inputs(), session.outputs());
         check_batch_axis(inputs.iter().map(first_dim), outputs.iter().map(first_dim)).map_err(Failed::Refused)?;
         let parts = |outlet: &Outlet| match outlet.dtype() {
-            ValueType::Tensor { ty, shape, .. } => Ok((outlet.name().to_owned(), *ty, shape.to_vec())),
+            ValueType::Tensor { ty, shape, .. } => {
+                let untried = || Failed::Refused(format!("`{}` is of type {ty}, which is not tried", outlet.name()));
+                Ok((
+                    outlet.name().to_owned(),
+                    data_type(*ty).ok_or_else(untried)?,
+                    shape.to_vec(),
+                ))
+            }
             other => Err(Failed::Refused(format!("`{}` is {other}, no tensor", outlet.name()))),
         };
         let input = |outlet| {
-            let (name, element, shape) = parts(outlet)?;
+            let (name, dtype, shape) = parts(outlet)?;
             let dims = shape.iter().skip(1).map(|&dim| usize::try_from(dim).ok()).collect();
-            Ok(Input { name, element, dims })
+            Ok(Input { name, dtype, dims })
         };
         let output = |outlet| {
-            let (name, element, _) = parts(outlet)?;
-            let tolerance = tolerance(element);
+            let (name, dtype, _) = parts(outlet)?;
+            let tolerance = tolerance(dtype);
             Ok(Output { name, tolerance })
         };
-        let inputs = inputs.iter().map(input).collect::<Result<Vec<_>>>()?;
-        let outputs = outputs.iter().map(output).collect::<Result<Vec<_>>>()?;
-        Ok(Self {
+        let mut model = Self {
+            inputs: inputs.iter().map(input).collect::<Result<Vec<_>>>()?,
+            outputs: outputs.iter().map(output).collect::<Result<Vec<_>>>()?,
             session,
-            inputs,
-            outputs,
-        })
+            free: 1,
+            limit: 1,
+        };
+        model.find_sizes()?;
+        Ok(model)
     }
 
-    /// Returns sizes with which the model runs.
-    pub(super) fn find_sizes(&mut self) -> Result<Sizes> {
+    /// Sets the first sizes of [`FREE_SIZES`] and [`INT_LIMITS`] with which the model runs.
+    fn find_sizes(&mut self) -> Result<()> {
         let mut first_error = None;
-        for free in FREE_SIZES {
-            for limit in INT_LIMITS {
-                let sizes = Sizes { free, limit };
-                if self.row_elements(&sizes) > MAX_ELEMENTS {
-                    continue;
-                }
-                let inputs = self.inputs(&sizes, InputKind::Small, 1);
-                match self.attempt(&sizes, &inputs, &[0]) {
-                    Ok(_) => return Ok(sizes),
-                    Err(error) => first_error.get_or_insert(error),
-                };
+        for (free, limit) in FREE_SIZES
+            .iter()
+            .flat_map(|free| INT_LIMITS.map(|limit| (*free, limit)))
+        {
+            (self.free, self.limit) = (free, limit);
+            if self.row_elements() > MAX_ELEMENTS {
+                continue;
             }
+            let inputs = self.inputs(InputKind::Small, 1);
+            match self.attempt(&inputs, &[0]) {
+                Ok(_) => return Ok(()),
+                Err(error) => first_error.get_or_insert(error),
+            };
         }
         let error = first_error.unwrap_or_else(|| "all of them are too large".to_owned());
         Err(Failed::Refused(format!(
@@ -126,23 +129,23 @@ impl Model {
     }
 
     /// Returns the elements of one row of all inputs.
-    pub(super) fn row_elements(&self, sizes: &Sizes) -> usize {
-        let widths = self.inputs.iter().map(|input| input.width(sizes));
+    pub(super) fn row_elements(&self) -> usize {
+        let widths = self.inputs.iter().map(|input| input.width(self.free));
         widths.fold(0, usize::saturating_add)
     }
 
     /// Creates seeded inputs of `rows` rows.
-    pub(super) fn inputs(&self, sizes: &Sizes, kind: InputKind, rows: usize) -> Vec<Elements> {
+    pub(super) fn inputs(&self, kind: InputKind, rows: usize) -> Vec<Elements> {
         let seeded = |input: &Input| {
-            let width = input.width(sizes);
-            Elements::seeded(&input.name, input.element, Layout { rows, width }, kind, sizes.limit)
+            let layout = (rows, input.width(self.free));
+            Elements::seeded(&input.name, input.dtype, layout, kind, self.limit)
         };
         self.inputs.iter().map(seeded).collect()
     }
 
     /// Runs some rows of `inputs` and returns the outputs, each with as many rows.
-    pub(super) fn run(&mut self, sizes: &Sizes, inputs: &[Elements], rows: &[usize]) -> Result<Vec<Elements>> {
-        let outputs = self.attempt(sizes, inputs, rows).map_err(|error| {
+    pub(super) fn run(&mut self, inputs: &[Elements], rows: &[usize]) -> Result<Vec<Elements>> {
+        let outputs = self.attempt(inputs, rows).map_err(|error| {
             let count = rows.len();
             Failed::Refused(format!("it does not run on {count} seeded row(s): {error}"))
         })?;
@@ -160,12 +163,11 @@ impl Model {
 
     fn attempt(
         &mut self,
-        sizes: &Sizes,
         inputs: &[Elements],
         rows: &[usize],
     ) -> std::result::Result<Vec<(Vec<i64>, Elements)>, String> {
         let value = |(input, elements): (&Input, &Elements)| {
-            let value = elements.value(input.element, rows, &input.dims(sizes))?;
+            let value = elements.value(input.dtype, rows, &input.dims(self.free))?;
             Ok((Cow::Owned(input.name.clone()), value))
         };
         let values = self.inputs.iter().zip(inputs).map(value);
@@ -179,13 +181,13 @@ impl Model {
 
 impl Input {
     /// Dimensions of a row.
-    fn dims(&self, sizes: &Sizes) -> Vec<usize> {
-        self.dims.iter().map(|dim| dim.unwrap_or(sizes.free)).collect()
+    fn dims(&self, free: usize) -> Vec<usize> {
+        self.dims.iter().map(|dim| dim.unwrap_or(free)).collect()
     }
 
     /// Elements of a row.
-    fn width(&self, sizes: &Sizes) -> usize {
-        self.dims(sizes).into_iter().fold(1, usize::saturating_mul)
+    fn width(&self, free: usize) -> usize {
+        self.dims(free).into_iter().fold(1, usize::saturating_mul)
     }
 }
 

@@ -1,31 +1,28 @@
 //! Conversion of Arrow batches to keys and rows' bytes. In: a batch and the layout. Out: for each row its key and its
 //! columns' bytes, or the reason for which it is bad. Knows no file.
 
-use super::layout::{Layout, is_text};
+use super::layout::{Layout, dtype_of, is_text, payload_bytes};
 use super::numbers::{Number, STRICT};
 use super::request::NullRule;
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{
-    ArrowPrimitiveType, Decimal128Type, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-    Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+use arrow_array::types::{Int64Type, UInt64Type};
+use arrow_array::{
+    Array, ArrayRef, Decimal128Array, Float64Array, Int64Array, OffsetSizeTrait, RecordBatch, UInt8Array, UInt64Array,
 };
-use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch, UInt8Array, make_array};
 use arrow_cast::cast_with_options;
 use arrow_schema::DataType as Arrow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use tierlab_formats::table::{KeyHash, KeyKind};
+use tierlab_formats::table::{KeyHash, KeyKind, TableSchema};
 use tierlab_protocol::tensor::DataType;
 
 /// Rules of the conversion.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules<'a> {
     pub(super) layout: &'a Layout,
-    /// Offset of each of the table's columns in a row.
-    pub(super) offsets: &'a [usize],
-    /// Bytes of all columns.
-    pub(super) payload_bytes: usize,
+    /// Columns of a row, in the layout's order.
+    pub(super) table: &'a TableSchema,
     pub(super) nulls: NullRule,
     pub(super) max_key_bytes: usize,
 }
@@ -82,9 +79,10 @@ struct Target<'a> {
 /// # Errors
 /// A null if nulls are refused; a batch with column types other than the layout's, at its first row.
 pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Stopped> {
+    let payload_bytes = payload_bytes(rules.table);
     let mut rows = Rows {
-        payload: vec![0; rules.payload_bytes * batch.num_rows()],
-        payload_bytes: rules.payload_bytes,
+        payload: vec![0; payload_bytes * batch.num_rows()],
+        payload_bytes,
         ..Rows::default()
     };
     let column = |name: &str| {
@@ -94,9 +92,9 @@ pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Sto
         })
     };
     take_keys(rules, column(&rules.layout.key)?, &mut rows).map_err(|why| Stopped { row: 0, why })?;
-    for (out, &offset) in rules.layout.columns.iter().zip(rules.offsets) {
+    for (out, column_of_table) in rules.layout.columns.iter().zip(&rules.table.columns) {
         let size = out.dtype.size().unwrap_or(1);
-        let mut at = offset;
+        let mut at = column_of_table.offset as usize;
         for source in &out.sources {
             let target = Target {
                 column: &source.column,
@@ -245,7 +243,7 @@ impl Target<'_> {
                 self.put_null(rows, row, 0..1)?;
             } else {
                 let bucket = KeyHash::of(texts.value(row).as_bytes()).low() % buckets;
-                self.put(rows, row, 0, Number::from(bucket));
+                self.put(rows, row, 0, Number::Int(bucket.into()));
             }
         }
         Ok(())
@@ -299,15 +297,7 @@ impl Target<'_> {
         }
     }
 
-    fn spoil_width(&self, rows: &mut Rows, row: usize, found: usize) {
-        rows.spoil(row, || {
-            format!(
-                "column `{}`: a list of {found}, the first one has {}",
-                self.column, self.width
-            )
-        });
-    }
-
+    /// Takes the values of `count` rows; `span` returns the start and the number of a row's values.
     fn take_values(
         &self,
         values: &ArrayRef,
@@ -315,141 +305,91 @@ impl Target<'_> {
         span: impl Fn(usize) -> Option<(usize, usize)>,
         rows: &mut Rows,
     ) -> Result<(), Stopped> {
-        macro_rules! of {
-            ($type:ty, $dtype:expr) => {
-                self.take_numbers::<$type>(values, $dtype, count, span, rows)
-            };
-        }
-        match values.data_type() {
-            Arrow::Boolean => {
-                let flags = values.as_boolean();
-                let get = |at: usize| (!flags.is_null(at)).then(|| Number::Int(flags.value(at).into()));
-                self.take_each(get, count, span, rows)
-            }
-            Arrow::UInt8 => of!(UInt8Type, DataType::Uint8),
-            Arrow::UInt16 => of!(UInt16Type, DataType::Uint16),
-            Arrow::UInt32 => of!(UInt32Type, DataType::Uint32),
-            Arrow::UInt64 => of!(UInt64Type, DataType::Uint64),
-            Arrow::Int8 => of!(Int8Type, DataType::Int8),
-            Arrow::Int16 => of!(Int16Type, DataType::Int16),
-            Arrow::Int32 => of!(Int32Type, DataType::Int32),
-            Arrow::Int64 => of!(Int64Type, DataType::Int64),
-            Arrow::Float16 => of!(Float16Type, DataType::Fp16),
-            Arrow::Float32 => of!(Float32Type, DataType::Fp32),
-            Arrow::Float64 => of!(Float64Type, DataType::Fp64),
-            Arrow::Date32 | Arrow::Time32(_) => self.take_values(&as_type(values, &Arrow::Int32)?, count, span, rows),
-            Arrow::Decimal32(_, scale)
-            | Arrow::Decimal64(_, scale)
-            | Arrow::Decimal128(_, scale)
-            | Arrow::Decimal256(_, scale) => self.take_decimals(values, *scale, count, span, rows),
-            Arrow::Date64 | Arrow::Time64(_) | Arrow::Timestamp(..) | Arrow::Duration(_) => {
-                self.take_values(&as_type(values, &Arrow::Int64)?, count, span, rows)
-            }
-            other => Err(Stopped {
-                row: 0,
-                why: format!(
-                    "column `{}` is {other} in this file, which has no place in a row",
-                    self.column
-                ),
-            }),
-        }
-    }
-
-    /// Converts decimals without a fraction to integers, others to floats.
-    fn take_decimals(
-        &self,
-        values: &ArrayRef,
-        scale: i8,
-        count: usize,
-        span: impl Fn(usize) -> Option<(usize, usize)>,
-        rows: &mut Rows,
-    ) -> Result<(), Stopped> {
-        let to = if scale > 0 {
-            Arrow::Float64
-        } else {
-            Arrow::Decimal128(38, 0)
+        let data = values.to_data();
+        let size = self.dtype.size().unwrap_or(1);
+        // Booleans are bits in Arrow and bytes in a row.
+        let is_same = dtype_of(values.data_type()) == Some(self.dtype) && self.dtype != DataType::Bool;
+        let wide = match is_same && values.null_count() == 0 {
+            true => None,
+            false => Some(Wide::of(values).map_err(|what| self.stopped(&what))?),
         };
-        let cast = cast_with_options(values, &to, &STRICT).map_err(|e| self.stopped(&e))?;
-        if scale > 0 {
-            return self.take_values(&cast, count, span, rows);
-        }
-        let whole = cast.as_primitive::<Decimal128Type>();
-        let get = |at: usize| (!whole.is_null(at)).then(|| Number::Int(whole.value(at)));
-        self.take_each(get, count, span, rows)
-    }
-
-    fn take_numbers<T>(
-        &self,
-        values: &ArrayRef,
-        native: DataType,
-        count: usize,
-        span: impl Fn(usize) -> Option<(usize, usize)>,
-        rows: &mut Rows,
-    ) -> Result<(), Stopped>
-    where
-        T: ArrowPrimitiveType,
-        T::Native: Into<Number>,
-    {
-        let values = values.as_primitive::<T>();
-        if native != self.dtype || values.null_count() > 0 {
-            let get = |at: usize| (!values.is_null(at)).then(|| values.value(at).into());
-            return self.take_each(get, count, span, rows);
-        }
-        let size = size_of::<T::Native>();
-        let raw = values.values().inner().as_slice();
         for row in 0..count {
-            match span(row) {
-                Some((start, len)) if len == self.width => {
-                    let at = row * rows.payload_bytes + self.at;
-                    let bytes = &raw[start * size..(start + len) * size];
-                    rows.payload[at..at + bytes.len()].copy_from_slice(bytes);
-                }
-                Some((_, len)) => self.spoil_width(rows, row, len),
-                None => self.put_null(rows, row, 0..self.width)?,
+            let Some((start, len)) = span(row) else {
+                self.put_null(rows, row, 0..self.width)?;
+                continue;
+            };
+            if len != self.width {
+                let (column, width) = (self.column, self.width);
+                rows.spoil(row, || {
+                    format!("column `{column}`: a list of {len}, the first one has {width}")
+                });
+                continue;
             }
-        }
-        Ok(())
-    }
-
-    fn take_each(
-        &self,
-        get: impl Fn(usize) -> Option<Number>,
-        count: usize,
-        span: impl Fn(usize) -> Option<(usize, usize)>,
-        rows: &mut Rows,
-    ) -> Result<(), Stopped> {
-        for row in 0..count {
-            match span(row) {
-                Some((start, len)) if len == self.width => {
+            match &wide {
+                None => {
+                    let (from, to) = ((data.offset() + start) * size, row * rows.payload_bytes + self.at);
+                    rows.payload[to..to + len * size].copy_from_slice(&data.buffers()[0][from..from + len * size]);
+                }
+                Some(wide) => {
                     for element in 0..len {
-                        match get(start + element) {
+                        match wide.get(start + element) {
                             Some(number) => self.put(rows, row, element, number),
                             None => self.put_null(rows, row, element..element + 1)?,
                         }
                     }
                 }
-                Some((_, len)) => self.spoil_width(rows, row, len),
-                None => self.put_null(rows, row, 0..self.width)?,
             }
         }
         Ok(())
     }
 }
 
-/// Converts times and dates to their integers.
-fn as_type(values: &ArrayRef, arrow: &Arrow) -> Result<ArrayRef, Stopped> {
-    let data = values.to_data().into_builder().data_type(arrow.clone()).build();
-    data.map(make_array).map_err(|e| Stopped {
-        row: 0,
-        why: e.to_string(),
-    })
+/// Values of any numeric column, without loss.
+enum Wide {
+    Int(Int64Array),
+    Unsigned(UInt64Array),
+    Decimal(Decimal128Array),
+    Float(Float64Array),
+}
+
+impl Wide {
+    /// Converts decimals without a fraction to integers, and other decimals to floats. Times and dates are their integers.
+    fn of(values: &ArrayRef) -> Result<Self, String> {
+        let cast = |to: Arrow| cast_with_options(values, &to, &STRICT).map_err(|e| e.to_string());
+        Ok(match values.data_type() {
+            Arrow::UInt64 => Self::Unsigned(values.as_primitive::<UInt64Type>().clone()),
+            Arrow::Decimal32(_, scale)
+            | Arrow::Decimal64(_, scale)
+            | Arrow::Decimal128(_, scale)
+            | Arrow::Decimal256(_, scale)
+                if *scale <= 0 =>
+            {
+                Self::Decimal(cast(Arrow::Decimal128(38, 0))?.as_primitive().clone())
+            }
+            arrow if arrow.is_floating() || arrow.is_decimal() => {
+                Self::Float(cast(Arrow::Float64)?.as_primitive().clone())
+            }
+            arrow if dtype_of(arrow).is_some() => Self::Int(cast(Arrow::Int64)?.as_primitive().clone()),
+            other => return Err(format!("{other} in this file, which has no place in a row")),
+        })
+    }
+
+    fn get(&self, at: usize) -> Option<Number> {
+        match self {
+            Self::Int(values) => values.is_valid(at).then(|| Number::Int(values.value(at).into())),
+            Self::Unsigned(values) => values.is_valid(at).then(|| Number::Int(values.value(at).into())),
+            Self::Decimal(values) => values.is_valid(at).then(|| Number::Int(values.value(at))),
+            Self::Float(values) => values.is_valid(at).then(|| Number::Float(values.value(at))),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::layout::{OutColumn, Source};
     use super::*;
-    use arrow_array::{FixedSizeBinaryArray, Int64Array, ListArray};
+    use arrow_array::types::UInt8Type;
+    use arrow_array::{FixedSizeBinaryArray, ListArray};
 
     #[test]
     fn bytes_and_lists_are_those_of_the_slice() {
@@ -486,8 +426,7 @@ mod tests {
         };
         let rules = Rules {
             layout: &layout,
-            offsets: &[0, 2],
-            payload_bytes: 4,
+            table: &layout.schema("t", 1).unwrap(),
             nulls: NullRule::Value(9.0),
             max_key_bytes: 8,
         };

@@ -9,7 +9,6 @@ use crate::progress::Progress;
 use crate::staged::StagedFile;
 use crate::stop::Stop;
 use std::fs;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -21,9 +20,8 @@ const MAX_WORKERS: usize = 4;
 /// Inputs of finishing.
 pub(super) struct Finishing<'a> {
     pub(super) plan: &'a Plan,
-    /// Folders of all parts.
-    pub(super) folders: &'a [PathBuf],
-    pub(super) parts: &'a [Progressed],
+    /// All parts, with their folders.
+    pub(super) parts: &'a [(PathBuf, Progressed)],
     pub(super) memory_bytes: u64,
     pub(super) payload_bytes: usize,
     pub(super) target: &'a Path,
@@ -53,20 +51,21 @@ impl Finishing<'_> {
     /// A duplicate key if duplicates are refused, with both places; damaged buckets; a full disk; a stop.
     pub(super) fn run(&self, stop: &Stop) -> Result<Finished, ModelsError> {
         let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&self.target.display(), what);
-        let longest = self.parts.iter().map(|part| part.longest_key).max().unwrap_or(0).max(1);
+        let parts = || self.parts.iter().map(|(_, part)| part);
+        let longest = parts().map(|part| part.longest_key).max().unwrap_or(0).max(1);
         let schema = self
             .plan
             .layout
             .schema(&self.plan.columns.name, longest)
             .map_err(|e| bad(&e))?;
-        let at_most: u64 = self.parts.iter().map(|part| part.rows).sum();
+        let at_most: u64 = parts().map(|part| part.rows).sum();
         if at_most == 0 {
             return Err(bad(&"no row is left to write: every one was bad, or there was none"));
         }
         let mut header = TableHeader::new(schema, at_most, 0, 0).map_err(|e| bad(&e))?;
         header.reserved_bytes = header.header_len();
         let staged = StagedFile::create(self.target)?;
-        let total = self.parts.iter().flat_map(|part| &part.lengths).sum();
+        let total = parts().flat_map(|part| &part.lengths).sum();
         let mut progress = Progress::bytes(&format!("writing {}", self.target.display()), total);
         let mut writer = RowWriter {
             staged: &staged,
@@ -88,10 +87,7 @@ impl Finishing<'_> {
         })?;
         let (rows, block_crcs, rows_end) = writer.finish();
         let index = index.finish().map_err(|e| bad(&e))?;
-        staged
-            .file()
-            .write_all_at(&index, rows_end)
-            .map_err(ModelsError::io("write", staged.partial()))?;
+        staged.write_at(&index, rows_end)?;
         header.index_bytes = index.len() as u64;
         header.rows = rows;
         header.block_crcs = block_crcs;
@@ -99,10 +95,7 @@ impl Finishing<'_> {
         if header.header_len() < reserved {
             header.reserved_bytes = reserved;
         }
-        staged
-            .file()
-            .write_all_at(&header.encode(), 0)
-            .map_err(ModelsError::io("write", staged.partial()))?;
+        staged.write_at(&header.encode(), 0)?;
         progress.note(&format!("syncing {} to the device", self.target.display()));
         stop.check()?;
         staged.commit()?;
@@ -146,7 +139,7 @@ impl Finishing<'_> {
     }
 
     fn lay_out(&self, header: &TableHeader, bucket: usize, workers: u64) -> Result<BucketRows, ModelsError> {
-        let length: u64 = self.parts.iter().map(|part| part.lengths[bucket]).sum();
+        let length: u64 = self.parts.iter().map(|(_, part)| part.lengths[bucket]).sum();
         let limit = self.memory_bytes / (4 * workers);
         if length > limit {
             let what = format!(
@@ -156,7 +149,7 @@ impl Finishing<'_> {
             return Err(ModelsError::bad(&self.target.display(), &what));
         }
         let mut bytes = Vec::with_capacity(length as usize);
-        for (folder, part) in self.folders.iter().zip(self.parts) {
+        for (folder, part) in self.parts {
             if part.lengths[bucket] == 0 {
                 continue;
             }
@@ -261,8 +254,7 @@ impl RowWriter<'_> {
                 self.end_block();
             }
         }
-        let written = self.staged.file().write_all_at(rows, self.at);
-        written.map_err(ModelsError::io("write", self.staged.partial()))?;
+        self.staged.write_at(rows, self.at)?;
         self.at += rows.len() as u64;
         Ok(())
     }

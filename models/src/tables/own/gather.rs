@@ -6,19 +6,20 @@ use super::bad_rows::{BadRows, values_of};
 use super::batch::Batch;
 use super::convert::{Rules, convert};
 use super::inputs::{Input, Origin};
+use super::layout::payload_bytes;
 use super::plan::{Journal, Plan, Progressed};
 use super::read::{self, Opened, Stretch};
 use super::request::{CsvOptions, Part, ROW};
 use super::spill::{Spill, SpillBuffers};
-use crate::error::ModelsError;
-use crate::panics::unless_it_panics;
+use crate::error::{ModelsError, unless_it_panics};
 use crate::progress::Progress;
 use crate::stop::Stop;
-use arrow_schema::{DataType as Arrow, Schema, SchemaRef};
+use arrow_schema::Schema;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
+use tierlab_formats::table::TableSchema;
 
 /// Units of work per line of the journal.
 const UNITS_PER_NOTE: usize = 16;
@@ -26,13 +27,10 @@ const UNITS_PER_NOTE: usize = 16;
 const MAX_WORKERS: usize = 16;
 /// Approximate bytes of rows converted at once, whatever the size of a file's batches.
 const SLICE_BYTES: usize = 8 << 20;
-/// Rows inspected for the length of a list, and guessed bytes of each.
-const LISTS_LOOKED_AT: usize = 65_536;
-const LIST_GUESS_BYTES: usize = 64 << 10;
 
 /// Section of an input.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Unit {
+struct Unit {
     input: usize,
     /// Section; `None` is all of a file that is fetched first.
     stretch: Option<Stretch>,
@@ -46,51 +44,28 @@ pub(super) struct Gathering<'a> {
     pub(super) schema: &'a Schema,
     /// Folder of the part.
     pub(super) folder: &'a Path,
+    /// Columns of a row.
+    pub(super) table: &'a TableSchema,
     pub(super) memory_bytes: u64,
     pub(super) max_bad_rows: u64,
-    pub(super) offsets: &'a [usize],
-    pub(super) payload_bytes: usize,
 }
 
 /// Reason for which a batch ends the reading of a file.
-enum Halt {
+pub(super) enum Halt {
     File(String),
     Other(ModelsError),
+}
+
+impl From<ModelsError> for Halt {
+    fn from(error: ModelsError) -> Self {
+        Self::Other(error)
+    }
 }
 
 impl From<String> for Halt {
     fn from(what: String) -> Self {
         Self::File(what)
     }
-}
-
-/// Returns the units of all inputs, in order. Files on disk are split if possible; others are read whole.
-pub(super) fn units(
-    inputs: &[Input],
-    csv: &CsvOptions,
-    schema: &Schema,
-    stop: &Stop,
-) -> Result<Vec<Unit>, ModelsError> {
-    let mut units = Vec::new();
-    for (at, input) in inputs.iter().enumerate() {
-        stop.check()?;
-        match &input.from {
-            Origin::Store { .. } => units.push(Unit {
-                input: at,
-                stretch: None,
-                bytes: input.about.bytes,
-            }),
-            Origin::Disk(path) => {
-                let opened = open(path, input, csv, Some(schema))?;
-                units.extend(opened.stretches(input.about.bytes).into_iter().map(|stretch| Unit {
-                    input: at,
-                    stretch: Some(stretch),
-                    bytes: stretch.bytes,
-                }));
-            }
-        }
-    }
-    Ok(units)
 }
 
 /// Opens a file of rows; readers of foreign formats may panic on damage.
@@ -105,12 +80,39 @@ pub(super) fn open(
 }
 
 impl Gathering<'_> {
+    /// Returns the units of all inputs, in order. Files on disk are split if possible; others are read whole.
+    fn units(&self, stop: &Stop) -> Result<Vec<Unit>, ModelsError> {
+        let mut units = Vec::new();
+        for (at, input) in self.inputs.iter().enumerate() {
+            stop.check()?;
+            let unit = |stretch: Option<Stretch>| Unit {
+                input: at,
+                stretch,
+                bytes: stretch.map_or(input.about.bytes, |stretch| stretch.bytes),
+            };
+            match &input.from {
+                Origin::Store { .. } => units.push(unit(None)),
+                Origin::Disk(path) => {
+                    let opened = open(path, input, &self.plan.csv, Some(self.schema))?;
+                    units.extend(
+                        opened
+                            .stretches(input.about.bytes)
+                            .into_iter()
+                            .map(|one| unit(Some(one))),
+                    );
+                }
+            }
+        }
+        Ok(units)
+    }
+
     /// Reads the remaining units of a part.
     ///
     /// # Errors
     /// An input that is damaged or has changed; too many bad rows; a full disk; a stop, after which the same command
     /// continues.
-    pub(super) fn run(&self, units: &[Unit], part: Part, stop: &Stop) -> Result<Progressed, ModelsError> {
+    pub(super) fn run(&self, part: Part, stop: &Stop) -> Result<Progressed, ModelsError> {
+        let units = self.units(stop)?;
         let (mut journal, mut progressed) = Journal::open(self.folder, 1 << self.plan.bucket_bits)?;
         if progressed.done {
             return Ok(progressed);
@@ -239,14 +241,14 @@ impl Gathering<'_> {
             None => opened.stretches(input.about.bytes),
         };
         for stretch in stretches {
-            let mut each = |batch: Batch| {
-                stop.check().map_err(Halt::Other)?;
+            let mut each = |batch: Batch| -> Result<(), Halt> {
+                stop.check()?;
                 let bytes = batch.bytes;
                 self.take(unit.input, &batch, buffers, bad)?;
                 let _ = progress.send(bytes);
                 Ok(())
             };
-            let stretch = (stretch, self.payload_bytes);
+            let stretch = (stretch, payload_bytes(self.table));
             match unless_it_panics(|| opened.read(&path, stretch, &columns, &mut each)) {
                 Ok(()) => {}
                 Err(Halt::Other(e)) => return Err(e),
@@ -264,20 +266,19 @@ impl Gathering<'_> {
     fn take(&self, input: usize, batch: &Batch, buffers: &mut SpillBuffers<'_>, bad: &BadRows) -> Result<(), Halt> {
         let name = &self.inputs[input].about.name;
         for (row, why, text) in &batch.bad {
-            bad.keep(name, *row, why, &text.as_str().into()).map_err(Halt::Other)?;
+            bad.keep(name, *row, why, &text.as_str().into())?;
         }
         let rules = Rules {
             layout: &self.plan.layout,
-            offsets: self.offsets,
-            payload_bytes: self.payload_bytes,
+            table: self.table,
             nulls: self.plan.columns.nulls,
-            max_key_bytes: self.plan.columns.max_key_bytes,
+            max_key_bytes: usize::from(self.plan.columns.max_key_bytes),
         };
         let with_numbers = (self.plan.layout.key == ROW)
             .then(|| batch.with_numbers(ROW))
             .transpose()?;
         let batch_rows = with_numbers.as_ref().unwrap_or(&batch.rows);
-        let step = (SLICE_BYTES / self.payload_bytes.max(1)).max(1);
+        let step = (SLICE_BYTES / payload_bytes(self.table).max(1)).max(1);
         for start in (0..batch_rows.num_rows()).step_by(step) {
             let slice = batch_rows.slice(start, step.min(batch_rows.num_rows() - start));
             let number = |row: usize| batch.numbers.of(start + row);
@@ -285,9 +286,9 @@ impl Gathering<'_> {
                 .map_err(|stopped| Halt::File(format!("row {}: {}", number(stopped.row) + 1, stopped.why)))?;
             for (&row, why) in &rows.bad {
                 let values = values_of(&batch.rows, start + row);
-                bad.keep(name, number(row), why, &values).map_err(Halt::Other)?;
+                bad.keep(name, number(row), why, &values)?;
             }
-            buffers.add(&rows, input, &number).map_err(Halt::Other)?;
+            buffers.add(&rows, input, &number)?;
         }
         Ok(())
     }
@@ -305,58 +306,5 @@ pub(super) fn fetch(input: &Input, folder: &Path, number: usize) -> Result<PathB
             store.fetch(key, &path, &input.about)?;
             Ok(path)
         }
-    }
-}
-
-/// Returns the columns of lists without a fixed length.
-pub(super) fn lists(schema: &Schema) -> Vec<&str> {
-    let fields = schema.fields().iter();
-    fields
-        .filter(|field| matches!(field.data_type(), Arrow::List(_) | Arrow::LargeList(_)))
-        .map(|field| field.name().as_str())
-        .collect()
-}
-
-/// Returns the length of each column's lists, from the first non-null value. Reads a few batches.
-pub(super) fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<Vec<(String, usize)>, ModelsError> {
-    use arrow_array::Array as _;
-    use arrow_array::cast::AsArray as _;
-    let schema: SchemaRef = opened.schema();
-    let lists = lists(&schema);
-    let mut lengths: Vec<(String, usize)> = Vec::new();
-    if lists.is_empty() {
-        return Ok(lengths);
-    }
-    let mut seen = 0;
-    let mut look = |batch: Batch| -> Result<(), Halt> {
-        for (field, column) in batch.rows.schema().fields().iter().zip(batch.rows.columns()) {
-            if lengths.iter().any(|(name, _)| name == field.name()) {
-                continue;
-            }
-            let Some(row) = (0..column.len()).find(|&row| !column.is_null(row)) else {
-                continue;
-            };
-            let length = match column.data_type() {
-                Arrow::List(_) => column.as_list::<i32>().value(row).len(),
-                Arrow::LargeList(_) => column.as_list::<i64>().value(row).len(),
-                _ => continue,
-            };
-            lengths.push((field.name().clone(), length));
-        }
-        seen += batch.rows.num_rows();
-        if lengths.len() == lists.len() || seen >= LISTS_LOOKED_AT {
-            // Ends the reading.
-            return Err(Halt::Other(ModelsError::Interrupted));
-        }
-        Ok(())
-    };
-    let first = opened.stretches(0).into_iter().next();
-    let read = first.map(|first| {
-        let first = (first, LIST_GUESS_BYTES);
-        unless_it_panics(|| opened.read(path, first, &lists, &mut look))
-    });
-    match read {
-        Some(Err(Halt::File(what))) => Err(ModelsError::bad(&name, &what)),
-        None | Some(Ok(()) | Err(Halt::Other(_))) => Ok(lengths),
     }
 }

@@ -3,8 +3,7 @@
 //! rows.
 
 use super::lakes::columns::FileColumns;
-use super::lakes::{delta, hive, iceberg};
-use super::listing::{Chosen, Listing};
+use super::lakes::{Chosen, Listing, delta, hive, iceberg};
 use super::plan::InputFile;
 use super::remote::Remote;
 use super::request::CsvOptions;
@@ -12,7 +11,7 @@ use super::spill::MAX_INPUTS;
 use crate::error::ModelsError;
 use crate::repository::entries;
 use crate::stop::Stop;
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -77,20 +76,16 @@ impl Inputs {
         if found.is_file() {
             return self.add_file(path, None);
         }
-        let mut found = Vec::new();
-        list(path, path, 0, &mut found)?;
-        found.sort();
-        let (names, bytes) = found.into_iter().unzip();
-        let listing = Listing {
+        let mut listing = Listing {
             name: path.display().to_string(),
-            names,
-            bytes,
+            files: BTreeMap::new(),
         };
+        list(path, path, 0, &mut listing.files)?;
         let read = |name: &str| fs::read(path.join(name)).map_err(ModelsError::io("read", &path.join(name)));
-        let mut chosen = choose(&listing, csv, &read)?;
+        let chosen = choose(&listing, csv, &read)?;
         self.left_out.extend(chosen.left_out);
-        for name in chosen.names {
-            self.add_file(&path.join(&name), chosen.columns.remove(&name))?;
+        for (name, columns) in chosen.files {
+            self.add_file(&path.join(&name), columns)?;
         }
         Ok(())
     }
@@ -112,40 +107,35 @@ impl Inputs {
 
     fn add_url(&mut self, url: &str, csv: &CsvOptions, stop: &Stop) -> Result<(), ModelsError> {
         let store = Arc::new(Remote::open(url, stop)?);
-        let objects = store.list()?;
-        let mut chosen = match &objects[..] {
-            [one] if one.below.is_empty() => Chosen {
-                names: vec![String::new()],
+        let mut objects = store.list()?;
+        let files = objects.iter().map(|(name, (bytes, _))| (name.clone(), *bytes));
+        let listing = Listing {
+            name: url.to_owned(),
+            files: files.collect(),
+        };
+        let chosen = match objects.contains_key("") && objects.len() == 1 {
+            true => Chosen {
+                files: BTreeMap::from([(String::new(), None)]),
                 ..Chosen::default()
             },
-            _ => {
-                let listing = Listing {
-                    name: url.to_owned(),
-                    names: objects.iter().map(|object| object.below.clone()).collect(),
-                    bytes: objects.iter().map(|object| object.bytes).collect(),
-                };
-                choose(&listing, csv, &|name| store.read(name))?
-            }
+            false => choose(&listing, csv, &|name| store.read(name))?,
         };
         self.left_out.extend(chosen.left_out);
-        let wanted: HashSet<String> = chosen.names.into_iter().collect();
-        for object in objects {
-            if wanted.contains(&object.below) {
-                let columns = chosen.columns.remove(&object.below);
-                self.files.push(Input {
-                    about: InputFile {
-                        name: store.name_of(&object.below),
-                        bytes: object.bytes,
-                        version: object.version,
-                        columns: columns.as_ref().map(FileColumns::digest),
-                    },
-                    columns,
-                    from: Origin::Store {
-                        store: Arc::clone(&store),
-                        key: object.below,
-                    },
-                });
-            }
+        for (key, columns) in chosen.files {
+            let (bytes, version) = objects.remove(&key).unwrap_or_default();
+            self.files.push(Input {
+                about: InputFile {
+                    name: store.name_of(&key),
+                    bytes,
+                    version,
+                    columns: columns.as_ref().map(FileColumns::digest),
+                },
+                columns,
+                from: Origin::Store {
+                    store: Arc::clone(&store),
+                    key,
+                },
+            });
         }
         Ok(())
     }
@@ -179,7 +169,7 @@ fn file_url(url: &str) -> Result<PathBuf, ModelsError> {
     Ok(PathBuf::from(path))
 }
 
-fn list(root: &Path, folder: &Path, depth: usize, names: &mut Vec<(String, u64)>) -> Result<(), ModelsError> {
+fn list(root: &Path, folder: &Path, depth: usize, files: &mut BTreeMap<String, u64>) -> Result<(), ModelsError> {
     if depth > MAX_DEPTH {
         return Err(ModelsError::bad(
             &folder.display(),
@@ -188,7 +178,7 @@ fn list(root: &Path, folder: &Path, depth: usize, names: &mut Vec<(String, u64)>
     }
     for path in entries(folder)? {
         if path.is_dir() {
-            list(root, &path, depth + 1, names)?;
+            list(root, &path, depth + 1, files)?;
             continue;
         }
         let below = path.strip_prefix(root).unwrap_or(&path);
@@ -197,7 +187,7 @@ fn list(root: &Path, folder: &Path, depth: usize, names: &mut Vec<(String, u64)>
             .ok_or_else(|| ModelsError::bad(&path.display(), &"its name is no UTF-8"))?;
         // A dangling link has no bytes; reading it is an error later.
         let bytes = fs::metadata(&path).map_or(0, |found| found.len());
-        names.push((below.to_owned(), bytes));
+        files.insert(below.to_owned(), bytes);
     }
     Ok(())
 }
@@ -217,11 +207,9 @@ pub(super) fn choose(
     } else if iceberg::is_one(folder) {
         iceberg::choose(folder, read)?
     } else {
-        let mut chosen = by_name(folder);
-        chosen.columns = hive::columns(&chosen.names, csv);
-        chosen
+        by_name(folder, csv)
     };
-    if chosen.names.is_empty() {
+    if chosen.files.is_empty() {
         let what = format!("no file of rows in here (.{})", ENDINGS.join(", ."));
         return Err(ModelsError::bad(&folder.name, &what));
     }
@@ -231,7 +219,7 @@ pub(super) fn choose(
 /// Refuses tables below the folder, and tables of a kind whose log is not supported: their files also hold replaced or
 /// deleted rows.
 fn refuse_inner_tables(folder: &Listing) -> Result<(), ModelsError> {
-    for name in &folder.names {
+    for name in folder.files.keys() {
         let what = if let Some((inner, _)) = name.split_once("/_delta_log/") {
             format!("{inner} is a table of Delta: name that folder, so that its log is followed")
         } else if let Some((inner, file)) = name.split_once("/metadata/")
@@ -250,29 +238,26 @@ fn refuse_inner_tables(folder: &Listing) -> Result<(), ModelsError> {
 }
 
 /// Chooses files of rows by their names, and lists the omitted ones.
-fn by_name(folder: &Listing) -> Chosen {
-    let mut chosen = Chosen::default();
-    let mut reasons: Vec<(&str, Vec<&String>)> = Vec::new();
-    for name in &folder.names {
+fn by_name(folder: &Listing, csv: &CsvOptions) -> Chosen {
+    let mut chosen = Vec::new();
+    let mut omitted: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
+    for name in folder.files.keys() {
         match reason_against(name) {
-            None => chosen.names.push(name.clone()),
-            Some(reason) => match reasons.iter_mut().find(|(known, _)| *known == reason) {
-                Some((_, names)) => names.push(name),
-                None => reasons.push((reason, vec![name])),
-            },
+            None => chosen.push(name.clone()),
+            Some(reason) => omitted.entry(reason).or_default().push(name),
         }
     }
-    for (reason, names) in reasons {
-        let first = names[0];
-        let more = match names.len() {
-            1 => String::new(),
-            count => format!(" and {} more", count - 1),
-        };
-        chosen
-            .left_out
-            .push(format!("{}: {first}{more}: {reason}", folder.name));
+    let left_out = omitted.into_iter().map(|(reason, names)| {
+        let (folder, first) = (&folder.name, names[0]);
+        match names.len() - 1 {
+            0 => format!("{folder}: {first}: {reason}"),
+            more => format!("{folder}: {first} and {more} more: {reason}"),
+        }
+    });
+    Chosen {
+        left_out: left_out.collect(),
+        files: hive::with_columns(chosen, csv),
     }
-    chosen
 }
 
 fn reason_against(name: &str) -> Option<&'static str> {
@@ -290,11 +275,10 @@ mod tests {
     use super::*;
 
     fn choose_of(names: &[&str]) -> Result<Chosen, ModelsError> {
-        let bytes = vec![0; names.len()];
-        let names = names.iter().map(|&name| name.to_owned()).collect();
+        let files = names.iter().map(|&name| (name.to_owned(), 0)).collect();
         let read = |_: &str| unreachable!();
         let name = "f".into();
-        choose(&Listing { name, names, bytes }, &CsvOptions::default(), &read)
+        choose(&Listing { name, files }, &CsvOptions::default(), &read)
     }
 
     #[test]
@@ -307,9 +291,9 @@ mod tests {
             "x.txt",
         ])
         .unwrap();
-        assert_eq!(chosen.names, ["a=1/part-0.snappy.parquet", "part-1.parquet"]);
+        assert!(chosen.files.keys().eq(["a=1/part-0.snappy.parquet", "part-1.parquet"]));
         let said = chosen.left_out.join("\n");
-        for word in ["_SUCCESS and 1 more", "x.txt"] {
+        for word in [".part-0.crc and 1 more", "x.txt"] {
             assert!(said.contains(word), "{said}");
         }
         assert!(choose_of(&["_SUCCESS"]).unwrap_err().to_string().contains(".parquet"));

@@ -209,6 +209,11 @@ impl Layout {
     }
 }
 
+/// Returns the bytes of a row's columns, which come before its key.
+pub(super) fn payload_bytes(table: &TableSchema) -> usize {
+    table.key.as_ref().map_or(0, |key| key.offset as usize)
+}
+
 impl ColumnRequest {
     fn dtype(&self, column: &str) -> Option<DataType> {
         declared(&self.types, column)
@@ -290,15 +295,13 @@ fn source(
             (None, None) => format!("it is text, which has no fixed size: --hash {name}=100000 makes a number of it"),
         });
     }
-    let (element, width) = match arrow {
-        Arrow::FixedSizeList(item, count) => (item.data_type(), usize::try_from(*count).unwrap_or(0)),
-        Arrow::List(item) | Arrow::LargeList(item) => {
-            let width =
-                measured(name).ok_or("its first value is null or there is no row, so its length is not known")?;
-            (item.data_type(), width)
+    let element = element_of(arrow);
+    let width = match arrow {
+        Arrow::FixedSizeList(_, count) | Arrow::FixedSizeBinary(count) => usize::try_from(*count).unwrap_or(0),
+        Arrow::List(_) | Arrow::LargeList(_) => {
+            measured(name).ok_or("its first value is null or there is no row, so its length is not known")?
         }
-        Arrow::FixedSizeBinary(count) => (&Arrow::UInt8, usize::try_from(*count).unwrap_or(0)),
-        other => (other, 1),
+        _ => 1,
     };
     let native = match (buckets, element, request.dtype(to)) {
         (Some(_), ..) => DataType::Int64,
@@ -343,12 +346,11 @@ fn holds(wide: DataType, narrow: DataType) -> bool {
 
 /// Returns the unit of a date, time or duration, lists included; `None` for other types. A zone does not change it.
 fn unit_of(arrow: &Arrow) -> Option<String> {
-    match arrow {
-        Arrow::FixedSizeList(item, _) | Arrow::List(item) | Arrow::LargeList(item) => unit_of(item.data_type()),
+    match element_of(arrow) {
         Arrow::Dictionary(_, values) => unit_of(values),
         Arrow::Timestamp(unit, _) => Some(format!("Timestamp({unit:?})")),
-        Arrow::Date32 | Arrow::Date64 | Arrow::Time32(_) | Arrow::Time64(_) | Arrow::Duration(_) => {
-            Some(arrow.to_string())
+        time @ (Arrow::Date32 | Arrow::Date64 | Arrow::Time32(_) | Arrow::Time64(_) | Arrow::Duration(_)) => {
+            Some(time.to_string())
         }
         _ => None,
     }
@@ -358,6 +360,7 @@ fn unit_of(arrow: &Arrow) -> Option<String> {
 fn element_of(arrow: &Arrow) -> &Arrow {
     match arrow {
         Arrow::FixedSizeList(item, _) | Arrow::List(item) | Arrow::LargeList(item) => item.data_type(),
+        Arrow::FixedSizeBinary(_) => &Arrow::UInt8,
         other => other,
     }
 }

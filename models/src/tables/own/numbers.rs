@@ -19,33 +19,6 @@ pub(super) enum Number {
     Float(f64),
 }
 
-macro_rules! from {
-    ($($int:ty),*) => {
-        $(impl From<$int> for Number {
-            fn from(value: $int) -> Self {
-                Self::Int(value.into())
-            }
-        })*
-    };
-}
-from!(i8, i16, i32, i64, u8, u16, u32, u64);
-
-impl From<f16> for Number {
-    fn from(value: f16) -> Self {
-        Self::Float(value.to_f64())
-    }
-}
-impl From<f32> for Number {
-    fn from(value: f32) -> Self {
-        Self::Float(value.into())
-    }
-}
-impl From<f64> for Number {
-    fn from(value: f64) -> Self {
-        Self::Float(value)
-    }
-}
-
 impl Number {
     /// Writes the number as an element; returns false if the type cannot hold it.
     #[inline]
@@ -125,27 +98,27 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let mut slot = [0; 8];
-        assert!(!Number::from(300_i64).put(DataType::Uint8, &mut slot[..1]));
-        assert!(!Number::from(-1_i64).put(DataType::Uint64, &mut slot));
-        assert!(!Number::from(1.5_f64).put(DataType::Int64, &mut slot));
-        assert!(!Number::from(f64::NAN).put(DataType::Int64, &mut slot));
-        assert!(!Number::from(2_u8).put(DataType::Bool, &mut slot[..1]));
-        assert!(!Number::from(1e39_f64).put(DataType::Fp32, &mut slot[..4]));
-        assert!(!Number::from(70_000_i64).put(DataType::Fp16, &mut slot[..2]));
-        assert!(!Number::from(-f64::MAX).put(DataType::Bf16, &mut slot[..2]));
-        assert!(Number::from(f64::INFINITY).put(DataType::Fp16, &mut slot[..2]));
-        assert!(Number::from(f32::NAN).put(DataType::Fp32, &mut slot[..4]));
-        assert!(Number::from(65_504_i64).put(DataType::Fp16, &mut slot[..2]));
-        assert!(Number::from(3.0_f64).put(DataType::Uint8, &mut slot[..1]) && slot[0] == 3);
+        assert!(!Number::Int(300).put(DataType::Uint8, &mut slot[..1]));
+        assert!(!Number::Int(-1).put(DataType::Uint64, &mut slot));
+        assert!(!Number::Float(1.5).put(DataType::Int64, &mut slot));
+        assert!(!Number::Float(f64::NAN).put(DataType::Int64, &mut slot));
+        assert!(!Number::Int(2).put(DataType::Bool, &mut slot[..1]));
+        assert!(!Number::Float(1e39).put(DataType::Fp32, &mut slot[..4]));
+        assert!(!Number::Int(70_000).put(DataType::Fp16, &mut slot[..2]));
+        assert!(!Number::Float(-f64::MAX).put(DataType::Bf16, &mut slot[..2]));
+        assert!(Number::Float(f64::INFINITY).put(DataType::Fp16, &mut slot[..2]));
+        assert!(Number::Float(f64::NAN).put(DataType::Fp32, &mut slot[..4]));
+        assert!(Number::Int(65_504).put(DataType::Fp16, &mut slot[..2]));
+        assert!(Number::Float(3.0).put(DataType::Uint8, &mut slot[..1]) && slot[0] == 3);
     }
 
     proptest! {
         #[test]
         fn numbers_keep_their_value(int: i64, float: f64) {
             let mut slot = [0; 8];
-            prop_assert!(Number::from(int).put(DataType::Int64, &mut slot));
+            prop_assert!(Number::Int(int.into()).put(DataType::Int64, &mut slot));
             prop_assert_eq!(i64::from_le_bytes(slot), int);
-            prop_assert!(Number::from(float).put(DataType::Fp64, &mut slot));
+            prop_assert!(Number::Float(float).put(DataType::Fp64, &mut slot));
             prop_assert_eq!(f64::from_le_bytes(slot).to_bits(), float.to_bits());
         }
     }

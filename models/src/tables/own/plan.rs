@@ -2,7 +2,7 @@
 //! Out: the same plan for every process, and the place to resume.
 
 use super::layout::Layout;
-use super::request::{ColumnRequest, CsvOptions, NullRule};
+use super::request::{ColumnRequest, CsvOptions, NullRule, Part};
 use crate::error::ModelsError;
 use crate::repository::read_if_there;
 use crate::staged;
@@ -41,8 +41,8 @@ pub(super) fn folder(out: &Path, name: &str) -> PathBuf {
 }
 
 /// Folder of a part.
-pub(super) fn part_folder(folder: &Path, part: u32, parts: u32) -> PathBuf {
-    folder.join(format!("part-{part:04}-of-{parts:04}"))
+pub(super) fn part_folder(folder: &Path, part: Part) -> PathBuf {
+    folder.join(format!("part-{:04}-of-{:04}", part.number, part.of))
 }
 
 impl Plan {

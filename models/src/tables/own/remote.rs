@@ -8,6 +8,7 @@ use futures::TryStreamExt as _;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path as Key;
 use object_store::{ClientConfigKey, ObjectMeta, ObjectStore, ObjectStoreExt as _};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
@@ -40,24 +41,8 @@ pub(super) struct Remote {
     stall: Duration,
 }
 
-/// Object below a location.
-#[derive(Debug, Clone)]
-pub(super) struct RemoteObject {
-    /// Name below the URL; empty for the object of the URL itself.
-    pub(super) below: String,
-    pub(super) bytes: u64,
-    pub(super) version: String,
-}
-
-impl RemoteObject {
-    fn of(below: &str, meta: &ObjectMeta) -> Self {
-        Self {
-            below: below.to_owned(),
-            bytes: meta.size,
-            version: version_of(meta),
-        }
-    }
-}
+/// Objects below a location, by their names there, each with its bytes and its version. The location's own name is empty.
+pub(super) type Objects = BTreeMap<String, (u64, String)>;
 
 impl Remote {
     /// Opens a location without sending a request.
@@ -128,9 +113,9 @@ impl Remote {
         }
     }
 
-    /// Lists all objects, by name.
-    pub(super) fn list(&self) -> Result<Vec<RemoteObject>, ModelsError> {
-        let mut objects = Vec::new();
+    /// Lists all objects.
+    pub(super) fn list(&self) -> Result<Objects, ModelsError> {
+        let mut objects = Objects::new();
         self.runtime.block_on(async {
             let mut listed = self.store.list(Some(&self.prefix));
             while let Some(meta) = self.wait(&self.url, "listed", listed.try_next()).await? {
@@ -140,15 +125,14 @@ impl Remote {
                 }
                 let below = meta.location.as_ref().strip_prefix(self.prefix.as_ref());
                 let below = below.unwrap_or_default().trim_start_matches('/');
-                objects.push(RemoteObject::of(below, &meta));
+                objects.insert(below.to_owned(), (meta.size, version_of(&meta)));
             }
             if objects.is_empty() {
                 let meta = self.wait(&self.url, "listed", self.store.head(&self.prefix)).await?;
-                objects.push(RemoteObject::of("", &meta));
+                objects.insert(String::new(), (meta.size, version_of(&meta)));
             }
             Ok(())
         })?;
-        objects.sort_by(|a, b| a.below.cmp(&b.below));
         Ok(objects)
     }
 

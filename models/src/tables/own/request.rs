@@ -1,59 +1,89 @@
 //! Request of an import: columns, keys and rules. In: arguments of the command line. Out: checked values, or an error
 //! that names the flag. Reads no file.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, value_parser};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::str::FromStr;
-use tierlab_formats::table::KeyKind;
+use tierlab_formats::table::{KeyKind, MAX_KEY_BYTES};
 use tierlab_protocol::tensor::DataType;
 
-/// Request of an import.
-#[derive(Debug, Clone, PartialEq)]
+/// Default folder of feature tables.
+pub const FEATURES: &str = "models/features";
+
+/// Request of an import: arguments of `import-table`.
+#[derive(Debug, Clone, PartialEq, Args)]
 pub struct Request {
-    /// Files, folders and URLs, in this order.
+    /// Files, folders of parts (Spark, Delta, Iceberg's data) and URLs: file:///... and s3://..., with keys, region and
+    /// endpoint from the environment
+    #[arg(value_name = "FILE", required = true)]
     pub inputs: Vec<String>,
-    /// Folder of feature tables.
-    pub out: PathBuf,
     /// Conversion of the rows.
+    #[command(flatten)]
     pub columns: ColumnRequest,
-    /// Format of CSV.
-    pub csv: CsvOptions,
-    /// Bytes of memory for buffered rows.
-    pub memory_bytes: u64,
-    /// Maximum bad rows before the import fails.
+    /// Folder for NAME.rows
+    #[arg(long, value_name = "DIR", default_value = FEATURES)]
+    pub out: PathBuf,
+    /// Maximum rows in NAME.bad.jsonl before the import fails
+    #[arg(long, value_name = "ROWS", default_value_t = 1000)]
     pub max_bad_rows: u64,
-    /// Part of the inputs that this process reads.
-    pub part: Part,
-    /// Step that this process performs.
-    pub step: ImportStep,
-    /// If true, discards an interrupted import of this name.
+    /// Bad rows tolerated; with more, the table is written and the exit code is 3
+    #[arg(long, value_name = "ROWS", default_value_t = 0)]
+    pub allow_bad_rows: u64,
+    /// Format of CSV.
+    #[command(flatten)]
+    pub csv: CsvOptions,
+    /// Memory for buffered rows, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = value_parser!(u64).range(32..=1 << 20))]
+    pub memory_mib: u64,
+    /// Read one part of the inputs; other processes with access to the same folder read the others
+    #[arg(long, value_name = "I/N")]
+    pub part: Option<Part>,
+    /// Write the table, after all parts were read
+    #[arg(long, requires = "part")]
+    pub finish: bool,
+    /// Start over instead of continuing an interrupted import of this name
+    #[arg(long)]
     pub restart: bool,
-    /// If true, replaces a table of that name.
+    /// Replace a table of that name
+    #[arg(long)]
     pub replace: bool,
 }
 
 /// Columns to import, with their types. All processes of an import have the same.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Args)]
 pub struct ColumnRequest {
-    /// Name of the table.
-    pub name: String,
-    /// Column of keys; `@row` is the row number in the single file, from 0.
+    /// Key column; `@row` numbers the rows of a single file, from 0
+    #[arg(long, value_name = "COLUMN")]
     pub key: String,
-    /// Type of the keys; default: that of the column.
+    /// Type of the keys [default: that of the column; text that holds UUIDs is text]
+    #[arg(long = "key-type", value_name = "TYPE", value_parser = key_kinds())]
     pub key_kind: Option<KeyKind>,
-    /// Maximum length of a text key in bytes: every row has room for the longest key in the table.
-    pub max_key_bytes: usize,
-    /// Columns to import; empty is all.
+    /// Maximum length of a text key in bytes; every row has room for the longest key in the table
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = value_parser!(u16).range(1..=MAX_KEY_BYTES as i64))]
+    pub max_key_bytes: u16,
+    /// Name of the table
+    #[arg(long)]
+    pub name: String,
+    /// Columns to import, separated by commas [default: all]
+    #[arg(long = "columns", value_name = "COLUMN,...", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Columns combined into vectors.
+    /// Combine columns into one vector, in this order; may be repeated
+    #[arg(long = "vector", value_name = "NAME=COLUMN,...")]
     pub vectors: Vec<Vector>,
-    /// Element types that differ from the file's, by column of the table; the name `*` is every other one.
+    /// Element type of a column or vector, as price=FP32, or of all others with *=FP32; may be repeated [default: that
+    /// of the file]
+    #[arg(long = "as", value_name = "COLUMN=TYPE")]
     pub types: Vec<TypeOf>,
-    /// Text columns converted to numbers.
+    /// Convert a text column to numbers: its hash below this limit; may be repeated
+    #[arg(long = "hash", value_name = "COLUMN=BUCKETS")]
     pub hashed: Vec<HashedColumn>,
-    /// Handling of nulls.
+    /// Handling of nulls: refuse (the import stops), aside (the row goes to the bad rows), zero, nan, or a number
+    #[arg(long, value_name = "RULE", default_value = "refuse", allow_hyphen_values = true)]
     pub nulls: NullRule,
-    /// Handling of duplicate keys.
+    /// Handling of duplicate keys: the import stops, or the first or last row is used
+    #[arg(long, value_enum, value_name = "RULE", default_value = "refuse")]
     pub duplicates: DuplicateRule,
 }
 
@@ -116,23 +146,26 @@ pub enum DuplicateRule {
 }
 
 /// Format of CSV.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
 pub struct CsvOptions {
-    /// Field separator; default by the file's ending: a tab for `.tsv`, else a comma.
+    /// Separator of CSV fields: one character, or `tab` [default: comma; tab in .tsv]. Also treats files without an
+    /// ending as CSV
+    #[arg(long, value_name = "CHAR", value_parser = delimiter)]
     pub delimiter: Option<u8>,
-    /// Column names, for files without a header line.
+    /// Column names, separated by commas, for CSV without a header line. Also treats files without an ending as CSV
+    #[arg(long = "header", value_name = "NAME,...", value_delimiter = ',')]
     pub names: Vec<String>,
-    /// Null values, beside empty fields.
-    #[serde(default)]
+    /// Null values in CSV fields and folder names, separated by commas, as NULL,NA,\N; empty fields are always null
+    #[arg(long, value_name = "TEXT,...", value_delimiter = ',', allow_hyphen_values = true)]
     pub null_values: Vec<String>,
     /// Columns that are always text.
-    #[serde(default)]
+    #[arg(skip)]
     pub texts: Vec<String>,
     /// Declared types of the input's columns; `*` is every other one except the key.
-    #[serde(default)]
+    #[arg(skip)]
     pub types: Vec<TypeOf>,
     /// Column of keys.
-    #[serde(default)]
+    #[arg(skip)]
     pub key: Option<String>,
 }
 
@@ -186,19 +219,40 @@ pub struct Part {
     pub of: u32,
 }
 
-/// Step of an import.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ImportStep {
-    /// Reads the inputs and writes the table.
-    Whole,
-    /// Reads this process's part.
-    Read,
-    /// Writes the table from all parts.
-    Finish,
+/// Single part.
+impl Default for Part {
+    fn default() -> Self {
+        Self { number: 1, of: 1 }
+    }
+}
+
+impl Request {
+    pub(super) const fn memory_bytes(&self) -> u64 {
+        self.memory_mib << 20
+    }
 }
 
 /// Maximum number of parts.
 const MAX_PARTS: u32 = 1024;
+
+fn key_kinds() -> impl TypedValueParser<Value = KeyKind> {
+    const KINDS: [(KeyKind, &str); 3] = [
+        (KeyKind::Int64, "64-bit integers, in any order"),
+        (KeyKind::String, "Text"),
+        (KeyKind::Uuid, "UUIDs, in text or in 16 bytes"),
+    ];
+    let values = KINDS.map(|(kind, help)| PossibleValue::new(kind.as_str()).help(help));
+    let parsed = |name: String| KINDS.into_iter().find(|(kind, _)| kind.as_str() == name);
+    PossibleValuesParser::new(values).try_map(move |name| parsed(name).map(|(kind, _)| kind).ok_or("no type of keys"))
+}
+
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        b"tab" | b"\\t" => Ok(b'\t'),
+        &[byte] => Ok(byte),
+        _ => Err("one character, or `tab`".to_owned()),
+    }
+}
 
 impl FromStr for Part {
     type Err = String;

@@ -8,7 +8,6 @@
 //! - [`message`]: what one message claims
 //! - [`walk`]: every message of a file or stream, and the end of it
 
-mod end;
 pub mod message;
 pub mod walk;
 

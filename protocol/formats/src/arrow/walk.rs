@@ -1,12 +1,13 @@
 //! Every message of a file or stream, held against what lies there. In: what it is read from. Out: nothing, or the first offset that is wrong.
 
-use super::end::ends_at;
 use super::message::{self, MARK};
 use arrow_ipc::{Block, root_as_footer};
 use std::io::{Error, ErrorKind, Read, Seek, SeekFrom};
 
 /// First and last bytes of a file. A stream starts differently.
 pub const MAGIC: &[u8; 6] = b"ARROW1";
+/// End of a stream, as its writers mark it.
+const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 /// Bytes of a file's trailer: the footer's length and the magic.
 const TRAILER_BYTES: u64 = 10;
 
@@ -21,8 +22,8 @@ pub fn check(file: &mut (impl Read + Seek), limit: u64) -> Result<(), String> {
     if head == MAGIC {
         walk.blocks()
     } else {
-        let at = walk.stream()?;
-        ends_at(walk.file, at)
+        let end = walk.stream()?;
+        walk.check_end(end)
     }
 }
 
@@ -110,6 +111,25 @@ impl<R: Read + Seek> Walk<'_, R> {
         Ok(offset)
     }
 
+    /// Checks that a stream ends at `offset`, where its reader stopped. A stream ends at its end marker or at the end of its
+    /// file (arrow.apache.org/docs/format/Columnar.html, IPC streaming format), so one that was cut off between two
+    /// batches, or is followed by another one, looks complete to a reader.
+    fn check_end(&mut self, offset: u64) -> Result<(), String> {
+        if offset < self.size {
+            return Err(format!(
+                "its stream ends at offset {offset}, and {} bytes follow: write streams to files of their own",
+                self.size - offset
+            ));
+        }
+        let tail = self.size.saturating_sub(END.len() as u64);
+        if self.bytes(tail, self.size - tail)? == END {
+            return Ok(());
+        }
+        Err(format!(
+            "its stream ends at offset {offset} without the mark of an end: its writer was cut off, or did not finish it"
+        ))
+    }
+
     fn message(&mut self, begin: u64, metadata: &[u8], body: u64, body_bytes: u64) -> Result<(), String> {
         let says = |what: String| at(begin, &what);
         let limit = self.limit;
@@ -170,6 +190,28 @@ mod tests {
     use std::sync::Arc;
 
     const LIMIT: u64 = 1 << 20;
+
+    fn ends_at(bytes: &[u8], offset: u64) -> Result<(), String> {
+        let (file, size) = (&mut Cursor::new(bytes), bytes.len() as u64);
+        let mut walk = Walk {
+            file,
+            size,
+            limit: LIMIT,
+        };
+        walk.check_end(offset)
+    }
+
+    #[test]
+    fn only_the_mark_at_the_end_is_an_end() {
+        let whole = [&b"batches"[..], &END].concat();
+        let at = whole.len() as u64;
+        assert_eq!(ends_at(&whole, at), Ok(()));
+        let cut = ends_at(&whole[..7], 7).unwrap_err();
+        assert!(cut.contains("ends at offset 7 without the mark"), "{cut}");
+        let joined = ends_at(&[&whole[..], b"more"].concat(), at).unwrap_err();
+        assert!(joined.contains("ends at offset 15, and 4 bytes follow"), "{joined}");
+        assert!(ends_at(&[], 0).is_err());
+    }
 
     fn batch() -> RecordBatch {
         let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values((0..1000).map(|row| row / 100)));

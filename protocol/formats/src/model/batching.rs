@@ -1,6 +1,6 @@
 //! Batching settings and request priorities.
 
-use super::error::BadModelFile;
+use super::BadModelFile;
 use serde::{Deserialize, Serialize};
 
 /// Preferred numbers of rows at most.

@@ -1,15 +1,14 @@
 //! `config.toml`: how a model is served.
 
 use super::batching::BatchingConfig;
-use super::declared::DeclaredTensor;
-use super::error::BadModelFile;
 use super::instances::InstanceConfig;
-use super::names::is_plain_name;
 use super::reshape::Reshape;
 use super::warmup::{self, WarmupSample};
+use super::{BadModelFile, is_plain_name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tierlab_protocol::metadata::VersionPolicy;
+use tierlab_protocol::tensor::DataType;
 
 /// Versions that a policy may name at most.
 pub const MAX_NAMED_VERSIONS: usize = 1024;
@@ -160,6 +159,44 @@ impl JoinedInput {
             "`joined.{input}.table` = `{}` is no plain name (letters, digits, `.`, `_`, `-`)",
             self.table
         )))
+    }
+}
+
+/// A tensor that the graph must have. Where the graph leaves a dimension free, a number here narrows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeclaredTensor {
+    /// Its name.
+    pub name: String,
+    /// Its data type.
+    pub datatype: DataType,
+    /// Its dimensions as clients see them; -1 is a free one. Without the batch dimension, unless `max_batch_size` is 0.
+    pub dims: Vec<i64>,
+    /// Its dimensions in the graph, where they are others, as `[]` for a scalar that clients send as `[1]`: as many
+    /// elements, and as many free dimensions, which keep their order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reshape: Option<Vec<i64>>,
+}
+
+impl DeclaredTensor {
+    /// Checks what can be checked without the graph.
+    fn check(&self) -> Result<(), BadModelFile> {
+        let Self {
+            name, dims, reshape, ..
+        } = self;
+        for (key, dims) in [("dims", Some(dims)), ("reshape", reshape.as_ref())] {
+            if let Some(dim) = dims.into_iter().flatten().find(|&&dim| dim < -1 || dim == 0) {
+                return Err(BadModelFile(format!(
+                    "`{key}` of `{name}` has {dim}: a dimension is at least 1, or -1 where it is free"
+                )));
+            }
+        }
+        match reshape {
+            Some(to) => Reshape::new(dims, to)
+                .map(drop)
+                .map_err(|what| BadModelFile(format!("`reshape` of `{name}`: {what}"))),
+            None => Ok(()),
+        }
     }
 }
 

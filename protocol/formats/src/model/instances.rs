@@ -1,6 +1,6 @@
 //! Number, threads and device of a model's sessions.
 
-use super::error::BadModelFile;
+use super::BadModelFile;
 use serde::{Deserialize, Serialize};
 
 /// Sessions of one model at most.

@@ -1,6 +1,6 @@
 //! `manifest.json`: what a model consists of.
 
-use super::error::BadModelFile;
+use super::BadModelFile;
 use serde::{Deserialize, Serialize};
 use tierlab_protocol::tensor::TensorSpec;
 

@@ -4,8 +4,7 @@
 //! mismatch, by tensor. Server and import use the same check, so that the server can serve what the import accepts.
 
 use super::batch_axis::{FirstDim, check_batch_axis};
-use super::config::ModelConfig;
-use super::declared::DeclaredTensor;
+use super::config::{DeclaredTensor, ModelConfig};
 use super::manifest::Manifest;
 use super::reshape::Reshape;
 use tierlab_protocol::infer::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};

@@ -1,7 +1,6 @@
 //! Warm-up samples: a version's first runs.
 
-use super::error::BadModelFile;
-use super::names::is_plain_name;
+use super::{BadModelFile, is_plain_name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

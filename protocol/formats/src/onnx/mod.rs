@@ -1,13 +1,90 @@
 //! ONNX files: their protobuf messages, and every tensor that one holds or refers to.
 //!
-//! In: a model's bytes or messages. Out: its tensors, wherever they stand, and the files that it keeps weights in. Whether a
-//! tensor's data may lie where it says is decided by its user.
+//! In: a model's bytes or messages. Out: its tensors, in the graph, in subgraphs and in functions, and the files that it
+//! keeps weights in. The caller decides if a tensor's data may lie where it says.
 
-mod decode;
 mod external;
+#[allow(missing_docs, reason = "the names are those of ONNX, described in its own file")]
 pub mod messages;
-mod tensors;
 
-pub use decode::decode;
 pub use external::{External, ExternalFile, Placeholder, external};
-pub use tensors::{all_tensors, inference_tensors};
+
+use bytes::Bytes;
+use messages::{AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto};
+use prost::Message as _;
+
+/// Reads a file's messages. Weights stay slices of `onnx`.
+///
+/// # Errors
+/// Bytes that are no ONNX model: what they are, if known, and what to do.
+pub fn decode(onnx: Bytes) -> Result<ModelProto, String> {
+    if let Some(placeholder) = Placeholder::of(&onnx) {
+        return Err(format!("it is {placeholder}"));
+    }
+    let model = ModelProto::decode(onnx).map_err(|error| {
+        let told = error.to_string();
+        if told.contains("UTF-8") {
+            return format!(
+                "a name or text in it is no UTF-8, which ONNX asks for: rename it where the model was made, and export it \
+                 again ({told})"
+            );
+        }
+        format!("no ONNX model, or a damaged or truncated one: copy or download it again ({told})")
+    })?;
+    if model.graph.is_none() {
+        return Err("no ONNX model: it has no graph".to_owned());
+    }
+    Ok(model)
+}
+
+/// Returns the tensors that inference can use: those of the graph and of the functions that it calls.
+#[must_use]
+pub fn inference_tensors(model: &ModelProto) -> Vec<&TensorProto> {
+    let mut found = Vec::new();
+    model.graph.iter().for_each(|graph| in_graph(graph, &mut found));
+    for function in &model.functions {
+        in_nodes(&function.node, &mut found);
+        in_attributes(&function.attribute_proto, &mut found);
+    }
+    found
+}
+
+/// Returns every tensor: those of [`inference_tensors`], and those of the graphs for training.
+#[must_use]
+pub fn all_tensors(model: &ModelProto) -> Vec<&TensorProto> {
+    let mut found = inference_tensors(model);
+    for training in &model.training_info {
+        let graphs = training.initialization.iter().chain(&training.algorithm);
+        graphs.for_each(|graph| in_graph(graph, &mut found));
+    }
+    found
+}
+
+// Messages nest no deeper than prost reads them, so recursion is bounded.
+fn in_graph<'a>(graph: &'a GraphProto, found: &mut Vec<&'a TensorProto>) {
+    found.extend(&graph.initializer);
+    in_sparse(&graph.sparse_initializer, found);
+    in_nodes(&graph.node, found);
+}
+
+fn in_nodes<'a>(nodes: &'a [NodeProto], found: &mut Vec<&'a TensorProto>) {
+    nodes.iter().for_each(|node| in_attributes(&node.attribute, found));
+}
+
+fn in_attributes<'a>(attributes: &'a [AttributeProto], found: &mut Vec<&'a TensorProto>) {
+    for attribute in attributes {
+        found.extend(attribute.t.iter().chain(&attribute.tensors));
+        in_sparse(attribute.sparse_tensor.iter().chain(&attribute.sparse_tensors), found);
+        let graphs = attribute.g.iter().chain(&attribute.graphs);
+        graphs.for_each(|graph| in_graph(graph, found));
+    }
+}
+
+fn in_sparse<'a>(sparse: impl IntoIterator<Item = &'a SparseTensorProto>, found: &mut Vec<&'a TensorProto>) {
+    for tensor in sparse {
+        found.extend(tensor.values.iter().chain(&tensor.indices));
+    }
+}
+
+#[cfg(test)]
+mod tests;

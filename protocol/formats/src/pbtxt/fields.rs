@@ -1,34 +1,138 @@
-//! Values of fields as the types that are wanted, or an error that says so.
+//! Fields of a parsed text, read as the types that are wanted, and the errors in them.
 
-use super::tree::{Field, Message, PbtxtError, Value};
 use std::collections::BTreeSet;
 
-/// Reads the value of a field.
-pub(super) trait Read {
-    fn text(&self) -> Result<&str, PbtxtError>;
-    fn word(&self) -> Result<&str, PbtxtError>;
-    fn flag(&self) -> Result<bool, PbtxtError>;
-    fn message(&self) -> Result<&Message, PbtxtError>;
-    /// The error of a field that has no counterpart.
-    fn unknown(&self) -> PbtxtError;
+/// Maximum refusals in a message; the rest is counted.
+const MAX_TOLD: usize = 100;
+
+/// Field with one value. A list is as many fields as it has elements.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Field {
+    pub(super) name: String,
+    /// Path from the outermost message, as `dynamic_batching.preserve_ordering`.
+    pub(super) key: String,
+    /// Byte offset of the value in the text.
+    pub(super) at: usize,
+    pub(super) value: Value,
 }
 
-impl Read for Field {
-    fn text(&self) -> Result<&str, PbtxtError> {
+/// Value of a field.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    Integer(i128),
+    Float(f64),
+    /// Bytes between quotes, escapes resolved, neighbours joined.
+    String(Vec<u8>),
+    /// Bare word: `true`, `false`, or the name of an enum's value.
+    Word(String),
+    /// Fields between braces.
+    Message(Vec<Field>),
+}
+
+/// Error at a place of a text.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Refusal {
+    /// Byte offset in the text.
+    pub(super) at: usize,
+    /// Path of the field; empty outside of one.
+    pub(super) key: String,
+    pub(super) what: String,
+}
+
+impl Refusal {
+    /// Returns the message, with line and column in the text. Columns count characters.
+    pub(super) fn told(&self, text: &str) -> String {
+        let before = &text[..self.at];
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        let (row, column) = (before.split('\n').count(), line.chars().count() + 1);
+        match self.key.as_str() {
+            "" => format!("line {row}, column {column}: {}", self.what),
+            key => format!("line {row}, column {column}: `{key}`: {}", self.what),
+        }
+    }
+}
+
+/// Errors found so far. A text is read to its end, so that its author sees all of them at once.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(Vec<Refusal>);
+
+impl Refusals {
+    /// Keeps the error, if there is one, and returns the value.
+    pub(super) fn note<T>(&mut self, result: Result<T, Refusal>) -> Option<T> {
+        result.map_err(|refusal| self.0.push(refusal)).ok()
+    }
+
+    /// Reads every field of a message. A name that is not in `repeated` may be given once.
+    pub(super) fn each<'a>(
+        &mut self,
+        message: &'a Field,
+        repeated: &[&str],
+        mut read: impl FnMut(&mut Self, &'a Field) -> Result<(), Refusal>,
+    ) {
+        let mut seen = BTreeSet::new();
+        for field in self.note(message.message()).unwrap_or_default() {
+            if !repeated.contains(&field.name.as_str()) && !seen.insert(&field.name) {
+                self.0.push(field.refuse("is given twice"));
+            }
+            let result = read(self, field);
+            self.note(result);
+        }
+    }
+
+    /// True if there is an error at a field of the outermost message, or below it.
+    pub(super) fn concern(&self, field: &str) -> bool {
+        self.0.iter().any(|error| error.key.split('.').next() == Some(field))
+    }
+
+    /// Returns a line for each error, in the order of the text; `None` without errors.
+    pub(super) fn told(mut self, text: &str) -> Option<String> {
+        self.0.sort_by_key(|refusal| refusal.at);
+        match self.0.as_slice() {
+            [] => None,
+            [one] => Some(one.told(text)),
+            all => {
+                let mut told = format!("{} things in it cannot be served as they are:", all.len());
+                for refusal in all.iter().take(MAX_TOLD) {
+                    told.push_str(&format!("\n  {}", refusal.told(text)));
+                }
+                if all.len() > MAX_TOLD {
+                    told.push_str(&format!("\n  and {} more", all.len() - MAX_TOLD));
+                }
+                Some(told)
+            }
+        }
+    }
+}
+
+impl Field {
+    pub(super) fn refuse(&self, what: impl Into<String>) -> Refusal {
+        Refusal {
+            at: self.at,
+            key: self.key.clone(),
+            what: what.into(),
+        }
+    }
+
+    /// Returns the error of a field that has no counterpart.
+    pub(super) fn unknown(&self) -> Refusal {
+        self.refuse("has no counterpart here: remove it, or serve the model without it from config.toml")
+    }
+
+    pub(super) fn text(&self) -> Result<&str, Refusal> {
         match &self.value {
             Value::String(bytes) => std::str::from_utf8(bytes).map_err(|_| self.refuse("no UTF-8 text")),
             _ => Err(self.refuse("a string in quotes is expected")),
         }
     }
 
-    fn word(&self) -> Result<&str, PbtxtError> {
+    pub(super) fn word(&self) -> Result<&str, Refusal> {
         match &self.value {
             Value::Word(word) => Ok(word),
             _ => Err(self.refuse("the name of an enum's value is expected")),
         }
     }
 
-    fn flag(&self) -> Result<bool, PbtxtError> {
+    pub(super) fn flag(&self) -> Result<bool, Refusal> {
         match &self.value {
             Value::Word(word) if matches!(word.as_str(), "true" | "True" | "t") => Ok(true),
             Value::Word(word) if matches!(word.as_str(), "false" | "False" | "f") => Ok(false),
@@ -37,74 +141,40 @@ impl Read for Field {
         }
     }
 
-    fn message(&self) -> Result<&Message, PbtxtError> {
+    pub(super) fn message(&self) -> Result<&[Field], Refusal> {
         match &self.value {
-            Value::Message(message) => Ok(message),
+            Value::Message(fields) => Ok(fields),
             _ => Err(self.refuse("a message in braces is expected")),
         }
     }
 
-    fn unknown(&self) -> PbtxtError {
-        self.refuse("has no counterpart here: remove it, or serve the model without it from config.toml")
+    /// Returns a whole number that is not negative and fits its type.
+    pub(super) fn unsigned<T: TryFrom<i128>>(&self) -> Result<T, Refusal> {
+        let Value::Integer(number) = self.value else {
+            return Err(self.refuse("a whole number is expected"));
+        };
+        let fits = T::try_from(number).ok().filter(|_| number >= 0);
+        fits.ok_or_else(|| self.refuse(format!("{number} is out of range")))
     }
-}
 
-/// A whole number that is not negative and fits its type.
-pub(super) fn read_unsigned<T: TryFrom<i128>>(field: &Field) -> Result<T, PbtxtError> {
-    let Value::Integer(number) = field.value else {
-        return Err(field.refuse("a whole number is expected"));
-    };
-    let fits = T::try_from(number).ok().filter(|_| number >= 0);
-    fits.ok_or_else(|| field.refuse(format!("{number} is out of range")))
-}
-
-/// A switch that must be off.
-pub(super) fn read_false(field: &Field) -> Result<(), PbtxtError> {
-    if field.flag()? {
-        return Err(field.refuse("`true` is not supported"));
+    /// Checks that a switch is off.
+    pub(super) fn is_false(&self) -> Result<(), Refusal> {
+        match self.flag()? {
+            true => Err(self.refuse("`true` is not supported")),
+            false => Ok(()),
+        }
     }
-    Ok(())
-}
 
-/// An enum that must have its default.
-pub(super) fn read_enum(field: &Field, only: &str) -> Result<(), PbtxtError> {
-    match field.word()? {
-        word if word == only => Ok(()),
-        _ => Err(field.refuse(format!("only {only} is supported"))),
-    }
-}
-
-/// Finds fields that are given twice and may not.
-#[derive(Default)]
-pub(super) struct Once<'a>(BTreeSet<&'a str>);
-
-impl<'a> Once<'a> {
-    pub(super) fn see(&mut self, field: &'a Field) -> Result<(), PbtxtError> {
-        if self.0.insert(&field.name) {
-            Ok(())
-        } else {
-            Err(field.refuse("is given twice"))
+    /// Checks that an enum has its default.
+    pub(super) fn is_word(&self, only: &str) -> Result<(), Refusal> {
+        match self.word()? {
+            word if word == only => Ok(()),
+            _ => Err(self.refuse(format!("only {only} is supported"))),
         }
     }
 }
 
-/// A text from the file, shortened for a message.
+/// Shortens a text from the file for a message.
 pub(super) fn short(text: &str) -> String {
     text.chars().take(64).collect()
-}
-
-/// One entry of a map: its key, and its value's field.
-pub(super) fn entry(field: &Field) -> Result<(&str, &Field), PbtxtError> {
-    let mut once = Once::default();
-    let (mut key, mut value) = (None, None);
-    for inner in &field.message()?.fields {
-        once.see(inner)?;
-        match inner.name.as_str() {
-            "key" => key = Some(inner.text()?),
-            "value" => value = Some(inner),
-            _ => return Err(inner.unknown()),
-        }
-    }
-    let key = key.ok_or_else(|| field.refuse("`key` is missing"))?;
-    Ok((key, value.ok_or_else(|| field.refuse("`value` is missing"))?))
 }

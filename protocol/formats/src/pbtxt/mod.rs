@@ -1,154 +1,289 @@
-//! The text format of protocol buffers, as far as `config.pbtxt` files use it: scalars, enums, strings, messages, lists,
+//! Text format of protocol buffers, as far as `config.pbtxt` files use it: scalars, enums, strings, messages, lists,
 //! comments. Language: <https://protobuf.dev/reference/protobuf/textformat-spec/>.
 //!
-//! In: text. Out: a tree of fields, each with its place, or what is wrong and where. Extensions and expanded `Any`
-//! messages are refused. Knows nothing of what the fields mean.
+//! In: text. Out: a tree of fields, each with its place, or the first error with its place. Extensions and expanded `Any`
+//! messages are refused. Knows nothing of the meaning of fields.
 
 mod fields;
-mod lexer;
 pub mod model;
-mod refusals;
-mod tree;
 
-use lexer::{Lexer, Token};
-pub use tree::{Field, Message, PbtxtError, Position, Value};
+use fields::{Field, Refusal, Value, short};
 
-/// The longest text that is read, in bytes.
+/// Maximum length of a text, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
-/// Messages inside messages at most.
+/// Maximum messages inside each other.
 const MAX_DEPTH: usize = 32;
 
-/// Reads a text.
-///
-/// # Errors
-/// The first thing that is no text format, with its place.
-pub fn parse(text: &str) -> Result<Message, PbtxtError> {
-    if text.len() > MAX_BYTES {
-        return Err(PbtxtError {
-            at: Position { line: 1, column: 1 },
-            key: String::new(),
-            what: format!("{} bytes, the most that is read is {MAX_BYTES}", text.len()),
-        });
-    }
+/// Parses a text to a field without a name, whose message holds the others.
+fn parse(text: &str) -> Result<Field, Refusal> {
     let mut parser = Parser {
-        lexer: Lexer::new(text),
+        text,
+        rest: text,
         path: Vec::new(),
     };
-    parser.message(None)
+    if text.len() > MAX_BYTES {
+        let what = format!("{} bytes, the most that is read is {MAX_BYTES}", text.len());
+        return parser.refuse(0, what);
+    }
+    Ok(Field {
+        name: String::new(),
+        key: String::new(),
+        at: 0,
+        value: Value::Message(parser.message(None)?),
+    })
 }
 
 struct Parser<'a> {
-    lexer: Lexer<'a>,
-    /// The names of the fields around the place.
-    path: Vec<String>,
+    text: &'a str,
+    /// Text behind the current place.
+    rest: &'a str,
+    /// Names of the fields around the place.
+    path: Vec<&'a str>,
 }
 
-impl Parser<'_> {
-    fn error(&self, at: Position, what: impl Into<String>) -> PbtxtError {
-        PbtxtError {
+fn is_blank(char: char) -> bool {
+    char.is_ascii_whitespace() || matches!(char, '\u{b}' | '\u{feff}')
+}
+
+fn is_in_word(char: char) -> bool {
+    char.is_ascii_alphanumeric() || char == '_'
+}
+
+impl<'a> Parser<'a> {
+    fn at(&self) -> usize {
+        self.text.len() - self.rest.len()
+    }
+
+    fn refuse<T>(&self, at: usize, what: impl Into<String>) -> Result<T, Refusal> {
+        Err(Refusal {
             at,
             key: self.path.join("."),
             what: what.into(),
+        })
+    }
+
+    /// Refuses the next piece of the text.
+    fn expected<T>(&mut self, wanted: &str) -> Result<T, Refusal> {
+        let found = match self.peek() {
+            None => "the end of the text".to_owned(),
+            Some('"' | '\'') => "a string".to_owned(),
+            Some(first) => {
+                let word = self.rest.split(|char| !is_in_word(char)).next().unwrap_or_default();
+                match word {
+                    "" => format!("`{first}`"),
+                    word => format!("`{}`", short(word)),
+                }
+            }
+        };
+        self.refuse(self.at(), format!("{wanted} is expected here, not {found}"))
+    }
+
+    /// Skips blanks and comments, and returns the next character; `None` at the end of the text.
+    fn peek(&mut self) -> Option<char> {
+        loop {
+            self.rest = self.rest.trim_start_matches(is_blank);
+            if !self.rest.starts_with('#') {
+                return self.rest.chars().next();
+            }
+            self.rest = self.rest.find('\n').map_or("", |end| &self.rest[end..]);
         }
     }
 
-    fn next(&mut self) -> Result<(Position, Token), PbtxtError> {
-        self.lexer.next().map_err(|(at, what)| self.error(at, what))
+    /// Takes a character if it comes next.
+    fn take(&mut self, wanted: char) -> bool {
+        let is_next = self.peek() == Some(wanted);
+        if is_next {
+            self.rest = &self.rest[wanted.len_utf8()..];
+        }
+        is_next
     }
 
-    fn peek(&mut self) -> Result<(Position, Token), PbtxtError> {
-        self.lexer.peek().map_err(|(at, what)| self.error(at, what))
+    fn take_bytes(&mut self, count: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at(count);
+        self.rest = rest;
+        taken
     }
 
-    /// Fields up to the closing mark, or to the end of the text where there is none.
-    fn message(&mut self, close: Option<char>) -> Result<Message, PbtxtError> {
-        let mut message = Message::default();
+    fn take_while(&mut self, keep: impl Fn(char) -> bool) -> &'a str {
+        let end = self.rest.find(|char| !keep(char)).unwrap_or(self.rest.len());
+        self.take_bytes(end)
+    }
+
+    /// Parses fields up to the closing mark, or to the end of the text without one.
+    fn message(&mut self, close: Option<char>) -> Result<Vec<Field>, Refusal> {
+        let mut fields = Vec::new();
         loop {
-            match self.next()? {
-                (_, Token::End) if close.is_none() => return Ok(message),
-                (_, Token::Mark(mark)) if close == Some(mark) => return Ok(message),
-                (_, Token::Word(name)) => {
-                    self.path.push(name.clone());
-                    self.values(&name, &mut message.fields)?;
+            match (self.peek(), close) {
+                (None, None) => return Ok(fields),
+                (Some(mark), Some(close)) if mark == close => {
+                    self.take(close);
+                    return Ok(fields);
+                }
+                (Some('a'..='z' | 'A'..='Z' | '_'), _) => {
+                    let name = self.take_while(is_in_word);
+                    self.path.push(name);
+                    self.values(name, &mut fields)?;
                     self.path.pop();
-                    if let (_, Token::Mark(',' | ';')) = self.peek()? {
-                        self.next()?;
-                    }
+                    let _ = self.take(',') || self.take(';');
                 }
-                (at, Token::Mark('[')) => {
-                    return Err(self.error(at, "extensions and `Any` messages are not supported"));
-                }
-                (at, other) => {
-                    let wanted = match close {
-                        Some(close) => format!("a field or `{close}`"),
-                        None => "a field".to_owned(),
-                    };
-                    return Err(self.error(at, format!("{wanted} is expected here, not {other}")));
-                }
+                (Some('['), _) => return self.refuse(self.at(), "extensions and `Any` messages are not supported"),
+                (_, Some(close)) => return self.expected(&format!("a field or `{close}`")),
+                (_, None) => return self.expected("a field"),
             }
         }
     }
 
-    /// Reads the value or list of values after a field's name.
-    fn values(&mut self, name: &str, fields: &mut Vec<Field>) -> Result<(), PbtxtError> {
-        let (at, token) = self.peek()?;
-        let colon = token == Token::Mark(':');
-        if colon {
-            self.next()?;
-        }
-        if let (_, Token::Mark('[')) = self.peek()? {
-            self.next()?;
-            if let (_, Token::Mark(']')) = self.peek()? {
-                self.next()?;
+    /// Parses the value or list of values after a field's name.
+    fn values(&mut self, name: &str, fields: &mut Vec<Field>) -> Result<(), Refusal> {
+        let has_colon = self.take(':');
+        if self.take('[') {
+            if self.take(']') {
                 return Ok(());
             }
             loop {
-                self.value(name, colon, fields)?;
-                match self.next()? {
-                    (_, Token::Mark(',')) => {}
-                    (_, Token::Mark(']')) => return Ok(()),
-                    (at, other) => {
-                        return Err(self.error(at, format!("`,` or `]` is expected here, not {other}")));
-                    }
+                fields.push(self.value(name, has_colon)?);
+                if self.take(']') {
+                    return Ok(());
+                }
+                if !self.take(',') {
+                    return self.expected("`,` or `]`");
                 }
             }
         }
-        if !colon && !matches!(self.peek()?.1, Token::Mark('{' | '<')) {
-            return Err(self.error(at, format!("`:` or `{{` is expected here, not {token}")));
+        if !has_colon && !matches!(self.peek(), Some('{' | '<')) {
+            return self.expected("`:` or `{`");
         }
-        self.value(name, colon, fields)
+        fields.push(self.value(name, has_colon)?);
+        Ok(())
     }
 
-    fn value(&mut self, name: &str, scalar: bool, fields: &mut Vec<Field>) -> Result<(), PbtxtError> {
-        let (at, token) = self.next()?;
-        let value = match token {
-            Token::Mark(open @ ('{' | '<')) => {
+    /// Parses one value; `may_be_scalar` is false without a colon after the field's name.
+    fn value(&mut self, name: &str, may_be_scalar: bool) -> Result<Field, Refusal> {
+        let first = self.peek();
+        let at = self.at();
+        let value = match first {
+            Some(open @ ('{' | '<')) => {
                 if self.path.len() > MAX_DEPTH {
-                    return Err(self.error(at, format!("more than {MAX_DEPTH} messages inside each other")));
+                    return self.refuse(at, format!("more than {MAX_DEPTH} messages inside each other"));
                 }
+                self.take(open);
                 Value::Message(self.message(Some(if open == '{' { '}' } else { '>' }))?)
             }
-            Token::Word(word) if scalar => Value::Word(word),
-            Token::Integer(number) if scalar => Value::Integer(number),
-            Token::Float(number) if scalar => Value::Float(number),
-            Token::String(mut text) if scalar => {
-                while let (_, Token::String(_)) = self.peek()? {
-                    if let (_, Token::String(more)) = self.next()? {
-                        text.extend(more);
-                    }
+            _ if !may_be_scalar => return self.expected("`{`"),
+            Some('a'..='z' | 'A'..='Z' | '_') => Value::Word(self.take_while(is_in_word).to_owned()),
+            Some('0'..='9' | '-' | '.') => self.number()?,
+            Some('"' | '\'') => {
+                let mut bytes = Vec::new();
+                while let Some(quote @ ('"' | '\'')) = self.peek() {
+                    self.string(quote, &mut bytes)?;
                 }
-                Value::String(text)
+                Value::String(bytes)
             }
-            other if scalar => return Err(self.error(at, format!("a value is expected here, not {other}"))),
-            other => return Err(self.error(at, format!("`{{` is expected here, not {other}"))),
+            _ => return self.expected("a value"),
         };
-        fields.push(Field {
+        Ok(Field {
             name: name.to_owned(),
             key: self.path.join("."),
             at,
             value,
+        })
+    }
+
+    /// Parses a number, or a word behind a minus sign (`-inf`).
+    fn number(&mut self) -> Result<Value, Refusal> {
+        let at = self.at();
+        let sign = if self.take('-') { -1 } else { 1 };
+        self.peek();
+        let digits = self.rest;
+        let mut text = self.take_while(|char| is_in_word(char) || char == '.');
+        let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+        // The sign of an exponent belongs to the number.
+        if text.ends_with(['e', 'E']) && hexadecimal.is_none() && self.rest.starts_with(['+', '-']) {
+            let exponent = self.take_bytes(1).len() + self.take_while(is_in_word).len();
+            text = &digits[..text.len() + exponent];
+        }
+        let is_octal = text.len() > 1 && text.starts_with('0') && text.bytes().all(|digit| digit.is_ascii_digit());
+        let (integer, may_be_float) = match hexadecimal {
+            Some(digits) => (i128::from_str_radix(digits, 16), false),
+            None if is_octal => (i128::from_str_radix(text, 8), false),
+            None => (text.parse(), true),
+        };
+        if let Ok(integer) = integer {
+            return Ok(Value::Integer(integer.saturating_mul(sign)));
+        }
+        let float = text.parse::<f64>();
+        let float = float.or_else(|e| text.strip_suffix(['f', 'F']).ok_or(e)?.parse());
+        match float {
+            Ok(float) if may_be_float => Ok(Value::Float(float * sign as f64)),
+            _ => self.refuse(at, format!("`{}` is no number", short(text))),
+        }
+    }
+
+    /// Parses one string in quotes and appends its bytes.
+    fn string(&mut self, quote: char, bytes: &mut Vec<u8>) -> Result<(), Refusal> {
+        let opened = self.at();
+        self.take(quote);
+        loop {
+            bytes.extend(
+                self.take_while(|char| !matches!(char, '\\' | '\n') && char != quote)
+                    .bytes(),
+            );
+            match self.rest.chars().next() {
+                None | Some('\n') => return self.refuse(opened, "a string begins here and does not end on its line"),
+                Some('\\') => {
+                    let at = self.at();
+                    self.take_bytes(1);
+                    self.escape(bytes).or_else(|what| self.refuse(at, what))?;
+                }
+                Some(_) => {
+                    self.take_bytes(1);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Parses the characters after a backslash.
+    fn escape(&mut self, bytes: &mut Vec<u8>) -> Result<(), String> {
+        let Some(char) = self.rest.chars().next() else {
+            return Err("a string ends in the middle of an escape".to_owned());
+        };
+        if char.is_digit(8) {
+            let (digits, code) = self.digits(3, 8);
+            let byte = code.and_then(|code| u8::try_from(code).ok());
+            bytes.push(byte.ok_or_else(|| format!("`\\{digits}` is more than a byte"))?);
+            return Ok(());
+        }
+        self.take_bytes(char.len_utf8());
+        bytes.push(match char {
+            'n' => b'\n',
+            'r' => b'\r',
+            't' => b'\t',
+            'a' => 7,
+            'b' => 8,
+            'f' => 12,
+            'v' => 11,
+            '\\' | '\'' | '"' | '?' => char as u8,
+            'x' | 'X' => self.digits(2, 16).1.ok_or("`\\x` without hexadecimal digits")? as u8,
+            'u' | 'U' => {
+                let wanted = if char == 'u' { 4 } else { 8 };
+                let (digits, code) = self.digits(wanted, 16);
+                let char = code.filter(|_| digits.len() == wanted).and_then(char::from_u32);
+                let char = char.ok_or_else(|| format!("`\\{digits}` is no character"))?;
+                bytes.extend(char.encode_utf8(&mut [0; 4]).bytes());
+                return Ok(());
+            }
+            other => return Err(format!("`\\{other}` is no escape")),
         });
         Ok(())
+    }
+
+    /// Takes at most so many digits; returns them, and their value.
+    fn digits(&mut self, most: usize, radix: u32) -> (&'a str, Option<u32>) {
+        let is_digit = |char: &char| char.is_digit(radix);
+        let count = self.rest.chars().take(most).take_while(is_digit).count();
+        let digits = self.take_bytes(count);
+        (digits, u32::from_str_radix(digits, radix).ok())
     }
 }
 

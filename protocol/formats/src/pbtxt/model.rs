@@ -1,30 +1,27 @@
 //! Triton's `config.pbtxt` of an ONNX model, as far as it maps onto a [`ModelConfig`].
 //!
 //! In: the text, and the name of the model's folder. Out: the config, or every key that does not map, with its place:
-//! a model is served as its file says or not at all. Fields: Triton's `model_config.proto`. What a file leaves out means
-//! what it means to Triton, with two exceptions. Without `max_batch_size` nothing is batched, as protobuf has it; Triton as
+//! a model is served as its file says or not at all. Fields: Triton's `model_config.proto`. A field that is left out has
+//! Triton's default, with two exceptions. Without `max_batch_size` nothing is batched, as protobuf has it; Triton as
 //! it runs by default completes a file that does not list both inputs and outputs with 4 where the graph's first dimensions
 //! are free, which says nothing of whether rows are independent. And where there are batches, they may always be formed of
 //! whatever is queued at the same moment.
 
-mod instances;
-mod tensors;
-mod warmup;
-
-use super::fields::{Once, Read, read_enum, read_false, read_unsigned, short};
+use super::fields::{Field, Refusal, Refusals, Value, short};
 use super::parse;
-use super::refusals::Refusals;
-use super::tree::{Field, Message, PbtxtError, Value};
-use crate::model::{BadModelFile, ModelConfig};
-use instances::{instances, parameter};
-use tensors::tensor;
+use crate::model::{
+    BadModelFile, DeclaredTensor, InstanceKind, MODEL_FILE, ModelConfig, Reshape, WarmupData, WarmupInput, WarmupSample,
+};
+use std::collections::BTreeMap;
 use tierlab_protocol::metadata::VersionPolicy;
-use warmup::warmup;
+use tierlab_protocol::tensor::DataType;
 
-/// The platform of ONNX models.
+/// Platform of ONNX models.
 const PLATFORM: &str = "onnxruntime_onnx";
-/// The backend of ONNX models.
+/// Backend of ONNX models.
 const BACKEND: &str = "onnxruntime";
+/// Fields that may be given several times.
+const REPEATED: [&str; 5] = ["input", "output", "instance_group", "model_warmup", "parameters"];
 /// Parts of a [`ModelConfig`], and the fields that fill them.
 const PARTS: [(&str, &str); 6] = [
     ("batching", "dynamic_batching"),
@@ -40,61 +37,59 @@ const PARTS: [(&str, &str); 6] = [
 /// # Errors
 /// The first thing that is no text format, or everything that does not map, each with line, column and key.
 pub fn model_config(text: &str, model: &str) -> Result<ModelConfig, BadModelFile> {
-    let message = parse(text).map_err(|error| BadModelFile(error.to_string()))?;
+    let root = parse(text).map_err(|refusal| BadModelFile(refusal.told(text)))?;
     let mut refusals = Refusals::default();
-    let config = config(&message, model, &mut refusals);
+    let config = config(&root, model, &mut refusals);
     for (part, what) in config.problems() {
-        let field = PARTS
-            .iter()
-            .find(|(key, _)| *key == part)
-            .map_or(part, |(_, field)| field);
+        let field = PARTS.iter().find(|(key, _)| *key == part);
+        let field = field.map_or(part, |(_, field)| field);
         // A value that was refused above leaves a default behind, of which nothing can be said.
         if refusals.concern(field) || refusals.concern("max_batch_size") {
             continue;
         }
-        let Some(at) = message.fields.iter().find(|candidate| candidate.name == field) else {
+        let mut fields = root.message().unwrap_or_default().iter();
+        let Some(at) = fields.find(|candidate| candidate.name == field) else {
             return Err(what);
         };
         refusals.note::<()>(Err(at.refuse(what.0)));
     }
-    match refusals.told() {
+    match refusals.told(text) {
         Some(told) => Err(BadModelFile(told)),
         None => Ok(config),
     }
 }
 
-fn config(message: &Message, model: &str, refusals: &mut Refusals) -> ModelConfig {
+fn config(root: &Field, model: &str, refusals: &mut Refusals) -> ModelConfig {
     let mut config = ModelConfig::default();
     // Triton forms no batches unless it is told to, and waits for none unless it is told how long.
     config.batching.max_delay_us = 0;
-    let mut once = Once::default();
     let (mut max_batch_size, mut batching) = (None, None);
     let mut groups = Vec::new();
-    for field in &message.fields {
+    refusals.each(root, &REPEATED, |refusals, field| {
         match field.name.as_str() {
             "input" => config.inputs.extend(tensor(field, refusals)),
             "output" => config.outputs.extend(tensor(field, refusals)),
-            "instance_group" => groups.push(field),
-            "model_warmup" => config.warmup.extend(warmup(field, refusals)),
-            "parameters" => {
-                refusals.note(parameter(field, &mut config));
-            }
-            "max_batch_size" => {
-                refusals.note(once.see(field));
-                max_batch_size = Some(refusals.note(read_unsigned(field)).unwrap_or(0));
-            }
+            "instance_group" => groups.push((field, instance_group(field, refusals))),
+            "model_warmup" => config.warmup.push(warmup(field, refusals)),
+            "parameters" => parameter(field, &mut config)?,
+            "max_batch_size" => max_batch_size = Some(refusals.note(field.unsigned()).unwrap_or(0)),
             "dynamic_batching" => {
-                refusals.note(once.see(field));
                 batching = Some(field);
                 dynamic_batching(field, &mut config, refusals);
             }
-            _ => {
-                refusals.note(once.see(field));
-                single(field, model, &mut config, refusals);
-            }
+            "version_policy" => config.version_policy = version_policy(field, refusals)?,
+            _ => check_fixed(field, model, refusals)?,
         }
+        Ok(())
+    });
+    if let [(_, (_, kind)), others @ ..] = &groups[..] {
+        if let Some((group, _)) = others.iter().find(|(_, (_, other))| other != kind) {
+            refusals.note::<()>(Err(group.refuse("groups of different kinds are not supported")));
+        }
+        let instances = config.instances.get_or_insert_default();
+        instances.count = groups.iter().fold(0, |sum, (_, (count, _))| sum.saturating_add(*count));
+        instances.kind = *kind;
     }
-    instances(&groups, &mut config, refusals);
     match (max_batch_size, batching) {
         (None, Some(batching)) => {
             let missing = "`max_batch_size` is missing: the most rows of a run";
@@ -108,140 +103,298 @@ fn config(message: &Message, model: &str, refusals: &mut Refusals) -> ModelConfi
     config
 }
 
-/// A field that is given once at most.
-fn single(field: &Field, model: &str, config: &mut ModelConfig, refusals: &mut Refusals) {
+/// Checks a field that may only have the value of this server.
+fn check_fixed(field: &Field, model: &str, refusals: &mut Refusals) -> Result<(), Refusal> {
     let only = |wanted: &str| match field.text()? {
         text if text == wanted || text.is_empty() => Ok(()),
         other => Err(field.refuse(format!("`{}` is not served here, only `{wanted}`", short(other)))),
     };
-    let read = match field.name.as_str() {
-        "name" => match field.text() {
-            Ok(name) if name == model || name.is_empty() => Ok(()),
-            Ok(name) => Err(field.refuse(format!("`{}` is not the name of its folder, `{model}`", short(name)))),
-            Err(error) => Err(error),
+    let mut all_false = |name: &str| {
+        refusals.each(field, &[], |_, inner| match inner.name == name {
+            true => inner.is_false(),
+            false => Err(inner.unknown()),
+        });
+        Ok(())
+    };
+    match field.name.as_str() {
+        "name" => match field.text()? {
+            name if name == model || name.is_empty() => Ok(()),
+            name => Err(field.refuse(format!("`{}` is not the name of its folder, `{model}`", short(name)))),
         },
         "platform" => only(PLATFORM),
         "backend" => only(BACKEND),
-        "default_model_filename" => only(crate::model::MODEL_FILE),
-        "version_policy" => version_policy(field).map(|policy| config.version_policy = policy),
+        "default_model_filename" => only(MODEL_FILE),
         "optimization" => {
             optimization(field, refusals);
             Ok(())
         }
-        "model_transaction_policy" => all_false(field, "decoupled"),
-        "response_cache" => all_false(field, "enable"),
+        "model_transaction_policy" => all_false("decoupled"),
+        "response_cache" => all_false("enable"),
         "sequence_batching" | "ensemble_scheduling" => {
             Err(field.refuse("this scheduler is not offered here, only `dynamic_batching`"))
         }
         _ => Err(field.unknown()),
-    };
-    refusals.note(read);
-}
-
-/// A message whose one field is left off.
-fn all_false(field: &Field, name: &str) -> Result<(), PbtxtError> {
-    for inner in &field.message()?.fields {
-        if inner.name != name {
-            return Err(inner.unknown());
-        }
-        read_false(inner)?;
     }
-    Ok(())
 }
 
-fn version_policy(field: &Field) -> Result<VersionPolicy, PbtxtError> {
-    let choice = match field.message()?.fields.as_slice() {
+fn version_policy(field: &Field, refusals: &mut Refusals) -> Result<VersionPolicy, Refusal> {
+    let choice = match field.message()? {
         [] => return Ok(VersionPolicy::default()),
         [choice] => choice,
         [_, second, ..] => return Err(second.refuse("one of `latest`, `all` and `specific` is expected, not two")),
     };
-    let inner = &choice.message()?.fields;
+    let (mut num_versions, mut versions) = (1, Vec::new());
+    refusals.each(choice, &["versions"], |_, inner| {
+        match (choice.name.as_str(), inner.name.as_str()) {
+            ("latest", "num_versions") => num_versions = inner.unsigned()?,
+            ("specific", "versions") => versions.push(inner.unsigned()?),
+            _ => return Err(inner.unknown()),
+        }
+        Ok(())
+    });
     match choice.name.as_str() {
-        "latest" => {
-            let mut num_versions = 1;
-            let mut once = Once::default();
-            for field in inner {
-                once.see(field)?;
-                match field.name.as_str() {
-                    "num_versions" => num_versions = read_unsigned(field)?,
-                    _ => return Err(field.unknown()),
-                }
-            }
-            if num_versions == 0 {
-                return Err(choice.refuse("`num_versions` must be at least 1"));
-            }
-            Ok(VersionPolicy::Latest { num_versions })
-        }
-        "all" => match inner.first() {
-            None => Ok(VersionPolicy::All {}),
-            Some(field) => Err(field.unknown()),
-        },
-        "specific" => {
-            let mut versions = Vec::new();
-            for field in inner {
-                match field.name.as_str() {
-                    "versions" => versions.push(read_unsigned(field)?),
-                    _ => return Err(field.unknown()),
-                }
-            }
-            if versions.is_empty() || versions.contains(&0) {
-                return Err(choice.refuse("`versions` must name at least one version, each at least 1"));
-            }
-            Ok(VersionPolicy::Specific { versions })
-        }
+        "latest" => Ok(VersionPolicy::Latest { num_versions }),
+        "all" => Ok(VersionPolicy::All {}),
+        "specific" => Ok(VersionPolicy::Specific { versions }),
         _ => Err(choice.unknown()),
     }
 }
 
 fn dynamic_batching(field: &Field, config: &mut ModelConfig, refusals: &mut Refusals) {
-    let mut once = Once::default();
-    let Some(message) = refusals.note(field.message()) else {
-        return;
-    };
     let batching = &mut config.batching;
-    for field in &message.fields {
-        if field.name == "preferred_batch_size" {
-            batching
-                .preferred_rows
-                .extend(refusals.note(read_unsigned::<u32>(field)));
-            continue;
+    refusals.each(field, &["preferred_batch_size"], |_, inner| {
+        match inner.name.as_str() {
+            "preferred_batch_size" => batching.preferred_rows.push(inner.unsigned()?),
+            "max_queue_delay_microseconds" => batching.max_delay_us = inner.unsigned()?,
+            "priority_levels" => batching.priority_levels = inner.unsigned()?,
+            "default_priority_level" => batching.default_priority_level = inner.unsigned()?,
+            "preserve_ordering" => inner.is_false()?,
+            _ => return Err(inner.unknown()),
         }
-        refusals.note(once.see(field));
-        let read = match field.name.as_str() {
-            "max_queue_delay_microseconds" => read_unsigned(field).map(|us| batching.max_delay_us = us),
-            "priority_levels" => read_unsigned(field).map(|levels| batching.priority_levels = levels),
-            "default_priority_level" => read_unsigned(field).map(|level| batching.default_priority_level = level),
-            "preserve_ordering" => read_false(field),
-            _ => Err(field.unknown()),
-        };
-        refusals.note(read);
-    }
+        Ok(())
+    });
 }
 
 fn optimization(field: &Field, refusals: &mut Refusals) {
-    let Some(message) = refusals.note(field.message()) else {
-        return;
-    };
-    for field in &message.fields {
-        let read = match field.name.as_str() {
-            "graph" => graph_level(field),
-            "priority" => read_enum(field, "PRIORITY_DEFAULT"),
-            _ => Err(field.unknown()),
-        };
-        refusals.note(read);
-    }
+    refusals.each(field, &[], |refusals, inner| match inner.name.as_str() {
+        "graph" => {
+            refusals.each(inner, &[], |_, level| match (level.name.as_str(), &level.value) {
+                ("level", Value::Integer(0)) => Ok(()),
+                ("level", _) => Err(level.refuse("only level 0 is offered: every optimisation")),
+                _ => Err(level.unknown()),
+            });
+            Ok(())
+        }
+        "priority" => inner.is_word("PRIORITY_DEFAULT"),
+        _ => Err(inner.unknown()),
+    });
 }
 
-fn graph_level(field: &Field) -> Result<(), PbtxtError> {
-    for inner in &field.message()?.fields {
-        let level = (inner.name == "level").then_some(&inner.value);
-        match level {
-            Some(Value::Integer(0)) => {}
-            Some(_) => return Err(inner.refuse("only level 0 is offered: every optimisation")),
-            None => return Err(inner.unknown()),
+/// Reads an instance group: its count and its kind.
+fn instance_group(group: &Field, refusals: &mut Refusals) -> (u32, InstanceKind) {
+    let (mut count, mut kind) = (1, InstanceKind::Auto);
+    refusals.each(group, &["gpus"], |_, field| {
+        match field.name.as_str() {
+            "gpus" if field.value == Value::Integer(0) => {}
+            "gpus" => return Err(field.refuse("only GPU 0 is used here")),
+            "name" => drop(field.text()?),
+            // Triton reads 0 as its default.
+            "count" => count = field.unsigned::<u32>()?.max(1),
+            "kind" => {
+                kind = match field.word()? {
+                    "KIND_AUTO" => InstanceKind::Auto,
+                    "KIND_CPU" => InstanceKind::Cpu,
+                    "KIND_GPU" => InstanceKind::Gpu,
+                    other => return Err(field.refuse(format!("`{}` is not offered here", short(other)))),
+                }
+            }
+            "passive" => field.is_false()?,
+            _ => return Err(field.unknown()),
+        }
+        Ok(())
+    });
+    (count, kind)
+}
+
+/// Splits an entry of a map into its key and its value's field.
+fn entry(field: &Field) -> Result<(&str, &Field), Refusal> {
+    let fields = field.message()?;
+    if let Some(odd) = fields.iter().find(|inner| inner.name != "key" && inner.name != "value") {
+        return Err(odd.unknown());
+    }
+    let one = |name: &str| {
+        let mut named = fields.iter().filter(|inner| inner.name == name);
+        match (named.next(), named.next()) {
+            (Some(one), None) => Ok(one),
+            (None, _) => Err(field.refuse(format!("`{name}` is missing"))),
+            (_, Some(second)) => Err(second.refuse("is given twice")),
+        }
+    };
+    Ok((one("key")?.text()?, one("value")?))
+}
+
+/// Reads a parameter of the ONNX Runtime backend.
+fn parameter(field: &Field, config: &mut ModelConfig) -> Result<(), Refusal> {
+    let (key, value) = entry(field)?;
+    let mut text = "";
+    for inner in value.message()? {
+        match inner.name.as_str() {
+            "string_value" => text = inner.text()?,
+            _ => return Err(inner.unknown()),
+        }
+    }
+    let threads = || {
+        let threads = text.parse::<u32>();
+        // 0 leaves the number to ONNX Runtime in Triton; here it is the default of one.
+        let threads = threads.map(|threads| threads.max(1));
+        threads.map_err(|_| value.refuse(format!("`{key}` = `{}` is no number of threads", short(text))))
+    };
+    match (key, text) {
+        ("intra_op_thread_count", _) => config.instances.get_or_insert_default().intra_op_threads = threads()?,
+        ("inter_op_thread_count", _) => config.instances.get_or_insert_default().inter_op_threads = threads()?,
+        ("execution_mode", "0") => {}
+        _ => {
+            let what = format!("parameter `{}` = `{}` is not supported", short(key), short(text));
+            return Err(field.refuse(what));
         }
     }
     Ok(())
+}
+
+fn data_type(field: &Field) -> Result<DataType, Refusal> {
+    let word = field.word()?;
+    let name = match word {
+        "TYPE_STRING" => "BYTES",
+        word => word.strip_prefix("TYPE_").unwrap_or(""),
+    };
+    let known = name.parse().ok().filter(|_| word != "TYPE_BYTES");
+    known.ok_or_else(|| field.refuse(format!("`{}` is no data type such as TYPE_FP32", short(word))))
+}
+
+fn dimension(field: &Field) -> Result<i64, Refusal> {
+    match field.value {
+        Value::Integer(dim) if dim == -1 || dim > 0 => {
+            i64::try_from(dim).map_err(|_| field.refuse("a dimension is too large"))
+        }
+        _ => Err(field.refuse("a dimension is at least 1, or -1 where it is free")),
+    }
+}
+
+/// Reads an input or an output; `None` without a valid type.
+fn tensor(field: &Field, refusals: &mut Refusals) -> Option<DeclaredTensor> {
+    let (mut name, mut datatype, mut has_type) = (String::new(), None, false);
+    let (mut dims, mut reshape) = (Vec::new(), None);
+    refusals.each(field, &["dims"], |refusals, inner| {
+        match inner.name.as_str() {
+            "dims" => dims.push(dimension(inner)?),
+            "name" => inner.text()?.clone_into(&mut name),
+            "data_type" => {
+                has_type = true;
+                datatype = Some(data_type(inner)?);
+            }
+            "format" => inner.is_word("FORMAT_NONE")?,
+            "is_shape_tensor" | "allow_ragged_batch" | "optional" | "is_non_linear_format_io" => inner.is_false()?,
+            "reshape" => {
+                let mut shape = Vec::new();
+                refusals.each(inner, &["shape"], |_, dim| {
+                    match dim.name.as_str() {
+                        "shape" => shape.push(dimension(dim)?),
+                        _ => return Err(dim.unknown()),
+                    }
+                    Ok(())
+                });
+                reshape = Some((inner, shape));
+            }
+            "label_filename" if inner.text()?.is_empty() => {}
+            "label_filename" => {
+                return Err(inner.refuse("the classification extension is not offered: remove it"));
+            }
+            _ => return Err(inner.unknown()),
+        }
+        Ok(())
+    });
+    if name.is_empty() {
+        refusals.note::<()>(Err(field.refuse("`name` is missing")));
+    }
+    if !has_type {
+        let missing = format!("`data_type` of `{}` is missing", short(&name));
+        refusals.note::<()>(Err(field.refuse(missing)));
+    }
+    if let Some((at, shape)) = &reshape {
+        refusals.note(Reshape::new(&dims, shape).map_err(|what| at.refuse(what)));
+    }
+    Some(DeclaredTensor {
+        name,
+        datatype: datatype?,
+        dims,
+        reshape: reshape.map(|(_, shape)| shape),
+    })
+}
+
+/// Reads a warm-up sample.
+fn warmup(field: &Field, refusals: &mut Refusals) -> WarmupSample {
+    let mut sample = WarmupSample {
+        name: String::new(),
+        batch_size: 1,
+        count: 1,
+        inputs: BTreeMap::new(),
+    };
+    refusals.each(field, &["inputs"], |refusals, inner| {
+        match inner.name.as_str() {
+            "name" => inner.text()?.clone_into(&mut sample.name),
+            // Triton reads 0 as one request without a batch dimension, and one run.
+            "batch_size" => sample.batch_size = inner.unsigned::<u32>()?.max(1),
+            "count" => sample.count = inner.unsigned::<u32>()?.max(1),
+            "inputs" => {
+                let (name, value) = entry(inner)?;
+                if let Some(input) = warmup_input(value, refusals)
+                    && sample.inputs.insert(name.to_owned(), input).is_some()
+                {
+                    return Err(inner.refuse(format!("`{}` is given twice", short(name))));
+                }
+            }
+            _ => return Err(inner.unknown()),
+        }
+        Ok(())
+    });
+    sample
+}
+
+fn warmup_input(field: &Field, refusals: &mut Refusals) -> Option<WarmupInput> {
+    let (mut dims, mut data, mut is_given) = (Vec::new(), None, false);
+    refusals.each(field, &["dims"], |_, inner| {
+        if inner.name == "dims" {
+            dims.push(dimension(inner)?);
+            return Ok(());
+        }
+        let one = warmup_data(inner);
+        is_given |= one.is_err();
+        let one = one?;
+        if one.is_some() && std::mem::replace(&mut data, one).is_some() {
+            return Err(inner.refuse("one of `zero_data`, `random_data` and `input_data_file` is expected, not two"));
+        }
+        Ok(())
+    });
+    if data.is_none() && !is_given {
+        let none = "one of `zero_data`, `random_data` and `input_data_file` is missing";
+        refusals.note::<()>(Err(field.refuse(none)));
+    }
+    Some(WarmupInput {
+        dims: Some(dims),
+        data: data?,
+    })
+}
+
+/// Reads the element values of a field, if it has any.
+fn warmup_data(field: &Field) -> Result<Option<WarmupData>, Refusal> {
+    Ok(match field.name.as_str() {
+        // The graph's type is taken; a file that says another is caught with the inputs.
+        "data_type" => data_type(field).map(|_| None)?,
+        "zero_data" => field.flag()?.then_some(WarmupData::Zero),
+        "random_data" => field.flag()?.then_some(WarmupData::Random),
+        "input_data_file" => Some(WarmupData::File(field.text()?.to_owned())),
+        _ => return Err(field.unknown()),
+    })
 }
 
 #[cfg(test)]

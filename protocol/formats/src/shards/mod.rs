@@ -8,13 +8,29 @@
 //! - [`example`]: the features of a record
 //! - [`index`]: from a key to the bytes of its sample
 
-mod error;
 pub mod example;
 pub mod index;
 pub mod tar;
 pub mod tfrecord;
 
-pub use error::ShardError;
+/// Error in a shard, with its position.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{format}, offset {offset}: {what}")]
+pub struct ShardError {
+    /// Expected format: `tar`, `TFRecord`, `Example` or `shard index`.
+    pub format: &'static str,
+    /// Byte offset in the file; in an `Example`, of the record that holds it.
+    pub offset: u64,
+    /// Message, with advice if there is any.
+    pub what: String,
+}
+
+impl ShardError {
+    fn new(format: &'static str, offset: u64, what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self { format, offset, what }
+    }
+}
 
 /// The largest sample accepted, in bytes: as the largest row of a table, with what lies around it.
 pub const MAX_SAMPLE_BYTES: u64 = 80 << 20;

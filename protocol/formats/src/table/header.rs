@@ -1,8 +1,8 @@
 //! Header before the first row: writing, reading and checking it, and the positions of rows.
 
-use super::error::{TableError, header_error};
 use super::index::MAX_INDEX_BYTES;
 use super::schema::{ALIGN, MAX_STRIDE, ROW_CRC_BYTES, TableSchema};
+use super::{TableError, header_error, u32_at, u64_at};
 use std::ops::Range;
 
 /// The first eight bytes of a table.
@@ -36,36 +36,29 @@ pub struct TableHeader {
 }
 
 impl TableHeader {
-    /// A header for a table about to be written, its block checksums still zero. Blocks hold about 64 KiB of
+    /// Creates the header of a table about to be written, its block checksums still zero. Blocks hold about 64 KiB of
     /// rows, and at least one.
     ///
     /// # Errors
     /// A schema that the format cannot hold, or ids beyond `i64`.
     pub fn new(schema: TableSchema, rows: u64, first_id: i64, seed: u64) -> Result<Self, TableError> {
-        schema.validate()?;
-        let stride = schema.stride()?;
-        let rows_per_block = (65_536 / stride).max(1);
+        let rows_per_block = (65_536 / schema.stride()?).max(1);
         // Refused before memory is asked for: a row count may come from a command line.
         let blocks = usize::try_from(rows.div_ceil(u64::from(rows_per_block)))
             .ok()
             .filter(|&blocks| blocks as u64 <= MAX_HEADER_BYTES / 4)
             .ok_or_else(|| header_error(24, "too many rows: the header would be larger than 64 MiB"))?;
         let header = Self {
-            schema,
-            stride,
-            rows,
-            first_id,
             rows_per_block,
             seed,
             block_crcs: vec![0; blocks],
-            index_bytes: 0,
-            reserved_bytes: 0,
+            ..Self::without_blocks(schema, rows, first_id)?
         };
         header.check_limits()?;
         Ok(header)
     }
 
-    /// A header for a table whose rows are laid out when they are read: rows carry their checksums, blocks have none.
+    /// Creates the header of a table whose rows are laid out when they are read: rows carry their checksums, blocks have none.
     ///
     /// # Errors
     /// A schema that the format cannot hold, or ids beyond `i64`.
@@ -162,23 +155,20 @@ impl TableHeader {
     /// # Errors
     /// A row of another length, or one whose checksum does not fit.
     pub fn check_row(&self, id: i64, row: &[u8]) -> Result<(), TableError> {
-        let offset = || self.row_range(id).map_or(0, |range| range.start);
         let sum = row
-            .len()
-            .checked_sub(ROW_CRC_BYTES)
-            .filter(|_| row.len() == self.stride as usize)
-            .and_then(|at| row.split_at_checked(at))
-            .and_then(|(payload, sum)| Some((payload, u32::from_le_bytes(sum.try_into().ok()?))));
+            .split_last_chunk::<ROW_CRC_BYTES>()
+            .filter(|_| row.len() == self.stride as usize);
         let what = match sum {
-            Some((payload, sum)) if row_crc(id, payload) == sum => return Ok(()),
+            Some((payload, sum)) if row_crc(id, payload) == u32::from_le_bytes(*sum) => return Ok(()),
             Some(_) => "checksum does not fit",
             None => "not one stride long",
         };
-        let offset = offset();
-        Err(match self.schema.key {
-            None => TableError::Row { id, offset, what },
-            Some(_) => TableError::KeyedRow { row: id, offset, what },
-        })
+        let offset = self.row_range(id).map_or(0, |range| range.start);
+        let row = match self.schema.key {
+            None => "row of entity",
+            Some(_) => "row",
+        };
+        Err(TableError(format!("{row} {id}, offset {offset}: {what}")))
     }
 
     /// The header's bytes, [`TableHeader::header_len`] of them.
@@ -266,10 +256,10 @@ impl TableHeader {
             ));
         }
         if header.file_len() != file_len {
-            return Err(TableError::Length {
-                found: file_len,
-                wanted: header.file_len(),
-            });
+            return Err(TableError(format!(
+                "table is {file_len} bytes long, its header says {}: truncated or overwritten",
+                header.file_len()
+            )));
         }
         Ok(header)
     }
@@ -347,12 +337,4 @@ fn header_len_of(schema_len: usize, blocks: usize) -> u64 {
 
 fn row_crc(id: i64, payload: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&id.to_le_bytes()), payload)
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }

@@ -21,7 +21,7 @@
 //! …      8 × n      the words, u64 LE
 //! ```
 
-use super::error::{TableError, index_error};
+use super::{TableError, index_error, u32_at, u64_at};
 
 /// The first eight bytes of an index.
 pub const INDEX_MAGIC: [u8; 8] = *b"TLKEYS01";
@@ -75,16 +75,33 @@ impl KeyHash {
     }
 }
 
-/// The levels of one bucket.
+/// Index of one bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BucketIndex {
+    /// Number of words of each level.
     level_words: Vec<u32>,
     words: Vec<u64>,
+    /// Bits set before every eighth word.
     ranks: Vec<u32>,
 }
 
 impl BucketIndex {
-    /// The index of distinct hashes.
+    fn new(level_words: Vec<u32>, words: Vec<u64>) -> Self {
+        let mut sum = 0_u32;
+        let ranks = words.chunks(RANK_WORDS).map(|chunk| {
+            let ones = chunk.iter().map(|word| word.count_ones()).sum();
+            let before = sum;
+            sum = sum.wrapping_add(ones);
+            before
+        });
+        Self {
+            level_words,
+            ranks: ranks.collect(),
+            words,
+        }
+    }
+
+    /// Builds the index of distinct hashes.
     ///
     /// # Errors
     /// Two equal hashes, or more than a level can hold.
@@ -114,49 +131,32 @@ impl BucketIndex {
             });
             words.extend(seen.iter().zip(&again).map(|(seen, again)| seen & !again));
         }
-        let ranks = ranks_of(&words);
-        Ok(Self {
-            level_words,
-            words,
-            ranks,
-        })
+        Ok(Self::new(level_words, words))
     }
 
-    /// The row in the bucket of a key that is in it.
+    /// Returns the row in the bucket of a key that is in it.
     #[must_use]
     pub fn row(&self, hash: KeyHash) -> Option<u64> {
-        row_in(&self.level_words, &self.words, &self.ranks, hash)
-    }
-}
-
-/// Bits set before every eighth word.
-fn ranks_of(words: &[u64]) -> Vec<u32> {
-    let mut sum = 0_u32;
-    let count = |chunk: &[u64]| chunk.iter().map(|word| word.count_ones()).sum::<u32>();
-    words
-        .chunks(RANK_WORDS)
-        .map(|chunk| {
-            let before = sum;
-            sum = sum.wrapping_add(count(chunk));
-            before
-        })
-        .collect()
-}
-
-fn row_in(level_words: &[u32], words: &[u64], ranks: &[u32], hash: KeyHash) -> Option<u64> {
-    let mut start = 0;
-    for (level, &count) in level_words.iter().enumerate() {
-        let bit = hash.bit(level, count as usize * 64);
-        let at = start + bit / 64;
-        if words[at] >> (bit % 64) & 1 == 1 {
-            let first = at / RANK_WORDS * RANK_WORDS;
-            let before: u32 = words[first..at].iter().map(|word| word.count_ones()).sum();
-            let below = (words[at] & ((1 << (bit % 64)) - 1)).count_ones();
-            return Some(u64::from(ranks[at / RANK_WORDS]) + u64::from(before + below));
+        let mut start = 0;
+        for (level, &count) in self.level_words.iter().enumerate() {
+            let bit = hash.bit(level, count as usize * 64);
+            let (at, mask) = (start + bit / 64, 1 << (bit % 64));
+            let word = self.words[at];
+            if word & mask != 0 {
+                let first = at / RANK_WORDS * RANK_WORDS;
+                let before: u32 = self.words[first..at].iter().map(|word| word.count_ones()).sum();
+                let below = (word & (mask - 1)).count_ones();
+                return Some(u64::from(self.ranks[at / RANK_WORDS]) + u64::from(before + below));
+            }
+            start += count as usize;
         }
-        start += count as usize;
+        None
     }
-    None
+
+    /// Number of keys.
+    fn rows(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
 }
 
 /// An index being written, bucket by bucket.
@@ -216,24 +216,12 @@ impl IndexWriter {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Bucket {
-    first_row: u64,
-    first_level: u32,
-    levels: u32,
-    first_word: usize,
-    words: usize,
-}
-
 /// An index, checked, in memory.
 #[derive(Debug, Clone)]
 pub struct KeyIndex {
-    rows: u64,
     bucket_bits: u32,
-    buckets: Vec<Bucket>,
-    level_words: Vec<u32>,
-    words: Vec<u64>,
-    ranks: Vec<u32>,
+    /// First row and index of each bucket.
+    buckets: Vec<(u64, BucketIndex)>,
 }
 
 impl KeyIndex {
@@ -269,109 +257,63 @@ impl KeyIndex {
         }
         let (buckets, rest) = bytes[PRELUDE..].split_at(bucket_bytes);
         let (levels, words) = rest.split_at(level_bytes as usize);
-        let level_words: Vec<u32> = levels.chunks_exact(4).map(|level| u32_at(level, 0)).collect();
-        let words: Vec<u64> = words.chunks_exact(8).map(|word| u64_at(word, 0)).collect();
-        let mut index = Self {
-            rows,
-            bucket_bits,
-            buckets: Vec::with_capacity(1 << bucket_bits),
-            level_words,
-            ranks: Vec::with_capacity(words.len().div_ceil(RANK_WORDS)),
-            words,
-        };
+        let mut levels = levels.chunks_exact(4).map(|level| u32_at(level, 0));
+        let mut words = words.chunks_exact(8).map(|word| u64_at(word, 0));
+        let (mut row, mut level) = (0_u64, 0);
+        let mut index = Vec::with_capacity(1 << bucket_bits);
         for (at, bucket) in buckets.chunks_exact(BUCKET_BYTES).enumerate() {
-            index
-                .take_bucket(bucket)
-                .map_err(|what| index_error(PRELUDE + at * BUCKET_BYTES, format!("bucket {at}: {what}")))?;
-        }
-        index.check_ends()?;
-        Ok(index)
-    }
-
-    /// Checks that a bucket begins where the one before it ends, and counts its bits.
-    fn take_bucket(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
-        let (first_row, first_level, levels) = (u64_at(bytes, 0), u32_at(bytes, 8), u32_at(bytes, 12));
-        let (row, level, word) = self.end();
-        if (first_row, first_level as usize) != (row, level) {
-            return Err("it does not begin where the one before it ends");
-        }
-        if levels as usize > MAX_LEVELS {
-            return Err("more than 64 levels");
-        }
-        let of_bucket = (level..).zip(0..levels).map(|(at, _)| at);
-        let mut count = 0_usize;
-        for at in of_bucket {
-            let words = *self.level_words.get(at).ok_or("levels that are not there")? as usize;
-            if words == 0 || !words.is_multiple_of(RANK_WORDS) {
-                return Err("a level's words are no multiple of 8");
+            let fail = |what: &str| index_error(PRELUDE + at * BUCKET_BYTES, format!("bucket {at}: {what}"));
+            let (first_row, first_level, count) = (u64_at(bucket, 0), u32_at(bucket, 8), u32_at(bucket, 12) as usize);
+            if (first_row, first_level as usize) != (row, level) {
+                return Err(fail("it does not begin where the one before it ends"));
             }
-            count += words;
+            if count > MAX_LEVELS {
+                return Err(fail("more than 64 levels"));
+            }
+            let level_words: Vec<u32> = levels.by_ref().take(count).collect();
+            if level_words.len() < count {
+                return Err(fail("levels that are not there"));
+            }
+            let is_whole = |words: &u32| *words > 0 && (*words as usize).is_multiple_of(RANK_WORDS);
+            if !level_words.iter().all(is_whole) {
+                return Err(fail("a level's words are no multiple of 8"));
+            }
+            let wanted = level_words.iter().map(|&words| words as usize).sum();
+            let words: Vec<u64> = words.by_ref().take(wanted).collect();
+            if words.len() < wanted {
+                return Err(fail("words that are not there"));
+            }
+            let bucket = BucketIndex::new(level_words, words);
+            row = row.saturating_add(bucket.rows());
+            level += count;
+            index.push((first_row, bucket));
         }
-        let words = self.words.get(word..word + count).ok_or("words that are not there")?;
-        let ranks = ranks_of(words);
-        self.ranks.extend(ranks);
-        self.buckets.push(Bucket {
-            first_row,
-            first_level,
-            levels,
-            first_word: word,
-            words: count,
-        });
-        Ok(())
-    }
-
-    /// The row, level and word behind the last bucket.
-    fn end(&self) -> (u64, usize, usize) {
-        let Some(last) = self.buckets.last() else {
-            return (0, 0, 0);
-        };
-        let words = &self.words[last.first_word..last.first_word + last.words];
-        let rows: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
-        (
-            last.first_row.saturating_add(rows),
-            (last.first_level + last.levels) as usize,
-            last.first_word + last.words,
-        )
-    }
-
-    fn check_ends(&self) -> Result<(), TableError> {
-        if self.end() == (self.rows, self.level_words.len(), self.words.len()) {
-            return Ok(());
+        if row != rows || levels.next().is_some() || words.next().is_some() {
+            let what = "the last bucket does not end where the index does";
+            return Err(index_error(PRELUDE, what));
         }
-        Err(index_error(
-            PRELUDE,
-            "the last bucket does not end where the index does",
-        ))
+        Ok(Self {
+            bucket_bits,
+            buckets: index,
+        })
     }
 
     /// The row that can hold a key; `None` where the table surely does not have it. The row's own key tells the rest.
     #[must_use]
     pub fn row(&self, key: &[u8]) -> Option<u64> {
         let hash = KeyHash::of(key);
-        let bucket = self.buckets[hash.bucket(self.bucket_bits)];
-        let levels = bucket.first_level as usize..(bucket.first_level + bucket.levels) as usize;
-        let words = bucket.first_word..bucket.first_word + bucket.words;
-        let ranks = words.start / RANK_WORDS..words.end / RANK_WORDS;
-        let row = row_in(&self.level_words[levels], &self.words[words], &self.ranks[ranks], hash)?;
-        Some(bucket.first_row + row)
+        let (first_row, bucket) = &self.buckets[hash.bucket(self.bucket_bits)];
+        Some(first_row + bucket.row(hash)?)
     }
 
     /// Bytes that the index takes in memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        size_of_val(&self.buckets[..])
-            + size_of_val(&self.level_words[..])
-            + size_of_val(&self.words[..])
-            + size_of_val(&self.ranks[..])
+        let of_bucket = |(_, bucket): &(u64, BucketIndex)| {
+            size_of_val(&bucket.level_words[..]) + size_of_val(&bucket.words[..]) + size_of_val(&bucket.ranks[..])
+        };
+        size_of_val(&self.buckets[..]) + self.buckets.iter().map(of_bucket).sum::<usize>()
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
 #[cfg(test)]

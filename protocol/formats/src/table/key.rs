@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use uuid::Uuid;
 
 /// The longest text key that a table can hold, in bytes.
 pub const MAX_KEY_BYTES: usize = 4096;
@@ -74,7 +75,7 @@ impl KeyKind {
                 Ok(Cow::Owned(id.to_le_bytes().to_vec()))
             }
             Self::Uuid => {
-                let bytes = uuid_bytes(text.as_bytes())
+                let bytes = uuid_bytes(text)
                     .ok_or_else(|| format!("{} is no UUID, as 6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5", shown(text)))?;
                 Ok(Cow::Owned(bytes.to_vec()))
             }
@@ -90,7 +91,7 @@ impl KeyKind {
                 Err(_) => "?".to_owned(),
             },
             Self::String => String::from_utf8_lossy(key).into_owned(),
-            Self::Uuid => uuid_text(key),
+            Self::Uuid => Uuid::from_slice(key).map_or_else(|_| "?".to_owned(), |uuid| uuid.to_string()),
         }
     }
 
@@ -180,41 +181,11 @@ pub fn shown(text: &str) -> String {
     }
 }
 
-/// 32 hexadecimal digits, with or without hyphens at their places.
-fn uuid_bytes(text: &[u8]) -> Option<[u8; 16]> {
-    const HYPHENS: [usize; 4] = [8, 13, 18, 23];
-    let hyphenated = match text.len() {
-        36 => true,
-        32 => false,
-        _ => return None,
-    };
-    let mut digits = 0;
-    let mut bytes = [0_u8; 16];
-    for (at, &byte) in text.iter().enumerate() {
-        if hyphenated && HYPHENS.contains(&at) {
-            if byte != b'-' {
-                return None;
-            }
-            continue;
-        }
-        let digit = char::from(byte).to_digit(16)?;
-        let value = u8::try_from(digit).ok()?;
-        bytes[digits / 2] |= if digits % 2 == 0 { value << 4 } else { value };
-        digits += 1;
-    }
-    Some(bytes)
-}
-
-fn uuid_text(key: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(36);
-    for (at, byte) in key.iter().enumerate() {
-        if [4, 6, 8, 10].contains(&at) {
-            text.push('-');
-        }
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+/// Parses 32 hexadecimal digits, with or without hyphens.
+fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
+    // In braces or as a URN it is no key.
+    let uuid = matches!(text.len(), 32 | 36).then(|| Uuid::try_parse(text).ok());
+    uuid.flatten().map(Uuid::into_bytes)
 }
 
 #[cfg(test)]

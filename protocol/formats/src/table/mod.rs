@@ -28,13 +28,13 @@
 //! The stride is a power of two up to 4096 and a multiple of 4096 above, so a row never straddles more device
 //! blocks than it must.
 
-mod error;
 mod header;
 mod index;
 mod key;
 mod schema;
 
-pub use error::TableError;
+use std::fmt::Display;
+
 pub use header::{MAGIC, MAX_HEADER_BYTES, PRELUDE_BYTES, TableHeader, header_len};
 pub use index::{BucketIndex, INDEX_MAGIC, IndexWriter, KeyHash, KeyIndex, MAX_BUCKET_BITS, MAX_INDEX_BYTES};
 pub use key::{KeyColumn, KeyKind, MAX_KEY_BYTES, shown};
@@ -42,6 +42,31 @@ pub use schema::{ALIGN, Column, MAX_STRIDE, TableSchema};
 
 /// The file name's ending on a tier: `features/NAME.rows`.
 pub const EXTENSION: &str = "rows";
+
+/// Error in a table: the place, the fault, and advice if there is any.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TableError(String);
+
+fn header_error(offset: usize, what: impl Display) -> TableError {
+    TableError(format!("table header, offset {offset}: {what}"))
+}
+
+fn schema_error(column: &str, what: &str) -> TableError {
+    TableError(format!("table schema, `{column}`: {what}"))
+}
+
+fn index_error(offset: usize, what: impl Display) -> TableError {
+    TableError(format!("index of keys, offset {offset}: {what}"))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
 
 #[cfg(test)]
 mod tests;

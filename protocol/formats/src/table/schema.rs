@@ -1,7 +1,7 @@
 //! The columns of a row and where they lie in it.
 
-use super::error::{TableError, schema_error};
 use super::key::{KeyColumn, KeyKind};
+use super::{TableError, schema_error};
 use crate::model::is_plain_name;
 use serde::{Deserialize, Serialize};
 use tierlab_protocol::tensor::{DataType, element_count};

@@ -23,14 +23,10 @@ pub(super) enum Dismissal {
 #[derive(Debug)]
 pub(super) struct Activity {
     began: Instant,
-    /// Requests that ever began.
-    opened: AtomicU64,
     /// Requests whose replies are not handed to the connection yet.
     open: AtomicUsize,
     /// Those of them that ask for the server's health: they never keep a connection open.
     probes: AtomicUsize,
-    /// Those whose bodies have not come to their ends.
-    reading: AtomicUsize,
     /// Those that wait for the client: for more of a body, or for room to send more of a reply.
     waiting: AtomicUsize,
     /// True while a write waits for the client.
@@ -50,10 +46,8 @@ impl Activity {
     pub(super) fn new(admission: Arc<Admission>, for_health: bool) -> Arc<Self> {
         Arc::new(Self {
             began: Instant::now(),
-            opened: AtomicU64::new(0),
             open: AtomicUsize::new(0),
             probes: AtomicUsize::new(0),
-            reading: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             stalled: AtomicBool::new(false),
             moved_ms: AtomicU64::new(0),
@@ -67,7 +61,6 @@ impl Activity {
 
     /// Counts a request until the guard is dropped; `probe` says whether it asks for the server's health.
     pub(super) fn open(self: &Arc<Self>, probe: bool) -> OpenRequest {
-        self.opened.fetch_add(1, Relaxed);
         self.open.fetch_add(1, Relaxed);
         if probe {
             self.probes.fetch_add(1, Relaxed);
@@ -76,12 +69,6 @@ impl Activity {
             activity: Arc::clone(self),
             probe,
         }
-    }
-
-    /// Counts a body until it has come to its end.
-    pub(super) fn read_body(self: &Arc<Self>) -> ReadingBody {
-        self.reading.fetch_add(1, Relaxed);
-        ReadingBody(Arc::clone(self))
     }
 
     /// Counts a request as one that waits for its client, until the guard is dropped.
@@ -111,21 +98,6 @@ impl Activity {
     pub(super) fn touch(&self) {
         let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved_ms.store(ms, Relaxed);
-    }
-
-    /// Number of requests started since the connection opened.
-    pub(super) fn opened(&self) -> u64 {
-        self.opened.load(Relaxed)
-    }
-
-    /// True while a body is incomplete.
-    pub(super) fn is_reading(&self) -> bool {
-        self.reading.load(Relaxed) > 0
-    }
-
-    /// True while a complete request has no reply yet.
-    pub(super) fn owes_a_reply(&self) -> bool {
-        self.open.load(Relaxed) > 0 && self.reading.load(Relaxed) == 0
     }
 
     /// True if all requests in progress are health calls.
@@ -212,23 +184,6 @@ impl Drop for OpenRequest {
             self.activity.probes.fetch_sub(1, Relaxed);
         }
         self.activity.open.fetch_sub(1, Relaxed);
-    }
-}
-
-/// A body that has not arrived whole.
-#[derive(Debug)]
-pub(super) struct ReadingBody(Arc<Activity>);
-
-impl ReadingBody {
-    /// The body's connection.
-    pub(super) fn activity(&self) -> &Arc<Activity> {
-        &self.0
-    }
-}
-
-impl Drop for ReadingBody {
-    fn drop(&mut self) {
-        self.0.reading.fetch_sub(1, Relaxed);
     }
 }
 

@@ -3,7 +3,7 @@
 //! In: a body as it arrives, or a reply's. Out: the same, with its connection knowing what waits for the client: a body
 //! whose next part has not come, and every byte of a reply that is not in the socket's buffer yet, whatever its size.
 
-use super::activity::{Activity, HeldBytes, OpenRequest, ReadingBody, WaitingForClient};
+use super::activity::{Activity, HeldBytes, OpenRequest, WaitingForClient};
 use axum::body::{Body, HttpBody};
 use bytes::{Buf, Bytes};
 use hyper::body::{Frame, SizeHint};
@@ -17,17 +17,17 @@ const REPLY_BYTES: usize = 1 << 10;
 /// A request's body.
 pub(super) struct RequestBody<B> {
     body: B,
-    /// Until it has come to its end.
-    reading: Option<ReadingBody>,
+    /// None once it has come to its end.
+    activity: Option<Arc<Activity>>,
     waiting: Option<WaitingForClient>,
 }
 
 impl<B: HttpBody<Data = Bytes> + Unpin> RequestBody<B> {
     pub(super) fn new(body: B, activity: &Arc<Activity>) -> Self {
-        let reading = (!body.is_end_stream()).then(|| activity.read_body());
+        let activity = (!body.is_end_stream()).then(|| Arc::clone(activity));
         Self {
             body,
-            reading,
+            activity,
             waiting: None,
         }
     }
@@ -41,14 +41,14 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for RequestBody<B> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         match &frame {
             Poll::Pending => {
-                if let (Some(reading), None) = (&self.reading, &self.waiting) {
-                    self.waiting = Some(reading.activity().wait());
+                if let (Some(activity), None) = (&self.activity, &self.waiting) {
+                    self.waiting = Some(activity.wait());
                 }
             }
             Poll::Ready(frame) => {
                 self.waiting = None;
                 if !matches!(frame, Some(Ok(_))) || self.body.is_end_stream() {
-                    self.reading = None;
+                    self.activity = None;
                 }
             }
         }
@@ -216,17 +216,17 @@ mod tests {
         let body = Body::from_stream(body.map(Ok::<Bytes, std::io::Error>));
         let open = activity.open(false);
         let mut received = RequestBody::new(body, &activity);
-        assert!(!activity.owes_a_reply() && activity.idle_since().is_none());
+        assert!(activity.idle_since().is_none());
         assert!(received.frame().now_or_never().is_none());
         assert!(activity.waits_for_client() && activity.idle_since().is_some());
         client.try_send(Bytes::from_static(b"a")).unwrap();
         received.frame().await.unwrap().unwrap();
-        assert!(!activity.waits_for_client() && !activity.owes_a_reply());
+        assert!(!activity.waits_for_client());
         drop(client);
         assert!(received.frame().await.is_none());
-        assert!(activity.owes_a_reply());
+        assert!(!activity.waits_for_client() && activity.idle_since().is_none());
         drop(open);
-        assert!(!activity.owes_a_reply());
+        assert!(activity.idle_since().is_some());
     }
 
     use futures::StreamExt;

@@ -74,43 +74,38 @@ fn fitting(bounds: Bounds, fronts: u64, limit: u64) -> Bounds {
     let max = bounds
         .max
         .min(usize::try_from(free.saturating_sub(spare).max(1)).unwrap_or(usize::MAX));
-    Bounds {
+    let fitting = Bounds {
         max,
-        max_per_address: bounds.max_per_address.min(default_share(max)),
+        max_per_address: None,
         ..bounds
+    };
+    Bounds {
+        max_per_address: Some(bounds.per_address().min(fitting.per_address())),
+        ..fitting
     }
-}
-
-/// Default maximum connections of one address out of `max`: enough for a proxy in front of all clients, but never all.
-pub(crate) const fn default_share(max: usize) -> usize {
-    max - max / 4
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn places_fit_into_the_files_there_are() {
         let bounds = Bounds {
             max: 4096,
-            max_per_address: 3072,
-            health_places: 16,
-            header_timeout: Duration::from_secs(1),
-            write_timeout: Duration::from_secs(1),
+            ..Bounds::default()
         };
         let max = |fronts, limit| fitting(bounds, fronts, limit).max;
         assert_eq!((max(1, 1 << 20), max(2, 1 << 20), max(2, u64::MAX)), (4096, 4096, 4096));
         assert_eq!(max(1, 1024), 1024 - 256 - 32);
         assert_eq!(max(2, 1024), 384 - 32);
         assert_eq!((max(2, 64), max(2, 0)), (1, 1));
-        assert_eq!(fitting(bounds, 1, 1024).max_per_address, default_share(736));
+        assert_eq!(fitting(bounds, 1, 1024).max_per_address, Some(736 - 184));
         let own = Bounds {
-            max_per_address: 10,
+            max_per_address: Some(10),
             ..bounds
         };
-        assert_eq!(fitting(own, 1, 1024).max_per_address, 10);
+        assert_eq!(fitting(own, 1, 1024).max_per_address, Some(10));
     }
 
     #[tokio::test]

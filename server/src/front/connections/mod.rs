@@ -33,8 +33,8 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+pub(crate) use listen::fit_files;
 pub use listen::listen;
-pub(crate) use listen::{default_share, fit_files};
 pub(crate) use tls::{Tls, TlsFiles};
 
 /// The longest pause after `accept` failed, when the process is out of file descriptors, say.

@@ -67,7 +67,7 @@ impl Register {
         let client = client(address);
         let mut connections = self.lock();
         let own = connections.by_client.get(&client).copied().unwrap_or(0);
-        let full = own >= self.bounds.max_per_address;
+        let full = own >= self.bounds.per_address();
         let has_room = if full || connections.open.len() - connections.for_health >= self.bounds.max {
             connections
                 .evict_longest_idle(|connection| !connection.is_for_health() && (!full || connection.client == client))
@@ -244,10 +244,9 @@ mod tests {
         };
         let bounds = Bounds {
             max,
-            max_per_address,
+            max_per_address: Some(max_per_address),
             health_places,
-            header_timeout: Duration::from_secs(1),
-            write_timeout: Duration::from_secs(1),
+            ..Bounds::default()
         };
         Register::new(bounds, Admission::new(limits, IntGauge::new("a", "a").unwrap()))
     }

@@ -5,6 +5,7 @@
 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde::Deserialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,13 +14,14 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
-/// Paths of the PEM files.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// `[tls]`: paths of the PEM files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct TlsFiles {
     /// The server's certificate, and those between it and its root.
-    pub(crate) certificate: PathBuf,
+    pub(crate) certificate: Option<PathBuf>,
     /// Its key.
-    pub(crate) key: PathBuf,
+    pub(crate) key: Option<PathBuf>,
     /// Clients must show a certificate that one of these has signed.
     pub(crate) client_ca: Option<PathBuf>,
 }
@@ -35,14 +37,24 @@ impl fmt::Debug for Tls {
 }
 
 impl TlsFiles {
-    /// Reads the files.
+    /// Reads the files; `None` if there are none.
     ///
     /// # Errors
-    /// A file that cannot be read, holds nothing of its kind, or does not fit the others; the message names it.
-    pub(crate) fn open(&self) -> Result<Tls, String> {
+    /// A certificate without its key; a file that cannot be read, holds nothing of its kind, or does not fit the others. The
+    /// message names it.
+    pub(crate) fn open(&self) -> Result<Option<Tls>, String> {
+        let (certificate, key) = match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => (certificate, key),
+            (None, None) if self.client_ca.is_none() => return Ok(None),
+            _ => {
+                return Err(
+                    "`tls.certificate` and `tls.key` are set together, and `tls.client_ca` only with them".into(),
+                );
+            }
+        };
         let provider = Arc::new(aws_lc_rs::default_provider());
         let at = |path: &Path, e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-        let tls = |e: rustls::Error| at(&self.certificate, &e);
+        let tls = |e: rustls::Error| at(certificate, &e);
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(tls)?;
@@ -57,12 +69,12 @@ impl TlsFiles {
                 builder.with_client_cert_verifier(verifier.map_err(|e| at(path, &e))?)
             }
         };
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| at(&self.key, &e))?;
+        let private = PrivateKeyDer::from_pem_file(key).map_err(|e| at(key, &e))?;
         let mut config = builder
-            .with_single_cert(certificates(&self.certificate)?, key)
-            .map_err(|e| format!("{} with {}: {e}", self.certificate.display(), self.key.display()))?;
+            .with_single_cert(certificates(certificate)?, private)
+            .map_err(|e| format!("{} with {}: {e}", certificate.display(), key.display()))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Tls(TlsAcceptor::from(Arc::new(config))))
+        Ok(Some(Tls(TlsAcceptor::from(Arc::new(config)))))
     }
 }
 

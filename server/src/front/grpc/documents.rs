@@ -4,8 +4,7 @@
 
 use super::calls::unary;
 use crate::front::triton_settings::{self, Changes};
-use crate::models::calls::Target;
-use crate::models::served_models::Phase;
+use crate::models::served_models::{Phase, Target};
 use crate::models::state::SharedState;
 use axum::routing::MethodRouter;
 use serde_json::Value;
@@ -68,11 +67,11 @@ async fn server_metadata(state: SharedState, _: Empty) -> Result<ServerMetadataR
 }
 
 async fn model_metadata(state: SharedState, request: ModelRequest) -> Result<ModelMetadataResponse, Status> {
-    Ok(state.model_metadata(&target(request))?.into())
+    Ok(state.manager.metadata(&target(request))?.into())
 }
 
 async fn model_config(state: SharedState, request: ModelRequest) -> Result<ModelConfigResponse, Status> {
-    let document = state.model_config(&target(request))?;
+    let document = state.manager.config(&target(request))?;
     Ok(ModelConfigResponse {
         config: Some(document.into()),
     })
@@ -80,7 +79,7 @@ async fn model_config(state: SharedState, request: ModelRequest) -> Result<Model
 
 async fn model_statistics(state: SharedState, request: ModelRequest) -> Result<ModelStatisticsResponse, Status> {
     let target = Some(target(request)).filter(|target| !target.model.is_empty());
-    let document = state.statistics(target.as_ref())?;
+    let document = state.manager.statistics(target.as_ref())?;
     Ok(ModelStatisticsResponse {
         model_stats: document.model_stats.into_iter().map(Into::into).collect(),
     })
@@ -91,25 +90,34 @@ async fn repository_index(
     request: RepositoryIndexRequest,
 ) -> Result<RepositoryIndexResponse, Status> {
     Ok(RepositoryIndexResponse {
-        models: state.index(request.ready).await.into_iter().map(Into::into).collect(),
+        models: state
+            .manager
+            .index(request.ready)
+            .await
+            .into_iter()
+            .map(Into::into)
+            .collect(),
     })
 }
 
 async fn load(state: SharedState, request: RepositoryModelRequest) -> Result<Empty, Status> {
     let parameters: Vec<String> = request.parameters.into_keys().collect();
-    state.load_model(&request.model_name, &parameters).await?;
+    state.manager.load_by_request(&request.model_name, &parameters).await?;
     Ok(Empty {})
 }
 
 async fn unload(state: SharedState, request: RepositoryModelRequest) -> Result<Empty, Status> {
     let parameters: Vec<String> = request.parameters.into_keys().collect();
-    state.unload_model(&request.model_name, &parameters).await?;
+    state
+        .manager
+        .unload_by_request(&request.model_name, &parameters)
+        .await?;
     Ok(Empty {})
 }
 
 async fn trace_setting(state: SharedState, request: TraceSettings) -> Result<TraceSettings, Status> {
     if !request.model_name.is_empty() {
-        state.find(&Target {
+        state.manager.find(&Target {
             model: request.model_name,
             version: None,
         })?;

@@ -7,7 +7,7 @@ use super::calls::PendingCall;
 use super::codec::EncodedReply;
 use super::frames::Limit;
 use super::incoming_messages::{CallKind, IncomingMessages, MessageAccount};
-use crate::models::calls::Target;
+use crate::models::served_models::Target;
 use crate::models::state::SharedState;
 use crate::pipeline::admission::{Account, AccountRoom};
 use crate::pipeline::offload::offload_large;
@@ -210,7 +210,7 @@ async fn answer(
         version: Some(std::mem::take(&mut message.model_version)).filter(|version| !version.is_empty()),
     };
     let id = message.id.clone();
-    let model = match state.find(&target) {
+    let model = match state.manager.find(&target) {
         Ok(model) => model,
         Err(refusal) => return refused(id, account, refusal),
     };

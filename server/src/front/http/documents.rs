@@ -49,7 +49,7 @@ pub(super) async fn server_metadata(Shared(state): Shared<SharedState>) -> Respo
 }
 
 pub(super) async fn model_metadata(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
-    answer(state.model_metadata(&target))
+    answer(state.manager.metadata(&target))
 }
 
 pub(super) async fn model_ready(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
@@ -62,15 +62,15 @@ pub(super) async fn model_ready(Shared(state): Shared<SharedState>, Named(target
 }
 
 pub(super) async fn model_config(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
-    answer(state.model_config(&target))
+    answer(state.manager.config(&target))
 }
 
 pub(super) async fn model_stats(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
-    answer(state.statistics(Some(&target)))
+    answer(state.manager.statistics(Some(&target)))
 }
 
 pub(super) async fn all_stats(Shared(state): Shared<SharedState>) -> Response {
-    answer(state.statistics(None))
+    answer(state.manager.statistics(None))
 }
 
 /// Maximum memory per byte of such a body while it is read: a list element is two bytes, and 32 in a growing list.
@@ -117,7 +117,7 @@ struct IndexOptions {
 
 pub(super) async fn index(Shared(state): Shared<SharedState>, request: Request) -> Response {
     match options::<IndexOptions>(&state, request).await {
-        Ok((wanted, _)) => json(StatusCode::OK, &state.index(wanted.ready).await),
+        Ok((wanted, _)) => json(StatusCode::OK, &state.manager.index(wanted.ready).await),
         Err(response) => response,
     }
 }
@@ -142,7 +142,7 @@ async fn parameters(state: &SharedState, model: &str, request: Request) -> Resul
 /// Tells what was loaded and where the time went; Triton's clients read no body here.
 pub(super) async fn load(Shared(state): Shared<SharedState>, Named(target): Named, request: Request) -> Response {
     match parameters(&state, &target.model, request).await {
-        Ok((parameters, _account)) => answer(state.load_model(&target.model, &parameters).await),
+        Ok((parameters, _account)) => answer(state.manager.load_by_request(&target.model, &parameters).await),
         Err(response) => response,
     }
 }
@@ -150,7 +150,7 @@ pub(super) async fn load(Shared(state): Shared<SharedState>, Named(target): Name
 pub(super) async fn unload(Shared(state): Shared<SharedState>, Named(target): Named, request: Request) -> Response {
     match parameters(&state, &target.model, request).await {
         Ok((parameters, _account)) => {
-            let unloaded = state.unload_model(&target.model, &parameters).await;
+            let unloaded = state.manager.unload_by_request(&target.model, &parameters).await;
             unloaded.map_or_else(IntoResponse::into_response, |()| StatusCode::OK.into_response())
         }
         Err(response) => response,
@@ -162,7 +162,7 @@ pub(super) async fn trace_settings() -> Response {
 }
 
 pub(super) async fn model_trace_settings(Shared(state): Shared<SharedState>, Named(target): Named) -> Response {
-    answer(state.find(&target).map(|_| triton_settings::Trace::current()))
+    answer(state.manager.find(&target).map(|_| triton_settings::Trace::current()))
 }
 
 pub(super) async fn set_trace_settings(Shared(state): Shared<SharedState>, request: Request) -> Response {

@@ -6,7 +6,7 @@ use super::body;
 use super::named::Named;
 use super::pieces::Pieces;
 use super::reply::JSON;
-use crate::models::calls::Target;
+use crate::models::served_models::Target;
 use crate::models::state::SharedState;
 use crate::pipeline::Outcome;
 use crate::pipeline::refusal::Refusal;
@@ -49,7 +49,7 @@ pub(super) async fn infer(Shared(state): Shared<SharedState>, Named(target): Nam
 /// Answers a request for the model that its path names.
 pub(super) async fn answer(state: &SharedState, target: &Target, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    let model = match state.find(target) {
+    let model = match state.manager.find(target) {
         Ok(model) => model,
         Err(refusal) => {
             state.metrics().count_refusal("", None, &refusal);

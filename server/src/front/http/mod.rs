@@ -18,7 +18,7 @@ mod route;
 mod routes;
 mod shortcut;
 
-use crate::models::calls::shown;
+use crate::models::served_models::shown;
 use crate::models::state::SharedState;
 use crate::telemetry::labels::Front;
 use axum::Router;

@@ -3,7 +3,7 @@
 //! In: a path that the router has matched. Out: the target; or what is wrong with its escapes, said as every error is.
 
 use super::reply::error;
-use crate::models::calls::Target;
+use crate::models::served_models::Target;
 use axum::extract::{FromRequestParts, Path};
 use axum::response::Response;
 use http::request::Parts;

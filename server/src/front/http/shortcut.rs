@@ -7,7 +7,7 @@
 //! two quiet cores of an Intel Xeon; by callgrind 1,215 instructions in place of 5,625). A whole request takes 10 us
 //! (`results/server-2core`). These 4 % are its only purpose.
 
-use crate::models::calls::Target;
+use crate::models::served_models::Target;
 use http::Method;
 
 const MODELS: &str = "/v2/models/";

@@ -7,6 +7,7 @@
 
 use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
+use serde::Deserialize;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,14 +23,26 @@ const PREFIX: &str = "tierlab-weights-";
 const MAX_ATTEMPTS: usize = 8;
 
 /// `[runtime.weights]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct MappedConfig {
     /// Bytes of one tensor from which on a version's weights are mapped; at most [`NEVER_FROM_MEMORY_BYTES`].
+    #[serde(rename = "map_from_bytes")]
     pub(crate) from_bytes: u64,
-    /// Parent folder.
+    /// Parent folder. An empty path stands for the folder of temporary files.
     pub(crate) folder: PathBuf,
     /// Bytes at most, of everything that is mapped at the same time.
     pub(crate) max_bytes: u64,
+}
+
+impl Default for MappedConfig {
+    fn default() -> Self {
+        Self {
+            from_bytes: NEVER_FROM_MEMORY_BYTES,
+            folder: PathBuf::new(),
+            max_bytes: 64 << 30,
+        }
+    }
 }
 
 /// Decides which weights are mapped, and reserves disk space for them.

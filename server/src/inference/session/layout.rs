@@ -7,6 +7,8 @@
 //! that are worth their memory, and the queue picks by the number of requests.
 
 use crate::inference::runtime::Threads;
+use crate::values::millis;
+use serde::Deserialize;
 use std::fmt;
 use std::time::Duration;
 use tierlab_formats::model::InstanceConfig;
@@ -21,14 +23,26 @@ const OUTSIDE_RUN: Duration = Duration::from_micros(50);
 const WORTH_PERCENT: u32 = 90;
 
 /// `[runtime.instances]`: limits for the sessions of models whose configs state none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct FitConfig {
     /// Cores to use; 0 for those that the process may use.
     pub(crate) cores: u32,
     /// Time for the runs that are measured for one model; none measures nothing.
+    #[serde(rename = "measure_ms", deserialize_with = "millis")]
     pub(crate) measure: Duration,
     /// Bytes at most that all sessions of one model hold of its weights together, beyond the first one's.
     pub(crate) max_weight_bytes: u64,
+}
+
+impl Default for FitConfig {
+    fn default() -> Self {
+        Self {
+            cores: 0,
+            measure: Duration::from_secs(1),
+            max_weight_bytes: 1 << 30,
+        }
+    }
 }
 
 /// Sessions with the same number of threads.

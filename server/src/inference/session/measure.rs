@@ -64,11 +64,11 @@ fn zeros(engine: &Engine, free: i64) -> Option<Vec<Part>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inference::session::test_engines;
+    use crate::inference::session::tests as engines;
 
     #[test]
     fn a_run_is_timed_and_a_budget_that_is_out_leaves_one() {
-        let [mut engine, _] = test_engines::engines();
+        let [mut engine, _] = engines::engines();
         for budget in [Duration::ZERO, Duration::from_secs(1)] {
             let time = fastest_run(&mut engine, &Warmup::default(), budget);
             assert!(time.is_some_and(|time| time > Duration::ZERO));
@@ -77,8 +77,8 @@ mod tests {
 
     #[test]
     fn what_does_not_run_has_no_time() {
-        let [mut engine, _] = test_engines::engines();
-        engine.signature.inputs[0].shape = vec![-1, test_engines::WIDTH as i64 + 1];
+        let [mut engine, _] = engines::engines();
+        engine.signature.inputs[0].shape = vec![-1, engines::WIDTH as i64 + 1];
         assert_eq!(
             fastest_run(&mut engine, &Warmup::default(), Duration::from_secs(1)),
             None

@@ -14,5 +14,5 @@ pub(crate) mod open;
 pub(crate) mod pinned;
 pub(crate) mod spawn;
 #[cfg(test)]
-mod test_engines;
+mod tests;
 pub(crate) mod warmup;

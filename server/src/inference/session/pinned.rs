@@ -175,13 +175,12 @@ fn lay_out(
 mod tests {
     use super::*;
     use crate::inference::session::error::Fault;
-    use crate::inference::session::test_engines;
+    use crate::inference::session::tests::{engines, parts};
 
     /// The same batches through a session as it is, and through one that is bound, with plain memory for pinned.
     #[test]
     fn a_bound_session_answers_as_an_unbound_one() {
-        let [mut plain, mut bound] = test_engines::engines();
-        let parts = test_engines::parts;
+        let [mut plain, mut bound] = engines();
         let mut kept = Vec::new();
         for (first, second) in [(1, 3), (8, 1), (2, 30), (1, 1)] {
             let requests = [parts(first, 0.1), parts(second, 0.9)];

@@ -10,13 +10,14 @@ use crate::features::{Join, WantedColumn};
 use crate::inference::runtime::mapped::{DiskSpace, MappedWeights};
 use crate::inference::runtime::optimized::OptimizedCache;
 use crate::inference::runtime::provider::Provider;
-use crate::inference::runtime::{Graph, GraphSource, Runtime, Threads, Weights};
+use crate::inference::runtime::{Graph, GraphSource, Runtime, Weights};
 use crate::inference::session::abandoned;
 use crate::inference::session::delivery::Delivery;
 use crate::inference::session::engine::{Assignment, RunCounts};
 use crate::inference::session::layout::SessionGroup;
 use crate::inference::session::open::{SessionReport, SessionSpec};
-use crate::models::loading::fitting::{Fitting, GroupedSession, OpenSessions};
+use crate::inference::session::warmup::Warmup;
+use crate::models::loading::fitting::{Fitting, GroupedSession, OpenSessions, Plan};
 use crate::models::loading::opening::{LoadLimits, LoadSlot, Opener};
 use crate::models::repository::{VersionFiles, external};
 use crate::models::serving::model::Model;
@@ -35,6 +36,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierlab_formats::model::{JoinedColumn, ModelConfig, Signature};
 use tierlab_protocol::metadata::LoadSeconds;
+use tierlab_storage::ObjectPath;
 use tokio::time::timeout;
 
 /// Time in which abandoned sessions may end before a load is refused: a warm-up that was interrupted ends within milliseconds.
@@ -150,44 +152,13 @@ impl Loader {
         } = found;
         let bad = |what: String| LoadError::at(&object, what);
         let began = Instant::now();
-        let kind = config
-            .instances
-            .as_ref()
-            .map(|instances| instances.kind)
-            .unwrap_or_default();
-        let provider = self.runtime.provider_for(kind).map_err(bad)?;
-        let plan = self
-            .fitting
-            .plan(config.instances.as_ref(), graph.bytes(), Runtime::is_cpu(provider));
-        let threads = plan.first().threads;
         let disk_space = disk_space(&graph);
-        let cached = self.look_up(&graph, threads, provider).await;
+        let cached = self.look_up(&graph, &config).await.map_err(bad)?;
         verify_time += began.elapsed();
-        let spec = SessionSpec {
-            runtime: self.runtime.clone(),
-            graph,
-            source: cached.source(),
-            provider,
-            threads,
-            max_batch_size: config.max_batch_size,
-            warmup: Arc::new(warmup),
-            measure: None,
-        };
-        // Once the sessions are built, the graph is not needed any more.
-        let opener = Opener::new(&self.limits, &name, spec, config.instances.as_ref(), slot);
-        let opened = self.fitting.open(&plan, opener).await;
-        cached.store_or_forget(opened.as_ref().map_or(&[], |opened| &opened.reports));
+        let opened = self.open_sessions(&name, &config, (graph, cached), warmup, slot).await;
         let mut opened = opened.map_err(bad)?;
         let reports = &mut opened.reports;
-        let longest = |time: fn(&SessionReport) -> Duration| reports.iter().map(time).max().unwrap_or_default();
-        let mut seconds = LoadSeconds {
-            read: read_time.as_secs_f64(),
-            verify: verify_time.as_secs_f64(),
-            place: place_time.as_secs_f64(),
-            session: longest(|report| report.session_time).as_secs_f64(),
-            warmup: longest(|report| report.warmup_time).as_secs_f64(),
-            features: 0.0,
-        };
+        let mut seconds = seconds_of([read_time, verify_time, place_time], reports);
         let SessionReport {
             mut signature,
             provider,
@@ -195,34 +166,19 @@ impl Loader {
             optimized,
             ..
         } = reports.swap_remove(0);
-        if !config.joined.is_empty() {
-            self.check_device(binds_device, provider).map_err(bad)?;
-        }
+        self.check_device(&config, binds_device, provider).map_err(bad)?;
         if let Some(manifest) = &manifest {
             signature.check_manifest(manifest).map_err(bad)?;
         }
         let reshapes = signature.declare(&config).map_err(bad)?;
         let began = Instant::now();
-        let join = timeout(self.limits.load, self.open_join(&config, &signature, object.as_str()));
-        let late = |_| Err(self.limits.late(&object, "its feature table was not open"));
-        let join = join.await.unwrap_or_else(late)?;
+        let join = self.join_in_time(&config, &signature, &object).await?;
         seconds.features = began.elapsed().as_secs_f64();
         self.report_seconds(&name, &seconds);
         let pending = PendingRequests::new();
         let metrics = self.metrics.for_model(&name, self.features.kind);
-        let max_request_rows = config.batching.max_request_rows.max(config.max_batch_size) as usize;
-        let rule = Rule {
-            // An unbatched request is one row of the queue.
-            max_rows: config.max_batch_size.max(1) as usize,
-            preferred_rows: preferred(&config),
-            max_delay: Duration::from_micros(config.batching.max_delay_us),
-        };
-        let gauges = QueueGauges {
-            depth: metrics.queue_depth.clone(),
-            stuck: metrics.stuck_sessions.clone(),
-        };
         let layout = opened.groups.clone();
-        let queue = BatchQueue::new(rule, groups(&layout), self.queue_capacity, Arc::clone(&pending), gauges);
+        let queue = self.queue(&config, &layout, &pending, &metrics);
         let stats = Stats::default();
         let shared = SharedBySessions {
             queue: &queue,
@@ -231,26 +187,25 @@ impl Loader {
             runs: stats.runs(),
         };
         let threads = self.assign(opened, &name, &shared);
-        let model = Model {
-            name,
-            version: version.to_string(),
-            signature,
-            reshapes,
-            join,
-            share: Arc::default(),
-            pending,
-            metrics,
-            stats,
-            max_request_rows,
-            provider,
-            config,
-            layout,
-            queue,
-            threads: Mutex::new(threads),
-            _disk_space: disk_space,
-        };
         Ok(Loaded {
-            model,
+            model: Model {
+                name,
+                version: version.to_string(),
+                signature,
+                reshapes,
+                join,
+                share: Arc::default(),
+                pending,
+                metrics,
+                stats,
+                max_request_rows: config.batching.max_request_rows.max(config.max_batch_size) as usize,
+                provider,
+                config,
+                layout,
+                queue,
+                threads: Mutex::new(threads),
+                _disk_space: disk_space,
+            },
             seconds,
             optimized,
         })
@@ -280,8 +235,9 @@ impl Loader {
     }
 
     /// Rows that are read to a device must be read to the one that the sessions are bound to.
-    fn check_device(&self, binds: Option<u32>, provider: &str) -> Result<(), String> {
-        let Some(lands) = self.features.device().filter(|&lands| binds != Some(lands)) else {
+    fn check_device(&self, config: &ModelConfig, binds: Option<u32>, provider: &str) -> Result<(), String> {
+        let device = self.features.device().filter(|_| !config.joined.is_empty());
+        let Some(lands) = device.filter(|&lands| binds != Some(lands)) else {
             return Ok(());
         };
         let binds = match binds {
@@ -307,10 +263,69 @@ impl Loader {
         }
     }
 
+    /// The provider for a model's sessions, and the sessions to open.
+    fn plan(&self, graph: &Graph, config: &ModelConfig) -> Result<(Provider, Plan), String> {
+        let stated = config.instances.as_ref();
+        let kind = stated.map(|instances| instances.kind).unwrap_or_default();
+        let provider = self.runtime.provider_for(kind)?;
+        let plan = self.fitting.plan(stated, graph.bytes(), Runtime::is_cpu(provider));
+        Ok((provider, plan))
+    }
+
+    /// Opens the sessions of a version. Once they are built, the graph is not needed any more.
+    async fn open_sessions(
+        &self,
+        name: &str,
+        config: &ModelConfig,
+        (graph, cached): (Graph, CachedGraph),
+        warmup: Warmup,
+        slot: LoadSlot<'_>,
+    ) -> Result<OpenSessions, String> {
+        let (provider, plan) = self.plan(&graph, config)?;
+        let spec = SessionSpec {
+            runtime: self.runtime.clone(),
+            graph,
+            source: cached.source(),
+            provider,
+            threads: plan.first().threads,
+            max_batch_size: config.max_batch_size,
+            warmup: Arc::new(warmup),
+            measure: None,
+        };
+        let opener = Opener::new(&self.limits, name, spec, config.instances.as_ref(), slot);
+        let opened = self.fitting.open(&plan, opener).await;
+        cached.store_or_forget(opened.as_ref().map_or(&[], |opened| &opened.reports));
+        opened
+    }
+
+    /// A queue for the sessions of a version.
+    fn queue(
+        &self,
+        config: &ModelConfig,
+        layout: &[SessionGroup],
+        pending: &Arc<PendingRequests>,
+        metrics: &ModelMetrics,
+    ) -> Arc<BatchQueue> {
+        let rule = Rule {
+            // An unbatched request is one row of the queue.
+            max_rows: config.max_batch_size.max(1) as usize,
+            preferred_rows: preferred(config),
+            max_delay: Duration::from_micros(config.batching.max_delay_us),
+        };
+        let gauges = QueueGauges {
+            depth: metrics.queue_depth.clone(),
+            stuck: metrics.stuck_sessions.clone(),
+        };
+        let groups = Groups::new(layout.iter().map(|group| group.sessions as usize).collect());
+        BatchQueue::new(rule, groups, self.queue_capacity, Arc::clone(pending), gauges)
+    }
+
     /// Looks for what the optimiser made of a graph before.
-    async fn look_up(&self, graph: &Graph, threads: Threads, provider: Provider) -> CachedGraph {
+    async fn look_up(&self, graph: &Graph, config: &ModelConfig) -> Result<CachedGraph, String> {
+        let (provider, plan) = self.plan(graph, config)?;
+        let threads = plan.first().threads;
         let (Some(cache), true) = (&self.optimized, Runtime::is_cpu(provider)) else {
-            return CachedGraph::Off;
+            return Ok(CachedGraph::Off);
         };
         let (cache, graph) = (Arc::clone(cache), graph.clone());
         let version = self.runtime.version.clone();
@@ -327,7 +342,7 @@ impl Loader {
                 },
             }
         });
-        found.await.unwrap_or(CachedGraph::Off)
+        Ok(found.await.unwrap_or(CachedGraph::Off))
     }
 
     /// Sends every session to the queue.
@@ -361,6 +376,18 @@ impl Loader {
         threads
     }
 
+    /// Opens the feature table, within the limit of a load.
+    async fn join_in_time(
+        &self,
+        config: &ModelConfig,
+        signature: &Signature,
+        object: &ObjectPath,
+    ) -> Result<Option<Join>, LoadError> {
+        let join = timeout(self.limits.load, self.open_join(config, signature, object.as_str()));
+        let late = |_| Err(self.limits.late(object, "its feature table was not open"));
+        join.await.unwrap_or_else(late)
+    }
+
     async fn open_join(
         &self,
         config: &ModelConfig,
@@ -386,9 +413,17 @@ impl Loader {
     }
 }
 
-/// The layout as the queue knows it.
-fn groups(layout: &[SessionGroup]) -> Groups {
-    Groups::new(layout.iter().map(|group| group.sessions as usize).collect())
+/// Stages of a load up to its feature table: reading, verifying and placing files, then what the slowest session took.
+fn seconds_of([read, verify, place]: [Duration; 3], reports: &[SessionReport]) -> LoadSeconds {
+    let longest = |time: fn(&SessionReport) -> Duration| reports.iter().map(time).max().unwrap_or_default();
+    LoadSeconds {
+        read: read.as_secs_f64(),
+        verify: verify.as_secs_f64(),
+        place: place.as_secs_f64(),
+        session: longest(|report| report.session_time).as_secs_f64(),
+        warmup: longest(|report| report.warmup_time).as_secs_f64(),
+        features: 0.0,
+    }
 }
 
 /// The disk space of files that the sessions map.

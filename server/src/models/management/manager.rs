@@ -6,7 +6,7 @@
 use super::settings::{ALL_MODELS, ControlMode, ManagementSettings};
 use crate::models::loading::load::Loader;
 use crate::models::repository::listing;
-use crate::models::served_models::{ServedModel, ServedModels, shown};
+use crate::models::served_models::{ServedModel, ServedModels, Target, shown};
 use crate::models::serving::model::Model;
 use crate::pipeline::refusal::{Reason, Refusal};
 use arc_swap::ArcSwap;
@@ -76,12 +76,9 @@ impl ModelManager {
     ///
     /// # Errors
     /// An unknown model or version, or one that is not served.
-    pub(crate) fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, Refusal> {
-        let served = self.served.load();
-        served
-            .find(name, version)
-            .map(Arc::clone)
-            .map_err(|refusal| self.at_start(refusal))
+    pub(crate) fn find(&self, target: &Target) -> Result<Arc<Model>, Refusal> {
+        let found = self.served.load().find(target).map(Arc::clone);
+        found.map_err(|refusal| self.at_start(refusal))
     }
 
     /// During the start, a model that is not loaded yet is not ready rather than unknown.
@@ -97,34 +94,38 @@ impl ModelManager {
     ///
     /// # Errors
     /// Same as [`ModelManager::find`].
-    pub(crate) fn metadata(&self, name: &str, version: Option<&str>) -> Result<ModelMetadata, Refusal> {
+    pub(crate) fn metadata(&self, target: &Target) -> Result<ModelMetadata, Refusal> {
         let served = self.snapshot();
-        let model = served.find(name, version).map_err(|refusal| self.at_start(refusal))?;
-        Ok(model.metadata(served.entry(name)?.ready_versions()))
+        let model = served.find(target).map_err(|refusal| self.at_start(refusal))?;
+        Ok(model.metadata(served.entry(&target.model)?.ready_versions()))
     }
 
     /// `GET /v2/models/M[/versions/V]/config`.
     ///
     /// # Errors
     /// Same as [`ModelManager::find`].
-    pub(crate) fn config(&self, name: &str, version: Option<&str>) -> Result<ConfigDocument, Refusal> {
-        Ok(self.find(name, version)?.config_document())
+    pub(crate) fn config(&self, target: &Target) -> Result<ConfigDocument, Refusal> {
+        Ok(self.find(target)?.config_document())
     }
 
     /// `GET /v2/models/stats`, for one model (every served version) or one version.
     ///
     /// # Errors
     /// Same as [`ModelManager::find`].
-    pub(crate) fn statistics(&self, name: Option<&str>, version: Option<&str>) -> Result<StatsDocument, Refusal> {
+    pub(crate) fn statistics(&self, target: Option<&Target>) -> Result<StatsDocument, Refusal> {
         let served = self.snapshot();
-        let version = version.filter(|version| !version.is_empty());
-        let model_stats = match (name.filter(|name| !name.is_empty()), version) {
-            (None, _) => served.models().map(|model| model.stats_entry()).collect(),
-            (Some(name), None) => {
-                served.find(name, None).map_err(|refusal| self.at_start(refusal))?;
-                served.entry(name)?.ready().map(|model| model.stats_entry()).collect()
+        let model_stats = match target {
+            None => served.models().map(|model| model.stats_entry()).collect(),
+            Some(target) => {
+                let found = self.find(target)?;
+                match target.version() {
+                    Some(_) => vec![found.stats_entry()],
+                    None => {
+                        let versions = served.entry(&target.model)?.ready();
+                        versions.map(|model| model.stats_entry()).collect()
+                    }
+                }
             }
-            (Some(name), Some(version)) => vec![self.find(name, Some(version))?.stats_entry()],
         };
         Ok(StatsDocument { model_stats })
     }

@@ -4,8 +4,6 @@ pub(crate) mod active;
 pub(crate) mod clock;
 pub(crate) mod elements;
 pub(crate) mod groups;
-#[cfg(test)]
-mod interleavings;
 pub(crate) mod job;
 mod pace;
 mod queue;
@@ -17,7 +15,7 @@ mod tests;
 
 pub(crate) use queue::{BatchQueue, QueueGauges, WakeUp};
 
-/// Synchronisation types of the queue. `interleavings` replaces them by those of a scheduler that tries thread orders.
+/// Synchronisation types of the queue. `tests/interleavings.rs` replaces them by those of a scheduler that tries thread orders.
 mod sync {
     pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
 }

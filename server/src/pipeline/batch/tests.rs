@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
+mod interleavings;
+
 pub(super) type Replies = oneshot::Receiver<Result<JobOutput, Refusal>>;
 
 fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {

@@ -91,17 +91,11 @@ impl Metrics {
                 names::IN_FLIGHT_LIMIT,
                 "Requests between admission and reply at most; more are refused.",
             ))?,
-            queue_depth: on.add(IntGaugeVec::new(
-                Opts::new(names::QUEUE_DEPTH, "Requests waiting in the batch queue."),
-                &["model"],
-            ))?,
-            stuck_sessions: on.add(IntGaugeVec::new(
-                Opts::new(
-                    names::STUCK_SESSIONS,
-                    "Sessions whose run was ended and goes on all the same.",
-                ),
-                &["model"],
-            ))?,
+            queue_depth: on.int_gauges(names::QUEUE_DEPTH, "Requests waiting in the batch queue.")?,
+            stuck_sessions: on.int_gauges(
+                names::STUCK_SESSIONS,
+                "Sessions whose run was ended and goes on all the same.",
+            )?,
             interrupted_runs: on.counters(
                 names::INTERRUPTED_RUNS,
                 "Runs of a session that were ended early, because nobody waited for them any more.",
@@ -130,14 +124,18 @@ impl Metrics {
             settled: Mutex::default(),
         };
         registry.register(Box::new(ProcessCollector::new()?))?;
-        // At zero from the start: a series that appears with its first refusal has no rate.
+        metrics.start_at_zero();
+        Ok(metrics)
+    }
+
+    /// Makes the series of refusals: one that appears with its first refusal has no rate.
+    fn start_at_zero(&self) {
         for reason in Reason::ALL {
-            metrics.refusals.with_label_values(&[reason.as_str()]);
+            self.refusals.with_label_values(&[reason.as_str()]);
         }
         for point in WaitPoint::ALL {
-            metrics.cancelled.with_label_values(&[point.as_str()]);
+            self.cancelled.with_label_values(&[point.as_str()]);
         }
-        Ok(metrics)
     }
 
     /// States what runs; called once.
@@ -242,6 +240,11 @@ impl Registrar<'_> {
 
     fn counters(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
         self.add(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    /// Gauges of models.
+    fn int_gauges(&self, name: &str, help: &str) -> prometheus::Result<IntGaugeVec> {
+        self.add(IntGaugeVec::new(Opts::new(name, help), &["model"]))
     }
 
     fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {

@@ -2,13 +2,14 @@
 //! registered. Several threads read the pieces of large jobs, because each cuFile call waits for its own read.
 
 use super::landing::{Piece, SourceFile};
-use super::route::{PhaseTimes, Route};
+use super::{PhaseTimes, Route};
 use crate::cufile::{CuFile, Handle, Target};
 use crate::error::{DeviceError, DeviceErrorKind};
 use crate::gpu::Gpu;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// Maximum number of files registered with cuFile.
@@ -91,7 +92,7 @@ impl Route for CuFileRoute {
                 Err(error) => piece.fail(error),
             }
         }
-        let bytes: usize = work.iter().map(|work| lock(work).1.len).sum();
+        let bytes: usize = work.iter().map(|work| work.lock().1.len).sum();
         let threads = if bytes < WORTH_THREADS {
             1
         } else {
@@ -100,7 +101,7 @@ impl Route for CuFileRoute {
         let next = AtomicUsize::new(0);
         let drain = || {
             while let Some(one) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let (handle, piece) = &mut *lock(one);
+                let (handle, piece) = &mut *one.lock();
                 read(cufile, *handle, piece);
             }
         };
@@ -124,10 +125,6 @@ impl Route for CuFileRoute {
             ..PhaseTimes::default()
         }
     }
-}
-
-fn lock<'a, T>(mutex: &'a Mutex<T>) -> std::sync::MutexGuard<'a, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for CuFileRoute {

@@ -3,10 +3,9 @@
 
 use crate::error::{DeviceError, DeviceErrorKind};
 use crate::pool::DeviceBytes;
-use std::fmt;
-use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
+use std::{fmt, io};
 
 /// A file that is open for reading, and stays so as long as this is held.
 pub trait SourceFile: fmt::Debug + Send + Sync {

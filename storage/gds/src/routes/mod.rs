@@ -1,23 +1,19 @@
 //! Paths that bytes take from a file to device memory. In: memory, and the stretches of files that it is to hold. Out:
 //! the result of each, and the time of each phase.
 
-mod bounce;
-mod cufile;
-mod landing;
-mod pageable;
-mod ring;
-mod route;
-
-pub use landing::{Came, Landing, SourceFile, Stretch};
-pub use route::{ALIGN, PhaseTimes};
-
 use crate::error::{DeviceError, DeviceErrorKind};
 use crate::gpu::Gpu;
 use crate::path::DevicePath;
 use landing::Piece;
-use route::Route;
+pub use landing::{Came, Landing, SourceFile, Stretch};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
+
+mod bounce;
+mod cufile;
+mod landing;
+mod ring;
 
 /// Options of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +52,7 @@ impl Reader {
             DevicePath::Gds | DevicePath::Compat => Box::new(cufile::CuFileRoute::new(gpu, options.threads)),
             DevicePath::Bounce => Box::new(bounce::Bounce::new(gpu, options.pinned_buffers, chunk_bytes)?),
             DevicePath::BounceDirect => Box::new(ring::Ring::new(gpu, options.pinned_buffers, chunk_bytes)?),
-            DevicePath::Pageable => Box::new(pageable::Pageable::new(gpu, chunk_bytes)),
+            DevicePath::Pageable => Box::new(bounce::Pageable::new(gpu, chunk_bytes)),
         };
         Ok(Self { route, chunk_bytes })
     }
@@ -75,5 +71,46 @@ impl Reader {
             fits
         });
         self.route.run(&mut pieces)
+    }
+}
+
+/// Alignment of stretches in device memory, which suits direct reads of all usual devices.
+pub const ALIGN: usize = 4096;
+
+/// Times of a run by phase.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PhaseTimes {
+    /// With the file's device.
+    pub reading: Duration,
+    /// Waiting for copies, as far as reading did not hide them.
+    pub copying: Duration,
+}
+
+/// A path from a file to the device. No read or copy is in flight when [`run`](Self::run) has returned. The device is
+/// current on the thread.
+trait Route {
+    fn run(&mut self, pieces: &mut [&mut Piece]) -> PhaseTimes;
+}
+
+/// Fills a buffer from a file until the bytes wanted are there, with plain reads.
+fn read_whole(piece: &mut Piece, buffer: &mut [u8]) {
+    let buffer = &mut buffer[..piece.len];
+    while piece.came < piece.wanted {
+        let left = &mut buffer[piece.came..];
+        let at = libc::off_t::try_from(piece.offset + piece.came as u64).unwrap_or(libc::off_t::MAX);
+        piece.requests += 1;
+        // SAFETY: the descriptor is open as long as the piece holds the file, and the buffer is ours and that long.
+        let came = unsafe { libc::pread(piece.fd(), left.as_mut_ptr().cast(), left.len(), at) };
+        match usize::try_from(came) {
+            Ok(0) => return piece.cut_short(),
+            Ok(came) => piece.came += came,
+            Err(_) => {
+                let error = std::io::Error::last_os_error();
+                if error.kind() != std::io::ErrorKind::Interrupted {
+                    return piece.fail_io(&error);
+                }
+                piece.retries += 1;
+            }
+        }
     }
 }

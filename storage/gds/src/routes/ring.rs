@@ -3,7 +3,7 @@
 
 use super::bounce::{Slot, begin_copy, finish, slots};
 use super::landing::Piece;
-use super::route::{ALIGN, PhaseTimes, Route};
+use super::{ALIGN, PhaseTimes, Route};
 use crate::error::{DeviceError, DeviceErrorKind};
 use crate::gpu::Gpu;
 use crate::memory::Stream;

@@ -3,10 +3,11 @@
 //! nothing of Flight.
 
 use arrow_schema::SchemaRef;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tierlab_formats::model::FEATURES_PREFIX;
 use tierlab_formats::table::{ALIGN, EXTENSION, TableHeader, header_len};
 use tierlab_storage::error::{ErrorKind, StorageError};
@@ -47,13 +48,7 @@ impl Folder {
     pub(super) async fn open(root: &Path) -> Result<Self, StorageError> {
         let failed = |e: &std::io::Error| StorageError::from_io(root.display().to_string(), e);
         tokio::fs::create_dir_all(root).await.map_err(|e| failed(&e))?;
-        let options = LocalOptions {
-            root: root.to_owned(),
-            kind: "nvme",
-            notes: Vec::new(),
-            queue_depth: QUEUE_DEPTH,
-            direct: false,
-        };
+        let options = LocalOptions::new(root, QUEUE_DEPTH, false);
         Ok(Self {
             tier: Arc::new(NvmeTier::open_with(options).await?),
             open: Mutex::default(),
@@ -77,12 +72,7 @@ impl Folder {
 
     /// The table that an object is.
     pub(super) async fn table(&self, object: Object) -> Result<Arc<Table>, StorageError> {
-        let known = self
-            .open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&object.path)
-            .cloned();
+        let known = self.open.lock().get(&object.path).cloned();
         if let Some(table) = known.filter(|table| table.object == object) {
             return Ok(table);
         }
@@ -101,7 +91,7 @@ impl Folder {
             header,
             object,
         });
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         if open.len() >= MAX_OPEN {
             open.clear();
         }

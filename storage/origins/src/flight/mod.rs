@@ -7,17 +7,16 @@
 //! removed (the action `tierlab.delete`). Every reply is of one version; a ticket without a version reads the newest.
 //! Made for tests and for the lab on loopback: every client is served with the rights of this process.
 //!
-//! `folder` has the objects and tables, `answer` the replies of DoGet, `upload` receives puts, `service` speaks Flight,
-//! on `connections`.
+//! `folder` has the objects and tables, `answer` the replies of DoGet, `service` speaks Flight and receives puts.
 
 mod answer;
-mod connections;
 mod folder;
 mod service;
-mod upload;
 
+use crate::connection::accept;
 use arrow_flight::flight_service_server::FlightServiceServer;
 use folder::Folder;
+use futures::stream;
 use service::Service;
 use std::io;
 use std::path::Path;
@@ -25,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierlab_storage::error::StorageError;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tonic::transport::Server;
 
 /// Maximum bytes of a client's message: a ticket of some hundred thousand ids, or a piece of an upload.
@@ -64,7 +64,10 @@ impl FlightOrigin {
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(usize::MAX);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let incoming = connections::accept(listener, MAX_CONNECTIONS);
+        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let incoming = stream::unfold((listener, slots), |(listener, slots)| async move {
+            Some((accept(&listener, &slots).await, (listener, slots)))
+        });
         let server = Server::builder()
             .max_concurrent_streams(MAX_STREAMS)
             .initial_stream_window_size(STREAM_WINDOW)

@@ -6,6 +6,7 @@
 
 use nfs3_server::nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, nfstime3, specdata3};
 use nfs3_server::vfs::FileHandle;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
@@ -13,7 +14,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 
 /// A handle: inode and birth time of a file.
@@ -85,13 +85,9 @@ impl Nodes {
         self.root_id
     }
 
-    fn paths(&self) -> MutexGuard<'_, HashMap<NodeId, PathBuf>> {
-        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Current path and metadata of a handle's file.
     pub(super) fn resolve(&self, id: &NodeId) -> Result<(PathBuf, Metadata), nfsstat3> {
-        let path = self.paths().get(id).cloned().ok_or(nfsstat3::NFS3ERR_STALE)?;
+        let path = self.paths.lock().get(id).cloned().ok_or(nfsstat3::NFS3ERR_STALE)?;
         match fs::symlink_metadata(&path) {
             Ok(meta) if NodeId::of(&meta) == *id => Ok((path, meta)),
             Ok(_) => Err(self.forget(id)),
@@ -113,7 +109,7 @@ impl Nodes {
     }
 
     fn forget(&self, id: &NodeId) -> nfsstat3 {
-        self.paths().remove(id);
+        self.paths.lock().remove(id);
         nfsstat3::NFS3ERR_STALE
     }
 
@@ -145,13 +141,13 @@ impl Nodes {
             return Err(nfsstat3::NFS3ERR_ACCES);
         }
         let id = NodeId::of(&meta);
-        self.paths().insert(id, path);
+        self.paths.lock().insert(id, path);
         Ok((id, meta))
     }
 
     /// Follows a rename: the file and, for a folder, everything below it.
     pub(super) fn moved(&self, from: &Path, to: &Path) {
-        for path in self.paths().values_mut() {
+        for path in self.paths.lock().values_mut() {
             if let Ok(below) = path.strip_prefix(from) {
                 *path = if below.as_os_str().is_empty() {
                     to.to_owned()

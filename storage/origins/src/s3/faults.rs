@@ -1,8 +1,9 @@
 //! Deliberate faults and delays of the origin. In: a plan, written `key=value,key=value`. Out: the fate of each
 //! request, the same for the same seed and order. Pure, except for the holder of the current plan.
 
+use parking_lot::Mutex;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Faults and delays of the origin (default: none, at full speed). Rates are shares of the requests, from 0 to 1, and
@@ -197,12 +198,12 @@ struct State {
 impl Faults {
     /// Puts another plan in force, for the requests from now on.
     pub fn set(&self, plan: FaultPlan) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State { plan, drawn: 0 };
+        *self.0.lock() = State { plan, drawn: 0 };
     }
 
     /// Current plan, and its fate for the next request. Only requests that `may_fail` are counted.
     pub(super) fn next(&self, may_fail: bool) -> (FaultPlan, Fate) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         let plan = state.plan;
         if !may_fail {
             return (plan, Fate { fault: None, at: 0.0 });

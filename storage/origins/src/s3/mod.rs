@@ -7,15 +7,14 @@
 
 mod backend;
 mod body;
-mod conditions;
 mod faults;
 mod folder;
 mod listing;
 mod shaped;
-mod uploads;
 
 pub use faults::{FaultPlan, Faults, KEYS as FAULT_KEYS};
 
+use crate::connection::accept;
 use backend::Backend;
 use folder::{Folder, FolderError};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -26,11 +25,10 @@ use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::SimpleAuth;
 use s3s::host::{S3Host, VirtualHost};
 use s3s::service::{S3Service, S3ServiceBuilder};
-use shaped::{Shaped, Wire};
+use shaped::Shaped;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -97,38 +95,19 @@ impl S3Origin {
         let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
-            let accepted = async {
-                // The semaphore is never closed.
-                let slot = Arc::clone(&slots).acquire_owned().await.map_err(io::Error::other)?;
-                Ok::<_, io::Error>((listener.accept().await, slot))
-            };
-            let (accepted, slot) = tokio::select! {
+            let stream = tokio::select! {
                 () = &mut shutdown => break,
-                accepted = accepted => accepted?,
+                accepted = accept(&listener, &slots) => accepted?,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(e) if is_passing(&e) => {
-                    tracing::warn!("S3 origin: accept: {e}");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-                Err(e) => return Err(e),
-            };
-            stream.set_nodelay(true)?;
             let mut builder = auto::Builder::new(TokioExecutor::new());
             builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
-            let reset = Arc::new(AtomicBool::new(false));
-            let shaped = Shaped::new(service.clone(), self.faults.clone(), Arc::clone(&reset));
-            let connection = builder
-                .serve_connection(TokioIo::new(Wire::new(stream, reset)), shaped)
-                .into_owned();
+            let shaped = Shaped::new(service.clone(), self.faults.clone(), stream.reset());
+            let connection = builder.serve_connection(TokioIo::new(stream), shaped).into_owned();
             let connection = graceful.watch(connection);
             tokio::spawn(async move {
                 if let Err(e) = connection.await {
                     tracing::debug!("S3 origin: connection: {e}");
                 }
-                drop(slot);
             });
         }
         drop(listener);
@@ -168,15 +147,4 @@ impl S3Access for Unsigned {
     async fn check(&self, _: &mut S3AccessContext<'_>) -> S3Result<()> {
         Ok(())
     }
-}
-
-/// Errors of accepting one connection that do not affect the next.
-fn is_passing(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
-    ) || matches!(
-        error.raw_os_error(),
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
-    )
 }

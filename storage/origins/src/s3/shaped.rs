@@ -1,4 +1,4 @@
-//! HTTP side of faults: a service, a body and a connection that follow a plan. In: the requests of the S3 service. Out:
+//! HTTP side of faults: a service and a body that follow a plan. In: the requests of the S3 service. Out:
 //! its replies, delayed, paced, broken off or of another version. Knows nothing of folders.
 
 use super::faults::{Fate, Fault, FaultPlan, Faults};
@@ -9,14 +9,11 @@ use hyper::service::Service;
 use hyper::{Method, Request, Response};
 use s3s::service::S3Service;
 use s3s::{Body, HttpError, StdError};
-use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 /// Bytes of a paced body that are let go at a time.
@@ -32,7 +29,7 @@ pub(super) struct Shaped {
 }
 
 impl Shaped {
-    /// `reset` is that of the [`Wire`] which the requests come from.
+    /// `reset` is that of the connection which the requests come from.
     pub(super) fn new(inner: S3Service, faults: Faults, reset: Arc<AtomicBool>) -> Self {
         Self { inner, faults, reset }
     }
@@ -212,63 +209,5 @@ impl HttpBody for ShapedBody {
         self.inner.size_hint().exact().map_or_else(SizeHint::default, |rest| {
             SizeHint::with_exact(rest + self.held.len() as u64)
         })
-    }
-}
-
-/// A connection that can end with a reset.
-pub(super) struct Wire {
-    stream: TcpStream,
-    reset: Arc<AtomicBool>,
-}
-
-impl Wire {
-    /// A connection that is reset, not closed, when the flag is up at its end.
-    pub(super) fn new(stream: TcpStream, reset: Arc<AtomicBool>) -> Self {
-        Self { stream, reset }
-    }
-}
-
-impl Drop for Wire {
-    fn drop(&mut self) {
-        if self.reset.load(Ordering::Relaxed)
-            && let Err(e) = self.stream.set_zero_linger()
-        {
-            tracing::debug!("S3 origin: a connection is closed instead of reset: {e}");
-        }
-    }
-}
-
-impl AsyncRead for Wire {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Wire {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.reset.load(Ordering::Relaxed) {
-            return Poll::Ready(Ok(()));
-        }
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }

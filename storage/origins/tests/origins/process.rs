@@ -1,12 +1,34 @@
-//! The real `tierlab-origin` as a child process: started on free ports, killed by its own handle when dropped.
+//! The real `tierlab-origin` and other servers as child processes, killed by their own handles when dropped.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+/// A process that prints one line when ready.
+pub(crate) struct Process(Child);
+
+impl Process {
+    /// Starts a command, and returns it with its line.
+    pub(crate) fn start(command: &mut Command) -> (Self, String) {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("stdout is piped");
+        BufReader::new(stdout).read_line(&mut line).expect("it prints a line");
+        (Self(child), line)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only if the child has already ended, which is the goal.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A running origin.
 pub(crate) struct Origin {
-    child: Child,
+    process: Process,
     /// JSON line that the origin printed when ready.
     pub(crate) ready: serde_json::Value,
 }
@@ -14,18 +36,9 @@ pub(crate) struct Origin {
 impl Origin {
     /// Starts an origin with these arguments and waits until it is ready.
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tierlab-origin"))
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the origin starts");
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("stdout is piped");
-        BufReader::new(stdout)
-            .read_line(&mut line)
-            .expect("the origin prints a line");
+        let (process, line) = Process::start(Command::new(env!("CARGO_BIN_EXE_tierlab-origin")).args(arguments));
         let ready = serde_json::from_str(&line).unwrap_or_else(|e| panic!("not JSON: {line:?}: {e}"));
-        Self { child, ready }
+        Self { process, ready }
     }
 
     /// A string of the ready line.
@@ -38,20 +51,13 @@ impl Origin {
 
     /// Sends a signal by name and waits for the end.
     pub(crate) fn signal(mut self, name: &str) -> ExitStatus {
+        let child = &mut self.process.0;
         let sent = Command::new("kill")
             .arg(format!("-{name}"))
-            .arg(self.child.id().to_string())
+            .arg(child.id().to_string())
             .status();
         assert!(sent.expect("kill runs").success());
-        self.child.wait().expect("the origin ends")
-    }
-}
-
-impl Drop for Origin {
-    fn drop(&mut self) {
-        // Both fail only if the child has already ended, which is the goal.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        child.wait().expect("the origin ends")
     }
 }
 

@@ -1,6 +1,7 @@
 //! Keys of a Flight tier's TOML. In: TOML through serde. Out: checked values. Opens nothing.
 
 #[cfg(feature = "flight")]
+use crate::config::number;
 use crate::error::{ErrorKind, StorageError};
 use serde::{Deserialize, Serialize};
 
@@ -20,28 +21,28 @@ pub struct FlightConfig {
     #[serde(default = "default_id_column")]
     pub id_column: String,
     /// Number of connections; each carries many calls.
-    #[serde(default = "default_connections")]
+    #[serde(default = "number::<4, _>")]
     pub connections: u32,
     /// Maximum DoGets in flight.
-    #[serde(default = "default_concurrency")]
+    #[serde(default = "number::<64, _>")]
     pub concurrency: u32,
     /// Maximum ranges, or rows, per DoGet; longer reads become several DoGets in flight together.
-    #[serde(default = "default_ranges_per_request")]
+    #[serde(default = "number::<4096, _>")]
     pub ranges_per_request: u32,
     /// Maximum bytes per DoGet; longer reads become several DoGets in flight together.
-    #[serde(default = "default_part_bytes")]
+    #[serde(default = "number::<{ 8 << 20 }, _>")]
     pub part_bytes: u64,
     /// Maximum accepted size of a message in bytes; a message holds one batch.
-    #[serde(default = "default_max_message_bytes")]
+    #[serde(default = "number::<{ 64 << 20 }, _>")]
     pub max_message_bytes: u64,
     /// Maximum retries of a call after a failure that may pass.
-    #[serde(default = "default_retries")]
+    #[serde(default = "number::<5, _>")]
     pub retries: u32,
     /// Time limit of a call with its retries, in milliseconds; a put gets the time of its bytes at 4 MB/s in addition.
-    #[serde(default = "default_timeout_ms")]
+    #[serde(default = "number::<5_000, _>")]
     pub timeout_ms: u64,
     /// Maximum silence of a server, in milliseconds, before the call is retried over a new connection.
-    #[serde(default = "default_attempt_ms")]
+    #[serde(default = "number::<1_000, _>")]
     pub attempt_ms: u64,
 }
 
@@ -60,30 +61,6 @@ pub enum Dialect {
 
 fn default_id_column() -> String {
     ID_COLUMN.to_owned()
-}
-const fn default_connections() -> u32 {
-    4
-}
-const fn default_concurrency() -> u32 {
-    64
-}
-const fn default_ranges_per_request() -> u32 {
-    4096
-}
-const fn default_part_bytes() -> u64 {
-    8 << 20
-}
-const fn default_max_message_bytes() -> u64 {
-    64 << 20
-}
-const fn default_retries() -> u32 {
-    5
-}
-const fn default_timeout_ms() -> u64 {
-    5_000
-}
-const fn default_attempt_ms() -> u64 {
-    1_000
 }
 
 #[cfg(feature = "flight")]

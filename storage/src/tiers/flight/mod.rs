@@ -7,9 +7,9 @@
 //! nothing of caches.
 //!
 //! Files: `ticket` has the contents of Flight's opaque fields, `payload` and `rows` the contents of batches, `schema`
-//! and `status` the conversions of tables and errors; a server of objects needs these five as well. `link` has the
-//! connections and retries, `get` one DoGet, `fill` the splitting of reads, `objects` and `put` the first mode,
-//! `tables` the second, and `tier` combines them. Without the feature `flight` only `config` is built.
+//! and `status` the conversions of tables and errors; a server of objects needs these five as well. `get` has the
+//! connections, retries and DoGets, `objects` the first mode, `tables` the second, and `tier` combines them.
+//! Without the feature `flight` only `config` is built.
 //!
 //! Costs: `requests` are DoGets, `wire_bytes` the messages with their Arrow heads, `queue` the wait for one of
 //! `concurrency` slots. `device` runs from sending the ticket to the last batch, including decoding, retries and
@@ -17,17 +17,11 @@
 
 mod config;
 #[cfg(feature = "flight")]
-mod fill;
-#[cfg(feature = "flight")]
 mod get;
-#[cfg(feature = "flight")]
-mod link;
 #[cfg(feature = "flight")]
 mod objects;
 #[cfg(feature = "flight")]
 pub mod payload;
-#[cfg(feature = "flight")]
-mod put;
 #[cfg(feature = "flight")]
 pub mod rows;
 #[cfg(feature = "flight")]

@@ -8,8 +8,7 @@
 //! order, with the column of ids. If the metadata has a `version`, any replaced table is detected. Without a `version`,
 //! only a change of schema, row count or metadata is detected.
 
-use super::get::{self, Sink};
-use super::link::Link;
+use super::get::{self, Link, Sink};
 use super::objects::Bounds;
 use super::rows::lay_out;
 use super::schema::to_table;
@@ -18,18 +17,19 @@ use super::ticket::{Form, Ticket, table_name, table_path};
 use crate::error::{ErrorKind, StorageError};
 use crate::limits::{Listing, buffer_for};
 use crate::path::ObjectPath;
+use crate::tasks::at_once;
 use crate::tier::{Object, ReadCost, ReadMany};
 use arrow_array::RecordBatch;
 use arrow_flight::{Criteria, FlightDescriptor, FlightInfo};
 use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_formats::table::TableHeader;
 use tierlab_protocol::via::{Via, ViaSet};
-use tokio::task::JoinSet;
 
 /// Maximum tables remembered; one more clears them all.
 const MAX_KNOWN: usize = 256;
@@ -66,10 +66,6 @@ impl Tables {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<ObjectPath, Arc<Table>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
         Ok(self.look_up(path).await?.object.clone())
     }
@@ -99,7 +95,7 @@ impl Tables {
         let table = self.describe(name, path, info);
         let table = table.map_err(|what| StorageError::new(ErrorKind::Invalid, self.link.name(path.as_str()), what))?;
         let table = Arc::new(table);
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if known.len() >= MAX_KNOWN {
             known.clear();
         }
@@ -176,7 +172,7 @@ impl Tables {
 
     /// Reads ranges that were checked against the object's size.
     pub(super) async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
-        let known = self.known().get(&object.path).cloned();
+        let known = self.known.lock().get(&object.path).cloned();
         let table = match known {
             Some(table) if table.object == *object => table,
             _ => self.look_up(&object.path).await?,
@@ -189,10 +185,10 @@ impl Tables {
         }
         let wanted: Vec<Range<u64>> = ranges.iter().map(|range| table.rows_of(range)).collect();
         let ids = table.ids(&wanted)?;
-        let read = self.rows(&table, ids).await;
+        let read = self.rows(&table, &ids).await;
         let (chunks, cost) = read.inspect_err(|e| {
             if e.kind() == ErrorKind::Changed {
-                self.known().remove(&object.path);
+                self.known.lock().remove(&object.path);
             }
         })?;
         let began = Instant::now();
@@ -224,45 +220,25 @@ impl Tables {
     }
 
     /// Reads rows in chunks of one DoGet each.
-    async fn rows(&self, table: &Arc<Table>, ids: Vec<i64>) -> Result<(Vec<Vec<u8>>, ReadCost), StorageError> {
+    async fn rows(&self, table: &Arc<Table>, ids: &[i64]) -> Result<(Vec<Vec<u8>>, ReadCost), StorageError> {
         if ids.is_empty() {
             // The header alone, which is made here.
-            let via = ViaSet::of(Via::Memory);
-            return Ok((
-                Vec::new(),
-                ReadCost {
-                    via,
-                    ..ReadCost::default()
-                },
-            ));
+            let cost = ReadCost {
+                via: ViaSet::of(Via::Memory),
+                ..ReadCost::default()
+            };
+            return Ok((Vec::new(), cost));
         }
-        let mut tasks = JoinSet::new();
-        let mut chunks = Vec::new();
-        let mut cost = ReadCost::default();
-        let per_request = self.per_request(table);
-        if ids.len() <= per_request {
-            let (rows, of_get) = get_rows(&self.link, table, &self.id_column, &ids).await?;
-            return Ok((vec![rows], of_get));
-        }
-        for (place, ids) in ids.chunks(per_request).enumerate() {
+        let get = |ids: &[i64]| {
             let (link, table, id_column) = (Arc::clone(&self.link), Arc::clone(table), Arc::clone(&self.id_column));
             let ids = ids.to_vec();
-            tasks.spawn(async move {
-                let got = get_rows(&link, &table, &id_column, &ids).await;
-                got.map(|(rows, cost)| (place, rows, cost))
-            });
-        }
-        while let Some(ended) = tasks.join_next().await {
-            let broken = |e| {
-                let object = self.link.name(table.object.path.as_str());
-                StorageError::new(ErrorKind::Unavailable, object, format!("{e}"))
-            };
-            let (place, rows, of_get) = ended.map_err(broken)??;
-            cost.merge(&of_get);
-            chunks.push((place, rows));
-        }
-        chunks.sort_unstable_by_key(|(place, _)| *place);
-        Ok((chunks.into_iter().map(|(_, rows)| rows).collect(), cost))
+            async move { get_rows(&link, &table, &id_column, &ids).await }
+        };
+        let gets = ids.chunks(self.per_request(table)).map(get).collect();
+        let mut cost = ReadCost::default();
+        let name = self.link.name(table.object.path.as_str());
+        let chunks = at_once(&name, gets, |(_, of_get)| cost.merge(of_get)).await?;
+        Ok((chunks.into_iter().map(|(rows, _)| rows).collect(), cost))
     }
 }
 

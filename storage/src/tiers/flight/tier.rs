@@ -1,13 +1,14 @@
 //! A Flight server as a tier. In: object paths and ranges. Out: bytes, by the way that the server offers.
 
 use super::config::{Dialect, FlightConfig};
-use super::link::Link;
+use super::get::Link;
 use super::objects::{self, Bounds};
 use super::tables::Tables;
-use super::{put, status, ticket};
+use super::{status, ticket};
 use crate::error::{ErrorKind, StorageError};
+use crate::limits::check_ranges;
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
+use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
 use arrow_flight::Empty;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -149,7 +150,7 @@ impl Tier for FlightTier {
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
         self.writable(path)?;
-        put::put(&self.link, path, body).await
+        objects::put(&self.link, path, body).await
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {

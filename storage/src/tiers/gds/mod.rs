@@ -9,14 +9,60 @@
 //! host memory plays the device; the README lists what that cannot show. Without the feature `gds` only the
 //! configuration is built.
 
-mod config;
+use crate::config::number;
+use crate::device::DevicePath;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+#[cfg(feature = "gds")]
+pub use tier::GdsTier;
+
 #[cfg(feature = "gds")]
 mod engine;
 #[cfg(feature = "gds")]
-mod options;
-#[cfg(feature = "gds")]
 mod tier;
 
-pub use config::GdsConfig;
-#[cfg(feature = "gds")]
-pub use tier::GdsTier;
+/// Local files into device memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GdsConfig {
+    /// The directory.
+    pub root: PathBuf,
+    /// The CUDA device.
+    #[serde(default)]
+    pub device: u32,
+    /// The way that the bytes take.
+    #[serde(default)]
+    pub path: DevicePath,
+    /// Maximum bytes of a cuFile read, or of a pinned buffer; longer ranges become several.
+    #[serde(default = "number::<{ 4 << 20 }, _>")]
+    pub chunk_bytes: u32,
+    /// Pinned host buffers of `chunk_bytes`, for `bounce` and `bounce-direct`.
+    #[serde(default = "number::<4, _>")]
+    pub pinned_buffers: u32,
+    /// Threads that call cuFile, for `gds` and `compat`.
+    #[serde(default = "number::<4, _>")]
+    pub threads: u32,
+    /// Maximum device memory for reads.
+    #[serde(default = "number::<{ 2 << 30 }, _>")]
+    pub device_memory_bytes: u64,
+    /// Folders searched first for NVIDIA's libraries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub libraries: Vec<PathBuf>,
+}
+
+impl GdsConfig {
+    /// A folder on the first device, everything else as it is by default.
+    #[must_use]
+    pub fn new(root: PathBuf, path: DevicePath) -> Self {
+        Self {
+            root,
+            device: 0,
+            path,
+            chunk_bytes: number::<{ 4 << 20 }, _>(),
+            pinned_buffers: number::<4, _>(),
+            threads: number::<4, _>(),
+            device_memory_bytes: number::<{ 2 << 30 }, _>(),
+            libraries: Vec::new(),
+        }
+    }
+}

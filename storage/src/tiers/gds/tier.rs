@@ -1,13 +1,13 @@
 //! A local folder and a CUDA device as a tier. In: object paths and ranges. Out: bytes, on the host or on the device.
 
-use super::config::GdsConfig;
-use super::engine::Engine;
-use super::options::EngineOptions;
-use crate::blocking::blocking;
+use super::GdsConfig;
+use super::engine::{Engine, EngineOptions};
 use crate::device::{DevicePath, DeviceReads, Gpu, Landed, Search, missing_for_gds, shortfall};
 use crate::error::{ErrorKind, StorageError};
+use crate::limits::check_ranges;
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, ReadMany, Tier, TierInfo, check_ranges};
+use crate::tasks::blocking;
+use crate::tier::{Body, Object, ReadMany, Tier, TierInfo};
 use crate::tiers::nvme::files::{OpenFile, OpenFiles};
 use crate::tiers::nvme::root::Root;
 use crate::tiers::nvme::store;

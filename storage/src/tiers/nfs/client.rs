@@ -1,24 +1,26 @@
 //! Procedures of NFSv3 (RFC 1813), one function each. In: handles and names. Out: results, or a [`Fault`]. Knows
 //! nothing of paths or objects.
 
-use super::fault::Fault;
 use super::pool::{Pool, Repeat};
 use super::rpc::{Call, pack, word};
-use super::stream::call::{Bulk, Landing, Reply};
+use super::waiting::{Bulk, Landing, Reply};
 use crate::error::{ErrorKind, StorageError};
 use crate::retry::{Backoff, Retries};
 use crate::tier::ReadCost;
 use bytes::{Bytes, BytesMut};
-use nfs3_types::nfs3::{
-    COMMIT3args, COMMIT3resfail, COMMIT3resok, CREATE3args, CREATE3resfail, CREATE3resok, FSINFO3args, FSINFO3resfail,
-    FSINFO3resok, GETATTR3args, GETATTR3resok, LOOKUP3args, LOOKUP3resfail, LOOKUP3resok, MKDIR3args, MKDIR3resfail,
-    MKDIR3resok, NFS_PROGRAM, Nfs3Option, Nfs3Result, PROGRAM, READDIR3args, READDIR3resfail, READDIR3resok,
-    READDIRPLUS3args, READDIRPLUS3resfail, READDIRPLUS3resok, REMOVE3args, REMOVE3resfail, REMOVE3resok, RENAME3args,
-    RENAME3resfail, RENAME3resok, SETATTR3args, SETATTR3resfail, SETATTR3resok, VERSION, WRITE3resfail, WRITE3resok,
-    cookieverf3, createhow3, diropargs3, fattr3, filename3, nfs_fh3, nfsstat3, post_op_attr, sattr3, sattrguard3,
-    stable_how, writeverf3,
+use nfs3_types::nfs3::NFS_PROGRAM::{
+    NFSPROC3_COMMIT, NFSPROC3_CREATE, NFSPROC3_FSINFO, NFSPROC3_GETATTR, NFSPROC3_LOOKUP, NFSPROC3_MKDIR,
+    NFSPROC3_READ, NFSPROC3_READDIR, NFSPROC3_READDIRPLUS, NFSPROC3_REMOVE, NFSPROC3_RENAME, NFSPROC3_SETATTR,
+    NFSPROC3_WRITE,
 };
-use nfs3_types::xdr_codec::{Opaque, Pack, Unpack, Void};
+use nfs3_types::nfs3::{
+    COMMIT3args, COMMIT3resok, CREATE3args, CREATE3resok, FSINFO3args, FSINFO3resok, GETATTR3args, GETATTR3resok,
+    LOOKUP3args, LOOKUP3resok, MKDIR3args, MKDIR3resok, NFS_PROGRAM, Nfs3Option, PROGRAM, READDIR3args, READDIR3resok,
+    READDIRPLUS3args, READDIRPLUS3resok, REMOVE3args, REMOVE3resok, RENAME3args, RENAME3resok, SETATTR3args,
+    SETATTR3resok, VERSION, WRITE3resok, cookieverf3, createhow3, diropargs3, entry3, entryplus3, fattr3, filename3,
+    nfs_fh3, nfsstat3, post_op_attr, sattr3, sattrguard3, stable_how, writeverf3,
+};
+use nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
 use std::io::Cursor;
 use std::time::{Duration, Instant};
 
@@ -129,22 +131,23 @@ impl Client<'_> {
         Ok(reply)
     }
 
-    /// Makes a call. `T` is the result of success, `E` the result of failure, which is decoded and ignored.
-    async fn call<T: Unpack, E: Unpack>(
+    /// Makes a call. `T` is the result of success; of a failure, only the status matters.
+    async fn call<T: Unpack>(
         &mut self,
         procedure: NFS_PROGRAM,
         arguments: &(impl Pack + Sync),
         repeat: Repeat,
     ) -> Result<T, Fault> {
         let reply = self.raw(procedure, pack(arguments), Bytes::new(), None, repeat).await?;
-        self.decode::<T, E>(procedure, &reply)
+        self.decode(procedure, &reply)
     }
 
-    fn decode<T: Unpack, E: Unpack>(&self, procedure: NFS_PROGRAM, reply: &Reply) -> Result<T, Fault> {
-        match Nfs3Result::<T, E>::unpack(&mut Cursor::new(reply.body.as_ref())) {
-            Ok((Nfs3Result::Ok(done), _)) => Ok(done),
-            Ok((Nfs3Result::Err((status, _)), _)) => Err(Fault::Status(status)),
-            Err(e) => Err(self.garbled(procedure, &e)),
+    fn decode<T: Unpack>(&self, procedure: NFS_PROGRAM, reply: &Reply) -> Result<T, Fault> {
+        let mut cursor = Cursor::new(reply.body.as_ref());
+        let garbled = |e| self.garbled(procedure, &e);
+        match nfsstat3::unpack(&mut cursor).map_err(garbled)? {
+            (nfsstat3::NFS3_OK, _) => Ok(T::unpack(&mut cursor).map_err(garbled)?.0),
+            (status, _) => Err(Fault::Status(status)),
         }
     }
 
@@ -155,15 +158,12 @@ impl Client<'_> {
 
     pub(super) async fn fsinfo(&mut self, root: &nfs_fh3) -> Result<FSINFO3resok, Fault> {
         let arguments = FSINFO3args { fsroot: root.clone() };
-        self.call::<FSINFO3resok, FSINFO3resfail>(NFS_PROGRAM::NFSPROC3_FSINFO, &arguments, Repeat::Safe)
-            .await
+        self.call(NFSPROC3_FSINFO, &arguments, Repeat::Safe).await
     }
 
     pub(super) async fn getattr(&mut self, file: &nfs_fh3) -> Result<fattr3, Fault> {
         let arguments = GETATTR3args { object: file.clone() };
-        let done = self
-            .call::<GETATTR3resok, Void>(NFS_PROGRAM::NFSPROC3_GETATTR, &arguments, Repeat::Safe)
-            .await?;
+        let done: GETATTR3resok = self.call(NFSPROC3_GETATTR, &arguments, Repeat::Safe).await?;
         Ok(done.obj_attributes)
     }
 
@@ -171,9 +171,7 @@ impl Client<'_> {
         let arguments = LOOKUP3args {
             what: place(directory, name),
         };
-        let done = self
-            .call::<LOOKUP3resok, LOOKUP3resfail>(NFS_PROGRAM::NFSPROC3_LOOKUP, &arguments, Repeat::Safe)
-            .await?;
+        let done: LOOKUP3resok = self.call(NFSPROC3_LOOKUP, &arguments, Repeat::Safe).await?;
         let attributes = match option(done.obj_attributes) {
             Some(attributes) => attributes,
             None => self.getattr(&done.object).await?,
@@ -190,7 +188,7 @@ impl Client<'_> {
         count: u32,
         buffer: Option<BytesMut>,
     ) -> Result<ReadReply, Fault> {
-        let procedure = NFS_PROGRAM::NFSPROC3_READ;
+        let procedure = NFSPROC3_READ;
         let arguments = [&pack(file)[..], &offset.to_be_bytes(), &count.to_be_bytes()].concat();
         let landing = Landing {
             find: find_read_data,
@@ -214,9 +212,7 @@ impl Client<'_> {
             where_: place(directory, name),
             how: createhow3::UNCHECKED(empty),
         };
-        let done = self
-            .call::<CREATE3resok, CREATE3resfail>(NFS_PROGRAM::NFSPROC3_CREATE, &arguments, Repeat::Safe)
-            .await?;
+        let done: CREATE3resok = self.call(NFSPROC3_CREATE, &arguments, Repeat::Safe).await?;
         match option(done.obj) {
             Some(handle) => Ok(handle),
             None => Ok(self.lookup(directory, name).await?.0),
@@ -225,13 +221,13 @@ impl Client<'_> {
 
     /// Writes without waiting for the disk; returns how much was taken, and the mark of the server's life.
     pub(super) async fn write(&mut self, file: &nfs_fh3, offset: u64, data: Bytes) -> Result<(u32, writeverf3), Fault> {
-        let procedure = NFS_PROGRAM::NFSPROC3_WRITE;
+        let procedure = NFSPROC3_WRITE;
         let count = u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes();
         // without the bytes of the data.
         let stable = pack(&stable_how::UNSTABLE);
         let arguments = [&pack(file)[..], &offset.to_be_bytes(), &count, &stable, &count].concat();
         let reply = self.raw(procedure, arguments, data, None, Repeat::Safe).await?;
-        let done = self.decode::<WRITE3resok, WRITE3resfail>(procedure, &reply)?;
+        let done = self.decode::<WRITE3resok>(procedure, &reply)?;
         Ok((done.count, done.verf))
     }
 
@@ -242,9 +238,7 @@ impl Client<'_> {
             offset: 0,
             count: 0,
         };
-        let done = self
-            .call::<COMMIT3resok, COMMIT3resfail>(NFS_PROGRAM::NFSPROC3_COMMIT, &arguments, Repeat::Safe)
-            .await?;
+        let done: COMMIT3resok = self.call(NFSPROC3_COMMIT, &arguments, Repeat::Safe).await?;
         Ok(done.verf)
     }
 
@@ -254,8 +248,7 @@ impl Client<'_> {
             new_attributes: new,
             guard: sattrguard3::None,
         };
-        self.call::<SETATTR3resok, SETATTR3resfail>(NFS_PROGRAM::NFSPROC3_SETATTR, &arguments, Repeat::Safe)
-            .await?;
+        let _: SETATTR3resok = self.call(NFSPROC3_SETATTR, &arguments, Repeat::Safe).await?;
         Ok(())
     }
 
@@ -269,8 +262,7 @@ impl Client<'_> {
             attributes,
         };
         // A repeat answers EXIST, which the caller takes as well.
-        self.call::<MKDIR3resok, MKDIR3resfail>(NFS_PROGRAM::NFSPROC3_MKDIR, &arguments, Repeat::Safe)
-            .await?;
+        let _: MKDIR3resok = self.call(NFSPROC3_MKDIR, &arguments, Repeat::Safe).await?;
         Ok(())
     }
 
@@ -278,8 +270,7 @@ impl Client<'_> {
         let arguments = REMOVE3args {
             object: place(directory, name),
         };
-        self.call::<REMOVE3resok, REMOVE3resfail>(NFS_PROGRAM::NFSPROC3_REMOVE, &arguments, Repeat::Never)
-            .await?;
+        let _: REMOVE3resok = self.call(NFSPROC3_REMOVE, &arguments, Repeat::Never).await?;
         Ok(())
     }
 
@@ -288,8 +279,7 @@ impl Client<'_> {
             from: place(directory, from),
             to: place(directory, to),
         };
-        self.call::<RENAME3resok, RENAME3resfail>(NFS_PROGRAM::NFSPROC3_RENAME, &arguments, Repeat::Never)
-            .await?;
+        let _: RENAME3resok = self.call(NFSPROC3_RENAME, &arguments, Repeat::Never).await?;
         Ok(())
     }
 
@@ -302,39 +292,15 @@ impl Client<'_> {
             dircount: DIRECTORY_BYTES / 4,
             maxcount: DIRECTORY_BYTES,
         };
-        let procedure = NFS_PROGRAM::NFSPROC3_READDIRPLUS;
-        let done = self
-            .call::<READDIRPLUS3resok<'static>, READDIRPLUS3resfail>(procedure, &arguments, Repeat::Safe)
-            .await?;
+        let done: READDIRPLUS3resok<'static> = self.call(NFSPROC3_READDIRPLUS, &arguments, Repeat::Safe).await?;
         let last = done.reply.entries.0.last().map(|entry| entry.cookie);
-        let entry = |entry: nfs3_types::nfs3::entryplus3<'static>| DirectoryEntry {
+        let entry = |entry: entryplus3<'static>| DirectoryEntry {
             name: entry.name.0.into_owned(),
             attributes: option(entry.name_attributes),
             handle: option(entry.name_handle),
         };
-        let next = self.next_page(procedure, (last, done.reply.eof), done.cookieverf)?;
-        Ok(DirectoryPage {
-            entries: done.reply.entries.0.into_iter().map(entry).collect(),
-            next,
-        })
-    }
-
-    /// Returns the start of the next page, behind the last name of this page. A page without names that is not the last
-    /// does not say what follows; taking it as the end would hide files.
-    fn next_page(
-        &self,
-        procedure: NFS_PROGRAM,
-        (last, is_end): (Option<u64>, bool),
-        verifier: cookieverf3,
-    ) -> Result<Option<PageStart>, Fault> {
-        match (last, is_end) {
-            (_, true) => Ok(None),
-            (Some(cookie), false) => Ok(Some(PageStart { cookie, verifier })),
-            (None, false) => {
-                let detail = format!("the reply to {procedure} has neither names nor an end");
-                Err(StorageError::new(ErrorKind::Unavailable, self.about, detail).into())
-            }
-        }
+        let entries = done.reply.entries.0.into_iter().map(entry).collect();
+        self.page(entries, (last, done.reply.eof), done.cookieverf)
     }
 
     /// A page of a directory's names, for servers without READDIRPLUS.
@@ -345,21 +311,34 @@ impl Client<'_> {
             cookieverf: from.verifier,
             count: DIRECTORY_BYTES,
         };
-        let procedure = NFS_PROGRAM::NFSPROC3_READDIR;
-        let done = self
-            .call::<READDIR3resok<'static>, READDIR3resfail>(procedure, &arguments, Repeat::Safe)
-            .await?;
+        let done: READDIR3resok<'static> = self.call(NFSPROC3_READDIR, &arguments, Repeat::Safe).await?;
         let last = done.reply.entries.0.last().map(|entry| entry.cookie);
-        let entry = |entry: nfs3_types::nfs3::entry3<'static>| DirectoryEntry {
+        let entry = |entry: entry3<'static>| DirectoryEntry {
             name: entry.name.0.into_owned(),
             attributes: None,
             handle: None,
         };
-        let next = self.next_page(procedure, (last, done.reply.eof), done.cookieverf)?;
-        Ok(DirectoryPage {
-            entries: done.reply.entries.0.into_iter().map(entry).collect(),
-            next,
-        })
+        let entries = done.reply.entries.0.into_iter().map(entry).collect();
+        self.page(entries, (last, done.reply.eof), done.cookieverf)
+    }
+
+    /// A page, and the start of the next one behind its last name. A page without names that is not the last does not
+    /// say what follows; taking it as the end would hide files.
+    fn page(
+        &self,
+        entries: Vec<DirectoryEntry>,
+        (last, is_end): (Option<u64>, bool),
+        verifier: cookieverf3,
+    ) -> Result<DirectoryPage, Fault> {
+        let next = match (last, is_end) {
+            (_, true) => None,
+            (Some(cookie), false) => Some(PageStart { cookie, verifier }),
+            (None, false) => {
+                let detail = "a page of a directory has neither names nor an end";
+                return Err(StorageError::new(ErrorKind::Unavailable, self.about, detail).into());
+            }
+        };
+        Ok(DirectoryPage { entries, next })
     }
 }
 
@@ -408,10 +387,61 @@ fn decode_read(
     }
 }
 
+/// Failure of an NFSv3 procedure. Keeps the status until the object is named, so that callers can handle a stale handle.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// Status returned by the server.
+    Status(nfsstat3),
+    /// Error of the call itself.
+    Call(StorageError),
+}
+
+impl From<StorageError> for Fault {
+    fn from(error: StorageError) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl Fault {
+    /// True if the server no longer accepts the handle.
+    pub(super) fn is_stale(&self) -> bool {
+        matches!(
+            self,
+            Self::Status(nfsstat3::NFS3ERR_STALE | nfsstat3::NFS3ERR_BADHANDLE)
+        )
+    }
+
+    pub(super) fn is(&self, status: nfsstat3) -> bool {
+        matches!(self, Self::Status(found) if *found == status)
+    }
+
+    /// The error that names `about`.
+    pub(super) fn about(self, about: &str) -> StorageError {
+        let status = match self {
+            Self::Call(error) => return error,
+            Self::Status(status) => status,
+        };
+        let kind = match status {
+            nfsstat3::NFS3ERR_NOENT | nfsstat3::NFS3ERR_NOTDIR => ErrorKind::NotFound,
+            nfsstat3::NFS3ERR_ACCES | nfsstat3::NFS3ERR_PERM | nfsstat3::NFS3ERR_ROFS => ErrorKind::Denied,
+            nfsstat3::NFS3ERR_STALE | nfsstat3::NFS3ERR_BADHANDLE => ErrorKind::Changed,
+            nfsstat3::NFS3ERR_INVAL
+            | nfsstat3::NFS3ERR_ISDIR
+            | nfsstat3::NFS3ERR_EXIST
+            | nfsstat3::NFS3ERR_NOTEMPTY
+            | nfsstat3::NFS3ERR_NAMETOOLONG => ErrorKind::Invalid,
+            nfsstat3::NFS3ERR_NOTSUPP => ErrorKind::Unsupported,
+            _ => ErrorKind::Unavailable,
+        };
+        StorageError::new(kind, about, format!("the NFS server says {status}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nfs3_types::nfs3::READ3resok;
+    use nfs3_types::nfs3::{Nfs3Result, READ3resok};
+    use nfs3_types::xdr_codec::Void;
     use proptest::prelude::*;
 
     fn packed(attributes: post_op_attr, count: u32, data: &[u8]) -> Vec<u8> {

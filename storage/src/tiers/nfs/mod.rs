@@ -3,86 +3,71 @@
 //! In: object paths and ranges. Out: bytes of the version that was looked up. In user space a version is the file's id,
 //! size, modification and change time, and each READ's reply is checked against it. Knows nothing of caches.
 //!
-//! Files, from the wire up: `rpc` has the messages, `dial` opens streams, `stream` carries many calls on one stream.
-//! `pool` keeps several connections to one `address` and repeats broken calls; `portmap` finds the address again.
-//! `client` has the procedures, `mount` finds the export, `tree` turns paths into handles, and `read`, `put` and
-//! `listing` implement the trait.
+//! Files, from the wire up: `rpc` has the messages; `connection`, `send`, `receive`, `waiting` and `moderation` carry
+//! many calls on one stream. `pool` opens several connections to one address and repeats broken calls. `client` has
+//! the procedures, `mount` finds servers and exports, `tree` turns paths into handles and lists them, and `read` and
+//! `put` have the rest of the trait.
 //!
 //! Costs: `requests` are RPCs (including a look-up if the handle was unknown), `wire_bytes` the replies with their
 //! heads, `queue` the wait for a slot among the calls in flight and, if there is no connection, for a connection.
 
-mod address;
-mod client;
-mod config;
-mod dial;
-mod fault;
-mod kernel;
-mod listing;
-mod mount;
-mod pool;
-mod portmap;
-mod put;
-mod read;
-mod rpc;
-mod stream;
-mod tree;
-mod url;
-
-pub use config::NfsConfig;
-
+use crate::config::number;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
 use crate::tiers::nvme::{LocalOptions, NvmeTier};
 use async_trait::async_trait;
+use mount::NfsUrl;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tree::{Tree, describe};
-use url::NfsUrl;
+
+mod client;
+mod connection;
+mod kernel;
+mod moderation;
+mod mount;
+mod pool;
+mod put;
+mod read;
+mod receive;
+mod rpc;
+mod send;
+mod tree;
+mod waiting;
 
 /// Maximum reads in flight on a kernel mount.
 const MOUNT_QUEUE_DEPTH: u32 = 128;
 
-/// An export.
+/// An export, read in user space.
 #[derive(Debug)]
-pub struct NfsTier {
-    way: Access,
+struct NfsTier {
+    tree: Arc<Tree>,
 }
 
-#[derive(Debug)]
-enum Access {
-    UserSpace(Arc<Tree>),
-    Kernel(Box<NvmeTier>),
-}
-
-impl NfsTier {
-    /// Mounts the export of `url`, or takes the kernel mount at `path`.
-    ///
-    /// # Errors
-    /// Neither or both given, a server or portmapper that does not answer, an export that is not offered (the error
-    /// lists those that are), or a path that lies on no NFS mount.
-    pub async fn connect(config: &NfsConfig) -> Result<Self, StorageError> {
-        let way = match (&config.url, &config.path) {
-            (Some(url), None) => {
-                let url = NfsUrl::parse(url)?;
-                if config.connections == 0 {
-                    let object = url.to_string();
-                    return Err(StorageError::new(
-                        ErrorKind::Invalid,
-                        object,
-                        "`connections` must be at least 1",
-                    ));
-                }
-                Access::UserSpace(Arc::new(Tree::mount(url, config).await?))
+/// Mounts the export of `url`, or takes the kernel mount at `path`.
+///
+/// # Errors
+/// Neither or both given, a server or portmapper that does not answer, an export that is not offered (the error lists
+/// those that are), or a path that lies on no NFS mount.
+pub(crate) async fn open(config: &NfsConfig) -> Result<Arc<dyn Tier>, StorageError> {
+    match (&config.url, &config.path) {
+        (Some(url), None) => {
+            let url = NfsUrl::parse(url)?;
+            if config.connections == 0 {
+                let detail = "`connections` must be at least 1";
+                return Err(StorageError::new(ErrorKind::Invalid, url.to_string(), detail));
             }
-            (None, Some(path)) => Access::Kernel(Box::new(open_mount(path).await?)),
-            _ => {
-                let detail = "give exactly one of `url` (nfs://host[:port]/export) and `path` (a kernel mount)";
-                return Err(StorageError::new(ErrorKind::Invalid, "nfs", detail));
-            }
-        };
-        Ok(Self { way })
+            let tree = Arc::new(Tree::mount(url, config).await?);
+            Ok(Arc::new(NfsTier { tree }))
+        }
+        (None, Some(path)) => Ok(Arc::new(open_mount(path).await?)),
+        _ => {
+            let detail = "give exactly one of `url` (nfs://host[:port]/export) and `path` (a kernel mount)";
+            Err(StorageError::new(ErrorKind::Invalid, "nfs", detail))
+        }
     }
 }
 
@@ -107,56 +92,74 @@ async fn open_mount(path: &Path) -> Result<NvmeTier, StorageError> {
 #[async_trait]
 impl Tier for NfsTier {
     fn info(&self) -> TierInfo {
-        match &self.way {
-            Access::Kernel(tier) => tier.info(),
-            Access::UserSpace(tree) => TierInfo {
-                kind: "nfs",
-                location: tree.url.to_string(),
-                wrappers: Vec::new(),
-                notes: vec![format!(
-                    "user space, NFSv3: {} connections, READs of up to {} bytes",
-                    tree.connections, tree.read_bytes
-                )],
-            },
+        let tree = &self.tree;
+        TierInfo {
+            kind: "nfs",
+            location: tree.url.to_string(),
+            wrappers: Vec::new(),
+            notes: vec![format!(
+                "user space, NFSv3: {} connections, READs of up to {} bytes",
+                tree.connections, tree.read_bytes
+            )],
         }
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
-        match &self.way {
-            Access::Kernel(tier) => tier.stat(path).await,
-            Access::UserSpace(tree) => {
-                let (about, mut cost) = (tree.name(path), ReadCost::default());
-                let (_, attributes) = tree.object(&mut tree.client(&about, &mut cost), path).await?;
-                Ok(describe(path, &attributes))
-            }
-        }
+        let (about, mut cost) = (self.tree.name(path), ReadCost::default());
+        let mut client = self.tree.client(&about, &mut cost);
+        let (_, attributes) = self.tree.object(&mut client, path).await?;
+        Ok(describe(path, &attributes))
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
-        match &self.way {
-            Access::Kernel(tier) => tier.read_many(object, ranges).await,
-            Access::UserSpace(tree) => read::read_many(tree, object, ranges).await,
-        }
+        read::read_many(&self.tree, object, ranges).await
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        match &self.way {
-            Access::Kernel(tier) => tier.list(prefix).await,
-            Access::UserSpace(tree) => tree.list(prefix).await,
-        }
+        self.tree.list(prefix).await
     }
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        match &self.way {
-            Access::Kernel(tier) => tier.put(path, body).await,
-            Access::UserSpace(tree) => put::put(tree, path, body).await,
-        }
+        put::put(&self.tree, path, body).await
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        match &self.way {
-            Access::Kernel(tier) => tier.delete(path).await,
-            Access::UserSpace(tree) => put::delete(tree, path).await,
-        }
+        put::delete(&self.tree, path).await
     }
+}
+
+/// An NFSv3 export, read in user space (`url`) or through a kernel mount (`path`): exactly one of the two.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NfsConfig {
+    /// `nfs://host[:port]/export`; the port given serves NFS, and MOUNT unless `mount_port` says another; without one
+    /// the portmapper is asked.
+    #[serde(default)]
+    pub url: Option<String>,
+    /// The port of MOUNT, where it is not that of NFS and no portmapper tells it.
+    #[serde(default)]
+    pub mount_port: Option<u16>,
+    /// A kernel mount, instead of `url`.
+    #[serde(default)]
+    pub path: Option<PathBuf>,
+    /// Connections in the pool; each has many calls under way.
+    #[serde(default = "number::<4, _>")]
+    pub connections: u32,
+    /// Data asked for at once per connection by READs of more than 64 KiB; further ones wait their turn. More hides a
+    /// longer way to the server, less keeps its buffers warm.
+    #[serde(default = "number::<{ 8 << 20 }, _>")]
+    pub in_flight_bytes: u64,
+    /// Ranges of one read that follow each other with no more than this between them are read as one; 0 joins those
+    /// that touch.
+    #[serde(default)]
+    pub coalesce_bytes: u64,
+    /// The user that the server takes the calls to be from; without one, that of this process.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    /// The group, likewise.
+    #[serde(default)]
+    pub gid: Option<u32>,
+    /// The limit of one call with its repeats, in milliseconds.
+    #[serde(default = "number::<5_000, _>")]
+    pub timeout_ms: u64,
 }

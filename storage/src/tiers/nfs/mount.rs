@@ -1,21 +1,21 @@
-//! Finding an export: its server, the MOUNT protocol (RFC 1813, appendix I), and the caller's identity.
+//! Finding an export: its URL, its server by name or portmapper (RFC 1833, version 2), the MOUNT protocol (RFC 1813,
+//! appendix I), and the caller's identity.
 //!
-//! In: an [`NfsUrl`]. Out: the address of the NFS server and the handle of the export's root.
+//! In: a URL. Out: the address of the NFS server and the handle of the export's root.
 
-use super::address::Address;
-use super::config::NfsConfig;
-use super::pool::{Limits, Pool, Repeat};
-use super::portmap::{Portmapper, Program};
+use super::NfsConfig;
+use super::pool::{Address, Limits, Pool, Repeat, Resolve};
 use super::rpc::{Call, pack};
-use super::url::NfsUrl;
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::ReadCost;
 use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt};
 use nfs3_types::mount::{self, MOUNT_PROGRAM, dirpath, exports, mountstat3};
 use nfs3_types::nfs3::{self, nfs_fh3};
-use nfs3_types::portmap::PMAP_PORT;
+use nfs3_types::portmap::{self, IPPROTO_TCP, PMAP_PORT, PMAP_PROG, mapping};
 use nfs3_types::rpc::{auth_unix, opaque_auth};
 use nfs3_types::xdr_codec::{Opaque, Unpack};
+use std::fmt;
 use std::io::Cursor;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -170,4 +170,294 @@ fn credential(config: &NfsConfig) -> opaque_auth<'static> {
         gid: config.gid.unwrap_or(own.1),
         gids: Vec::new(),
     })
+}
+
+/// A program, as portmappers know it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Program {
+    pub(super) number: u32,
+    pub(super) version: u32,
+    /// For errors.
+    pub(super) name: &'static str,
+}
+
+/// Portmapper and the program to look up.
+#[derive(Debug, Clone)]
+pub(super) struct Portmapper {
+    pub(super) address: SocketAddr,
+    pub(super) program: Program,
+    /// Object named in errors.
+    pub(super) about: String,
+}
+
+impl Resolve for Portmapper {
+    /// Asks the portmapper, over a pool, for the program's current address.
+    fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<SocketAddr, StorageError>> {
+        async move {
+            let Program { number, version, name } = self.program;
+            let limits = Limits {
+                connections: 1,
+                in_flight_bytes: 0,
+                call: limit,
+                privileged: false,
+            };
+            let pool = Pool::new(self.address.into(), &opaque_auth::default(), &limits);
+            let wanted = mapping {
+                prog: number,
+                vers: version,
+                prot: IPPROTO_TCP,
+                port: 0,
+            };
+            let call = Call {
+                program: portmap::PROGRAM,
+                version: portmap::VERSION,
+                procedure: PMAP_PROG::PMAPPROC_GETPORT as u32,
+                arguments: pack(&wanted),
+                data: Bytes::new(),
+            };
+            let asked = pool
+                .call(&self.about, &call, None, Repeat::Safe, &mut ReadCost::default())
+                .await
+                .map_err(|e| {
+                    let hint = "if the server has no portmapper, give its NFS port in the URL";
+                    StorageError::new(e.kind(), e.object(), format!("portmapper: {}; {hint}", e.detail()))
+                })?;
+            let port = u32::unpack(&mut Cursor::new(asked.body.as_ref())).map_or(0, |(port, _)| port);
+            let port = u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| {
+                let detail = format!(
+                    "the portmapper at {} knows no {name} version {version} over TCP; is NFSv3 enabled?",
+                    self.address
+                );
+                StorageError::new(ErrorKind::Unavailable, self.about.as_str(), detail)
+            })?;
+            let mut found = self.address;
+            found.set_port(port);
+            Ok(found)
+        }
+        .boxed()
+    }
+}
+
+/// An export on a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NfsUrl {
+    /// Name or address; an IPv6 address without its brackets.
+    pub(super) host: String,
+    /// Port that serves both NFS and MOUNT; if `None`, the portmapper is asked.
+    pub(super) port: Option<u16>,
+    /// The path that is mounted, with its leading slash.
+    pub(super) export: String,
+}
+
+impl NfsUrl {
+    pub(super) fn parse(url: &str) -> Result<Self, StorageError> {
+        let bad = |what: &str| {
+            StorageError::new(
+                ErrorKind::Invalid,
+                url,
+                format!("{what}; an NFS URL is nfs://host[:port]/export"),
+            )
+        };
+        let rest = url
+            .strip_prefix("nfs://")
+            .ok_or_else(|| bad("it does not begin with nfs://"))?;
+        let (authority, export) = rest.split_once('/').ok_or_else(|| bad("it names no export"))?;
+        let export = export.trim_end_matches('/');
+        if export.contains(['?', '#']) || export.chars().any(char::is_control) {
+            return Err(bad("its export has options or control characters"));
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(bracketed) => {
+                let (host, after) = bracketed
+                    .split_once(']')
+                    .ok_or_else(|| bad("a bracket is not closed"))?;
+                (host, after.strip_prefix(':').or((!after.is_empty()).then_some("")))
+            }
+            None => authority
+                .split_once(':')
+                .map_or((authority, None), |(host, port)| (host, Some(port))),
+        };
+        let colons = authority.starts_with('[');
+        let plain =
+            |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') || colons && matches!(c, ':' | '%');
+        if host.is_empty() || !host.chars().all(plain) {
+            return Err(bad("it names no host"));
+        }
+        let port = match port {
+            None => None,
+            Some(text) => match text.parse() {
+                Ok(port) if port > 0 => Some(port),
+                _ => return Err(bad("its port is no number from 1 to 65535")),
+            },
+        };
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+            export: format!("/{export}"),
+        })
+    }
+
+    /// `host:port`, as far as known.
+    pub(super) fn server(&self) -> String {
+        let host = if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        };
+        self.port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
+    }
+}
+
+impl fmt::Display for NfsUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nfs://{}{}", self.server(), self.export)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pool::Address;
+    use super::*;
+    use nfs3_types::rpc::fragment_header;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU16, Ordering};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::JoinHandle;
+
+    const SOME: Program = Program {
+        number: 100_003,
+        version: 3,
+        name: "NFS",
+    };
+
+    /// Answers every call of every connection with one word; ends, with its connections, when it is aborted.
+    async fn server(word: impl Fn() -> u32 + Clone + Send + Sync + 'static) -> (SocketAddr, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(answer(stream, word.clone()));
+            }
+        });
+        (address, task)
+    }
+
+    async fn answer(mut stream: TcpStream, word: impl Fn() -> u32) {
+        let mut mark = [0; 4];
+        while stream.read_exact(&mut mark).await.is_ok() {
+            let mut call = vec![0; fragment_header::from(mark).fragment_length() as usize];
+            stream.read_exact(&mut call).await.unwrap();
+            let words = [1_u32, 0, 0, 0, 0, word()];
+            let reply = [&call[..4], &words.map(u32::to_be_bytes).concat()].concat();
+            let mark = fragment_header::new(u32::try_from(reply.len()).unwrap(), true).into_xdr_buf();
+            stream.write_all(&[&mark, &reply[..]].concat()).await.unwrap();
+        }
+    }
+
+    async fn call(pool: &Pool) -> Result<u32, StorageError> {
+        let call = Call {
+            program: SOME.number,
+            version: SOME.version,
+            procedure: 0,
+            arguments: Vec::new(),
+            data: Bytes::new(),
+        };
+        let reply = pool
+            .call("test", &call, None, Repeat::Safe, &mut ReadCost::default())
+            .await?;
+        Ok(u32::from_be_bytes(*reply.body.first_chunk().unwrap()))
+    }
+
+    #[tokio::test]
+    async fn a_program_that_moved_is_found_again() {
+        let port = Arc::new(AtomicU16::new(0));
+        let told = Arc::clone(&port);
+        let (portmapper, _portmapper) = server(move || told.load(Ordering::Relaxed).into()).await;
+        let portmapper = Portmapper {
+            address: portmapper,
+            program: SOME,
+            about: "nfs://test/export".to_owned(),
+        };
+        let limit = Duration::from_secs(10);
+        let unknown = Address::resolved(portmapper.clone(), limit).await.unwrap_err();
+        assert!(unknown.to_string().contains("knows no NFS"), "{unknown}");
+        let (first, task) = server(|| 1).await;
+        port.store(first.port(), Ordering::Relaxed);
+        let address = Address::resolved(portmapper, limit).await.unwrap();
+        assert_eq!(address.get(), first);
+        let limits = Limits {
+            connections: 2,
+            in_flight_bytes: 0,
+            call: limit,
+            privileged: false,
+        };
+        let pool = Pool::new(address, &opaque_auth::default(), &limits);
+        assert_eq!(call(&pool).await.unwrap(), 1);
+        task.abort();
+        let _ = task.await;
+        let (second, _task) = server(|| 2).await;
+        port.store(second.port(), Ordering::Relaxed);
+        for _ in 0..4 {
+            assert_eq!(call(&pool).await.unwrap(), 2);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_given_port_stays() {
+        let (gone, task) = server(|| 1).await;
+        task.abort();
+        let _ = task.await;
+        assert_eq!(Address::from(gone).instead_of(gone).await, None);
+    }
+}
+
+#[cfg(test)]
+mod url_tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn urls_read_back() {
+        for url in [
+            "nfs://host/export",
+            "nfs://127.0.0.1:2049/a/b",
+            "nfs://[::1]:2049/export",
+            "nfs://[fe80::1]/x",
+            "nfs://host/",
+        ] {
+            assert_eq!(NfsUrl::parse(url).unwrap().to_string(), url);
+        }
+        assert_eq!(NfsUrl::parse("nfs://h/export/").unwrap().export, "/export");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for url in [
+            "",
+            "http://host/export",
+            "nfs://host",
+            "nfs://?/x",
+            "nfs:///export",
+            "nfs://host:/x",
+            "nfs://host:0/x",
+            "nfs://host:70000/x",
+            "nfs://[::1/x",
+            "nfs://[::1]x/x",
+            "nfs://u@host/x",
+            "nfs://host/x?version=4",
+        ] {
+            assert_eq!(NfsUrl::parse(url).unwrap_err().kind(), ErrorKind::Invalid, "{url}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_parses_reads_back(text in "(nfs://)?[a-z\\[\\]:/@0-9.?]{0,30}") {
+            if let Ok(url) = NfsUrl::parse(&text) {
+                prop_assert_eq!(NfsUrl::parse(&url.to_string()).unwrap(), url);
+            }
+        }
+    }
 }

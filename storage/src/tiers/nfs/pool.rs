@@ -1,23 +1,26 @@
-//! Pool of connections to one server. Connections are opened when needed, carry many calls each, and are replaced when
+//! Pool of connections to one server, whose address is resolved again if it stops answering. Connections are opened when needed, carry many calls each, and are replaced when
 //! they break, at a new port if the server has moved.
 //!
 //! In: calls, and whether they may be repeated. Out: replies and their costs. A call goes to the connection with the
 //! fewest calls in flight. Once admitted, a call has one time limit for connecting, waiting and retries together. Knows
 //! nothing of NFS's procedures.
 
-use super::address::Address;
-use super::dial::dial;
+use super::connection::Connection;
 use super::rpc::{Call, CallError, Head};
-use super::stream::call::{CallPermit, Claim, Landing, Outgoing, Reply};
-use super::stream::connection::Connection;
+use super::waiting::{CallPermit, Claim, Landing, Outgoing, Reply};
 use crate::error::{ErrorKind, StorageError};
 use crate::retry::{Backoff, Retries};
 use crate::tier::ReadCost;
+use futures::future::BoxFuture;
 use nfs3_types::rpc::opaque_auth;
+use parking_lot::Mutex;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 use tierlab_protocol::via::{Via, ViaSet};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 
 /// Maximum calls in flight per connection; more calls wait in the pool.
@@ -81,13 +84,8 @@ enum Attempt {
 }
 
 impl Slot {
-    // Nothing panics while the lock is held.
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn usable(&self) -> Option<Arc<Connection>> {
-        let mut connection = self.lock();
+        let mut connection = self.connection.lock();
         if connection.as_ref().is_some_and(|connection| connection.is_broken()) {
             *connection = None;
         }
@@ -284,12 +282,109 @@ impl Pool {
                 },
             };
             let connection = Arc::new(Connection::start(stream, self.limit));
-            *slot.lock() = Some(Arc::clone(&connection));
+            *slot.connection.lock() = Some(Arc::clone(&connection));
             Ok(connection)
         };
         match tokio::time::timeout_at(deadline.into(), open).await {
             Ok(opened) => opened,
             Err(_) => Err(CallError::Late),
+        }
+    }
+}
+
+/// Source ports that servers trust with the `secure` option.
+const PRIVILEGED_PORTS: std::ops::RangeInclusive<u16> = 600..=1023;
+
+/// Connects; from a privileged port when asked and allowed, as servers with the `secure` option want.
+pub(super) async fn dial(address: SocketAddr, privileged: bool) -> io::Result<TcpStream> {
+    let from_privileged = match privileged {
+        true => from_privileged_port(address).await?,
+        false => None,
+    };
+    let stream = match from_privileged {
+        Some(stream) => stream,
+        None => TcpStream::connect(address).await?,
+    };
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+async fn from_privileged_port(address: SocketAddr) -> io::Result<Option<TcpStream>> {
+    let count = u32::from(PRIVILEGED_PORTS.end() - PRIVILEGED_PORTS.start()) + 1;
+    let start = super::rpc::next_xid();
+    for i in 0..count {
+        let (socket, any): (_, IpAddr) = if address.is_ipv4() {
+            (TcpSocket::new_v4()?, Ipv4Addr::UNSPECIFIED.into())
+        } else {
+            (TcpSocket::new_v6()?, Ipv6Addr::UNSPECIFIED.into())
+        };
+        let port = PRIVILEGED_PORTS.start() + u16::try_from(start.wrapping_add(i) % count).unwrap_or_default();
+        match socket.bind(SocketAddr::new(any, port)) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+            Err(_) => continue, // taken
+        }
+        match socket.connect(address).await {
+            Err(e) if matches!(e.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) => {}
+            other => return other.map(Some),
+        }
+    }
+    Ok(None)
+}
+
+/// Time limit for resolving again: the program may be back at its old port before the resolver is.
+const AGAIN_LIMIT: Duration = Duration::from_secs(1);
+
+/// Resolver of a program's current address.
+pub(super) trait Resolve: fmt::Debug + Send + Sync {
+    fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<SocketAddr, StorageError>>;
+}
+
+/// An address that may change.
+#[derive(Debug)]
+pub(super) struct Address {
+    known: Mutex<SocketAddr>,
+    resolver: Option<Box<dyn Resolve>>,
+}
+
+impl From<SocketAddr> for Address {
+    fn from(fixed: SocketAddr) -> Self {
+        Self {
+            known: Mutex::new(fixed),
+            resolver: None,
+        }
+    }
+}
+
+impl Address {
+    /// Asks a resolver, within a limit.
+    pub(super) async fn resolved(resolver: impl Resolve + 'static, limit: Duration) -> Result<Self, StorageError> {
+        let known = resolver.resolve(limit).await?;
+        Ok(Self {
+            known: Mutex::new(known),
+            resolver: Some(Box::new(resolver)),
+        })
+    }
+
+    pub(super) fn get(&self) -> SocketAddr {
+        *self.known.lock()
+    }
+
+    /// Returns another address, if there is one, after `tried` did not answer.
+    pub(super) async fn instead_of(&self, tried: SocketAddr) -> Option<SocketAddr> {
+        let moved = |address: SocketAddr| (address != tried).then_some(address);
+        if let Some(address) = moved(self.get()) {
+            return Some(address);
+        }
+        match self.resolver.as_ref()?.resolve(AGAIN_LIMIT).await {
+            Ok(address) => {
+                *self.known.lock() = address;
+                moved(address)
+            }
+            Err(error) => {
+                tracing::debug!("{error}");
+                None
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 //! In: a path and a body. Out: the object. WRITEs are unstable and parallel, and one COMMIT covers them. If the server
 //! restarted in between, which its verifier shows, everything is written again.
 
-use super::fault::Fault;
+use super::client::Fault;
 use super::tree::{PARTIAL, Tree, describe};
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;

@@ -4,12 +4,12 @@
 //! file's attributes, which must be those of the version. If a server leaves the attributes out, they are requested
 //! after the last byte.
 
-use super::fault::Fault;
+use super::client::Fault;
 use super::tree::{FileHandle, Tree, VersionMark};
 use crate::error::{ErrorKind, StorageError};
-use crate::limits::{buffer_for, rejoin, split_front};
+use crate::limits::{buffer_for, check_ranges, rejoin, split_front};
 use crate::ranges;
-use crate::tier::{Object, ReadCost, ReadMany, check_ranges};
+use crate::tier::{Object, ReadCost, ReadMany};
 use bytes::{Bytes, BytesMut};
 use futures::future::try_join_all;
 use std::ops::Range;

@@ -1,22 +1,22 @@
 //! Paths on an export: object paths to handles, and listed names to paths.
 //!
-//! In: object paths. Out: handles with attributes. Handles of directories are cached for a short time, handles of files
+//! In: object paths. Out: handles with attributes, and all files below a path, collected directory by directory. Handles of directories are cached for a short time, handles of files
 //! with their version. Stale handles are dropped and looked up again once.
 
-use super::client::Client;
-use super::config::NfsConfig;
-use super::fault::Fault;
-use super::mount::Server;
+use super::NfsConfig;
+use super::client::{Client, Fault, PageStart};
+use super::mount::{NfsUrl, Server};
 use super::pool::{Limits, Pool};
-use super::url::NfsUrl;
 use crate::error::{ErrorKind, StorageError};
+use crate::limits::Listing;
 use crate::path::ObjectPath;
 use crate::tier::{Object, ReadCost};
 use nfs3_types::nfs3::{fattr3, ftype3, nfs_fh3, nfsstat3, nfstime3};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time for which a directory's handle is trusted without a check. A renamed directory is noticed after this time.
@@ -96,11 +96,6 @@ impl fmt::Display for VersionMark {
     }
 }
 
-// No code panics while it holds one of these locks, so a poisoned lock still guards whole values.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 pub(super) fn describe(path: &ObjectPath, attributes: &fattr3) -> Object {
     Object {
         path: path.clone(),
@@ -157,7 +152,7 @@ impl Tree {
     }
 
     pub(super) fn root(&self) -> nfs_fh3 {
-        lock(&self.root).clone()
+        self.root.lock().clone()
     }
 
     pub(super) fn client<'a>(&'a self, about: &'a str, cost: &'a mut ReadCost) -> Client<'a> {
@@ -180,13 +175,13 @@ impl Tree {
         if self.generation() != seen {
             return Ok(());
         }
-        lock(&self.directories).clear();
-        lock(&self.files).clear();
+        self.directories.lock().clear();
+        self.files.lock().clear();
         let root = self.root();
         match client.getattr(&root).await {
             Err(fault) if fault.is_stale() => {
                 let mounted = self.server.mount().await?;
-                *lock(&self.root) = mounted;
+                *self.root.lock() = mounted;
             }
             other => {
                 other?;
@@ -197,7 +192,7 @@ impl Tree {
     }
 
     fn trusted(&self, path: &str) -> Option<nfs_fh3> {
-        let mut directories = lock(&self.directories);
+        let mut directories = self.directories.lock();
         match directories.get(path) {
             Some((handle, seen)) if seen.elapsed() < DIRECTORY_TRUST => Some(handle.clone()),
             Some(_) => {
@@ -209,7 +204,7 @@ impl Tree {
     }
 
     fn trust(&self, path: String, handle: nfs_fh3) {
-        let mut directories = lock(&self.directories);
+        let mut directories = self.directories.lock();
         if directories.len() >= MAX_HANDLES {
             directories.clear();
         }
@@ -298,7 +293,7 @@ impl Tree {
             version: mark.to_string(),
             name: self.name(path),
         });
-        let mut files = lock(&self.files);
+        let mut files = self.files.lock();
         if files.len() >= MAX_HANDLES {
             files.clear();
         }
@@ -308,13 +303,124 @@ impl Tree {
 
     /// Drops the handle of a file.
     pub(super) fn forget(&self, path: &ObjectPath) {
-        lock(&self.files).remove(path);
+        self.files.lock().remove(path);
     }
 
     /// Cached handle of exactly this version.
     pub(super) fn kept(&self, object: &Object) -> Option<Arc<FileHandle>> {
-        let files = lock(&self.files);
+        let files = self.files.lock();
         let known = files.get(&object.path);
         known.filter(|known| known.version == object.version).cloned()
+    }
+}
+
+/// Maximum attempts to read a directory that changes during the listing.
+const LISTING_ATTEMPTS: u32 = 3;
+
+/// Bytes of an entry beside its name, for the limit of a listing: the path before it and the version.
+const ENTRY_BYTES: usize = 128;
+
+impl Tree {
+    /// Every file at and below a path, in order of path.
+    pub(super) async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        let about = prefix.map_or_else(|| self.url.to_string(), |path| self.name(path));
+        let mut cost = ReadCost::default();
+        let mut client = self.client(&about, &mut cost);
+        let generation = self.generation();
+        let mut listed = self.list_once(&mut client, prefix).await;
+        if matches!(&listed, Err(fault) if fault.is_stale()) {
+            self.refresh(&mut client, generation)
+                .await
+                .map_err(|fault| fault.about(&about))?;
+            listed = self.list_once(&mut client, prefix).await;
+        }
+        listed.map_err(|fault| fault.about(&about))
+    }
+
+    async fn list_once(&self, client: &mut Client<'_>, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, Fault> {
+        let mut listing = Listing::of(client.about);
+        let mut directories = Vec::new();
+        match prefix {
+            None => directories.push((None, self.root())),
+            Some(path) => match self.lookup(client, path).await {
+                Ok((handle, attributes)) => match attributes.type_ {
+                    ftype3::NF3REG => listing.push(describe(path, &attributes))?,
+                    ftype3::NF3DIR => directories.push((Some(path.clone()), handle)),
+                    _ => {}
+                },
+                Err(fault) if fault.is(nfsstat3::NFS3ERR_NOENT) || fault.is(nfsstat3::NFS3ERR_NOTDIR) => {}
+                Err(fault) => return Err(fault),
+            },
+        }
+        while let Some((path, handle)) = directories.pop() {
+            for (name, handle, attributes) in self.entries(client, &handle, &mut listing).await? {
+                let below = path
+                    .as_ref()
+                    .map_or_else(|| ObjectPath::new(&name), |path| path.join(&name));
+                let Ok(below) = below else { continue };
+                match attributes.type_ {
+                    ftype3::NF3REG => listing.keep(describe(&below, &attributes)),
+                    ftype3::NF3DIR => directories.push((Some(below), handle)),
+                    _ => {}
+                }
+            }
+        }
+        Ok(listing.end())
+    }
+
+    /// Current entries of a directory. Leaves out names that are not UTF-8, and files under construction.
+    async fn entries(
+        &self,
+        client: &mut Client<'_>,
+        directory: &nfs_fh3,
+        listing: &mut Listing,
+    ) -> Result<Vec<(String, nfs_fh3, fattr3)>, Fault> {
+        let (mut plus, mut attempts) = (true, 1);
+        let mut from = PageStart::default();
+        let mut found = Vec::new();
+        loop {
+            let page = match plus {
+                true => client.readdirplus(directory, from).await,
+                false => client.readdir(directory, from).await,
+            };
+            let page = match page {
+                Err(fault) if plus && fault.is(nfsstat3::NFS3ERR_NOTSUPP) => {
+                    plus = false;
+                    continue;
+                }
+                Err(fault) if fault.is(nfsstat3::NFS3ERR_BAD_COOKIE) && attempts < LISTING_ATTEMPTS => {
+                    attempts += 1;
+                    from = PageStart::default();
+                    found.clear();
+                    continue;
+                }
+                other => other?,
+            };
+            // A page without entries counts too: a server may send them endlessly.
+            listing.named(0)?;
+            for entry in page.entries {
+                // With the folders before it, and the version's text.
+                listing.named(entry.name.len() + ENTRY_BYTES)?;
+                let Ok(name) = String::from_utf8(entry.name) else {
+                    continue;
+                };
+                if name == "." || name == ".." || name.starts_with(PARTIAL) {
+                    continue;
+                }
+                let (handle, attributes) = match (entry.handle, entry.attributes) {
+                    (Some(handle), Some(attributes)) => (handle, attributes),
+                    // The server sent the name alone.
+                    _ => match client.lookup(directory, &name).await {
+                        Err(fault) if fault.is(nfsstat3::NFS3ERR_NOENT) => continue,
+                        other => other?,
+                    },
+                };
+                found.push((name, handle, attributes));
+            }
+            match page.next {
+                Some(next) => from = next,
+                None => return Ok(found),
+            }
+        }
     }
 }

@@ -4,9 +4,10 @@
 //! A pool may own an [`Arena`], memory that the ring has registered. Blocks are carved from it on demand and keep their
 //! size. When the arena is used up, and for sizes larger than a pooled block, the heap serves.
 
+use parking_lot::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Alignment of every buffer, which suits direct reads of all usual devices.
 pub(super) const BUFFER_ALIGN: usize = 4096;
@@ -72,7 +73,7 @@ impl Arena {
 
     /// The next `capacity` bytes, if that many are left.
     fn carve(&self, capacity: usize) -> Option<Block> {
-        let mut carved = self.carved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut carved = self.carved.lock();
         let end = carved.checked_add(capacity)?;
         if end > self.layout.size() {
             return None;
@@ -164,7 +165,7 @@ impl Pool {
         } else {
             rounded
         };
-        let free = class(capacity).and_then(|class| self.lock(class).pop());
+        let free = class(capacity).and_then(|class| self.0.classes[class].lock().pop());
         let carved = || {
             let arena = self.0.arena.as_ref().filter(|_| capacity <= LARGEST_POOLED)?;
             arena.carve(capacity)
@@ -180,10 +181,6 @@ impl Pool {
             len,
             pool: self.clone(),
         })
-    }
-
-    fn lock(&self, class: usize) -> std::sync::MutexGuard<'_, Vec<Block>> {
-        self.0.classes[class].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -233,7 +230,7 @@ impl Drop for Buffer {
             std::ptr::write_bytes(block.at.as_ptr(), POISON, block.layout.size());
         }
         if let Some(class) = class(block.layout.size()) {
-            let mut free = self.pool.lock(class);
+            let mut free = self.pool.0.classes[class].lock();
             // Blocks of the arena always return to be lent again, because the arena is limited.
             if block.registered || (free.len() + 1) * block.layout.size() <= KEPT_PER_CLASS {
                 free.push(block);
@@ -266,7 +263,7 @@ mod tests {
     fn the_pool_is_bounded() {
         let pool = Pool::default();
         drop((0..64).map(|_| pool.take(1 << 20)).collect::<Vec<_>>());
-        assert_eq!(pool.lock(CLASSES - 1).len(), KEPT_PER_CLASS >> 20);
+        assert_eq!(pool.0.classes[CLASSES - 1].lock().len(), KEPT_PER_CLASS >> 20);
         assert!(pool.take(usize::MAX).is_none());
     }
 

@@ -10,8 +10,8 @@
 //! - With nothing to do, the thread sleeps in the kernel until a completion or the wake-up event arrives; without a
 //!   thread nothing runs.
 
+use super::Driver;
 use super::buffer::Buffer;
-use super::config::Driver;
 use super::files::OpenFile;
 use super::job::{Done, EngineOptions, Job};
 use super::plan::Segment;
@@ -21,8 +21,7 @@ use super::signals::Signals;
 use super::worker::Worker;
 use crate::error::{ErrorKind, StorageError};
 use std::io;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -119,7 +118,7 @@ impl Engine {
             EngineDriver::Thread(thread) => &thread.signals,
             EngineDriver::Runtime(runtime) => runtime.signals(),
         };
-        *signals.injected.lock().unwrap() = results;
+        *signals.injected.lock() = results;
     }
 }
 

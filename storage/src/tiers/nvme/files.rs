@@ -3,17 +3,19 @@
 use super::buffer::BUFFER_ALIGN;
 use super::root::{DirectIo, FileId, Root, c_path, not_a_file, stat_fd};
 use super::signals::Signals;
-use crate::blocking::blocking;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
+use crate::tasks::blocking;
 use crate::tier::Object;
+use nix::fcntl::OFlag;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 #[cfg(feature = "gds")]
 use std::os::fd::BorrowedFd;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// Maximum open files kept. An open file that another program removes holds its disk space until it leaves the set.
 const KEPT_OPEN: usize = 128;
@@ -83,7 +85,7 @@ impl OpenFile {
         }
         let (fd, direct_align) = match opened {
             Some((fd, align)) => (fd, Some(align)),
-            None => (root.open_raw(&c_path, libc::O_RDONLY).map_err(|e| failed(&e))?, None),
+            None => (root.open_raw(&*c_path, OFlag::O_RDONLY).map_err(|e| failed(&e))?, None),
         };
         let stat = stat_fd(fd.as_fd()).map_err(|e| failed(&e))?;
         if !stat.is_file {
@@ -102,11 +104,11 @@ impl OpenFile {
     }
 
     /// The file and its alignment, or why direct reads are refused.
-    fn open_direct(root: &Root, path: &CString) -> io::Result<Result<(OwnedFd, u32), &'static str>> {
+    fn open_direct(root: &Root, path: &CStr) -> io::Result<Result<(OwnedFd, u32), &'static str>> {
         if root.is_page_cache() {
             return Ok(Err(PAGE_CACHE));
         }
-        let fd = match root.open_raw(path, libc::O_RDONLY | libc::O_DIRECT) {
+        let fd = match root.open_raw(path, OFlag::O_RDONLY | OFlag::O_DIRECT) {
             Ok(fd) => fd,
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
                 return Ok(Err("the file system refuses O_DIRECT"));
@@ -160,10 +162,6 @@ struct RecentFiles {
 }
 
 impl OpenFiles {
-    fn lock(&self) -> MutexGuard<'_, RecentFiles> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// File of the version that was looked up; opened by `open` on a blocking thread if it is not in the set.
     pub(crate) async fn get_or_open(
         &self,
@@ -185,7 +183,7 @@ impl OpenFiles {
 
     /// The open file of this version.
     fn get(&self, object: &Object) -> Option<Arc<OpenFile>> {
-        let mut kept = self.lock();
+        let mut kept = self.0.lock();
         kept.uses += 1;
         let now = kept.uses;
         let (file, used) = kept.files.get_mut(&object.path)?;
@@ -195,7 +193,7 @@ impl OpenFiles {
 
     /// Adds a file to the set.
     fn keep(&self, file: Arc<OpenFile>) {
-        let mut kept = self.lock();
+        let mut kept = self.0.lock();
         kept.uses += 1;
         let now = kept.uses;
         kept.files.insert(file.path.clone(), (file, now));
@@ -213,7 +211,7 @@ impl OpenFiles {
 
     /// Closes the file of a path.
     pub(crate) fn forget(&self, path: &ObjectPath) {
-        self.lock().files.remove(path);
+        self.0.lock().files.remove(path);
     }
 }
 

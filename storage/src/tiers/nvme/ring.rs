@@ -1,8 +1,8 @@
 //! An io_uring with its registered memory and files. In: reads. Out: completions, with the mark of their read. Knows
 //! nothing of jobs.
 
+use super::Driver;
 use super::buffer::Arena;
-use super::config::Driver;
 use super::files::{OpenFile, Registration};
 use super::signals::Signals;
 use io_uring::{IoUring, cqueue, opcode, types};

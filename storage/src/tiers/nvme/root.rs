@@ -6,16 +6,21 @@
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::Object;
+use nix::NixPath;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::Mode;
+use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// `STATX_DIOALIGN` of linux/stat.h, which the libc crate lacks for this target.
 const STATX_DIOALIGN: u32 = 0x2000;
 /// `RAMFS_MAGIC` of linux/magic.h.
-const RAMFS_MAGIC: i64 = 0x8584_58F6;
+const RAMFS_MAGIC: FsType = FsType(0x8584_58F6);
 /// `openat2` may ask to be called again when something was renamed meanwhile.
 const OPEN_ATTEMPTS: u32 = 16;
 
@@ -99,16 +104,13 @@ impl Root {
                 what,
             )
         };
-        let options = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        let dir = std::os::unix::fs::OpenOptionsExt::custom_flags(std::fs::OpenOptions::new().read(true), options)
-            .open(location)
-            .map_err(|e| failed(&e))?;
+        let options = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = Self {
-            dir: dir.into(),
+            dir: open(location, options, Mode::empty()).map_err(|e| failed(&e.into()))?,
             location: location.to_owned(),
         };
         // A look-up now finds a kernel without openat2 at the start and not at the first read.
-        root.open_raw(c".", libc::O_PATH).map_err(|e| root.explain(".", &e))?;
+        root.open_raw(c".", OFlag::O_PATH).map_err(|e| root.explain(".", &e))?;
         Ok(root)
     }
 
@@ -117,32 +119,16 @@ impl Root {
     }
 
     /// Opens a path below the folder; `.` is the folder.
-    pub(crate) fn open_raw(&self, path: &CStr, flags: i32) -> io::Result<OwnedFd> {
-        // SAFETY: `open_how` is plain numbers, for which zero is a valid value.
-        let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
-        how.flags = (flags | libc::O_CLOEXEC) as u64;
-        how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
+    pub(crate) fn open_raw<P: ?Sized + NixPath>(&self, path: &P, flags: OFlag) -> io::Result<OwnedFd> {
+        let how = OpenHow::new()
+            .flags(flags | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         let mut attempts = 0;
         loop {
-            // SAFETY: the path ends in NUL, `how` is valid for the size given, and both outlive the call.
-            let fd = unsafe {
-                libc::syscall(
-                    libc::SYS_openat2,
-                    self.dir.as_raw_fd(),
-                    path.as_ptr(),
-                    &raw const how,
-                    size_of::<libc::open_how>(),
-                )
-            };
-            if fd >= 0 {
-                // SAFETY: the kernel has just given this descriptor to us alone; descriptors fit an i32.
-                return Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) });
-            }
-            let error = io::Error::last_os_error();
             attempts += 1;
-            let again = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR));
-            if !again || attempts == OPEN_ATTEMPTS {
-                return Err(error);
+            match openat2(&self.dir, path, how) {
+                Err(Errno::EAGAIN | Errno::EINTR) if attempts < OPEN_ATTEMPTS => {}
+                opened => return Ok(opened?),
             }
         }
     }
@@ -150,7 +136,7 @@ impl Root {
     /// Attributes of the file at a path, following links inside the folder. Blocks.
     pub(crate) fn stat(&self, path: &ObjectPath) -> Result<FileStat, StorageError> {
         let fd = self
-            .open_raw(&c_path(path), libc::O_PATH)
+            .open_raw(path.as_str(), OFlag::O_PATH)
             .map_err(|e| self.explain(path.as_str(), &e))?;
         stat_fd(fd.as_fd()).map_err(|e| self.explain(path.as_str(), &e))
     }
@@ -174,19 +160,8 @@ impl Root {
 
     /// True if files here exist in the page cache alone, so that direct reads are meaningless.
     pub(crate) fn is_page_cache(&self) -> bool {
-        let mut stat = MaybeUninit::<libc::statfs>::zeroed();
-        // SAFETY: the descriptor is open, and `stat` is writable and of the right type.
-        if unsafe { libc::fstatfs(self.dir.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
-            return false;
-        }
-        // SAFETY: the kernel has filled it, and it is plain numbers.
-        let magic = unsafe { stat.assume_init() }.f_type;
-        #[expect(
-            clippy::useless_conversion,
-            reason = "the type of f_type differs between architectures"
-        )]
-        let magic = i64::from(magic);
-        magic == libc::TMPFS_MAGIC || magic == RAMFS_MAGIC
+        let kind = fstatfs(&self.dir).map(|stat| stat.filesystem_type());
+        matches!(kind, Ok(TMPFS_MAGIC | RAMFS_MAGIC))
     }
 
     /// Error of the kernel about a path, with advice.

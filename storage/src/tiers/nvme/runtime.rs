@@ -8,9 +8,10 @@
 use super::job::Job;
 use super::signals::Signals;
 use super::worker::Worker;
+use parking_lot::Mutex;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::AbortHandle;
@@ -67,13 +68,9 @@ impl Drop for RuntimeDriver {
 }
 
 impl Core {
-    fn lock(&self) -> MutexGuard<'_, Option<Worker>> {
-        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Does whatever there is to do, without waiting.
     fn drive(&self, job: Option<Job>) -> bool {
-        let mut held = self.lock();
+        let mut held = self.worker.lock();
         let Some(worker) = held.as_mut() else { return false };
         if let Some(job) = job {
             worker.accept(job);
@@ -91,7 +88,7 @@ impl Core {
     /// Waits for reads in flight and starts no more.
     fn close(&self) {
         self.signals.stop();
-        if let Some(worker) = self.lock().take() {
+        if let Some(worker) = self.worker.lock().take() {
             worker.wind_down();
         }
     }

@@ -1,11 +1,10 @@
 //! Signals between the engine's worker and the submitters of jobs: wake up, stop, a file was closed. Knows nothing of
 //! jobs or rings.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use parking_lot::Mutex;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Mutex, PoisonError};
 
 /// State shared by the worker and the submitters of jobs.
 #[derive(Debug)]
@@ -13,7 +12,7 @@ pub(super) struct Signals {
     /// Set while the thread sleeps or is about to.
     parked: AtomicBool,
     stopping: AtomicBool,
-    wake: File,
+    wake: EventFd,
     /// Indexes of closed files in the table of registered files.
     closed: Mutex<Vec<u32>>,
     has_closed: AtomicBool,
@@ -24,17 +23,10 @@ pub(super) struct Signals {
 
 impl Signals {
     pub(super) fn new() -> io::Result<Self> {
-        // SAFETY: takes no pointers.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just given this descriptor to us alone.
-        let wake = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self {
             parked: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            wake: wake.into(),
+            wake: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             closed: Mutex::default(),
             has_closed: AtomicBool::new(false),
             #[cfg(test)]
@@ -54,7 +46,7 @@ impl Signals {
     /// Wakes the thread, whatever it does: the event is level-triggered.
     pub(super) fn wake(&self) {
         // A full counter refuses the write, and then the thread is being woken anyway.
-        let _ = (&self.wake).write(&1u64.to_ne_bytes());
+        let _ = self.wake.write(1);
     }
 
     /// Called before the thread checks for jobs a last time and sleeps.
@@ -78,7 +70,7 @@ impl Signals {
     /// Called when a registered file was closed: the thread removes it from the kernel's table, so that a file removed
     /// from the folder releases its disk space.
     pub(super) fn file_closed(&self, place: u32) {
-        self.closed.lock().unwrap_or_else(PoisonError::into_inner).push(place);
+        self.closed.lock().push(place);
         self.has_closed.store(true, Ordering::SeqCst);
         self.notify();
     }
@@ -93,16 +85,16 @@ impl Signals {
             return Vec::new();
         }
         self.has_closed.store(false, Ordering::SeqCst);
-        std::mem::take(&mut *self.closed.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.closed.lock())
     }
 
-    pub(super) const fn wake_event(&self) -> &File {
+    pub(super) const fn wake_event(&self) -> &EventFd {
         &self.wake
     }
 
     /// Resets the wake-up event.
     pub(super) fn drain_wake_event(&self) {
         // Empty is fine: it was drained before.
-        let _ = (&self.wake).read(&mut [0; 8]);
+        let _ = self.wake.read();
     }
 }

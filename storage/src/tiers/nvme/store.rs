@@ -1,14 +1,17 @@
 //! Listing, writing and removing files below a root. Everything here blocks, and is called on blocking threads only.
 
-use super::root::{FileId, Root, c_path, not_a_file, stat_fd};
+use super::root::{FileId, Root, not_a_file, stat_fd};
 use crate::error::{ErrorKind, StorageError};
 use crate::limits::Listing;
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object};
-use std::ffi::{CStr, CString};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Files under construction have names that begin so; a listing leaves them out.
@@ -17,6 +20,8 @@ const PARTIAL: &str = ".tierlab-put-";
 const COPY_BYTES: usize = 1 << 20;
 /// Names tried for a file under construction before giving up.
 const NAME_ATTEMPTS: u32 = 100;
+/// Flags that open a folder for reading.
+const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY);
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 /// Lists the regular files at and below `prefix`, in order of path. Links to files inside the root are listed, links
@@ -40,8 +45,7 @@ pub(crate) fn list(root: &Root, prefix: Option<&ObjectPath>) -> Result<Vec<Objec
 fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Listing) -> Result<(), StorageError> {
     let name = folder.map_or(".", ObjectPath::as_str);
     let failed = |e: &io::Error| root.explain(name, e);
-    let c_name = folder.map_or_else(|| c".".to_owned(), c_path);
-    let fd = match root.open_raw(&c_name, libc::O_PATH | libc::O_DIRECTORY) {
+    let fd = match root.open_raw(name, OFlag::O_PATH | OFlag::O_DIRECTORY) {
         Ok(fd) => fd,
         // Removed since its parent was read: it is not there to be listed.
         Err(e) if e.kind() == io::ErrorKind::NotFound && folder.is_some() => return Ok(()),
@@ -98,7 +102,7 @@ pub(crate) fn put_from(root: &Root, path: &ObjectPath, source: &mut dyn Read) ->
     let (mut file, partial) = Partial::create(&folder).map_err(|e| failed(&e))?;
     copy(source, &mut file).map_err(|e| failed(&e))?;
     file.sync_all().map_err(|e| failed(&e))?;
-    partial.rename_to(&name).map_err(|e| failed(&e))?;
+    partial.rename_to(name).map_err(|e| failed(&e))?;
     folder.sync_all().map_err(|e| failed(&e))?;
     // After renaming, which counts as a change of the file.
     let id: FileId = stat_fd(file.as_fd()).map_err(|e| failed(&e))?.id;
@@ -125,47 +129,31 @@ pub(crate) fn delete(root: &Root, path: &ObjectPath) -> Result<(), StorageError>
         return Err(not_a_file(path));
     }
     let (parent, name) = split(path);
-    let c_parent = CString::new(parent).unwrap_or_default();
-    let parent = if parent.is_empty() { c"." } else { &c_parent };
-    let folder = root
-        .open_raw(parent, libc::O_RDONLY | libc::O_DIRECTORY)
-        .map_err(|e| failed(&e))?;
-    // SAFETY: the descriptor is open and the name ends in NUL.
-    check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) }).map_err(|e| failed(&e))?;
+    let parent = if parent.is_empty() { "." } else { parent };
+    let folder = root.open_raw(parent, FOLDER).map_err(|e| failed(&e))?;
+    unlinkat(&folder, name, UnlinkatFlags::NoRemoveDir).map_err(|e| failed(&e.into()))?;
     File::from(folder).sync_all().map_err(|e| failed(&e))
 }
 
 /// The folder's path and the last segment.
-fn split(path: &ObjectPath) -> (&str, CString) {
-    let (parent, name) = path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()));
-    (parent, CString::new(name).unwrap_or_default())
-}
-
-fn check(result: i32) -> io::Result<()> {
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+fn split(path: &ObjectPath) -> (&str, &str) {
+    path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()))
 }
 
 /// Opens the folder at `path`, creating missing folders on the way.
 fn make_folders(root: &Root, path: &str) -> io::Result<File> {
-    let mut folder = File::from(root.open_raw(c".", libc::O_RDONLY | libc::O_DIRECTORY)?);
+    let mut folder = File::from(root.open_raw(c".", FOLDER)?);
     let mut end = 0;
     for segment in path.split('/').filter(|segment| !segment.is_empty()) {
         end += segment.len() + usize::from(end > 0);
-        let so_far = CString::new(&path[..end])?;
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY;
-        let below = match root.open_raw(&so_far, flags) {
+        let so_far = &path[..end];
+        let below = match root.open_raw(so_far, FOLDER) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let name = CString::new(segment)?;
-                // SAFETY: the descriptor is open and the name ends in NUL.
-                match check(unsafe { libc::mkdirat(folder.as_raw_fd(), name.as_ptr(), 0o777) }) {
-                    Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+                match mkdirat(&folder, segment, Mode::from_bits_retain(0o777)) {
+                    Err(e) if e != Errno::EEXIST => return Err(e.into()),
                     _ => folder.sync_all()?,
                 }
-                root.open_raw(&so_far, flags)?
+                root.open_raw(so_far, FOLDER)?
             }
             opened => opened?,
         };
@@ -177,39 +165,31 @@ fn make_folders(root: &Root, path: &str) -> io::Result<File> {
 /// Incomplete file; removed unless it was renamed into place.
 struct Partial<'a> {
     folder: &'a File,
-    name: CString,
+    name: String,
     placed: bool,
 }
 
 impl<'a> Partial<'a> {
     fn create(folder: &'a File) -> io::Result<(File, Self)> {
-        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut attempts = 0;
         loop {
             let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-            let name = CString::new(format!("{PARTIAL}{}-{serial}", std::process::id()))?;
-            match create_at(folder, &name, flags) {
+            let name = format!("{PARTIAL}{}-{serial}", std::process::id());
+            match openat(folder, name.as_str(), flags, Mode::from_bits_retain(0o644)) {
                 Ok(fd) => {
-                    return Ok((
-                        fd.into(),
-                        Self {
-                            folder,
-                            name,
-                            placed: false,
-                        },
-                    ));
+                    let placed = false;
+                    return Ok((fd.into(), Self { folder, name, placed }));
                 }
                 // Left by an earlier process with the same id, or made by a process on another machine.
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempts < NAME_ATTEMPTS => attempts += 1,
-                Err(e) => return Err(e),
+                Err(Errno::EEXIST) if attempts < NAME_ATTEMPTS => attempts += 1,
+                Err(e) => return Err(e.into()),
             }
         }
     }
 
-    fn rename_to(mut self, name: &CStr) -> io::Result<()> {
-        let folder = self.folder.as_raw_fd();
-        // SAFETY: the descriptor is open and both names end in NUL.
-        check(unsafe { libc::renameat(folder, self.name.as_ptr(), folder, name.as_ptr()) })?;
+    fn rename_to(mut self, name: &str) -> io::Result<()> {
+        renameat(self.folder, self.name.as_str(), self.folder, name)?;
         self.placed = true;
         Ok(())
     }
@@ -217,21 +197,10 @@ impl<'a> Partial<'a> {
 
 impl Drop for Partial<'_> {
     fn drop(&mut self) {
-        if !self.placed {
-            // SAFETY: the descriptor is open and the name ends in NUL.
-            if let Err(error) = check(unsafe { libc::unlinkat(self.folder.as_raw_fd(), self.name.as_ptr(), 0) }) {
-                tracing::warn!(name = ?self.name, %error, "a file under construction could not be removed");
-            }
+        if !self.placed
+            && let Err(error) = unlinkat(self.folder, self.name.as_str(), UnlinkatFlags::NoRemoveDir)
+        {
+            tracing::warn!(name = self.name, %error, "a file under construction could not be removed");
         }
     }
-}
-
-fn create_at(folder: &File, name: &CStr, flags: i32) -> io::Result<OwnedFd> {
-    // SAFETY: the descriptor is open and the name ends in NUL.
-    let fd = unsafe { libc::openat(folder.as_raw_fd(), name.as_ptr(), flags, 0o644) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just given this descriptor to us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,17 +1,17 @@
 //! Tier over a local folder. In: object paths and ranges. Out: bytes, and the cost of reading them.
 
 use super::buffer::{Arena, Pool};
-use super::config::{Driver, Tuning};
 use super::engine::Engine;
 use super::files::{self, OpenFile, OpenFiles};
 use super::job::EngineOptions;
 use super::plan::{self, Plan};
 use super::root::Root;
-use super::store;
-use crate::blocking::blocking;
+use super::{Driver, Tuning, store};
 use crate::error::{ErrorKind, StorageError};
+use crate::limits::check_ranges;
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
+use crate::tasks::blocking;
+use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::io::Read;
@@ -36,6 +36,20 @@ pub struct LocalOptions {
     pub direct: bool,
 }
 
+impl LocalOptions {
+    /// Options of kind `nvme`, without notes.
+    #[must_use]
+    pub fn new(root: &Path, queue_depth: u32, direct: bool) -> Self {
+        Self {
+            root: root.to_owned(),
+            kind: "nvme",
+            notes: Vec::new(),
+            queue_depth,
+            direct,
+        }
+    }
+}
+
 /// Local folder read through io_uring. Dropping it ends its engine, and joins the thread if a thread drives it.
 #[derive(Debug)]
 pub struct NvmeTier {
@@ -54,14 +68,7 @@ impl NvmeTier {
     /// # Errors
     /// Same as [`NvmeTier::open_with`].
     pub async fn open(root: &Path, queue_depth: u32, direct: bool) -> Result<Self, StorageError> {
-        let options = LocalOptions {
-            root: root.to_owned(),
-            kind: "nvme",
-            notes: Vec::new(),
-            queue_depth,
-            direct,
-        };
-        Self::open_tuned(options, Tuning::default()).await
+        Self::open_tuned(LocalOptions::new(root, queue_depth, direct), Tuning::default()).await
     }
 
     /// Opens a folder under another kind's name, such as a kernel mount. The folder is read by its own thread, since

@@ -1,22 +1,19 @@
 //! Worker of the engine: turns jobs into submissions and completions into answers. In: jobs. Out: their replies. Does
 //! not know its driver: its own thread ([`Worker::run`]), or its callers ([`Worker::advance`]).
 
-use super::active::Active;
 use super::files::OpenFile;
-use super::job::{Done, EngineOptions, Job};
-use super::op::{Op, Progress, progress};
+use super::job::{Active, Done, EngineOptions, Job, Op, Progress, progress};
 use super::ring::{Entry, Ring};
 use super::root::{FileId, Root};
 use super::signals::Signals;
 use crate::error::{ErrorKind, StorageError};
 use slab::Slab;
 use std::collections::VecDeque;
-use std::fmt;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
+use std::{fmt, io};
 
 /// Maximum retries of a read that the kernel asks to repeat, before it counts as failed.
 const ATTEMPTS: u32 = 32;
@@ -146,7 +143,7 @@ impl Worker {
         while let Some((mark, result)) = self.ring.next_completion() {
             self.in_flight -= 1;
             #[cfg(test)]
-            let result = self.signals.injected.lock().unwrap().pop().unwrap_or(result);
+            let result = self.signals.injected.lock().pop().unwrap_or(result);
             self.complete(mark as usize, result);
         }
     }

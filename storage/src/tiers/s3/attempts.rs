@@ -13,9 +13,10 @@ use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
+use parking_lot::Mutex;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// Maximum size of a reply other than an object's bytes. A page of a listing has 1,000 keys of at most 1,024 bytes,
@@ -101,14 +102,14 @@ impl Attempts {
 
     /// Takes the wait that the server asked for since the last call, if any.
     pub(super) fn take_retry_after(&self) -> Option<Duration> {
-        self.0.retry_after.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.retry_after.lock().take()
     }
 
     fn see(&self, status: StatusCode, headers: &HeaderMap) {
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
             let asked = asked.and_then(|text| retry_after(text, SystemTime::now()));
-            *self.0.retry_after.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+            *self.0.retry_after.lock() = asked;
         }
     }
 }

@@ -1,15 +1,20 @@
-//! Clients of `object_store` made from a config: endpoint and style, TLS, credentials, timeouts. In: the config and,
+//! Clients of `object_store` made from a config: endpoint and style, TLS, credentials, timeouts, and one HTTP client. In: the config and,
 //! for keys it leaves out, the usual AWS environment and profile. Out: two clients over one connection pool: one for
 //! reads, which does not retry, and one that retries for all other calls. Sends nothing.
 
+use super::S3Config;
 use super::attempts::CountingConnector;
-use super::config::S3Config;
-use super::http;
-use super::profile::Profile;
 use crate::error::{ErrorKind, StorageError};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
-use reqwest::Url;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::redirect::{Attempt, Policy};
+use reqwest::{Certificate, Client, Url};
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +45,7 @@ pub(super) fn build(config: &S3Config) -> Result<Clients, StorageError> {
     let endpoint = endpoint.transpose().map_err(invalid)?;
     let builder = addressed(config, endpoint.as_ref()).map_err(invalid)?;
     let local = config.virtual_host && endpoint.as_ref().is_some_and(is_local);
-    let client = http::client(config, limit, local).map_err(invalid)?;
+    let client = client(config, limit, local).map_err(invalid)?;
     let builder = builder
         .with_client_options(
             ClientOptions::new()
@@ -179,6 +184,163 @@ fn with_bucket(endpoint: &Url, bucket: &str) -> Result<String, String> {
     Ok(text(&with_bucket))
 }
 
+/// The longest wait for a TCP and TLS connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// Idle connections kept beyond `concurrency`, for hedges and for calls other than reads.
+const SPARE_CONNECTIONS: usize = 4;
+/// Redirects within the endpoint that are followed.
+const REDIRECTS: usize = 4;
+
+/// Builds the client; each call may take `limit`. A `local` client resolves every name to this machine.
+pub(super) fn client(config: &S3Config, limit: Duration, local: bool) -> Result<Client, String> {
+    let idle = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
+    let builder = Client::builder()
+        .user_agent(concat!("tierlab/", env!("CARGO_PKG_VERSION")))
+        .http1_only()
+        .no_gzip()
+        .no_brotli()
+        .no_zstd()
+        .no_deflate()
+        .https_only(!config.allow_http)
+        .timeout(limit)
+        .connect_timeout(limit.min(CONNECT_LIMIT))
+        .pool_max_idle_per_host(idle.saturating_add(SPARE_CONNECTIONS))
+        .redirect(Policy::custom(within_the_endpoint))
+        .dns_resolver(Resolver { local })
+        .tls_certs_merge(certificates(config)?);
+    builder.build().map_err(|e| e.to_string())
+}
+
+fn certificates(config: &S3Config) -> Result<Vec<Certificate>, String> {
+    let Some(file) = &config.ca_file else {
+        return Ok(Vec::new());
+    };
+    let wrong = |why: String| format!("`ca_file` {}: {why}", file.display());
+    let pem = std::fs::read(file).map_err(|e| wrong(e.to_string()))?;
+    let certificates = Certificate::from_pem_bundle(&pem).map_err(|e| wrong(e.to_string()))?;
+    if certificates.is_empty() {
+        return Err(wrong("holds no PEM certificate".into()));
+    }
+    Ok(certificates)
+}
+
+/// Follows a redirect only to the same scheme, host and port: a request's headers hold its session token and signature.
+fn within_the_endpoint(attempt: Attempt<'_>) -> reqwest::redirect::Action {
+    let first = attempt.previous().first().map(Url::origin);
+    if first == Some(attempt.url().origin()) && attempt.previous().len() <= REDIRECTS {
+        attempt.follow()
+    } else {
+        // The redirect itself is the reply, and becomes an error that names it.
+        attempt.stop()
+    }
+}
+
+/// Resolves names with the system's resolver, in random order, so that connections spread over the addresses of a name.
+#[derive(Debug)]
+struct Resolver {
+    /// Every name is this machine: for names below `localhost`, which are reserved for it (RFC 6761) but which few
+    /// resolvers know.
+    local: bool,
+}
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let local = self.local;
+        Box::pin(async move {
+            if local {
+                let here = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+                return Ok(Box::new(std::iter::once(here)) as Addrs);
+            }
+            let mut addresses: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let chance = RandomState::new();
+            addresses.sort_by_cached_key(|address| chance.hash_one(address));
+            Ok(Box::new(addresses.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// An AWS profile's settings, which `object_store` does not read. Static keys only: a profile's other services (single
+/// sign-on, assumed roles, credential processes) are supported only through the environment variables that they can set.
+/// Debug output shows no secrets.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct Profile {
+    pub(super) access_key_id: Option<String>,
+    pub(super) secret_access_key: Option<String>,
+    pub(super) session_token: Option<String>,
+    pub(super) region: Option<String>,
+}
+
+impl fmt::Debug for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profile")
+            .field("region", &self.region)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Profile {
+    /// Profile that the environment names, or `default`. Missing files and profiles count as empty.
+    pub(super) fn load() -> Self {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let name = variable("AWS_PROFILE").and_then(|name| name.into_string().ok());
+        let home = variable("HOME").map(|home| PathBuf::from(home).join(".aws"));
+        let text = |named: &str, file: &str| {
+            let path = variable(named)
+                .map(PathBuf::from)
+                .or_else(|| Some(home.as_ref()?.join(file)))?;
+            std::fs::read_to_string(path).ok()
+        };
+        let credentials = text("AWS_SHARED_CREDENTIALS_FILE", "credentials").unwrap_or_default();
+        let config = text("AWS_CONFIG_FILE", "config").unwrap_or_default();
+        Self::parse(&credentials, &config, name.as_deref().unwrap_or("default"))
+    }
+
+    /// A profile of a credentials file, which must have its keys.
+    pub(super) fn read(file: &Path, name: &str) -> Result<Self, String> {
+        let text = std::fs::read_to_string(file).map_err(|e| format!("`credentials_file` {}: {e}", file.display()))?;
+        let profile = Self::parse(&text, "", name);
+        if profile.access_key_id.is_none() || profile.secret_access_key.is_none() {
+            return Err(format!(
+                "`credentials_file` {} has no keys of a profile `{name}`",
+                file.display()
+            ));
+        }
+        Ok(profile)
+    }
+
+    /// Reads a profile from both files; the credentials file takes precedence.
+    fn parse(credentials: &str, config: &str, name: &str) -> Self {
+        // In the config file, all profiles but `default` have a word before their name.
+        let mut keys = section(config, &format!("profile {name}"));
+        keys.extend(section(config, name));
+        keys.extend(section(credentials, name));
+        let mut take = |key: &str| keys.remove(key).filter(|value| !value.is_empty()).map(str::to_owned);
+        Self {
+            access_key_id: take("aws_access_key_id"),
+            secret_access_key: take("aws_secret_access_key"),
+            session_token: take("aws_session_token"),
+            region: take("region"),
+        }
+    }
+}
+
+/// The keys of `[name]`. Lines that are no `key = value` are passed over.
+fn section<'t>(text: &'t str, name: &str) -> HashMap<&'t str, &'t str> {
+    let mut inside = false;
+    let mut keys = HashMap::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(title) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            inside = title.0.trim() == name;
+        } else if inside
+            && !line.starts_with(['#', ';'])
+            && let Some((key, value)) = line.split_once('=')
+        {
+            keys.insert(key.trim(), value.trim());
+        }
+    }
+    keys
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,5 +391,46 @@ mod tests {
         let is_local = |endpoint| is_local(&url(endpoint));
         assert!(is_local("http://localhost:9000") && is_local("http://s3.localhost/x"));
         assert!(!is_local("http://localhost.example.com"));
+    }
+}
+
+#[cfg(test)]
+mod profile_tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CREDENTIALS: &str = "\
+# mine
+[default]
+aws_access_key_id = AK1
+aws_secret_access_key=hush/one==
+[ work ]
+aws_access_key_id = AK2
+aws_secret_access_key = hush2
+aws_session_token = token2
+";
+    const CONFIG: &str = "[default]\nregion = eu-central-1\n[profile work]\nregion = us-west-2\noutput = json\n";
+
+    #[test]
+    fn profiles_are_told_apart() {
+        let default = Profile::parse(CREDENTIALS, CONFIG, "default");
+        assert_eq!(default.access_key_id.as_deref(), Some("AK1"));
+        assert_eq!(default.secret_access_key.as_deref(), Some("hush/one=="));
+        assert_eq!(
+            (default.session_token, default.region.as_deref()),
+            (None, Some("eu-central-1"))
+        );
+        let work = Profile::parse(CREDENTIALS, CONFIG, "work");
+        assert_eq!(work.session_token.as_deref(), Some("token2"));
+        assert_eq!(work.region.as_deref(), Some("us-west-2"));
+        assert!(!format!("{work:?}").contains("hush2"));
+        assert_eq!(Profile::parse(CREDENTIALS, CONFIG, "other"), Profile::default());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_taken(text in "[\\[\\]=a-z #;\n]{0,100}") {
+            let _ = Profile::parse(&text, &text, "a");
+        }
     }
 }

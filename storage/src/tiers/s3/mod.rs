@@ -11,27 +11,14 @@
 //! including retries and backoff. `copy` is the time to cut small parts out of larger replies. Bytes are copied once on
 //! arrival, which counts as `device`.
 
-mod attempts;
-mod bucket;
-mod client;
-mod config;
-mod error_reply;
-mod fetch;
-mod hedge;
-mod http;
-mod policy;
-mod profile;
-mod put;
-mod reply;
-
-pub use config::S3Config;
-
+use crate::config::number;
 use crate::deadline;
 use crate::error::{ErrorKind, StorageError};
-use crate::limits::{Listing, buffer_for, rejoin, split_front};
+use crate::limits::{Listing, buffer_for, check_ranges, rejoin, split_front};
 use crate::path::ObjectPath;
 use crate::ranges::{self, Span};
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
+use crate::tasks::at_once;
+use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
 use crate::unreported::PendingCost;
 use async_trait::async_trait;
 use bucket::{Bucket, version_of};
@@ -40,12 +27,20 @@ use fetch::Wanted;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+
+mod attempts;
+mod bucket;
+mod client;
+mod fetch;
+mod hedge;
+mod put;
 
 /// A bucket.
 #[derive(Debug)]
@@ -142,31 +137,11 @@ impl S3Tier {
             }
         };
         let mut cost = PendingCost::new(&self.bucket.unreported);
+        let gets = gets.into_iter().map(one).collect();
+        let parts = at_once(key.as_ref(), gets, |part: &Part| cost.add(&part.cost)).await?;
         let mut wholes: Vec<BytesMut> = spans.iter().map(|_| BytesMut::new()).collect();
-        if gets.len() <= 1 {
-            for get in gets {
-                let part = one(get).await?;
-                cost.add(&part.cost);
-                wholes[part.of] = part.bytes;
-            }
-        } else {
-            // Tasks, so that several cores take the bytes in; dropping the set ends them.
-            let mut tasks = JoinSet::new();
-            let mut parts = Vec::with_capacity(gets.len());
-            for get in gets {
-                tasks.spawn(one(get));
-            }
-            while let Some(ended) = tasks.join_next().await {
-                let ended =
-                    ended.map_err(|e| StorageError::new(ErrorKind::Unavailable, key.as_ref(), e.to_string()))?;
-                let part = ended?;
-                cost.add(&part.cost);
-                parts.push(part);
-            }
-            parts.sort_unstable_by_key(|part| (part.of, part.start));
-            for part in parts {
-                rejoin(&mut wholes[part.of], part.bytes);
-            }
+        for part in parts {
+            rejoin(&mut wholes[part.of], part.bytes);
         }
         Ok((wholes.into_iter().map(BytesMut::freeze).collect(), cost.report()))
     }
@@ -185,8 +160,6 @@ struct Get {
 struct Part {
     /// The index of its span.
     of: usize,
-    /// Offset of the first byte.
-    start: u64,
     bytes: BytesMut,
     cost: ReadCost,
 }
@@ -204,23 +177,17 @@ impl Get {
             }
         };
         let sent = Instant::now();
-        let start = self.range.start;
-        let got = bucket.get(wanted, self.into).await?;
+        let (bytes, of_get) = bucket.get(wanted, self.into).await?;
         drop(slot);
         let cost = ReadCost {
             via: ViaSet::of(Via::Http),
             queue: sent - queued,
             device: sent.elapsed(),
-            wire_bytes: got.wire_bytes,
-            requests: got.requests,
-            retries: got.retries,
-            hedges: got.hedges,
-            ..ReadCost::default()
+            ..of_get
         };
         Ok(Part {
             of: self.of,
-            start,
-            bytes: got.bytes,
+            bytes,
             cost,
         })
     }
@@ -318,4 +285,72 @@ impl Tier for S3Tier {
         self.bucket.head(&key).await?;
         self.bucket.within(&key, self.bucket.store.delete(&key)).await
     }
+}
+
+/// An S3-compatible bucket.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct S3Config {
+    /// The bucket.
+    pub bucket: String,
+    /// A prefix inside the bucket.
+    #[serde(default)]
+    pub prefix: Option<String>,
+    /// The region; the environment's when left out.
+    #[serde(default)]
+    pub region: Option<String>,
+    /// The endpoint of an S3-compatible server; AWS when left out.
+    #[serde(default)]
+    pub endpoint: Option<String>,
+    /// If true, the bucket's name is part of the host's name instead of the path (virtual-hosted style).
+    #[serde(default)]
+    pub virtual_host: bool,
+    /// A file of PEM certificates that the endpoint's may be signed with, besides the system's.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+    /// If true, sends requests unsigned.
+    #[serde(default)]
+    pub anonymous: bool,
+    /// File of AWS profiles to take keys from, instead of the environment.
+    #[serde(default)]
+    pub credentials_file: Option<PathBuf>,
+    /// The profile in `credentials_file`; `default` when left out.
+    #[serde(default)]
+    pub profile: Option<String>,
+    /// If true, allows plain HTTP (embedded and test origins).
+    #[serde(default)]
+    pub allow_http: bool,
+    /// Maximum range GETs in flight.
+    #[serde(default = "number::<32, _>")]
+    pub concurrency: u32,
+    /// Bytes per range GET of a large object.
+    #[serde(default = "number::<{ 8 << 20 }, _>")]
+    pub part_bytes: u64,
+    /// Gaps up to this many bytes between two ranges are read over instead of making two requests.
+    #[serde(default = "number::<{ 64 << 10 }, _>")]
+    pub coalesce_bytes: u64,
+    /// Maximum retries of a request.
+    #[serde(default = "number::<3, _>")]
+    pub retries: u32,
+    /// Time limit of a request with its retries, in milliseconds.
+    #[serde(default = "number::<5_000, _>")]
+    pub timeout_ms: u64,
+    /// Time limit of an attempt at a GET, in milliseconds, plus the time of its bytes at `min_bytes_per_s`. At the
+    /// limit the attempt ends, and the next attempt continues from the byte reached.
+    #[serde(default = "number::<1_000, _>")]
+    pub attempt_ms: u64,
+    /// The speed below which an attempt is given up, in bytes per second.
+    #[serde(default = "number::<4_000_000, _>")]
+    pub min_bytes_per_s: u64,
+    /// Quantile of recent reply times after which a GET is sent a second time; the first reply is read. Both count as
+    /// requests (default: no hedging).
+    #[serde(default)]
+    pub hedge_after_quantile: Option<f64>,
+    /// Maximum share of GETs that hedging sends a second time.
+    #[serde(default = "default_hedge_max_share")]
+    pub hedge_max_share: f64,
+}
+
+const fn default_hedge_max_share() -> f64 {
+    0.05
 }

@@ -1,6 +1,6 @@
 //! Contents of a cache, and fetches of missing extents. In: extents of objects. Out: their bytes, fetched once.
 
-use super::config::{CacheConfig, ENTRY_BYTES, Policy};
+use super::{CacheConfig, ENTRY_BYTES, Policy};
 use crate::error::StorageError;
 use crate::ranges;
 use crate::tier::{Object, ReadCost, Tier};

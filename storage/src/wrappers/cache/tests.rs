@@ -1,5 +1,4 @@
-use super::config::ENTRY_BYTES;
-use super::*;
+use super::{ENTRY_BYTES, *};
 use crate::conformance::content;
 use crate::tiers::memory::MemoryTier;
 use crate::wrappers::StorageMetrics;

@@ -1,7 +1,6 @@
 //! The `[emulated]` table. In: TOML, which may name a profile or the file of a recorded profile. Out: a validated
 //! [`Emulation`]. Knows nothing of time.
 
-use super::fault::{Fault, InjectedError, faults};
 use super::latency::{Distribution, LatencyConfig};
 use super::recorded::{Law, Recorded};
 use crate::error::{ErrorKind, StorageError};
@@ -264,6 +263,76 @@ impl EmulatedConfig {
             retry_delay: Duration::from_millis(whole.retry_delay_ms.unwrap_or_default()),
         })
     }
+}
+
+/// Kinds of errors that a tier under emulation may show.
+const KINDS: [ErrorKind; 6] = [
+    ErrorKind::Unavailable,
+    ErrorKind::Timeout,
+    ErrorKind::Denied,
+    ErrorKind::NotFound,
+    ErrorKind::Changed,
+    ErrorKind::Corrupt,
+];
+
+/// The longest time to an error, in milliseconds: ten minutes, as of latencies.
+const LONGEST_MS: u64 = 600_000;
+
+/// An error that some requests end in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InjectedError {
+    /// `unavailable`, `timeout`, `denied`, `not-found`, `changed` or `corrupt`.
+    pub kind: String,
+    /// Share of requests, from 0 to 1.
+    pub rate: f64,
+    /// Milliseconds from the start of the request to its error; as long as its latency when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<u64>,
+}
+
+/// A validated error.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Fault {
+    pub(crate) kind: ErrorKind,
+    pub(crate) rate: f64,
+    pub(crate) after: Option<Duration>,
+}
+
+/// Checks a list of errors.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`], naming the key.
+pub(super) fn faults(errors: &[InjectedError]) -> Result<Vec<Fault>, StorageError> {
+    let fault = |error: &InjectedError| {
+        let Some(kind) = KINDS.into_iter().find(|kind| kind.as_str() == error.kind) else {
+            let known = KINDS.map(ErrorKind::as_str).join(", ");
+            let detail = format!("no kind `{}`: there are {known}", error.kind);
+            return Err(invalid("errors.kind", detail));
+        };
+        if !(0.0..=1.0).contains(&error.rate) {
+            let detail = format!("a share from 0 to 1, not {}", error.rate);
+            return Err(invalid("errors.rate", detail));
+        }
+        if let Some(after) = error.after_ms.filter(|after| *after > LONGEST_MS) {
+            let detail = format!("at most {LONGEST_MS}, not {after}");
+            return Err(invalid("errors.after_ms", detail));
+        }
+        Ok(Fault {
+            kind,
+            rate: error.rate,
+            after: error.after_ms.map(Duration::from_millis),
+        })
+    };
+    let faults: Vec<Fault> = errors.iter().map(fault).collect::<Result<_, _>>()?;
+    let all: f64 = faults.iter().map(|fault| fault.rate).sum();
+    if all > 1.0 {
+        return Err(invalid(
+            "errors.rate",
+            format!("the rates add up to {all}: more than 1"),
+        ));
+    }
+    Ok(faults)
 }
 
 #[cfg(test)]

@@ -9,17 +9,15 @@
 //! its recorded latency, counted from its start; the time of the tier below is part of that latency.
 
 mod config;
-mod fault;
 mod latency;
-mod mapped;
 mod model;
 mod recorded;
 mod replay;
 mod shared;
 mod timer;
 
+pub use config::InjectedError;
 pub use config::{EmulatedConfig, Stall};
-pub use fault::InjectedError;
 pub use latency::LatencyConfig;
 pub use recorded::{
     Recorded, RecordedEnvironment, RecordedLimits, RecordedOrigin, RecordedPoint, RecordedRound, SCHEMA,
@@ -27,19 +25,20 @@ pub use recorded::{
 
 use super::metrics::EmulatedMetrics;
 use crate::error::{ErrorKind, StorageError};
+use crate::limits::check_ranges;
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
+use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
 use async_trait::async_trait;
-use config::Emulation;
-use fault::Fault;
+use config::{Emulation, Fault};
 use model::{Model, Plan, Request};
+use parking_lot::Mutex;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use replay::{Arrival, Replay};
 use shared::Shared;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_protocol::via::ViaSet;
 use timer::Timer;
@@ -171,7 +170,7 @@ impl Emulated {
         let since = if is_replayed { arrival.at } else { now };
         let arrived = since.saturating_duration_since(self.opened);
         let plan = {
-            let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut model = self.model.lock();
             model.admit(&self.service, arrived, &requests)
         };
         let due = self.opened + arrived + plan.queue + plan.device;

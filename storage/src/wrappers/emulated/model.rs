@@ -139,7 +139,7 @@ fn after_stall(service: &Emulation, at: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::EmulatedConfig;
+    use super::super::EmulatedConfig;
     use super::*;
     use proptest::prelude::*;
 

@@ -2,10 +2,10 @@
 //! runtime's timer would be late by a millisecond, which exceeds the latency of some services.
 
 use nix::sys::prctl;
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 use tokio::sync::oneshot;
@@ -28,69 +28,28 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Waiters, earliest first. Waiters whose future was dropped stay until they are due.
-    waiting: BinaryHeap<Reverse<Waiting>>,
+    /// Waiters by due time and number. Waiters whose future was dropped stay until they are due.
+    waiting: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
     serial: u64,
     stopped: bool,
 }
 
-#[derive(Debug)]
-struct Waiting {
-    at: Instant,
-    serial: u64,
-    wake: oneshot::Sender<()>,
-}
-
-impl Waiting {
-    fn order(&self) -> (Instant, u64) {
-        (self.at, self.serial)
-    }
-}
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        self.order() == other.order()
-    }
-}
-
-impl Eq for Waiting {}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.order().cmp(&other.order())
-    }
-}
-
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self) {
         // Without it, wake-ups are 50 us later: no reason to fail.
         let _ = prctl::set_timerslack(SLACK_NS);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while !state.stopped {
             let now = Instant::now();
-            while state.waiting.peek().is_some_and(|first| first.0.at <= now) {
-                if let Some(Reverse(due)) = state.waiting.pop() {
-                    let _ = due.wake.send(());
-                }
+            while let Some(first) = state.waiting.first_entry().filter(|first| first.key().0 <= now) {
+                let _ = first.remove().send(());
             }
-            state = match state.waiting.peek() {
-                Some(first) => {
-                    let rest = first.0.at.saturating_duration_since(Instant::now());
-                    let waited = self.changed.wait_timeout(state, rest);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
+            match state.waiting.first_key_value() {
+                Some((&(at, _), _)) => {
+                    self.changed.wait_until(&mut state, at);
                 }
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+                None => self.changed.wait(&mut state),
+            }
         }
     }
 }
@@ -115,11 +74,11 @@ impl Timer {
         }
         let (wake, woken) = oneshot::channel();
         {
-            let mut state = self.shared.lock();
+            let mut state = self.shared.state.lock();
             state.serial += 1;
             let serial = state.serial;
-            let first = state.waiting.peek().is_none_or(|first| at < first.0.at);
-            state.waiting.push(Reverse(Waiting { at, serial, wake }));
+            let first = state.waiting.first_key_value().is_none_or(|(first, _)| at < first.0);
+            state.waiting.insert((at, serial), wake);
             if first {
                 self.shared.changed.notify_one();
             }
@@ -131,7 +90,7 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        self.shared.lock().stopped = true;
+        self.shared.state.lock().stopped = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

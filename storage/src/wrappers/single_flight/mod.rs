@@ -2,11 +2,11 @@
 
 mod flight;
 #[cfg(test)]
-mod interleavings;
+mod tests;
 
 pub(super) use flight::{Boarded, ExtentKey, Lead, SingleFlight, Version, share_of};
 
-/// Synchronisation types. `interleavings` replaces them with types of a scheduler that tries thread orders.
+/// Synchronisation types. `tests` replaces them with types of a scheduler that tries thread orders.
 mod sync {
     pub(super) use std::sync::{Mutex, MutexGuard};
 }

@@ -2,35 +2,18 @@
 //! a task for the writer.
 
 use super::neighbours::Claim;
-use super::stage::Stage;
-use super::task::{Fetched, PENDING_BYTES, WriterTask};
+use super::stage::{Fetched, PENDING_BYTES, Stage, WriterTask};
 use crate::error::{ErrorKind, StorageError};
 use crate::ranges;
 use crate::tier::{Object, ReadCost};
 use crate::wrappers::single_flight::{Lead, Version, share_of};
 use bytes::Bytes;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
-
-/// Cost of a fetch, passed from the fetching task to the call that began it. The last of the two to finish passes it
-/// on.
-#[derive(Debug, Default)]
-struct Handover(Mutex<HandoverState>);
-
-#[derive(Debug, Default)]
-struct HandoverState {
-    cost: Option<ReadCost>,
-    caller_gone: bool,
-}
-
-impl Handover {
-    fn lock(&self) -> MutexGuard<'_, HandoverState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+use tokio::sync::oneshot;
 
 /// Blocks read from the tier, with their claim if processes share a root.
 struct ToStage {
@@ -38,24 +21,17 @@ struct ToStage {
     claim: Option<Claim>,
 }
 
-/// The call that began a fetch. Dropped before it has taken the cost, it leaves it unreported.
+/// The call that began a fetch, and the fetch's cost once it has ended. Dropped before it has taken the cost, it leaves
+/// it unreported; a fetch that ends later finds the channel closed, and does the same.
 struct Caller {
     stage: Arc<Stage>,
-    handover: Arc<Handover>,
-}
-
-impl Caller {
-    /// The call reports the cost itself.
-    fn take_over(&self) {
-        self.handover.lock().cost = None;
-    }
+    cost: oneshot::Receiver<ReadCost>,
 }
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        let mut handed = self.handover.lock();
-        handed.caller_gone = true;
-        if let Some(cost) = handed.cost.take() {
+        self.cost.close();
+        if let Ok(cost) = self.cost.try_recv() {
             self.stage.unreported.add(&cost);
         }
     }
@@ -76,14 +52,13 @@ impl Stage {
         let mut boarded = self.flights.board(keys.collect());
         let caller = boarded.lead.take().map(|lead| {
             // On a task of its own: it goes on when this call is dropped.
-            let handover = Arc::<Handover>::default();
-            let caller = Caller {
-                stage: self.clone(),
-                handover: handover.clone(),
-            };
+            let (to_caller, cost) = oneshot::channel();
             let (stage, object) = (self.clone(), object.clone());
-            tokio::spawn(async move { stage.lead(&object, lead, &handover).await });
-            caller
+            tokio::spawn(async move { stage.lead(&object, lead, to_caller).await });
+            Caller {
+                stage: self.clone(),
+                cost,
+            }
         });
         let waiting = Instant::now();
         // Blocks that were already fetched and are still being written are in memory.
@@ -105,26 +80,24 @@ impl Stage {
             landed.cost.merge(&cost);
             landed.parts.extend(other.parts.iter().cloned());
         }
-        if let Some(caller) = caller {
-            caller.take_over();
+        if let Some(mut caller) = caller {
+            // The call reports the cost itself.
+            let _ = caller.cost.try_recv();
         }
         Ok(landed)
     }
 
     /// Makes a fetch, has it staged, and answers it: the writer has it before a reader has its bytes.
-    async fn lead(&self, object: &Object, lead: Lead<Fetched>, handover: &Handover) {
+    async fn lead(&self, object: &Object, lead: Lead<Fetched>, to_caller: oneshot::Sender<ReadCost>) {
         let fetched = self.fetch_unless_staged(object, &lead).await;
         let (landed, to_stage) = match fetched {
             Ok((landed, to_stage)) => (Ok(Arc::new(landed)), Some(to_stage)),
             Err(error) => (Err(error), None),
         };
-        if let Ok(landed) = &landed {
-            let mut handed = handover.lock();
-            if handed.caller_gone {
-                self.unreported.add(&landed.cost);
-            } else {
-                handed.cost = Some(landed.cost);
-            }
+        if let Ok(landed) = &landed
+            && let Err(cost) = to_caller.send(landed.cost)
+        {
+            self.unreported.add(&cost);
         }
         let answer = lead.answer();
         match (&landed, to_stage) {
@@ -180,7 +153,7 @@ impl Stage {
         // Once more when they are claimed: another process may have been done with them just before.
         while !missing.is_empty() {
             let read = neighbours.read(&header, missing).await;
-            self.tally.neighbours.add(read.len());
+            self.tally.metrics.neighbours.inc_by(read.len() as u64);
             missing.retain(|block| read.iter().all(|(of, _)| of != block));
             let parts = read
                 .into_iter()
@@ -235,7 +208,7 @@ impl Stage {
             (now == 0 || now + len <= PENDING_BYTES).then_some(now + len)
         });
         if admitted.is_err() {
-            self.tally.skipped.add(blocks.len());
+            self.tally.metrics.skipped.inc_by(blocks.len() as u64);
             return;
         }
         let header = self.header(object);

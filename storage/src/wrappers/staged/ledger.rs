@@ -4,8 +4,9 @@
 use super::folder::Found;
 use super::journal::{Header, PAGE_BYTES, Record};
 use crate::tier::Object;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Bytes counted for the files of a version beside its blocks: a block of the file system for its journal.
 const FILE_BYTES: u64 = 4096;
@@ -144,13 +145,9 @@ impl Ledger {
         Self(Mutex::new(state))
     }
 
-    fn lock(&self) -> MutexGuard<'_, LedgerState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Looks up blocks, and marks staged blocks as used.
     pub(super) fn find(&self, header: &Header, blocks: &[u64]) -> Lookup {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let Some(id) = state.ids.get(header).copied() else {
             return Lookup {
                 missing: blocks.to_vec(),
@@ -185,25 +182,25 @@ impl Ledger {
 
     /// The number of a version, if any of it is staged.
     pub(super) fn id(&self, header: &Header) -> Option<u64> {
-        self.lock().ids.get(header).copied()
+        self.0.lock().ids.get(header).copied()
     }
 
     pub(super) fn header(&self, id: u64) -> Option<Arc<Header>> {
-        self.lock().versions.get(&id).map(|version| version.header.clone())
+        self.0.lock().versions.get(&id).map(|version| version.header.clone())
     }
 
     /// A number for a new version.
     pub(super) fn next_id(&self) -> u64 {
-        self.lock().last_id + 1
+        self.0.lock().last_id + 1
     }
 
     pub(super) fn add(&self, id: u64, header: &Header) {
-        self.lock().add(id, header.clone());
+        self.0.lock().add(id, header.clone());
     }
 
     /// Other versions of the same object of the same tier.
     pub(super) fn others(&self, header: &Header) -> Vec<u64> {
-        let state = self.lock();
+        let state = self.0.lock();
         let other = |(of, id): (&Arc<Header>, &u64)| {
             (of.path == header.path && of.origin == header.origin && **of != *header).then_some(*id)
         };
@@ -212,7 +209,7 @@ impl Ledger {
 
     /// Forgets a version.
     pub(super) fn forget(&self, id: u64) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let blocks: Vec<u64> = match state.versions.get(&id) {
             Some(version) => version.blocks.keys().copied().collect(),
             None => return,
@@ -227,7 +224,7 @@ impl Ledger {
     }
 
     pub(super) fn has(&self, id: u64, block: u64) -> bool {
-        let state = self.lock();
+        let state = self.0.lock();
         state
             .versions
             .get(&id)
@@ -236,7 +233,7 @@ impl Ledger {
 
     /// Blocks that are durable are staged from now on.
     pub(super) fn publish(&self, id: u64, blocks: &[Record]) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         for record in blocks {
             if let Record::Staged { block, checks } = record {
                 state.insert(id, *block, checks);
@@ -246,7 +243,7 @@ impl Ledger {
 
     /// Removes a broken block, unless it was replaced meanwhile.
     pub(super) fn reject(&self, id: u64, held: &StagedBlock) -> bool {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let staged = state
             .versions
             .get(&id)
@@ -256,7 +253,7 @@ impl Ledger {
 
     /// Takes the least recently used block out.
     pub(super) fn evict(&self) -> Option<(u64, u64)> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let (_, (id, block)) = state.by_use.first_key_value().map(|(tick, of)| (*tick, *of))?;
         state.remove(id, block);
         Some((id, block))
@@ -264,7 +261,7 @@ impl Ledger {
 
     /// Records of everything that is staged of a version.
     pub(super) fn records(&self, id: u64) -> Vec<Record> {
-        let state = self.lock();
+        let state = self.0.lock();
         let blocks = state.versions.get(&id).map(|version| &version.blocks);
         let record = |(block, staged): (&u64, &Block)| Record::Staged {
             block: *block,
@@ -275,7 +272,7 @@ impl Ledger {
 
     /// Approximate size of a journal of these records.
     pub(super) fn journal_bytes(&self, id: u64) -> u64 {
-        let state = self.lock();
+        let state = self.0.lock();
         state.versions.get(&id).map_or(0, |version| {
             let checks = 4 * version.header.block_bytes.div_ceil(PAGE_BYTES);
             version.blocks.len() as u64 * (RECORD_BYTES + checks)
@@ -283,7 +280,8 @@ impl Ledger {
     }
 
     pub(super) fn is_empty(&self, id: u64) -> bool {
-        self.lock()
+        self.0
+            .lock()
             .versions
             .get(&id)
             .is_none_or(|version| version.blocks.is_empty())
@@ -291,19 +289,19 @@ impl Ledger {
 
     /// Disk bytes of everything staged.
     pub(super) fn bytes(&self) -> u64 {
-        self.lock().bytes
+        self.0.lock().bytes
     }
 
     /// Data file as it was looked up, and the number of writes before.
     pub(super) fn handle(&self, id: u64) -> (Option<Object>, u64) {
-        let state = self.lock();
+        let state = self.0.lock();
         let version = state.versions.get(&id);
         version.map_or((None, 0), |version| (version.handle.clone(), version.epoch))
     }
 
     /// Stores a look-up, unless the file was written to since.
     pub(super) fn keep_handle(&self, id: u64, epoch: u64, handle: &Object) {
-        if let Some(version) = self.lock().versions.get_mut(&id)
+        if let Some(version) = self.0.lock().versions.get_mut(&id)
             && version.epoch == epoch
         {
             version.handle = Some(handle.clone());
@@ -312,7 +310,7 @@ impl Ledger {
 
     /// Records a write to the data file, which must then be looked up again.
     pub(super) fn touch(&self, id: u64) {
-        if let Some(version) = self.lock().versions.get_mut(&id) {
+        if let Some(version) = self.0.lock().versions.get_mut(&id) {
             version.handle = None;
             version.epoch += 1;
         }

@@ -8,9 +8,37 @@
 //! - The folder outlives the process. Keys are tier, path and version, so versions never mix. Copies of a memory tier
 //!   are not reused, because its versions mean nothing after a restart.
 //! - Processes may share the folder's root: each writes a part of it and reads the parts of the others.
-//! - When the folder is full, broken or gone, reads go to the tier and the failure is counted ([`StagedCounts`]).
+//! - When the folder is full, broken or gone, reads go to the tier and the failure is counted ([`StagedMetrics`]).
 
-mod config;
+use super::metrics::StagedMetrics;
+use crate::config::number;
+use crate::error::{ErrorKind, StorageError};
+use crate::limits::{buffer_for, check_ranges};
+use crate::path::ObjectPath;
+use crate::tasks::blocking;
+use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tiers::nvme::{LocalOptions, NvmeTier};
+use crate::unreported::UnreportedCost;
+use async_trait::async_trait;
+use bytes::Bytes;
+use folder::{Folder, Found};
+use futures::future::try_join;
+pub use ledger::capacity_for;
+use ledger::{Ledger, Lookup};
+use neighbours::Neighbours;
+use serde::{Deserialize, Serialize};
+use stage::{Stage, Tally, WriterTask};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::{Instant, SystemTime};
+use tierlab_protocol::via::ViaSet;
+use tokio::sync::oneshot;
+use writer::Writer;
+
 mod fetch;
 mod folder;
 mod journal;
@@ -18,39 +46,7 @@ mod ledger;
 mod neighbours;
 mod read;
 mod stage;
-mod tally;
-mod task;
 mod writer;
-
-use super::metrics::StagedMetrics;
-use crate::blocking::blocking;
-use crate::error::{ErrorKind, StorageError};
-use crate::limits::buffer_for;
-use crate::path::ObjectPath;
-use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
-use crate::tiers::nvme::{LocalOptions, NvmeTier};
-use crate::unreported::UnreportedCost;
-use async_trait::async_trait;
-use bytes::Bytes;
-use folder::{Folder, Found};
-use futures::future::try_join;
-use ledger::{Ledger, Lookup};
-use neighbours::Neighbours;
-use stage::Stage;
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime};
-use tally::Tally;
-use task::WriterTask;
-use tierlab_protocol::via::ViaSet;
-use tokio::sync::oneshot;
-use writer::Writer;
-
-pub use config::{StagedConfig, StagedCounts};
-pub use ledger::capacity_for;
 
 /// Tier whose reads are copied to a local folder. Dropping it stops and joins its writing thread; blocks not written by
 /// then are not staged.
@@ -116,19 +112,11 @@ impl Staged {
         neighbourhood: Option<Neighbourhood>,
     ) -> Result<Self, StorageError> {
         let part = neighbourhood.as_ref().map(|of| of.part.as_str());
-        let options = LocalOptions {
-            root: part.map_or_else(|| config.root.clone(), |part| config.root.join(part)),
-            kind: "nvme",
-            notes: Vec::new(),
-            queue_depth: config.queue_depth,
-            direct: config.direct,
-        };
+        let root = part.map_or_else(|| config.root.clone(), |part| config.root.join(part));
+        let options = LocalOptions::new(&root, config.queue_depth, config.direct);
         let local = NvmeTier::open_with(options).await?;
-        let (ledger, tally) = (
-            Arc::new(Ledger::load(found)),
-            Tally::new(metrics, config.capacity_bytes),
-        );
-        let tally = Arc::new(tally);
+        let ledger = Arc::new(Ledger::load(found));
+        let tally = Arc::new(Tally::new(metrics, config.capacity_bytes));
         tally.tell_bytes(ledger.bytes());
         let writer = Writer::new(folder, ledger.clone(), tally.clone(), config.capacity_bytes);
         let (jobs, to_do) = channel();
@@ -161,25 +149,6 @@ impl Staged {
         if self.stage.jobs.send(WriterTask::Settle(done)).is_ok() {
             // An error would mean that the thread has ended, with everything given up.
             let _ = settled.await;
-        }
-    }
-
-    /// Counts since the stage was opened.
-    #[must_use]
-    pub fn counts(&self) -> StagedCounts {
-        let tally = &self.stage.tally;
-        let last_failure = tally.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
-        StagedCounts {
-            hits: tally.hits.so_far(),
-            misses: tally.misses.so_far(),
-            neighbours: tally.neighbours.so_far(),
-            staged: tally.staged.so_far(),
-            evicted: tally.evicted.so_far(),
-            broken: tally.broken.so_far(),
-            skipped: tally.skipped.so_far(),
-            failures: tally.failures.so_far(),
-            last_failure: last_failure.clone(),
-            bytes: self.stage.ledger.bytes(),
         }
     }
 }
@@ -241,24 +210,16 @@ impl Tier for Staged {
         let notes = self.stage.local.info().notes;
         info.notes
             .extend(notes.into_iter().map(|note| format!("staged: {note}")));
-        if let Some(why) = self.counts().last_failure {
-            let failures = self.counts().failures;
+        let (failures, last) = &*self.stage.tally.failures.lock();
+        if *failures > 0 {
             info.notes
-                .push(format!("staged: {failures} writes failed, the last one: {why}"));
+                .push(format!("staged: {failures} writes failed, the last one: {last}"));
         }
         info
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
         self.stage.inner.stat(path).await
-    }
-
-    async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
-        let ReadMany { mut parts, cost } = self.read_many(object, std::slice::from_ref(&range)).await?;
-        Ok(Read {
-            bytes: parts.pop().unwrap_or_default(),
-            cost,
-        })
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
@@ -274,8 +235,16 @@ impl Tier for Staged {
         .await?;
         let mut cost = staged.cost;
         cost.merge(&landed.cost);
-        stage.tally.misses.add(lookup.missing.len() + staged.broken.len());
-        stage.tally.hits.add(lookup.held.len() - staged.broken.len());
+        stage
+            .tally
+            .metrics
+            .misses
+            .inc_by((lookup.missing.len() + staged.broken.len()) as u64);
+        stage
+            .tally
+            .metrics
+            .hits
+            .inc_by((lookup.held.len() - staged.broken.len()) as u64);
         let mut sources = staged.parts;
         sources.extend(landed.parts);
         if !staged.broken.is_empty() {
@@ -331,3 +300,56 @@ impl Tier for Staged {
 
 #[cfg(test)]
 mod tests;
+
+/// The smallest and the largest block, in bytes.
+const BLOCK_LIMITS: Range<u64> = (64 << 10)..(64 << 20) + 1;
+
+/// Staging folder and limits: `[staged]` of a tier's TOML.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StagedConfig {
+    /// Local folder, created if missing. Only one tier of one process at a time may use it, unless it is `shared`. A
+    /// folder that cannot be created, written or locked is an error at the start; a later failure costs only the
+    /// staging.
+    pub root: PathBuf,
+    /// If true, other processes of this machine stage in the same `root`. Each process writes its own part and reads
+    /// the parts of the others. A block that one process fetches is not fetched by another meanwhile: one download for
+    /// the whole machine.
+    #[serde(default)]
+    pub shared: bool,
+    /// Maximum bytes on disk, per process if shared; the least recently used blocks are evicted first.
+    #[serde(default = "default_capacity_bytes")]
+    pub capacity_bytes: u64,
+    /// Block size in bytes, the unit of reads from the tier: a power of two from 64 KiB to 64 MiB.
+    #[serde(default = "number::<{ 1 << 20 }, _>")]
+    pub block_bytes: u64,
+    /// Maximum reads of the folder in flight.
+    #[serde(default = "number::<128, _>")]
+    pub queue_depth: u32,
+    /// If true, reads the folder with `O_DIRECT`. Reads are buffered, and marked so, if the file system refuses.
+    #[serde(default = "yes")]
+    pub direct: bool,
+}
+
+const fn default_capacity_bytes() -> u64 {
+    8 << 30
+}
+const fn yes() -> bool {
+    true
+}
+
+impl StagedConfig {
+    fn check(&self) -> Result<(), StorageError> {
+        let refuse = |key, detail| Err(StorageError::new(ErrorKind::Invalid, key, detail));
+        let (capacity, block) = (self.capacity_bytes, self.block_bytes);
+        if !BLOCK_LIMITS.contains(&block) || !block.is_power_of_two() {
+            let detail = format!("must be a power of two from 65536 to 67108864, is {block}");
+            return refuse("staged.block_bytes", detail);
+        }
+        if capacity < 2 * block {
+            let detail = format!("must hold at least two blocks of {block} bytes, is {capacity}");
+            return refuse("staged.capacity_bytes", detail);
+        }
+        Ok(())
+    }
+}

@@ -9,12 +9,13 @@
 
 use super::folder::{data_name, journal_id, part_folders};
 use super::journal::{Header, checks_of, replay_records, split_header};
-use crate::blocking::blocking;
 use crate::error::StorageError;
 use crate::ranges;
+use crate::tasks::blocking;
 use bytes::Bytes;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,7 +23,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 const CLAIMS: &str = "claims.lock";
@@ -99,7 +100,7 @@ impl Neighbours {
 
     fn read_now(&self, header: &Header, mut wanted: Vec<u64>) -> Vec<(u64, Bytes)> {
         {
-            let distrusted = lock(&self.distrusted);
+            let distrusted = self.distrusted.lock();
             if distrusted.len() >= MOST_DISTRUSTED {
                 return Vec::new();
             }
@@ -126,7 +127,7 @@ impl Neighbours {
 
     /// Blocks of a version that each neighbour has, among the wanted ones.
     fn holdings(&self, header: &Header, wanted: &[u64]) -> Vec<Holding> {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         let of_it = known.values().filter(|journal| journal.header == *header);
         let holding = |journal: &Journal| Holding {
             data: Arc::clone(&journal.data),
@@ -157,7 +158,7 @@ impl Neighbours {
                 }
             }
         }
-        lock(&self.known).retain(|path, _| there.contains(path));
+        self.known.lock().retain(|path, _| there.contains(path));
         Ok(())
     }
 
@@ -165,7 +166,7 @@ impl Neighbours {
     fn follow(&self, path: &Path, data: &Path) -> io::Result<()> {
         let mut file = File::open(path)?;
         let meta = file.metadata()?;
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         if let Some(journal) = known.get_mut(path).filter(|journal| journal.inode == meta.ino()) {
             if meta.len() > journal.read_bytes {
                 file.seek(SeekFrom::Start(journal.read_bytes))?;
@@ -234,7 +235,7 @@ impl Neighbours {
 
     /// Stops asking neighbours for these blocks: the fetched bytes are damaged, and neighbours may have the same bytes.
     pub(super) fn distrust(&self, header: &Header, blocks: &[u64]) {
-        let mut distrusted = lock(&self.distrusted);
+        let mut distrusted = self.distrusted.lock();
         for block in blocks {
             if distrusted.len() < MOST_DISTRUSTED {
                 distrusted.insert((header.clone(), *block));
@@ -276,8 +277,4 @@ fn whole_block(data: &File, header: &Header, block: u64, checks: &[u32]) -> Opti
     let mut bytes = vec![0; header.len_of(block) as usize];
     data.read_exact_at(&mut bytes, block * header.block_bytes).ok()?;
     (checks_of(&bytes) == checks).then(|| bytes.into())
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

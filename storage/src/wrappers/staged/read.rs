@@ -4,8 +4,7 @@
 use super::folder::data_name;
 use super::journal::PAGE_BYTES;
 use super::ledger::{Lookup, StagedBlock};
-use super::stage::Stage;
-use super::task::WriterTask;
+use super::stage::{Stage, WriterTask};
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::ranges;
@@ -171,7 +170,9 @@ impl Stage {
         if !self.ledger.reject(id, held) {
             return;
         }
-        let count = self.tally.broken.add(1);
+        let torn = &self.tally.metrics.torn;
+        torn.inc();
+        let count = torn.get();
         if count.is_power_of_two() {
             let file = data_name(id);
             tracing::warn!(

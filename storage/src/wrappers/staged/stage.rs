@@ -1,18 +1,22 @@
-//! State shared by a stage's calls, its fetches and its reads.
+//! State shared by a stage's calls, its fetches, its reads and its writing thread: what is staged, counts, and tasks.
 
 use super::journal::Header;
 use super::ledger::Ledger;
-use super::neighbours::Neighbours;
-use super::tally::Tally;
-use super::task::{Fetched, WriterTask};
+use super::neighbours::{Claim, Neighbours};
 use crate::ranges;
-use crate::tier::{Object, Tier};
+use crate::tier::{Object, ReadCost, Tier};
 use crate::tiers::nvme::NvmeTier;
 use crate::unreported::UnreportedCost;
-use crate::wrappers::single_flight::SingleFlight;
+use crate::wrappers::metrics::StagedMetrics;
+use crate::wrappers::single_flight::{Lead, SingleFlight};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use tokio::sync::oneshot;
 
 /// State shared by the tier's calls and its fetches.
 pub(super) struct Stage {
@@ -52,5 +56,89 @@ impl Stage {
 
     pub(super) fn extent(&self, object: &Object, block: u64) -> Range<u64> {
         ranges::block(block, self.block_bytes, object.size)
+    }
+}
+
+/// Maximum bytes waiting to be written; a single read may exceed it.
+pub(super) const PENDING_BYTES: u64 = 64 << 20;
+/// Result of a fetch: the bytes of joined blocks, in order.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    pub(super) parts: Vec<(Range<u64>, Bytes)>,
+    pub(super) cost: ReadCost,
+}
+
+/// Task of the writing thread; tasks run in order.
+pub(super) enum WriterTask {
+    /// Stage blocks of a version. Until that is done or given up, whoever wants them gets them from the fetch.
+    Store {
+        header: Header,
+        blocks: Vec<(u64, Bytes)>,
+        lead: Lead<Fetched>,
+        /// Given back when that is done.
+        claim: Option<Claim>,
+    },
+    /// Record that a block is gone from the ledger.
+    Drop { id: u64, block: u64 },
+    /// Remove damaged blocks, after the blocks queued before are staged.
+    Forget { header: Header, blocks: Vec<u64> },
+    /// Report when all earlier tasks are done.
+    Settle(oneshot::Sender<()>),
+    /// Ends the thread.
+    Stop,
+}
+
+/// Counts of a stage, and the state of its queue.
+#[derive(Debug)]
+pub(super) struct Tally {
+    /// Shared by stages of the same kind of tier.
+    pub(super) metrics: StagedMetrics,
+    /// Number of failed writes, and the last of them.
+    pub(super) failures: Mutex<(u64, String)>,
+    /// Bytes of the blocks in the queue.
+    pub(super) pending: AtomicU64,
+    pub(super) stopped: AtomicBool,
+    capacity_bytes: i64,
+    /// Contribution of this stage to the gauge of bytes.
+    told_bytes: AtomicU64,
+}
+
+impl Tally {
+    pub(super) fn new(metrics: StagedMetrics, capacity_bytes: u64) -> Self {
+        let capacity_bytes = capacity_bytes.cast_signed();
+        metrics.capacity_bytes.add(capacity_bytes);
+        Self {
+            metrics,
+            failures: Mutex::default(),
+            pending: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+            capacity_bytes,
+            told_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// A write failed.
+    pub(super) fn failed(&self, what: &str, error: &io::Error) {
+        self.metrics.failures.inc();
+        let mut failures = self.failures.lock();
+        *failures = (failures.0 + 1, format!("{what}: {error}"));
+        let (count, text) = &*failures;
+        // The first, and then ever more rarely: a full disk fails thousands of times.
+        if count.is_power_of_two() {
+            tracing::warn!(failures = count, "staging failed, reads go to the tier: {text}");
+        }
+    }
+
+    /// Brings the gauge up to date.
+    pub(super) fn tell_bytes(&self, bytes: u64) {
+        let told = self.told_bytes.swap(bytes, Ordering::Relaxed);
+        self.metrics.bytes.add(bytes.cast_signed() - told.cast_signed());
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.tell_bytes(0);
+        self.metrics.capacity_bytes.sub(self.capacity_bytes);
     }
 }

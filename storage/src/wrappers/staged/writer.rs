@@ -8,8 +8,7 @@
 use super::folder::{Files, Folder};
 use super::journal::{Header, Record, checks_of};
 use super::ledger::{Ledger, disk_bytes};
-use super::tally::Tally;
-use super::task::WriterTask;
+use super::stage::{Tally, WriterTask};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -100,7 +99,7 @@ impl Writer {
     /// Writes the blocks of a fetch.
     fn store(&mut self, header: &Header, blocks: &[(u64, Bytes)]) {
         if self.paused_until.is_some_and(|until| Instant::now() < until) {
-            self.tally.skipped.add(blocks.len());
+            self.tally.metrics.skipped.inc_by(blocks.len() as u64);
             return;
         }
         let id = match self.version(header) {
@@ -115,7 +114,7 @@ impl Writer {
             }
             let len = disk_bytes(bytes.len() as u64);
             if !self.make_room(len, Some(id)) {
-                self.tally.skipped.add(1);
+                self.tally.metrics.skipped.inc();
                 continue;
             }
             let at = block * header.block_bytes;
@@ -217,7 +216,7 @@ impl Writer {
             let Some((id, block)) = self.ledger.evict() else {
                 return;
             };
-            self.tally.evicted.add(1);
+            self.tally.metrics.evicted.inc();
             if self.ledger.is_empty(id) && writing != Some(id) && !self.records.contains_key(&id) {
                 self.remove(id);
             } else {
@@ -245,7 +244,7 @@ impl Writer {
         let lookup = self.ledger.find(header, blocks);
         for held in &lookup.held {
             if self.ledger.reject(lookup.id, held) {
-                self.tally.broken.add(1);
+                self.tally.metrics.torn.inc();
                 self.drop_block(lookup.id, held.block);
             }
         }
@@ -287,7 +286,7 @@ impl Writer {
                 self.paused_until = Some(Instant::now() + PAUSE);
             } else {
                 self.ledger.publish(id, &records);
-                self.tally.staged.add(records.len());
+                self.tally.metrics.written.inc_by(records.len() as u64);
                 self.compact(id);
             }
             self.remove_if_empty(id);

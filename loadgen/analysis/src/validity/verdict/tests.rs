@@ -1,31 +1,25 @@
 //! Each rule alone, and their combinations.
 
 use super::*;
-use crate::record::{Interval, Outcome, Sample};
-use crate::validity::evidence::StepEvidence;
+use crate::record::{AgentStart, DeviceReads, Interval, Outcome, Repeat, Sample, ServerDelta};
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1};
 
 /// Evidence of 200 rps on a server that answers in about 5 ms, three windows of 5 s.
-fn healthy() -> Evidence {
-    let step = StepEvidence {
+fn healthy() -> Evidence<'static> {
+    let step = Repeat {
         window_s: 5.0,
         scheduled: 1_000,
-        failed: Vec::new(),
-        examples: Vec::new(),
-        replies: 1_000.0,
-        in_flight_limit_hit: false,
+        achieved_rps: 200.0,
         mean_in_flight: 1.0,
         backlog_slope: Interval {
             value: 10.0,
             lo: -90.0,
             hi: 110.0,
         },
-        device_shortfall: None,
-        disturbed: None,
-        start_skew: None,
+        ..Repeat::empty()
     };
     Evidence {
         offered_rps: 200.0,
@@ -34,11 +28,11 @@ fn healthy() -> Evidence {
         p99_us: 20_000.0,
         lag_p99_us: 300.0,
         drifts: Vec::new(),
-        steps: vec![step; 3],
+        steps: vec![step; 3].into(),
     }
 }
 
-fn judge(change: impl FnOnce(&mut Evidence)) -> Verdict {
+fn judge(change: impl FnOnce(&mut Evidence<'_>)) -> Verdict {
     let mut evidence = healthy();
     change(&mut evidence);
     verdict(&evidence, &Limits::default())
@@ -53,9 +47,9 @@ fn assert_saturated(verdict: &Verdict, reason: &str) {
 }
 
 /// Makes latency grow in every repeat, and replies fall behind.
-fn grow(evidence: &mut Evidence) {
-    for step in &mut evidence.steps {
-        (step.backlog_slope, step.replies) = (GROWING, 900.0);
+fn grow(evidence: &mut Evidence<'_>) {
+    for step in evidence.steps.to_mut() {
+        (step.backlog_slope, step.achieved_rps) = (GROWING, 180.0);
     }
 }
 
@@ -75,7 +69,19 @@ const GROWING: Interval = Interval {
 
 #[test]
 fn agents_that_may_not_have_begun_together_make_a_point_invalid() {
-    let skewed = |us: f64| move |e: &mut Evidence| e.steps[1].start_skew = Some(("agent b:1".to_owned(), us));
+    let skewed = |us: f64| {
+        move |e: &mut Evidence<'_>| {
+            let agent = "agent b:1".to_owned();
+            let start = AgentStart {
+                agent,
+                offset_us: 0.0,
+                uncertainty_us: us,
+                late_us: 0.0,
+                requests: 1,
+            };
+            e.steps.to_mut()[1].agents = vec![start];
+        }
+    };
     assert_eq!(judge(skewed(2_000.0)), Verdict::Valid);
     let found = judge(skewed(2_001.0));
     assert_invalid(&found, "in 1 of 3 repeats: agent b:1 began within 2.0 ms");
@@ -89,7 +95,7 @@ fn a_healthy_point_is_valid() {
 #[test]
 fn a_disturbed_point_is_invalid_and_not_saturated() {
     let by = "foreign processes used 46 % of the CPUs (limit 10 %)";
-    let disturb = |e: &mut Evidence| e.steps[1].disturbed = Some(by.to_owned());
+    let disturb = |e: &mut Evidence<'_>| e.steps.to_mut()[1].disturbed = Some(by.to_owned());
     let found = judge(disturb);
     assert_invalid(&found, &format!("disturbed in 1 of 3 repeats: {by}"));
     let growing = judge(|e| {
@@ -104,8 +110,8 @@ fn a_closed_loop_is_not_held_against_a_rate() {
     let mut evidence = healthy();
     evidence.offered_rps = 0.0;
     evidence.lag_p99_us = 0.0;
-    for step in &mut evidence.steps {
-        (step.in_flight_limit_hit, step.replies, step.backlog_slope) = (true, 700.0, GROWING);
+    for step in evidence.steps.to_mut() {
+        (step.in_flight_limit_hit, step.achieved_rps, step.backlog_slope) = (true, 140.0, GROWING);
     }
     let figures = |own_us: f64| ClosedLoopFigures {
         ended_rps: 200.0,
@@ -114,12 +120,12 @@ fn a_closed_loop_is_not_held_against_a_rate() {
         mean_think_us: 2_000.0,
     };
     let limits = Limits::default();
-    let judge = |evidence: &Evidence, own_us| judge_closed_loop(evidence, Some(figures(own_us)), &limits);
+    let judge = |evidence: &Evidence<'_>, own_us| judge_closed_loop(evidence, Some(figures(own_us)), &limits);
     assert_eq!(judge(&evidence, 900.0), (Verdict::Valid, vec![]));
     let (verdict, faults) = judge(&evidence, 1_100.0);
     assert_eq!(faults, [Fault::Late]);
     assert_invalid(&verdict, "paused 1.1 ms longer");
-    evidence.steps[0].failed = vec![("503".to_owned(), 100)];
+    evidence.steps.to_mut()[0].errors = [("503".to_owned(), 100)].into();
     assert_eq!(judge(&evidence, 0.0).1, [Fault::Errors]);
 }
 
@@ -128,8 +134,8 @@ fn a_step_that_few_journeys_came_to_says_nothing_of_all() {
     let limits = Limits::default();
     let mut evidence = healthy();
     assert_eq!(judge_step(&evidence, &limits), (Verdict::Valid, vec![]));
-    for step in &mut evidence.steps {
-        (step.scheduled, step.replies) = (500, 500.0);
+    for step in evidence.steps.to_mut() {
+        (step.scheduled, step.achieved_rps) = (500, 100.0);
     }
     let (verdict, faults) = judge_step(&evidence, &limits);
     assert_eq!(faults, [Fault::Schedule]);
@@ -138,9 +144,9 @@ fn a_step_that_few_journeys_came_to_says_nothing_of_all() {
 
 #[test]
 fn no_repeats_and_no_requests_are_invalid() {
-    assert_invalid(&judge(|e| e.steps.clear()), "no requests");
+    assert_invalid(&judge(|e| e.steps.to_mut().clear()), "no requests");
     assert_invalid(
-        &judge(|e| e.steps.iter_mut().for_each(|s| s.scheduled = 0)),
+        &judge(|e| e.steps.to_mut().iter_mut().for_each(|s| s.scheduled = 0)),
         "no requests",
     );
 }
@@ -149,12 +155,13 @@ fn no_repeats_and_no_requests_are_invalid() {
 fn replies_that_fall_behind_are_saturation_and_those_of_an_earlier_queue_are_not() {
     let replies = |each: [f64; 6]| {
         judge(|e| {
-            e.steps = vec![e.steps[0].clone(); 6];
+            e.steps = vec![e.steps[0].clone(); 6].into();
             e.samples = 6_000;
             e.steps
+                .to_mut()
                 .iter_mut()
                 .zip(each)
-                .for_each(|(s, replies)| s.replies = replies);
+                .for_each(|(s, replies)| s.achieved_rps = replies / s.window_s);
         })
     };
     assert_saturated(&replies([950.0, 955.0, 945.0, 950.0, 952.0, 948.0]), "off by -5.0 %");
@@ -169,10 +176,11 @@ fn replies_that_fall_behind_are_saturation_and_those_of_an_earlier_queue_are_not
         "chance"
     );
     // Few repeats do not show a growing queue by their replies alone, but they do beside another sign.
-    let few = |e: &mut Evidence| {
+    let few = |e: &mut Evidence<'_>| {
         e.steps
+            .to_mut()
             .iter_mut()
-            .for_each(|s| (s.replies, s.mean_in_flight) = (950.0, 30.0));
+            .for_each(|s| (s.achieved_rps, s.mean_in_flight) = (190.0, 30.0));
     };
     assert_eq!(judge(few), Verdict::Valid);
     let drifting = judge(|e| {
@@ -182,14 +190,17 @@ fn replies_that_fall_behind_are_saturation_and_those_of_an_earlier_queue_are_not
     assert_saturated(&drifting, "off by -5.0 %");
     let full = judge(|e| {
         few(e);
-        e.steps[0].in_flight_limit_hit = true;
+        e.steps.to_mut()[0].in_flight_limit_hit = true;
     });
     assert!(matches!(full, Verdict::Saturated(_)), "{full}");
     // Few requests: one more or fewer at the edge is more than a percent, and no fault.
     let slow = judge(|e| {
         e.offered_rps = 8.0;
         e.samples = 120;
-        e.steps.iter_mut().for_each(|s| (s.scheduled, s.replies) = (40, 38.5));
+        e.steps
+            .to_mut()
+            .iter_mut()
+            .for_each(|s| (s.scheduled, s.achieved_rps) = (40, 7.7));
     });
     assert_eq!(slow, Verdict::Valid);
 }
@@ -210,16 +221,16 @@ fn a_late_send_that_is_small_beside_the_objective_does_not_matter() {
     assert_eq!(late(Some(15_000.0)), [Fault::Late]);
 }
 
-fn judge_faults(evidence: &Evidence, limits: &Limits) -> Vec<Fault> {
+fn judge_faults(evidence: &Evidence<'_>, limits: &Limits) -> Vec<Fault> {
     super::judge(evidence, limits).1
 }
 
 #[test]
 fn wrong_replies_are_errors_with_an_example() {
     let verdict = judge(|e| {
-        e.steps[1].failed = vec![("wrong-reply".to_owned(), 1_000)];
-        e.steps[1].replies = 0.0;
-        e.steps[1].examples = vec![("wrong-reply".to_owned(), "the reply is an error: `no`".to_owned())];
+        e.steps.to_mut()[1].errors = [("wrong-reply".to_owned(), 1_000)].into();
+        e.steps.to_mut()[1].achieved_rps = 0.0;
+        e.steps.to_mut()[1].examples = [("wrong-reply".to_owned(), "the reply is an error: `no`".to_owned())].into();
     });
     assert_saturated(&verdict, "1000 × wrong-reply, as: the reply is an error: `no`; limit");
 }
@@ -228,8 +239,9 @@ fn wrong_replies_are_errors_with_an_example() {
 fn failed_requests_are_not_counted_again_as_missing_replies() {
     let failed = |limit: f64| {
         let mut evidence = healthy();
-        for step in &mut evidence.steps {
-            (step.failed, step.replies) = (vec![("503".to_owned(), 30), ("timeout".to_owned(), 20)], 950.0);
+        for step in evidence.steps.to_mut() {
+            step.errors = [("503".to_owned(), 30), ("timeout".to_owned(), 20)].into();
+            step.achieved_rps = 190.0;
         }
         verdict(
             &evidence,
@@ -248,9 +260,9 @@ fn failed_requests_are_not_counted_again_as_missing_replies() {
 
 #[test]
 fn failures_are_the_servers_in_spite_of_a_late_send_and_unknown_on_a_disturbed_machine() {
-    let failed = |e: &mut Evidence| {
-        for step in &mut e.steps {
-            (step.failed, step.replies) = (vec![("503".to_owned(), 1_000)], 0.0);
+    let failed = |e: &mut Evidence<'_>| {
+        for step in e.steps.to_mut() {
+            (step.errors, step.achieved_rps) = ([("503".to_owned(), 1_000)].into(), 0.0);
         }
         e.samples = 0;
     };
@@ -262,7 +274,7 @@ fn failures_are_the_servers_in_spite_of_a_late_send_and_unknown_on_a_disturbed_m
     assert!(matches!(&late, Verdict::Saturated(why) if why.len() == 2), "{late}");
     let disturbed = judge(|e| {
         failed(e);
-        e.steps[0].disturbed = Some("a compiler ran".to_owned());
+        e.steps.to_mut()[0].disturbed = Some("a compiler ran".to_owned());
     });
     assert!(
         matches!(&disturbed, Verdict::Invalid(why) if why.len() == 2),
@@ -283,8 +295,8 @@ fn failures_are_the_servers_in_spite_of_a_late_send_and_unknown_on_a_disturbed_m
 fn a_schedule_that_does_not_hold_the_rate_is_invalid() {
     let scheduled = |n: u64| {
         judge(|e| {
-            for s in &mut e.steps {
-                (s.scheduled, s.replies) = (n, n as f64);
+            for s in e.steps.to_mut() {
+                (s.scheduled, s.achieved_rps) = (n, n as f64 / s.window_s);
             }
         })
     };
@@ -317,8 +329,8 @@ fn a_growing_backlog_is_saturation() {
     // Its consequences are symptoms, not faults of the measurement.
     let hit = judge(|e| {
         e.lag_p99_us = 90_000.0;
-        for step in &mut e.steps {
-            (step.backlog_slope, step.in_flight_limit_hit, step.replies) = (GROWING, true, 600.0);
+        for step in e.steps.to_mut() {
+            (step.backlog_slope, step.in_flight_limit_hit, step.achieved_rps) = (GROWING, true, 120.0);
         }
     });
     assert!(matches!(&hit, Verdict::Saturated(why) if why.len() == 4), "{hit}");
@@ -328,8 +340,16 @@ fn a_growing_backlog_is_saturation() {
 fn reads_by_another_way_than_was_asked_for_are_invalid_even_where_the_server_is_saturated() {
     let fallen_short = |slope: Interval| {
         judge(|e| {
-            e.steps[1].device_shortfall = Some("GPUDirect Storage was asked for and …".to_owned());
-            e.steps.iter_mut().for_each(|s| s.backlog_slope = slope);
+            let device_reads = DeviceReads {
+                path: "gds".to_owned(),
+                requests: 1.0,
+                ..DeviceReads::default()
+            };
+            e.steps.to_mut()[1].server = Some(ServerDelta {
+                device_reads: Some(device_reads),
+                ..ServerDelta::default()
+            });
+            e.steps.to_mut().iter_mut().for_each(|s| s.backlog_slope = slope);
         })
     };
     for slope in [Interval::default(), GROWING] {
@@ -352,7 +372,7 @@ fn a_late_generator_is_no_finding_about_the_server() {
 
 #[test]
 fn what_drifts_is_not_valid_and_says_how_but_for_a_server_that_cannot_keep_up() {
-    let drifting = |e: &mut Evidence| e.drifts = vec!["p50 rises from 20 ms to 183 ms over the repeats".to_owned()];
+    let drifting = |e: &mut Evidence<'_>| e.drifts = vec!["p50 rises from 20 ms to 183 ms over the repeats".to_owned()];
     assert_invalid(&judge(drifting), "drifts: p50 rises from 20 ms to 183 ms");
     let both = judge(|e| {
         drifting(e);
@@ -366,14 +386,14 @@ fn what_drifts_is_not_valid_and_says_how_but_for_a_server_that_cannot_keep_up() 
 
 #[test]
 fn growth_by_chance_in_one_repeat_or_of_no_size_is_none() {
-    assert_eq!(judge(|e| e.steps[0].backlog_slope = GROWING), Verdict::Valid);
+    assert_eq!(judge(|e| e.steps.to_mut()[0].backlog_slope = GROWING), Verdict::Valid);
     let small = Interval {
         value: 300.0,
         lo: 200.0,
         hi: 400.0,
     };
     assert_eq!(
-        judge(|e| e.steps.iter_mut().for_each(|s| s.backlog_slope = small)),
+        judge(|e| e.steps.to_mut().iter_mut().for_each(|s| s.backlog_slope = small)),
         Verdict::Valid
     );
 }
@@ -381,7 +401,7 @@ fn growth_by_chance_in_one_repeat_or_of_no_size_is_none() {
 #[test]
 fn the_in_flight_limit_is_invalid_without_a_backlog() {
     assert_invalid(
-        &judge(|e| e.steps[1].in_flight_limit_hit = true),
+        &judge(|e| e.steps.to_mut()[1].in_flight_limit_hit = true),
         "in-flight limit hit in 1 of 3",
     );
 }
@@ -401,10 +421,10 @@ fn healthy_steps_are_not_invalid_by_chance() {
     for run in 0..400 {
         let rate = [5.0, 40.0, 300.0][run % 3];
         let mean_s = [0.002, 0.05, 0.4][run / 3 % 3];
-        let steps = (0..3).map(|_| queue(&mut rng, rate, mean_s, 4.0)).collect();
+        let steps: Vec<Repeat> = (0..3).map(|_| queue(&mut rng, rate, mean_s, 4.0)).collect();
         let evidence = Evidence {
             offered_rps: rate,
-            steps,
+            steps: steps.into(),
             ..healthy()
         };
         invalid += u32::from(verdict(&evidence, &Limits::default()) != Verdict::Valid);
@@ -412,7 +432,7 @@ fn healthy_steps_are_not_invalid_by_chance() {
     assert!(invalid <= 1, "{invalid} of 400 healthy points judged invalid");
 }
 
-fn queue(rng: &mut ChaCha8Rng, rate: f64, mean_s: f64, window_s: f64) -> StepEvidence {
+fn queue(rng: &mut ChaCha8Rng, rate: f64, mean_s: f64, window_s: f64) -> Repeat {
     let (warmup, mut at) = (2.0, 0.0);
     let (mut scheduled, mut replies, mut in_flight) = (0, 0.0, 0.0);
     loop {
@@ -427,17 +447,17 @@ fn queue(rng: &mut ChaCha8Rng, rate: f64, mean_s: f64, window_s: f64) -> StepEvi
         replies += f64::from(u8::from(done >= warmup && done < warmup + window_s));
         in_flight += (done.min(warmup + window_s) - at.max(warmup)).max(0.0) / window_s;
     }
-    StepEvidence {
+    Repeat {
         window_s,
         scheduled,
-        replies,
+        achieved_rps: replies / window_s,
         mean_in_flight: in_flight,
         ..healthy().steps[0].clone()
     }
 }
 
 /// Creates a step at 300/s on one server with exponential service that begins empty, with its latencies.
-fn one_server(rng: &mut ChaCha8Rng, utilisation: f64, window_s: f64) -> (StepEvidence, Vec<u64>) {
+fn one_server(rng: &mut ChaCha8Rng, utilisation: f64, window_s: f64) -> (Repeat, Vec<u64>) {
     let (rate, warmup_s) = (300.0, 0.2);
     let spans = [(0.0, warmup_s), (warmup_s, window_s)];
     let mut due: Vec<f64> = spans
@@ -462,10 +482,10 @@ fn one_server(rng: &mut ChaCha8Rng, utilisation: f64, window_s: f64) -> (StepEvi
     let window = (1e6 * warmup_s) as u64..(1e6 * (warmup_s + window_s)) as u64;
     let mean_in_flight = crate::validity::littles_law::by_stays(&samples, &window);
     samples.retain(|sample| sample.due_us >= window.start);
-    let step = StepEvidence {
+    let step = Repeat {
         window_s,
         scheduled: samples.len() as u64,
-        replies: f64::from(replies),
+        achieved_rps: f64::from(replies) / window_s,
         mean_in_flight,
         backlog_slope: crate::backlog_slope(&samples),
         ..healthy().steps[0].clone()
@@ -481,7 +501,7 @@ fn a_queue_at_95_percent_is_valid_and_one_at_105_percent_is_saturated() {
             let mut rng = ChaCha8Rng::seed_from_u64(5);
             let mut count = [0_u32; 3];
             for _ in 0..200 {
-                let (steps, latencies): (Vec<StepEvidence>, Vec<Vec<u64>>) = (0..repeats)
+                let (steps, latencies): (Vec<Repeat>, Vec<Vec<u64>>) = (0..repeats)
                     .map(|_| one_server(&mut rng, utilisation, window_s))
                     .unzip();
                 let mut latencies = latencies.concat();
@@ -490,7 +510,7 @@ fn a_queue_at_95_percent_is_valid_and_one_at_105_percent_is_saturated() {
                     offered_rps: 300.0,
                     samples: latencies.len() as u64,
                     p50_us: latencies[latencies.len() / 2] as f64,
-                    steps,
+                    steps: steps.into(),
                     ..healthy()
                 };
                 count[match verdict(&evidence, &Limits::default()) {
@@ -520,9 +540,9 @@ proptest! {
     ) {
         let mut evidence = healthy();
         (evidence.offered_rps, evidence.lag_p99_us, evidence.samples) = (rate, lag, samples);
-        for step in &mut evidence.steps {
-            step.failed = vec![("timeout".to_owned(), failed.min(scheduled))];
-            (step.scheduled, step.replies, step.in_flight_limit_hit) = (scheduled, replies, hit);
+        for step in evidence.steps.to_mut() {
+            step.errors = [("timeout".to_owned(), failed.min(scheduled))].into();
+            (step.scheduled, step.achieved_rps, step.in_flight_limit_hit) = (scheduled, replies / step.window_s, hit);
             step.backlog_slope = Interval { value: slope, lo: slope - 10.0, hi: slope + 10.0 };
         }
         match verdict(&evidence, &Limits::default()) {

@@ -14,8 +14,7 @@ mod user;
 pub use shared::ClosedLoop;
 pub use think::Think;
 
-use crate::by_goose::attack::{Attack, attack};
-use crate::driver::{DriverError, Finished, beside, wait_for_all};
+use crate::driver::{DriverError, Finished, LEAD, attack};
 use crate::interrupt::Interrupt;
 use crate::pacer::{Clock, Observed};
 use crate::schedule::Schedule;
@@ -27,12 +26,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::{ClosedLoopFigures, Sample};
 
-/// Time between the last user's start and the step's zero.
-const LEAD: Duration = Duration::from_millis(10);
-/// Time limit for goose to start its users.
-const START_LIMIT: Duration = Duration::from_secs(30);
 /// Time for users and goose to end after the last possible reply; goose checks for finished users twice a second.
 const END_LIMIT: Duration = Duration::from_secs(10);
+
 /// Result of a closed loop.
 #[derive(Debug)]
 pub struct Ran {
@@ -58,7 +54,7 @@ pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>,
     let _stop = Stop(&shared);
     let mut attack = Box::pin(scenario_of(&shared)?.execute());
     let users = shared.step.users;
-    let conducted = beside(conduct(&shared), &mut attack, users, &shared.delivered, interrupt).await?;
+    let conducted = shared.users.beside(conduct(&shared), &mut attack, interrupt).await?;
     let Some((window_began, ended)) = conducted else {
         return Ok(None);
     };
@@ -87,16 +83,15 @@ impl Drop for Stop<'_> {
 
 /// Waits for the users, starts their clock, and waits for their end.
 async fn conduct(shared: &Shared) -> Result<SystemTime, DriverError> {
-    let users = shared.step.users;
-    wait_for_all(&shared.ready, users, START_LIMIT, "did not start").await?;
+    shared.users.all_ready().await?;
     let start = Instant::now() + LEAD;
-    let clock = *shared.clock.get_or_init(|| Clock::starting_at(start));
+    let clock = *shared.users.clock.get_or_init(|| Clock::starting_at(start));
     let window_began = SystemTime::now() + LEAD + shared.step.warmup;
-    shared.step.watch.closed_loop(users, clock);
+    shared.step.watch.closed_loop(shared.users.count, clock);
     shared.started.send_replace(true);
     let last = clock.at(shared.window_end_us) + shared.step.timeout;
     let limit = last.saturating_duration_since(Instant::now()) + END_LIMIT;
-    wait_for_all(&shared.delivered, users, limit, "did not end").await?;
+    shared.users.all_delivered(limit).await?;
     Ok(window_began)
 }
 
@@ -107,12 +102,8 @@ fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> 
         let shared = Arc::clone(&own);
         Box::pin(async move { user::turn(user, &shared).await })
     });
-    attack(Attack {
-        host: &shared.carrier.origin()?,
-        users: shared.step.users,
-        scenario: Scenario::new("closed loop").register_transaction(Transaction::new(function)),
-        metrics: true,
-    })
+    let scenario = Scenario::new("closed loop").register_transaction(Transaction::new(function));
+    attack(shared.step.route.host(), shared.users.count, scenario, true)
 }
 
 fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) -> Ran {
@@ -125,7 +116,6 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
         sample.done_us.min(shared.window_end_us).saturating_sub(from)
     };
     let in_flight_us: u64 = samples.iter().map(inside).sum();
-    let examples = std::mem::take(&mut *shared.examples.lock().unwrap_or_else(PoisonError::into_inner));
     let counted = metrics.requests.iter();
     let counted = counted.filter(|(name, _)| name.starts_with(LAST_BYTE));
     Ran {
@@ -149,7 +139,7 @@ fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) ->
             },
             samples,
             window_began,
-            examples,
+            examples: shared.examples.take(),
         },
     }
 }

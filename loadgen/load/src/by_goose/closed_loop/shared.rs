@@ -3,17 +3,15 @@
 
 use super::carrier::Carrier;
 use super::think::Think;
-use crate::driver::{DriverError, Route};
+use crate::driver::{DriverError, Examples, Route, Users, micros};
 use crate::live::Watch;
-use crate::pacer::Clock;
 use crate::payload::Body;
 use crate::reply::{Expected, Limit};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tierlab_analysis::record::{Failure, Sample};
-use tokio::sync::{Semaphore, watch};
+use tierlab_analysis::record::Sample;
+use tokio::sync::watch;
 
 /// Name of times to the last byte in goose's metrics.
 pub(super) const LAST_BYTE: &str = "LAST-BYTE";
@@ -61,39 +59,33 @@ pub(super) struct Shared {
     pub(super) step: ClosedLoop,
     pub(super) carrier: Carrier,
     pub(super) thinks_us: Vec<u64>,
-    pub(super) clock: OnceLock<Clock>,
+    pub(super) users: Users,
     pub(super) started: watch::Sender<bool>,
     pub(super) window_start_us: u64,
     pub(super) window_end_us: u64,
     pub(super) next_body: AtomicUsize,
     pub(super) next_user: AtomicUsize,
     pub(super) stopped: AtomicBool,
-    pub(super) ready: Semaphore,
-    pub(super) delivered: Semaphore,
     /// Turns of all users; locked once per user, at its end.
     pub(super) turns: Mutex<Vec<Turn>>,
-    /// Examples of failures; locked by failed requests only.
-    pub(super) examples: Mutex<BTreeMap<Failure, String>>,
+    pub(super) examples: Examples,
 }
 
 impl Shared {
     pub(super) fn new(step: ClosedLoop) -> Result<Self, DriverError> {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4);
         let window_start_us = micros(step.warmup);
         Ok(Self {
             carrier: Carrier::new(&step.route, step.timeout)?,
             thinks_us: step.think.draw(step.seed),
-            clock: OnceLock::new(),
+            users: Users::new(step.users),
             started: watch::channel(false).0,
             window_start_us,
             window_end_us: window_start_us + micros(step.window),
             next_body: AtomicUsize::new(0),
             next_user: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
-            ready: Semaphore::new(0),
-            delivered: Semaphore::new(0),
             turns: Mutex::default(),
-            examples: Mutex::default(),
+            examples: Examples::default(),
             step,
         })
     }

@@ -27,7 +27,7 @@ pub(super) async fn turn(user: &mut GooseUser, shared: &Arc<Shared>) -> Transact
         Some(state) => std::mem::replace(state, State::empty()),
         None => begin(user, shared).await,
     };
-    let Some(clock) = shared.clock.get().copied().filter(|_| !shared.is_stopped()) else {
+    let Some(clock) = shared.users.clock().filter(|_| !shared.is_stopped()) else {
         return end(user, shared, state);
     };
     let think_us = shared.thinks_us[state.next_think % shared.thinks_us.len()];
@@ -64,10 +64,10 @@ async fn begin(user: &mut GooseUser, shared: &Shared) -> State {
     shared.carrier.begin(user).await;
     let number = shared.next_user.fetch_add(1, Ordering::Relaxed);
     let mut started = shared.started.subscribe();
-    shared.ready.add_permits(1);
+    shared.users.ready.add_permits(1);
     // The sender signals before it is dropped.
     let _ = started.wait_for(|started| *started).await;
-    if let Some(clock) = shared.clock.get() {
+    if let Some(clock) = shared.users.clock() {
         tokio::time::sleep_until(clock.at(0).into()).await;
     }
     State {
@@ -106,8 +106,7 @@ async fn request(
         Outcome::Ok => None,
         Outcome::Failed(failure) => {
             if let Some(says) = judged.says {
-                let mut examples = shared.examples.lock().unwrap_or_else(PoisonError::into_inner);
-                examples.entry(failure).or_insert(says);
+                shared.examples.note(failure, says);
             }
             Some(failure.to_string())
         }
@@ -136,6 +135,6 @@ fn end(user: &mut GooseUser, shared: &Shared, mut state: State) -> TransactionRe
     drop(turns);
     // The user's own copy: with iterations in the attack's configuration goose prints a line on stdout.
     user.config.iterations = Some(1);
-    shared.delivered.add_permits(1);
+    shared.users.delivered.add_permits(1);
     Ok(())
 }

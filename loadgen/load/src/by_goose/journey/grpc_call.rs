@@ -2,13 +2,10 @@
 //! JSON for the pointers of `take`. So a step has one form for both protocols. Knows no clock and no user.
 
 use crate::grpc::{Connections, GrpcReply};
-use crate::reply::{Limit, NoReply};
 use bytes::Bytes;
 use prost::Message as _;
 use serde_json::Value as Json;
 use std::sync::Arc;
-use std::time::Duration;
-use tierlab_analysis::record::Failure;
 use tierlab_protocol::grpc::client::framed;
 use tierlab_protocol::grpc::messages::{ModelInferRequest, ModelInferResponse};
 use tierlab_protocol::infer::InferReply;
@@ -38,15 +35,6 @@ impl GrpcCall {
             message.model_version.clone_from(version);
         }
         Ok(framed(&message))
-    }
-
-    /// Sends a message and reads the whole reply.
-    ///
-    /// # Errors
-    /// No connection, one that broke, a reply beyond the limit, or none in time.
-    pub(super) async fn send(&self, message: Bytes, limit: &Limit, timeout: Duration) -> Result<GrpcReply, NoReply> {
-        let calling = tokio::time::timeout(timeout, self.connections.call(message, limit));
-        calling.await.unwrap_or_else(|_| Err(Failure::Timeout.into()))
     }
 }
 

@@ -8,12 +8,11 @@
 //! percentiles.
 //!
 //! - [`template`], [`inputs`], [`value`]: requests built from values, and values extracted from replies
-//! - `step`: one request and its result; `grpc_call`: the same over gRPC; `shape`: shape of a tensor; `shared`: state
-//!   shared by users; `user`: a goose user, which takes tickets and runs the steps
+//! - `step`: one request and its result; `grpc_call`: the same over gRPC; `shared`: state shared
+//!   by users; `user`: a goose user, which takes tickets and runs the steps
 
 mod grpc_call;
 pub mod inputs;
-mod shape;
 mod shared;
 mod step;
 pub mod template;
@@ -24,24 +23,15 @@ pub use grpc_call::GrpcCall;
 pub use shared::{Journey, StepSample, Whole};
 pub use step::{Check, JourneyStep, StepCarrier, Take};
 
-use crate::by_goose::attack::{Attack, attack};
-use crate::driver::{DriverError, beside, wait_for_all};
+use crate::driver::{DriverError, Examples, LEAD, attack};
 use crate::interrupt::Interrupt;
-use crate::pacer::{self, Clock, Observed};
-use crate::tickets::Tickets;
+use crate::pacer::Observed;
 use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction};
 use shared::Shared;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 use tierlab_analysis::record::Failure;
-
-/// Time between the last user's start and the step's zero.
-const LEAD: Duration = Duration::from_millis(10);
-/// Time limit for goose to start its users.
-const START_LIMIT: Duration = Duration::from_secs(30);
-/// Time for users to finish after the drain limit.
-const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
 
 /// Result of journeys.
 #[derive(Debug)]
@@ -77,65 +67,27 @@ pub async fn run_from<E: From<DriverError>>(
     interrupt: &Interrupt,
 ) -> Result<Option<Travelled>, E> {
     let shared = Arc::new(Shared::new(step)?);
-    // Ends pacer and users on every return.
-    let _stop = Stop(&shared.tickets);
     for call in shared.step.steps.iter().filter_map(JourneyStep::grpc) {
         // Steps share the connections, so only the first step opens them.
         call.connections.warm().await;
     }
-    // Dropped, not awaited, once every user has delivered: goose checks for finished users only twice a second.
-    let mut attack = Box::pin(scenario_of(&shared)?.execute());
-    let users = shared.step.users;
-    let conducted = beside(
-        conduct(&shared, start),
-        &mut attack,
-        users,
-        &shared.delivered,
-        interrupt,
-    )
-    .await?;
-    Ok(conducted.map(|(travelled, _)| travelled))
-}
-
-struct Stop<'a>(&'a Tickets);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
-}
-
-/// Waits for the users, starts the pacer, and collects the users' results.
-async fn conduct<E: From<DriverError>>(
-    shared: &Shared,
-    start: impl Future<Output = Result<Instant, E>>,
-) -> Result<Travelled, E> {
-    let users = shared.step.users;
-    wait_for_all(&shared.ready, users, START_LIMIT, "did not start").await?;
-    let start = start.await?;
-    let clock = *shared.clock.get_or_init(|| Clock::starting_at(start));
-    let warmup = Duration::from_micros(shared.step.schedule.window_start_us);
-    let window_began = SystemTime::now() + start.saturating_duration_since(Instant::now()) + warmup;
-    shared.step.watch.starts(&shared.tickets, clock);
-    let pacer = pacer::start(Arc::clone(&shared.tickets), clock).map_err(DriverError::Pacer)?;
-    let limit = clock.at(shared.drain_end_us).saturating_duration_since(Instant::now()) + DELIVERY_LIMIT;
-    wait_for_all(&shared.delivered, users, limit, "did not end").await?;
-    let observed = pacer
-        .join()
-        .map_err(|_| DriverError::Pacer(std::io::Error::other("it panicked")))?;
-    let done = std::mem::take(&mut *shared.done.lock().unwrap_or_else(PoisonError::into_inner));
-    let examples = std::mem::take(&mut *shared.examples.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(Travelled {
-        journeys: done.journeys,
-        steps: done.steps,
-        observed,
-        window_began,
-        examples,
-    })
+    let host = shared.step.endpoint.address().url();
+    let attack = attack(host, shared.step.users, scenario_of(&shared), false)?;
+    let ran = shared.open_loop.run(attack, start, interrupt).await?;
+    Ok(ran.map(|(observed, window_began)| {
+        let done = std::mem::take(&mut *shared.done.lock().unwrap_or_else(PoisonError::into_inner));
+        Travelled {
+            journeys: done.journeys,
+            steps: done.steps,
+            observed,
+            window_began,
+            examples: shared.examples.iter().map(Examples::take).collect(),
+        }
+    }))
 }
 
 /// Creates the scenario of a journey, with its steps as transactions.
-fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> {
+fn scenario_of(shared: &Arc<Shared>) -> Scenario {
     let mut scenario = Scenario::new("journey");
     for (index, step) in shared.step.steps.iter().enumerate() {
         let own = Arc::clone(shared);
@@ -149,10 +101,5 @@ fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> 
             .set_sequence(index + 1);
         scenario = scenario.register_transaction(transaction);
     }
-    attack(Attack {
-        host: &shared.origin,
-        users: shared.step.users,
-        scenario,
-        metrics: false,
-    })
+    scenario
 }

@@ -2,19 +2,15 @@
 //! Independent of the transport.
 
 use super::step::JourneyStep;
-use crate::by_goose::client::{address, client, origin};
-use crate::driver::DriverError;
+use crate::by_goose::client::ServerClient;
+use crate::driver::{DriverError, Examples, OpenLoop};
 use crate::endpoint::Endpoint;
 use crate::live::Watch;
-use crate::pacer::Clock;
 use crate::schedule::Schedule;
-use crate::tickets::Tickets;
-use reqwest::{Client, Url};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use reqwest::Url;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tierlab_analysis::record::{Failure, Outcome, Sample};
-use tokio::sync::Semaphore;
 
 /// One measured step of a run: journeys at one rate.
 #[derive(Debug, Clone)]
@@ -98,18 +94,12 @@ impl StepSample {
 pub(super) struct Shared {
     pub(super) step: Journey,
     /// goose's client for the server; absent if every step uses gRPC.
-    pub(super) client: Option<Client>,
-    /// Base URL for paths of that client.
-    pub(super) origin: Url,
-    pub(super) tickets: Arc<Tickets>,
-    pub(super) clock: OnceLock<Clock>,
-    pub(super) drain_end_us: u64,
-    pub(super) ready: Semaphore,
-    pub(super) delivered: Semaphore,
+    pub(super) client: Option<ServerClient>,
+    pub(super) open_loop: OpenLoop,
     /// Results of all users; locked once per user, at its end.
     pub(super) done: Mutex<Done>,
-    /// Examples of failures; locked by failed requests only.
-    pub(super) examples: Mutex<Vec<BTreeMap<Failure, String>>>,
+    /// Examples of failures, by step.
+    pub(super) examples: Vec<Examples>,
 }
 
 /// Results of users.
@@ -121,41 +111,27 @@ pub(super) struct Done {
 
 impl Shared {
     pub(super) fn new(step: Journey) -> Result<Self, DriverError> {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4);
         let by_goose = step.steps.iter().any(|step| step.grpc().is_none());
-        let client = by_goose.then(|| client(&step.endpoint, step.timeout)).transpose()?;
+        let client = by_goose.then(|| ServerClient::new(&step.endpoint, step.timeout));
         Ok(Self {
-            // goose requires an address even if its client sends nothing.
-            origin: if by_goose {
-                origin(&step.endpoint)?
-            } else {
-                address(&step.endpoint)?
-            },
-            client,
-            tickets: Arc::new(Tickets::new(Arc::clone(&step.schedule), step.users)),
-            clock: OnceLock::new(),
-            drain_end_us: step.schedule.window_end_us + micros(step.drain),
-            ready: Semaphore::new(0),
-            delivered: Semaphore::new(0),
+            client: client.transpose()?,
+            open_loop: OpenLoop::new(&step.schedule, step.users, step.drain, &step.watch),
             done: Mutex::new(Done {
                 journeys: Vec::with_capacity(step.schedule.due_us.len()),
                 steps: vec![Vec::with_capacity(step.schedule.due_us.len()); step.steps.len()],
             }),
-            examples: Mutex::new(vec![BTreeMap::new(); step.steps.len()]),
+            examples: step.steps.iter().map(|_| Examples::default()).collect(),
             step,
         })
     }
 
-    /// Returns the URL of a step's path.
-    pub(super) fn url(&self, path: &str) -> String {
-        let origin = self.origin.as_str().trim_end_matches('/');
-        format!("{origin}{}", self.step.endpoint.path(path))
-    }
-
-    /// Stores the first example of each kind of failure at each step.
-    pub(super) fn note(&self, step: usize, failure: Failure, says: String) {
-        let mut examples = self.examples.lock().unwrap_or_else(PoisonError::into_inner);
-        examples[step].entry(failure).or_insert(says);
+    /// Returns the whole address of a step's path.
+    pub(super) fn url(&self, path: &str) -> Result<Url, String> {
+        let Some(client) = &self.client else {
+            unreachable!("steps over HTTP have a client");
+        };
+        let url = client.url(&self.step.endpoint.path(path));
+        url.map_err(|error| error.to_string())
     }
 }
 

@@ -8,7 +8,7 @@ use crate::driver::{HttpReply, Reply};
 use crate::reply::{CheckedReply, Expected, Limit};
 use bytes::Bytes;
 use reqwest::header::HeaderMap;
-use reqwest::{Method, StatusCode};
+use reqwest::{Method, Request, StatusCode, Url};
 use serde_json::Value as Json;
 use std::sync::Arc;
 use tierlab_analysis::record::{Failure, Outcome};
@@ -47,11 +47,10 @@ pub enum StepCarrier {
 }
 
 /// Request of a step, built from the values so far.
-pub(super) enum StepRequest {
-    /// Path and body.
-    Http(String, Option<String>),
+pub(super) enum StepRequest<'a> {
+    Http(Box<Request>),
     /// A framed message.
-    Grpc(Bytes),
+    Grpc(&'a GrpcCall, Bytes),
 }
 
 /// Requirement on a reply.
@@ -80,15 +79,24 @@ pub(super) struct Judged {
 }
 
 impl JourneyStep {
-    /// Builds the request.
+    /// Builds the request; `url` returns the whole address of a path.
     ///
     /// # Errors
     /// Values of an unsuitable form for their place.
-    pub(super) fn request(&self, values: &[Option<Value>]) -> Result<StepRequest, String> {
+    pub(super) fn request(
+        &self,
+        url: impl FnOnce(&str) -> Result<Url, String>,
+        values: &[Option<Value>],
+    ) -> Result<StepRequest<'_>, String> {
         let body = self.body.as_ref().map(|body| body.fill(values)).transpose()?;
         match &self.carrier {
-            StepCarrier::Http { path, .. } => Ok(StepRequest::Http(path.fill(values)?, body)),
-            StepCarrier::Grpc(call) => call.message(body.unwrap_or_default()).map(StepRequest::Grpc),
+            StepCarrier::Http { method, path, headers } => {
+                let mut request = Request::new(method.clone(), url(&path.fill(values)?)?);
+                request.headers_mut().clone_from(headers);
+                *request.body_mut() = body.map(Into::into);
+                Ok(StepRequest::Http(Box::new(request)))
+            }
+            StepCarrier::Grpc(call) => Ok(StepRequest::Grpc(call, call.message(body.unwrap_or_default())?)),
         }
     }
 
@@ -180,7 +188,7 @@ mod tests {
     fn reply(status: u16, body: &'static str) -> Reply {
         let body = Received::whole(Bytes::from_static(body.as_bytes()), None);
         let status = StatusCode::from_u16(status).unwrap();
-        Reply::Http(HttpReply::new(status, HeaderMap::new(), body))
+        Reply::Http(HttpReply::new(status, HeaderMap::new(), body, None))
     }
 
     #[test]
@@ -212,10 +220,12 @@ mod tests {
     #[test]
     fn the_address_is_the_hosts_with_the_path() {
         let value = Some(Value::of(&serde_json::json!("x y")));
-        let Ok(StepRequest::Http(path, body)) = step(Check::Status(None), "").request(&[value]) else {
+        let url = |path: &str| Ok(format!("http://h:1{path}").parse().unwrap());
+        let step = step(Check::Status(None), "");
+        let Ok(StepRequest::Http(request)) = step.request(url, &[value]) else {
             panic!("a request over HTTP");
         };
-        assert_eq!((path.as_str(), body), ("/u/x%20y", None));
-        assert!(step(Check::Status(None), "").request(&[None]).is_err());
+        assert_eq!(request.url().as_str(), "http://h:1/u/x%20y");
+        assert!(request.body().is_none() && step.request(url, &[None]).is_err());
     }
 }

@@ -1,11 +1,11 @@
 //! Templates: text with places for values that are known during a journey. In: text such as `{"data": {vector}}` and
 //! the allowed names; later the values. Out: the bytes of a request's body, or its path. Knows no HTTP.
 //!
-//! A place is a name in braces, `{entity_id}`. Any other brace is literal, so that JSON needs no escapes; `{{name}}` is
-//! the text `{name}`. Inside a JSON string a place takes the value's text, elsewhere its JSON; in a path it takes the
-//! text, percent-encoded.
+//! Inside a JSON string a place takes the value's text, elsewhere its JSON; in a path it takes the text,
+//! percent-encoded.
 
-use super::value::Value;
+use super::value::{Value, shape};
+use crate::template::{Part, escape, parts};
 use std::fmt::Write as _;
 
 /// Maximum length of a body.
@@ -57,28 +57,12 @@ impl Template {
     /// # Errors
     /// An unknown name, with the known names.
     pub fn parse(text: &str, place: Place, names: &[String]) -> Result<Self, String> {
-        let mut pieces = Vec::new();
-        let mut plain = String::new();
-        let mut strings = Strings::default();
-        let mut rest = text;
-        while !rest.is_empty() {
-            let (name, doubled, len) = match named(rest) {
-                Some(found) => found,
-                None => {
-                    let mut chars = rest.chars();
-                    let Some(next) = chars.next() else { break };
-                    strings.pass(next);
-                    plain.push(next);
-                    rest = chars.as_str();
-                    continue;
-                }
+        let piece = |part| {
+            let (name, is_quoted) = match part {
+                Part::Text(text) => return Ok(Piece::Text(text)),
+                Part::Place { name, is_quoted } => (name, is_quoted),
             };
-            rest = &rest[len..];
-            if doubled {
-                let _ = write!(plain, "{{{name}}}");
-                continue;
-            }
-            let Some(slot) = names.iter().position(|known| known == name) else {
+            let Some(slot) = names.iter().position(|known| *known == name) else {
                 let known: Vec<String> = names.iter().map(|name| format!("{{{name}}}")).collect();
                 return Err(format!(
                     "`{{{name}}}` is not known there ({}); for the text itself write {{{{{name}}}}}",
@@ -89,21 +73,18 @@ impl Template {
                     }
                 ));
             };
-            pieces.push(Piece::Text(std::mem::take(&mut plain)));
             let form = match place {
                 Place::Path => Form::InPath,
-                Place::Body if strings.inside => Form::InString,
+                Place::Body if is_quoted => Form::InString,
                 Place::Body => Form::Json,
             };
-            pieces.push(Piece::Value { slot, form });
-        }
-        pieces.push(Piece::Text(plain));
-        Ok(Self::of(pieces))
+            Ok(Piece::Value { slot, form })
+        };
+        let pieces: Result<_, String> = parts(text).into_iter().map(piece).collect();
+        Ok(Self { pieces: pieces? })
     }
 
-    /// Creates a template of pieces. Empty text is left out.
-    pub(super) fn of(mut pieces: Vec<Piece>) -> Self {
-        pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
+    pub(super) const fn of(pieces: Vec<Piece>) -> Self {
         Self { pieces }
     }
 
@@ -159,8 +140,8 @@ impl Template {
                     }
                 }
                 Piece::Shape { slot, input, declared } => {
-                    let shape = super::shape::shape(input, declared, value(*slot)?.elements())?;
-                    let _ = write!(out, "{shape:?}");
+                    let filled = shape(input, declared, value(*slot)?.elements())?;
+                    let _ = write!(out, "{filled:?}");
                 }
             }
             if out.len() > MAX_BODY_BYTES {
@@ -169,45 +150,6 @@ impl Template {
         }
         Ok(out)
     }
-}
-
-/// Parses `{name}` or `{{name}}` at the start of a text: the name, true if the braces are doubled, and the total
-/// length.
-fn named(text: &str) -> Option<(&str, bool, usize)> {
-    let doubled = text.starts_with("{{");
-    let inner = text.strip_prefix(if doubled { "{{" } else { "{" })?;
-    let end = inner.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))?;
-    let name = &inner[..end];
-    let close = if doubled { "}}" } else { "}" };
-    let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    (is_name && inner[end..].starts_with(close)).then(|| {
-        let len = name.len() + 2 * close.len();
-        (name, doubled, len)
-    })
-}
-
-/// Tracks whether the text so far ends inside a JSON string.
-#[derive(Default)]
-struct Strings {
-    inside: bool,
-    escaped: bool,
-}
-
-impl Strings {
-    const fn pass(&mut self, c: char) {
-        match c {
-            _ if self.escaped => self.escaped = false,
-            '\\' if self.inside => self.escaped = true,
-            '"' => self.inside = !self.inside,
-            _ => {}
-        }
-    }
-}
-
-/// Escapes text for a JSON string, without its quotes.
-pub(super) fn escape(text: &str, out: &mut String) {
-    let quoted = serde_json::Value::from(text).to_string();
-    out.push_str(&quoted[1..quoted.len() - 1]);
 }
 
 /// Percent-encodes all characters except the unreserved ones of RFC 3986.

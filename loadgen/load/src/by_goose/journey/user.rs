@@ -5,14 +5,14 @@
 //! ones. The time to extract values from a reply and to build the next request belongs to the next step.
 
 use super::shared::{Done, Shared, StepSample, Whole};
-use super::step::{Judged, StepCarrier, StepRequest};
+use super::step::{Judged, StepRequest};
 use super::value::Value;
-use crate::by_goose::attack::{Read, method, send};
-use crate::driver::{HttpReply, Reply};
+use crate::by_goose::send::{Sent, send};
+use crate::driver::Reply;
 use crate::pacer::Clock;
-use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply, NoReply};
+use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply};
 use crate::tickets::{Next, Taker, Ticket};
-use goose::goose::{GooseRequest, GooseUser, TransactionResult};
+use goose::goose::{GooseUser, TransactionResult};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tierlab_analysis::record::{Failure, Outcome, Sample};
 use tokio::sync::Notify;
@@ -84,7 +84,7 @@ pub(super) async fn walk(user: &mut GooseUser, shared: &Arc<Shared>, index: usiz
     }
     // Without a journey it has failed, or the user has ended.
     if let Some(mut underway) = state.underway.take() {
-        let Some(clock) = shared.clock.get().copied() else {
+        let Some(clock) = shared.open_loop.users.clock() else {
             return end(user, shared, state);
         };
         let walked = request(user, shared, clock, index, &underway).await;
@@ -100,7 +100,7 @@ pub(super) async fn walk(user: &mut GooseUser, shared: &Arc<Shared>, index: usiz
             .map(|(so_far, of_it)| so_far + of_it);
         if let Outcome::Failed(failure) = sample.outcome {
             let says = walked.says.unwrap_or_else(|| failure.to_string());
-            shared.note(index, failure, says);
+            shared.examples[index].note(failure, says);
         }
         if sample.is_ok() && index + 1 < shared.step.steps.len() {
             underway.due_us = sample.done_us;
@@ -131,16 +131,16 @@ fn take_state(user: &mut GooseUser, shared: &Shared) -> State {
         return std::mem::replace(state, left);
     }
     if let Some(client) = &shared.client {
-        user.client = client.clone();
+        user.client = client.client.clone();
     }
-    shared.ready.add_permits(1);
+    shared.open_loop.users.ready.add_permits(1);
     empty(Arc::default())
 }
 
 /// Returns the next ticket; `None` after the last.
 async fn next_ticket(waiter: &Arc<Waiter>, shared: &Shared) -> Option<Ticket> {
     let taker: Arc<dyn Taker> = Arc::<Waiter>::clone(waiter);
-    let mut next = shared.tickets.next(&taker);
+    let mut next = shared.open_loop.tickets.next(&taker);
     while next == Next::Later {
         waiter.notify.notified().await;
         next = waiter.handed().take().unwrap_or(Next::Later);
@@ -169,7 +169,7 @@ fn begin(shared: &Shared, ticket: Ticket) -> Underway {
 
 /// Ends a journey, at its last or its failed step.
 fn arrive(shared: &Shared, underway: &Underway, last: Sample, index: usize) -> Whole {
-    shared.tickets.finish();
+    shared.open_loop.tickets.finish();
     let sample = Sample {
         due_us: underway.ticket.due_us,
         sent_us: underway.first_sent_us.unwrap_or(last.sent_us),
@@ -197,7 +197,7 @@ async fn request(
     underway: &Underway,
 ) -> Walked {
     let step = &shared.step.steps[index];
-    let made = step.request(&underway.values);
+    let made = step.request(|path| shared.url(path), &underway.values);
     let sent_us = clock.now_us();
     let failed = |failure: Failure, done_us: u64, says: Option<String>| Walked {
         sample: Sample {
@@ -211,7 +211,7 @@ async fn request(
         taken: Vec::new(),
         says,
     };
-    if sent_us >= shared.drain_end_us {
+    if sent_us >= shared.open_loop.drain_end_us {
         return failed(Failure::DrainLimit, sent_us, None);
     }
     let made = match made {
@@ -219,8 +219,16 @@ async fn request(
         // A value from an earlier reply cannot be sent.
         Err(what) => return failed(Failure::WrongReply, sent_us, Some(what)),
     };
-    let sending = dispatch(user, shared, index, made);
-    let Ok(sent) = tokio::time::timeout_at(clock.at(shared.drain_end_us).into(), sending).await else {
+    let sending = async {
+        match made {
+            StepRequest::Http(request) => send(user, &step.name, *request, None, &step.limit).await,
+            StepRequest::Grpc(call, message) => {
+                let calling = call.connections.call_within(message, &step.limit, shared.step.timeout);
+                Sent::by_grpc(calling.await)
+            }
+        }
+    };
+    let Ok(sent) = tokio::time::timeout_at(clock.at(shared.open_loop.drain_end_us).into(), sending).await else {
         return failed(Failure::DrainLimit, clock.now_us(), None);
     };
     let done_us = clock.now_us();
@@ -242,54 +250,6 @@ async fn request(
         goose_us: sent.goose_us,
         taken: judged.taken,
         says: judged.reply.says,
-    }
-}
-
-/// Sent request.
-struct Dispatched {
-    /// Complete reply.
-    reply: Result<Reply, NoReply>,
-    /// Time by goose's own clock; `None` if goose did not send.
-    goose_us: Option<u64>,
-}
-
-async fn dispatch(user: &mut GooseUser, shared: &Shared, index: usize, made: StepRequest) -> Dispatched {
-    let step = &shared.step.steps[index];
-    match (&step.carrier, made) {
-        (StepCarrier::Grpc(call), StepRequest::Grpc(message)) => Dispatched {
-            reply: call
-                .send(message, &step.limit, shared.step.timeout)
-                .await
-                .map(Reply::Grpc),
-            goose_us: None,
-        },
-        (
-            StepCarrier::Http {
-                method: verb, headers, ..
-            },
-            StepRequest::Http(path, body),
-        ) => {
-            let url = shared.url(&path);
-            let mut builder = user.client.request(verb.clone(), &url).headers(headers.clone());
-            if let Some(body) = body {
-                builder = builder.body(body);
-            }
-            let request = GooseRequest::builder()
-                .method(method(verb))
-                .path(url.as_str())
-                .name(step.name.as_str())
-                .set_request_builder(builder)
-                .build();
-            let sent = send(user, request, &step.limit).await;
-            let whole = |Read { status, headers, body }| Reply::Http(HttpReply::new(status, headers, body));
-            Dispatched {
-                reply: sent.reply.map(whole),
-                goose_us: sent.goose_us,
-            }
-        }
-        (StepCarrier::Grpc(_), StepRequest::Http(..)) | (StepCarrier::Http { .. }, StepRequest::Grpc(_)) => {
-            unreachable!("a step makes requests of its own kind")
-        }
     }
 }
 
@@ -316,6 +276,6 @@ fn end(user: &mut GooseUser, shared: &Shared, mut state: State) -> TransactionRe
     drop(done);
     // The user's own copy: with iterations in the attack's configuration goose prints a line on stdout.
     user.config.iterations = Some(1);
-    shared.delivered.add_permits(1);
+    shared.open_loop.users.delivered.add_permits(1);
     Ok(())
 }

@@ -1,65 +1,85 @@
-//! Cold starts side by side. In: a run. Out: a table of medians, since few are measured of each, and of fleets in sentences what
-//! starting together costs, and what spreading the starts brings.
+//! Cold starts side by side. In: a run. Out: a table of medians, since few are measured of each, and the cost of starting
+//! servers together in sentences.
 
-use super::side_table::{SideTable, figures, words};
-use crate::content::cold_stages::{stage_s, stages};
+use crate::content::table::{Cell, Table, cells, figures, words};
 use crate::content::words::{variant, without_servers};
 use crate::units::{NONE, digits3, latency_interval};
 use tierlab_analysis::record::{ColdStart, ColdWay, Interval, PageCache, Run};
 use tierlab_analysis::statistics::sections::{OUTSIDE, Pairing, mean_interval, of_means};
 
-/// What the figures are.
+/// Meaning of the figures.
 const INTRO: &str = "ready: from the call of load, or from the start of the server's process; the stages are the server's own. in all: the \
                      geometric mean and its 95 % interval";
-/// What they are of fleets.
+/// Meaning of the figures of fleets.
 const FLEETS: &str = "Of servers that start together times are from when the first was due to start, of the one that replied last but \
                       for `earliest reply`, and bytes are what all of them read of the tier. `spread over`: the seconds within which \
                       each starts at a moment of its own";
 
-/// The cold starts of a run, where it has any: a row for each tier, way and spread.
-pub(super) fn table(run: &Run) -> Option<SideTable> {
+/// Stages that any cold start reports, in the order of the servers' reports. Servers may report different stages.
+pub(crate) fn stages(starts: &[ColdStart]) -> Vec<&str> {
+    let mut all: Vec<&str> = Vec::new();
+    for start in starts {
+        let mut place = 0;
+        for (stage, _) in &start.stages_s {
+            place = match all.iter().position(|known| known == stage) {
+                Some(known) => known + 1,
+                None => {
+                    all.insert(place, stage);
+                    place + 1
+                }
+            };
+        }
+    }
+    all
+}
+
+/// Seconds of a stage of one start; `None` if it was not reported.
+pub(crate) fn stage_s(start: &ColdStart, stage: &str) -> Option<f64> {
+    let of_stage = start.stages_s.iter().find(|(name, _)| name == stage);
+    of_stage.map(|(_, seconds)| *seconds)
+}
+
+/// Cold starts of a run, a row per tier, cause and spread; `None` without any.
+pub(super) fn table(run: &Run) -> Option<Table> {
     if run.cold_starts.is_empty() {
         return None;
     }
     let stages = stages(&run.cold_starts);
     let has_fleets = run.cold_starts.iter().any(|start| start.servers > 1);
-    let mut columns = vec![words("tier"), words("by"), words("page cache"), figures("n")];
-    if has_fleets {
-        columns.extend(["servers", "spread over s", "earliest reply ms"].map(figures));
-    }
-    columns.push(figures("ready ms"));
-    columns.extend(stages.iter().map(|stage| figures((*stage).to_owned())));
-    columns.extend(["first reply ms", "in all"].map(figures));
-    if has_fleets {
-        columns.push(figures("MiB of the tier"));
-    }
+    let columns = ["tier", "by", "page cache"].map(words).into_iter();
+    let columns = columns.chain(["n", "servers", "spread over s", "earliest reply ms", "ready ms"].map(figures));
+    let columns = columns.chain(stages.iter().map(|stage| figures(*stage)));
+    let columns = columns.chain(["first reply ms", "in all", "MiB of the tier"].map(figures));
     let groups = groups(run);
     let intro = match has_fleets {
-        true => format!("{INTRO}. {FLEETS}").into(),
-        false => INTRO.into(),
+        true => format!("{INTRO}. {FLEETS}"),
+        false => INTRO.to_owned(),
     };
-    Some(SideTable {
-        title: "Cold starts, medians",
+    let table = Table {
+        title: "Cold starts, medians".to_owned(),
         intro,
-        columns,
-        rows: groups.iter().map(|group| row(group, &stages, has_fleets)).collect(),
         notes: groups
             .iter()
             .filter_map(|group| together(run, group, &groups))
             .chain(groups.iter().filter_map(|group| spread(group, &groups)))
             .collect(),
-    })
+        ..Table::new(columns, groups.iter().map(|group| row(group, &stages)))
+    };
+    Some(table.named(|name| has_fleets || !OF_FLEETS.contains(&name)))
 }
 
-fn row(group: &Group<'_>, stages: &[&str], has_fleets: bool) -> Vec<String> {
+/// Columns that only fleets have.
+const OF_FLEETS: [&str; 4] = ["servers", "spread over s", "earliest reply ms", "MiB of the tier"];
+
+fn row(group: &Group<'_>, stages: &[&str]) -> Vec<Cell> {
     let none = || NONE.to_owned();
-    // Of those that tell: a server of another version may not.
+    // Servers of another version may not report a stage.
     let millis = |of: &dyn Fn(&ColdStart) -> Option<f64>| {
-        let told: Vec<f64> = group.starts.iter().filter_map(|&start| of(start)).collect();
-        match told.is_empty() {
+        let known: Vec<f64> = group.starts.iter().filter_map(|&start| of(start)).collect();
+        match known.is_empty() {
             true => none(),
             // Else a time of nothing may be printed as -0.0.
-            false => format!("{:.1}", median(told) * 1e3 + 0.0),
+            false => format!("{:.1}", median(known) * 1e3 + 0.0),
         }
     };
     let mut row = vec![
@@ -67,41 +87,26 @@ fn row(group: &Group<'_>, stages: &[&str], has_fleets: bool) -> Vec<String> {
         group.way.to_string(),
         group.page_cache.to_string(),
         group.starts.len().to_string(),
+        group.servers.to_string(),
+        group.jitter_s.to_string(),
+        millis(&|start| start.earliest_reply_s),
+        millis(&|start| Some(start.ready_s)),
     ];
-    if has_fleets {
-        row.push(group.servers.to_string());
-        row.push(group.jitter_s.to_string());
-        let earliest: Option<Vec<f64>> = group.starts.iter().map(|start| start.earliest_reply_s).collect();
-        row.push(earliest.map_or_else(none, |all| format!("{:.1}", median(all) * 1e3)));
-    }
-    row.push(millis(&|start| Some(start.ready_s)));
     row.extend(stages.iter().map(|stage| millis(&|start| stage_s(start, stage))));
     row.push(millis(&|start| Some(start.first_reply_s)));
     row.push(in_all(group));
-    if has_fleets {
-        row.push(bytes(group).map_or_else(none, |bytes| digits3(bytes / f64::from(1 << 20))));
-    }
-    row
+    row.push(bytes(group).map_or_else(none, |bytes| digits3(bytes / f64::from(1 << 20))));
+    cells(row)
 }
 
-/// From nothing to the last reply.
+/// Time from the start to the last reply.
 fn in_all(group: &Group<'_>) -> String {
     let logs = group.logs();
-    let interval = mean_interval(&logs).unwrap_or(Interval {
-        value: logs[0],
-        lo: logs[0],
-        hi: logs[0],
-    });
-    let us = |log: f64| log.exp() * 1e6;
-    let interval = Interval {
-        value: us(interval.value),
-        lo: us(interval.lo),
-        hi: us(interval.hi),
-    };
-    latency_interval(Some(&interval))
+    let interval = mean_interval(&logs).unwrap_or(Interval::exact(logs[0]));
+    latency_interval(Some(&interval.map(|log| log.exp() * 1e6)))
 }
 
-/// The median of what all servers read of the tier.
+/// Median of the bytes that all servers read from the tier.
 fn bytes(group: &Group<'_>) -> Option<f64> {
     let all: Option<Vec<f64>> = group
         .starts
@@ -111,7 +116,7 @@ fn bytes(group: &Group<'_>) -> Option<f64> {
     all.map(median)
 }
 
-/// What starting together costs, against the smallest number of servers of the same variant.
+/// Cost of starting together, against the smallest number of servers of the same variant.
 fn together(run: &Run, group: &Group<'_>, groups: &[Group<'_>]) -> Option<String> {
     let name = |group: &Group<'_>| variant(run, group.tier).map(without_servers);
     let base = name(group)?;
@@ -139,7 +144,7 @@ fn together(run: &Run, group: &Group<'_>, groups: &[Group<'_>]) -> Option<String
     ))
 }
 
-/// What spreading the starts brings.
+/// Effect of spreading the starts.
 fn spread(group: &Group<'_>, groups: &[Group<'_>]) -> Option<String> {
     if group.jitter_s == 0.0 {
         return None;
@@ -154,14 +159,14 @@ fn spread(group: &Group<'_>, groups: &[Group<'_>]) -> Option<String> {
     ))
 }
 
-/// `2.13 [1.98–2.29]`, by repeats, which take turns.
+/// Ratio with its interval, by interleaved repeats: `2.13 [1.98–2.29]`.
 fn times_as_long(than: &Group<'_>, group: &Group<'_>) -> Option<String> {
     let times = of_means(&than.logs(), &group.logs(), Pairing::ByRepeat)?.interval(OUTSIDE);
     let [value, lo, hi] = [times.value, times.lo, times.hi].map(f64::exp);
     Some(format!("{value:.2} [{lo:.2}–{hi:.2}]"))
 }
 
-/// Those of one tier, way, and spread.
+/// Cold starts of one tier, cause and spread.
 struct Group<'a> {
     tier: &'a str,
     way: ColdWay,
@@ -246,7 +251,12 @@ mod tests {
             jitter_s: 0.0,
             starts,
         };
-        let told = |starts| row(&group(starts), &columns, false)[5..7].to_vec();
+        let told = |starts| {
+            row(&group(starts), &columns)[8..10]
+                .iter()
+                .map(Cell::text)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(told(vec![&starts[0]]), ["0.0", "n/a"]);
         assert_eq!(told(starts.iter().collect()), ["0.0", "200.0"]);
     }

@@ -1,37 +1,41 @@
 //! Closed loops and journeys in tables of their own: neither is a curve of single requests over a rate.
 //!
-//! In: a summarised run. Out: tables with what to know of them in words. Knows nothing of markup.
+//! In: a summarised run. Out: tables with their explanations. Knows nothing of markup.
 
-use super::side_table::{self, Column, SideTable};
+use crate::content::percentiles::{TAILS, at};
+use crate::content::table::{Cell, Column, Table, cells, figures, words as text};
 use crate::content::words;
 use crate::units::{NONE, dollars_interval, latency, latency_interval, percent, rate, thousands};
-use tierlab_analysis::record::{Driven, GooseFigures, Point, Repeat, Run, Summary};
+use tierlab_analysis::record::{Driven, GooseFigures, Point, Run};
 use tierlab_analysis::validity::closed_loop;
 use tierlab_analysis::validity::disturbance::counted;
 
-/// What a closed loop is, and what it cannot see.
+/// Nature of a closed loop, and its blind spot.
 const CLOSED: &str = "A closed loop is driven by goose's own users in its own loop: each sends again when its reply has come and its think \
                       time has passed. Its latency runs from the actual send, and its throughput is a result. What it cannot see: a \
                       server that stalls stops the arrivals as well, so that the requests that would have come meanwhile, and would have \
                       waited, are missing from its percentiles (coordinated omission). The open loop below each was offered the same \
                       throughput whatever the server did, and counts that wait from the scheduled send. Choose rates and compare servers \
                       by the open loop";
-/// How a journey is timed.
+/// Timing of a journey.
 const JOURNEYS: &str = "Journeys begin at due times whatever the server does (open loop). A journey counts from its due time to the end of \
                         its last step; its first step from the due time too, each later one from the end of the step before, so that \
                         the steps' means sum to the whole's. Percentiles do not sum. A failed or wrong step ends its journey";
-/// What a closed loop's price is of.
+/// Time of a journey that goose's own clock leaves out.
+const JOURNEY_LEFT_OUT: &str =
+    "the wait before a user was free, the time between two requests, and the replies' bodies";
+/// Meaning of a closed loop's price.
 const CLOSED_PAID: &str = "$/10k is what 10,000 inferences cost at the throughput that these users had, and not the least that they can cost: \
                            more users leave less of the server idle";
-/// What a journey's price is of.
+/// Meaning of a journey's price.
 const JOURNEYS_PAID: &str = "$/10k is what 10,000 whole journeys cost, all their requests paid; a step has no price of its own, since steps \
                              share the server's hour and what its storage is asked for";
 
-/// By how much the throughputs of a closed loop and of the open loop beside it may differ without a word.
+/// Difference between the throughputs of a closed loop and of the open loop beside it from which it is mentioned.
 const APART: f64 = 0.05;
 
-/// The closed loops of a run, where it has any.
-pub(super) fn closed_loops(run: &Run) -> Option<SideTable> {
+/// Closed loops of a run, each with the open loop beside it; `None` without any.
+pub(super) fn closed_loops(run: &Run) -> Option<Table> {
     let is_closed = |point: &&Point| point.factors.driven.as_ref().is_some_and(Driven::is_closed);
     let closed: Vec<&Point> = run.points.iter().filter(is_closed).collect();
     if closed.is_empty() {
@@ -58,13 +62,13 @@ pub(super) fn closed_loops(run: &Run) -> Option<SideTable> {
             Some(open) => row(run, open, &format!("open at {}/s", rate(open.factors.offered_rps))),
             None => {
                 let none = "open: not measured, for the closed loop had no throughput".to_owned();
-                let mut cells = vec![String::new(), String::new(), none];
-                cells.resize(columns.len(), NONE.to_owned());
-                cells
+                let mut row = cells([String::new(), String::new(), none]);
+                row.resize(columns.len(), Cell::of(None));
+                row
             }
         });
         notes.extend(law(point, *users).map(|said| format!("{name}: {said}")));
-        notes.extend(goose(&point.repeats).map(|said| format!("{name}: {said}")));
+        notes.extend(goose(point, "the replies' bodies").map(|said| format!("{name}: {said}")));
         notes.extend(
             beside
                 .and_then(|open| side_by_side(point, open))
@@ -72,9 +76,9 @@ pub(super) fn closed_loops(run: &Run) -> Option<SideTable> {
         );
     }
     notes.extend(paid(run, CLOSED_PAID));
-    Some(SideTable {
-        title: "Closed loops, each beside an open loop at the same throughput",
-        intro: CLOSED.into(),
+    Some(Table {
+        title: "Closed loops, each beside an open loop at the same throughput".to_owned(),
+        intro: CLOSED.to_owned(),
         columns,
         rows,
         notes,
@@ -104,20 +108,12 @@ fn beside<'a>(run: &'a Run, closed: &Point) -> Option<&'a Point> {
         .find(|point| point.factors.driven.as_ref() == Some(&wanted) && of(point) == of(closed))
 }
 
-/// A percentile by its name.
-type Named = (&'static str, fn(&Summary) -> Option<f64>);
-
 /// p99 (or the highest percentile that both have) side by side.
 fn side_by_side(closed: &Point, open: &Point) -> Option<String> {
+    let (name, a, b) = TAILS
+        .iter()
+        .find_map(|&percentile| Some((percentile, at(closed, percentile)?.value, at(open, percentile)?.value)))?;
     let (closed, open) = (closed.summary.as_ref()?, open.summary.as_ref()?);
-    let both: [Named; 3] = [
-        ("p99", |summary| summary.p99_us.map(|us| us.value)),
-        ("p95", |summary| summary.p95_us.map(|us| us.value)),
-        ("p50", |summary| summary.p50_us.map(|us| us.value)),
-    ];
-    let (name, a, b) = both
-        .into_iter()
-        .find_map(|(name, of)| Some((name, of(closed)?, of(open)?)))?;
     let apart = open.achieved_rps.value / closed.achieved_rps.value.max(1e-9);
     let told = if (apart - 1.0).abs() > APART {
         format!(
@@ -156,31 +152,22 @@ fn law(point: &Point, users: u32) -> Option<String> {
     ))
 }
 
-/// What goose's own clock said, beside ours.
-fn goose(repeats: &[Repeat]) -> Option<String> {
-    let mean = mean_goose(repeats)?;
-    Some(format!(
-        "goose's own clock, which stops at the reply's headers, says p50 {}, p95 {}, p99 {} of the same requests (means over the \
-         repeats)",
-        latency(mean.p50_us),
-        latency(mean.p95_us),
-        latency(mean.p99_us)
-    ))
-}
-
-fn mean_goose(repeats: &[Repeat]) -> Option<GooseFigures> {
-    let told: Vec<GooseFigures> = repeats.iter().filter_map(|repeat| repeat.goose).collect();
-    let mean = |of: fn(&GooseFigures) -> f64| told.iter().map(of).sum::<f64>() / told.len() as f64;
-    (!told.is_empty()).then(|| GooseFigures {
-        counted: None,
-        p50_us: mean(|figures| figures.p50_us),
-        p95_us: mean(|figures| figures.p95_us),
-        p99_us: mean(|figures| figures.p99_us),
+/// Means over the repeats of goose's own times, which leave out a part of each request.
+fn goose(point: &Point, left_out: &str) -> Option<String> {
+    let told: Vec<GooseFigures> = point
+        .repeats
+        .iter()
+        .filter_map(|repeat| repeat.driver.goose())
+        .collect();
+    let mean = |of: fn(&GooseFigures) -> f64| latency(told.iter().map(of).sum::<f64>() / told.len() as f64);
+    (!told.is_empty()).then(|| {
+        let [p50, p95, p99] = [mean(|times| times.p50_us), mean(|times| times.p95_us), mean(|times| times.p99_us)];
+        format!("goose carries it, and its own clock says p50 {p50}, p95 {p95}, p99 {p99} of the same requests: it leaves out {left_out}")
     })
 }
 
-/// The journeys of a run, where it has any.
-pub(super) fn journeys(run: &Run) -> Option<SideTable> {
+/// Journeys of a run; `None` without any.
+pub(super) fn journeys(run: &Run) -> Option<Table> {
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     for point in &run.points {
         let Some(Driven::Journey { name, step }) = &point.factors.driven else {
@@ -193,91 +180,55 @@ pub(super) fn journeys(run: &Run) -> Option<SideTable> {
         };
         rows.push(row(run, point, &who));
         if step.is_none() {
-            notes.extend(goose_of_journey(point).map(|said| format!("{name} at {at}: {said}")));
+            notes.extend(goose(point, JOURNEY_LEFT_OUT).map(|said| format!("{name} at {at}: {said}")));
         }
     }
     notes.extend(paid(run, JOURNEYS_PAID));
-    (!rows.is_empty()).then(|| SideTable {
-        title: "Journeys",
-        intro: JOURNEYS.into(),
+    (!rows.is_empty()).then(|| Table {
+        title: "Journeys".to_owned(),
+        intro: JOURNEYS.to_owned(),
         columns: columns(run, "journey"),
         rows,
         notes,
     })
 }
 
-/// How far off goose's own times are: they leave out the wait for a user, what lies between requests, and bodies.
-fn goose_of_journey(point: &Point) -> Option<String> {
-    let goose = mean_goose(&point.repeats)?;
-    let summary = point.summary.as_ref()?;
-    let short = |ours: Option<f64>, theirs: f64| {
-        ours.filter(|us| *us > 0.0)
-            .map(|ours| format!(" ({} less)", percent((1.0 - theirs / ours).max(0.0))))
-            .unwrap_or_default()
-    };
-    Some(format!(
-        "goose carries it, and its own times of the requests sum to p50 {}{}, p99 {}{}: they leave out the wait before a user was free, \
-         what lies between two requests, and the replies' bodies",
-        latency(goose.p50_us),
-        short(summary.p50_us.map(|us| us.value), goose.p50_us),
-        latency(goose.p99_us),
-        short(summary.p99_us.map(|us| us.value), goose.p99_us),
-    ))
-}
-
-/// The columns behind tier, cache and what it is.
-const COLUMNS: [(&str, bool); 6] = [
-    ("p50", true),
-    ("p95", true),
-    ("p99", true),
-    ("good/s", true),
-    ("errors", true),
-    ("verdict", false),
-];
-
-/// What the prices are of, where the run has any.
-fn paid(run: &Run, what: &str) -> Option<String> {
-    run.pricing.is_some().then(|| what.to_owned())
+/// Meaning of the prices, in a run with prices.
+fn paid(run: &Run, meaning: &str) -> Option<String> {
+    run.pricing.is_some().then(|| meaning.to_owned())
 }
 
 fn columns(run: &Run, what: &'static str) -> Vec<Column> {
-    let names = ["tier", "cache", what].map(side_table::words);
-    let price = run.pricing.is_some().then(|| side_table::figures("$/10k"));
-    names
-        .into_iter()
-        .chain(COLUMNS.map(|(name, is_figure)| (name.into(), is_figure)))
-        .chain(price)
-        .collect()
+    let price = run.pricing.is_some().then(|| figures("$/10k"));
+    let columns = ["tier", "cache", what].map(text).into_iter();
+    let columns = columns.chain(["p50", "p95", "p99", "good/s", "errors"].map(figures));
+    columns.chain([text("verdict")]).chain(price).collect()
 }
 
-fn row(run: &Run, point: &Point, what: &str) -> Vec<String> {
+fn row(run: &Run, point: &Point, what: &str) -> Vec<Cell> {
     let factors = &point.factors;
     let batch = if factors.batch_size == 1 {
         String::new()
     } else {
         format!(", ×{}", factors.batch_size)
     };
-    let who = vec![
+    let who = [
         words::tier(run, factors.label()),
         words::cache(factors),
         format!("{what}{batch}"),
     ];
     let figures = match &point.summary {
-        Some(summary) => summary_figures(summary),
-        None => vec![NONE.to_owned(); COLUMNS.len()],
+        Some(summary) => [
+            latency_interval(summary.p50_us.as_ref()),
+            latency_interval(summary.p95_us.as_ref()),
+            latency_interval(summary.p99_us.as_ref()),
+            rate(summary.achieved_rps.value),
+            thousands(summary.errors),
+            words::verdict(&summary.verdict).to_owned(),
+        ],
+        None => [NONE; 6].map(str::to_owned),
     };
     let usd = point.summary.as_ref().and_then(|summary| summary.usd_per_10k);
     let price = run.pricing.is_some().then(|| dollars_interval(usd.as_ref()));
-    who.into_iter().chain(figures).chain(price).collect()
-}
-
-fn summary_figures(summary: &Summary) -> Vec<String> {
-    vec![
-        latency_interval(summary.p50_us.as_ref()),
-        latency_interval(summary.p95_us.as_ref()),
-        latency_interval(summary.p99_us.as_ref()),
-        rate(summary.achieved_rps.value),
-        thousands(summary.errors),
-        words::verdict(&summary.verdict).to_owned(),
-    ]
+    cells(who.into_iter().chain(figures).chain(price))
 }

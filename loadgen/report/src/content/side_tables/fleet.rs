@@ -1,41 +1,32 @@
-//! Fleets side by side: how latency, the highest rate and what an inference costs go with the number of servers that share a tier. In: a run.
-//! Out: a table, and in sentences where more servers bring nothing any more.
+//! Fleets side by side: latency, highest rate and cost over the number of servers that share a tier. In: a run. Out: a table, and
+//! the size from which further servers add nothing.
 
-use super::side_table::{self, SideTable};
 use crate::content::best::{Best, best};
+use crate::content::percentiles::{TAILS, at};
+use crate::content::table::{Cell, Table, cells, figures, words as text};
 use crate::content::words;
-use crate::units::{dollars_interval, latency_interval, rate, thousands};
+use crate::units::{NONE, dollars_interval, latency_interval, rate, thousands};
 use std::collections::BTreeMap;
 use tierlab_analysis::curves::Curve;
-use tierlab_analysis::record::{Interval, Point, Run, Summary, Verdict};
+use tierlab_analysis::record::{Percentile, Point, Run};
 
-/// What the figures are.
+/// Meaning of the figures.
 const INTRO: &str = "highest: the highest rate of all servers together, as the curve's own table has it. latency: of all requests, \
                      at the same rate for every number of servers, the highest at which it is known for all of them; its p99, or where that is known \
                      at no rate its p95 or p50. asked of the tier: its requests per second at the highest rate. All servers run on this machine and share its cores";
 
-/// Rates that differ by less are taken to be the same.
+/// Ratio of rates up to which they count as equal.
 const NO_MORE: f64 = 1.1;
 
-/// A percentile by its name.
-type Percentile = (&'static str, fn(&Summary) -> Option<&Interval>);
-
-/// What a fleet's latency is told by: the first that is known for every number of servers.
-const PERCENTILES: [Percentile; 3] = [
-    ("p99", |summary| summary.p99_us.as_ref()),
-    ("p95", |summary| summary.p95_us.as_ref()),
-    ("p50", |summary| summary.p50_us.as_ref()),
-];
-
-/// One number of servers.
+/// Fleet of one size.
 struct Size<'a> {
     servers: u32,
     curve: &'a Curve<'a>,
     best: Option<Best<'a>>,
 }
 
-/// The fleets of a run, where it has any: a row for each number of servers of each variant, under each kind of load.
-pub(super) fn table(run: &Run) -> Option<SideTable> {
+/// Fleets of a run, a row per number of servers, variant and kind of load; `None` without any.
+pub(super) fn table(run: &Run) -> Option<Table> {
     if run.variants.iter().all(|variant| variant.servers == 1) {
         return None;
     }
@@ -80,65 +71,47 @@ pub(super) fn table(run: &Run) -> Option<SideTable> {
         "asked of the tier",
         "$/10k",
     ];
-    Some(SideTable {
-        title: "Fleets",
-        intro: INTRO.into(),
-        columns: std::iter::once(side_table::words("variant"))
-            .chain(of.map(side_table::figures))
-            .collect(),
+    Some(Table {
+        title: "Fleets".to_owned(),
+        intro: INTRO.to_owned(),
+        columns: std::iter::once(text("variant")).chain(of.map(figures)).collect(),
         rows,
         notes,
     })
 }
 
-fn row(name: &str, size: &Size<'_>, first: &Size<'_>, common: Option<(Percentile, f64)>) -> Vec<String> {
-    let none = || "n/a".to_owned();
+fn row(name: &str, size: &Size<'_>, first: &Size<'_>, common: Option<(Percentile, f64)>) -> Vec<Cell> {
+    let best = size.best.as_ref();
     let of_one = |(best, one): (&Best<'_>, &Best<'_>)| format!("{:.2} times", best.rps() / one.rps());
-    let latency = common.and_then(|((percentile, of), rps)| {
-        let known = of(summary(at(size.curve, rps)?)?)?;
+    let latency = common.and_then(|(percentile, rps)| {
+        let known = at(size.curve.valid_at(rps)?, percentile)?;
         Some(format!(
             "{percentile} {} at {} rps",
-            latency_interval(Some(known)),
+            latency_interval(Some(&known)),
             rate(rps)
         ))
     });
-    vec![
-        name.to_owned(),
-        size.servers.to_string(),
-        size.best.as_ref().map_or_else(none, Best::text),
-        size.best.as_ref().zip(first.best.as_ref()).map_or_else(none, of_one),
-        latency.unwrap_or_else(none),
-        size.best
-            .as_ref()
-            .and_then(|best| asked_per_s(best.point))
-            .map_or_else(none, |per_s| format!("{}/s", thousands(per_s.round() as u64))),
-        size.best
-            .as_ref()
-            .and_then(|best| Some(dollars_interval(Some(&summary(best.point)?.usd_per_10k?))))
-            .unwrap_or_else(none),
-    ]
+    let per_s = best.and_then(|best| asked_per_s(best.point));
+    let usd = best.and_then(|best| best.point.summary.as_ref()?.usd_per_10k);
+    let figures = [
+        best.map(Best::text),
+        best.zip(first.best.as_ref()).map(of_one),
+        latency,
+        per_s.map(|per_s| format!("{}/s", thousands(per_s.round() as u64))),
+        Some(dollars_interval(usd.as_ref())),
+    ];
+    let figures = figures.map(|figure| figure.unwrap_or_else(|| NONE.to_owned()));
+    cells([name.to_owned(), size.servers.to_string()].into_iter().chain(figures))
 }
 
-fn summary(point: &Point) -> Option<&Summary> {
-    point.summary.as_ref()
-}
-
-fn at<'a>(curve: &Curve<'a>, rps: f64) -> Option<&'a Point> {
-    let is_valid = |point: &&Point| summary(point).is_some_and(|summary| summary.verdict == Verdict::Valid);
-    curve
-        .points
-        .iter()
-        .copied()
-        .filter(is_valid)
-        .find(|point| point.factors.offered_rps == rps)
-}
-
-/// A percentile that is known for every number of servers at a valid point of one rate, and the highest such rate.
+/// Percentile that every number of servers has at a valid point of one rate, and the highest such rate.
 fn common(sizes: &[Size<'_>]) -> Option<(Percentile, f64)> {
-    PERCENTILES.into_iter().find_map(|percentile| {
+    TAILS.into_iter().find_map(|percentile| {
         let is_known = |size: &Size<'_>, rps| {
-            let summary = at(size.curve, rps).and_then(summary);
-            summary.and_then(percentile.1).is_some()
+            size.curve
+                .valid_at(rps)
+                .and_then(|point| at(point, percentile))
+                .is_some()
         };
         let rates = sizes[0].curve.points.iter().map(|point| point.factors.offered_rps);
         let rps = rates.filter(|&rps| sizes.iter().all(|size| is_known(size, rps)));
@@ -146,13 +119,13 @@ fn common(sizes: &[Size<'_>]) -> Option<(Percentile, f64)> {
     })
 }
 
-/// What reached the tier, of all servers together.
+/// Requests per second to the tier, of all servers together.
 fn asked_per_s(point: &Point) -> Option<f64> {
-    let per_inference = summary(point)?.tier_requests_per_inference?;
-    Some(per_inference * summary(point)?.inferences_per_s.value)
+    let summary = point.summary.as_ref()?;
+    Some(summary.tier_requests_per_inference? * summary.inferences_per_s.value)
 }
 
-/// The smallest number of servers from which more of them carry no more.
+/// Smallest number of servers from which further servers add nothing.
 fn knee(name: &str, sizes: &[Size<'_>]) -> Option<String> {
     let known: Vec<(u32, f64, bool)> = sizes
         .iter()

@@ -1,16 +1,18 @@
-//! Tables beside the curves: what is no latency over a rate. In: a run. Out: the tables that it has, each with what to know of it in words.
+//! Tables of everything that is no latency over a rate. In: a run. Out: its tables, each with sentences.
 
 mod cold_starts;
 mod driven;
 mod fleet;
-mod side_table;
+mod gpus;
 
-pub(crate) use side_table::SideTable;
+pub(crate) use cold_starts::{stage_s, stages};
+pub(crate) use gpus::table as gpus;
 
+use super::table::Table;
 use tierlab_analysis::record::Run;
 
-/// All that a run has.
-pub(crate) fn side_tables(run: &Run) -> Vec<SideTable> {
+/// Tables of a run.
+pub(crate) fn side_tables(run: &Run) -> Vec<Table> {
     [
         cold_starts::table(run),
         driven::closed_loops(run),

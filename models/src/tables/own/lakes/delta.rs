@@ -5,11 +5,10 @@
 //! A version is the log from version 0, or from a checkpoint, which holds the state of its version: older logs may be
 //! removed.
 
-use super::super::listing::{Chosen, Listing, decoded};
 use super::columns::{FileColumns, TableColumn};
 use super::types::of_schema;
-use crate::error::ModelsError;
-use crate::panics::unless_it_panics;
+use super::{Chosen, Listing, decoded};
+use crate::error::{ModelsError, unless_it_panics};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int32Type;
 use arrow_array::{Array as _, MapArray, StructArray};
@@ -17,7 +16,7 @@ use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const LOG: &str = "_delta_log/";
@@ -112,7 +111,7 @@ struct Version {
 
 /// True if a folder is a table of Delta.
 pub(in super::super) fn is_one(folder: &Listing) -> bool {
-    folder.names.iter().any(|name| name.starts_with(LOG))
+    folder.files.keys().any(|name| name.starts_with(LOG))
 }
 
 /// Follows the log from its beginning, or from its newest checkpoint if the beginning is gone.
@@ -161,7 +160,7 @@ pub(in super::super) fn choose(
 
 /// Returns the versions of the log, in order.
 fn logs(folder: &Listing) -> Vec<(u64, &String)> {
-    let logs = folder.names.iter().filter_map(|name| {
+    let logs = folder.files.keys().filter_map(|name| {
         let version = name.strip_prefix(LOG)?.strip_suffix(".json")?;
         Some((number(version, 20)?, name))
     });
@@ -179,7 +178,7 @@ fn number(text: &str, digits: usize) -> Option<u64> {
 /// Returns the newest version with a complete checkpoint, and its files: one, or as many as each of them says.
 fn newest_checkpoint(folder: &Listing) -> Option<(u64, Vec<&String>)> {
     let mut found: BTreeMap<(u64, u64), Vec<&String>> = BTreeMap::new();
-    for name in &folder.names {
+    for name in folder.files.keys() {
         let steps = name.strip_prefix(LOG).map(|name| name.split('.').collect::<Vec<_>>());
         let (version, parts) = match steps.as_deref() {
             Some([version, "checkpoint", "parquet"]) => (version, 1),
@@ -302,15 +301,14 @@ impl Version {
                 "{name} has a deletion vector, which is not read: write it anew with `REORG TABLE ... APPLY (PURGE)`"
             ));
         }
-        let there: BTreeSet<&String> = folder.names.iter().collect();
-        match self.live.keys().find(|name| !there.contains(name)) {
+        match self.live.keys().find(|name| !folder.files.contains_key(*name)) {
             Some(missing) => Err(format!("its log names {missing}, which is not there")),
             None => Ok(()),
         }
     }
 
     /// Returns the columns of each file, by the newest schema.
-    fn columns(&self) -> Result<HashMap<String, FileColumns>, String> {
+    fn columns(&self) -> Result<BTreeMap<String, FileColumns>, String> {
         let metadata = self.metadata.as_ref().ok_or("its log has no schema")?;
         let schema: Schema =
             serde_json::from_str(&metadata.schema_string).map_err(|e| format!("its schema cannot be read: {e}"))?;
@@ -419,8 +417,7 @@ mod tests {
         };
         let listing = Listing {
             name: "t".into(),
-            names,
-            bytes: Vec::new(),
+            files: names.into_iter().map(|name| (name, 0)).collect(),
         };
         choose(&listing, &read).map_err(|e| e.to_string())
     }
@@ -432,7 +429,7 @@ mod tests {
             "{\"remove\":{\"path\":\"a.parquet\"}}\n{\"add\":{\"path\":\"b.parquet\",\"deletionVector\":null}}",
         ]);
         let chosen = chosen.unwrap();
-        assert_eq!(chosen.names, ["b.parquet", "d=x y/c.parquet"]);
+        assert!(chosen.files.keys().eq(["b.parquet", "d=x y/c.parquet"]));
         assert!(
             chosen.left_out[0].contains("version 1: 1 files"),
             "{:?}",
@@ -451,7 +448,13 @@ mod tests {
         let deleted = format!("{with}\n{remove}");
         assert!(follow(&[add, &deleted]).unwrap_err().contains("deletion vector"));
         let purged = format!("{remove}\n{{\"add\":{{\"path\":\"b.parquet\"}}}}");
-        assert_eq!(follow(&[add, &deleted, &purged]).unwrap().names, ["b.parquet"]);
+        assert!(
+            follow(&[add, &deleted, &purged])
+                .unwrap()
+                .files
+                .keys()
+                .eq(["b.parquet"])
+        );
     }
 
     #[test]
@@ -485,10 +488,9 @@ mod tests {
     #[test]
     fn the_newest_whole_checkpoint_is_the_one_to_begin_from() {
         let found = |names: &[&str]| {
-            let names: Vec<String> = names.iter().map(|name| format!("{LOG}{name}")).collect();
-            let bytes = vec![0; names.len()];
+            let files = names.iter().map(|name| (format!("{LOG}{name}"), 0)).collect();
             let name = "t".into();
-            let found = newest_checkpoint(&Listing { name, names, bytes })?.0;
+            let found = newest_checkpoint(&Listing { name, files })?.0;
             Some(found)
         };
         let (ten, part) = (

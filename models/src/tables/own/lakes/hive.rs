@@ -1,51 +1,38 @@
 //! Columns in folder names, as `day=2024-02-29/part-0.parquet`, written by Hive and Spark.
 
-use super::super::listing::decoded;
 use super::super::request::CsvOptions;
 use super::super::text_types::Guess;
 use super::columns::FileColumns;
-use arrow_schema::DataType as Arrow;
+use super::decoded;
 use std::collections::{BTreeMap, HashMap};
 
 /// Folder name of the null value.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// Returns the columns of each file; none if no folder is called `column=value`.
-pub(in super::super) fn columns(names: &[String], options: &CsvOptions) -> HashMap<String, FileColumns> {
+/// Returns each file with its columns; without columns if no folder is called `column=value`.
+pub(in super::super) fn with_columns(
+    names: Vec<String>,
+    options: &CsvOptions,
+) -> BTreeMap<String, Option<FileColumns>> {
     let mut guesses: BTreeMap<String, Guess> = BTreeMap::new();
-    for name in names {
-        for (column, value) in values(name) {
-            let value = value.unwrap_or_default();
-            guesses
-                .entry(column)
-                .or_default()
-                .add(0, value.as_bytes(), &options.null_values);
-        }
+    for (column, value) in names.iter().flat_map(|name| values(name)) {
+        let value = value.unwrap_or_default();
+        let guess = guesses.entry(column).or_default();
+        guess.add(0, value.as_bytes(), &options.null_values);
     }
-    if guesses.is_empty() {
-        return HashMap::new();
-    }
-    let types: BTreeMap<String, Arrow> = guesses
-        .into_iter()
-        .map(|(name, guess)| {
-            let arrow = guess.arrow(&name, options);
-            (name, arrow)
-        })
-        .collect();
-    let of_file = |name: &String| {
-        let mut found: HashMap<String, Option<String>> = values(name).collect();
-        let constants = types.iter().map(|(column, arrow)| {
+    let of_file = |name: String| {
+        let mut found: HashMap<String, Option<String>> = values(&name).collect();
+        let constants = guesses.iter().map(|(column, guess)| {
             let value = found.remove(column).flatten();
             let value = value.filter(|value| !options.null_values.contains(value));
-            (column.clone(), (arrow.clone(), value))
+            (column.clone(), (guess.arrow(column, options), value))
         });
-        let columns = FileColumns {
-            table: None,
-            constants: constants.collect(),
-        };
-        (name.clone(), columns)
+        let constants: BTreeMap<_, _> = constants.collect();
+        let table = None;
+        let columns = (!constants.is_empty()).then_some(FileColumns { table, constants });
+        (name, columns)
     };
-    names.iter().map(of_file).collect()
+    names.into_iter().map(of_file).collect()
 }
 
 /// Returns the columns in a file's name, with their values.
@@ -61,6 +48,7 @@ fn values(name: &str) -> impl Iterator<Item = (String, Option<String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arrow_schema::DataType as Arrow;
 
     #[test]
     fn folders_are_columns_of_the_type_of_all_their_values() {
@@ -70,12 +58,13 @@ mod tests {
             "c/2.csv",
         ];
         let names = names.map(str::to_owned);
-        let found = columns(&names, &CsvOptions::default());
-        let of = |file: usize, column: &str| found[&names[file]].constants[column].clone();
+        let found = with_columns(names.to_vec(), &CsvOptions::default());
+        let of = |file: usize, column: &str| found[&names[file]].as_ref().unwrap().constants[column].clone();
         assert_eq!(of(0, "a"), (Arrow::Int64, Some("1".to_owned())));
         assert_eq!(of(0, "b"), (Arrow::Utf8, Some("x y".to_owned())));
         assert_eq!(of(1, "b"), (Arrow::Utf8, None));
         assert_eq!(of(2, "a"), (Arrow::Int64, None));
-        assert!(columns(&names[2..], &CsvOptions::default()).is_empty());
+        let plain = with_columns(names[2..].to_vec(), &CsvOptions::default());
+        assert_eq!(plain[&names[2]], None);
     }
 }

@@ -5,15 +5,16 @@
 //! The newest metadata names a snapshot, the snapshot a list of manifests, and each manifest files with their status.
 //! All names are full addresses; addresses below the table's own are resolved in its folder, even after a move.
 
-use super::super::listing::{Chosen, Listing};
 use super::columns::{FileColumns, TableColumn};
 use super::manifests::{File, Manifest, files_of, manifests_of, records_of};
 use super::types::of_schema;
+use super::{Chosen, Listing};
 use crate::error::ModelsError;
+use arrow_array::RecordBatch;
 use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::sync::Arc;
 
@@ -106,7 +107,7 @@ struct Snapshot {
 
 /// True if a folder is a table of Iceberg.
 pub(in super::super) fn is_one(folder: &Listing) -> bool {
-    folder.names.iter().any(|name| version_of(name).is_some())
+    folder.files.keys().any(|name| version_of(name).is_some())
 }
 
 /// Returns the version of a metadata file: `v3.metadata.json`, or `00003-UUID.metadata.json`.
@@ -129,7 +130,7 @@ pub(in super::super) fn choose(
     folder: &Listing,
     read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
 ) -> Result<Chosen, ModelsError> {
-    let bad = |what: &str| ModelsError::bad(&folder.name, &format!("a table of Iceberg: {what}"));
+    let bad = |what: &str| bad(folder, what);
     let (version, newest) = newest(folder).map_err(|what| bad(&what))?;
     let metadata = metadata_of(&read(newest)?).map_err(|what| bad(&format!("{newest}: no metadata: {what}")))?;
     let table = metadata.columns().map_err(|what| bad(&format!("{newest}: {what}")))?;
@@ -137,67 +138,104 @@ pub(in super::super) fn choose(
     let mut snapshots = metadata.snapshots.iter();
     let snapshot = snapshots.find(|snapshot| snapshot.snapshot_id == current);
     let snapshot = snapshot.ok_or_else(|| bad(&format!("{newest} has no current snapshot, so no rows")))?;
-
-    // Returns a file of the table by its address.
-    let named = |address: &str| {
-        let name = below(&metadata.location, address)
-            .ok_or_else(|| bad(&format!("{address} lies outside of {}{ANEW}", metadata.location)))?;
-        // The search also excludes addresses with `..`.
-        let at = folder.names.binary_search_by(|known| known.as_str().cmp(name)).ok();
-        let at = at.ok_or_else(|| bad(&format!("its newest snapshot names {name}, which is not there")))?;
-        Ok::<_, ModelsError>((&folder.names[at], folder.bytes.get(at).copied()))
-    };
-    let records = |address: &str| {
-        let (name, _) = named(address)?;
-        let found = records_of(read(name)?).map_err(|what| bad(&format!("{name}: {what}")));
-        Ok::<_, ModelsError>((name, found?))
+    let files = Files {
+        folder,
+        location: &metadata.location,
+        read,
     };
     let manifests = match &snapshot.manifest_list {
         Some(list) => {
-            let (name, batches) = records(list)?;
+            let (name, batches) = files.records(list)?;
             manifests_of(&batches).map_err(|what| bad(&format!("{name}: {what}")))?
         }
         None => {
-            let addresses = snapshot.manifests.iter().cloned();
-            addresses
-                .map(|address| Manifest {
-                    address,
-                    content: 0,
-                    spec: 0,
-                })
-                .collect()
+            let of_address = |address: &String| Manifest {
+                address: address.clone(),
+                content: 0,
+                spec: 0,
+            };
+            snapshot.manifests.iter().map(of_address).collect()
         }
     };
-    let mut live: HashMap<String, FileColumns> = HashMap::new();
+    let mut live: BTreeMap<String, FileColumns> = BTreeMap::new();
     for manifest in &manifests {
-        let (name, batches) = records(&manifest.address)?;
-        let files = files_of(&batches).map_err(|what| bad(&format!("{name}: {what}")))?;
-        if let (DELETES, Some(first)) = (manifest.content, files.first()) {
-            return Err(bad(&format!(
-                "{} says which rows are deleted, which is not read{ANEW}",
-                first.address
-            )));
-        }
-        for file in files {
-            if !file.format.eq_ignore_ascii_case("parquet") {
-                return Err(bad(&format!(
-                    "{} is {}, which is not read{ANEW}",
-                    file.address, file.format
-                )));
-            }
-            let (name, found) = named(&file.address)?;
-            if found != Some(file.bytes) {
-                return Err(bad(&format!(
-                    "{name} has another length than the {} bytes that it had when it was added: it was damaged or written over",
-                    file.bytes
-                )));
-            }
-            let columns = metadata.columns_of(&file, manifest.spec, &table);
-            live.insert(name.clone(), columns);
+        for (name, file) in files.of_manifest(manifest)? {
+            live.insert(name.clone(), metadata.columns_of(&file, manifest.spec, &table));
         }
     }
     let version = format!("Iceberg at version {version}");
     Ok(Chosen::of_version(folder, METADATA, live, &version))
+}
+
+fn bad(folder: &Listing, what: &str) -> ModelsError {
+    ModelsError::bad(&folder.name, &format!("a table of Iceberg: {what}"))
+}
+
+/// Files of a table, by their addresses.
+struct Files<'a> {
+    folder: &'a Listing,
+    /// Address of the folder when the metadata was written.
+    location: &'a str,
+    read: &'a dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
+}
+
+impl<'a> Files<'a> {
+    /// Returns the name and the length of a file in the folder.
+    fn named(&self, address: &str) -> Result<(&'a String, u64), ModelsError> {
+        let outside = || {
+            bad(
+                self.folder,
+                &format!("{address} lies outside of {}{ANEW}", self.location),
+            )
+        };
+        let name = below(self.location, address).ok_or_else(outside)?;
+        // The search also excludes addresses with `..`.
+        let found = self.folder.files.get_key_value(name);
+        let missing = || {
+            bad(
+                self.folder,
+                &format!("its newest snapshot names {name}, which is not there"),
+            )
+        };
+        let (name, bytes) = found.ok_or_else(missing)?;
+        Ok((name, *bytes))
+    }
+
+    fn records(&self, address: &str) -> Result<(&'a String, Vec<RecordBatch>), ModelsError> {
+        let (name, _) = self.named(address)?;
+        let found = records_of((self.read)(name)?);
+        Ok((
+            name,
+            found.map_err(|what| bad(self.folder, &format!("{name}: {what}")))?,
+        ))
+    }
+
+    /// Returns the files of rows in a manifest.
+    fn of_manifest(&self, manifest: &Manifest) -> Result<Vec<(&'a String, File)>, ModelsError> {
+        let fail = |what: String| Err(bad(self.folder, &what));
+        let (name, batches) = self.records(&manifest.address)?;
+        let files = files_of(&batches).map_err(|what| bad(self.folder, &format!("{name}: {what}")))?;
+        let mut named = Vec::new();
+        for file in files {
+            let (address, format, bytes) = (&file.address, &file.format, file.bytes);
+            if manifest.content == DELETES {
+                return fail(format!(
+                    "{address} says which rows are deleted, which is not read{ANEW}"
+                ));
+            }
+            if !format.eq_ignore_ascii_case("parquet") {
+                return fail(format!("{address} is {format}, which is not read{ANEW}"));
+            }
+            let (name, found) = self.named(address)?;
+            if found != bytes {
+                return fail(format!(
+                    "{name} has another length than the {bytes} bytes that it had when it was added: it was damaged or written over"
+                ));
+            }
+            named.push((name, file));
+        }
+        Ok(named)
+    }
 }
 
 impl Metadata {
@@ -253,7 +291,7 @@ impl Metadata {
 
 /// Returns the newest file of metadata, and its version.
 fn newest(folder: &Listing) -> Result<(u64, &String), String> {
-    let versions = folder.names.iter().filter_map(|name| Some((version_of(name)?, name)));
+    let versions = folder.files.keys().filter_map(|name| Some((version_of(name)?, name)));
     let mut versions: Vec<(u64, &String)> = versions.collect();
     versions.sort();
     let (version, newest) = match &versions[..] {
@@ -303,11 +341,9 @@ mod tests {
     use super::*;
 
     fn chosen(names: &[&str], metadata: &str) -> String {
-        let mut names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        names.sort();
-        let bytes = vec![1; names.len()];
+        let files = names.iter().map(|&name| (name.to_owned(), 1)).collect();
         let name = "t".into();
-        let folder = Listing { name, names, bytes };
+        let folder = Listing { name, files };
         assert!(is_one(&folder));
         let read = |_: &str| Ok(metadata.as_bytes().to_vec());
         choose(&folder, &read).unwrap_err().to_string()

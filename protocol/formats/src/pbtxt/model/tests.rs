@@ -180,9 +180,12 @@ fn what_does_not_map_is_refused_by_line_column_and_key() {
         ("instance_group { host_policy: 'a' }", "`instance_group.host_policy`"),
         (
             "version_policy { latest { num_versions: 0 } }",
-            "`version_policy.latest`",
+            "line 1, column 16: `version_policy`: `version_policy.latest.num_versions` must be at least 1",
         ),
-        ("version_policy { specific { } }", "`version_policy.specific`"),
+        (
+            "version_policy { specific { } }",
+            "`version_policy.specific.versions` must name at least one version",
+        ),
         (
             "version_policy { all { } latest { } }",
             "`version_policy.latest`: one of",

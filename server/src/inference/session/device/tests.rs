@@ -13,7 +13,7 @@ use crate::features::tier::FeatureTier;
 use crate::features::{Join, WantedColumn};
 use crate::inference::session::engine::Engine;
 use crate::inference::session::error::{Fault, RunError};
-use crate::inference::session::test_engines::{INPUT, WIDTH, engines, parts};
+use crate::inference::session::tests::{INPUT, WIDTH, engines, parts};
 use crate::pipeline::refusal::{Reason, Refusal};
 use crate::pipeline::stopwatch::Stopwatch;
 use libloading::{Library, Symbol};

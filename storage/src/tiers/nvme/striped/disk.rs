@@ -15,14 +15,15 @@ use super::layout::Layout;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object};
-use bytes::Bytes;
+use crate::tiers::source::Source;
+use nix::fcntl::OFlag;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -98,9 +99,7 @@ fn read_manifest(roots: &[Arc<Root>], path: &ObjectPath) -> Result<(FileId, Mani
     let failed = |e: &io::Error| root.explain(path.as_str(), e);
     // Asked first, because opening a pipe would wait for its writer.
     root.stat_file(path)?;
-    let fd = root
-        .open_raw(&super::super::root::c_path(path), libc::O_RDONLY)
-        .map_err(|e| failed(&e))?;
+    let fd = root.open_raw(path.as_str(), OFlag::O_RDONLY).map_err(|e| failed(&e))?;
     let id = super::super::root::stat_fd(fd.as_fd()).map_err(|e| failed(&e))?.id;
     let mut text = Vec::new();
     let read = File::from(fd).take(LONGEST_MANIFEST).read_to_end(&mut text);
@@ -162,29 +161,28 @@ fn gather(roots: &[Arc<Root>], path: &ObjectPath, id: FileId, manifest: &Manifes
 pub(super) fn put(
     roots: &[Arc<Root>],
     path: &ObjectPath,
-    body: &Body,
+    source: &Source,
     stripe_bytes: u64,
-    lock: &std::sync::Mutex<()>,
+    lock: &Mutex<()>,
 ) -> Result<Striped, StorageError> {
     check_path(path)?;
-    let source = Source::open(body)?;
     let layout = Layout {
-        size: source.size,
+        size: source.size(),
         stripe_bytes,
         parts: roots.len(),
     };
     let random = || RandomState::new().hash_one(path.as_str());
     let manifest = Manifest {
         tierlab_stripes: FORMAT,
-        size: source.size,
+        size: source.size(),
         stripe_bytes,
         parts: roots.len(),
         set: format!("{:016x}{:016x}", random(), random()),
     };
     let text = serde_json::to_vec(&manifest)
         .map_err(|e| StorageError::new(ErrorKind::Invalid, path.as_str(), format!("cannot be described: {e}")))?;
-    let placed = write_parts(roots, &source, layout, &manifest.set).and_then(|()| {
-        let _held = lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let placed = write_parts(roots, source, layout, &manifest.set).and_then(|()| {
+        let _held = lock.lock();
         // An existing file is replaced even if it is not a manifest.
         let old = read_manifest(roots, path).ok().map(|(_, old)| old.set);
         store::put(&roots[0], path, &Body::Bytes(text.into()))?;
@@ -228,10 +226,10 @@ fn write_parts(roots: &[Arc<Root>], source: &Source, layout: Layout, set: &str) 
 }
 
 /// Removes an object: first the manifest, then its parts.
-pub(super) fn delete(roots: &[Arc<Root>], path: &ObjectPath, lock: &std::sync::Mutex<()>) -> Result<(), StorageError> {
+pub(super) fn delete(roots: &[Arc<Root>], path: &ObjectPath, lock: &Mutex<()>) -> Result<(), StorageError> {
     check_path(path)?;
     let set = {
-        let _held = lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _held = lock.lock();
         let manifest = read_manifest(roots, path);
         store::delete(&roots[0], path)?;
         manifest.map(|(_, manifest)| manifest.set)
@@ -303,45 +301,6 @@ fn is_abandoned(file: &PathBuf) -> bool {
     let modified = std::fs::symlink_metadata(file).and_then(|of| of.modified());
     let age = modified.map(|modified| SystemTime::now().duration_since(modified).unwrap_or_default());
     age.is_ok_and(|age| age > ABANDONED_AFTER)
-}
-
-/// Source of a put, read by several threads at once.
-struct Source {
-    size: u64,
-    bytes: Bytes,
-    file: Option<File>,
-}
-
-impl Source {
-    fn open(body: &Body) -> Result<Self, StorageError> {
-        match body {
-            Body::Bytes(bytes) => Ok(Self {
-                size: bytes.len() as u64,
-                bytes: bytes.clone(),
-                file: None,
-            }),
-            Body::File(path) => {
-                let failed = |e: io::Error| StorageError::from_io(path.display().to_string(), &e);
-                let file = File::open(path).map_err(failed)?;
-                Ok(Self {
-                    size: file.metadata().map_err(failed)?.len(),
-                    bytes: Bytes::new(),
-                    file: Some(file),
-                })
-            }
-        }
-    }
-
-    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
-        match &self.file {
-            Some(file) => file.read_at(into, at),
-            None => {
-                let from = usize::try_from(at).map_err(io::Error::other)?;
-                into.copy_from_slice(&self.bytes[from..from + into.len()]);
-                Ok(into.len())
-            }
-        }
-    }
 }
 
 /// Reads the stripes of a part in order.

@@ -11,17 +11,20 @@ mod tests;
 
 use super::root::Root;
 use super::tier::NvmeTier;
-use crate::blocking::blocking;
 use crate::error::{ErrorKind, StorageError};
+use crate::limits::check_ranges;
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
+use crate::tasks::blocking;
+use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tiers::source::Source;
 use async_trait::async_trait;
 use bytes::Bytes;
 use disk::Striped;
 use futures::future::try_join_all;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Maximum look-ups remembered; one more clears them all, which costs a look-up each.
@@ -73,7 +76,7 @@ impl StripedTier {
 
     fn remember(&self, striped: Striped) -> Arc<Striped> {
         let striped = Arc::new(striped);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if known.len() >= REMEMBERED {
             known.clear();
         }
@@ -82,13 +85,13 @@ impl StripedTier {
     }
 
     fn forget(&self, path: &ObjectPath) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
+        self.known.lock().remove(path);
     }
 
     /// Parts of the version that was looked up.
     async fn parts_of(&self, object: &Object) -> Result<Arc<Striped>, StorageError> {
         let known = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known.lock();
             known.get(&object.path).cloned()
         };
         if let Some(striped) = known.filter(|striped| striped.object == *object) {
@@ -205,7 +208,8 @@ impl Tier for StripedTier {
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
         let (roots, of, stripe_bytes) = (self.roots.clone(), path.clone(), self.stripe_bytes);
         let changing = self.changing.clone();
-        let put = move || disk::put(&roots, &of, &body, stripe_bytes, &changing);
+        let source = Source::open(body).await?;
+        let put = move || disk::put(&roots, &of, &source, stripe_bytes, &changing);
         let striped = blocking(path.as_str(), put).await?;
         Ok(self.remember(striped).object.clone())
     }

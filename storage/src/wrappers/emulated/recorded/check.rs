@@ -1,8 +1,7 @@
 //! Validation of a recorded profile. In: a path or text. Out: a checked profile and its law, or the error and its
 //! position. The file comes from elsewhere: every length and number has a bound.
 
-use super::law::Law;
-use super::profile::{Recorded, RecordedPoint, SCHEMA};
+use super::{Law, Recorded, RecordedPoint, SCHEMA};
 use crate::error::{ErrorKind, StorageError};
 use crate::limits::MAX_READ_BYTES;
 use std::collections::BTreeSet;
@@ -120,7 +119,7 @@ impl Recorded {
                 return Err(format!("rounds[{index}]: no times and ratios"));
             }
         }
-        super::super::fault::faults(&self.errors).map_err(|e| format!("{}: {}", e.object(), e.detail()))?;
+        super::super::config::faults(&self.errors).map_err(|e| format!("{}: {}", e.object(), e.detail()))?;
         within("points", self.points.len(), 1, MAX_POINTS)?;
         for (index, point) in self.points.iter().enumerate() {
             self.check_point(point)

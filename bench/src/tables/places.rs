@@ -1,0 +1,131 @@
+//! Tables laid out on the tiers of a run. In: tables in the rows format, layouts. Out: the tables in their layouts, opened.
+
+use crate::rounds::Rounds;
+use crate::station::{Opened, Station, Stations};
+use anyhow::Result;
+use bytes::Bytes;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+use tierlab_layouts::{Layout, Options, Table, lay_out};
+use tierlab_storage::{Body, ObjectPath, TierConfig};
+
+/// A table in one layout on one tier.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct Place {
+    pub(super) tier: String,
+    pub(super) layout: Layout,
+    /// Name of the table; empty for the only one of a run.
+    #[serde(rename = "workload", skip_serializing_if = "String::is_empty")]
+    pub(super) table: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tier, layout, table } = self;
+        match table.as_str() {
+            "" => write!(out, "{layout} on {tier}"),
+            table => write!(out, "{table} as {layout} on {tier}"),
+        }
+    }
+}
+
+/// Every table in every layout on every tier.
+pub(super) fn places(stations: &Stations, layouts: &[Layout], tables: &[String]) -> Vec<Place> {
+    let mut places = Vec::new();
+    for tier in stations.keys() {
+        for &layout in layouts {
+            places.extend(tables.iter().map(|table| Place {
+                tier: tier.clone(),
+                layout,
+                table: table.clone(),
+            }));
+        }
+    }
+    places
+}
+
+/// Lays the table of each place out, in shards of about so many bytes. `file` returns a table in the rows format.
+///
+/// # Errors
+/// Errors of a tier.
+pub(super) fn lay_out_all(
+    rounds: &mut Rounds<'_>,
+    stations: &Stations,
+    places: &[Place],
+    shard_bytes: u64,
+    file: impl Fn(&str) -> Bytes,
+) -> Result<BTreeMap<Place, LaidOut>> {
+    let mut laid_out = BTreeMap::new();
+    rounds.prepare(places, |place| {
+        let name = format!("{}/{}", place.table, place.layout);
+        let options = Options {
+            layout: place.layout,
+            shard_bytes,
+        };
+        let table = lay_out_one(
+            &stations[&place.tier],
+            name.trim_start_matches('/'),
+            file(&place.table),
+            options,
+        )?;
+        laid_out.insert(place.clone(), table);
+        Ok(())
+    })?;
+    Ok(laid_out)
+}
+
+/// A table that was laid out.
+pub(super) struct LaidOut {
+    pub(super) table: Arc<Table>,
+    pub(super) stored: Stored,
+}
+
+/// Size of a table that was laid out, and cost of opening it and reading every index or footer.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Stored {
+    pub(super) objects: u64,
+    pub(super) stored_bytes: u64,
+    laid_out_s: f64,
+    pub(super) open_ms: f64,
+    open_requests: u64,
+    open_bytes: u64,
+}
+
+/// Lays a file of the rows format out in a folder of this name.
+fn lay_out_one(station: &Station, name: &str, file: Bytes, options: Options) -> Result<LaidOut> {
+    let Opened { tier, runtime } = station.opened();
+    runtime.block_on(async {
+        let memory = TierConfig::parse("memory", "kind = \"memory\"\n")?;
+        let memory = tierlab_storage::open(&memory).await?;
+        let from = ObjectPath::new("t.rows")?;
+        memory.put(&from, Body::Bytes(file)).await?;
+        let folder = ObjectPath::new(&format!("{}/{name}", station.folder))?;
+        let began = Instant::now();
+        lay_out((&*memory, &from), (&**tier, &folder), options, &mut |_| ()).await?;
+        let laid_out_s = began.elapsed().as_secs_f64();
+        let objects = tier.list(Some(&folder)).await?;
+        let began = Instant::now();
+        let table = Table::open(Arc::clone(tier), folder).await?;
+        let (mut open_requests, mut open_bytes) = (0, 0);
+        for id in table.first_ids() {
+            let rows = table.look_up(&[id]).await?;
+            open_requests += u64::from(rows.cost.read.requests);
+            open_bytes += rows.cost.read.wire_bytes;
+        }
+        let stored = Stored {
+            objects: objects.len() as u64,
+            stored_bytes: objects.iter().map(|object| object.size).sum(),
+            laid_out_s,
+            open_ms: began.elapsed().as_secs_f64() * 1e3,
+            open_requests,
+            open_bytes,
+        };
+        Ok(LaidOut {
+            table: Arc::new(table),
+            stored,
+        })
+    })
+}

@@ -1,0 +1,109 @@
+//! One request of a goose user, whose reply is read to its last byte. In: a request. Out: the reply, and the time of
+//! goose's own clock. Knows nothing of schedules or of request contents.
+
+use crate::custom::Success;
+use crate::driver::{HttpReply, Reply};
+use crate::grpc::GrpcReply;
+use crate::reply::{self, BodyError, Limit, NoReply};
+use goose::goose::{GooseMethod, GooseRequest, GooseUser};
+use reqwest::{Method, Request, RequestBuilder};
+use std::sync::Arc;
+use tierlab_analysis::record::Failure;
+
+/// Result of a request.
+pub(crate) struct Sent {
+    /// Complete reply.
+    pub(crate) reply: Result<Reply, NoReply>,
+    /// HTTP status.
+    pub(crate) status: Option<u16>,
+    /// Time by goose's own clock, up to the reply's headers, in microseconds; `None` if goose did not send.
+    pub(crate) goose_us: Option<u64>,
+}
+
+impl Sent {
+    pub(crate) const fn failed(missing: NoReply) -> Self {
+        Self {
+            reply: Err(missing),
+            status: None,
+            goose_us: None,
+        }
+    }
+
+    /// Result of a call by [`crate::grpc`], because goose's client does not speak gRPC.
+    pub(crate) fn by_grpc(reply: Result<GrpcReply, NoReply>) -> Self {
+        Self {
+            reply: reply.map(Reply::Grpc),
+            status: None,
+            goose_us: None,
+        }
+    }
+}
+
+/// Sends a request by goose and reads the reply, to which the rule of success belongs, to its last byte.
+pub(crate) async fn send(
+    user: &mut GooseUser,
+    name: &str,
+    request: Request,
+    success: Option<Arc<Success>>,
+    limit: &Limit,
+) -> Sent {
+    let url = request.url().to_string();
+    let request = GooseRequest::builder()
+        .method(method(request.method()))
+        .path(url.as_str())
+        .name(name)
+        .set_request_builder(RequestBuilder::from_parts(user.client.clone(), request))
+        .build();
+    let answered = match user.request(request).await {
+        Ok(answered) => answered,
+        Err(error) => {
+            return Sent::failed(NoReply {
+                failure: Failure::Broken,
+                says: Some(format!("goose: {error}")),
+            });
+        }
+    };
+    let goose_us = Some(answered.request.response_time_micros());
+    let response = match answered.response {
+        Ok(response) => response,
+        Err(error) => {
+            return Sent {
+                goose_us,
+                ..Sent::failed(failure(&error).into())
+            };
+        }
+    };
+    let (status, headers) = (response.status(), response.headers().clone());
+    let reply = match reply::read(reqwest::Body::from(response), limit).await {
+        Ok(body) => Ok(Reply::Http(HttpReply::new(status, headers, body, success))),
+        Err(BodyError::TooLarge(what)) => Err(what.into()),
+        Err(BodyError::Lost(error)) => Err(failure(&error).into()),
+    };
+    Sent {
+        status: reply.is_ok().then_some(status.as_u16()),
+        reply,
+        goose_us,
+    }
+}
+
+/// goose's name of a method; plans have no others.
+fn method(method: &Method) -> GooseMethod {
+    match *method {
+        Method::DELETE => GooseMethod::Delete,
+        Method::HEAD => GooseMethod::Head,
+        Method::PATCH => GooseMethod::Patch,
+        Method::POST => GooseMethod::Post,
+        Method::PUT => GooseMethod::Put,
+        _ => GooseMethod::Get,
+    }
+}
+
+fn failure(error: &reqwest::Error) -> Failure {
+    if error.is_timeout() {
+        Failure::Timeout
+    } else if error.is_connect() {
+        Failure::Connect
+    } else {
+        Failure::Broken
+    }
+}

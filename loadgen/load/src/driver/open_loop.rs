@@ -1,0 +1,178 @@
+//! Users of a step and the course of an open loop. In: tickets, a start. Out: the pacer's observations. Independent of
+//! requests and of the users' results.
+
+use super::step::DriverError;
+use crate::interrupt::Interrupt;
+use crate::live::Watch;
+use crate::pacer::{self, Clock, Observed};
+use crate::schedule::Schedule;
+use crate::tickets::Tickets;
+use futures::FutureExt as _;
+use goose::{GooseAttack, GooseError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use tierlab_analysis::record::Failure;
+use tokio::sync::Semaphore;
+
+/// Time between the last user's start and the step's zero.
+pub(crate) const LEAD: Duration = Duration::from_millis(10);
+/// Time limit for goose to start its users.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// Time for users to finish after the drain limit.
+const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
+
+/// Users of a step: their arrivals at its start and its end, and their clock.
+pub(crate) struct Users {
+    pub(crate) count: usize,
+    /// A permit of each user that can begin.
+    pub(crate) ready: Semaphore,
+    /// A permit of each user that has handed over its results.
+    pub(crate) delivered: Semaphore,
+    pub(crate) clock: OnceLock<Clock>,
+}
+
+impl Users {
+    pub(crate) const fn new(count: usize) -> Self {
+        Self {
+            count,
+            ready: Semaphore::const_new(0),
+            delivered: Semaphore::const_new(0),
+            clock: OnceLock::new(),
+        }
+    }
+
+    /// The step's clock, once it has started.
+    pub(crate) fn clock(&self) -> Option<Clock> {
+        self.clock.get().copied()
+    }
+
+    /// Waits until all are ready.
+    pub(crate) async fn all_ready(&self) -> Result<(), DriverError> {
+        self.all(&self.ready, START_LIMIT, "did not start").await
+    }
+
+    /// Waits until all have delivered.
+    pub(crate) async fn all_delivered(&self, limit: Duration) -> Result<(), DriverError> {
+        self.all(&self.delivered, limit, "did not end").await
+    }
+
+    async fn all(&self, arrived: &Semaphore, limit: Duration, what: &'static str) -> Result<(), DriverError> {
+        let all = u32::try_from(self.count).unwrap_or(u32::MAX);
+        match tokio::time::timeout(limit, arrived.acquire_many(all)).await {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let missing = self.count - arrived.available_permits();
+                Err(DriverError::Users(missing, self.count, what))
+            }
+        }
+    }
+
+    /// Conducts a step beside goose, which runs the users; returns goose's result too if it has ended already. `None` if
+    /// the step was interrupted.
+    pub(crate) async fn beside<T, M, E: From<DriverError>>(
+        &self,
+        conduct: impl Future<Output = Result<T, E>>,
+        goose: impl Future<Output = Result<M, GooseError>>,
+        interrupt: &Interrupt,
+    ) -> Result<Option<(T, Option<M>)>, E> {
+        let mut conduct = Box::pin(conduct);
+        let ended = tokio::select! {
+            biased;
+            conducted = &mut conduct => return Ok(Some((conducted?, None))),
+            ended = goose => ended.map_err(|error| DriverError::Goose(Box::new(error)))?,
+            () = interrupt.raised() => return Ok(None),
+        };
+        // goose ends because its users have, so all their deliveries are there; they may have come after the last poll.
+        if let Some(conducted) = conduct.as_mut().now_or_never() {
+            return Ok(Some((conducted?, Some(ended))));
+        }
+        // Returns its permits, so that the next line counts them.
+        drop(conduct);
+        let missing = self.count.saturating_sub(self.delivered.available_permits());
+        Err(DriverError::Users(missing, self.count, "ended before the step").into())
+    }
+}
+
+/// Tickets of an open loop, and the users that take them.
+pub(crate) struct OpenLoop {
+    pub(crate) users: Users,
+    pub(crate) tickets: Arc<Tickets>,
+    pub(crate) drain_end_us: u64,
+    watch: Watch,
+}
+
+impl OpenLoop {
+    pub(crate) fn new(schedule: &Arc<Schedule>, users: usize, drain: Duration, watch: &Watch) -> Self {
+        Self {
+            users: Users::new(users),
+            tickets: Arc::new(Tickets::new(Arc::clone(schedule), users)),
+            drain_end_us: schedule.window_end_us + micros(drain),
+            watch: watch.clone(),
+        }
+    }
+
+    /// Runs the attack, whose clock starts at the time that `start` returns once every user is ready. Returns the
+    /// pacer's observations and the start of the window; `None` if it was interrupted.
+    pub(crate) async fn run<E: From<DriverError>>(
+        &self,
+        attack: GooseAttack,
+        start: impl Future<Output = Result<Instant, E>>,
+        interrupt: &Interrupt,
+    ) -> Result<Option<(Observed, SystemTime)>, E> {
+        // Ends pacer and users on every return.
+        let _stop = Stop(&self.tickets);
+        // Dropped, not awaited, once every user has delivered: goose checks for finished users only twice a second.
+        let mut goose = Box::pin(attack.execute());
+        let conducted = self.users.beside(self.conduct(start), &mut goose, interrupt).await?;
+        Ok(conducted.map(|(ended, _)| ended))
+    }
+
+    /// Waits for the users, starts the pacer, and waits for the users' end.
+    async fn conduct<E: From<DriverError>>(
+        &self,
+        start: impl Future<Output = Result<Instant, E>>,
+    ) -> Result<(Observed, SystemTime), E> {
+        self.users.all_ready().await?;
+        let start = start.await?;
+        let clock = *self.users.clock.get_or_init(|| Clock::starting_at(start));
+        let warmup = Duration::from_micros(self.tickets.schedule().window_start_us);
+        let window_began = SystemTime::now() + start.saturating_duration_since(Instant::now()) + warmup;
+        self.watch.starts(&self.tickets, clock);
+        let pacer = pacer::start(Arc::clone(&self.tickets), clock).map_err(DriverError::Pacer)?;
+        let limit = clock.at(self.drain_end_us).saturating_duration_since(Instant::now()) + DELIVERY_LIMIT;
+        self.users.all_delivered(limit).await?;
+        let observed = pacer
+            .join()
+            .map_err(|_| DriverError::Pacer(std::io::Error::other("it panicked")))?;
+        Ok((observed, window_began))
+    }
+}
+
+struct Stop<'a>(&'a Tickets);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// First example of each kind of failure; locked by failed requests only.
+#[derive(Default)]
+pub(crate) struct Examples(Mutex<BTreeMap<Failure, String>>);
+
+impl Examples {
+    pub(crate) fn note(&self, failure: Failure, says: String) {
+        let mut examples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        examples.entry(failure).or_insert(says);
+    }
+
+    pub(crate) fn take(&self) -> BTreeMap<Failure, String> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Converts a length of time, so that sums of some do not overflow.
+pub(crate) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4)
+}

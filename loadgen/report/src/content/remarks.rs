@@ -1,0 +1,484 @@
+//! Remarks on a run: everything that a reader has to know before using its numbers.
+//!
+//! In: a summarised run. Out: the most important remarks in a line each, and all of them in sentences. Knows nothing of markup.
+
+use super::instrument::Instrument;
+use super::percentiles;
+use super::point_row::Tier;
+use super::words::{self, name, tiers};
+use crate::units::{digits3, latency, percent};
+use std::collections::BTreeSet;
+use tierlab_analysis::record::{
+    AgentStart, Answer, DriftHow, Driven, Limits, MeetsObjective, Minimise, Point, Ranked, Repeat, Run, Verdict,
+    failures, worst_start,
+};
+use tierlab_analysis::validity::closed_loop;
+use tierlab_analysis::validity::disturbance::counted;
+use tierlab_analysis::validity::littles_law;
+
+/// Reasons of failures that a remark lists.
+const REASONS: usize = 3;
+/// Keys of a plan's `[limits]` for disturbances.
+const DISTURBANCE_KEYS: &str = "`foreign_cpu_share`, `steal_share`, `foreign_disk_bytes_per_s`, `foreign_network_bytes_per_s`, \
+                                `foreign_io_pressure`, `foreign_memory_pressure`";
+
+/// Returns the remarks of one line, the most important first, without their full stops.
+pub(crate) fn brief(run: &Run, instrument: &Instrument) -> Vec<String> {
+    let answer = run.answer.as_ref();
+    let mut remarks: Vec<String> = interrupted(run).chain(search_stopped(run)).collect();
+    remarks.extend(undecided(answer));
+    remarks.extend(disturbed(&run.points, answer));
+    remarks.extend(invalid_points(run));
+    remarks.extend(failed_requests(run));
+    remarks.extend(unproven(run, instrument));
+    remarks.extend(answer.and_then(ties));
+    remarks.extend(answer.and_then(unconfirmed));
+    remarks.extend(unchecked_prices(run));
+    remarks.extend(stand_ins(run));
+    remarks.extend(percentiles::missing_p99(run));
+    remarks.extend(percentiles::rough_p99(run));
+    remarks.iter().map(|remark| first_sentence(remark)).collect()
+}
+
+/// Returns all cautions in sentences: verdicts with their reasons first.
+pub(crate) fn cautions(run: &Run, instrument: &Instrument) -> Vec<String> {
+    let mut cautions: Vec<String> = interrupted(run).chain(search_stopped(run)).collect();
+    cautions.extend(resumptions(run));
+    cautions.extend(run.selfcheck.iter().filter(|check| !check.passed).map(|failed| {
+        format!(
+            "Self-check failed: {} (expected {}, measured {})",
+            failed.name, failed.expected, failed.measured
+        )
+    }));
+    cautions.extend(instrument.refused().map(str::to_owned));
+    cautions.extend(run.points.iter().flat_map(|point| point_cautions(run, point)));
+    cautions.extend(stand_ins(run));
+    if !run.environment.shared_cores.is_empty() {
+        cautions.push(format!(
+            "On the same cores ran: {}",
+            run.environment.shared_cores.join(", ")
+        ));
+    }
+    cautions.extend(agents(&run.points, &run.limits));
+    let warnings = run.environment.machine_warnings.iter();
+    cautions.extend(warnings.map(|warning| format!("This machine: {warning}")));
+    cautions.extend(disturbed(&run.points, None));
+    cautions.extend(unseen(&run.points));
+    cautions.extend(percentiles::missing_p99(run));
+    cautions.extend(percentiles::rough_p99(run));
+    cautions.extend(percentiles::wide(run));
+    cautions
+}
+
+fn interrupted(run: &Run) -> impl Iterator<Item = String> {
+    let said = "The run was stopped before its last point; what is here was finished";
+    run.interrupted.then(|| said.to_owned()).into_iter()
+}
+
+fn search_stopped(run: &Run) -> Option<String> {
+    let why = run.search_stopped.as_ref()?;
+    Some(format!(
+        "The search for the highest rate stopped early: {why}. Rates that it had not measured are unknown"
+    ))
+}
+
+fn resumptions(run: &Run) -> impl Iterator<Item = String> {
+    run.resumed.iter().map(|resumed| {
+        let differences: String = resumed
+            .differences
+            .iter()
+            .map(|difference| format!("; {difference}"))
+            .collect();
+        format!(
+            "Resumed at {} after {} finished steps, with the servers and caches of that time{differences}",
+            resumed.at, resumed.finished_steps
+        )
+    })
+}
+
+/// Tiers that stand in for a service.
+fn stand_ins(run: &Run) -> impl Iterator<Item = String> {
+    let tiers: Vec<Tier> = tiers(run).iter().map(|tier| Tier::of(run, tier)).collect();
+    let kinds = [
+        ("emulated", "Drawn from a distribution, not measured on a service", ""),
+        (
+            "embedded",
+            "Served by this machine",
+            ". The project's own server: latencies are a floor, not a cloud's",
+        ),
+    ];
+    kinds.into_iter().filter_map(move |(kind, what, more)| {
+        let is_of_kind = |tier: &&Tier| tier.origin.as_ref().is_some_and(|origin| origin.kind == kind);
+        let names: Vec<String> = tiers.iter().filter(is_of_kind).map(Tier::labelled).collect();
+        (!names.is_empty()).then(|| format!("{what}: {}{more}", names.join(", ")))
+    })
+}
+
+/// Disturbed steps: their number, an example, and the use that was made of them.
+fn disturbed(points: &[Point], answer: Option<&Answer>) -> Option<String> {
+    let steps = || {
+        points
+            .iter()
+            .flat_map(|point| point.repeats.iter().map(move |repeat| (point, repeat)))
+    };
+    let by = steps().find_map(|(_, repeat)| repeat.disturbed.as_ref().or(repeat.disturbed_before.last()));
+    let Some(by) = by else {
+        let answer = answer.filter(|answer| answer.disturbed_steps > 0)?;
+        return Some(format!(
+            "{} of {} steps disturbed by something foreign",
+            answer.disturbed_steps, answer.steps
+        ));
+    };
+    let is_still = |repeat: &Repeat| repeat.disturbed.is_some();
+    let (mut again, mut counts, mut left_out) = (0, 0, 0);
+    for (point, repeat) in steps() {
+        match (is_still(repeat), repeat.disturbed_before.is_empty()) {
+            (true, _) if counted(&point.repeats).iter().any(is_still) => counts += 1,
+            (true, _) => left_out += 1,
+            (false, false) => again += 1,
+            (false, true) => {}
+        }
+    }
+    let became: Vec<String> = [
+        (again, "measured again without a disturbance"),
+        (left_out, "left out, since enough others remained"),
+        (counts, "still disturbed, so that their points are invalid"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{count} {what}"))
+    .collect();
+    Some(format!(
+        "{} of {} steps disturbed: {by}. Of these {}. End the other activity, or raise the limit in the plan's [limits]: {DISTURBANCE_KEYS}",
+        again + counts + left_out,
+        steps().count(),
+        became.join(", ")
+    ))
+}
+
+/// Kinds of foreign load that the machine does not show.
+fn unseen(points: &[Point]) -> Option<String> {
+    let machines = points.iter().flat_map(|point| &point.repeats);
+    let machines = machines.filter_map(|repeat| repeat.machine.as_ref());
+    let kinds: BTreeSet<&str> = machines
+        .flat_map(|machine| &machine.unseen)
+        .map(String::as_str)
+        .collect();
+    let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
+    (!kinds.is_empty())
+        .then(|| format!("Foreign {kinds} cannot be told from the run's own here: no step counts as disturbed by it"))
+}
+
+fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
+    let name = name(run, &point.factors);
+    let Some(summary) = &point.summary else {
+        return vec![format!("{name}: not summarised")];
+    };
+    let mut cautions = Vec::new();
+    if summary.verdict == Verdict::Valid {
+        cautions.extend(littles_law::broken(&point.repeats).next().map(|(index, (counted, by_stays))| {
+            format!(
+                "{name}: in repeat {} {counted:.2} in flight counted, {by_stays:.2} by Little's law: one of them is wrong",
+                index + 1
+            )
+        }));
+    } else {
+        cautions.push(format!("{name}: {}{}", summary.verdict, resumed_between(run, point)));
+    }
+    cautions.extend(counters(&name, point));
+    if let Some(Driven::ClosedLoop { users, .. }) = point.factors.driven
+        && let Some(by_law) = closed_loop::broken(users, &counted(&point.repeats))
+    {
+        cautions.push(format!(
+            "{name}: {by_law:.2} users by the law users = rate × (response + pause), where there were {users}: requests were lost or \
+             users idle, so that the throughput is not that of {users}"
+        ));
+    }
+    cautions.extend(summary.gaps.iter().map(|gap| {
+        let hits = summary.cache_hit_ratio.map_or_else(String::new, |hits| {
+            format!(" (hit ratio {:.1} %)", 100.0 * hits)
+        });
+        format!(
+            "{name}: the {} lies on a gap of the distribution: {:.1} % of the requests take at most {}, the next {}{hits}. It \
+             belongs to either side, and its interval reaches over the gap",
+            gap.percentile,
+            100.0 * gap.share,
+            latency(gap.from_us),
+            latency(gap.to_us)
+        )
+    }));
+    cautions.extend(summary.tail.as_ref().and_then(|tail| tail.exceeds).map(|times| {
+        format!(
+            "{name}: the stages that the server tells sum to {} times the latency of the slowest requests: its Server-Timing \
+             is wrong, or another clock's; where their time went is not known",
+            digits3(times)
+        )
+    }));
+    cautions
+}
+
+/// Resumption between two repeats that differ: the likely cause of the difference; empty if there is none.
+fn resumed_between(run: &Run, point: &Point) -> String {
+    let drifts = point.summary.iter().flat_map(|summary| &summary.drifts);
+    let changes = drifts.filter_map(|drift| match drift.how {
+        DriftHow::After(count) => Some(count as usize),
+        DriftHow::Within | DriftHow::Across => None,
+    });
+    let mut repeats: Vec<&Repeat> = point.repeats.iter().collect();
+    repeats.sort_by_key(|repeat| repeat.index);
+    for place in changes {
+        // Times are written alike, so that they are in the order of their text.
+        let between = |at: &str| {
+            let (before, after) = (repeats.get(place.wrapping_sub(1)), repeats.get(place));
+            before.is_some_and(|repeat| repeat.started_at.as_str() < at)
+                && after.is_some_and(|repeat| at <= repeat.started_at.as_str())
+        };
+        if let Some(resumed) = run.resumed.iter().find(|resumed| between(&resumed.at)) {
+            return format!(
+                "; between the two the run was resumed ({}): the server or the machine is not what it was, measure anew",
+                resumed.at
+            );
+        }
+    }
+    String::new()
+}
+
+/// Omitted counters with the reason, and restarted servers.
+fn counters(name: &str, point: &Point) -> Vec<String> {
+    let servers = || point.repeats.iter().filter_map(|repeat| repeat.server.as_ref());
+    let doubts: Vec<&str> = servers().filter_map(|server| server.doubt.as_deref()).collect();
+    let mut cautions = Vec::new();
+    if let Some(first) = doubts.first() {
+        cautions.push(format!(
+            "{name}: what the server counted is left out in {} of {} steps: {first}",
+            doubts.len(),
+            point.repeats.len()
+        ));
+    }
+    let restarts: u32 = servers().map(|server| server.restarts).sum();
+    if restarts > 0 {
+        cautions.push(format!(
+            "{name}: servers started anew {restarts} times during its steps; what they counted before that is not known"
+        ));
+    }
+    cautions
+}
+
+/// Agents that sent the requests, their worst start, and lost agents.
+fn agents(points: &[Point], limits: &Limits) -> Vec<String> {
+    let repeats = || points.iter().flat_map(|point| &point.repeats);
+    let starts: Vec<AgentStart> = repeats().flat_map(|repeat| repeat.agents.clone()).collect();
+    let mut sentences = Vec::new();
+    if let Some(worst) = worst_start(&starts) {
+        let names: BTreeSet<&str> = starts.iter().map(|start| start.agent.as_str()).collect();
+        let late = if worst.late_us > 0.0 {
+            format!(", of which it was {} late", latency(worst.late_us))
+        } else {
+            String::new()
+        };
+        sentences.push(format!(
+            "Sent by {} agents, each its share of one schedule: at worst {} began within {} of the common start{late} (limit {})",
+            names.len(),
+            worst.agent,
+            latency(worst.skew_us()),
+            latency(limits.start_skew_us as f64),
+        ));
+    }
+    let lost: Vec<&Repeat> = repeats().filter(|repeat| !repeat.lost_before.is_empty()).collect();
+    if let Some(example) = lost.iter().find_map(|repeat| repeat.lost_before.first()) {
+        sentences.push(format!(
+            "An agent was lost in the middle of {} of {} steps, as: {example}. What they had sent is not counted; they were made anew with \
+             other arrivals",
+            lost.len(),
+            repeats().count()
+        ));
+    }
+    sentences
+}
+
+fn undecided(answer: Option<&Answer>) -> impl Iterator<Item = String> {
+    let open = answer.into_iter().flat_map(|answer| &answer.open);
+    open.map(|open| format!("open: {}", words::open(open)))
+}
+
+fn unconfirmed(answer: &Answer) -> Option<String> {
+    (answer.best.is_some() && !answer.confirmed)
+        .then(|| "not confirmed by fresh steps: the best's figures are of the steps that chose it".to_owned())
+}
+
+/// Variants that cost no more than the best within the tie.
+fn ties(answer: &Answer) -> Option<String> {
+    let best = answer
+        .ranking
+        .iter()
+        .find(|ranked| Some(&ranked.variant) == answer.best.as_ref())?;
+    let most = match answer.question.minimise {
+        Minimise::UsdPerMonth => best.usd_per_month? * (1.0 + answer.question.tie),
+        Minimise::UsdPer10k | Minimise::P99 | Minimise::Instances => return None,
+    };
+    let is_tied =
+        |ranked: &&Ranked| ranked.outcome == MeetsObjective::Met && ranked.usd_per_month.is_some_and(|usd| usd <= most);
+    let others = answer.ranking.iter().filter(|ranked| ranked.variant != best.variant);
+    let tied: Vec<&str> = others.filter(is_tied).map(|ranked| ranked.variant.as_str()).collect();
+    let within = percent(answer.question.tie);
+    (!tied.is_empty()).then(|| format!("costs as much within {within}: {}", tied.join(", ")))
+}
+
+/// Points where the instrument or the machine failed; a saturated server is a result.
+fn invalid_points(run: &Run) -> Option<String> {
+    let reason = |point: &Point| match &point.summary.as_ref()?.verdict {
+        Verdict::Invalid(reasons) => Some(first_clause(reasons.first()?)),
+        Verdict::Valid | Verdict::Saturated(_) => None,
+    };
+    let reasons: Vec<String> = run.points.iter().filter_map(reason).collect();
+    let first = reasons.first()?;
+    Some(format!(
+        "{} of {} points invalid: {first}",
+        reasons.len(),
+        run.points.len()
+    ))
+}
+
+/// Failed requests by reason, the most frequent first, with an example of it.
+fn failed_requests(run: &Run) -> Option<String> {
+    let repeats = || run.points.iter().flat_map(|point| &point.repeats);
+    let failures = failures(repeats());
+    let (_, _, example) = failures.first()?;
+    let failed: u64 = failures.iter().map(|(_, count, _)| count).sum();
+    let scheduled: u64 = repeats().map(|repeat| repeat.scheduled).sum();
+    let reasons = failures
+        .iter()
+        .take(REASONS)
+        .map(|(reason, count, _)| format!("{count} × {reason}"));
+    let reasons = reasons.collect::<Vec<_>>().join(", ");
+    let example = example.map_or_else(String::new, |example| format!(" ({example})"));
+    Some(format!("{failed} of {scheduled} requests failed: {reasons}{example}"))
+}
+
+/// Failed or missing proof of the instrument.
+fn unproven(run: &Run, instrument: &Instrument) -> Option<String> {
+    let failed = run.selfcheck.iter().filter(|check| !check.passed).count();
+    if failed > 0 {
+        return Some(format!(
+            "{failed} of {} self-checks of the instrument failed",
+            run.selfcheck.len()
+        ));
+    }
+    instrument
+        .refused()
+        .next()
+        .map(|_| "the instrument's certificate proves nothing of this run: run `tierlab-loadgen selfcheck`".to_owned())
+}
+
+fn unchecked_prices(run: &Run) -> Option<String> {
+    let sources = run.pricing.iter().flat_map(|pricing| &pricing.sources);
+    let unchecked = sources.filter(|source| source.contains("not checked"));
+    let mut names: Vec<&str> = unchecked.filter_map(|source| source.split(": $").next()).collect();
+    names.dedup();
+    (!names.is_empty()).then(|| format!("prices not checked: {}", names.join(", ")))
+}
+
+/// Text up to its first full stop.
+fn first_sentence(text: &str) -> String {
+    text.split(". ").next().unwrap_or(text).to_owned()
+}
+
+/// Text up to its first colon with a space, semicolon or full stop.
+fn first_clause(text: &str) -> String {
+    let end = [": ", "; ", ". "].iter().filter_map(|mark| text.find(mark)).min();
+    text[..end.unwrap_or(text.len())].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_analysis::record::{Factors, Mode};
+
+    fn point(repeats: Vec<Repeat>) -> Point {
+        Point {
+            factors: Factors {
+                variant: String::new(),
+                tier: "t".into(),
+                cache: "off".into(),
+                cache_share: 0.0,
+                model: "m".into(),
+                mode: Mode::Realtime,
+                batch_size: 1,
+                offered_rps: 10.0,
+                arrivals: "constant".into(),
+                keys: "uniform".into(),
+                mix: None,
+                driven: None,
+            },
+            repeats,
+            summary: None,
+        }
+    }
+
+    /// Returns a point with its repeats' disturbances: those that remain, and those of earlier attempts.
+    fn disturbed_point(repeats: &[(Option<&str>, &[&str])]) -> Point {
+        let repeats = (0..).zip(repeats).map(|(index, (disturbed, before))| Repeat {
+            index,
+            disturbed: disturbed.map(str::to_owned),
+            disturbed_before: before.iter().map(|by| (*by).to_owned()).collect(),
+            ..Repeat::empty()
+        });
+        point(repeats.collect())
+    }
+
+    #[test]
+    fn disturbed_steps_are_counted_by_what_became_of_them() {
+        let quiet = (None, &[][..]);
+        assert_eq!(disturbed(&[disturbed_point(&[quiet, quiet])], None), None);
+        let (a, b) = ("a compiler", "a backup");
+        let left_out = disturbed_point(&[(Some(a), &[a, a]), quiet, quiet, quiet]);
+        let again = disturbed_point(&[(None, &[b]), quiet]);
+        let invalid = disturbed_point(&[(Some(a), &[]), (Some(a), &[]), quiet]);
+        let text = disturbed(&[left_out, again, invalid], None).unwrap();
+        assert_eq!(first_sentence(&text), "4 of 9 steps disturbed: a compiler");
+        for part in ["1 measured again", "1 left out", "2 still disturbed"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    fn start(agent: &str, uncertainty_us: f64, late_us: f64) -> AgentStart {
+        AgentStart {
+            agent: agent.to_owned(),
+            offset_us: 9e9,
+            uncertainty_us,
+            late_us,
+            requests: 5,
+        }
+    }
+
+    #[test]
+    fn the_worst_start_and_lost_agents_are_said() {
+        let limits = Limits::default();
+        assert_eq!(agents(&[point(vec![Repeat::empty()])], &limits), [""; 0]);
+        let sent = Repeat {
+            agents: vec![start("agent a:1", 200.0, 0.0), start("agent b:1", 300.0, 1_200.0)],
+            ..Repeat::empty()
+        };
+        let anew = Repeat {
+            agents: vec![start("agent a:1", 400.0, 0.0), start("agent b:1", 100.0, 0.0)],
+            lost_before: vec!["agent b:1 is lost: the connection ended".to_owned()],
+            ..Repeat::empty()
+        };
+        let said = agents(&[point(vec![sent, anew])], &limits).join("\n");
+        for part in [
+            "2 agents",
+            "agent b:1 began within 1.50 ms",
+            "it was 1.20 ms late",
+            "limit 2.00 ms",
+            "1 of 2 steps, as: agent b:1 is lost",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_reason_is_cut_at_its_figures() {
+        assert_eq!(first_clause("drifts: p50 is 0.5 ms; sent late"), "drifts");
+        assert_eq!(first_clause("sent late"), "sent late");
+    }
+}

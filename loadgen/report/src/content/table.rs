@@ -1,0 +1,211 @@
+//! A table as all renderers show it: columns, cells in their parts, and the sentences around them. Knows nothing of runs.
+
+use crate::units::{NONE, dollars_interval, latency_interval, rate};
+use tierlab_analysis::record::Interval;
+
+/// Name of a column, and true if it holds numbers.
+pub(crate) type Column = (String, bool);
+
+/// Table with its heading and sentences.
+#[derive(Default)]
+pub(crate) struct Table {
+    pub(crate) title: String,
+    /// Explanation, without its last full stop.
+    pub(crate) intro: String,
+    pub(crate) columns: Vec<Column>,
+    /// Rows of cells, one per column. An empty row separates groups of rows.
+    pub(crate) rows: Vec<Vec<Cell>>,
+    /// Sentences below it, without their full stops.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Figure with its interval and its place, or a text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) value: String,
+    /// Interval in brackets; empty without one.
+    pub(crate) interval: String,
+    /// Rate of the figure: `at 300/s`; empty if the column has it.
+    pub(crate) at: String,
+    /// Label beside the value, in its colour.
+    pub(crate) badge: Option<Badge>,
+    /// Details that a page shows on hovering.
+    pub(crate) tip: String,
+}
+
+/// Label in a colour.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Badge {
+    /// CSS class: a verdict, `emulated` or `embedded`.
+    pub(crate) class: &'static str,
+    pub(crate) label: String,
+    pub(crate) tip: String,
+}
+
+impl Cell {
+    pub(crate) fn of(value: Option<String>) -> Self {
+        Self {
+            value: value.unwrap_or_else(|| NONE.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn plain(text: &str) -> Self {
+        Self::of(Some(text.to_owned()))
+    }
+
+    pub(crate) fn latency(us: Option<Interval>) -> Self {
+        Self::split(&latency_interval(us.as_ref()))
+    }
+
+    /// Rate per second with its interval.
+    pub(crate) fn rate(per_s: Interval) -> Self {
+        let [value, lo, hi] = [per_s.value, per_s.lo, per_s.hi].map(rate);
+        Self::split(&format!("{value} [{lo}–{hi}]"))
+    }
+
+    pub(crate) fn dollars(usd: Option<Interval>) -> Self {
+        Self::split(&dollars_interval(usd.as_ref()))
+    }
+
+    /// Splits `12.3 ms [11.8–12.9]`. An interval without a width is left out: `$132 [132–132]`.
+    pub(crate) fn split(text: &str) -> Self {
+        let (value, interval) = text.split_once(" [").unwrap_or((text, ""));
+        let ends = interval.strip_suffix(']').and_then(|ends| ends.split_once('–'));
+        let is_shown = !interval.is_empty() && ends.is_none_or(|(lo, hi)| lo != hi);
+        Self {
+            interval: if is_shown {
+                format!("[{interval}")
+            } else {
+                String::new()
+            },
+            ..Self::plain(value)
+        }
+    }
+
+    /// A word in a colour.
+    pub(crate) fn badge(class: &'static str, label: &str) -> Self {
+        Self {
+            badge: Some(Badge {
+                class,
+                label: label.to_owned(),
+                tip: String::new(),
+            }),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn with_tip(self, tip: impl Into<String>) -> Self {
+        Self {
+            tip: tip.into(),
+            ..self
+        }
+    }
+
+    /// True without a figure.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.value == NONE
+    }
+
+    /// Text without the interval, and without the reason for a missing figure.
+    pub(crate) fn without_interval(&self) -> String {
+        let label = self.label();
+        let at = if self.is_empty() { "" } else { &self.at };
+        joined([&self.value, &label, at])
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let label = self.label();
+        joined([&self.value, &label, &self.interval, &self.at])
+    }
+
+    /// Badge as text. Only emulation is named beside a value: no figure of a distribution passes for a measured one.
+    fn label(&self) -> String {
+        match &self.badge {
+            Some(badge) if self.value.is_empty() => badge.label.clone(),
+            Some(badge) if badge.class == "emulated" => "(emulated)".to_owned(),
+            _ => String::new(),
+        }
+    }
+}
+
+fn joined<const N: usize>(parts: [&str; N]) -> String {
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(" ")
+}
+
+/// Column of text.
+pub(crate) fn words(name: impl Into<String>) -> Column {
+    (name.into(), false)
+}
+
+/// Column of numbers.
+pub(crate) fn figures(name: impl Into<String>) -> Column {
+    (name.into(), true)
+}
+
+/// Cells of texts such as `12.3 ms [11.8–12.9]`.
+pub(crate) fn cells(texts: impl IntoIterator<Item = String>) -> Vec<Cell> {
+    texts.into_iter().map(|text| Cell::split(&text)).collect()
+}
+
+impl Table {
+    pub(crate) fn new(columns: impl IntoIterator<Item = Column>, rows: impl IntoIterator<Item = Vec<Cell>>) -> Self {
+        Self {
+            columns: columns.into_iter().collect(),
+            rows: rows.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Sets the heading, which also labels the table for screen readers.
+    pub(crate) fn titled(self, title: &str) -> Self {
+        Self {
+            title: title.to_owned(),
+            ..self
+        }
+    }
+
+    /// Returns the columns in which any row has a figure.
+    pub(crate) fn known(&self) -> Self {
+        self.only(|index| {
+            self.rows
+                .iter()
+                .any(|row| row.get(index).is_some_and(|cell| !cell.is_empty()))
+        })
+    }
+
+    /// Returns the columns with these names.
+    pub(crate) fn named(&self, is_kept: impl Fn(&str) -> bool) -> Self {
+        self.only(|index| is_kept(&self.columns[index].0))
+    }
+
+    fn only(&self, is_kept: impl Fn(usize) -> bool) -> Self {
+        let kept: Vec<usize> = (0..self.columns.len()).filter(|index| is_kept(*index)).collect();
+        let cells = |row: &Vec<Cell>| kept.iter().filter_map(|&index| row.get(index).cloned()).collect();
+        Self {
+            title: self.title.clone(),
+            intro: self.intro.clone(),
+            columns: kept.iter().map(|&index| self.columns[index].clone()).collect(),
+            rows: self.rows.iter().map(cells).collect(),
+            notes: self.notes.clone(),
+        }
+    }
+
+    /// Cells of each row as text.
+    pub(crate) fn text(&self) -> impl Iterator<Item = Vec<String>> {
+        self.rows.iter().map(|row| row.iter().map(Cell::text).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cell;
+
+    #[test]
+    fn intervals_without_a_width_are_left_out() {
+        assert_eq!(Cell::split("$132 [132–132]").text(), "$132");
+        assert_eq!(Cell::split("$132 [128–136]").text(), "$132 [128–136]");
+        assert_eq!(Cell::split("812/s [≥ 780]").text(), "812/s [≥ 780]");
+    }
+}

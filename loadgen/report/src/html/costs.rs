@@ -1,0 +1,164 @@
+//! Costs: dollars per 10,000 inferences of each series at its highest rate by part, each series on several instances, and the tiers
+//! over the hit ratio of a cache.
+//!
+//! In: a group and its series. Out: figures and a table.
+
+use super::chart::{Axis, Chart, Figure, Line, Unit, short};
+use super::markup::{findings, table};
+use super::series::Series;
+use super::stages::swatch;
+use crate::content::best::Best;
+use crate::content::costs::{Costs, OverHitRatio, SIDE_BY_SIDE};
+use crate::content::group::Group;
+use crate::units::{dollars, dollars_interval, percent, rate};
+use maud::{Markup, html};
+use tierlab_analysis::costs::economics::{self, BreakEven, break_even};
+use tierlab_analysis::record::{Interval, Summary};
+
+/// Costs of a group; nothing without prices.
+pub(super) fn of_group(group: &Group<'_>, series: &[Series<'_>]) -> Markup {
+    html! {
+        (figure(series))
+        (findings(&group.mix_shares))
+        @if let Some(Costs { on_instances, over_hit_ratio, break_evens }) = &group.costs {
+            @if let Some(on_instances) = on_instances {
+                (table(on_instances, ""))
+                p.note { "$/10k inferences. " (SIDE_BY_SIDE) }
+            }
+            @if let Some(over) = over_hit_ratio { (over_hits(over, break_evens, series)) }
+        }
+    }
+}
+
+/// Parts of the cost with their colours.
+const PARTS: [(&str, &str); 5] = [
+    ("compute", "var(--p-infer)"),
+    ("cache memory", "var(--p-batch)"),
+    ("tier capacity", "var(--p-decode)"),
+    ("storage requests", "var(--p-tier)"),
+    ("bytes", "var(--p-join)"),
+];
+
+/// A series at its highest rate.
+struct Bar<'a> {
+    label: &'a str,
+    best: &'a Best<'a>,
+    summary: &'a Summary,
+    usd: Interval,
+}
+
+impl<'a> Bar<'a> {
+    /// Bar of a series; `None` without a price.
+    fn of(one: &'a Series<'_>) -> Option<Self> {
+        let best = one.row.best.as_ref()?;
+        let summary = best.point.summary.as_ref()?;
+        Some(Self {
+            label: &one.look.label,
+            best,
+            summary,
+            usd: summary.usd_per_10k?,
+        })
+    }
+}
+
+/// Costs at the highest rate; nothing without prices.
+fn figure(series: &[Series<'_>]) -> Markup {
+    let bars: Vec<Bar<'_>> = series.iter().filter_map(Bar::of).collect();
+    let ends = bars.iter().map(|bar| bar.usd.hi.min(bar.usd.value * 3.0));
+    let most = ends.fold(0.0, f64::max);
+    if most <= 0.0 {
+        return Markup::default();
+    }
+    let is_paid = |name: &str| {
+        let mut parts = bars.iter().flat_map(|bar| &bar.summary.usd_parts);
+        parts.any(|(part, _)| part == name)
+    };
+    html! {
+        figure {
+            div.legend {
+                @for (name, colour) in PARTS.iter().filter(|(name, _)| is_paid(name)) { span { (swatch(colour)) (name) } }
+            }
+            div.costs { @for bar in &bars { (row(bar, most)) } }
+            figcaption {
+                "Dollars per 10,000 inferences at each series' highest rate; the thin line is the 95 % interval. At most: even the \
+                 highest rate of the plan was held, and the server's own would cost less."
+            }
+        }
+    }
+}
+
+/// Bar of the parts; `most` has the full width.
+fn row(bar: &Bar<'_>, most: f64) -> Markup {
+    let Bar { best, usd, .. } = bar;
+    let (lo, hi) = (100.0 * usd.lo / most, 100.0 * usd.hi.min(most) / most);
+    html! {
+        span { (bar.label) br; span.soft { "at " (best.text()) } }
+        div.bar {
+            @for (name, part) in &bar.summary.usd_parts {
+                @let known = PARTS.iter().find(|(known, _)| known == name);
+                @let colour = known.map_or("#777", |(_, colour)| colour);
+                i style=(format!("width:{:.2}%;background:{colour}", 100.0 * part / most)) data-tip={
+                    (name) ": " (dollars(*part)) " of " (dollars(usd.value)) " (" (percent(part / usd.value)) ")"
+                } {}
+            }
+            b style=(format!("left:{lo:.2}%;width:{:.2}%", hi - lo)) {}
+        }
+        span { (best.at_most()) (dollars_interval(Some(usd))) }
+    }
+}
+
+/// Costs of the tiers over the hit ratio, their crossings, and the same in words.
+fn over_hits(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>]) -> Markup {
+    let looks = |line: &economics::Line| series.iter().position(|one| one.curve.factors().label() == line.tier);
+    let lines: Vec<Line> = over
+        .lines
+        .iter()
+        .filter_map(|line| Some(drawn(looks(line)?, line)))
+        .collect();
+    let most = lines.iter().flat_map(|line| &line.y).copied().fold(0.0, f64::max);
+    if most <= 0.0 {
+        return Markup::default();
+    }
+    let crosses = over.lines.split_first().map_or_else(Vec::new, |(winner, others)| {
+        let cross = |other: &economics::Line| match break_even(winner, other) {
+            BreakEven::At { hit_ratio, .. } => Some((short(hit_ratio.value), short(winner.at(hit_ratio.value)))),
+            _ => None,
+        };
+        others.iter().filter_map(cross).collect()
+    });
+    let chart = Chart {
+        title: format!("$/10k over the hit ratio of a cache, at {} rps", rate(over.rps)),
+        x: Axis::linear("hit ratio", Unit::Share, (0.0, 1.0)),
+        y: Axis::linear("dollars per 10,000 inferences", Unit::Dollars, (0.0, most * 1.08)),
+        lines,
+        crosses,
+        rows: ((0..=4).map(|quarter| f64::from(quarter) / 4.0).collect(), 0.011),
+        ..Chart::default()
+    };
+    // A line belongs to a tier, whatever the cache state.
+    let tiers: Vec<String> = series.iter().map(|one| one.row.tier.printed.clone()).collect();
+    html! {
+        (Figure::new(series, vec![chart], NOTE).named(&tiers).html())
+        (findings(sentences))
+    }
+}
+
+const NOTE: &str = "Each tier on the cheapest instance that it can be had on; what a miss costs is counted in each measured cache \
+                    state, not assumed; the line passes through them. The cache's own memory is part of the instance. Circles: \
+                    where a tier costs the same as the winner.";
+
+/// Pieces of a line.
+const STEPS: u32 = 100;
+
+fn drawn(series: usize, of: &economics::Line) -> Line {
+    let mut line = Line {
+        series,
+        plain: true,
+        ..Line::default()
+    };
+    for step in 0..=STEPS {
+        let hit_ratio = f64::from(step) / f64::from(STEPS);
+        line.push(hit_ratio, of.at(hit_ratio));
+    }
+    line
+}

@@ -1,0 +1,364 @@
+//! Arrays in NumPy's formats. In: bytes of a `.npy` file, or of a `.npz` archive of several, compressed or not. Out: records, the
+//! slices along the first dimension. Format of archives: PKWARE's APPNOTE, its central directory; encryption, several disks and
+//! archives beyond 4 GiB are refused.
+
+use super::FILE_BYTES;
+use flate2::Crc;
+use flate2::read::DeflateDecoder;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::Read;
+use tierlab_formats::npy as formats;
+use tierlab_load::inputs::{Records, Shapes};
+
+const END: &[u8] = b"PK\x05\x06";
+const ENTRY: &[u8] = b"PK\x01\x02";
+const LOCAL: &[u8] = b"PK\x03\x04";
+/// Maximum size of the end record with the longest comment.
+const END_BYTES: usize = 22 + 65_535;
+/// Maximum number of arrays.
+const ENTRIES: usize = 1_000;
+
+/// Entry of the central directory.
+struct Entry {
+    name: String,
+    method: u16,
+    crc: u32,
+    compressed: usize,
+    plain: usize,
+    local: usize,
+}
+
+/// Reads an array; `source` names it in errors and results.
+///
+/// # Errors
+/// Bytes that are not an array, a type that the protocol does not have, or a length that differs from the header's.
+pub fn npy(source: &str, bytes: &[u8]) -> Result<Records, String> {
+    records(source, bytes).map_err(|what| format!("{source}: {what}"))
+}
+
+fn records(source: &str, bytes: &[u8]) -> Result<Records, String> {
+    let array = formats::read(bytes)?;
+    let (records, dims) = match array.shape.split_first() {
+        None => (1, Vec::new()),
+        Some((first, rest)) => (*first, rest.iter().map(|dim| *dim as u64).collect()),
+    };
+    Records::new(source.to_owned(), array.dtype, Shapes::Same(dims), records, array.data).map_err(|what| {
+        what.strip_prefix(source)
+            .map_or_else(|| what.clone(), |rest| rest.trim_start_matches(": ").to_owned())
+    })
+}
+
+/// Reads every array, by its name.
+///
+/// # Errors
+/// Bytes in another format, or an array that cannot be read, by its name.
+pub fn npz(source: &str, bytes: &[u8]) -> Result<BTreeMap<String, Records>, String> {
+    let entries = entries(bytes).map_err(|what| format!("{source}: {what}"))?;
+    let mut arrays = BTreeMap::new();
+    let mut left = FILE_BYTES;
+    for entry in entries {
+        let Some(name) = entry.name.strip_suffix(".npy") else {
+            return Err(format!("{source}: `{}` in it is no array", entry.name));
+        };
+        let says = |what: String| format!("{source}: `{name}`: {what}");
+        left = left
+            .checked_sub(entry.plain)
+            .ok_or_else(|| says(format!("more than {} MiB with the arrays before it", FILE_BYTES >> 20)))?;
+        let plain = unpacked(bytes, &entry).map_err(says)?;
+        arrays.insert(name.to_owned(), npy(&format!("{source}, `{name}`"), &plain)?);
+    }
+    Ok(arrays)
+}
+
+/// Reads one array of an archive.
+///
+/// # Errors
+/// Those of [`npz`], and an unknown name, with the names in the archive.
+pub fn npz_array(source: &str, bytes: &[u8], name: Option<&str>) -> Result<Records, String> {
+    let mut arrays = npz(source, bytes)?;
+    let known: Vec<String> = arrays.keys().cloned().collect();
+    let found = match name {
+        Some(name) => arrays.remove(name),
+        None if arrays.len() == 1 => arrays.into_values().next(),
+        None => None,
+    };
+    found.ok_or_else(|| {
+        let wanted = name.map_or_else(|| "no `name`".to_owned(), |name| format!("no array `{name}`"));
+        format!("{source}: {wanted}; there are {}", known.join(", "))
+    })
+}
+
+fn entries(bytes: &[u8]) -> Result<Vec<Entry>, String> {
+    let tail = bytes.len().saturating_sub(END_BYTES);
+    let end = bytes[tail..].windows(END.len()).rposition(|window| window == END);
+    let end = end
+        .map(|at| tail + at)
+        .ok_or("no .npz file: it is no ZIP archive, or cut off")?;
+    let comment = usize::from(u16_at(bytes, end + 20)?);
+    if bytes.len() - end < 22 + comment {
+        return Err("it is cut off".into());
+    }
+    let count = usize::from(u16_at(bytes, end + 10)?);
+    if count > ENTRIES {
+        return Err(format!("more than {ENTRIES} arrays"));
+    }
+    let mut at = u32_at(bytes, end + 16)? as usize;
+    let mut entries = Vec::with_capacity(count);
+    for _ in 0..count {
+        if bytes.get(at..at.saturating_add(4)) != Some(ENTRY) {
+            return Err("its directory is damaged, or that of an archive beyond 4 GiB".into());
+        }
+        if u16_at(bytes, at + 8)? & 1 != 0 {
+            return Err("it is encrypted".into());
+        }
+        let name_len = usize::from(u16_at(bytes, at + 28)?);
+        let name = bytes
+            .get(at + 46..at + 46 + name_len)
+            .ok_or("its directory is cut off")?;
+        entries.push(Entry {
+            name: String::from_utf8_lossy(name).into_owned(),
+            method: u16_at(bytes, at + 10)?,
+            crc: u32_at(bytes, at + 16)?,
+            compressed: u32_at(bytes, at + 20)? as usize,
+            plain: u32_at(bytes, at + 24)? as usize,
+            local: u32_at(bytes, at + 42)? as usize,
+        });
+        at += 46 + name_len + usize::from(u16_at(bytes, at + 30)?) + usize::from(u16_at(bytes, at + 32)?);
+    }
+    Ok(entries)
+}
+
+fn unpacked<'a>(bytes: &'a [u8], entry: &Entry) -> Result<Cow<'a, [u8]>, String> {
+    let at = entry.local;
+    if bytes.get(at..at.saturating_add(4)) != Some(LOCAL) {
+        return Err("it is not where the directory says".into());
+    }
+    let begin = at + 30 + usize::from(u16_at(bytes, at + 26)?) + usize::from(u16_at(bytes, at + 28)?);
+    let packed = begin
+        .checked_add(entry.compressed)
+        .and_then(|end| bytes.get(begin..end));
+    let packed = packed.ok_or("it is cut off")?;
+    let plain: Cow<'a, [u8]> = match entry.method {
+        0 => packed.into(),
+        8 => {
+            let mut plain = Vec::new();
+            // One byte more than the directory says, to detect a longer entry.
+            let limit = entry.plain as u64 + 1;
+            let reading = DeflateDecoder::new(packed).take(limit).read_to_end(&mut plain);
+            reading.map_err(|error| format!("it cannot be unpacked: {error}"))?;
+            plain.into()
+        }
+        other => {
+            return Err(format!(
+                "it is packed by method {other}; save it by np.savez or np.savez_compressed"
+            ));
+        }
+    };
+    let mut crc = Crc::new();
+    crc.update(&plain);
+    if plain.len() != entry.plain || crc.sum() != entry.crc {
+        return Err("it is damaged: its checksum is another".into());
+    }
+    Ok(plain)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Result<u16, String> {
+    let found = bytes.get(at..).and_then(<[u8]>::first_chunk::<2>);
+    found
+        .map(|bytes| u16::from_le_bytes(*bytes))
+        .ok_or_else(|| "its directory is cut off".to_owned())
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Result<u32, String> {
+    let found = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>);
+    found
+        .map(|bytes| u32::from_le_bytes(*bytes))
+        .ok_or_else(|| "its directory is cut off".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::DeflateEncoder;
+    use proptest::prelude::*;
+    use std::io::Write;
+    use tierlab_protocol::tensor::DataType;
+
+    const MAGIC: &[u8] = b"\x93NUMPY";
+
+    fn file(descr: &str, fortran: bool, shape: &[usize], data: &[u8]) -> Vec<u8> {
+        let dims: String = shape.iter().map(|dim| format!("{dim}, ")).collect();
+        let order = if fortran { "True" } else { "False" };
+        let mut header = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': ({dims}), }}");
+        while (10 + header.len() + 1) % 64 != 0 {
+            header.push(' ');
+        }
+        header.push('\n');
+        let len = (header.len() as u16).to_le_bytes();
+        [MAGIC, &[1, 0], &len, header.as_bytes(), data].concat()
+    }
+
+    #[test]
+    fn arrays_are_records_along_their_first_dimension() {
+        let data: Vec<u8> = (1..=6_u16).flat_map(u16::to_be_bytes).collect();
+        let records = npy("x.npy", &file(">u2", false, &[3, 2], &data)).unwrap();
+        assert_eq!((records.len(), records.dtype()), (3, DataType::Uint16));
+        assert_eq!(records.get(1), (vec![2], &[3, 0, 4, 0][..]));
+        let scalar = npy("x.npy", &file("<f4", false, &[], &1.5_f32.to_le_bytes())).unwrap();
+        assert_eq!(scalar.get(0), (vec![], &1.5_f32.to_le_bytes()[..]));
+        let columns = npy("x.npy", &file("|i1", true, &[2, 3], &[1, 4, 2, 5, 3, 6])).unwrap();
+        assert_eq!(columns.get(1).1, [4, 5, 6]);
+        let texts = npy("x.npy", &file("|S3", false, &[2], b"ab\0\0\0\0")).unwrap();
+        assert_eq!(
+            (texts.get(0).1, texts.get(1).1),
+            (&b"\x02\0\0\0ab"[..], &b"\0\0\0\0"[..])
+        );
+        let wide: Vec<u8> = ['ü' as u32, 0].iter().flat_map(|code| code.to_le_bytes()).collect();
+        let wide = npy("x.npy", &file("<U2", false, &[1], &wide)).unwrap();
+        assert_eq!(wide.get(0).1, "\x02\0\0\0ü".as_bytes());
+    }
+
+    #[test]
+    fn what_is_no_array_is_told_apart() {
+        let good = file("<f4", false, &[2], &[0; 8]);
+        for (bytes, what) in [
+            (b"PK".to_vec(), "does not begin"),
+            (good[..20].to_vec(), "cut off"),
+            (good[..good.len() - 1].to_vec(), "takes 8 bytes, there are 7"),
+            (file("|O", false, &[1], &[0; 8]), "Python objects"),
+            (file("<c8", false, &[1], &[0; 8]), "`<c8`"),
+            (file("<f4", false, &[usize::MAX, 9], &[]), "too large"),
+            (file("<f4", false, &[1; 20], &[0; 4]), "more than 16 dimensions"),
+            (file("|b1", false, &[1], &[2]), "neither 0 nor 1"),
+            (file("<f4", false, &[0, 4], &[]), "no records"),
+        ] {
+            let refused = npy("x.npy", &bytes).unwrap_err();
+            assert!(refused.starts_with("x.npy: ") && refused.contains(what), "{refused}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = npy("x", &bytes);
+            let _ = npy("x", &[MAGIC, &[1, 0], &bytes].concat());
+        }
+
+        #[test]
+        fn damaged_files_are_read_or_refused(at in 0_usize..200, byte: u8, cut: bool) {
+            let mut bytes = file("<i4", true, &[2, 3], &[7; 24]);
+            let at = at % bytes.len();
+            if cut { bytes.truncate(at) } else { bytes[at] = byte }
+            prop_assert!(npy("x", &bytes).is_err() || !cut);
+        }
+
+        #[test]
+        fn every_order_has_the_same_elements(rows in 1_usize..5, columns in 1_usize..5) {
+            let by_rows: Vec<u8> = (0..rows * columns).map(|i| i as u8).collect();
+            let by_columns: Vec<u8> = (0..columns).flat_map(|c| (0..rows).map(move |r| (r * columns + c) as u8)).collect();
+            let a = npy("x", &file("|u1", false, &[rows, columns], &by_rows)).unwrap();
+            let b = npy("x", &file("|u1", true, &[rows, columns], &by_columns)).unwrap();
+            prop_assert_eq!(a, b);
+        }
+    }
+
+    fn archive(arrays: &[(&str, Vec<u8>)], compressed: bool) -> Vec<u8> {
+        let (mut out, mut directory) = (Vec::new(), Vec::new());
+        for (name, plain) in arrays {
+            let name = format!("{name}.npy");
+            let packed = if compressed {
+                let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
+                encoder.write_all(plain).unwrap();
+                encoder.finish().unwrap()
+            } else {
+                plain.clone()
+            };
+            let mut crc = Crc::new();
+            crc.update(plain);
+            let method: u16 = if compressed { 8 } else { 0 };
+            let sizes = [crc.sum(), packed.len() as u32, plain.len() as u32]
+                .map(u32::to_le_bytes)
+                .concat();
+            let names = [name.len() as u16, 0].map(u16::to_le_bytes).concat();
+            let at = out.len() as u32;
+            out.extend(
+                [
+                    LOCAL,
+                    &[20, 0, 0, 0],
+                    &method.to_le_bytes(),
+                    &[0; 4],
+                    &sizes,
+                    &names,
+                    name.as_bytes(),
+                    &packed,
+                ]
+                .concat(),
+            );
+            let head = [
+                ENTRY,
+                &[20, 0, 20, 0, 0, 0],
+                &method.to_le_bytes(),
+                &[0; 4],
+                &sizes,
+                &names,
+            ]
+            .concat();
+            directory.extend([&head[..], &[0; 10], &at.to_le_bytes(), name.as_bytes()].concat());
+        }
+        let count = (arrays.len() as u16).to_le_bytes();
+        let at = (out.len() as u32).to_le_bytes();
+        let len = (directory.len() as u32).to_le_bytes();
+        [&out[..], &directory, END, &[0; 4], &count, &count, &len, &at, &[0, 0]].concat()
+    }
+
+    fn two(compressed: bool) -> Vec<u8> {
+        let a = file("|u1", false, &[2, 2], &[1, 2, 3, 4]);
+        let b = file("<i2", false, &[1], &[5, 0]);
+        archive(&[("a", a), ("b", b)], compressed)
+    }
+
+    #[test]
+    fn arrays_are_found_by_name() {
+        for compressed in [false, true] {
+            let arrays = npz("x.npz", &two(compressed)).unwrap();
+            assert_eq!(arrays["a"].get(1).1, [3, 4]);
+            assert_eq!(arrays["b"].get(0).1, [5, 0]);
+            let missing = npz_array("x.npz", &two(compressed), Some("c")).unwrap_err();
+            assert!(missing.contains("no array `c`; there are a, b"), "{missing}");
+            assert!(npz_array("x.npz", &two(compressed), None).is_err());
+        }
+    }
+
+    #[test]
+    fn damage_is_told() {
+        let mut bytes = two(false);
+        let at = bytes.windows(4).position(|window| window == [1, 2, 3, 4]).unwrap();
+        bytes[at] = 9;
+        let refused = npz("x.npz", &bytes).unwrap_err();
+        assert!(refused.contains("`a`: it is damaged"), "{refused}");
+        let whole = two(true);
+        for left_out in [1, 2] {
+            let refused = npz("x.npz", &whole[..whole.len() - left_out]).unwrap_err();
+            assert!(refused.contains("cut off"), "{refused}");
+        }
+        assert!(npz("x.npz", b"\x93NUMPY").unwrap_err().contains("no ZIP archive"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_archive_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = npz("x", &bytes);
+            let _ = npz("x", &[&bytes[..], END, &bytes[..]].concat());
+        }
+
+        #[test]
+        fn damaged_archives_are_read_or_refused(at in 0_usize..2_000, byte: u8, cut: bool, compressed: bool) {
+            let mut bytes = two(compressed);
+            let at = at % bytes.len();
+            if cut { bytes.truncate(at) } else { bytes[at] = byte }
+            prop_assert!(npz("x", &bytes).is_err() || !cut);
+        }
+    }
+}

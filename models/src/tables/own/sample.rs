@@ -1,0 +1,148 @@
+//! First look at the inputs, which determines the columns and the number of buckets. In: a request and its inputs. Out: a
+//! plan. Reads a few batches.
+
+use super::batch::Batch;
+use super::gather::{self, Halt};
+use super::inputs::{Input, Inputs};
+use super::layout::Layout;
+use super::plan::Plan;
+use super::read::Opened;
+use super::request::Request;
+use crate::error::{ModelsError, unless_it_panics};
+use arrow_array::Array as _;
+use arrow_array::cast::AsArray as _;
+use arrow_schema::{DataType as Arrow, Schema};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// Ratio of the memory limit to the size of a bucket on disk.
+const BUCKETS_IN_MEMORY: u64 = 32;
+/// Maximum number of buckets, as a power of two.
+const MAX_BUCKET_BITS: u32 = 12;
+/// Guessed bytes of a key, with the overhead of its record.
+const KEY_GUESS_BYTES: u64 = 40;
+/// Maximum files inspected to find one with rows, which determines the columns.
+const SAMPLED_FILES: usize = 100;
+/// Rows inspected for the length of a list, and guessed bytes of each.
+const LISTS_LOOKED_AT: usize = 65_536;
+const LIST_GUESS_BYTES: usize = 64 << 10;
+
+/// Properties of the first file with rows.
+pub(super) struct Sample {
+    pub(super) schema: Schema,
+    layout: Layout,
+    /// Approximate rows per byte of a file.
+    rows_per_byte: f64,
+}
+
+impl Sample {
+    pub(super) fn take(request: &Request, inputs: &Inputs, folder: &Path) -> Result<Self, ModelsError> {
+        let csv = request.csv.with_types_of(&request.columns);
+        let fetched = folder.join(format!("sample-{}", std::process::id()));
+        // A part without rows, as clusters write them, shows no types.
+        let mut first: Option<(&Input, Opened)> = None;
+        let mut lengths = Lengths::new();
+        for (number, input) in inputs.files.iter().take(SAMPLED_FILES).enumerate() {
+            let path = gather::fetch(input, &fetched, number)?;
+            let opened = gather::open(&path, input, &csv, None)?;
+            let has_rows = opened.has_rows();
+            if has_rows {
+                for (name, length) in list_lengths(&opened, &path, &input.about.name)? {
+                    lengths.entry(name).or_insert(length);
+                }
+            }
+            let is_better = first.as_ref().is_none_or(|(_, first)| has_rows && !first.has_rows());
+            if is_better {
+                first = Some((input, opened));
+            }
+            let lists = first.as_ref().map_or(0, |(_, first)| lists(&first.schema()).len());
+            if has_rows && lengths.len() >= lists {
+                break;
+            }
+        }
+        let (first, opened) =
+            first.ok_or_else(|| ModelsError::Usage("name a file, a folder or a URL of rows".to_owned()))?;
+        let name = &first.about.name;
+        let measured = |column: &str| lengths.get(column).copied();
+        let layout =
+            Layout::of(&opened.schema(), &request.columns, &measured).map_err(|what| ModelsError::bad(name, &what))?;
+        let stretches = opened.stretches(first.about.bytes);
+        let rows: Option<u64> = stretches.iter().map(|stretch| stretch.rows).sum();
+        // For text and IPC: no row is shorter than its key.
+        let rows = rows.unwrap_or(first.about.bytes / (8 + 2 * layout.columns.len() as u64));
+        let schema = opened.schema().as_ref().clone();
+        // Best effort: it is removed with the import's folder.
+        let _ = fs::remove_dir_all(&fetched);
+        Ok(Self {
+            schema,
+            layout,
+            rows_per_byte: rows as f64 / first.about.bytes.max(1) as f64,
+        })
+    }
+
+    pub(super) fn plan(&self, request: &Request, inputs: &Inputs) -> Plan {
+        let bytes: u64 = inputs.files.iter().map(|input| input.about.bytes).sum();
+        let row_bytes: u64 = self
+            .layout
+            .columns
+            .iter()
+            .map(|column| column.shape.iter().product::<i64>().unsigned_abs() * column.dtype.size().unwrap_or(8) as u64)
+            .sum();
+        let spilled = bytes as f64 * self.rows_per_byte * (row_bytes + KEY_GUESS_BYTES) as f64;
+        let buckets = spilled / (request.memory_bytes() / BUCKETS_IN_MEMORY) as f64;
+        let bits = (buckets.max(1.0).log2().ceil() as u32).clamp(4, MAX_BUCKET_BITS);
+        Plan {
+            columns: request.columns.clone(),
+            csv: request.csv.with_types_of(&request.columns),
+            inputs: inputs.files.iter().map(|input| input.about.clone()).collect(),
+            layout: self.layout.clone(),
+            bucket_bits: bits,
+            parts: request.part.unwrap_or_default().of,
+        }
+    }
+}
+
+/// Returns the columns of lists without a fixed length.
+fn lists(schema: &Schema) -> Vec<&str> {
+    let fields = schema.fields().iter();
+    fields
+        .filter(|field| matches!(field.data_type(), Arrow::List(_) | Arrow::LargeList(_)))
+        .map(|field| field.name().as_str())
+        .collect()
+}
+
+/// Length of the lists of each column.
+type Lengths = BTreeMap<String, usize>;
+
+/// Returns the length of each column's lists, from the first non-null value. Reads a few batches.
+fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<Lengths, ModelsError> {
+    let schema = opened.schema();
+    let lists = lists(&schema);
+    let mut lengths = Lengths::new();
+    let Some(first) = opened.stretches(0).into_iter().next().filter(|_| !lists.is_empty()) else {
+        return Ok(lengths);
+    };
+    let mut seen = 0;
+    let mut look = |batch: Batch| -> Result<(), Halt> {
+        for (field, column) in batch.rows.schema().fields().iter().zip(batch.rows.columns()) {
+            let first = (0..column.len()).find(|&row| column.is_valid(row));
+            let length = match (first, column.data_type()) {
+                (Some(row), Arrow::List(_)) => column.as_list::<i32>().value(row).len(),
+                (Some(row), Arrow::LargeList(_)) => column.as_list::<i64>().value(row).len(),
+                _ => continue,
+            };
+            lengths.entry(field.name().clone()).or_insert(length);
+        }
+        seen += batch.rows.num_rows();
+        if lengths.len() == lists.len() || seen >= LISTS_LOOKED_AT {
+            // Ends the reading.
+            return Err(Halt::Other(ModelsError::Interrupted));
+        }
+        Ok(())
+    };
+    match unless_it_panics(|| opened.read(path, (first, LIST_GUESS_BYTES), &lists, &mut look)) {
+        Err(Halt::File(what)) => Err(ModelsError::bad(&name, &what)),
+        Ok(()) | Err(Halt::Other(_)) => Ok(lengths),
+    }
+}

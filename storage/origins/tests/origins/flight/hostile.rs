@@ -1,0 +1,136 @@
+//! Hostile Flight server: sizes and row counts beyond any memory, endless actions, flights and results. Each is an
+//! error, soon.
+
+use super::harness::connect;
+use crate::path;
+use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
+use arrow_flight::{
+    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest, HandshakeResponse,
+    PollInfo, PutResult, SchemaResult, Ticket,
+};
+use arrow_schema::{DataType, Field, Schema};
+use futures::stream::{self, BoxStream, StreamExt};
+use std::time::Duration;
+use tierlab_storage::ErrorKind;
+use tokio::net::TcpListener;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status, Streaming};
+
+type Reply<T> = Result<Response<T>, Status>;
+type Several<T> = BoxStream<'static, Result<T, Status>>;
+
+struct Hostile {
+    /// If true, claims to store objects, like `tierlab-origin`.
+    objects: bool,
+}
+
+impl Hostile {
+    async fn start(objects: bool) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tonic::transport::Server::builder().add_service(FlightServiceServer::new(Self { objects }));
+        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+        format!("grpc://{address}")
+    }
+
+    fn info(&self, name: &str) -> FlightInfo {
+        let fields = vec![
+            Field::new("entity_id", DataType::Int64, false),
+            Field::new("x", DataType::Float32, false),
+        ];
+        let about = format!(r#"{{"object":"{name}","size":{},"version":"v"}}"#, 1_u64 << 62);
+        FlightInfo::new()
+            .try_with_schema(&Schema::new(fields))
+            .unwrap()
+            .with_descriptor(FlightDescriptor::new_path(vec![name.to_owned()]))
+            .with_total_records(1 << 55)
+            .with_app_metadata(about)
+    }
+}
+
+/// The same thing for ever.
+fn endless<T: Clone + Send + 'static>(thing: T) -> Reply<Several<T>> {
+    Ok(Response::new(stream::repeat_with(move || Ok(thing.clone())).boxed()))
+}
+
+fn none<T>() -> Reply<T> {
+    Err(Status::unimplemented("not here"))
+}
+
+#[tonic::async_trait]
+impl FlightService for Hostile {
+    type HandshakeStream = Several<HandshakeResponse>;
+    type ListFlightsStream = Several<FlightInfo>;
+    type DoGetStream = Several<FlightData>;
+    type DoPutStream = Several<PutResult>;
+    type DoExchangeStream = Several<FlightData>;
+    type DoActionStream = Several<arrow_flight::Result>;
+    type ListActionsStream = Several<ActionType>;
+
+    async fn handshake(&self, _: Request<Streaming<HandshakeRequest>>) -> Reply<Self::HandshakeStream> {
+        none()
+    }
+    async fn list_flights(&self, _: Request<Criteria>) -> Reply<Self::ListFlightsStream> {
+        endless(self.info("t"))
+    }
+    async fn get_flight_info(&self, _: Request<FlightDescriptor>) -> Reply<FlightInfo> {
+        Ok(Response::new(self.info("features/t.rows")))
+    }
+    async fn poll_flight_info(&self, _: Request<FlightDescriptor>) -> Reply<PollInfo> {
+        none()
+    }
+    async fn get_schema(&self, _: Request<FlightDescriptor>) -> Reply<SchemaResult> {
+        none()
+    }
+    async fn do_get(&self, _: Request<Ticket>) -> Reply<Self::DoGetStream> {
+        none()
+    }
+    async fn do_put(&self, _: Request<Streaming<FlightData>>) -> Reply<Self::DoPutStream> {
+        none()
+    }
+    async fn do_exchange(&self, _: Request<Streaming<FlightData>>) -> Reply<Self::DoExchangeStream> {
+        none()
+    }
+    async fn do_action(&self, _: Request<Action>) -> Reply<Self::DoActionStream> {
+        endless(arrow_flight::Result::default())
+    }
+    async fn list_actions(&self, _: Request<Empty>) -> Reply<Self::ListActionsStream> {
+        let action = |name: &str| ActionType {
+            r#type: name.to_owned(),
+            description: String::new(),
+        };
+        match self.objects {
+            true => Ok(Response::new(stream::iter([Ok(action("tierlab.delete"))]).boxed())),
+            false => endless(action("something")),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_it_says_is_not_believed() {
+    for objects in [true, false] {
+        let url = Hostile::start(objects).await;
+        let bounded = Duration::from_secs(120);
+        let tier = tokio::time::timeout(
+            bounded,
+            connect(&url, "retries = 0\ntimeout_ms = 60000\nattempt_ms = 60000"),
+        );
+        let tier = tier.await.expect("its actions are not looked at for ever").unwrap();
+        let object = tier.stat(&path("features/t.rows")).await.unwrap();
+        assert!(object.size > 1 << 55, "{object:?}");
+        let error = tier.read(&object, 0..object.size).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        let listed = tokio::time::timeout(bounded, tier.list(None))
+            .await
+            .expect("the listing ends");
+        let error = listed.unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Timeout),
+            "{error}"
+        );
+        if objects {
+            let deleted = tokio::time::timeout(bounded, tier.delete(&path("features/t.rows"))).await;
+            deleted.expect("its results are not waited for").unwrap();
+        }
+    }
+}

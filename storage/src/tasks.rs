@@ -1,0 +1,48 @@
+//! Work on other threads and tasks: calls that block, and several pieces of work at once.
+
+use crate::error::{ErrorKind, StorageError};
+use tokio::task::JoinSet;
+
+/// Runs `work` on a thread that may block. Dropping the future does not undo it.
+pub(crate) async fn blocking<T: Send + 'static>(
+    object: &str,
+    work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
+) -> Result<T, StorageError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(e) => {
+            let detail = format!("a blocking call failed: {e}");
+            Err(StorageError::new(ErrorKind::Unavailable, object, detail))
+        }
+    }
+}
+
+/// Runs several pieces of work about an object on tasks of their own, so that several cores share it; a single piece
+/// runs here. Returns their results in order, and shows each to `on_done` as it ends. Dropping the future ends them all.
+pub(crate) async fn at_once<T: Send + 'static>(
+    object: &str,
+    work: Vec<impl Future<Output = Result<T, StorageError>> + Send + 'static>,
+    mut on_done: impl FnMut(&T),
+) -> Result<Vec<T>, StorageError> {
+    if work.len() <= 1 {
+        let mut only = Vec::new();
+        for one in work {
+            only.push(one.await?);
+        }
+        only.iter().for_each(on_done);
+        return Ok(only);
+    }
+    let mut results = Vec::with_capacity(work.len());
+    let mut tasks = JoinSet::new();
+    for (place, one) in work.into_iter().enumerate() {
+        tasks.spawn(async move { one.await.map(|done| (place, done)) });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        let broken = |e: tokio::task::JoinError| StorageError::new(ErrorKind::Unavailable, object, e.to_string());
+        let (place, done) = ended.map_err(broken)??;
+        on_done(&done);
+        results.push((place, done));
+    }
+    results.sort_unstable_by_key(|(place, _)| *place);
+    Ok(results.into_iter().map(|(_, done)| done).collect())
+}
