@@ -1,7 +1,7 @@
 //! Keys of a Flight tier's TOML. In: TOML through serde. Out: checked values. Opens nothing.
 
-#[cfg(feature = "flight")]
 use crate::config::number;
+#[cfg(feature = "flight")]
 use crate::error::{ErrorKind, StorageError};
 use serde::{Deserialize, Serialize};
 
