@@ -92,8 +92,9 @@ async fn waiting_for_a_connection_is_queue_and_latency_is_device() {
     assert!(started.elapsed() >= Duration::from_millis(16));
     let costs: Vec<ReadCost> = reads.into_iter().map(|read| read.unwrap().cost).collect();
     assert!(costs.iter().all(|cost| cost.device >= Duration::from_micros(3999)));
+    // The last read waits for three others, less the time by which a busy machine starts it later.
     let longest = costs.iter().map(|cost| cost.queue).max().unwrap();
-    assert!(longest >= Duration::from_millis(11), "{longest:?}");
+    assert!(longest >= Duration::from_millis(7), "{longest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
