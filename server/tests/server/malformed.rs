@@ -147,7 +147,7 @@ fn status(address: &str, wire: &[u8]) -> u16 {
     let mut stream = TcpStream::connect(address).unwrap();
     // The server may have refused and closed before all was sent.
     let _ = stream.write_all(wire);
-    // It waits for the rest of a request whose length is wrong.
+    // The server waits for the rest of a request whose length is wrong.
     stream.set_read_timeout(Some(REPLY_BEGINS)).unwrap();
     let _ = stream.peek(&mut [0]);
     let _ = stream.shutdown(Shutdown::Write);

@@ -84,7 +84,7 @@ impl Servers {
         let mut keys = vec![
             format!("models=[\"{}\"]", plan.model),
             format!("cache.capacity_bytes={}", capacity(prepared, cache)),
-            // What is fitted when a server starts could differ from one tier's server to the next.
+            // Sessions fitted at a server's start could differ between the tiers' servers.
             "runtime.instances.cores=1".to_owned(),
         ];
         keys.extend(variant.laid_out().map(|layout| format!("features.layout={layout}")));

@@ -130,7 +130,7 @@ impl Bucket {
             Some(delay) => match select(first, Box::pin(tokio::time::sleep(delay))).await {
                 Either::Left((result, _)) => result,
                 Either::Right(((), mut first)) => match poll_immediate(&mut first).await {
-                    // It began as the wait ended.
+                    // The reply came as the wait ended.
                     Some(result) => result,
                     None if hedging.allow() => race(first, self.send(key, options), bytes, attempts).await,
                     None => first.await,
