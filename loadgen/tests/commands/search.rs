@@ -9,6 +9,7 @@ use std::process::Command;
 const SERVICE_US: u64 = 2_500;
 const CAPACITY: f64 = 1e6 / SERVICE_US as f64;
 const RESOLUTION: f64 = 0.25;
+const RATE_ERROR: f64 = 0.05;
 /// Far below the needs of any rate here: on a busy machine a server that sleeps for each request wakes late, and its
 /// capacity is lower than configured.
 const IDLE_US: u64 = 50;
@@ -18,7 +19,7 @@ const IDLE_US: u64 = 50;
 fn plan(search: &str) -> String {
     format!(
         "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.1\nstep_s = 0.8\ndrain_s = 1.0\n\
-         max_in_flight = 512\narrivals = \"constant\"\n[limits]\nrate_error_share = 0.05\nlag_share_of_p99 = 1.0\n\
+         max_in_flight = 512\narrivals = \"constant\"\n[limits]\nrate_error_share = {RATE_ERROR}\nlag_share_of_p99 = 1.0\n\
          [search]\nresolution = {RESOLUTION}\n{search}\n[[load]]\nmode = \"realtime\"\nrates = [250]\n"
     )
 }
@@ -50,7 +51,9 @@ fn find(endpoint: &NullEndpoint) -> Found {
     let highest = &slo(&result)["highest_rps"];
     let [value, lo, hi] = ["value", "lo", "hi"].map(|key| number(&highest[key]));
     let not_met = number(&slo(&result)["not_met"]["rps"]);
-    assert!(lo <= value && value < not_met && not_met <= hi, "{highest} {not_met}");
+    // The highest rate lies between the last rate that meets the objective and the first that misses it, so the
+    // interval may end between the two.
+    assert!(lo <= value && value <= hi && value < not_met, "{highest} {not_met}");
     assert!(not_met / value <= (1.0 + RESOLUTION) * 1.011, "{value} {not_met}");
     Found {
         value,
@@ -64,10 +67,11 @@ fn find(endpoint: &NullEndpoint) -> Found {
 #[test]
 fn the_highest_rate_of_a_server_of_known_capacity_is_found() {
     let endpoint = NullEndpoint::with(&["--service-us", &SERVICE_US.to_string()]);
-    // The capacity lies between the two, within the resolution of three digits and a window of 0.8 s. Never above;
-    // below only if the machine stood still for others, which does not happen every time.
+    // The capacity lies between the two, within the resolution of three digits and the plan's allowed rate error: up
+    // to there a step of 0.8 s is not called saturated. Never above; below only if the machine stood still for
+    // others, which does not happen every time.
     let is_right = |found: &Found| {
-        assert!(found.value <= 1.02 * CAPACITY, "{}", found.stdout);
+        assert!(found.value <= 1.01 * CAPACITY / (1.0 - RATE_ERROR), "{}", found.stdout);
         1.02 * found.not_met >= CAPACITY
     };
     let mut found = find(&endpoint);
