@@ -131,7 +131,6 @@ fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
         emulated: variant.emulated.as_deref().map(shown),
         staged,
         layout: variant.laid_out().map(str::to_owned),
-        batching: None,
         cache: variant.cache.name.clone(),
         cache_share: variant.cache.share,
         price: variant.price.clone(),
