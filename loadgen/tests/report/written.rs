@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeSet;
 use tierlab_analysis::record::{Percentile, Run, Verdict};
 use tierlab_loadgen::commands::report;
-use tierlab_loadgen::store::error::StoreError;
+use tierlab_loadgen::error::StoreError;
 use tierlab_loadgen::store::folder;
 use tierlab_report::table;
 

@@ -15,7 +15,7 @@ use super::value::Factor;
 use std::fmt::{self, Display};
 use std::path::Path;
 use tierlab_load::keys::KeyDistribution;
-use tierlab_load::wire::Protocol;
+use tierlab_load::payload::Protocol;
 
 /// Maximum variants: more are a mistake in the factors.
 const MOST: usize = 64;

@@ -1,21 +1,20 @@
 //! `[[journey]]`: sequences of requests, begun at given rates, that hand values from replies to later requests. In: TOML. Out: validated
 //! journeys with parsed templates.
 
-use super::path::{headers, method};
-use crate::plan::check::Step;
-use crate::plan::fault::{
-    Fault, counted, distinct, duplicate, empty, fault, misplaced, missing, only_with, plain, refuse,
+use super::check::Step;
+use super::fault::{
+    Fault, conflict, counted, distinct, duplicate, empty, fault, misplaced, missing, only_with, plain, refuse,
 };
-use crate::plan::raw::{RawJourney, RawStep};
+use super::raw::{RawJourney, RawPlan, RawStep};
 use reqwest::Method;
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Driven, Mode};
 use tierlab_load::by_goose::journey::Take;
 use tierlab_load::by_goose::journey::template::{Place, Template};
 use tierlab_load::load::Load;
-use tierlab_load::wire::Protocol;
+use tierlab_load::payload::{Encoding, Protocol};
 
 /// Maximum steps of a journey.
 const MAX_STEPS: usize = 32;
@@ -23,6 +22,9 @@ const MAX_STEPS: usize = 32;
 const MAX_VALUES: usize = 64;
 /// Longest name of a journey or step, in bytes: file names contain both.
 const MAX_NAME: usize = 40;
+/// Headers that carry credentials, which a result would keep.
+const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
+
 /// Value of every journey: an entity, drawn from `[keys]`.
 const ENTITY: &str = "entity_id";
 
@@ -156,15 +158,18 @@ impl JourneyPlan {
     }
 }
 
-pub(in crate::plan) fn validate(
-    raw: &[RawJourney],
-    lengths: Step,
-    protocol: Protocol,
-) -> Result<Vec<JourneyPlan>, Fault> {
+pub(super) fn validate(plan: &RawPlan, lengths: Step) -> Result<Vec<JourneyPlan>, Fault> {
+    if !plan.journey.is_empty() && plan.encoding == Some(Encoding::Binary) {
+        return conflict(
+            "encoding",
+            "journey",
+            "values of replies are handed on as JSON; leave `encoding` out, or send binary tensors by `protocol = \"grpc\"`",
+        );
+    }
     let mut journeys: Vec<JourneyPlan> = Vec::new();
-    for (index, raw) in raw.iter().enumerate() {
+    for (index, raw) in plan.journey.iter().enumerate() {
         let at = format!("journey[{index}]");
-        let journey = journey(raw, &at, lengths, protocol)?;
+        let journey = journey(raw, &at, lengths, plan.protocol)?;
         if journeys.iter().any(|other| other.name == journey.name) {
             return duplicate(format!("{at}.name"), journey.name);
         }
@@ -347,4 +352,46 @@ fn json(value: &toml::Value, key: &str) -> Result<Json, Fault> {
             "an input is a number, a text, true or false, or a list of them"
         )),
     }
+}
+
+/// Method of a step (default: POST with a body, else GET).
+fn method(given: Option<&str>, has_body: bool, at: &str) -> Result<Method, Fault> {
+    let method = match given {
+        None if has_body => Method::POST,
+        None | Some("GET") => Method::GET,
+        Some("POST") => Method::POST,
+        Some("PUT") => Method::PUT,
+        Some("PATCH") => Method::PATCH,
+        Some("DELETE") => Method::DELETE,
+        Some("HEAD") => Method::HEAD,
+        Some(other) => refuse!(
+            format!("{at}.method"),
+            "`{other}` is none of GET, POST, PUT, PATCH, DELETE and HEAD"
+        ),
+    };
+    if has_body && matches!(method, Method::GET | Method::HEAD) {
+        refuse!(format!("{at}.body"), "a {method} has no body");
+    }
+    Ok(method)
+}
+
+/// Headers of a step's requests, beside those of the target.
+fn headers(given: &BTreeMap<String, String>, has_body: bool, at: &str) -> Result<HeaderMap, Fault> {
+    let mut headers = HeaderMap::new();
+    if has_body {
+        headers.insert(
+            reqwest::header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
+    }
+    for (name, value) in given {
+        let key = format!("{at}.headers.{name}");
+        let name: HeaderName = name.parse().map_err(|_| fault!(&key, "not a name of a header"))?;
+        if SECRET.contains(&name.as_str()) {
+            refuse!(key, "no credentials in journeys: results keep the plan");
+        }
+        let value = HeaderValue::from_str(value).map_err(|_| fault!(key, "not a value of a header"))?;
+        headers.insert(name, value);
+    }
+    Ok(headers)
 }
