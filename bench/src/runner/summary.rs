@@ -9,9 +9,8 @@ use crate::plan::{CacheState, Operation, Point};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::latency_interval;
-use tierlab_analysis::record::{Drift, DriftHow, Interval, Repeat, samples_needed};
+use tierlab_analysis::record::{Drift, DriftHow, Interval, Repeat, counted, samples_needed};
 use tierlab_analysis::statistics::percentile::BlockTable;
-use tierlab_analysis::validity::disturbance::counted;
 use tierlab_analysis::validity::stationarity::drifts;
 
 /// Share of the due calls that must end in an open loop's window; with less, the queue grows and the point is

@@ -3,7 +3,7 @@
 //! In: a lab. Out: rates of one instance. Knows nothing of the next measurement.
 
 use super::evidence::Candidate;
-use super::places::SAME;
+use super::places::{Place, SAME, usable};
 use super::rates;
 use super::standing::{Lab, Standing};
 use crate::costs::monthly::instances;
@@ -43,7 +43,7 @@ pub fn reaches(lab: &Lab<'_>) -> Vec<Reach> {
     let reach = |(own, beyond): (&Standing, &Standing)| {
         let within = |rps: f64| rps.clamp(own.lo, own.hi.max(own.lo));
         let (lo, hi) = (within(beyond.lo), within(beyond.hi));
-        let is_bound = own.missed.is_none() && beyond.places.iter().all(|place| place.usable == 0 || place.looks_met());
+        let is_bound = own.missed.is_none() && usable(&beyond.places).all(Place::looks_met);
         let likely = beyond
             .estimate
             .map(|rps| rps.clamp(lo, hi.max(lo)))
@@ -53,19 +53,15 @@ pub fn reaches(lab: &Lab<'_>) -> Vec<Reach> {
             let instances = |rps: f64| instances(question, rps);
             question.minimise == Minimise::P99 || decided.is_some_and(|decided| instances(rps) == instances(decided))
         };
-        match likely.filter(|rps| is_same(*rps)) {
-            Some(rps) => Reach {
-                estimate: Some(rps),
-                lo,
-                hi,
-                is_bound,
-            },
-            None => Reach {
-                estimate: own.estimate,
-                lo: own.lo,
-                hi: own.hi,
-                is_bound,
-            },
+        let (estimate, lo, hi) = match likely.filter(|rps| is_same(*rps)) {
+            Some(rps) => (Some(rps), lo, hi),
+            None => (own.estimate, own.lo, own.hi),
+        };
+        Reach {
+            estimate,
+            lo,
+            hi,
+            is_bound,
         }
     };
     lab.standings.iter().zip(&wide.standings).map(reach).collect()

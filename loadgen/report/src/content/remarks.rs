@@ -10,10 +10,9 @@ use crate::units::{digits3, latency, percent};
 use std::collections::BTreeSet;
 use tierlab_analysis::record::{
     AgentStart, Answer, DriftHow, Driven, Limits, MeetsObjective, Minimise, Point, Ranked, Repeat, Run, Verdict,
-    failures, worst_start,
+    counted, failures, worst_start,
 };
 use tierlab_analysis::validity::closed_loop;
-use tierlab_analysis::validity::disturbance::counted;
 use tierlab_analysis::validity::littles_law;
 
 /// Reasons of failures that a remark lists.

@@ -1,14 +1,14 @@
 //! Tests of the rule with small hand-made evidence.
 
-use super::shown::steps_for_p99;
+mod evidence;
+
+use super::places::steps_for_p99;
 use super::standing::Lab;
-use super::verdict::Verdict;
+use super::verdict::LabVerdict;
 use super::{Candidate, Next, Phase, Probe, StepEvidence, StopReason, Time, next, reach, why};
 use crate::record::{
-    AnswerOutcome, CostTerms, Demand, Factors, Histograms, Limits, MeetsObjective, Minimise, Mode, Objective,
-    Percentile, Point, Purpose, Question, Repeat,
+    AnswerOutcome, CostTerms, Demand, MeetsObjective, Minimise, Mode, Objective, Percentile, Purpose, Question,
 };
-use crate::statistics::histogram::histogram;
 use proptest::prelude::*;
 
 const TIME: Time = Time {
@@ -288,13 +288,16 @@ fn confirmed(question: &Question, mut all: Vec<Candidate>) -> Vec<Candidate> {
 fn an_answer_that_later_steps_contradict_is_open_again() {
     let question = question();
     let mut all = confirmed(&question, settled());
-    assert_eq!(Verdict::of(&Lab::new(&question, &all)).outcome, AnswerOutcome::Decided);
+    assert_eq!(
+        LabVerdict::of(&Lab::new(&question, &all)).outcome,
+        AnswerOutcome::Decided
+    );
     // One step has more slow requests than all steps together are allowed, at the rate that makes the candidate the
     // best.
     let rps = 1_000.0 / 3.0;
     all[0].steps.push(step(rps, 0.52));
     let lab = Lab::new(&question, &all);
-    let verdict = Verdict::of(&lab);
+    let verdict = LabVerdict::of(&lab);
     assert!(
         verdict.outcome == AnswerOutcome::Undecided && lab.standings[0].lo < rps,
         "{verdict:?}"
@@ -334,12 +337,12 @@ fn rates_above_the_measured_ones_do_not_decide() {
         }
         all
     };
-    let outcome = |all: &[Candidate]| Verdict::of(&Lab::new(&question, all)).outcome;
+    let outcome = |all: &[Candidate]| LabVerdict::of(&Lab::new(&question, all)).outcome;
     assert_eq!(outcome(&at(500.0)), AnswerOutcome::Decided);
     // At 499/s three instances are needed, at 500/s two.
     let all = at(499.0);
     let lab = Lab::new(&question, &all);
-    let verdict = Verdict::of(&lab);
+    let verdict = LabVerdict::of(&lab);
     assert_eq!(verdict.outcome, AnswerOutcome::Undecided);
     let reasons = super::why::open(&lab, &verdict, 2.0);
     assert!(
@@ -356,13 +359,13 @@ fn of_the_tie_the_least_expensive_that_is_confirmed_is_named() {
         vec![candidate("first", first, &steps), candidate("second", second, &steps)]
     };
     let all = confirmed(&question, prices(1.03, 1.0));
-    let best = |all: &[Candidate]| Verdict::of(&Lab::new(&question, all)).best;
+    let best = |all: &[Candidate]| LabVerdict::of(&Lab::new(&question, all)).best;
     assert_eq!(best(&all), Some(1));
     // The dearer candidate is confirmed, and the cheaper one not yet.
     let mut all = confirmed(&question, prices(1.0, 1.03));
     all[1].terms.as_mut().unwrap().usd_per_instance_hour = 0.99;
     let lab = Lab::new(&question, &all);
-    let verdict = Verdict::of(&lab);
+    let verdict = LabVerdict::of(&lab);
     assert!(verdict.best == Some(0) && verdict.confirmed, "{verdict:?}");
     assert!(why::why(&lab, &verdict, 0).starts_with("within the tie of second"));
     // By instances both are equally good, and dollars decide.
@@ -505,9 +508,9 @@ fn what_costs_nothing_is_set_beside_others_in_words_and_not_by_a_factor() {
         let all = [candidate("a", prices[0], &steps), candidate("b", prices[1], &steps)];
         let question = question();
         let lab = Lab::new(&question, &all);
-        let verdict = Verdict {
+        let verdict = LabVerdict {
             best: Some(0),
-            ..Verdict::of(&lab)
+            ..LabVerdict::of(&lab)
         };
         let why = why::why(&lab, &verdict, 1);
         assert!(why.starts_with(says) && !why.contains("NaN"), "{why}");
@@ -527,7 +530,7 @@ fn what_does_not_meet_the_objective_is_never_the_best() {
                 .collect();
             let question = question();
             let lab = Lab::new(&question, &all);
-            let verdict = Verdict::of(&lab);
+            let verdict = LabVerdict::of(&lab);
             let is_out = |index: usize| lab.standings[index].outcome == MeetsObjective::NotMet;
             assert!(!verdict.best.is_some_and(is_out), "{count} {share} {times}");
             if verdict.outcome == AnswerOutcome::Undecided && (0..count).all(is_out) {
@@ -537,160 +540,4 @@ fn what_does_not_meet_the_objective_is_never_the_best() {
         }
     }
     assert!(seen > 0, "no such case was tried");
-}
-
-#[test]
-fn steps_at_one_rate_speak_for_others_and_failures_break_an_objective() {
-    let question = question();
-    let likely = |steps: &[(f64, f64, usize)], rps: f64| {
-        let all = [candidate("a", 1.0, steps)];
-        let lab = Lab::new(&question, &all);
-        lab.standings[0].curve.at_least(&lab.grid, rps)
-    };
-    let clean = likely(&[(200.0, 0.0, 8)], 200.0);
-    assert!(clean > 0.98 && likely(&[(200.0, 0.0, 8)], 100.0) >= clean, "{clean}");
-    let beyond = likely(&[(200.0, 0.0, 8)], 400.0);
-    assert!(beyond < 0.9 && likely(&[(200.0, 0.3, 3)], 250.0) < 0.02, "{beyond}");
-    let mut failing = candidate("a", 1.0, &[(200.0, 0.0, 8)]);
-    for step in &mut failing.steps {
-        step.failed = 20.0;
-    }
-    let all = [failing];
-    let lab = Lab::new(&question, &all);
-    assert!(lab.standings[0].curve.at_least(&lab.grid, 200.0) < 0.02 && !lab.standings[0].places[0].looks_met());
-}
-
-#[test]
-fn without_a_usable_step_no_variant_is_the_most_likely_one() {
-    let question = question();
-    let mut all = settled();
-    for step in all.iter_mut().flat_map(|candidate| &mut candidate.steps) {
-        step.usable = Err("disturbed".to_owned());
-    }
-    let lab = Lab::new(&question, &all);
-    assert!(lab.leader().is_some(), "the prior alone prefers one");
-    let verdict = super::verdict::Verdict::of(&lab);
-    assert_eq!((verdict.outcome, verdict.best), (AnswerOutcome::Undecided, None));
-}
-
-/// A point at 100/s with one step.
-fn measured(repeat: Repeat) -> Point {
-    let factors = Factors {
-        variant: String::new(),
-        tier: "t".into(),
-        cache: "off".into(),
-        cache_share: 0.0,
-        model: "m".into(),
-        mode: Mode::Realtime,
-        batch_size: 1,
-        offered_rps: 100.0,
-        arrivals: "poisson".into(),
-        keys: "uniform".into(),
-        mix: None,
-        driven: None,
-    };
-    Point {
-        factors,
-        repeats: vec![repeat],
-        summary: None,
-    }
-}
-
-#[test]
-fn a_late_step_that_missed_the_objective_is_evidence_of_nothing() {
-    let late = |lag_us: u64, latency_us: u64| {
-        let point = measured(Repeat {
-            window_s: 10.0,
-            scheduled: 1_000,
-            completed: 1_000,
-            achieved_rps: 100.0,
-            histograms: Histograms {
-                latency: vec![histogram(&[latency_us; 1_000])],
-                lag: vec![histogram(&[lag_us; 1_000])],
-                ..Histograms::default()
-            },
-            ..Repeat::empty()
-        });
-        super::from_run::step(&question(), &Limits::default(), &point, &point.repeats[0])
-    };
-    // An objective met despite the lag is met.
-    assert_eq!(late(20_000, 30_000).usable, Ok(()));
-    let missed = late(50_000, 60_000);
-    assert!(
-        missed.usable.as_ref().is_err_and(|why| why.contains("sent late")),
-        "{missed:?}"
-    );
-    let question = question();
-    let clean = candidate("a", 1.0, &[(100.0, 0.0, 12)]);
-    let mut with_missed = clean.clone();
-    with_missed.steps.push(missed);
-    let [clean, with_missed] = [[clean], [with_missed]].map(|all| {
-        let standing = Lab::new(&question, &all).standings.remove(0);
-        (standing.lo, standing.hi, standing.missed, standing.outcome)
-    });
-    assert_eq!(with_missed, clean);
-}
-
-#[test]
-fn a_failed_request_misses_an_objective_once_and_is_no_queue_that_grows() {
-    // 60 % fail with 503 at once, 2 % are too slow.
-    let latencies: Vec<u64> = (0..400).map(|i| if i < 20 { 60_000 } else { 10_000 }).collect();
-    let repeat = Repeat {
-        window_s: 10.0,
-        scheduled: 1_000,
-        completed: 400,
-        errors: [("503".to_owned(), 600)].into(),
-        achieved_rps: 40.0,
-        histograms: Histograms {
-            latency: vec![histogram(&latencies)],
-            lag: vec![histogram(&[10; 1_000])],
-            failed: vec![histogram(&[400; 600])],
-            ..Histograms::default()
-        },
-        ..Repeat::empty()
-    };
-    let point = measured(repeat);
-    let limits = Limits::default();
-    let evidence = super::from_run::step(&question(), &limits, &point, &point.repeats[0]);
-    assert_eq!((evidence.slow[0], evidence.failed), (620.0, 600.0));
-    assert_eq!((evidence.usable, evidence.saturated), (Ok(()), false));
-    // A step in which all requests failed is evidence too.
-    let mut none_good = point.repeats[0].clone();
-    (none_good.completed, none_good.achieved_rps) = (0, 0.0);
-    none_good.errors = [("503".to_owned(), 1_000)].into();
-    none_good.histograms.latency = vec![histogram(&[])];
-    let evidence = super::from_run::step(&question(), &limits, &point, &none_good);
-    assert_eq!((evidence.slow[0], evidence.usable), (1_000.0, Ok(())));
-}
-
-#[test]
-fn the_estimand_is_the_mean_share_and_not_that_of_the_median_step() {
-    let question = question();
-    // Three quarters of the steps have no slow requests, the others 4 %: 1 % in all.
-    let mixed = |rps: f64| {
-        let mut one = candidate("a", 1.0, &[(rps, 0.0, 30), (rps, 0.04, 10)]);
-        one.steps
-            .extend(candidate("a", 1.0, &[(0.6 * rps, 0.0, 8), (1.4 * rps, 0.6, 2)]).steps);
-        [one]
-    };
-    let all = mixed(250.0);
-    let lab = Lab::new(&question, &all);
-    let standing = &lab.standings[0];
-    let estimate = standing.estimate.unwrap();
-    assert!((estimate / 250.0 - 1.0).abs() < 0.05, "{estimate}");
-    assert!(
-        standing.lo < 250.0 && standing.hi > 250.0 && standing.width() < 1.4,
-        "{standing:?}"
-    );
-}
-
-#[test]
-fn an_interval_lies_between_the_rates_of_the_grid() {
-    let grid = super::curve::Grid::around(&[100.0, 400.0]);
-    let prior = super::curve::Curve::prior(&grid);
-    let (lo, hi) = prior.interval(&grid, 0.3);
-    assert!((prior.exceeded(&grid, 0.5) - prior.median(&grid).unwrap()).abs() < 1e-9);
-    assert!(lo < hi && prior.exceeded(&grid, 0.3) == hi, "{lo} {hi}");
-    // The mass of the top rate alone has no upper end; the mass of no rate gives none.
-    assert!(prior.exceeded(&grid, 0.01).is_infinite() && prior.exceeded(&grid, 0.99) == 0.0);
 }

@@ -1,12 +1,17 @@
-//! Groups of points: curves over the rate, the highest valid rate, a rate common to all, and differences between two
-//! points.
+//! Curves: the points of one configuration by rising rate, with their knee.
 //!
-//! In: summarised points. Out: groupings and comparisons of them. Knows nothing of presentation.
+//! In: summarised points. Out: groups of them, the highest valid rate, a rate common to all. Knows nothing of presentation.
+//!
+//! The knee is that of Satopää, Albrecht, Irwin and Raghavan (*Finding a "Kneedle" in a Haystack*, ICDCS workshops 2011): the point
+//! farthest below the diagonal of the curve scaled to the unit square. Only valid points count: the latency of a saturated point
+//! grows with the window's length and would bend every curve just before it.
 
-use crate::record::{Driven, Factors, Interval, Point, Repeat, Verdict, samples_needed};
-use crate::statistics::percentile::BlockTable;
-use crate::statistics::sections::{self, OUTSIDE, Pairing};
-use crate::validity::disturbance::counted;
+use crate::record::{Driven, Factors, Point, Verdict};
+
+/// Minimum number of points with a knee.
+const FEWEST: usize = 4;
+/// Minimum depth of the knee below the diagonal, as a share of the curve's height.
+const BEND: f64 = 0.15;
 
 /// Points that differ only in the offered rate, by rising rate.
 #[derive(Debug, Clone)]
@@ -43,6 +48,18 @@ impl<'a> Curve<'a> {
             .copied()
             .find(|point| point.factors.offered_rps == offered_rps && is_valid(point))
     }
+
+    /// Returns the rate at the knee of the p95; `None` with fewer than four valid points, or without a bend.
+    #[must_use]
+    pub fn knee(&self) -> Option<f64> {
+        let points: Vec<(f64, f64)> = self
+            .points
+            .iter()
+            .filter(|point| is_valid(point))
+            .filter_map(|point| Some((point.factors.offered_rps, point.summary.as_ref()?.p95_us?.value)))
+            .collect();
+        knee(&points)
+    }
 }
 
 /// True if a point's verdict is `valid`.
@@ -62,8 +79,7 @@ pub fn curves(points: &[Point]) -> Vec<Curve<'_>> {
 }
 
 /// Returns the curves of all points with a rate, journeys and their steps included.
-#[must_use]
-pub fn all_curves(points: &[Point]) -> Vec<Curve<'_>> {
+pub(crate) fn all_curves(points: &[Point]) -> Vec<Curve<'_>> {
     let is_closed = |point: &Point| point.factors.driven.as_ref().is_some_and(Driven::is_closed);
     curves_of(points.iter().filter(|point| !is_closed(point)))
 }
@@ -116,50 +132,52 @@ pub fn same_but_rate(a: &Factors, b: &Factors) -> bool {
     but_rate(a) == but_rate(b)
 }
 
-/// Difference of a latency percentile of `b` from that of `a`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Difference {
-    /// Ratio `b / a`.
-    pub ratio: Interval,
-    /// Difference `b - a`, in microseconds.
-    pub delta_us: Interval,
-    /// Logarithm of the ratio with its standard error, for intervals of another confidence.
-    pub log_ratio: sections::Estimate,
-}
-
-impl Difference {
-    /// True if the interval of the ratio excludes 1.
-    #[must_use]
-    pub fn is_significant(&self) -> bool {
-        self.ratio.lo > 1.0 || self.ratio.hi < 1.0
-    }
-}
-
-/// Returns the difference of a latency percentile between two points, with its 95 % interval. [`Pairing::ByRepeat`]
-/// uses only repeats that both points have, matched by index. `None` if either has too few samples for the percentile.
-#[must_use]
-pub fn difference(a: &Point, b: &Point, quantile: f64, pairing: Pairing) -> Option<Difference> {
-    let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
-    let table = |of: &[Repeat], others: &[Repeat]| {
-        let paired = |index: u32| others.iter().any(|repeat| repeat.index == index);
-        let mut repeats: Vec<_> = of.iter().collect();
-        if pairing == Pairing::ByRepeat {
-            repeats.retain(|repeat| paired(repeat.index));
-        }
-        repeats.sort_by_key(|repeat| repeat.index);
-        BlockTable::new(repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()))
-    };
-    let (table_a, table_b) = (table(&counted_a, &counted_b), table(&counted_b, &counted_a));
-    if table_a.samples().min(table_b.samples()) < samples_needed(quantile) {
+/// Returns the knee of points with rising rates.
+fn knee(points: &[(f64, f64)]) -> Option<f64> {
+    let (&(first, low), &(last, high)) = (points.first()?, points.last()?);
+    if points.len() < FEWEST || high <= low || last <= first {
         return None;
     }
-    // A repeat without samples cannot be matched by position, so there is no difference then.
-    let tables = (&table_a, &table_b);
-    let log_ratio = sections::difference(tables, quantile, pairing, f64::ln)?;
-    let delta = sections::difference(tables, quantile, pairing, |us| us)?;
-    Some(Difference {
-        ratio: log_ratio.interval(OUTSIDE).map(f64::exp),
-        delta_us: delta.interval(OUTSIDE),
-        log_ratio,
-    })
+    let below = |&(rps, us): &(f64, f64)| (rps - first) / (last - first) - (us - low) / (high - low);
+    let knee = points.iter().max_by(|a, b| below(a).total_cmp(&below(b)))?;
+    (below(knee) > BEND).then_some(knee.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_queue_bends_where_it_fills_and_a_line_does_not() {
+        // M/M/1 at capacity 1,000/s: p95 = 3 / (1,000 - rate) s, whose tangent has the slope of the chord at 900/s.
+        let queue: Vec<(f64, f64)> = (1..100)
+            .map(|step| (f64::from(step) * 10.0, 3e6 / (1_000.0 - f64::from(step) * 10.0)))
+            .collect();
+        assert_eq!(knee(&queue), Some(900.0));
+        let line: Vec<(f64, f64)> = (1..20).map(|step| (f64::from(step), 5.0 + f64::from(step))).collect();
+        assert_eq!(knee(&line), None);
+        assert_eq!(knee(&queue[..3]), None);
+        assert_eq!(knee(&[]), None);
+    }
+
+    proptest! {
+        /// For any curve, a knee is one of its points, neither the first nor the last.
+        #[test]
+        fn a_knee_is_an_inner_point(latencies in prop::collection::vec(1.0_f64..1e6, 0..20)) {
+            let points: Vec<(f64, f64)> = latencies.iter().enumerate().map(|(i, &us)| ((i + 1) as f64, us)).collect();
+            if let Some(rps) = knee(&points) {
+                prop_assert!(rps > 1.0 && rps < points.len() as f64);
+            }
+        }
+
+        /// The knee of a convex curve that rises mostly in its last part lies before that part's end.
+        #[test]
+        fn a_hockey_stick_bends_at_its_corner(corner in 4_usize..15, slope in 2.0_f64..1e3) {
+            let points: Vec<(f64, f64)> = (0..20)
+                .map(|i| (f64::from(i) + 1.0, 100.0 + (f64::from(i) - corner as f64).max(0.0) * slope))
+                .collect();
+            prop_assert_eq!(knee(&points), Some(corner as f64 + 1.0));
+        }
+    }
 }
