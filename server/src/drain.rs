@@ -5,9 +5,9 @@
 
 use crate::error::ServerError;
 use crate::models::serving::model::Model;
-use crate::models::state::ServerState;
-use crate::pipeline::admission::Tally;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::front::state::ServerState;
+use crate::request::admission::Tally;
+use crate::request::refusal::{Reason, Refusal};
 use futures::future::join_all;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@ use crate::front::connections::bounds::Bounds;
 use crate::inference::runtime::mapped::MappedConfig;
 use crate::inference::runtime::provider::{CudaOptions, Provider, TensorRtOptions};
 use crate::inference::session::layout::FitConfig;
-use crate::pipeline::admission::Limits;
+use crate::request::admission::Limits;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
 use crate::values::millis;

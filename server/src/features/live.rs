@@ -8,7 +8,7 @@ use super::ids::Naming;
 use super::table::OpenTable;
 use super::tier::FeatureTier;
 use crate::error::LoadError;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};

@@ -15,9 +15,9 @@ mod table;
 pub(crate) mod tier;
 
 use crate::error::LoadError;
-use crate::pipeline::offload::{LARGE_BYTES, offload_if};
-use crate::pipeline::refusal::{Reason, Refusal};
-use crate::pipeline::stopwatch::Stopwatch;
+use crate::request::offload::{LARGE_BYTES, offload_if};
+use crate::request::refusal::{Reason, Refusal};
+use crate::request::stopwatch::Stopwatch;
 use bytes::Bytes;
 use destination::RowDestination;
 use ids::{EntityIds, Naming};

@@ -6,8 +6,8 @@
 use super::destination::RowDestination;
 use super::ids::EntityIds;
 use super::table::OpenTable;
-use crate::pipeline::batch::elements::{DeviceRows, Elements};
-use crate::pipeline::batch::job::Part;
+use crate::request::parts::{DeviceRows, Elements};
+use crate::request::parts::Part;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 
 use super::ids::{EntityIds, Naming};
 use crate::error::LoadError;
-use crate::pipeline::offload::offload_if;
+use crate::request::offload::offload_if;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::ops::Range;

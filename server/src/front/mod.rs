@@ -8,4 +8,5 @@ pub(crate) mod connections;
 pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod routes;
+pub(crate) mod state;
 pub(crate) mod triton_settings;

@@ -19,7 +19,7 @@ mod tls;
 
 use crate::front::access::Access;
 use crate::front::routes::Routes;
-use crate::pipeline::admission::Admission;
+use crate::request::admission::Admission;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::otlp::Telemetry;
 use activity::Activity;

@@ -6,7 +6,7 @@
 
 use super::activity::{Activity, Dismissal};
 use super::bounds::Bounds;
-use crate::pipeline::admission::Admission;
+use crate::request::admission::Admission;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -229,7 +229,7 @@ impl Drop for Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::admission::Limits;
+    use crate::request::admission::Limits;
     use futures::FutureExt;
     use prometheus::IntGauge;
 

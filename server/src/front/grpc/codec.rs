@@ -3,8 +3,8 @@
 //! In: a reply's bytes. Out: the same, laid behind their frame's prefix. Nothing comes in this way: messages are read by
 //! [`IncomingMessages`](super::incoming_messages::IncomingMessages).
 
-use crate::pipeline::admission::Account;
-use crate::pipeline::offload::offload_large;
+use crate::request::admission::Account;
+use crate::request::offload::offload_large;
 use bytes::{BufMut, Bytes};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};

@@ -3,7 +3,7 @@
 //! In: a response. Out: the same, with its frames made off the async threads: to compress a large message takes long.
 
 use super::compression::is_compressed;
-use crate::pipeline::offload::{LARGE_BYTES, offload_large};
+use crate::request::offload::{LARGE_BYTES, offload_large};
 use axum::body::HttpBody;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};

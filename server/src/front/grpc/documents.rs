@@ -4,8 +4,8 @@
 
 use super::calls::unary;
 use crate::front::triton_settings::{self, Changes};
-use crate::models::served_models::{Phase, Target};
-use crate::models::state::SharedState;
+use crate::models::served_models::Target;
+use crate::front::state::{Phase, SharedState};
 use axum::routing::MethodRouter;
 use serde_json::Value;
 use std::collections::HashMap;

@@ -7,9 +7,9 @@
 
 use super::frames::{FrameDecoder, Framed, Limit};
 use crate::front::http::coding::{Coding, inflate};
-use crate::models::state::SharedState;
-use crate::pipeline::admission::Account;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::front::state::SharedState;
+use crate::request::admission::Account;
+use crate::request::refusal::{Reason, Refusal};
 use axum::body::{Body, HttpBody};
 use futures::stream::{Stream, StreamExt};
 use http::HeaderMap;

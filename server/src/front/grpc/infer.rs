@@ -8,11 +8,11 @@ use super::codec::EncodedReply;
 use super::frames::Limit;
 use super::incoming_messages::{CallKind, IncomingMessages, MessageAccount};
 use crate::models::served_models::Target;
-use crate::models::state::SharedState;
-use crate::pipeline::admission::{Account, AccountRoom};
-use crate::pipeline::offload::offload_large;
-use crate::pipeline::refusal::Refusal;
-use crate::pipeline::stopwatch::Stopwatch;
+use crate::front::state::SharedState;
+use crate::request::admission::{Account, AccountRoom};
+use crate::request::offload::offload_large;
+use crate::request::refusal::Refusal;
+use crate::request::stopwatch::Stopwatch;
 use crate::pipeline::{Exchange, Outcome};
 use crate::telemetry::trace::context::RequestScope;
 use axum::extract::{Request, State as Shared};
@@ -319,7 +319,7 @@ fn streamed(answer: CallAnswer) -> EncodedReply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::admission::{Admission, Limits};
+    use crate::request::admission::{Admission, Limits};
     use prometheus::IntGauge;
     use tierlab_protocol::grpc::messages::{InferTensor, ModelInferRequest};
 

@@ -14,7 +14,7 @@ mod incoming_messages;
 mod infer;
 mod status;
 
-use crate::models::state::SharedState;
+use crate::front::state::SharedState;
 use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;

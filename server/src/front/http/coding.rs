@@ -4,8 +4,8 @@
 //! it and it is worth it. The memory for either is counted before it is taken.
 
 use super::header::single;
-use crate::pipeline::admission::Account;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::admission::Account;
+use crate::request::refusal::{Reason, Refusal};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::bufread::{GzDecoder, ZlibDecoder};
@@ -291,8 +291,8 @@ impl Write for CompressedPieces<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::admission::{Admission, Limits};
-    use crate::pipeline::refusal::Reason;
+    use crate::request::admission::{Admission, Limits};
+    use crate::request::refusal::Reason;
     use proptest::prelude::*;
     use std::sync::Arc;
     use std::time::Duration;

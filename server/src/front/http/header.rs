@@ -2,7 +2,7 @@
 //!
 //! In: a request's headers. Out: the value of one, or a refusal. Knows nothing of what the values mean.
 
-use crate::pipeline::refusal::Refusal;
+use crate::request::refusal::Refusal;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// A header that may stand once: of two, somebody before the server might have read the other.

@@ -19,7 +19,7 @@ mod routes;
 mod shortcut;
 
 use crate::models::served_models::shown;
-use crate::models::state::SharedState;
+use crate::front::state::SharedState;
 use crate::telemetry::labels::Front;
 use axum::Router;
 use axum::extract::Request;

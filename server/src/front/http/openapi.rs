@@ -4,7 +4,7 @@
 
 use super::reply::JSON;
 use super::route::{Operation, ReplyBody, Route};
-use crate::models::state::SharedState;
+use crate::front::state::SharedState;
 use axum::routing::{MethodRouter, get};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;

@@ -1,6 +1,6 @@
 //! Replies in JSON: documents, and errors as `{"error": …}`.
 
-use crate::pipeline::refusal::Refusal;
+use crate::request::refusal::Refusal;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};

@@ -8,7 +8,7 @@ use super::openapi;
 use super::page;
 use super::route::{Operation, ReplyBody, Route};
 use crate::front::access::PAGE;
-use crate::models::state::SharedState;
+use crate::front::state::SharedState;
 use axum::handler::Handler;
 use axum::routing::{MethodRouter, get, post};
 

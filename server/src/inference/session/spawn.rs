@@ -2,12 +2,12 @@
 //!
 //! One named thread owns one ONNX Runtime session, so there is no lock around it.
 
-use super::abandoned::Abandoned;
 use super::engine::Assignment;
 use super::interrupt::RunControl;
 use super::open::{Opened, Opening, SessionReport};
-use crate::pipeline::batch::active::ActiveRun;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::batch::active::ActiveRun;
+use crate::request::refusal::{Reason, Refusal};
+use crate::telemetry::counters::AbandonedSession;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -24,7 +24,7 @@ pub(crate) fn spawn(
     open: impl FnOnce(Opening) -> Result<Opened, String> + Send + 'static,
 ) -> Result<SpawnedSession, String> {
     let control = RunControl::new(session)?;
-    let opening = Arc::<OnceLock<Abandoned>>::default();
+    let opening = Arc::<OnceLock<AbandonedSession>>::default();
     let stop = StopUnlessServing(Some((Arc::clone(&control.active), Arc::clone(&opening))));
     let (report, opened) = oneshot::channel();
     let (built_by_now, built) = oneshot::channel();
@@ -87,12 +87,12 @@ impl SpawnedSession {
 
 /// Ends the warm-up of a session that nobody waits for, and counts the session as abandoned until its thread, which shares
 /// the second value, has opened it.
-struct StopUnlessServing(Option<(Arc<ActiveRun>, Arc<OnceLock<Abandoned>>)>);
+struct StopUnlessServing(Option<(Arc<ActiveRun>, Arc<OnceLock<AbandonedSession>>)>);
 
 impl Drop for StopUnlessServing {
     fn drop(&mut self) {
         if let Some((active, opening)) = self.0.take() {
-            opening.get_or_init(Abandoned::new);
+            opening.get_or_init(AbandonedSession::new);
             active.stop(Refusal::new(Reason::NotReady, "the load was given up"));
         }
     }

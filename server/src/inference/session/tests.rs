@@ -7,7 +7,7 @@ use super::pinned::{Host, PinnedRun};
 use super::warmup::Warmup;
 use crate::inference::runtime::provider::{Provider, Providers};
 use crate::inference::runtime::{Graph, GraphSource, LibrarySearch, Runtime, Threads};
-use crate::pipeline::batch::job::Part;
+use crate::request::parts::Part;
 use std::sync::Arc;
 use tierlab_models::generators::{ModelKind, Request, Size};
 use tierlab_models::onnx;

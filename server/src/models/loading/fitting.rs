@@ -6,7 +6,7 @@
 //! `runtime.instances.measure_ms` but for the first one of each. The log says what was chosen and why.
 
 use crate::inference::runtime::Threads;
-use crate::inference::runtime::cores::Cores;
+use crate::host::cores::Cores;
 use crate::inference::session::layout::{self, FitConfig, SessionGroup, TimedGroup};
 use crate::inference::session::open::SessionReport;
 use crate::inference::session::spawn::SpawnedSession;

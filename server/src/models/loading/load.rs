@@ -11,7 +11,6 @@ use crate::inference::runtime::mapped::{DiskSpace, MappedWeights};
 use crate::inference::runtime::optimized::OptimizedCache;
 use crate::inference::runtime::provider::Provider;
 use crate::inference::runtime::{Graph, GraphSource, Runtime, Weights};
-use crate::inference::session::abandoned;
 use crate::inference::session::delivery::Delivery;
 use crate::inference::session::engine::{Assignment, RunCounts};
 use crate::inference::session::layout::SessionGroup;
@@ -21,12 +20,12 @@ use crate::models::loading::fitting::{Fitting, GroupedSession, OpenSessions, Pla
 use crate::models::loading::opening::{LoadLimits, LoadSlot, Opener};
 use crate::models::repository::{VersionFiles, external};
 use crate::models::serving::model::Model;
-use crate::pipeline::admission::Admission;
-use crate::pipeline::batch::clock::{PendingRequests, SessionClock};
-use crate::pipeline::batch::groups::Groups;
-use crate::pipeline::batch::rule::Rule;
-use crate::pipeline::batch::{BatchQueue, QueueGauges};
-use crate::telemetry::counters::Settle;
+use crate::request::admission::Admission;
+use crate::batch::clock::{PendingRequests, SessionClock};
+use crate::batch::groups::Groups;
+use crate::batch::rule::Rule;
+use crate::batch::{BatchQueue, QueueGauges};
+use crate::telemetry::counters::{AbandonedSession, Settle};
 use crate::telemetry::metrics::{Metrics, ModelMetrics};
 use crate::telemetry::model_stats::{RunStats, Stats};
 use bytes::Bytes;
@@ -218,7 +217,7 @@ impl Loader {
     pub(crate) async fn check_abandoned(&self) -> Result<(), LoadError> {
         let (began, cores) = (Instant::now(), self.fitting.cores());
         let sessions = loop {
-            match abandoned::count() {
+            match AbandonedSession::count() {
                 sessions if sessions < cores => return Ok(()),
                 sessions if began.elapsed() > ABANDONED_GRACE => break sessions,
                 _ => tokio::time::sleep(Duration::from_millis(10)).await,

@@ -5,9 +5,9 @@
 //! built, so that a warm-up that does not end delays nobody.
 
 use crate::error::LoadError;
-use crate::inference::runtime::memory::LimitedLoad;
+use crate::host::memory::LimitedLoad;
 use crate::inference::runtime::{Runtime, Threads};
-use crate::inference::session::cpus;
+use crate::host::cpus;
 use crate::inference::session::layout::SessionGroup;
 use crate::inference::session::open::{SessionReport, SessionSpec, open};
 use crate::inference::session::spawn::{SpawnedSession, spawn};

@@ -8,7 +8,7 @@ use crate::models::loading::load::Loader;
 use crate::models::repository::listing;
 use crate::models::served_models::{ServedModel, ServedModels, Target, shown};
 use crate::models::serving::model::Model;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

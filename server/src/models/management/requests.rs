@@ -9,7 +9,7 @@ use super::settings::{ALL_MODELS, ControlMode};
 use crate::error::LoadError;
 use crate::models::repository::listing::{self, Listing};
 use crate::models::served_models::shown;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
 use std::sync::Arc;
 use tierlab_protocol::metadata::LoadDocument;
 

@@ -6,9 +6,9 @@
 use crate::features::Join;
 use crate::inference::runtime::mapped::DiskSpace;
 use crate::inference::session::layout::SessionGroup;
-use crate::pipeline::admission::ModelShare;
-use crate::pipeline::batch::BatchQueue;
-use crate::pipeline::batch::clock::PendingRequests;
+use crate::request::admission::ModelShare;
+use crate::batch::BatchQueue;
+use crate::batch::clock::PendingRequests;
 use crate::telemetry::metrics::ModelMetrics;
 use crate::telemetry::model_stats::Stats;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -4,9 +4,10 @@
 //! request out of the queue, and ends a run that nobody else waits for.
 
 use crate::models::serving::model::Model;
-use crate::pipeline::batch::job::{Answer, Job, JobOutput, Part};
-use crate::pipeline::batch::{BatchQueue, WakeUp, split};
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::batch::job::{Answer, Job, JobOutput};
+use crate::request::parts::Part;
+use crate::batch::{BatchQueue, WakeUp, split};
+use crate::request::refusal::{Reason, Refusal};
 use crate::telemetry::trace::context::RequestScope;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};

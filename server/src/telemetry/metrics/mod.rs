@@ -9,7 +9,7 @@ mod process;
 
 pub(crate) use build::BuildInfo;
 
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
 use crate::telemetry::counters::{SessionSeconds, Settle, SpanCounts};
 use crate::telemetry::labels::{Front, Mode, WaitPoint};
 use crate::telemetry::trace::context;

@@ -3,8 +3,7 @@
 //! In: nothing. Out: the metrics that every Prometheus client exports of its process, with their usual names, and tokio's
 //! threads and tasks. What cannot be read is left out of the scrape.
 
-use crate::features::layout::stuck_decodes;
-use crate::inference::session::abandoned;
+use crate::telemetry::counters::AbandonedSession;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeValLike;
 use prometheus::core::{Collector, Desc};
@@ -102,7 +101,7 @@ impl ProcessCollector {
         self.stuck_decodes
             .set(i64::try_from(stuck_decodes()).unwrap_or(i64::MAX));
         self.abandoned_sessions
-            .set(i64::try_from(abandoned::count()).unwrap_or(i64::MAX));
+            .set(i64::try_from(AbandonedSession::count()).unwrap_or(i64::MAX));
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
@@ -134,6 +133,14 @@ impl ProcessCollector {
             &self.abandoned_sessions,
         ]
     }
+}
+
+/// Number of decodes of damaged shards that were given up and still run.
+fn stuck_decodes() -> usize {
+    #[cfg(feature = "layouts")]
+    return tierlab_layouts::stuck_decodes();
+    #[cfg(not(feature = "layouts"))]
+    0
 }
 
 /// Lifts a counter to what it counts; two scrapes at once may have lifted it already.

@@ -3,7 +3,7 @@
 //! Code finds the request in a task-local variable, which costs nanoseconds. A `tracing` span for each request costs hundreds.
 
 use super::id::RequestId;
-use crate::pipeline::refusal::Reason;
+use crate::request::refusal::Reason;
 use crate::telemetry::labels::Front;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;

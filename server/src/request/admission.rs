@@ -7,8 +7,8 @@
 //! switch buffers (Choudhury and Hahne, 1998). Alone, a model gets eight ninths of the bound; a second one always finds room,
 //! and two hot ones end with the same share, without a list of models or weights.
 
-use crate::inference::runtime::memory::has_room;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::host::memory::has_room;
+use crate::request::refusal::{Reason, Refusal};
 use crate::values::millis;
 use bytes::Bytes;
 use prometheus::IntGauge;

@@ -1,9 +1,9 @@
 //! State shared by the fronts: the pipeline, the models with their management, and the phase.
 
 use crate::models::management::manager::ModelManager;
-use crate::models::served_models::{Phase, Target};
+use crate::models::served_models::Target;
 use crate::pipeline::Pipeline;
-use crate::pipeline::refusal::Refusal;
+use crate::request::refusal::Refusal;
 use crate::telemetry::metrics::Metrics;
 use prometheus::Registry;
 use std::sync::Arc;
@@ -21,6 +21,17 @@ const EXTENSIONS: [&str; 5] = [
 
 /// The state, as every front holds it.
 pub(crate) type SharedState = Arc<ServerState>;
+
+/// Phase of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The models are being loaded.
+    Loading,
+    /// Requests are taken.
+    Ready,
+    /// No new connections are taken; what is admitted is finished.
+    Draining,
+}
 
 /// The shared state of a server.
 pub(crate) struct ServerState {

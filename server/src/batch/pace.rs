@@ -3,7 +3,7 @@
 //!
 //! In: the sessions' runs, and the queued rows. Out: an estimate of the wait.
 
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 

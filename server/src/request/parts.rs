@@ -1,4 +1,4 @@
-//! Elements of one input of a request: raw little-endian bytes on the host, or rows that a tier has read into device memory.
+//! Inputs of a request as tensors: raw little-endian bytes on the host, or rows that a tier has read into device memory.
 //!
 //! In: bytes, or rows. Out: parts of them without a copy; for rows, the copy inside the device that makes a tensor of a column.
 //! Independent of sessions.
@@ -8,6 +8,13 @@ use std::sync::Arc;
 use tierlab_protocol::infer::{Data, bytes_elements};
 use tierlab_protocol::tensor::DataType;
 use tierlab_storage::device::{Column, DeviceBytes, DeviceError, Gpu, Landed, Stream, gather};
+
+/// One input of one request: its shape and its elements.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) shape: Vec<i64>,
+    pub(crate) data: Elements,
+}
 
 /// The elements of one input.
 #[derive(Debug, Clone)]

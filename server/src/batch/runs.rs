@@ -2,7 +2,7 @@
 //! one is given up for the time being, so that requests are refused at once where they would only wait behind it.
 
 use super::active::{ActiveRun, LingeringRun};
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
 use crate::telemetry::trace::context::RequestScope;
 use prometheus::IntGauge;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

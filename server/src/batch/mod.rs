@@ -2,7 +2,6 @@
 
 pub(crate) mod active;
 pub(crate) mod clock;
-pub(crate) mod elements;
 pub(crate) mod groups;
 pub(crate) mod job;
 mod pace;

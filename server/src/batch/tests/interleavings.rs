@@ -7,11 +7,11 @@
 mod queue;
 
 use super::{alive, gauges, session_clock};
-use crate::pipeline::batch::clock::PendingRequests;
-use crate::pipeline::batch::groups::{Groups, SessionSlot};
-use crate::pipeline::batch::rule::Rule;
-use crate::pipeline::batch::{active, clock, groups, job, pace, rule, runs};
-use crate::pipeline::refusal::Reason;
+use crate::batch::clock::PendingRequests;
+use crate::batch::groups::{Groups, SessionSlot};
+use crate::batch::rule::Rule;
+use crate::batch::{active, clock, groups, job, pace, rule, runs};
+use crate::request::refusal::Reason;
 use queue::{BatchQueue, QueueGauges};
 use shuttle::sync::mpsc::{Sender, channel};
 use shuttle::thread::{self, JoinHandle};

@@ -1,10 +1,11 @@
 use super::active::{self, ActiveRun};
 use super::clock::{PendingRequests, SessionClock};
 use super::groups::{Groups, SessionSlot};
-use super::job::{Job, JobOutput, Part};
+use super::job::{Job, JobOutput};
+use crate::request::parts::Part;
 use super::rule::Rule;
 use super::{BatchQueue, QueueGauges};
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
 use crate::telemetry::counters::SessionSeconds;
 use crate::telemetry::trace::context::RequestScope;
 use prometheus::{Counter, IntGauge};

@@ -14,7 +14,7 @@ use super::pace::Pace;
 use super::rule::{Decision, Rule, View};
 use super::runs::Runs;
 use super::sync::{Condvar, Mutex, MutexGuard};
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
 use prometheus::IntGauge;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};

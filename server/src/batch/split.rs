@@ -3,7 +3,8 @@
 //! In: the parts of a request; later, what the sessions made of its pieces. Out: the pieces' parts, sharing the request's
 //! memory; later, one answer. The pieces may run in different batches and sessions.
 
-use super::job::{JobOutput, Part};
+use super::job::JobOutput;
+use crate::request::parts::Part;
 use bytes::BytesMut;
 use tierlab_protocol::tensor::TensorSpec;
 

@@ -286,7 +286,7 @@ mod tests {
         let bound = std::thread::spawn(|| {
             let mine = sched_getaffinity(Pid::from_raw(0)).unwrap();
             let cpu = (0..CpuSet::count()).find(|&cpu| mine.is_set(cpu).unwrap()).unwrap();
-            crate::inference::session::cpus::pin(&[cpu as u32]).unwrap();
+            crate::host::cpus::pin(&[cpu as u32]).unwrap();
             Cores::of_this_process(0)
         });
         let bound = bound.join().unwrap();

@@ -6,7 +6,7 @@
 //! this. To begin and to end a run costs one lock that nobody else holds.
 
 use super::job::{Answer, Job};
-use crate::pipeline::refusal::Refusal;
+use crate::request::refusal::Refusal;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -180,8 +180,8 @@ impl ActiveRun {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::batch::job::Part;
-    use crate::pipeline::refusal::Reason;
+    use crate::request::parts::Part;
+    use crate::request::refusal::Reason;
     use crate::telemetry::trace::context::RequestScope;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicI32, Ordering::Relaxed};

@@ -1,19 +1,12 @@
 //! A request in the queue, and what comes back for it.
 
-use super::elements::Elements;
-use crate::pipeline::refusal::Refusal;
+use crate::request::parts::Part;
+use crate::request::refusal::Refusal;
 use crate::telemetry::trace::context::RequestScope;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tierlab_protocol::infer::Tensor;
 use tokio::sync::oneshot;
-
-/// One input of one request: its shape and its elements.
-#[derive(Debug, Clone)]
-pub(crate) struct Part {
-    pub(crate) shape: Vec<i64>,
-    pub(crate) data: Elements,
-}
 
 /// Result of a session.
 #[derive(Debug)]
