@@ -58,16 +58,16 @@ fn value(kind: Kind) -> Option<Value> {
         })
     };
     match kind {
-        Kind::Float(list) => of_numbers(
+        Kind::FloatList(list) => of_numbers(
             DataType::Fp32,
             list.value.iter().flat_map(|float| float.to_le_bytes()).collect(),
         ),
-        Kind::Int64(list) => of_numbers(
+        Kind::Int64List(list) => of_numbers(
             DataType::Int64,
             list.value.iter().flat_map(|int| int.to_le_bytes()).collect(),
         ),
-        Kind::Bytes(mut list) if list.value.len() == 1 => list.value.pop().map(Value::bytes),
-        Kind::Bytes(list) if list.value.is_empty() => None,
-        Kind::Bytes(list) => Some(Value::Nested(list.value.concat())),
+        Kind::BytesList(mut list) if list.value.len() == 1 => list.value.pop().map(Value::bytes),
+        Kind::BytesList(list) if list.value.is_empty() => None,
+        Kind::BytesList(list) => Some(Value::Nested(list.value.concat())),
     }
 }
