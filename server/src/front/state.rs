@@ -8,7 +8,7 @@ use crate::telemetry::metrics::Metrics;
 use prometheus::Registry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use tierlab_protocol::metadata::ServerMetadata;
+use tierlab_protocol::grpc::messages::ServerMetadataResponse;
 
 /// Extensions named in the server's metadata.
 const EXTENSIONS: [&str; 5] = [
@@ -73,8 +73,8 @@ impl ServerState {
     }
 
     /// Metadata of the server.
-    pub(crate) fn server_metadata(&self) -> ServerMetadata {
-        ServerMetadata {
+    pub(crate) fn server_metadata(&self) -> ServerMetadataResponse {
+        ServerMetadataResponse {
             name: "tierlab".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             extensions: EXTENSIONS.map(str::to_owned).to_vec(),

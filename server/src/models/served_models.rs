@@ -6,7 +6,7 @@ use crate::models::serving::model::Model;
 use crate::request::refusal::{Reason, Refusal};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tierlab_protocol::metadata::IndexEntry;
+use tierlab_protocol::grpc::messages::ModelIndex;
 
 /// Model and version named by a client.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
@@ -164,10 +164,10 @@ impl ServedModels {
     }
 
     /// The index of what is here.
-    pub(crate) fn index(&self) -> Vec<IndexEntry> {
+    pub(crate) fn index(&self) -> Vec<ModelIndex> {
         let mut index = Vec::new();
         for (name, entry) in &self.0 {
-            let line = |version: String, state: &str, reason: &str| IndexEntry {
+            let line = |version: String, state: &str, reason: &str| ModelIndex {
                 name: name.clone(),
                 version,
                 state: state.to_owned(),

@@ -17,7 +17,8 @@ use prometheus::TextEncoder;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use tierlab_protocol::metadata::{Live, ModelReady, Ready};
+use tierlab_protocol::grpc::messages::{ReadyResponse, ServerLiveResponse};
+use tierlab_protocol::metadata::ModelReady;
 
 /// Bytes of a small JSON body at most: options of the index, settings.
 const MAX_OPTIONS_BYTES: usize = 64 << 10;
@@ -35,12 +36,12 @@ fn ok_or_unavailable(ready: bool) -> StatusCode {
 }
 
 pub(super) async fn live() -> Response {
-    json(StatusCode::OK, &Live { live: true })
+    json(StatusCode::OK, &ServerLiveResponse { live: true })
 }
 
 pub(super) async fn ready(Shared(state): Shared<SharedState>) -> Response {
     let ready = state.phase() == Phase::Ready;
-    json(ok_or_unavailable(ready), &Ready { ready })
+    json(ok_or_unavailable(ready), &ReadyResponse { ready })
 }
 
 pub(super) async fn server_metadata(Shared(state): Shared<SharedState>) -> Response {

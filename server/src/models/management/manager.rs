@@ -13,7 +13,8 @@ use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tierlab_protocol::metadata::{ConfigDocument, IndexEntry, ModelMetadata, StatsDocument};
+use tierlab_protocol::grpc::messages::{ModelConfig, ModelIndex, ModelStatisticsResponse};
+use tierlab_protocol::metadata::ModelMetadata;
 use tierlab_storage::Tier;
 use tokio::sync::Semaphore;
 
@@ -104,7 +105,7 @@ impl ModelManager {
     ///
     /// # Errors
     /// Same as [`ModelManager::find`].
-    pub(crate) fn config(&self, target: &Target) -> Result<ConfigDocument, Refusal> {
+    pub(crate) fn config(&self, target: &Target) -> Result<ModelConfig, Refusal> {
         Ok(self.find(target)?.config_document())
     }
 
@@ -112,7 +113,7 @@ impl ModelManager {
     ///
     /// # Errors
     /// Same as [`ModelManager::find`].
-    pub(crate) fn statistics(&self, target: Option<&Target>) -> Result<StatsDocument, Refusal> {
+    pub(crate) fn statistics(&self, target: Option<&Target>) -> Result<ModelStatisticsResponse, Refusal> {
         let served = self.snapshot();
         let model_stats = match target {
             None => served.models().map(|model| model.stats_entry()).collect(),
@@ -127,12 +128,12 @@ impl ModelManager {
                 }
             }
         };
-        Ok(StatsDocument { model_stats })
+        Ok(ModelStatisticsResponse { model_stats })
     }
 
     /// `POST /v2/repository/index`: every version that was loaded, refused or unloaded, and in explicit control the models
     /// on the tier that were not.
-    pub(crate) async fn index(&self, ready_only: bool) -> Vec<IndexEntry> {
+    pub(crate) async fn index(&self, ready_only: bool) -> Vec<ModelIndex> {
         let mut index = self.snapshot().index();
         if ready_only {
             index.retain(|entry| entry.state == "READY");
@@ -141,11 +142,9 @@ impl ModelManager {
         if self.settings.control == ControlMode::Explicit {
             for name in self.names().await {
                 if !index.iter().any(|entry| entry.name == name) {
-                    index.push(IndexEntry {
+                    index.push(ModelIndex {
                         name,
-                        version: String::new(),
-                        state: String::new(),
-                        reason: String::new(),
+                        ..ModelIndex::default()
                     });
                 }
             }

@@ -16,7 +16,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tierlab_formats::model::Signature;
 use tierlab_formats::model::{ModelConfig, Reshapes};
-use tierlab_protocol::metadata::{ModelMetadata, ModelStats, PLATFORM};
+use tierlab_protocol::grpc::messages::ModelStatistics;
+use tierlab_protocol::metadata::{ModelMetadata, PLATFORM};
 
 /// A version of a model that is served.
 pub(crate) struct Model {
@@ -85,7 +86,7 @@ impl Model {
     }
 
     /// One entry of `GET /v2/models/M/stats`.
-    pub(crate) fn stats_entry(&self) -> ModelStats {
+    pub(crate) fn stats_entry(&self) -> ModelStatistics {
         self.stats.entry(&self.name, &self.version)
     }
 }
