@@ -4,8 +4,8 @@
 //! way. A run that ONNX Runtime does not end is not waited for.
 
 use crate::error::ServerError;
-use crate::models::serving::model::Model;
 use crate::front::state::ServerState;
+use crate::models::serving::model::Model;
 use crate::request::admission::Tally;
 use crate::request::refusal::{Reason, Refusal};
 use futures::future::join_all;

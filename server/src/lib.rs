@@ -26,6 +26,7 @@ mod features;
 mod front;
 mod host;
 mod inference;
+mod log_budget;
 mod models;
 mod pipeline;
 mod request;

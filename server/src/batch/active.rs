@@ -7,8 +7,8 @@
 
 use super::job::{Answer, Job};
 use crate::request::refusal::Refusal;
+use parking_lot::Mutex;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
@@ -84,7 +84,7 @@ impl ActiveRun {
     /// # Errors
     /// Why the session was stopped.
     pub(crate) fn begin(&self, jobs: &mut [Job], began: Instant) -> Result<bool, Refusal> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(why) = &state.stopped {
             return Err(why.clone());
         }
@@ -104,7 +104,7 @@ impl ActiveRun {
 
     /// Ends the run and gives its jobs their replies back; says whether it was interrupted.
     pub(crate) fn end(&self, jobs: &mut [Job]) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for (job, reply) in jobs.iter_mut().zip(state.replies.drain(..)) {
             job.reply = Some(reply);
         }
@@ -119,7 +119,7 @@ impl ActiveRun {
 
     /// Interrupts the run under way where nobody waits for it any more.
     pub(super) fn interrupt_if_given_up(&self) -> Option<LingeringRun> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let given_up = !state.replies.is_empty() && state.replies.iter().all(oneshot::Sender::is_closed);
         if !given_up || state.interrupted {
             return None;
@@ -129,19 +129,19 @@ impl ActiveRun {
 
     /// Interrupts the run under way, whoever waits for it, and lets none begin.
     pub(crate) fn stop(&self, why: Refusal) -> Option<LingeringRun> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.stopped.get_or_insert(why);
         self.interrupt_now(&mut state)
     }
 
     /// Why no run begins any more.
     pub(crate) fn stopped(&self) -> Option<Refusal> {
-        self.lock().stopped.clone()
+        self.state.lock().stopped.clone()
     }
 
     /// The run that was interrupted and goes on.
     pub(super) fn lingering(&self) -> Option<LingeringRun> {
-        let state = self.lock();
+        let state = self.state.lock();
         if !state.interrupted {
             return None;
         }
@@ -170,10 +170,6 @@ impl ActiveRun {
             rows: state.rows,
             ran: state.began?.elapsed(),
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RunState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

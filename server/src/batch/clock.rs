@@ -6,7 +6,8 @@
 //! yet); one is *in the feature stage*, so that storage is what is waited for; or there is *none*.
 
 use crate::telemetry::counters::{SessionSeconds, Settle};
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The requests on their way to a model's sessions, and how long there were any.
@@ -62,7 +63,7 @@ impl PendingRequests {
 
     /// Requests in the feature stage now.
     pub(crate) fn reading(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).reading
+        self.0.lock().reading
     }
 
     /// The queue has got its first request, or has lost its last one.
@@ -71,13 +72,13 @@ impl PendingRequests {
     }
 
     fn waits(&self, now: Instant) -> Waits {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         state.settle(now);
         state.spent
     }
 
     fn change(&self, now: Instant, change: impl FnOnce(&mut PendingState)) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         state.settle(now);
         change(&mut state);
     }
@@ -124,14 +125,14 @@ impl SessionClock {
 
     /// The thread begins to compute, or to wait.
     pub(crate) fn turn(&self, computing: bool) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         self.settle_state(&mut state);
         state.computing = computing;
     }
 
     /// Adds the time since the last change to its counter.
     pub(crate) fn settle(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         self.settle_state(&mut state);
     }
 
@@ -234,7 +235,7 @@ mod tests {
             ),
         ) {
             let pending = PendingRequests::new();
-            let start = pending.0.lock().unwrap().since;
+            let start = pending.0.lock().since;
             let (mut at, mut reading, mut queued) = (0_u64, 0_usize, 0_usize);
             let mut want = (0, 0);
             for (step, after) in steps {

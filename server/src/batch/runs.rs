@@ -4,9 +4,10 @@
 use super::active::{ActiveRun, LingeringRun};
 use crate::request::refusal::{Reason, Refusal};
 use crate::telemetry::trace::context::RequestScope;
+use parking_lot::Mutex;
 use prometheus::IntGauge;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
@@ -32,7 +33,7 @@ impl Runs {
 
     /// One more session.
     pub(super) fn add(&self, run: Arc<ActiveRun>) {
-        self.lock().push(run);
+        self.active.lock().push(run);
     }
 
     /// Interrupts the runs for which nobody waits any more. `all_stuck` is called on what is left of the queue where a run
@@ -42,7 +43,7 @@ impl Runs {
         queue: &Weak<Q>,
         all_stuck: fn(&Q, &Refusal),
     ) {
-        for run in self.lock().iter() {
+        for run in self.active.lock().iter() {
             let Some(lingering) = run.interrupt_if_given_up() else {
                 continue;
             };
@@ -62,7 +63,11 @@ impl Runs {
 
     /// Ends every run, and lets none begin. Gives those that were under way.
     pub(super) fn stop(&self, why: &Refusal) -> Vec<LingeringRun> {
-        self.lock().iter().filter_map(|run| run.stop(why.clone())).collect()
+        self.active
+            .lock()
+            .iter()
+            .filter_map(|run| run.stop(why.clone()))
+            .collect()
     }
 
     /// Refuses a request where every session is stuck.
@@ -70,7 +75,7 @@ impl Runs {
         if self.stuck.load(Relaxed) == 0 {
             return Ok(());
         }
-        let active = self.lock();
+        let active = self.active.lock();
         let lingering: Vec<LingeringRun> = active.iter().filter_map(|run| run.lingering()).collect();
         if lingering.len() < active.len() {
             return Ok(());
@@ -83,10 +88,6 @@ impl Runs {
                  graph takes all this time; load the model again or restart the server"
             ),
         ))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<ActiveRun>>> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_stuck(&self, stuck: bool) {

@@ -10,10 +10,10 @@
 
 use super::cores::{Version, least};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+use parking_lot::Mutex;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 /// Memory left to the server's other work while models are loaded, in bytes: at least this, and at least a tenth.
 const RESERVE_BYTES: u64 = 256 << 20;
@@ -130,7 +130,7 @@ impl LimitedLoad {
             0 => available.saturating_sub(RESERVE_BYTES.max(available / 10)),
             bytes => bytes,
         };
-        let mut loads = LOADS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loads = LOADS.lock();
         let held = own("VmData:");
         if loads.count == 0 {
             loads.base = held;
@@ -154,7 +154,7 @@ impl LimitedLoad {
 
 impl Drop for LimitedLoad {
     fn drop(&mut self) {
-        let mut loads = LOADS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loads = LOADS.lock();
         loads.count -= 1;
         if loads.count == 0 {
             set(loads.before.0, loads.before);

@@ -1,8 +1,8 @@
 //! Why a request gets no answer: a reason that metrics count and HTTP turns into a status, and a sentence for the client.
 
+use crate::log_budget::LogBudget;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tierlab_protocol::infer::BadRequest;
 use tierlab_storage::{ErrorKind, StorageError, deadline};
 
@@ -43,72 +43,47 @@ pub(crate) enum Reason {
     Unloadable,
 }
 
+/// Every reason, in the order of the enum: its name in metrics, its HTTP status, and true if the same request may be tried
+/// again.
+const REASONS: [(Reason, &str, u16, bool); 16] = [
+    (Reason::BadRequest, "bad_request", 400, false),
+    (Reason::UnknownModel, "unknown_model", 404, false),
+    (Reason::UnknownEntity, "unknown_entity", 404, false),
+    (Reason::NotReady, "not_ready", 503, true),
+    (Reason::TooLarge, "too_large", 413, false),
+    (Reason::SlowBody, "slow_body", 408, false),
+    (Reason::Full, "full", 503, true),
+    (Reason::Deadline, "deadline", 504, false),
+    // No client reads it; the number is the one that servers log for this.
+    (Reason::Cancelled, "cancelled", 499, false),
+    (Reason::Draining, "draining", 503, true),
+    (Reason::Tier, "tier", 503, true),
+    (Reason::Corrupt, "corrupt", 503, false),
+    (Reason::Inference, "inference", 500, false),
+    (Reason::ReplyTooLarge, "reply_too_large", 500, false),
+    (Reason::Forbidden, "forbidden", 403, false),
+    (Reason::Unloadable, "unloadable", 422, false),
+];
+
 impl Reason {
     /// Every reason.
-    pub(crate) const ALL: [Self; 16] = [
-        Self::BadRequest,
-        Self::UnknownModel,
-        Self::UnknownEntity,
-        Self::NotReady,
-        Self::TooLarge,
-        Self::SlowBody,
-        Self::Full,
-        Self::Deadline,
-        Self::Cancelled,
-        Self::Draining,
-        Self::Tier,
-        Self::Corrupt,
-        Self::Inference,
-        Self::ReplyTooLarge,
-        Self::Forbidden,
-        Self::Unloadable,
-    ];
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        REASONS.into_iter().map(|(reason, ..)| reason)
+    }
 
     /// The name in metrics.
     pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::BadRequest => "bad_request",
-            Self::UnknownModel => "unknown_model",
-            Self::UnknownEntity => "unknown_entity",
-            Self::NotReady => "not_ready",
-            Self::TooLarge => "too_large",
-            Self::SlowBody => "slow_body",
-            Self::Full => "full",
-            Self::Deadline => "deadline",
-            Self::Cancelled => "cancelled",
-            Self::Draining => "draining",
-            Self::Tier => "tier",
-            Self::Corrupt => "corrupt",
-            Self::Inference => "inference",
-            Self::ReplyTooLarge => "reply_too_large",
-            Self::Forbidden => "forbidden",
-            Self::Unloadable => "unloadable",
-        }
+        REASONS[self as usize].1
     }
 
     /// The HTTP status.
     pub(crate) const fn status(self) -> u16 {
-        match self {
-            Self::BadRequest => 400,
-            Self::Forbidden => 403,
-            Self::Unloadable => 422,
-            Self::UnknownModel | Self::UnknownEntity => 404,
-            Self::SlowBody => 408,
-            Self::TooLarge => 413,
-            // No client reads it; the number is the one that servers log for this.
-            Self::Cancelled => 499,
-            Self::Inference | Self::ReplyTooLarge => 500,
-            Self::NotReady | Self::Full | Self::Draining | Self::Tier | Self::Corrupt => 503,
-            Self::Deadline => 504,
-        }
+        REASONS[self as usize].2
     }
 
     /// Seconds after which the same request may be tried again; none where that would not help.
     pub(crate) const fn retry_after_s(self) -> Option<u32> {
-        match self {
-            Self::NotReady | Self::Full | Self::Draining | Self::Tier => Some(1),
-            _ => None,
-        }
+        if REASONS[self as usize].3 { Some(1) } else { None }
     }
 }
 
@@ -140,41 +115,15 @@ impl Refusal {
             ErrorKind::Corrupt | ErrorKind::Changed | ErrorKind::OutOfRange | ErrorKind::Invalid => Reason::Corrupt,
             _ => Reason::Tier,
         };
-        if reason != Reason::Deadline {
-            log_failure(kind, error);
+        if reason != Reason::Deadline && LOGGED.spend().is_some() {
+            tracing::warn!(tier = kind, %error, "a read failed");
         }
         Self::new(reason, format!("tier `{kind}`: {}", error.for_clients()))
     }
 }
 
-/// Failures that the log has told of.
-struct Logged {
-    /// When the second began that they are counted in.
-    since: Option<Instant>,
-    count: u32,
-}
-
-/// Puts a tier's failure into the log, a few a second: under load every request may meet the same one.
-fn log_failure(kind: &str, error: &StorageError) {
-    static LOGGED: Mutex<Logged> = Mutex::new(Logged { since: None, count: 0 });
-    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
-    if logged
-        .since
-        .is_none_or(|since| since.elapsed() >= Duration::from_secs(1))
-    {
-        *logged = Logged {
-            since: Some(Instant::now()),
-            count: 0,
-        };
-    }
-    logged.count += 1;
-    if logged.count <= LOGGED_PER_SECOND {
-        tracing::warn!(tier = kind, %error, "a read failed");
-    }
-}
-
-/// Failures of tiers that the log tells of in a second; the metrics count them all.
-const LOGGED_PER_SECOND: u32 = 5;
+/// Failures of tiers in the log, in a second: under load every request may meet the same one, and the metrics count them all.
+static LOGGED: LogBudget = LogBudget::new(5, Duration::from_secs(1));
 
 impl From<BadRequest> for Refusal {
     fn from(error: BadRequest) -> Self {
@@ -185,5 +134,17 @@ impl From<BadRequest> for Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_stand_in_the_order_of_the_enum() {
+        for (at, reason) in Reason::all().enumerate() {
+            assert_eq!(reason as usize, at);
+        }
     }
 }

@@ -3,8 +3,9 @@
 //! In: the timings of every request, and of every run of a session. Out: one entry of the statistics document. Source of
 //! the meanings: Triton's `extension_statistics.md`.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierlab_protocol::grpc::messages::{InferBatchStatistics, InferStatistics, ModelStatistics, StatisticDuration};
@@ -57,7 +58,7 @@ pub(crate) struct RunStats(Mutex<BTreeMap<usize, [StatisticDuration; 3]>>);
 
 impl RunStats {
     pub(crate) fn count(&self, run: &RunTimes) {
-        let mut sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sizes = self.0.lock();
         let mut rows = run.rows;
         if sizes.len() >= MAX_SIZES && !sizes.contains_key(&rows) {
             rows = sizes.range(..rows).next_back().map_or(1, |(&below, _)| below);
@@ -70,7 +71,7 @@ impl RunStats {
     }
 
     fn get(&self) -> Vec<InferBatchStatistics> {
-        let sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sizes = self.0.lock();
         let size = |(&rows, &[input, infer, output]): (&usize, &[StatisticDuration; 3])| InferBatchStatistics {
             batch_size: rows as u64,
             compute_input: Some(input),

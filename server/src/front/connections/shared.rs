@@ -3,8 +3,7 @@
 use super::activity::{Activity, Dismissal};
 use super::bodies::ReplyBody;
 use super::bounds::Bounds;
-use super::framing;
-use super::host;
+use super::head;
 use super::tls::Tls;
 use crate::front::access::{GuardedRoutes, is_open};
 use crate::front::routes::Routes;
@@ -68,7 +67,7 @@ impl<R: Routes> Server<R> {
 
     /// Why a request is not answered by the routes, where it is not.
     fn refusal(&self, request: &Request<Body>, activity: &Activity, probe: bool) -> Option<Refusal> {
-        if let Err(what) = host::check(request).and_then(|()| framing::check(request.headers())) {
+        if let Err(what) = head::check(request) {
             return Some(Refusal::bad(what));
         }
         if probe {

@@ -5,8 +5,6 @@
 
 mod calls;
 mod codec;
-mod compressed_body;
-mod compression;
 mod documents;
 mod frames;
 mod health;

@@ -3,8 +3,7 @@
 //! In: headers and a stream of chunks. Out: the body in the pieces in which it came, with the length of its JSON
 //! part, or a refusal.
 
-use super::coding::{Coding, inflate, too_large};
-use super::header::single;
+use super::coding::{Coding, inflate, single, too_large};
 use super::incoming::Incoming;
 use crate::front::body_pieces::BodyPieces;
 use crate::request::admission::{Account, Limits};

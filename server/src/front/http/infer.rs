@@ -5,9 +5,9 @@
 use super::body;
 use super::named::Named;
 use super::pieces::Pieces;
-use super::reply::JSON;
-use crate::models::served_models::Target;
+use crate::front::reply::JSON;
 use crate::front::state::SharedState;
+use crate::models::served_models::Target;
 use crate::pipeline::Outcome;
 use crate::request::refusal::Refusal;
 use crate::request::stopwatch::Stopwatch;

@@ -10,7 +10,8 @@ use super::parent::TraceParent;
 use crate::telemetry::labels::Front;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, Request};
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Instant;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

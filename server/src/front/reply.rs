@@ -7,7 +7,7 @@ use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use tierlab_protocol::metadata::ErrorDocument;
 
-pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
@@ -20,12 +20,12 @@ impl IntoResponse for Refusal {
     }
 }
 
-pub(super) fn json<T: Serialize>(status: StatusCode, document: &T) -> Response {
+pub(crate) fn json<T: Serialize>(status: StatusCode, document: &T) -> Response {
     // Documents of strings and numbers serialise without fail.
     let body = serde_json::to_vec(document).unwrap_or_default();
     (status, [(CONTENT_TYPE, JSON)], body).into_response()
 }
 
-pub(super) fn error(status: StatusCode, message: String) -> Response {
+pub(crate) fn error(status: StatusCode, message: String) -> Response {
     json(status, &ErrorDocument { error: message })
 }

@@ -1,14 +1,20 @@
-//! Which host a request is for: a proper request says so exactly once.
+//! Checks of a request's head: a proper request names its host and delimits its body in exactly one way.
 //!
-//! In: a request's head. Out: nothing, or what is wrong with it.
+//! In: a request's head. Out: nothing, or what is wrong with it. hyper refuses contradictory headers and closes the connection
+//! after a request with both a length and chunks.
 
-use http::header::HOST;
+use http::header::{HOST, TRANSFER_ENCODING};
 use http::uri::Authority;
-use http::{HeaderValue, Request, Version};
+use http::{HeaderMap, HeaderValue, Request, Version};
+
+/// Checks a request's head.
+pub(super) fn check<B>(request: &Request<B>) -> Result<(), &'static str> {
+    check_host(request).and_then(|()| check_framing(request.headers()))
+}
 
 /// Checks what a request says of its host. HTTP/1.1 needs the header `Host` exactly once (RFC 9112, section 3.2); HTTP/1.0
 /// does without. In HTTP/2 `:authority` stands for it, and a `Host` beside it says the same (RFC 9113, section 8.3.1).
-pub(super) fn check<B>(request: &Request<B>) -> Result<(), &'static str> {
+fn check_host<B>(request: &Request<B>) -> Result<(), &'static str> {
     let mut hosts = request.headers().get_all(HOST).iter();
     let (host, second) = (hosts.next(), hosts.next());
     if second.is_some() {
@@ -67,6 +73,18 @@ fn names(host: &HeaderValue, authority: &Authority) -> bool {
     host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())
 }
 
+/// Checks the codings of a body in HTTP/1. Only `chunked` is spoken, once (RFC 9112, section 6.1): hyper looks for it at the
+/// end of the list and passes over the others, so that their bytes would be taken for the body's.
+fn check_framing(headers: &HeaderMap) -> Result<(), &'static str> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(coding), None) if is_chunked(coding) => Ok(()),
+        _ => Err("the header `Transfer-Encoding` is not `chunked` alone: no other coding is spoken here"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,7 +94,7 @@ mod tests {
         for host in hosts {
             request = request.header(HOST, *host);
         }
-        check(&request.body(()).unwrap()).is_ok()
+        check_host(&request.body(()).unwrap()).is_ok()
     }
 
     #[test]
@@ -109,6 +127,26 @@ mod tests {
             (two, "/v2", &[], true),
         ] {
             assert_eq!(checked(version, uri, hosts), good, "{version:?} {uri} {hosts:?}");
+        }
+    }
+
+    #[test]
+    fn only_chunked_is_spoken_and_only_once() {
+        for (codings, good) in [
+            (&[][..], true),
+            (&["chunked"], true),
+            (&["Chunked"], true),
+            (&["gzip, chunked"], false),
+            (&["gzip", "chunked"], false),
+            (&["chunked", "chunked"], false),
+            (&["chunked, chunked"], false),
+            (&["identity"], false),
+            (&[""], false),
+        ] {
+            let codings = codings
+                .iter()
+                .map(|&coding| (TRANSFER_ENCODING, HeaderValue::from_static(coding)));
+            assert_eq!(check_framing(&codings.clone().collect()).is_ok(), good, "{codings:?}");
         }
     }
 }
