@@ -10,12 +10,12 @@ mod request_guard;
 
 use crate::models::serving::accept::{Accepted, SelectedOutput};
 use crate::models::serving::model::Model;
-use crate::models::serving::submit::{RunRequest, Urgency};
-use crate::request::admission::{Account, AccountRoom, Admission, Writing};
-use crate::request::parts::Part;
-use crate::request::offload::offload_large;
-use crate::request::refusal::{Reason, Refusal};
+use crate::models::serving::submit::RunRequest;
 use crate::pipeline::request_guard::RequestGuard;
+use crate::request::admission::{Account, AccountRoom, Admission, Writing};
+use crate::request::offload::offload_large;
+use crate::request::parts::Part;
+use crate::request::refusal::{Reason, Refusal};
 use crate::request::stopwatch::Stopwatch;
 use crate::telemetry::labels::WaitPoint;
 use crate::telemetry::metrics::Metrics;
@@ -143,11 +143,11 @@ impl Pipeline {
             let joining = join_features(model, accepted, watch);
             let parts = deadline::within(deadline - TIER_RESERVE.min(limit / 10), joining).await?;
             guard.wait_point = WaitPoint::Batch;
-            let urgency = Urgency { deadline, priority };
             let request = RunRequest {
                 parts,
                 rows,
-                urgency,
+                deadline,
+                priority,
                 run_began: Arc::clone(&run_began),
             };
             let done = model.infer(request).await;

@@ -230,13 +230,8 @@ impl OpenTable {
 }
 
 fn being_rewritten(path: &ObjectPath) -> LoadError {
-    LoadError {
-        passing: true,
-        ..LoadError::at(
-            path,
-            "it is being rewritten all the time: write beside it and rename, or pause",
-        )
-    }
+    let what = "it is being rewritten all the time: write beside it and rename, or pause";
+    LoadError::at(path, what).passing()
 }
 
 fn check_fit(input: &TensorSpec, column: &Column) -> Result<(), String> {

@@ -2,9 +2,9 @@
 //!
 //! One named thread owns one ONNX Runtime session, so there is no lock around it.
 
-use super::engine::Assignment;
+use super::engine::{Assignment, Engine};
 use super::interrupt::RunControl;
-use super::open::{Opened, Opening, SessionReport};
+use super::open::SessionReport;
 use crate::batch::active::ActiveRun;
 use crate::request::refusal::{Reason, Refusal};
 use crate::telemetry::counters::AbandonedSession;
@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 pub(crate) fn spawn(
     name: &str,
     session: u32,
-    open: impl FnOnce(Opening) -> Result<Opened, String> + Send + 'static,
+    open: impl FnOnce(RunControl, oneshot::Sender<()>) -> Result<(Engine, SessionReport), String> + Send + 'static,
 ) -> Result<SpawnedSession, String> {
     let control = RunControl::new(session)?;
     let opening = Arc::<OnceLock<AbandonedSession>>::default();
@@ -31,15 +31,11 @@ pub(crate) fn spawn(
     let (assign, assigned) = std::sync::mpsc::sync_channel::<Assignment>(1);
     let thread = std::thread::Builder::new().name(format!("{name}-{session}"));
     let thread = thread.spawn(move || {
-        let parameters = Opening {
-            control,
-            built: built_by_now,
-        };
-        let opened =
-            catch_unwind(AssertUnwindSafe(|| open(parameters))).unwrap_or_else(|_| Err("loading it panicked".into()));
+        let opened = catch_unwind(AssertUnwindSafe(|| open(control, built_by_now)))
+            .unwrap_or_else(|_| Err("loading it panicked".into()));
         drop(opening);
         let engine = match opened {
-            Ok(Opened { engine, report: ready }) => {
+            Ok((engine, ready)) => {
                 let _ = report.send(Ok(ready));
                 engine
             }

@@ -10,8 +10,9 @@ use crate::models::served_models::{ServedModel, ServedModels, Target, shown};
 use crate::models::serving::model::Model;
 use crate::request::refusal::{Reason, Refusal};
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tierlab_protocol::grpc::messages::{ModelConfig, ModelIndex, ModelStatisticsResponse};
 use tierlab_protocol::metadata::ModelMetadata;
@@ -180,7 +181,7 @@ impl ModelManager {
         let control = match self.settings.control {
             ControlMode::Explicit => return Ok(()),
             ControlMode::None => "none",
-            ControlMode::Poll { .. } => "poll",
+            ControlMode::Poll => "poll",
         };
         Err(Refusal::bad(format!(
             "model `{}` cannot be loaded or unloaded by request: `repository.control` in server.toml is `{control}`, \
@@ -192,7 +193,7 @@ impl ModelManager {
     /// Waits until no other change of this model is under way.
     pub(super) async fn lock_model(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
         let lock = {
-            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut locks = self.locks.lock();
             locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             Arc::clone(locks.entry(name.to_owned()).or_default())
         };

@@ -57,8 +57,8 @@ impl ModelManager {
             return Err(LoadError::new(format!("no model can be served:{}", why.concat())));
         }
         let _ = self.started.set(());
-        if let ControlMode::Poll { every } = self.settings.control {
-            tokio::spawn(poll::run(Arc::downgrade(self), every, listing));
+        if self.settings.control == ControlMode::Poll {
+            tokio::spawn(poll::run(Arc::downgrade(self), self.settings.poll_interval, listing));
         }
         Ok(())
     }
