@@ -1,6 +1,6 @@
 //! `TFRecord` files of `tf.train.Example`s as samples: a value for each feature. In: a file. Out: samples.
 
-use super::samples::{Sample, Value};
+use super::samples::{ShardSample, Value};
 use super::window::Window;
 use prost::Message as _;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(in super::super) fn begins_as_one(head: &[u8]) -> bool {
 pub(super) fn each_sample<E: From<String>>(
     path: &Path,
     columns: Option<&[&str]>,
-    each: &mut dyn FnMut(Sample, u64) -> Result<bool, E>,
+    each: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
 ) -> Result<u64, E> {
     let wanted = |name: &str| columns.is_none_or(|columns| columns.contains(&name));
     let mut file = Window::open(path)?;
@@ -36,7 +36,7 @@ pub(super) fn each_sample<E: From<String>>(
             .collect();
         let name = format!("the record at offset {at}");
         at = end;
-        let sample = Sample {
+        let sample = ShardSample {
             name,
             values,
             wrong: None,
