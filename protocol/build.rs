@@ -4,13 +4,54 @@ use std::error::Error;
 
 /// Maps that are sent in the order of their keys.
 const SORTED_MAPS: [&str; 2] = [".inference.ModelConfig.parameters", ".inference.ModelWarmup.inputs"];
+/// Messages that are documents over HTTP as well, as JSON with the same names.
+const DOCUMENTS: [&str; 18] = [
+    "ServerLiveResponse",
+    "ReadyResponse",
+    "ServerMetadataResponse",
+    "ModelStatisticsResponse",
+    "ModelStatistics",
+    "InferBatchStatistics",
+    "InferStatistics",
+    "StatisticDuration",
+    "ModelIndex",
+    "ModelConfig",
+    "ModelVersionPolicy",
+    "ModelTensorReshape",
+    "ModelInput",
+    "ModelOutput",
+    "ModelInstanceGroup",
+    "ModelDynamicBatching",
+    "ModelParameter",
+    "ModelWarmup",
+];
+/// Fields of these documents, and how serde writes them.
+const FIELDS: [(&str, &str); 6] = [
+    ("policy_choice", "flatten"),
+    ("input_data_type", "flatten"),
+    ("data_type", "serialize_with = \"crate::grpc::messages::type_name\""),
+    ("kind", "serialize_with = \"crate::grpc::messages::kind_name\""),
+    ("reshape", "skip_serializing_if = \"Option::is_none\""),
+    ("dynamic_batching", "skip_serializing_if = \"Option::is_none\""),
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
     let texts = protox::compile(["inference.proto", "health.proto", "status.proto"], ["proto"])?;
-    prost_build::Config::new()
-        .bytes(["."])
-        .btree_map(SORTED_MAPS)
-        .compile_fds(texts)?;
+    let mut config = prost_build::Config::new();
+    config.bytes(["."]).btree_map(SORTED_MAPS);
+    for document in DOCUMENTS {
+        config.message_attribute(format!(".inference.{document}"), "#[derive(serde::Serialize)]");
+    }
+    for (field, write) in FIELDS {
+        config.field_attribute(field, format!("#[serde({write})]"));
+    }
+    for choice in ["policy_choice", "input_data_type"] {
+        config.enum_attribute(
+            choice,
+            "#[derive(serde::Serialize)] #[serde(rename_all = \"snake_case\")]",
+        );
+    }
+    config.compile_fds(texts)?;
     Ok(())
 }

@@ -3,7 +3,6 @@
 use crate::tables::{caching, layouts, offline};
 use crate::{calibrate, doctor, runner, single};
 use clap::{Parser, Subcommand};
-use std::time::Duration;
 
 const AFTER_HELP: &str = "\
 Reads go through the same code as the server's. Without a command the flags are one point, whose load is closed-loop:
@@ -101,7 +100,7 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
     #[command(flatten)]
-    pub(crate) single: Option<single::Options>,
+    pub(crate) single: Option<single::SingleOptions>,
 }
 
 /// Commands beside the measurement of one point.
@@ -109,43 +108,24 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure a plan: patterns, blocks, depths and ways of reading crossed, with a report
     #[command(after_help = AFTER_RUN)]
-    Run(runner::Options),
+    Run(runner::RunOptions),
     /// Compare table layouts: one table as files, shards, Parquet and rows, looked up and scanned on each tier
     #[command(after_help = AFTER_LAYOUTS)]
-    Layouts(layouts::Options),
+    Layouts(layouts::LayoutsOptions),
     /// Compare caches for look-ups: none, in memory, staged on disk and both, on each tier, with the best possible
     /// policy
     #[command(after_help = AFTER_CACHING)]
-    Caching(caching::Options),
+    Caching(caching::CachingOptions),
     /// Stream whole tables through a model: the loader alone, the model alone, and both together, with the part to
     /// improve
     #[command(after_help = AFTER_OFFLINE)]
-    Offline(offline::Options),
+    Offline(offline::OfflineOptions),
     /// Record a tier as a profile that `emulated.profile` replays anywhere
     #[command(after_help = AFTER_CALIBRATE)]
-    Calibrate(calibrate::Options),
+    Calibrate(calibrate::CalibrateOptions),
     /// Check this machine and a tier for causes of slow runs, with advice
     #[command(after_help = AFTER_DOCTOR)]
-    Doctor(doctor::Options),
-}
-
-/// Parses a time in seconds, at most a day.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let time = text
-        .parse()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let time = time.filter(|time| *time <= Duration::from_secs(86_400));
-    time.ok_or_else(|| "must be from 0 to 86400 seconds".to_owned())
-}
-
-/// Parses a time in seconds above 0.
-pub(crate) fn positive_seconds(text: &str) -> Result<Duration, String> {
-    let time = seconds(text)?;
-    match time.is_zero() {
-        true => Err("must be more than 0".to_owned()),
-        false => Ok(time),
-    }
+    Doctor(doctor::DoctorOptions),
 }
 
 #[cfg(test)]

@@ -6,13 +6,12 @@ use crate::drive::{Course, Driven, tasks, threads};
 use crate::machine::Watched;
 use crate::plan::{Access, CacheState, Operation, Point, Way};
 use crate::stop::Stop;
-use crate::tiers::{local_root, notes_of};
 use crate::ways::{LocalCaller, ThroughTier, drop_cache, warm};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tierlab_storage::{ErrorKind, ObjectPath, Tier, TierConfig};
+use tierlab_storage::{ErrorKind, ObjectPath, Tier, TierConfig, TierInfo};
 use tokio::runtime::Runtime;
 
 /// Tiers of a run by name.
@@ -144,8 +143,18 @@ impl Station {
         }
     }
 
-    /// Measures one repeat. Its data must have been prepared.
+    /// Measures one repeat, with the page cache as the point requires it. Its data must have been prepared.
+    ///
+    /// # Errors
+    /// A call fails, or bytes arrived by another way than the tier was configured for.
     pub(crate) fn measure(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<Driven> {
+        self.settle(point)?;
+        let driven = self.drive(point, access, repeat, stop)?;
+        self.check_way(&driven)?;
+        Ok(driven)
+    }
+
+    fn drive(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<Driven> {
         let data = self.data.get(&Set::of(point)).context("the data is not there")?.clone();
         let course = |data: &Data| Course::new(point, access, data.file_bytes, repeat, stop);
         if point.way.is_peer() {
@@ -175,11 +184,13 @@ impl Station {
         tasks(&opened.runtime, &course, (0..point.depth).map(caller), &watched)
     }
 
-    /// Returns the reason for which the bytes did not arrive as the tier was configured.
-    pub(crate) fn shortfall(&self, driven: &Driven) -> Option<String> {
-        self.opened
-            .values()
-            .find_map(|opened| opened.tier.shortfall(driven.tally.via))
+    /// Checks that the bytes arrived as the tier was configured.
+    fn check_way(&self, driven: &Driven) -> Result<()> {
+        let mut opened = self.opened.values();
+        match opened.find_map(|opened| opened.tier.shortfall(driven.tally.via)) {
+            Some(why) if driven.tally.sums.calls > 0 => bail!("the way that was asked for was not taken: {why}"),
+            _ => Ok(()),
+        }
     }
 
     fn open(&mut self, manner: Manner) -> Result<&Opened> {
@@ -218,11 +229,7 @@ impl Opened {
         if let (TierConfig::Nvme(nvme), Some(direct)) = (&mut config, manner.direct) {
             nvme.direct = direct;
         }
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        if manner.threads > 0 {
-            builder.worker_threads(manner.threads.into());
-        }
-        let runtime = builder.enable_all().build().context("cannot start a runtime")?;
+        let runtime = runtime(manner.threads)?;
         let tier = match before {
             Some(before) if before.tier.info().kind == "memory" => Arc::clone(&before.tier),
             _ => runtime
@@ -231,4 +238,63 @@ impl Opened {
         };
         Ok(Self { tier, runtime })
     }
+}
+
+/// A runtime on `threads` threads; 0 is one per core.
+///
+/// # Errors
+/// The threads cannot be started.
+pub(crate) fn runtime(threads: u16) -> Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if threads > 0 {
+        builder.worker_threads(threads.into());
+    }
+    let enough = tierlab_program::can_start_workers(threads.into());
+    let built = enough.and_then(|()| builder.enable_all().build());
+    built.context("cannot start the runtime")
+}
+
+/// Makes a folder of the run the root of a tier of local files. `None` for other tiers.
+fn local_root(name: &str, config: &mut TierConfig, scratch: Option<&Path>) -> Result<Option<tempfile::TempDir>> {
+    let TierConfig::Nvme(nvme) = config else {
+        return Ok(None);
+    };
+    if !nvme.roots.is_empty() {
+        return Ok(None);
+    }
+    let root = folder_in(scratch, name)?;
+    nvme.root = Some(root.path().to_owned());
+    Ok(Some(root))
+}
+
+/// Notes of a tier about itself, and whether its origin only stands in on this machine.
+fn notes_of(info: &TierInfo) -> Vec<String> {
+    let here = ["127.0.0.1", "localhost", "[::1]"];
+    let is_address = !info.location.starts_with('/');
+    let is_here = is_address && here.iter().any(|here| info.location.contains(here));
+    let embedded = "embedded origin: it runs on this machine, and no network lies between";
+    std::iter::once(format!("{} {}", info.kind, info.location))
+        .chain(info.wrappers.iter().map(|wrapper| format!("behind {wrapper}")))
+        .chain(info.notes.clone())
+        .chain(is_here.then(|| embedded.to_owned()))
+        .collect()
+}
+
+/// A folder of the run, removed when dropped.
+///
+/// # Errors
+/// The folder cannot be made.
+pub(crate) fn folder_in(scratch: Option<&Path>, name: &str) -> Result<tempfile::TempDir> {
+    let parent = scratch.map_or_else(std::env::temp_dir, Path::to_owned);
+    let why = || {
+        format!(
+            "cannot make a folder in {}: it must exist and be writable; choose another with --scratch",
+            parent.display()
+        )
+    };
+    let parent = parent.canonicalize().with_context(why)?;
+    let builder = tempfile::Builder::new()
+        .prefix(&format!("tierlab-storage-bench-{name}-"))
+        .tempdir_in(&parent);
+    builder.with_context(why)
 }

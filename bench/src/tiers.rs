@@ -8,7 +8,6 @@ use crate::stop::Stop;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use tierlab_storage::{TierConfig, TierInfo};
 
 /// Opens the plan's tiers on `threads` threads each (0: one per core), measures on them, and removes everything written, also after an
 /// error.
@@ -65,56 +64,4 @@ pub(crate) fn results_folder(out: Option<&Path>, name: &str) -> Result<PathBuf> 
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot write results to {}: choose another --out", folder.display()))?;
     Ok(folder)
-}
-
-/// Makes a folder of the run the root of a tier of local files. `None` for other tiers.
-///
-/// # Errors
-/// The folder cannot be made.
-pub(crate) fn local_root(
-    name: &str,
-    config: &mut TierConfig,
-    scratch: Option<&Path>,
-) -> Result<Option<tempfile::TempDir>> {
-    let TierConfig::Nvme(nvme) = config else {
-        return Ok(None);
-    };
-    if !nvme.roots.is_empty() {
-        return Ok(None);
-    }
-    let root = folder_in(scratch, name)?;
-    nvme.root = Some(root.path().to_owned());
-    Ok(Some(root))
-}
-
-/// Notes of a tier about itself, and whether its origin only stands in on this machine.
-pub(crate) fn notes_of(info: &TierInfo) -> Vec<String> {
-    let here = ["127.0.0.1", "localhost", "[::1]"];
-    let is_address = !info.location.starts_with('/');
-    let is_here = is_address && here.iter().any(|here| info.location.contains(here));
-    let embedded = "embedded origin: it runs on this machine, and no network lies between";
-    std::iter::once(format!("{} {}", info.kind, info.location))
-        .chain(info.wrappers.iter().map(|wrapper| format!("behind {wrapper}")))
-        .chain(info.notes.clone())
-        .chain(is_here.then(|| embedded.to_owned()))
-        .collect()
-}
-
-/// A folder of the run, removed when dropped.
-///
-/// # Errors
-/// The folder cannot be made.
-pub(crate) fn folder_in(scratch: Option<&Path>, name: &str) -> Result<tempfile::TempDir> {
-    let parent = scratch.map_or_else(std::env::temp_dir, Path::to_owned);
-    let why = || {
-        format!(
-            "cannot make a folder in {}: it must exist and be writable; choose another with --scratch",
-            parent.display()
-        )
-    };
-    let parent = parent.canonicalize().with_context(why)?;
-    let builder = tempfile::Builder::new()
-        .prefix(&format!("tierlab-storage-bench-{name}-"))
-        .tempdir_in(&parent);
-    builder.with_context(why)
 }

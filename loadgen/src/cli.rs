@@ -7,9 +7,8 @@ use crate::error::RunError;
 use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::null_endpoint;
-use clap::{Args, Parser, Subcommand};
-use std::path::{Path, PathBuf};
-use tierlab_analysis::record::Run;
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 use tierlab_load::interrupt::Interrupt;
 
 /// Measures the effect of a storage tier on latency and cost.
@@ -32,51 +31,6 @@ use tierlab_load::interrupt::Interrupt;
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
-}
-
-/// Checks of an answer for scripts and CI.
-#[derive(Debug, Args)]
-struct JudgedAnswer {
-    /// Outcomes of the question with an exit code of their own: `unmet` (no variant meets the objective) exits with 4,
-    /// `undecided` with 3
-    #[arg(long, value_name = "OUTCOMES", value_delimiter = ',')]
-    fail_on: Vec<answer::FailOn>,
-    /// Also writes the answer to this file as JUnit XML, with one case per variant
-    #[arg(long, value_name = "FILE")]
-    junit: Option<PathBuf>,
-    /// Earlier run of the same question to compare the answer with: exits with 1 if the p99, highest rate or $/month of
-    /// a variant is certainly worse, with 3 if anything cannot be compared
-    #[arg(long, value_name = "RUN_FOLDER")]
-    baseline: Option<PathBuf>,
-}
-
-impl JudgedAnswer {
-    /// Checks that the plan has a question, before anything is measured.
-    fn check(&self, plan: &Path) -> Result<(), RunError> {
-        if self.fail_on.is_empty() && self.junit.is_none() && self.baseline.is_none() {
-            return Ok(());
-        }
-        answer::needs_question(plan)?;
-        self.junit.as_deref().map_or(Ok(()), answer::can_write)?;
-        self.baseline
-            .as_deref()
-            .map_or(Ok(()), |baseline| answer::baseline(baseline).map(|_| ()))
-    }
-
-    fn exit_code(&self, run: &Run) -> Result<u8, RunError> {
-        if let Some(file) = &self.junit {
-            answer::write_junit(run, file)?;
-        }
-        let compared = match &self.baseline {
-            Some(baseline) => answer::against(&answer::baseline(baseline)?, run),
-            None => 0,
-        };
-        Ok(match (compared, answer::exit_code(run, &self.fail_on)) {
-            (1, _) => 1,
-            (compared, 0) => compared,
-            (_, answered) => answered,
-        })
-    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -112,7 +66,7 @@ enum Command {
         #[command(flatten)]
         options: lab::Options,
         #[command(flatten)]
-        judged: JudgedAnswer,
+        judged: answer::JudgedAnswer,
     },
     /// Rewrites summary and report of finished runs, and prints their answers
     #[command(

@@ -6,7 +6,7 @@ mod own_tables;
 use crate::error::ModelsError;
 use crate::generators::{DEFAULT_SEED, ModelKind, Request, Size};
 use crate::import::independence::Verdict;
-use crate::import::{Import, Imported, import};
+use crate::import::{Import, ImportedModel, import};
 use crate::inspect;
 use crate::progress::human_bytes;
 use crate::publish::{self, Selection};
@@ -226,7 +226,7 @@ fn run_features(args: &FeaturesArgs, stop: &Stop) -> Result<(), ModelsError> {
 }
 
 fn run_import(args: &ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
-    let Imported {
+    let ImportedModel {
         manifest,
         batching,
         not_on_zeros,

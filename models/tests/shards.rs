@@ -243,27 +243,27 @@ fn examples(path: &Path, count: i64) -> Vec<u64> {
         let feature: BTreeMap<String, Feature> = [
             (
                 "user",
-                Kind::Bytes(BytesList {
+                Kind::BytesList(BytesList {
                     value: vec![format!("u-{i}").into_bytes()],
                 }),
             ),
-            ("label", Kind::Int64(Int64List { value: vec![i % 2] })),
+            ("label", Kind::Int64List(Int64List { value: vec![i % 2] })),
             (
                 "dense",
-                Kind::Float(FloatList {
+                Kind::FloatList(FloatList {
                     value: vec![i as f32, 0.5],
                 }),
             ),
             // Sometimes one element, but always a list.
             (
                 "ids",
-                Kind::Int64(Int64List {
+                Kind::Int64List(Int64List {
                     value: (0..3).map(|part| i + part).collect(),
                 }),
             ),
             (
                 "image",
-                Kind::Bytes(BytesList {
+                Kind::BytesList(BytesList {
                     value: vec![vec![0x80 | (i % 100) as u8; 6]],
                 }),
             ),

@@ -49,6 +49,18 @@ class Rules(unittest.TestCase):
     def test_every_crate_of_the_rules_is_in_the_rules(self):
         self.assertLessEqual(set().union(*check.MAY_IMPORT.values()), set(check.MAY_IMPORT))
 
+    def test_rooms_that_import_each_other_in_a_circle_are_told(self):
+        crate = self.crate("tierlab-x")
+        crate.folder = self.src
+        self.write({
+            "src/lib.rs": "use crate::a::A;", "src/a/mod.rs": "use crate::{b::B, c};", "src/b.rs": "// crate::a\nuse crate::c::C;\n",
+            "src/c/deep.rs": "fn f() {}\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n", "src/c/tests.rs": "use crate::b::B;",
+        })
+        self.assertEqual(check.room_faults([crate]), [])
+        self.write({"src/c/deep.rs": "use crate::a::A;"})
+        [fault] = check.room_faults([crate])
+        self.assertRegex(fault, "^tierlab-x: .*c -> a.*: move what both need")
+
     def test_what_the_map_names_must_be_there(self):
         crate = self.crate("tierlab-x")
         crate.folder = self.src / "x"

@@ -4,10 +4,10 @@
 //! way. A run that ONNX Runtime does not end is not waited for.
 
 use crate::error::ServerError;
+use crate::front::state::ServerState;
 use crate::models::serving::model::Model;
-use crate::models::state::ServerState;
-use crate::pipeline::admission::Tally;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::admission::Tally;
+use crate::request::refusal::{Reason, Refusal};
 use futures::future::join_all;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -52,6 +52,11 @@ impl LoadError {
         }
     }
 
+    /// The same objects may load later.
+    pub(crate) fn passing(self) -> Self {
+        Self { passing: true, ..self }
+    }
+
     /// With words for the log.
     pub(crate) fn with_detail(self, detailed: impl Into<String>) -> Self {
         Self {

@@ -5,24 +5,31 @@
 //! | room | what is in it |
 //! |---|---|
 //! | `front` | connections, the checks before every route, HTTP and gRPC |
-//! | `pipeline` | the stages of a request in order, in one file; admission, the batch queue, refusals |
+//! | `pipeline` | the stages of a request in order, in one file |
 //! | `models` | the life of a model: repository, loading, what is served, management |
-//! | `features` | rows of feature tables as input tensors |
 //! | `inference` | ONNX Runtime, sessions, tensors |
+//! | `features` | rows of feature tables as input tensors |
+//! | `batch` | the queue of a model, in which requests come to share a run |
 //! | `telemetry` | metrics, spans, the log |
+//! | `request` | admission, refusals, stage times and input tensors of a request |
+//! | `host` | cores and memory of this process |
 //! | [`config`] | files, environment and flags to one validated configuration |
 //!
-//! A stage knows at most its right neighbour. [`command`] is the program, [`server`] runs.
+//! A room imports rooms below it in this list only; a stage knows at most its right neighbour. [`command`] is the program, [`server`] runs.
 
+mod batch;
 pub mod command;
 pub mod config;
 mod drain;
 mod error;
 mod features;
 mod front;
+mod host;
 mod inference;
+mod log_budget;
 mod models;
 mod pipeline;
+mod request;
 pub mod server;
 mod telemetry;
 mod values;

@@ -6,22 +6,17 @@
 //! In: a body and its model. Out: the reply's bytes or a refusal, and in either case the time of each stage. Without room,
 //! [`Pipeline::enter`] refuses before the body is read.
 
-pub(crate) mod admission;
-pub(crate) mod batch;
-pub(crate) mod offload;
-pub(crate) mod refusal;
-pub(crate) mod request_guard;
-pub(crate) mod stopwatch;
+mod request_guard;
 
 use crate::models::serving::accept::{Accepted, SelectedOutput};
 use crate::models::serving::model::Model;
-use crate::models::serving::submit::{RunRequest, Urgency};
-use crate::pipeline::admission::{Account, AccountRoom, Admission, Writing};
-use crate::pipeline::batch::job::Part;
-use crate::pipeline::offload::offload_large;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::models::serving::submit::RunRequest;
 use crate::pipeline::request_guard::RequestGuard;
-use crate::pipeline::stopwatch::Stopwatch;
+use crate::request::admission::{Account, AccountRoom, Admission, Writing};
+use crate::request::offload::offload_large;
+use crate::request::parts::Part;
+use crate::request::refusal::{Reason, Refusal};
+use crate::request::stopwatch::Stopwatch;
 use crate::telemetry::labels::WaitPoint;
 use crate::telemetry::metrics::Metrics;
 use std::sync::{Arc, OnceLock};
@@ -148,11 +143,11 @@ impl Pipeline {
             let joining = join_features(model, accepted, watch);
             let parts = deadline::within(deadline - TIER_RESERVE.min(limit / 10), joining).await?;
             guard.wait_point = WaitPoint::Batch;
-            let urgency = Urgency { deadline, priority };
             let request = RunRequest {
                 parts,
                 rows,
-                urgency,
+                deadline,
+                priority,
                 run_began: Arc::clone(&run_began),
             };
             let done = model.infer(request).await;

@@ -6,28 +6,27 @@
 use crate::config::{Config, ConfigError};
 use crate::drain;
 use crate::error::ServerError;
-use crate::features::destination::RowDestination;
 use crate::features::live::LiveTables;
-use crate::features::tier::FeatureTier;
+use crate::features::tier::{FeatureTier, RowDestination};
 use crate::front::connections::{Endpoint, ListenerConfig, fit_files};
 use crate::front::grpc;
 use crate::front::http;
+use crate::front::state::ServerState;
+use crate::host::memory;
 use crate::inference::runtime::Runtime;
 use crate::inference::runtime::mapped::MappedWeights;
-use crate::inference::runtime::memory;
 use crate::inference::runtime::optimized::{OptimizedCache, OptimizedCacheConfig};
 use crate::models::loading::fitting::Fitting;
 use crate::models::loading::load::Loader;
 use crate::models::management::manager::{ModelManager, ModelSource};
-use crate::models::state::ServerState;
 use crate::pipeline::Pipeline;
-use crate::pipeline::admission::Admission;
+use crate::request::admission::Admission;
+use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::gpu::GpuWatch;
-use crate::telemetry::metrics::{BuildInfo, Metrics};
 use crate::telemetry::trace::otlp::Telemetry;
 use futures::future::OptionFuture;
 use prometheus::Registry;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -213,15 +212,20 @@ async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMet
     state.manager.start(source).await?;
     let served = state.manager.snapshot();
     let providers: BTreeSet<&str> = served.models().map(|model| model.provider).collect();
-    state.metrics().set_build_info(&BuildInfo {
-        version: env!("CARGO_PKG_VERSION"),
-        onnxruntime: version,
-        providers: providers.into_iter().collect::<Vec<_>>().join("+"),
-        model_tier: config.model_tier.kind().to_owned(),
-        feature_tier: info.kind.to_owned(),
-        feature_location: info.location,
-        feature_notes: info.notes.join("; "),
-    });
+    let (providers, notes) = (
+        providers.into_iter().collect::<Vec<_>>().join("+"),
+        info.notes.join("; "),
+    );
+    let labels = HashMap::from([
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("onnxruntime", version.as_str()),
+        ("providers", providers.as_str()),
+        ("model_tier", config.model_tier.kind()),
+        ("feature_tier", info.kind),
+        ("feature_location", info.location.as_str()),
+        ("feature_notes", notes.as_str()),
+    ]);
+    state.metrics().set_build_info(&labels);
     Ok(())
 }
 

@@ -43,18 +43,12 @@ pub struct WrappedConfig {
     pub wrappers: WrapperConfig,
 }
 
-/// Default of a key, for `#[serde(default = "number::<4, _>")]`.
-pub(crate) fn number<const N: u32, T: From<u32>>() -> T {
-    N.into()
-}
-
 /// Serialised form of a kind's keys; the compiler keeps it equal to [`TierConfig`]. The tables of wrappers, which every
 /// kind may have, are removed before.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "TierConfig", tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 enum Kind {
     Memory {
-        #[serde(default)]
         root: Option<PathBuf>,
     },
     Nvme(NvmeConfig),

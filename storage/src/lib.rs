@@ -20,6 +20,7 @@ pub mod conformance;
 pub mod deadline;
 pub mod error;
 pub mod limits;
+mod metrics;
 mod open;
 pub mod path;
 mod ranges;

@@ -1,9 +1,9 @@
 //! The rounds. In: a tier, sizes and depths. Out: latencies of each, of all rounds together and of each round. In every round each size is
 //! read at each depth once, in an order drawn anew, so that changes over time affect all alike.
 
-use super::options::Options;
+use super::options::CalibrateOptions;
 use crate::drive::{Driven, Tally};
-use crate::plan::{Access, CacheState, Point};
+use crate::plan::{CacheState, Point};
 use crate::rounds::{Rounds, order};
 use crate::station::Station;
 use crate::stop::Stop;
@@ -74,7 +74,12 @@ impl Calibrated {
 }
 
 /// Measures until all rounds are over or an interrupt.
-pub(super) fn rounds(station: &mut Station, options: &Options, direct: bool, stop: &Stop) -> Result<Calibrated> {
+pub(super) fn rounds(
+    station: &mut Station,
+    options: &CalibrateOptions,
+    direct: bool,
+    stop: &Stop,
+) -> Result<Calibrated> {
     let access = options.access();
     let mut points = Vec::new();
     for bytes in options.blocks() {
@@ -97,7 +102,8 @@ pub(super) fn rounds(station: &mut Station, options: &Options, direct: bool, sto
             }
             rounds_at_s.push(begun.elapsed().as_secs_f64());
         }
-        let driven = one(station, point, &access, round, stop)?;
+        station.prepare(point, &access)?;
+        let driven = station.measure(point, &access, round, stop)?;
         let is_own = |cell: &&mut Cell| (cell.bytes, cell.depth) == (point.block_bytes, point.depth);
         if let Some(cell) = cells.iter_mut().find(is_own).filter(|_| !stop.is_asked()) {
             cell.add(&driven);
@@ -105,16 +111,6 @@ pub(super) fn rounds(station: &mut Station, options: &Options, direct: bool, sto
         Ok(())
     })?;
     Ok(Calibrated { cells, rounds_at_s })
-}
-
-fn one(station: &mut Station, point: &Point, access: &Access, round: u32, stop: &Stop) -> Result<Driven> {
-    station.prepare(point, access)?;
-    station.settle(point)?;
-    let driven = station.measure(point, access, round, stop)?;
-    match station.shortfall(&driven) {
-        Some(why) if driven.tally.sums.calls > 0 => bail!("the tier is not what it was configured for: {why}"),
-        _ => Ok(driven),
-    }
 }
 
 fn point(block_bytes: u64, depth: u32, direct: bool) -> Point {

@@ -6,7 +6,7 @@ mod measure;
 mod options;
 mod print;
 
-pub(crate) use options::Options;
+pub(crate) use options::CalibrateOptions;
 
 use crate::machine::Environment;
 use crate::plan::tier_config;
@@ -27,7 +27,7 @@ const MOST_NOTES: usize = 16;
 ///
 /// # Errors
 /// Invalid flags, a tier that does not open, a read that failed permanently, a file that cannot be written.
-pub(crate) fn call(options: &Options) -> Result<()> {
+pub(crate) fn call(options: &CalibrateOptions) -> Result<()> {
     options.check()?;
     let config = tier_config(&options.tier, &options.set)?;
     let stop = Stop::on_signal()?;
@@ -52,7 +52,7 @@ pub(crate) fn call(options: &Options) -> Result<()> {
 }
 
 /// Returns the folder in which a local tier is measured: its own root, unless another is given.
-fn scratch<'a>(options: &'a Options, config: &'a TierConfig) -> Option<&'a Path> {
+fn scratch<'a>(options: &'a CalibrateOptions, config: &'a TierConfig) -> Option<&'a Path> {
     let root = match config {
         TierConfig::Nvme(nvme) => nvme.root.as_deref(),
         _ => None,
@@ -65,7 +65,7 @@ const fn is_direct(config: &TierConfig) -> bool {
     matches!(config, TierConfig::Nvme(nvme) if nvme.direct)
 }
 
-fn origin(options: &Options, config: &TierConfig, station: &Station) -> RecordedOrigin {
+fn origin(options: &CalibrateOptions, config: &TierConfig, station: &Station) -> RecordedOrigin {
     let mount = match config {
         TierConfig::Nfs(nfs) => nfs.path.clone(),
         _ => station.root().map(Path::to_owned),

@@ -1,7 +1,6 @@
 //! Flags of `calibrate`.
 
-use crate::cli::{positive_seconds, seconds};
-use crate::plan::{Access, bad_usage};
+use crate::plan::{Access, bad_usage, parse_positive_seconds, parse_seconds};
 use anyhow::Result;
 use clap::Args;
 use std::collections::BTreeSet;
@@ -16,7 +15,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(86_400);
 
 /// Flags of `calibrate`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct CalibrateOptions {
     /// Configuration of the tier, a TOML file
     #[arg(long, value_name = "FILE")]
     pub(crate) tier: PathBuf,
@@ -40,10 +39,10 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) rounds: u32,
     /// Seconds of each measurement
-    #[arg(long, default_value = "3", value_parser = positive_seconds)]
+    #[arg(long, default_value = "3", value_parser = parse_positive_seconds)]
     seconds: Duration,
     /// Seconds of reading before each measurement, not counted
-    #[arg(long, default_value = "0.25", value_parser = seconds)]
+    #[arg(long, default_value = "0.25", value_parser = parse_seconds)]
     warmup: Duration,
     /// Time from the start of one round to the next, such as 1h, for a tier that changes over the day
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
@@ -56,7 +55,7 @@ pub(crate) struct Options {
     pub(crate) scratch: Option<PathBuf>,
 }
 
-impl Options {
+impl CalibrateOptions {
     /// Checks the flags.
     ///
     /// # Errors

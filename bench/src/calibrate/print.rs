@@ -1,9 +1,9 @@
 //! A profile as text, for the end of `calibrate`.
 
-use crate::report::table;
 use std::path::Path;
 use tierlab_analysis::record::samples_needed;
 use tierlab_instrument::units::{NONE, bytes, digits3, latency};
+use tierlab_report::parts::{Table, text_table};
 use tierlab_storage::wrappers::emulated::{Recorded, RecordedPoint};
 
 /// Ratio between rounds from which a change is shown.
@@ -12,7 +12,8 @@ const DRIFTS: f64 = 1.1;
 pub(super) fn text(profile: &Recorded, out: &Path) -> String {
     let header = ["read", "depth", "p50", "p95", "p99", "reads/s", "MB/s", "reads"];
     let rows = profile.points.iter().map(|point| row(profile, point));
-    let mut lines = vec![profile.label(), table(&header, 1, rows)];
+    let mut lines = vec![profile.label()];
+    lines.extend(text_table(&Table::of_rows("", &header, 1, rows)));
     lines.extend(sentences(profile));
     lines.push(format!(
         "replay it over another tier: --set emulated.profile={0}, or [emulated] with profile = \"{0}\" in its TOML",

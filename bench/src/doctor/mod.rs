@@ -13,8 +13,9 @@ mod tree;
 
 use crate::machine::Environment;
 use crate::plan::tier_config;
+use crate::station::runtime;
 use crate::stop::Stop;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use finding::Finding;
 use serde::Serialize;
@@ -27,7 +28,7 @@ use tree::Tree;
 
 /// Flags of `doctor`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct DoctorOptions {
     /// Configuration of the tier, a TOML file; without it only the machine is checked
     #[arg(long, value_name = "FILE")]
     tier: Option<PathBuf>,
@@ -47,7 +48,7 @@ const SCHEMA: u32 = 1;
 
 /// Content of `--json`.
 #[derive(Debug, Serialize)]
-struct Report {
+struct DoctorReport {
     schema: u32,
     machine: Environment,
     tier: Option<&'static str>,
@@ -95,7 +96,7 @@ impl Subject {
 ///
 /// # Errors
 /// Invalid flags or tier configuration. Findings are no errors.
-pub(crate) fn call(options: &Options) -> Result<()> {
+pub(crate) fn call(options: &DoctorOptions) -> Result<()> {
     let config = options
         .tier
         .as_deref()
@@ -114,7 +115,7 @@ pub(crate) fn call(options: &Options) -> Result<()> {
         }
     }
     findings.sort_by_key(|finding| finding.level);
-    let report = Report {
+    let report = DoctorReport {
         schema: SCHEMA,
         machine,
         tier: config.as_ref().map(TierConfig::kind),
@@ -152,8 +153,7 @@ fn look(tree: &Tree, subject: &Subject, cores: usize) -> Vec<Finding> {
 
 /// Checks that the tier opens.
 fn opens(config: &TierConfig) -> Result<Finding> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.context("cannot start a runtime")?;
+    let runtime = runtime(0)?;
     let begun = Instant::now();
     let opened = runtime.block_on(tierlab_storage::open(config));
     let took = latency(begun.elapsed().as_secs_f64() * 1e6);

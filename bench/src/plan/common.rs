@@ -113,10 +113,23 @@ impl Source {
         bad_usage(&self.file, &why.into())
     }
 
-    /// Folder for local tiers: the flag's, else the plan's.
-    pub(crate) fn scratch(&self, flags: &Flags, plan: Option<&PathBuf>) -> Option<PathBuf> {
-        let from_plan = plan.map(|scratch| self.folder.join(scratch));
-        flags.scratch.clone().or(from_plan)
+    /// Settings of a run, from the head of its plan: name, seed, repeats, scratch folder.
+    pub(crate) fn common(
+        self,
+        flags: &Flags,
+        (name, seed, repeats): (&str, u64, u32),
+        scratch: Option<&PathBuf>,
+        tiers: BTreeMap<String, TierConfig>,
+    ) -> Common {
+        let from_plan = scratch.map(|scratch| self.folder.join(scratch));
+        Common {
+            name: name.to_owned(),
+            seed,
+            repeats,
+            scratch: flags.scratch.clone().or(from_plan),
+            tiers,
+            text: self.text,
+        }
     }
 
     /// Tiers by name, of a plan without prices.
@@ -217,6 +230,25 @@ pub(crate) fn check_list<T: PartialEq + Debug>(key: &str, all: &[T]) -> Result<(
 /// Checks that a table has an entry.
 pub(crate) fn check_table<T>(key: &str, all: &BTreeMap<String, T>) -> Result<(), String> {
     check_list(key, &all.keys().collect::<Vec<_>>())
+}
+
+/// Parses a time in seconds, at most a day.
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let time = text
+        .parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = time.filter(|time| *time <= Duration::from_secs(86_400));
+    time.ok_or_else(|| "must be from 0 to 86400 seconds".to_owned())
+}
+
+/// Parses a time in seconds above 0.
+pub(crate) fn parse_positive_seconds(text: &str) -> Result<Duration, String> {
+    let time = parse_seconds(text)?;
+    match time.is_zero() {
+        true => Err("must be more than 0".to_owned()),
+        false => Ok(time),
+    }
 }
 
 /// Writes a duration as seconds.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Kind of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum TierPlace {
     /// Files of one local folder, read directly or not.
     Local {
         /// True if reads bypass the page cache.
@@ -27,7 +27,7 @@ const MOST_POINTS: usize = 5000;
 /// The factor and the value, and why they cannot be measured.
 pub(crate) fn points(
     cross: &[RawCross],
-    places: &BTreeMap<String, Place>,
+    places: &BTreeMap<String, TierPlace>,
     size: u64,
 ) -> Result<BTreeSet<Point>, String> {
     let mut points = BTreeSet::new();
@@ -80,7 +80,7 @@ fn vary<T: Clone, V>(all: &mut Vec<T>, values: &[V], set: impl Fn(&mut T, &V)) {
 }
 
 /// Resolves the way at the tier, and the state of the page cache there.
-fn settle((mut point, cache): (Point, Cache), places: &BTreeMap<String, Place>) -> Result<Point, String> {
+fn settle((mut point, cache): (Point, Cache), places: &BTreeMap<String, TierPlace>) -> Result<Point, String> {
     let Some(place) = places.get(&point.tier) else {
         let known: Vec<&str> = places.keys().map(String::as_str).collect();
         return Err(format!(
@@ -90,9 +90,9 @@ fn settle((mut point, cache): (Point, Cache), places: &BTreeMap<String, Place>) 
         ));
     };
     match (place, point.way) {
-        (Place::Local { direct: true }, Way::Tier) => point.way = Way::Direct,
-        (Place::Local { direct: false }, Way::Tier) => point.way = Way::Buffered,
-        (Place::Elsewhere, way) if way != Way::Tier => {
+        (TierPlace::Local { direct: true }, Way::Tier) => point.way = Way::Direct,
+        (TierPlace::Local { direct: false }, Way::Tier) => point.way = Way::Buffered,
+        (TierPlace::Elsewhere, way) if way != Way::Tier => {
             let (way, tier) = (super::point::word(&way), &point.tier);
             return Err(format!(
                 "cross.way: `{way}` reads local files, and `{tier}` is no `nvme` tier with one root: use `tier`"
@@ -101,7 +101,7 @@ fn settle((mut point, cache): (Point, Cache), places: &BTreeMap<String, Place>) 
         _ => {}
     }
     point.cache = match (place, point.way.is_direct(), cache) {
-        (Place::Elsewhere, ..) => CacheState::AsIs,
+        (TierPlace::Elsewhere, ..) => CacheState::AsIs,
         (_, true, _) => CacheState::Bypassed,
         (_, _, Cache::Cold) => CacheState::Cold,
         (_, _, Cache::Warm) => CacheState::Warm,
@@ -142,8 +142,8 @@ mod tests {
     fn crossed(text: &str) -> Result<Vec<String>, String> {
         let table: RawCross = toml::from_str(text).unwrap();
         let places = [
-            ("disk".to_owned(), Place::Local { direct: true }),
-            ("bucket".to_owned(), Place::Elsewhere),
+            ("disk".to_owned(), TierPlace::Local { direct: true }),
+            ("bucket".to_owned(), TierPlace::Elsewhere),
         ];
         let points = points(&[table], &places.into(), 1 << 20)?;
         Ok(points.iter().map(ToString::to_string).collect())

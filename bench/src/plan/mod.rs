@@ -8,17 +8,18 @@ mod raw;
 
 pub(crate) use common::{
     Common, Flags, RawTier, Size, Source, bad_usage, check_counts, check_list, check_name, check_table, check_within,
-    hundredths, mib, number, seconds, tier_config,
+    hundredths, mib, number, parse_positive_seconds, parse_seconds, seconds, tier_config,
 };
 pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, word};
 pub(crate) use raw::Arrivals;
 
 use anyhow::Result;
-use cross::Place;
+use cross::TierPlace;
 use raw::RawPlan;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
+use tierlab_analysis::record::Limits;
 use tierlab_storage::TierConfig;
 
 /// A plan, checked.
@@ -27,16 +28,10 @@ pub(crate) struct Plan {
     /// With those of the tiers that have points.
     pub(crate) common: Common,
     pub(crate) points: BTreeSet<Point>,
+    /// Most CPU of others in an undisturbed repeat.
     pub(crate) limits: Limits,
     pub(crate) peers: bool,
     pub(crate) access: Access,
-}
-
-/// Most CPU of others in an undisturbed repeat, as shares of all CPUs; 1 is no limit.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    pub(crate) foreign_cpu_share: f64,
-    pub(crate) steal_share: f64,
 }
 
 /// Settings of accesses, the same for all points.
@@ -81,7 +76,7 @@ impl Plan {
     /// # Errors
     /// The file and the key, and its allowed values.
     pub(crate) fn read(flags: &Flags, seconds: Option<f64>) -> Result<Self> {
-        let (source, mut raw) = Source::read::<RawPlan>(&flags.plan)?;
+        let (mut source, mut raw) = Source::read::<RawPlan>(&flags.plan)?;
         raw.seconds = seconds.unwrap_or(raw.seconds);
         let mut tiers = source.tiers(&raw.tiers)?;
         let places = tiers
@@ -92,22 +87,17 @@ impl Plan {
         let points = cross::points(&raw.cross, &places, access.size).map_err(|why| source.wrong(why))?;
         tiers.retain(|name, _| points.iter().any(|point| point.tier == *name));
         // A run is resumed with the same plan and the same seconds.
-        let text = seconds.map_or(source.text.clone(), |seconds| {
-            format!("{}# --seconds {seconds}\n", source.text)
-        });
+        if let Some(seconds) = seconds {
+            source.text += &format!("# --seconds {seconds}\n");
+        }
+        let repeats = flags.repeats.unwrap_or(raw.repeats).max(1);
         Ok(Self {
-            common: Common {
-                text,
-                seed: raw.seed,
-                repeats: flags.repeats.unwrap_or(raw.repeats).max(1),
-                scratch: source.scratch(flags, raw.scratch.as_ref()),
-                tiers,
-                name: raw.name,
-            },
+            common: source.common(flags, (&raw.name, raw.seed, repeats), raw.scratch.as_ref(), tiers),
             points,
             limits: Limits {
                 foreign_cpu_share: raw.foreign_cpu_share,
                 steal_share: raw.steal_share,
+                ..Limits::default()
             },
             peers: raw.peers,
             access,
@@ -141,9 +131,9 @@ fn access(raw: &RawPlan) -> Result<Access, String> {
 }
 
 /// Local files are those of an nvme tier with one root and nothing around it.
-fn place(config: &TierConfig) -> Place {
+fn place(config: &TierConfig) -> TierPlace {
     match config {
-        TierConfig::Nvme(nvme) if nvme.roots.is_empty() => Place::Local { direct: nvme.direct },
-        _ => Place::Elsewhere,
+        TierConfig::Nvme(nvme) if nvme.roots.is_empty() => TierPlace::Local { direct: nvme.direct },
+        _ => TierPlace::Elsewhere,
     }
 }

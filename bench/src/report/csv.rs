@@ -7,11 +7,11 @@ use serde_json::Value;
 use std::fmt;
 
 /// Entries of an object in their order, which a map of `serde_json` does not keep.
-struct Entries(Vec<(String, Cell)>);
+struct Entries(Vec<(String, CsvCell)>);
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Cell {
+enum CsvCell {
     Object(Entries),
     List(Vec<Value>),
     Value(Value),
@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for Entries {
     }
 }
 
-impl Cell {
+impl CsvCell {
     /// Adds the columns of a value. Those of an object have its name before theirs, except for the `value` of an interval.
     fn columns(self, name: &str, row: &mut Vec<(String, String)>) {
         match self {
@@ -76,7 +76,7 @@ fn text(value: &Value) -> String {
 pub(crate) fn columns(row: &impl Serialize) -> Result<Vec<(String, String)>> {
     let mut cells = Vec::new();
     let object: Entries = serde_json::from_str(&serde_json::to_string(row)?)?;
-    Cell::Object(object).columns("", &mut cells);
+    CsvCell::Object(object).columns("", &mut cells);
     Ok(cells)
 }
 

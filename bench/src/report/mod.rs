@@ -1,16 +1,15 @@
 //! Files of a run for people and for other tools. In: a page, and what `run.json` keeps. Out: files, and tables in the terminal.
 
-mod chart;
 mod csv;
 mod page;
 
-pub(crate) use chart::curves;
 pub(crate) use csv::{columns, csv};
-pub(crate) use page::{Bars, Block, Page, Part, Ran, Row, table, under};
+pub(crate) use page::{Bars, Block, Page, Part, Ran, under};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::path::Path;
+use tierlab_report::parts::{Axis, Chart, Line, Unit};
 
 /// A run as `run.json` keeps it.
 #[derive(Serialize)]
@@ -59,4 +58,33 @@ pub(crate) fn finish(
         bail!("interrupted: the report holds the repeats measured before{advice}");
     }
     Ok(())
+}
+
+/// Chart of lines over a logarithmic axis; `None` if no line has two points, since a single point is no curve.
+pub(crate) fn curves(
+    title: String,
+    (name, unit): (&'static str, Unit),
+    y: Axis,
+    mut lines: Vec<Line>,
+) -> Option<Chart> {
+    lines.retain(|line| !line.x.is_empty());
+    lines.iter().find(|line| line.x.len() > 1)?;
+    let mut places: Vec<f64> = lines.iter().flat_map(|line| line.x.iter().copied()).collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    Some(Chart {
+        title,
+        x: Axis {
+            name,
+            unit,
+            log: true,
+            range: (places.first()? / 1.15, places.last()? * 1.15),
+        },
+        y,
+        lines,
+        limits: Vec::new(),
+        here: None,
+        crosses: Vec::new(),
+        rows: (places, 0.0),
+    })
 }

@@ -15,7 +15,7 @@ use crate::tiers::{on_tiers, results_folder};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use journal::Journal;
-use record::{Entry, Measured};
+use record::{Entry, MeasuredRepeat};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ const BESIDE: Duration = Duration::from_millis(100);
 
 /// Flags of `run`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct RunOptions {
     #[command(flatten)]
     pub(crate) flags: Flags,
     /// Resume a run that was interrupted
@@ -45,7 +45,7 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// The plan is wrong, a tier does not open, a point failed, or an interrupt.
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let plan = Plan::read(&options.flags, options.seconds)?;
     let stop = Stop::on_signal()?;
     let (folder, mut journal) = match &options.resume {
@@ -132,13 +132,9 @@ fn one(plan: &Plan, station: &mut Station, peers: &Peers, (point, repeat): (&Poi
     entry
 }
 
-fn ours(plan: &Plan, station: &mut Station, point: &Point, repeat: u32, stop: &Stop) -> Result<Measured> {
-    station.settle(point)?;
+fn ours(plan: &Plan, station: &mut Station, point: &Point, repeat: u32, stop: &Stop) -> Result<MeasuredRepeat> {
     let driven = station.measure(point, &plan.access, repeat, stop)?;
-    if let Some(why) = station.shortfall(&driven) {
-        bail!("the way that was asked for was not taken: {why}");
-    }
-    Measured::of(&driven, plan.limits)
+    MeasuredRepeat::of(&driven, &plan.limits)
 }
 
 fn beside(plan: &Plan, station: &Station, peers: &Peers, entry: &mut Entry, stop: &Stop) {

@@ -3,7 +3,7 @@
 use crate::drive::{Driven, Sums};
 use crate::machine::MachineUse;
 use crate::peers::PeerFigures;
-use crate::plan::{Limits, Point};
+use crate::plan::Point;
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,6 +11,8 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tierlab_analysis::record::Limits;
+use tierlab_instrument::machine::disturbance::cpu_disturbances;
 
 /// One repeat of a point.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -19,7 +21,7 @@ pub(crate) struct Entry {
     pub(crate) repeat: u32,
     /// `None` if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) measured: Option<Measured>,
+    pub(crate) measured: Option<MeasuredRepeat>,
     /// Error of a failed repeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
@@ -33,7 +35,7 @@ pub(crate) struct Entry {
 
 /// Figures of a repeat.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Measured {
+pub(crate) struct MeasuredRepeat {
     /// Latencies of all calls in nanoseconds: HdrHistogram's V2 encoding in base64.
     pub(crate) latency_hdr: String,
     /// Delay of calls of an open loop behind their due times, p99 in microseconds.
@@ -50,11 +52,12 @@ pub(crate) struct Measured {
     pub(crate) disturbed: Option<String>,
 }
 
-impl Measured {
+impl MeasuredRepeat {
     /// Figures of a repeat, with the limits on the use of the CPUs by others.
-    pub(crate) fn of(driven: &Driven, limits: Limits) -> Result<Self> {
+    pub(crate) fn of(driven: &Driven, limits: &Limits) -> Result<Self> {
         let tally = &driven.tally;
         let machine = driven.looks.1.since(&driven.looks.0);
+        let disturbances = cpu_disturbances(machine.foreign_cpu_share, machine.steal_share, limits);
         let late = &tally.late_ns;
         Ok(Self {
             latency_hdr: encode(&tally.latency_ns)?,
@@ -62,7 +65,7 @@ impl Measured {
             window_s: driven.window.as_secs_f64(),
             sums: tally.sums,
             via: tally.via.to_string(),
-            disturbed: disturbance(&machine, limits),
+            disturbed: (!disturbances.is_empty()).then(|| disturbances.join(", ")),
             machine,
         })
     }
@@ -81,36 +84,15 @@ pub(super) fn encode(histogram: &Histogram<u64>) -> Result<String> {
     Ok(STANDARD.encode(bytes))
 }
 
-fn disturbance(machine: &MachineUse, limits: Limits) -> Option<String> {
-    let over = |share: Option<f64>, limit: f64, what: &str| {
-        let share = share.filter(|share| limit < 1.0 && *share > limit)?;
-        Some(format!(
-            "{what} {:.0} % of the CPUs (limit {:.0} %)",
-            share * 100.0,
-            limit * 100.0
-        ))
-    };
-    let found = [
-        over(
-            machine.foreign_cpu_share,
-            limits.foreign_cpu_share,
-            "other processes used",
-        ),
-        over(machine.steal_share, limits.steal_share, "the hypervisor gave to others"),
-    ];
-    let found: Vec<String> = found.into_iter().flatten().collect();
-    (!found.is_empty()).then(|| found.join(", "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn histograms_read_back_and_foreign_load_is_named() {
+    fn histograms_read_back() {
         let mut histogram = Histogram::<u64>::new(3).unwrap();
         (1..10_000).for_each(|ns| histogram.record(ns * 7).unwrap());
-        let measured = Measured {
+        let measured = MeasuredRepeat {
             latency_hdr: encode(&histogram).unwrap(),
             ..serde_json::from_str(
                 r#"{"latency_hdr":"","window_s":1,"calls":1,"ended":1,"writes":0,"asked_bytes":1,"wire_bytes":1,"requests":1,"retries":0,
@@ -120,29 +102,5 @@ mod tests {
         };
         let again = measured.latencies().unwrap();
         assert_eq!(again.value_at_quantile(0.99), histogram.value_at_quantile(0.99));
-        let disturbed = |shares: [f64; 2], limits: [f64; 2]| {
-            let machine = MachineUse {
-                foreign_cpu_share: Some(shares[0]),
-                steal_share: Some(shares[1]),
-                ..MachineUse::default()
-            };
-            let [foreign_cpu_share, steal_share] = limits;
-            disturbance(
-                &machine,
-                Limits {
-                    foreign_cpu_share,
-                    steal_share,
-                },
-            )
-        };
-        assert_eq!(disturbed([0.05, 0.0], [0.1, 0.05]), None);
-        let foreign = disturbed([0.3, 0.0], [0.1, 0.05]).unwrap();
-        assert!(foreign.contains("30 % of the CPUs (limit 10 %)"), "{foreign}");
-        let stolen = disturbed([0.0, 0.2], [0.1, 0.05]).unwrap();
-        assert!(
-            stolen.contains("hypervisor") && stolen.contains("(limit 5 %)"),
-            "{stolen}"
-        );
-        assert_eq!(disturbed([0.9, 0.9], [1.0, 1.0]), None, "1 takes a limit away");
     }
 }

@@ -1,7 +1,7 @@
 //! Summaries of points, by the methods of tierlab-analysis. In: entries of a run. Out: each point with intervals,
 //! verdict and peers. Pure.
 
-use super::record::{Entry, Measured};
+use super::record::{Entry, MeasuredRepeat};
 use crate::intervals::{geometric_mean, mean};
 use crate::machine::Traffic;
 use crate::peers::PeerFigures;
@@ -9,9 +9,8 @@ use crate::plan::{CacheState, Operation, Point};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tierlab_analysis::latency_interval;
-use tierlab_analysis::record::{Drift, DriftHow, Interval, Repeat, samples_needed};
+use tierlab_analysis::record::{Drift, DriftHow, Interval, Repeat, counted, samples_needed};
 use tierlab_analysis::statistics::percentile::BlockTable;
-use tierlab_analysis::validity::disturbance::counted;
 use tierlab_analysis::validity::stationarity::drifts;
 
 /// Share of the due calls that must end in an open loop's window; with less, the queue grows and the point is
@@ -136,7 +135,7 @@ pub(crate) fn summaries(entries: &[Entry]) -> Vec<Summary> {
 
 /// Measured repeat, with the record for the analysis.
 struct Measurement<'a> {
-    measured: &'a Measured,
+    measured: &'a MeasuredRepeat,
     peers: &'a BTreeMap<String, PeerFigures>,
     repeat: Repeat,
 }
@@ -146,8 +145,8 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
     let repeats: Vec<Repeat> = all.iter().map(|one| one.repeat.clone()).collect();
     let kept: BTreeSet<u32> = counted(&repeats).iter().map(|repeat| repeat.index).collect();
     let kept: Vec<&Measurement<'_>> = all.iter().filter(|one| kept.contains(&one.repeat.index)).collect();
-    let each = |of: &dyn Fn(&Measured) -> f64| mean(&kept.iter().map(|one| of(one.measured)).collect::<Vec<_>>());
-    let sum = |of: fn(&Measured) -> u64| kept.iter().map(|one| of(one.measured)).sum::<u64>();
+    let each = |of: &dyn Fn(&MeasuredRepeat) -> f64| mean(&kept.iter().map(|one| of(one.measured)).collect::<Vec<_>>());
+    let sum = |of: fn(&MeasuredRepeat) -> u64| kept.iter().map(|one| of(one.measured)).sum::<u64>();
     let asked = sum(|m| m.sums.asked_bytes).max(1) as f64;
     let fetched: Option<u64> = kept.iter().map(|one| one.measured.machine.fetched_bytes).sum();
     let fetched_share = fetched.map(|bytes| bytes as f64 / asked);

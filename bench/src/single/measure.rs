@@ -1,7 +1,7 @@
 //! Callers of one object, in a closed loop, and the cost of the tier without reads. In: a tier, an object and a workload. Out: their
 //! results.
 
-use super::options::{Into, Options};
+use super::options::{Into, SingleOptions};
 use crate::chance::{Pick, Random};
 use crate::content::{CHECKED, Data};
 use crate::drive::{Call, Caller, Course, Driven, tasks};
@@ -34,7 +34,7 @@ pub(super) fn run(
     runtime: &Runtime,
     tier: &Arc<dyn Tier>,
     data: &Data,
-    options: &Options,
+    options: &SingleOptions,
     stop: &Stop,
 ) -> Result<Driven> {
     let access = Access {

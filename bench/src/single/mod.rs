@@ -5,10 +5,11 @@ mod measure;
 mod options;
 mod report;
 
-pub(crate) use options::Options;
+pub(crate) use options::SingleOptions;
 
 use crate::content::{Data, name_of_run, remove};
 use crate::plan::{bad_usage, tier_config};
+use crate::station::runtime;
 use crate::stop::Stop;
 use crate::ways::Counted;
 use anyhow::{Context, Result, ensure};
@@ -25,20 +26,13 @@ const CONTENT_SEED: u64 = 7;
 ///
 /// # Errors
 /// Invalid flags or tier configuration, a failed read, an interrupt, or a run that is invalid.
-pub(crate) fn call(options: &Options) -> Result<()> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if options.threads > 0 {
-        builder.worker_threads(options.threads.into());
-    }
-    let enough = tierlab_program::can_start_workers(options.threads.into());
-    let runtime = enough
-        .and_then(|()| builder.enable_all().build())
-        .context("cannot start the runtime")?;
+pub(crate) fn call(options: &SingleOptions) -> Result<()> {
+    let runtime = runtime(options.threads)?;
     let _context = runtime.enter();
     run(options, &runtime)
 }
 
-fn run(options: &Options, runtime: &Runtime) -> Result<()> {
+fn run(options: &SingleOptions, runtime: &Runtime) -> Result<()> {
     options.check()?;
     let config = tier_config(&options.tier, &options.set)?;
     let tier = runtime.block_on(tierlab_storage::open(&config));
@@ -75,7 +69,7 @@ fn run(options: &Options, runtime: &Runtime) -> Result<()> {
         runtime.block_on(remove(&tier, data.objects.iter().cloned()))?;
     }
     let measured = measured?;
-    let mut report = report::Report::new(&tier.info(), &data, options, &measured);
+    let mut report = report::SingleReport::new(&tier.info(), &data, options, &measured);
     report.interrupted = stop.is_asked();
     report.tier_reads = tier_reads;
     // Only if cache and workload have blocks of one size, so that ranks mean the same to both.
@@ -100,7 +94,7 @@ fn run(options: &Options, runtime: &Runtime) -> Result<()> {
 }
 
 /// The object to read: one of the tier, or one written for the measurement.
-async fn prepare(tier: &Arc<dyn Tier>, options: &Options) -> Result<Data> {
+async fn prepare(tier: &Arc<dyn Tier>, options: &SingleOptions) -> Result<Data> {
     let Some(path) = &options.object else {
         let path = ObjectPath::new(&format!("storage-bench/{}.bin", name_of_run()))?;
         return Data::write_one(tier, &path, options.size, CONTENT_SEED).await;

@@ -1,8 +1,7 @@
 //! Flags of one point.
 
 use crate::chance::Zipf;
-use crate::cli::{positive_seconds, seconds};
-use crate::plan::{self, Pattern};
+use crate::plan::{self, Pattern, parse_positive_seconds, parse_seconds};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -14,7 +13,7 @@ use tierlab_storage::wrappers::CacheConfig;
 
 /// Flags of one point, and the workload of its report.
 #[derive(Debug, Args, Serialize)]
-pub(crate) struct Options {
+pub(crate) struct SingleOptions {
     /// Configuration of the tier, a TOML file
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -47,11 +46,11 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     pub(super) depth: u32,
     /// Seconds to measure
-    #[arg(long = "seconds", value_name = "SECONDS", default_value = "5", value_parser = positive_seconds)]
+    #[arg(long = "seconds", value_name = "SECONDS", default_value = "5", value_parser = parse_positive_seconds)]
     #[serde(serialize_with = "plan::seconds")]
     pub(super) window: Duration,
     /// Seconds to read before measuring
-    #[arg(long, default_value = "1", value_parser = seconds)]
+    #[arg(long, default_value = "1", value_parser = parse_seconds)]
     #[serde(serialize_with = "plan::seconds")]
     pub(super) warmup: Duration,
     /// Seed of the random positions
@@ -63,7 +62,7 @@ pub(crate) struct Options {
     #[serde(skip)]
     pub(super) threads: u16,
     /// Seconds to hold the tier open without reads after the measurement, to report its CPU time
-    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_seconds)]
     #[serde(serialize_with = "plan::seconds")]
     pub(super) idle: Duration,
     /// Size of a cache in front of the tier; 0 is none [default: the `[cache]` of the tier's configuration]
@@ -98,7 +97,7 @@ fn exponent(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "must be from 0 to 10".to_owned())
 }
 
-impl Options {
+impl SingleOptions {
     /// Checks the size of the block.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Report of a measurement, as text and as JSON.
 
-use super::options::Options;
+use super::options::SingleOptions;
 use crate::content::Data;
 use crate::drive::Driven;
 use crate::report::columns;
@@ -13,14 +13,14 @@ use tierlab_storage::TierInfo;
 
 /// Report of one point. Rates are per second of the window, times are microseconds.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report<'a> {
+pub(crate) struct SingleReport<'a> {
     tier: String,
     location: String,
     wrappers: Vec<String>,
     notes: Vec<String>,
     object: String,
     object_bytes: u64,
-    workload: &'a Options,
+    workload: &'a SingleOptions,
     window_s: f64,
     pub(crate) interrupted: bool,
     calls: u64,
@@ -52,8 +52,8 @@ pub(crate) struct Report<'a> {
     mean_copy_us: f64,
 }
 
-impl<'a> Report<'a> {
-    pub(crate) fn new(info: &TierInfo, data: &Data, workload: &'a Options, driven: &Driven) -> Self {
+impl<'a> SingleReport<'a> {
+    pub(crate) fn new(info: &TierInfo, data: &Data, workload: &'a SingleOptions, driven: &Driven) -> Self {
         let (tally, sums) = (&driven.tally, &driven.tally.sums);
         let calls = sums.calls as f64;
         let seconds = driven.window.as_secs_f64();

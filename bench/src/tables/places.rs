@@ -1,14 +1,16 @@
 //! Tables laid out on the tiers of a run. In: tables in the rows format, layouts. Out: the tables in their layouts, opened.
 
-use crate::rounds::Rounds;
+use crate::plan::Common;
+use crate::rounds::{Rounds, order};
 use crate::station::{Opened, Station, Stations};
+use crate::stop::Stop;
 use anyhow::Result;
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tierlab_layouts::{Layout, Options, Table, lay_out};
 use tierlab_storage::{Body, ObjectPath, TierConfig};
 
@@ -32,12 +34,44 @@ impl fmt::Display for Place {
     }
 }
 
+/// Lays every table out in every layout, in shards of about so many bytes, on every tier; then measures each of these places once a
+/// round. `files` are the tables in the rows format, by name. A measurement is expected to take so long.
+///
+/// # Errors
+/// Errors of a tier, and of `measure`.
+pub(super) fn measure_places(
+    common: &Common,
+    stations: &Stations,
+    (layouts, shard_bytes): (&[Layout], u64),
+    files: &BTreeMap<String, Bytes>,
+    (expected, stop): (Duration, &Stop),
+    mut measure: impl FnMut(u32, &Place, &LaidOut) -> Result<()>,
+) -> Result<BTreeMap<Place, LaidOut>> {
+    let places = places(stations, layouts, files);
+    let order = order(common.seed, common.repeats, &places);
+    let mut rounds = Rounds::new(common.repeats, stop, places.len() + order.len(), expected);
+    let mut laid_out = BTreeMap::new();
+    rounds.prepare(&places, |place| {
+        let name = format!("{}/{}", place.table, place.layout);
+        let options = Options {
+            layout: place.layout,
+            shard_bytes,
+        };
+        let (station, file) = (&stations[&place.tier], files[&place.table].clone());
+        let table = lay_out_one(station, name.trim_start_matches('/'), file, options)?;
+        laid_out.insert(place.clone(), table);
+        Ok(())
+    })?;
+    rounds.measure(&order, |round, place| measure(round, place, &laid_out[place]))?;
+    Ok(laid_out)
+}
+
 /// Every table in every layout on every tier.
-pub(super) fn places(stations: &Stations, layouts: &[Layout], tables: &[String]) -> Vec<Place> {
+fn places(stations: &Stations, layouts: &[Layout], files: &BTreeMap<String, Bytes>) -> Vec<Place> {
     let mut places = Vec::new();
     for tier in stations.keys() {
         for &layout in layouts {
-            places.extend(tables.iter().map(|table| Place {
+            places.extend(files.keys().map(|table| Place {
                 tier: tier.clone(),
                 layout,
                 table: table.clone(),
@@ -45,36 +79,6 @@ pub(super) fn places(stations: &Stations, layouts: &[Layout], tables: &[String])
         }
     }
     places
-}
-
-/// Lays the table of each place out, in shards of about so many bytes. `file` returns a table in the rows format.
-///
-/// # Errors
-/// Errors of a tier.
-pub(super) fn lay_out_all(
-    rounds: &mut Rounds<'_>,
-    stations: &Stations,
-    places: &[Place],
-    shard_bytes: u64,
-    file: impl Fn(&str) -> Bytes,
-) -> Result<BTreeMap<Place, LaidOut>> {
-    let mut laid_out = BTreeMap::new();
-    rounds.prepare(places, |place| {
-        let name = format!("{}/{}", place.table, place.layout);
-        let options = Options {
-            layout: place.layout,
-            shard_bytes,
-        };
-        let table = lay_out_one(
-            &stations[&place.tier],
-            name.trim_start_matches('/'),
-            file(&place.table),
-            options,
-        )?;
-        laid_out.insert(place.clone(), table);
-        Ok(())
-    })?;
-    Ok(laid_out)
 }
 
 /// A table that was laid out.

@@ -24,11 +24,11 @@ pub(crate) struct LocalCaller {
     files: Arc<Vec<PathBuf>>,
     data: Data,
     /// A single file stays open; of many, each is opened for each access, as loaders do.
-    open: Option<Opened>,
+    open: Option<OpenFile>,
     buffer: Vec<u8>,
 }
 
-enum Opened {
+enum OpenFile {
     File(File),
     Map(Map),
 }
@@ -36,7 +36,7 @@ enum Opened {
 impl LocalCaller {
     pub(crate) fn new(way: Way, files: Arc<Vec<PathBuf>>, data: Data, block: usize) -> Result<Self> {
         let open = match files.as_slice() {
-            [file] => Some(Opened::new(way, file)?),
+            [file] => Some(OpenFile::new(way, file)?),
             _ => None,
         };
         Ok(Self {
@@ -70,7 +70,7 @@ impl Blocking for LocalCaller {
         let path = &self.files[pick.file as usize];
         let done = match &self.open {
             Some(open) => open.act(pick, part),
-            None => Opened::new(self.way, path)?.act(pick, part),
+            None => OpenFile::new(self.way, path)?.act(pick, part),
         };
         let ended = Instant::now();
         done.with_context(|| format!("an access to {} failed", path.display()))?;
@@ -84,7 +84,7 @@ pub(super) fn range(pick: Pick) -> Range<u64> {
     pick.offset..pick.offset + pick.len as u64
 }
 
-impl Opened {
+impl OpenFile {
     fn new(way: Way, path: &Path) -> Result<Self> {
         let flags = if way.is_direct() { libc::O_DIRECT } else { 0 };
         let open = || {

@@ -40,7 +40,7 @@ const CAPACITY_RPS: f64 = 400.0;
 const TRUTH_RPS: f64 = 250.0;
 const RESOLUTION: f64 = 0.05;
 
-/// SearchedServer whose latency is a law's times `1 / (capacity - rate)`.
+/// Server whose latency is a law's times `1 / (capacity - rate)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SearchedServer {
     /// One queue with exponential service (M/M/1): requests depend on each other, the more the higher the rate.
@@ -210,7 +210,7 @@ fn searched(setting: SearchSetting, slo: &Slo, seed: u64) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
     // Figures of a rate alone are computed once, and not again for every rate that comes after it.
     let mut figures: BTreeMap<u64, Summary> = BTreeMap::new();
-    let mut known: Vec<slo::Evidence> = Vec::new();
+    let mut known: Vec<slo::RateEvidence> = Vec::new();
     for _ in 0..MAX_PROBES {
         let Some(probe) = search.next(&known) else { break };
         let measured = points.iter().position(|point| point.factors.offered_rps == probe.rps);

@@ -12,12 +12,12 @@ use tierlab_analysis::record::{CostTerms, Minimise, Question};
 /// Text above the table.
 pub(super) const ABOUT: &str = "# Highest rates that labs print
 
-Two equal variants per lab, on servers whose true highest rate is known; the printed rates are shares of it. `covered`: intervals that
+Two variants per lab, on servers whose true highest rates are known; the printed rates are shares of them. `covered`: intervals that
 contain the truth; `above` and `below`: intervals beside it; `closed`: intervals with both ends; `wide`: upper end more than 1.4 times
 the lower.
 ";
 
-/// True highest rate of both variants, in requests per second.
+/// True highest rate of the first variant, in requests per second.
 const TRUTH_RPS: f64 = 300.0;
 /// Duration of a lab and of one of its steps, in seconds.
 const BUDGET_S: f64 = 100.0;
@@ -34,6 +34,8 @@ pub(super) struct RateSetting {
     misses: f64,
     /// Relative spread of the repeats.
     spread: f64,
+    /// True highest rate of the second variant, as a share of the first one's.
+    second: f64,
     /// Peak demand in requests per second; without one, dollars per inference are compared.
     demand: Option<f64>,
 }
@@ -44,12 +46,13 @@ const fn setting(name: &'static str, service: Service, demand: Option<f64>) -> R
         service,
         misses: 0.0,
         spread: 0.0,
+        second: 1.0,
         demand,
     }
 }
 
 /// Settings of the table.
-pub(super) const SETTINGS: [RateSetting; 9] = [
+pub(super) const SETTINGS: [RateSetting; 10] = [
     setting("M/M/1", Service::Exponential, None),
     setting("M/D/1", Service::Deterministic, None),
     setting("lognormal without a queue", Service::Slowing, None),
@@ -63,15 +66,23 @@ pub(super) const SETTINGS: [RateSetting; 9] = [
     },
     setting("M/M/1, demand 100/s", Service::Exponential, Some(100.0)),
     setting("M/M/1, demand 250/s", Service::Exponential, Some(250.0)),
+    RateSetting {
+        second: 2.0 / 3.0,
+        ..setting(
+            "M/M/1, demand 250/s, second a third slower",
+            Service::Exponential,
+            Some(250.0),
+        )
+    },
     setting("M/D/1, demand 250/s", Service::Deterministic, Some(250.0)),
     setting("lognormal without a queue, demand 250/s", Service::Slowing, Some(250.0)),
 ];
 
-/// Highest rates printed by one lab of two equal variants, as shares of the true one: value, lower and upper end.
+/// Highest rates printed by one lab, as shares of the true ones: value, lower and upper end.
 fn printed(setting: &RateSetting, seed: u64) -> Vec<[f64; 3]> {
     let mut rng = rng(seed);
-    let server = Server::with_highest(setting.service, setting.misses, TRUTH_RPS);
-    let truth = server.long_run_rps(TRUTH_RPS, setting.spread);
+    let highest = [TRUTH_RPS, setting.second * TRUTH_RPS];
+    let servers = highest.map(|rps| Server::with_highest(setting.service, setting.misses, rps));
     let by_demand = families::question(setting.demand);
     let question = Question {
         minimise: if setting.demand.is_some() {
@@ -102,14 +113,18 @@ fn printed(setting: &RateSetting, seed: u64) -> Vec<[f64; 3]> {
     };
     while let Next::Block { probes, .. } = next(&question, &candidates, &time) {
         for probe in probes {
-            let step = server.step(probe.rps, probe.purpose, &mut weather, &mut rng);
+            let step = servers[probe.candidate].step(probe.rps, probe.purpose, &mut weather, &mut rng);
             candidates[probe.candidate].steps.push(step);
             time.spent_s += STEP_S;
         }
     }
-    let shares = |reach: Reach| [reach.estimate.unwrap_or(0.0), reach.lo, reach.hi].map(|rps| rps / truth);
+    let shares = |(index, reach): (usize, Reach)| {
+        let truth = servers[index].long_run_rps(highest[index], setting.spread);
+        [reach.estimate.unwrap_or(0.0), reach.lo, reach.hi].map(|rps| rps / truth)
+    };
     reaches(&Lab::new(&question, &candidates))
         .into_iter()
+        .enumerate()
         .map(shares)
         .collect()
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use tempfile::TempDir;
 use tierlab_models::stop::Stop;
-use tierlab_models::tables::own::{ColumnRequest, CsvOptions, DuplicateRule, NullRule, Request, import_table};
+use tierlab_models::tables::own::{ColumnRequest, CsvOptions, DuplicateRule, NullRule, TableRequest, import_table};
 
 /// One folder for the whole run, in memory where there is such a place.
 fn folder() -> PathBuf {
@@ -19,8 +19,8 @@ fn folder() -> PathBuf {
 }
 
 /// Request for the folder, with the rules that refuse least.
-pub(crate) fn request() -> Request {
-    Request {
+pub(crate) fn request() -> TableRequest {
+    TableRequest {
         inputs: vec![folder().join("in").display().to_string()],
         out: folder().join("out"),
         columns: ColumnRequest {
@@ -47,7 +47,7 @@ pub(crate) fn request() -> Request {
 }
 
 /// Writes the files, and imports them.
-pub(crate) fn import(files: &[(&str, &[u8])], request: &Request) {
+pub(crate) fn import(files: &[(&str, &[u8])], request: &TableRequest) {
     let from = folder().join("in");
     let _ = fs::remove_dir_all(&from);
     for (name, bytes) in files {

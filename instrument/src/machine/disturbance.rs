@@ -15,24 +15,9 @@ pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool)
     if machine.samples < LEAST_LOOKS {
         return None;
     }
-    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let mb_per_s = |bytes: f64| format!("{:.0} MB/s", bytes / 1e6);
-    let is_over = |share: f64, limit: f64| limit < 1.0 && share > limit;
-    let mut found = Vec::new();
-    if server_is_known && is_over(machine.foreign_cpu_share, limits.foreign_cpu_share) {
-        found.push(format!(
-            "foreign processes used {} of the CPUs (limit {})",
-            percent(machine.foreign_cpu_share),
-            percent(limits.foreign_cpu_share)
-        ));
-    }
-    if is_over(machine.steal_share, limits.steal_share) {
-        found.push(format!(
-            "the hypervisor gave {} of the CPUs' time to others (limit {})",
-            percent(machine.steal_share),
-            percent(limits.steal_share)
-        ));
-    }
+    let foreign_cpu_share = server_is_known.then_some(machine.foreign_cpu_share);
+    let mut found = cpu_disturbances(foreign_cpu_share, Some(machine.steal_share), limits);
     let (disk, network) = (machine.foreign_disk_bytes_per_s, machine.foreign_network_bytes_per_s);
     let (io, memory) = (machine.foreign_io_pressure, machine.foreign_memory_pressure);
     for (what, value, limit) in [
@@ -54,6 +39,28 @@ pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool)
         found.push(format!("foreign {what} was {} (limit {})", words(value), words(limit)));
     }
     (!found.is_empty()).then(|| found.join(", "))
+}
+
+/// CPU time of foreign processes, and time that the hypervisor gave to others, above their limits, in words. A limit of 1 is none.
+#[must_use]
+pub fn cpu_disturbances(foreign_share: Option<f64>, steal_share: Option<f64>, limits: &Limits) -> Vec<String> {
+    let over = |share: Option<f64>, limit: f64, what: &str, whose: &str| {
+        let share = share.filter(|share| limit < 1.0 && *share > limit)?;
+        let (share, limit) = (percent(share), percent(limit));
+        Some(format!("{what} {share} of the CPUs{whose} (limit {limit})"))
+    };
+    let foreign = over(foreign_share, limits.foreign_cpu_share, "foreign processes used", "");
+    let stolen = over(
+        steal_share,
+        limits.steal_share,
+        "the hypervisor gave",
+        "' time to others",
+    );
+    foreign.into_iter().chain(stolen).collect()
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
 }
 
 #[cfg(test)]

@@ -4,13 +4,12 @@
 //! requests, nor of what becomes of a disturbed step.
 //!
 //! - [`watch`]: the thread that looks; `look`: one look at the counters of the kernel; `processes`: own, foreign and kernel CPU time and
-//!   storage traffic; `sockets`: connections to other machines; `listener`: processes of a server that others started here
+//!   storage traffic; `sockets`: connections to other machines, and processes of a server that others started here
 //! - [`quiet`]: waits until nothing foreign disturbs it
 //! - `between`: differences between two looks; [`mod@disturbance`]: limits on them
 
 mod between;
 pub mod disturbance;
-mod listener;
 mod look;
 mod processes;
 pub mod quiet;

@@ -1,21 +1,102 @@
-//! Connections of the lab's own processes to other machines.
+//! TCP sockets of this machine, by the kernel's tables.
 //!
-//! In: the kernel's tables of TCP sockets, and the processes' open files. Out: whether there are any. Loopback and the machine's own
-//! addresses are not other machines.
+//! In: a server's addresses; the lab's own processes. Out: the processes that listen at an address, whoever started them; whether the
+//! lab's own are connected to another machine. Knows nothing of what is measured.
 
 use super::processes::Processes;
-use procfs::net::TcpState;
-use std::net::IpAddr;
+use procfs::net::{TcpNetEntry, TcpState};
+use procfs::process::{FDTarget, Process, all_processes};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use url::Url;
+
+/// Programs that listen for others, by their names in the kernel: it is unknown where they forward connections to.
+const PASS_ON: [&str; 4] = ["docker-proxy", "rootlessport", "slirp4netns", "pasta"];
 
 /// The kernel's own mounts have connections that no process holds.
 const NFS_PORT: u16 = 2_049;
 
+/// Server of an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Server {
+    /// Another machine, or none that the address names.
+    Elsewhere,
+    /// These processes of this machine.
+    Here(Vec<i32>),
+    /// This machine, in processes that this user may not inspect.
+    Hidden,
+}
+
+/// Server of several addresses: all processes found here, unless some are hidden.
+pub(super) fn servers_at(urls: &[String]) -> Server {
+    let mut here = Vec::new();
+    for url in urls {
+        match server_at(url) {
+            Server::Elsewhere => {}
+            Server::Here(found) => here.extend(found),
+            Server::Hidden => return Server::Hidden,
+        }
+    }
+    here.sort_unstable();
+    here.dedup();
+    if here.is_empty() {
+        Server::Elsewhere
+    } else {
+        Server::Here(here)
+    }
+}
+
+/// Server of one address.
+fn server_at(url: &str) -> Server {
+    let Some((host, port)) = Url::parse(url).ok().and_then(|url| {
+        Some((
+            url.host_str()?.trim_matches(['[', ']']).to_owned(),
+            url.port_or_known_default()?,
+        ))
+    }) else {
+        return Server::Elsewhere;
+    };
+    let addresses = (host.as_str(), port).to_socket_addrs();
+    let is_here = addresses.is_ok_and(|mut all| all.any(|address| is_of_this_machine(address.ip())));
+    if !is_here {
+        return Server::Elsewhere;
+    }
+    let found = listeners(port);
+    if found.is_empty() || found.iter().any(passes_on) {
+        return Server::Hidden;
+    }
+    Server::Here(found.iter().map(Process::pid).collect())
+}
+
+/// Only an address of the machine itself can be bound.
+fn is_of_this_machine(ip: IpAddr) -> bool {
+    ip.is_loopback() || UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
+}
+
+fn passes_on(process: &Process) -> bool {
+    process.stat().is_ok_and(|stat| PASS_ON.contains(&stat.comm.as_str()))
+}
+
+/// The processes with a socket that listens on a port.
+fn listeners(port: u16) -> Vec<Process> {
+    let is_listening = |entry: &TcpNetEntry| entry.state == TcpState::Listen && entry.local_address.port() == port;
+    let sockets: Vec<u64> = entries().filter(is_listening).map(|entry| entry.inode).collect();
+    if sockets.is_empty() {
+        return Vec::new();
+    }
+    let has_one = |process: &Process| {
+        let files = process.fd().into_iter().flatten().flatten();
+        files
+            .into_iter()
+            .any(|file| matches!(file.target, FDTarget::Socket(inode) if sockets.contains(&inode)))
+    };
+    let all = all_processes().into_iter().flatten().flatten();
+    all.filter(has_one).collect()
+}
+
 /// True if one of the lab's own processes, or an NFS mount of the kernel, has a connection to another machine, or if this user may
 /// not see so. The kernel does not count bytes by process: what such connections carry cannot be told from the traffic of others.
 pub(super) fn reach_other_machines(processes: &Processes) -> bool {
-    let tables = [procfs::net::tcp(), procfs::net::tcp6()];
-    let connected = tables.into_iter().flatten().flatten();
-    let connected = connected.filter(|entry| entry.state != TcpState::Listen);
+    let connected = entries().filter(|entry| entry.state != TcpState::Listen);
     let mut remote = connected
         .filter(|entry| is_remote(entry.local_address.ip(), entry.remote_address.ip()))
         .peekable();
@@ -34,9 +115,38 @@ fn is_remote(own: IpAddr, peer: IpAddr) -> bool {
     !peer.is_loopback() && peer != own
 }
 
+/// All TCP sockets of this network namespace.
+fn entries() -> impl Iterator<Item = TcpNetEntry> {
+    let tables = [procfs::net::tcp(), procfs::net::tcp6()];
+    tables.into_iter().flatten().flatten()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn who_listens_here_is_found_by_the_port() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let me = i32::try_from(std::process::id()).unwrap();
+        for url in [
+            format!("http://127.0.0.1:{port}"),
+            format!("http://localhost:{port}/v2"),
+        ] {
+            assert_eq!(server_at(&url), Server::Here(vec![me]), "{url}");
+        }
+        drop(socket);
+        assert_eq!(server_at(&format!("http://127.0.0.1:{port}")), Server::Hidden);
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_elsewhere() {
+        // RFC 5737: for documentation only.
+        assert_eq!(server_at("http://192.0.2.1:8000"), Server::Elsewhere);
+        assert_eq!(server_at("nonsense"), Server::Elsewhere);
+    }
 
     #[test]
     fn connections_within_the_machine_reach_no_other() {

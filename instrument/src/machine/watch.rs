@@ -5,9 +5,9 @@
 //! writes nothing and computes nothing before the step is over.
 
 use super::between::machine_use;
-use super::listener::{Server, servers_at};
 use super::look::Look;
 use super::processes::Processes;
+use super::sockets::{Server, servers_at};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -25,12 +25,12 @@ const MOST_LOOKS: u32 = 50_000;
 pub struct MachineWatch {
     // In this order: the thread is told to end before it is waited for.
     stop: Sender<()>,
-    thread: JoinHandle<Seen>,
+    thread: JoinHandle<SeenLooks>,
     began: (SystemTime, Instant),
 }
 
 #[derive(Debug)]
-struct Seen {
+struct SeenLooks {
     looks: Vec<Look>,
     server_is_known: bool,
 }
@@ -73,7 +73,7 @@ impl MachineWatch {
                 }
             }
             looks.extend(Look::thorough(&mut processes));
-            Seen { looks, server_is_known }
+            SeenLooks { looks, server_is_known }
         };
         let thread = std::thread::Builder::new()
             .name("machine-watch".into())
@@ -86,7 +86,7 @@ impl MachineWatch {
     #[must_use]
     pub fn end(self, window_began: SystemTime, window: Duration) -> Option<Watched> {
         drop(self.stop);
-        let Seen { looks, server_is_known } = self.thread.join().ok()?;
+        let SeenLooks { looks, server_is_known } = self.thread.join().ok()?;
         let (system, instant) = self.began;
         let from = instant + window_began.duration_since(system).unwrap_or_default();
         Some(Watched {

@@ -16,6 +16,7 @@
 //! - [`summarise()`], [`conclude`]: all of it, for points and for a run
 
 pub mod costs;
+mod curve;
 pub mod curves;
 pub mod decision;
 pub mod gpu;

@@ -2,18 +2,18 @@
 //! [`Summary`], the findings of each curve, and the answer to the run's question. Pure.
 
 use crate::costs::{cost, mix_shares};
-use crate::curves::{curves, knee, slo};
+use crate::curve::curves;
+use crate::curves::slo;
 use crate::decision;
 use crate::gpu;
-use crate::latency::{bands, goodput, grade, tail};
+use crate::latency::{bands, grade, objective, tail};
 use crate::record::{
     Driven, Factors, Fault, Finding, Gap, Grade, Grades, Interval, Limits, Percentile, Point, Pricing, Repeat, Run,
-    Slo, Summary, Verdict,
+    Slo, Summary, Verdict, counted,
 };
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::{inversion, sections, student};
-use crate::validity::disturbance::counted;
-use crate::validity::evidence::Evidence;
+use crate::validity::rules::Evidence;
 use crate::validity::{closed_loop, littles_law, stationarity, verdict};
 use hdrhistogram::Histogram;
 use std::borrow::Cow;
@@ -37,7 +37,7 @@ pub fn findings(points: &[Point], objective: Option<&Slo>, limits: &Limits) -> V
                 ..curve.factors().clone()
             },
             highest_valid_rps: curve.highest_valid().map(|point| point.factors.offered_rps),
-            knee_rps: knee::knee(curve),
+            knee_rps: curve.knee(),
             slo: objective.and_then(|objective| slo::finding(curve, objective, limits)),
         })
         .collect()
@@ -144,10 +144,10 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         achieved_rps,
         goodput_rps: limits
             .objective_us
-            .map(|limit_us| rate_interval(repeats, |repeat| goodput::rate(repeat, limit_us))),
+            .map(|limit_us| rate_interval(repeats, |repeat| objective::rate(repeat, limit_us))),
         goodput_share: limits
             .objective_us
-            .and_then(|limit_us| goodput::share(repeats, limit_us)),
+            .and_then(|limit_us| objective::share(repeats, limit_us)),
         inferences_per_s: achieved_rps.map(|rps| rps * rows_per_request(&point.factors, repeats)),
         error_share: errors as f64 / scheduled.max(1) as f64,
         errors,

@@ -19,6 +19,7 @@ use std::time::Duration;
 use tierlab_analysis::record::Failure;
 use tierlab_protocol::grpc::client::{PREFIX_BYTES, infer_path, unframed};
 use tierlab_protocol::grpc::messages::ModelInferRequest;
+use tierlab_protocol::infer::InferReply;
 use tierlab_protocol::timing::StageTimings;
 use tokio::sync::Mutex;
 
@@ -212,28 +213,41 @@ impl GrpcReply {
     }
 
     /// Checks status and structure, and reads the server's stage times, as for HTTP.
-    #[must_use]
-    pub fn judge(&self, expected: &Expected) -> CheckedReply {
+    pub(crate) fn judge(&self, expected: &Expected) -> CheckedReply {
         let timings = self.timings();
-        let code: Option<u16> = self.metadata("grpc-status").and_then(|code| code.parse().ok());
-        match (self.status, code) {
-            (StatusCode::OK, Some(0)) => {}
-            (StatusCode::OK, None) => return CheckedReply::wrong(&"the reply has no `grpc-status`", timings),
-            (StatusCode::OK, Some(code)) => return CheckedReply::failed(Failure::Rpc(code), timings),
-            (status, _) => return CheckedReply::failed(Failure::Status(status.as_u16()), timings),
-        }
-        let Some(message) = self.message() else {
-            return CheckedReply::wrong(&"the reply is not one whole message", timings);
-        };
-        match expected.check_grpc(&message) {
-            Ok(()) => CheckedReply::ok(timings),
-            Err(wrong) => CheckedReply::refused(&wrong, timings),
+        match self.decode(expected) {
+            Ok(_) => CheckedReply::ok(timings),
+            Err(failed) => CheckedReply {
+                timings,
+                ..failed.into()
+            },
         }
     }
 
+    /// Returns the reply, once its status and structure are checked.
+    ///
+    /// # Errors
+    /// A failed call, or a reply that is not the model's.
+    pub fn decode(&self, expected: &Expected) -> Result<InferReply, NoReply> {
+        let wrong = |what: &str| NoReply {
+            failure: Failure::WrongReply,
+            says: Some(what.to_owned()),
+        };
+        let code: Option<u16> = self.metadata("grpc-status").and_then(|code| code.parse().ok());
+        match (self.status, code) {
+            (StatusCode::OK, Some(0)) => {}
+            (StatusCode::OK, None) => return Err(wrong("the reply has no `grpc-status`")),
+            (StatusCode::OK, Some(code)) => return Err(Failure::Rpc(code).into()),
+            (status, _) => return Err(Failure::Status(status.as_u16()).into()),
+        }
+        let message = self
+            .message()
+            .ok_or_else(|| wrong("the reply is not one whole message"))?;
+        Ok(expected.check_grpc(&message)?)
+    }
+
     /// Returns the message in it; `None` if it has none.
-    #[must_use]
-    pub fn message(&self) -> Option<Bytes> {
+    pub(crate) fn message(&self) -> Option<Bytes> {
         unframed(&self.body.bytes).filter(|message| !message.is_empty())
     }
 

@@ -3,7 +3,7 @@
 //! A key is drawn as a rank of popularity, and a fixed permutation scatters ranks over the ids: otherwise the popular
 //! entities would lie side by side in the table and share its blocks, unlike real ones.
 
-use crate::inputs::element;
+use crate::element;
 use crate::payload::{self, Body, Form};
 use crate::schedule::split_mix;
 use rand::{RngExt, SeedableRng};
@@ -278,7 +278,7 @@ impl Scatter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Encoding;
+    use crate::payload::Encoding;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,9 +5,9 @@
 //! a sample. Knows nothing of percentiles, of plans, or of result files.
 //!
 //! In the order of a step:
-//! - [`load`], [`arrivals`], [`keys`], [`wire`]: rate, arrivals, entities and encoding of requests; plain data
-//! - [`schedule`], [`keys`], [`payload`]: the due times, the entities and the bodies of a step
-//! - [`inputs`]: tensors of the bodies, by rule, from files or recorded
+//! - [`load`], [`arrivals`], [`keys`]: rate, arrivals and entities of requests; plain data
+//! - [`schedule`], [`keys`], [`payload`]: the due times, the entities, and the bodies of a step in their encoding
+//! - [`inputs`]: tensors of the bodies, by rule, from files or recorded; [`element`]: their elements
 //! - [`pacer`]: releases requests at their due times, from its own thread; [`tickets`]: the queue in which users wait
 //!   for them
 //! - [`driver`]: goose users, each with a connection and at most one request on it; [`grpc`]: the shared connections
@@ -24,6 +24,7 @@ pub mod arrivals;
 pub mod by_goose;
 pub mod custom;
 pub mod driver;
+pub mod element;
 pub mod endpoint;
 pub mod grpc;
 pub mod inputs;
@@ -38,5 +39,4 @@ pub mod reply;
 pub mod schedule;
 mod template;
 pub mod tickets;
-pub mod wire;
 pub mod workers;

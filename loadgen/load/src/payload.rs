@@ -1,10 +1,11 @@
-//! Bodies of a step's requests, built before its start so that nothing is encoded while the clock runs.
+//! Protocol and encoding of requests, and the bodies of a step's, built before its start so that nothing is encoded while the clock runs.
 //!
 //! In: the model's inputs and the entities. Out: prepared bodies. Knows no HTTP client.
 
 use crate::reply::WantedReply;
-use crate::wire::Encoding;
 use bytes::Bytes;
+use serde::Deserialize;
+use std::fmt;
 use std::sync::Arc;
 use tierlab_protocol::grpc::client::framed;
 use tierlab_protocol::grpc::messages::ModelInferRequest;
@@ -91,6 +92,37 @@ pub(crate) fn of_entities(entities: Tensor, form: Form<'_>) -> Body {
         ..InferRequest::default()
     };
     Body::encode(request, form)
+}
+
+/// Encoding of tensors.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    /// JSON numbers.
+    #[default]
+    Json,
+    /// Binary tensor extension, in requests and replies.
+    Binary,
+}
+
+/// Protocol of requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// Open Inference Protocol over HTTP/1.1.
+    #[default]
+    Http,
+    /// Open Inference Protocol over gRPC, always with binary tensors.
+    Grpc,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+        })
+    }
 }
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ use tierlab_analysis::record::{
 const FORMULA: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
 
 /// Columns of a file, each with the function that makes its cell.
-struct Columns<'a, R>(Vec<(String, Cell<'a, R>)>);
+struct Columns<'a, R>(Vec<(String, CellOf<'a, R>)>);
 
-type Cell<'a, R> = Box<dyn Fn(&R) -> String + 'a>;
+type CellOf<'a, R> = Box<dyn Fn(&R) -> String + 'a>;
 
 impl<'a, R: 'a> Columns<'a, R> {
     fn text<T: Into<Cow<'static, str>>>(&mut self, name: &str, of: impl Fn(&R) -> T + 'a) {

@@ -24,11 +24,13 @@ pub use markdown::markdown;
 pub use terminal::{answer_text, table};
 pub use terminal_brief::brief;
 
-/// Parts for reports of other programs: charts as data, sections, lists of sentences, tables for a terminal.
+/// Parts for reports of other programs: charts as data, sections, lists of sentences, tables as every renderer shows them.
 pub mod parts {
+    pub use crate::content::table::{Cell, Table};
     pub use crate::html::chart::{Axis, Chart, Figure, Line, Unit};
-    pub use crate::html::markup::{closed, findings, scroll};
-    pub use crate::text_style::lines;
+    pub use crate::html::markup::{closed, findings, scroll, table as html_table};
+    pub use crate::markdown::table as markdown_table;
+    pub use crate::text_style::table as text_table;
 }
 
 /// Returns a point's full name within its run.

@@ -125,8 +125,9 @@ fn facts(report: &Report<'_>) -> String {
     )
 }
 
-/// Returns a whole table.
-pub(crate) fn table(table: &Table) -> String {
+/// Returns a whole table as Markdown, without its heading.
+#[must_use]
+pub fn table(table: &Table) -> String {
     head(table) + &table.text().map(|cells| row(&cells)).collect::<String>()
 }
 

@@ -6,21 +6,16 @@ use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyl
 /// Style of a table: a rule below the header and nothing else.
 pub(crate) const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// Returns a table as lines of text.
-pub(crate) fn table(of: &content::Table) -> Vec<String> {
-    lines(&of.columns, of.text())
-}
-
-/// Returns a table as lines of text. `columns`: names, and true for columns of numbers.
+/// Returns a table as lines of text, without its heading.
 #[must_use]
-pub fn lines(columns: &[(impl AsRef<str>, bool)], rows: impl IntoIterator<Item = Vec<String>>) -> Vec<String> {
+pub fn table(of: &content::Table) -> Vec<String> {
     let mut table = Table::new();
     table
         .load_style(STYLE)
         .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(columns.iter().map(|(name, _)| name.as_ref()))
-        .add_rows(rows);
-    for ((_, is_number), column) in columns.iter().zip(table.column_iter_mut()) {
+        .set_header(of.columns.iter().map(|(name, _)| name))
+        .add_rows(of.text());
+    for ((_, is_number), column) in of.columns.iter().zip(table.column_iter_mut()) {
         column.set_padding((0, 1));
         if *is_number {
             column.set_cell_alignment(CellAlignment::Right);

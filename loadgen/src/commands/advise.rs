@@ -2,11 +2,11 @@
 //! the question. Out: the answer from the measured steps. Starts and measures nothing.
 
 use super::answer::{FailOn, exit_code};
-use super::resized;
+use super::lab::resize;
 use crate::error::RunError;
 use crate::plan::Reasked;
 use crate::store::folder;
-use crate::store::new_folder::sha256;
+use crate::store::folder::sha256;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Factors, Pricing, Run, Variant};
@@ -130,7 +130,7 @@ fn priced_by(run: &Run, file: &Path, asked: &Options) -> Result<Pricing, RunErro
         prices::add_variants(&mut pricing, file, &priced.variants, priced.stored)?;
         return Ok(pricing);
     };
-    resized::add_variants(&mut pricing, file, priced, ("--table-gib", gib))?;
+    resize(&mut pricing, file, priced, ("--table-gib", gib))?;
     Ok(pricing)
 }
 

@@ -1,7 +1,7 @@
 //! The `agent` command: sends shares of the steps of runs that other hosts conduct, one run at a time, until
 //! interrupted.
 
-use super::agents_options::token;
+use super::run_options::token;
 use crate::error::RunError;
 use crate::runner::load_process;
 use crate::runner::load_process::allowed::Allowed;
@@ -12,12 +12,11 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tierlab_load::endpoint::Identity;
+use tierlab_load::endpoint::{Identity, acceptor};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::workers::clock::WallClock;
 use tierlab_load::workers::listen::{self, Door, Served};
 use tierlab_load::workers::message::printable;
-use tierlab_load::workers::secure;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -56,7 +55,7 @@ pub struct Options {
 impl Options {
     fn door(&self) -> Result<Door, RunError> {
         let own = self.cert.clone().zip(self.key.clone());
-        let tls = own.map(|(cert, key)| secure::acceptor(&Identity { cert, key }, self.client_ca.as_deref()));
+        let tls = own.map(|(cert, key)| acceptor(&Identity { cert, key }, self.client_ca.as_deref()));
         let door = Door {
             token: token(self.token_env.as_ref(), self.token_file.as_ref())?,
             tls: tls.transpose().map_err(RunError::Usage)?,

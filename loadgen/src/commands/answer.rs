@@ -5,8 +5,8 @@ use crate::error::RunError;
 use crate::plan::Plan;
 use crate::store::atomic::write_atomically;
 use crate::store::folder;
-use clap::ValueEnum;
-use std::path::Path;
+use clap::{Args, ValueEnum};
+use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Answer, AnswerOutcome, Interval, MeetsObjective, Question, Ranked, Run};
 
 /// Exit code of an open question.
@@ -24,8 +24,7 @@ pub enum FailOn {
 }
 
 /// Returns 4 if no variant meets the objective and 3 if the question is open, if `fail_on` holds that outcome; else 0.
-#[must_use]
-pub fn exit_code(run: &Run, fail_on: &[FailOn]) -> u8 {
+pub(super) fn exit_code(run: &Run, fail_on: &[FailOn]) -> u8 {
     match run.answer.as_ref().map(|answer| answer.outcome) {
         Some(AnswerOutcome::None) if fail_on.contains(&FailOn::Unmet) => UNMET,
         Some(AnswerOutcome::Undecided) if fail_on.contains(&FailOn::Undecided) => UNDECIDED,
@@ -33,32 +32,68 @@ pub fn exit_code(run: &Run, fail_on: &[FailOn]) -> u8 {
     }
 }
 
-/// Checks that a plan has a question.
-///
-/// # Errors
-/// A plan that cannot be read, or without a question.
-pub fn needs_question(plan: &Path) -> Result<(), RunError> {
-    let plan = Plan::load(plan)?;
-    match plan.question {
-        Some(_) => Ok(()),
-        None => Err(RunError::Usage(format!(
-            "{}: --fail-on, --junit and --baseline judge an answer, and the plan has no `[question]`",
-            plan.file.display()
-        ))),
-    }
+/// Checks of an answer for scripts and CI.
+#[derive(Debug, Args)]
+pub struct JudgedAnswer {
+    /// Outcomes of the question with an exit code of their own: `unmet` (no variant meets the objective) exits with 4,
+    /// `undecided` with 3
+    #[arg(long, value_name = "OUTCOMES", value_delimiter = ',')]
+    fail_on: Vec<FailOn>,
+    /// Also writes the answer to this file as JUnit XML, with one case per variant
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Earlier run of the same question to compare the answer with: exits with 1 if the p99, highest rate or $/month of
+    /// a variant is certainly worse, with 3 if anything cannot be compared
+    #[arg(long, value_name = "RUN_FOLDER")]
+    baseline: Option<PathBuf>,
 }
 
-/// Writes the answer as JUnit XML.
-///
-/// # Errors
-/// The file cannot be written, or the run has no answer.
-pub fn write_junit(run: &Run, file: &Path) -> Result<(), RunError> {
-    match tierlab_report::answer_junit(run) {
-        Some(text) => Ok(write_atomically(file, text.as_bytes())?),
-        None => Err(RunError::Unsound(format!(
-            "{}: the run has no answer to write",
-            run.name
-        ))),
+impl JudgedAnswer {
+    /// Checks the options before anything is measured.
+    ///
+    /// # Errors
+    /// A plan that cannot be read or has no question, a file that cannot be written, or a baseline without an answer.
+    pub fn check(&self, plan: &Path) -> Result<(), RunError> {
+        if self.fail_on.is_empty() && self.junit.is_none() && self.baseline.is_none() {
+            return Ok(());
+        }
+        let plan = Plan::load(plan)?;
+        if plan.question.is_none() {
+            return Err(RunError::Usage(format!(
+                "{}: --fail-on, --junit and --baseline judge an answer, and the plan has no `[question]`",
+                plan.file.display()
+            )));
+        }
+        self.junit.as_deref().map_or(Ok(()), can_write)?;
+        self.baseline
+            .as_deref()
+            .map_or(Ok(()), |folder| baseline(folder).map(drop))
+    }
+
+    /// Writes the answer as JUnit XML, and returns the exit code: 1 for a regression, else that of the comparison, else that
+    /// of the outcome.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the run has no answer.
+    pub fn exit_code(&self, run: &Run) -> Result<u8, RunError> {
+        if let Some(file) = &self.junit {
+            let Some(text) = tierlab_report::answer_junit(run) else {
+                return Err(RunError::Unsound(format!(
+                    "{}: the run has no answer to write",
+                    run.name
+                )));
+            };
+            write_atomically(file, text.as_bytes())?;
+        }
+        let compared = match &self.baseline {
+            Some(folder) => against(&baseline(folder)?, run),
+            None => 0,
+        };
+        Ok(match (compared, exit_code(run, &self.fail_on)) {
+            (1, _) => 1,
+            (compared, 0) => compared,
+            (_, answered) => answered,
+        })
     }
 }
 
@@ -66,7 +101,7 @@ pub fn write_junit(run: &Run, file: &Path) -> Result<(), RunError> {
 ///
 /// # Errors
 /// Its folder does not exist, or must not be written to.
-pub fn can_write(file: &Path) -> Result<(), RunError> {
+pub(super) fn can_write(file: &Path) -> Result<(), RunError> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     let refuse =
         |error: &dyn std::fmt::Display| RunError::Usage(format!("{}: cannot be written: {error}", file.display()));
@@ -81,7 +116,7 @@ pub fn can_write(file: &Path) -> Result<(), RunError> {
 ///
 /// # Errors
 /// A folder without a run, or a run without an answer: bad usage, because exit code 1 means that a variant is worse.
-pub fn baseline(dir: &Path) -> Result<Answer, RunError> {
+fn baseline(dir: &Path) -> Result<Answer, RunError> {
     let mut run = folder::load(dir).map_err(|error| RunError::Usage(error.to_string()))?;
     tierlab_analysis::conclude(&mut run);
     run.answer.ok_or_else(|| {
@@ -94,8 +129,7 @@ pub fn baseline(dir: &Path) -> Result<Answer, RunError> {
 
 /// Compares a run with an earlier answer and returns the exit code: 1 if a variant is certainly worse, 3 if anything
 /// cannot be compared, else 0. Prints the reasons on stderr.
-#[must_use]
-pub fn against(before: &Answer, run: &Run) -> u8 {
+fn against(before: &Answer, run: &Run) -> u8 {
     let Some(now) = &run.answer else { return UNDECIDED };
     let Held { worse, notes } = held(before, now);
     for line in notes.iter().chain(&worse) {

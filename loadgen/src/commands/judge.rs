@@ -10,8 +10,8 @@ use crate::store::folder;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use tierlab_analysis::curves::comparison;
-use tierlab_analysis::curves::slo::{Answer, evidence, why_not};
-use tierlab_analysis::record::{Objective, Point, Run, Slo, Verdict};
+use tierlab_analysis::curves::slo::{evidence, why_not};
+use tierlab_analysis::record::{MeetsObjective, Objective, Point, Run, Slo, Verdict};
 use tierlab_report::{Case, CaseResult};
 
 /// Failure with an exit code of its own.
@@ -157,11 +157,11 @@ fn held_against(point: &Point, objective: Objective, run: &Run) -> CaseResult {
     };
     let why = why_not(point, &slo);
     match evidence(point, &slo).map(|evidence| (evidence.answer, evidence.certain)) {
-        Some((Answer::Met, true)) => CaseResult::Passed,
-        Some((Answer::NotMet, true)) => CaseResult::Failed(format!("not met: {why}")),
-        Some((Answer::Met | Answer::NotMet, false)) => CaseResult::Skipped(format!(
+        Some((MeetsObjective::Met, true)) => CaseResult::Passed,
+        Some((MeetsObjective::NotMet, true)) => CaseResult::Failed(format!("not met: {why}")),
+        Some((MeetsObjective::Met | MeetsObjective::NotMet, false)) => CaseResult::Skipped(format!(
             "not decided: {why}, and its interval reaches the limit; measure longer or more repeats"
         )),
-        Some((Answer::Unknown, _)) | None => CaseResult::Skipped(format!("not decided: {why}")),
+        Some((MeetsObjective::Unknown, _)) | None => CaseResult::Skipped(format!("not decided: {why}")),
     }
 }

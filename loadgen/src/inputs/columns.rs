@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use tierlab_formats::arrow;
 use tierlab_formats::arrow::walk::MAGIC;
-use tierlab_load::inputs::element;
+use tierlab_load::element;
 use tierlab_load::inputs::{Records, Shapes};
 use tierlab_protocol::tensor::DataType;
 

@@ -4,7 +4,6 @@
 use super::check::Base;
 use super::columns::{self, Column};
 use super::fault::{Fault, counted, missing, only_with, refuse, within};
-use super::raw::RawPlan;
 use super::value;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -55,8 +54,10 @@ pub(super) enum RawShape {
 }
 
 /// Validates both and reads the trace.
-pub(super) fn validate(plan: &RawPlan, base: Base<'_>) -> Result<Arrivals, Fault> {
-    let (process, arrival) = (plan.arrivals, &plan.arrival);
+pub(super) fn validate(
+    (process, arrival, shape): (RawProcess, &RawArrival, Option<&RawShape>),
+    base: Base<'_>,
+) -> Result<Arrivals, Fault> {
     if process != RawProcess::Gamma {
         only_with("arrival", "`arrivals = \"gamma\"`", &[("cv", arrival.cv.is_some())])?;
     }
@@ -78,7 +79,7 @@ pub(super) fn validate(plan: &RawPlan, base: Base<'_>) -> Result<Arrivals, Fault
     };
     Ok(Arrivals {
         process,
-        shape: plan.shape.as_ref().map_or(Ok(Shape::Flat), profile)?,
+        shape: shape.map_or(Ok(Shape::Flat), profile)?,
     })
 }
 

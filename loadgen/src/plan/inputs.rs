@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierlab_load::inputs::{
-    CheckRule, Dim, Expectations, InputRules, Law, Lengths, Order, Records, TensorRule, Values,
+    CheckRule, Dim, Expectations, InputRules, Law, Lengths, Order, Records, TensorRule, Values, toml_key,
 };
 
 /// Largest dimension in a plan.
@@ -201,7 +201,7 @@ pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: Base<'_>) -> R
         if !std::mem::take(&mut raw.model).is_empty() {
             refuse!(format!("inputs.model.{name}.model"), "a model has no models of its own");
         }
-        let rules = rules(raw, &format!("inputs.model.{}", key_of(&name)), &mut files)?;
+        let rules = rules(raw, &format!("inputs.model.{}", toml_key(&name)), &mut files)?;
         of_others.insert(name, rules);
     }
     Ok(InputsPlan {
@@ -213,18 +213,9 @@ pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: Base<'_>) -> R
 
 /// Rewrites the keys of a message about `inputs` to those of another model's inputs.
 pub(super) fn of_model(model: &str, what: &str) -> String {
-    let key = key_of(model);
+    let key = toml_key(model);
     let below = |open: &str| format!("{open}inputs.model.{key}.");
     what.replace("`inputs.", &below("`")).replace("[inputs.", &below("["))
-}
-
-/// A model's name as a part of a TOML key, quoted if necessary.
-fn key_of(model: &str) -> String {
-    let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    match model.chars().all(is_bare) {
-        true => model.to_owned(),
-        false => toml::Value::from(model).to_string(),
-    }
 }
 
 fn rules(raw: RawInputs, at: &str, files: &mut Files<'_>) -> Result<InputRules, Fault> {
@@ -466,8 +457,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use tierlab_load::inputs::{Declared, Inputs, Wish};
+    use tierlab_load::payload::Encoding;
     use tierlab_load::payload::Form;
-    use tierlab_load::wire::Encoding;
     use tierlab_protocol::tensor::{DataType, TensorSpec};
 
     fn parse(text: &str) -> Result<InputRules, String> {

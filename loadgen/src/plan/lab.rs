@@ -4,10 +4,8 @@ use super::Traffic;
 use super::check::{Base, Source, check_pairs};
 use super::fault::{Fault, conflict, distinct, duplicate, empty, fault, misplaced, missing, plain, refuse, within};
 use super::raw::{RawData, RawLab, RawPlan, RawTier};
-use super::storage::{CacheState, Origin, TierPlan};
-use super::value;
+use super::storage::{CacheState, ColdStartPlan, Origin, TierPlan, at_once};
 use super::variant::{self, RawVariant, VariantPlan};
-use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierlab_analysis::record::{ColdWay, PageCache, Question, StageFill};
@@ -32,27 +30,6 @@ pub struct LabPlan {
     pub ready_timeout: Duration,
     /// Keys of the server's config set for every server.
     pub server_set: toml::Table,
-}
-
-/// Cold starts of a lab: `[lab.cold_start]`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ColdStartPlan {
-    /// Repeats of each way on each tier.
-    #[serde(deserialize_with = "value::repeats")]
-    pub repeats: u32,
-    /// Ways in which models come to be served, each once.
-    pub ways: Vec<ColdWay>,
-    /// Handling of the page cache below the tier's files before each.
-    #[serde(default)]
-    pub page_cache: PageCache,
-    /// Seconds over which a fleet's servers start at random times; each way is measured with each. 0 starts all at once.
-    #[serde(default = "at_once")]
-    pub jitter_s: Vec<f64>,
-}
-
-fn at_once() -> Vec<f64> {
-    vec![0.0]
 }
 
 /// Models and tables of a lab.

@@ -1,11 +1,62 @@
-//! `[[load]]`: rates by mode and batch size, or users. In: TOML. Out: every load and closed loop, in the plan's order.
+//! `[[load]]`: rates by mode and batch size, or users with their think time. In: TOML. Out: every load and closed loop, in the
+//! plan's order.
 
 use super::check::Step;
-use super::driven::{ClosedLoopPlan, add_closed_loops};
 use super::fault::{Fault, duplicate, misplaced, missing, only_with, within};
 use super::raw::{RawLoad, RawMode};
-use tierlab_analysis::record::Mode;
+use super::target::loads_of;
+use tierlab_analysis::record::{Driven, Mode};
+use tierlab_load::by_goose::closed_loop::Think;
+use tierlab_load::custom::CustomSpec;
 use tierlab_load::load::Load;
+
+/// Maximum users: each has a connection.
+const MAX_USERS: f64 = 8_192.0;
+
+/// One closed loop.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClosedLoopPlan {
+    /// Entities per request.
+    pub batch_size: u32,
+    /// Concurrent users.
+    pub users: u32,
+    /// Pause between a reply and the next request.
+    pub think: Think,
+}
+
+impl ClosedLoopPlan {
+    /// Load at the rate of the open loop beside it; 0 for the closed loop itself.
+    #[must_use]
+    pub const fn load(&self, rate: f64) -> Load {
+        Load {
+            mode: if self.batch_size == 1 {
+                Mode::Realtime
+            } else {
+                Mode::Batch
+            },
+            batch_size: self.batch_size,
+            rate,
+        }
+    }
+
+    /// Factor of its points.
+    #[must_use]
+    pub fn driven(&self) -> Driven {
+        Driven::ClosedLoop {
+            users: self.users,
+            think_time: self.think.to_string(),
+        }
+    }
+
+    /// Factor of the open loop beside it.
+    #[must_use]
+    pub fn beside(&self) -> Driven {
+        Driven::BesideClosedLoop {
+            users: self.users,
+            think_time: self.think.to_string(),
+        }
+    }
+}
 
 /// Checks the batch size and the rate of a load, whose key in the plan is `at`.
 pub(super) fn check(at: &str, load: &Load, step: Step) -> Result<(), Fault> {
@@ -26,7 +77,7 @@ pub(super) fn validate(raw: &[RawLoad], step: Step) -> Result<(Vec<Load>, Vec<Cl
     for (i, load) in raw.iter().enumerate() {
         let at = format!("load[{i}]");
         let key = |name: &str| format!("{at}.{name}");
-        if load.mode == RawMode::Concurrency {
+        if load.is_closed() {
             add_closed_loops(&mut closed_loops, load, &at)?;
             continue;
         }
@@ -59,4 +110,63 @@ pub(super) fn validate(raw: &[RawLoad], step: Step) -> Result<(Vec<Load>, Vec<Cl
             duplicate("load", format!("{mode} × {batch_size} at {rate} per second"))
         }
     }
+}
+
+/// Adds the closed loops of one `[[load]]`, whose path is `at`.
+fn add_closed_loops(loops: &mut Vec<ClosedLoopPlan>, load: &RawLoad, at: &str) -> Result<(), Fault> {
+    let key = |name: &str| format!("{at}.{name}");
+    if !load.rates.is_empty() {
+        return misplaced(
+            key("rates"),
+            "open loops: the throughput of `mode = \"concurrency\"` is a result; give `users`, or set `mode = \"realtime\"`",
+        );
+    }
+    if load.users.is_empty() {
+        return missing(
+            key("users"),
+            "`mode = \"concurrency\"` needs at least one number of users, such as [1, 2, 4, 8]",
+        );
+    }
+    let think = load.think_time_ms.unwrap_or(Think::Fixed(0.0));
+    let batch_sizes = match &load.batch_sizes[..] {
+        [] => &[1][..],
+        sizes => sizes,
+    };
+    for &batch_size in batch_sizes {
+        within(&key("batch_sizes"), f64::from(batch_size), 1.0, 65_536.0)?;
+        for &users in &load.users {
+            within(&key("users"), f64::from(users), 1.0, MAX_USERS)?;
+            let one = ClosedLoopPlan {
+                batch_size,
+                users,
+                think,
+            };
+            if loops.contains(&one) {
+                let what = format!("{users} with think time {think} and {batch_size} per request");
+                return duplicate(key("users"), what);
+            }
+            loops.push(one);
+        }
+    }
+    Ok(())
+}
+
+/// Sets the rows per request of closed loops on a custom target.
+pub(super) fn carry(spec: &CustomSpec, loops: &mut [ClosedLoopPlan]) -> Result<(), Fault> {
+    for place in 0..loops.len() {
+        let (before, later) = loops.split_at_mut(place);
+        let mut load = [later[0].load(0.0)];
+        loads_of(spec, &mut load)?;
+        later[0].batch_size = load[0].batch_size;
+        if before.contains(&later[0]) {
+            return duplicate(
+                "load",
+                format!(
+                    "{} users, since `target.rows_per_request` makes every request carry {} rows",
+                    later[0].users, spec.rows_per_request
+                ),
+            );
+        }
+    }
+    Ok(())
 }

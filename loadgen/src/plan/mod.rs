@@ -6,10 +6,10 @@
 mod arrivals;
 mod check;
 mod columns;
-mod driven;
 mod fault;
 mod files;
 mod inputs;
+mod journeys;
 mod keys;
 mod lab;
 mod loads;
@@ -22,20 +22,22 @@ mod target;
 mod value;
 mod variant;
 
-pub(crate) use check::pairs;
-pub use driven::{Ask, ClosedLoopPlan, Content, JourneyPlan, StepPlan};
 pub use fault::{Fault, PlanError};
-pub use lab::{ColdStartPlan, Data, LabPlan};
+pub use journeys::{Ask, Content, JourneyPlan, StepPlan};
+pub use lab::{Data, LabPlan};
+pub use loads::ClosedLoopPlan;
 pub use mix::{Mix, Part};
 pub use question::Reasked;
 pub use search::{SearchPlan, objective};
-pub use storage::{CacheState, Origin, TierPlan};
+pub use storage::{CacheState, ColdStartPlan, Origin, TierPlan};
 pub use target::TargetPlan;
 pub use variant::{NO_TIER, Stage, VariantPlan};
 
+pub(crate) use check::pairs;
+
 use check::{Base, Source, Step};
 use fault::{conflict, fault, misplaced, missing, plain, within};
-use raw::RawPlan;
+use raw::{RawLoad, RawPlan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -44,8 +46,7 @@ use tierlab_load::arrivals::Arrivals;
 use tierlab_load::inputs::InputRules;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::load::Load;
-use tierlab_load::payload::Form;
-use tierlab_load::wire::{Encoding, Protocol};
+use tierlab_load::payload::{Encoding, Form, Protocol};
 
 /// Validated plan.
 #[derive(Debug, Clone)]
@@ -262,7 +263,7 @@ fn validate(raw: &RawPlan, base: Base<'_>, file: &Path, text: &str) -> Result<Pl
     let mut traffic = traffic(source)?;
     let encoding = encoding(raw)?;
     let keys = keys::validate(&raw.keys, base)?;
-    let arrivals = arrivals::validate(raw, base)?;
+    let arrivals = arrivals::validate((raw.arrivals, &raw.arrival, raw.shape.as_ref()), base)?;
     let prices = prices(source)?;
     let others: Vec<&str> = mix::other_models(&traffic.mixes, &raw.model).collect();
     let inputs = inputs::validate(raw.inputs.clone(), &others, base)?;
@@ -327,9 +328,9 @@ struct Traffic {
 fn traffic(source: Source<'_>) -> Result<Traffic, Fault> {
     let Source { raw, base } = source;
     let step = source.step();
-    driven::check(raw)?;
+    refuse_search(raw)?;
     let (loads, closed_loops) = loads::validate(&raw.load, step)?;
-    let journeys = driven::journeys(&raw.journey, step, raw.protocol)?;
+    let journeys = journeys::validate(raw, step)?;
     let mixes = mix::validate(&raw.mix, step, base)?;
     if raw.load.is_empty() && mixes.is_empty() && journeys.is_empty() && raw.question.is_none() {
         return missing(
@@ -343,6 +344,21 @@ fn traffic(source: Source<'_>) -> Result<Traffic, Fault> {
         closed_loops,
         journeys,
     })
+}
+
+/// Refuses closed loops and journeys beside a search.
+fn refuse_search(plan: &RawPlan) -> Result<(), Fault> {
+    let closed = plan.load.iter().position(RawLoad::is_closed);
+    let closed = closed.map(|index| format!("load[{index}].mode"));
+    let journey = (!plan.journey.is_empty()).then(|| "journey".to_owned());
+    match closed.or(journey).filter(|_| plan.search.is_some()) {
+        None => Ok(()),
+        Some(key) => conflict(
+            key,
+            "[search]",
+            "a search is for the highest rate of single requests in an open loop; put one of them into a plan of its own",
+        ),
+    }
 }
 
 fn encoding(raw: &RawPlan) -> Result<Encoding, Fault> {
@@ -384,7 +400,7 @@ fn sweep_target(
         return Ok(target);
     };
     target::loads_of(custom, &mut traffic.loads)?;
-    driven::carry(custom, &mut traffic.closed_loops)?;
+    loads::carry(custom, &mut traffic.closed_loops)?;
     if !traffic.mixes.is_empty() {
         return conflict(
             "mix",
@@ -416,7 +432,7 @@ fn question(source: Source<'_>) -> Result<Option<Question>, Fault> {
         ("search", plan.search.is_some()),
         ("mix", !plan.mix.is_empty()),
         ("journey", !plan.journey.is_empty()),
-        ("load", plan.load.iter().any(driven::is_closed)),
+        ("load", plan.load.iter().any(RawLoad::is_closed)),
     ];
     if let Some((key, _)) = others.iter().find(|(_, is_given)| *is_given) {
         let advice = "a question chooses the rates of open loops of one kind of request; put them into two plans";

@@ -2,10 +2,11 @@
 //! keys that depend on each other.
 
 use super::value;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tierlab_analysis::record::Limits;
+use tierlab_load::by_goose::closed_loop::Think;
 
 /// Top level of a plan.
 #[derive(Debug, Deserialize)]
@@ -29,8 +30,8 @@ pub(super) struct RawPlan {
     #[serde(default, deserialize_with = "value::reply_limit_bytes")]
     pub(super) reply_limit_bytes: Option<u64>,
     #[serde(default)]
-    pub(super) protocol: tierlab_load::wire::Protocol,
-    pub(super) encoding: Option<tierlab_load::wire::Encoding>,
+    pub(super) protocol: tierlab_load::payload::Protocol,
+    pub(super) encoding: Option<tierlab_load::payload::Encoding>,
     #[serde(default)]
     pub(super) arrivals: super::arrivals::RawProcess,
     #[serde(default)]
@@ -104,7 +105,8 @@ pub(super) struct RawLoad {
     pub(super) users: Vec<u32>,
     /// With `mode = "concurrency"`: pause between a reply and the user's next request in milliseconds: a number, `[least, most]` for a
     /// uniform one, `{ exponential = 50 }` for an exponential one of that mean (default: none).
-    pub(super) think_time_ms: Option<RawThink>,
+    #[serde(default, deserialize_with = "value::think_time_ms")]
+    pub(super) think_time_ms: Option<Think>,
 }
 
 /// `load.mode`.
@@ -119,31 +121,11 @@ pub(super) enum RawMode {
     Concurrency,
 }
 
-/// `load.think_time_ms`.
-#[derive(Debug, Clone)]
-pub(super) enum RawThink {
-    Fixed(f64),
-    Between([f64; 2]),
-    Law(RawLaw),
-}
-
-impl<'de> Deserialize<'de> for RawThink {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = toml::Value::deserialize(deserializer)?;
-        match value {
-            toml::Value::Array(_) => value::part(value).map(Self::Between),
-            toml::Value::Table(_) => value::part(value).map(Self::Law),
-            ms => value::part(ms).map(Self::Fixed),
-        }
+impl RawLoad {
+    /// True for a closed loop.
+    pub(super) fn is_closed(&self) -> bool {
+        self.mode == RawMode::Concurrency
     }
-}
-
-/// A think time that is drawn.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawLaw {
-    /// Mean of an exponential think time, in milliseconds.
-    pub(super) exponential: f64,
 }
 
 /// `[[journey]]`.
@@ -167,7 +149,7 @@ pub(super) struct RawStep {
     /// Model to request, in place of a `path`.
     pub(super) model: Option<String>,
     /// With `model`: "http", or "grpc" at `--grpc-url` (default: the plan's `protocol`).
-    pub(super) protocol: Option<tierlab_load::wire::Protocol>,
+    pub(super) protocol: Option<tierlab_load::payload::Protocol>,
     /// With `model`: value of each input, a number, a list or a text; `"{name}"` is a value that an earlier step took, or
     /// `{entity_id}`. Without `inputs` and `body` the model joins the row of `{entity_id}`.
     pub(super) inputs: Option<BTreeMap<String, toml::Value>>,
@@ -203,7 +185,7 @@ pub(super) struct RawLab {
     pub(super) server: toml::Table,
     #[serde(default)]
     pub(super) cache: Vec<super::storage::CacheState>,
-    pub(super) cold_start: Option<super::lab::ColdStartPlan>,
+    pub(super) cold_start: Option<super::storage::ColdStartPlan>,
     #[serde(default)]
     pub(super) data: RawData,
     #[serde(default)]

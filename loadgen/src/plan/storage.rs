@@ -1,10 +1,10 @@
-//! Storage of a lab's features: tiers and their origins, states of the feature cache, fleets that share a tier.
+//! Storage of a lab's features: tiers and their origins, states of the feature cache, cold starts, fleets that share a tier.
 
 use super::fault::{Fault, distinct, empty, within};
 use super::value;
 use serde::Deserialize;
 use std::fmt;
-use tierlab_analysis::record::PageCache;
+use tierlab_analysis::record::{ColdWay, PageCache};
 
 /// Maximum servers of a fleet on one machine.
 const MOST_SERVERS: f64 = 64.0;
@@ -78,6 +78,27 @@ impl CacheState {
             set: toml::Table::new(),
         }
     }
+}
+
+/// Cold starts of a lab: `[lab.cold_start]`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ColdStartPlan {
+    /// Repeats of each way on each tier.
+    #[serde(deserialize_with = "value::repeats")]
+    pub repeats: u32,
+    /// Ways in which models come to be served, each once.
+    pub ways: Vec<ColdWay>,
+    /// Handling of the page cache below the tier's files before each.
+    #[serde(default)]
+    pub page_cache: PageCache,
+    /// Seconds over which a fleet's servers start at random times; each way is measured with each. 0 starts all at once.
+    #[serde(default = "at_once")]
+    pub jitter_s: Vec<f64>,
+}
+
+pub(super) fn at_once() -> Vec<f64> {
+    vec![0.0]
 }
 
 /// `[fleet]`.

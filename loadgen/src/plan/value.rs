@@ -9,6 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 use tierlab_analysis::record::{Objective, Percentile};
+use tierlab_load::by_goose::closed_loop::Think;
 
 /// One value, or several to cross with those of the other factors.
 #[derive(Debug, Clone)]
@@ -116,6 +117,41 @@ impl<'de> Deserialize<'de> for Period {
             ))
         })
     }
+}
+
+/// Longest think time, in milliseconds.
+const MAX_THINK_MS: f64 = 600_000.0;
+
+/// Reads a think time: a number of milliseconds, two for a uniform one, or a table with the mean of an exponential one.
+pub(super) fn think_time_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Think>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Law {
+        exponential: f64,
+    }
+    let checked = |ms: f64, least: f64| match (least..=MAX_THINK_MS).contains(&ms) {
+        true => Ok(ms),
+        false => Err(D::Error::custom(outside(ms, least, MAX_THINK_MS))),
+    };
+    let value = toml::Value::deserialize(deserializer)?;
+    let think = match value {
+        toml::Value::Array(_) => {
+            let [least_ms, most_ms]: [f64; 2] = part(value)?;
+            let (least_ms, most_ms) = (checked(least_ms, 0.0)?, checked(most_ms, 0.0)?);
+            if least_ms > most_ms {
+                let what = format!("[{least_ms}, {most_ms}] ends before it begins");
+                return Err(D::Error::custom(what));
+            }
+            Think::Uniform { least_ms, most_ms }
+        }
+        toml::Value::Table(_) => {
+            let Law { exponential } = part(value)?;
+            let mean_ms = checked(exponential, 0.001)?;
+            Think::Exponential { mean_ms }
+        }
+        ms => Think::Fixed(checked(part(ms)?, 0.0)?),
+    };
+    Ok(Some(think))
 }
 
 /// Readers of numbers with a range; for an optional key, `T` is an `Option`.

@@ -1,6 +1,6 @@
 //! Checks every part of the replies to a few requests, before a target is measured.
 
-use super::send::route;
+use super::requests::route;
 use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
@@ -12,9 +12,8 @@ use tierlab_load::driver::Route;
 use tierlab_load::grpc;
 use tierlab_load::inputs::{Entities, Inputs, RowsBy, Wish};
 use tierlab_load::keys::Population;
-use tierlab_load::payload::Body;
+use tierlab_load::payload::{Body, Protocol};
 use tierlab_load::reply::{Expected, Limit, ShapeFit};
-use tierlab_load::wire::Protocol;
 use tierlab_protocol::infer::InferReply;
 use tierlab_protocol::tensor::TensorSpec;
 

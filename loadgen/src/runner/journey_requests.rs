@@ -3,7 +3,7 @@
 //! In: a journey of a plan, and a target. Out: a journey for `tierlab-load`. Sends only requests for metadata, before a
 //! step.
 
-use super::send::grpc_connections;
+use super::requests::grpc_connections;
 use super::target::{Content as Asked, Target};
 use crate::error::RunError;
 use crate::plan::{Ask, Content, JourneyPlan, Plan, StepPlan};
@@ -21,9 +21,9 @@ use tierlab_load::grpc::Connections;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::{KeyDistribution, Population};
 use tierlab_load::live::Watch;
+use tierlab_load::payload::Protocol;
 use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::schedule::Schedule;
-use tierlab_load::wire::Protocol;
 use tierlab_load::workers::Workers;
 use tierlab_load::workers::message::{JourneyOrder, StepOrder};
 use tierlab_protocol::metadata::{ENTITY_ID, ModelMetadata};
@@ -37,8 +37,6 @@ pub(super) struct Prepared<'a> {
     steps: Arc<Vec<JourneyStep>>,
     values: usize,
     entities: Entities,
-    /// Distinct models of its steps; the plan's own if it uses none.
-    pub(super) models: Vec<String>,
 }
 
 /// Source of a journey's entities.
@@ -77,10 +75,6 @@ impl<'a> Prepared<'a> {
             let made = made(&around, step).map_err(|what| refuse(step, what))?;
             steps.push(made);
         }
-        let mut models: Vec<String> = known.keys().map(|model| (*model).to_owned()).collect();
-        if models.is_empty() {
-            models.push(plan.model.clone());
-        }
         Ok(Self {
             plan,
             target,
@@ -89,7 +83,6 @@ impl<'a> Prepared<'a> {
             steps: Arc::new(steps),
             values: journey.values.len(),
             entities: entities(plan, target, journey, &known)?,
-            models,
         })
     }
 

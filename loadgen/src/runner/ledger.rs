@@ -1,10 +1,8 @@
 //! Steps of a run in progress: the finished ones, and the next. A step with a foreign disturbance is measured again a bounded
 //! number of times.
 
-use super::recorder::Label;
 use crate::plan::Plan;
 use crate::progress::Progress;
-use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Journal, Points};
 use tierlab_analysis::record::{Factors, Limits, Purpose, Repeat};
 use tierlab_instrument::machine::disturbance::disturbance;
@@ -74,15 +72,6 @@ impl Attempt {
             attempt,
             seed: step_seed(plan.seed, index + attempt * ATTEMPT, of_load),
             purpose: Purpose::Explore,
-        }
-    }
-
-    /// Label of its repeat of a point.
-    pub(super) fn label(self, factors: &Factors) -> Label {
-        Label {
-            index: self.index,
-            seed: self.seed,
-            hdr_file: hdr_file_of(factors, self.index, self.attempt),
         }
     }
 }

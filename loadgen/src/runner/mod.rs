@@ -1,11 +1,11 @@
 //! Runs: their steps in order, their searches and their mixes.
 //!
 //! - [`target`]: the measured target; [`mod@check_reply`]: a full check of one reply before the measurement
-//! - `step`, `ledger`: a run in progress and one step of it, repeated after a disturbance; `lost`: steps that are repeated
-//!   after the loss of an agent; `run`: the order of the steps; `mixed`, `search`: mixes, and the search for
-//!   the highest rate under an objective; `closed_loops`, `journeys`, `journey_requests`: closed loops and journeys
-//! - `send`: the requests of a step, sent by this process or several; [`load_process`]: one of several, possibly on
-//!   another host; [`recorder`]: a repeat of a point from samples; `naming`: names of steps
+//! - `run`: the order of the steps; `step`, `ledger`: a run in progress and one step of it, repeated after a disturbance;
+//!   `search`, `decide`: rates chosen as the run goes on
+//! - `work`: steps as data; `mixed`, `closed_loops`, `journeys`, `journey_requests`: those that are not open loops of one load
+//! - `requests`: the requests of a step; `send`: a step sent by this process or several, and again after the loss of an agent;
+//!   [`load_process`]: one of several, possibly on another host; [`recorder`]: a repeat of a point from samples; `naming`: names of steps
 
 pub mod check_reply;
 mod closed_loops;
@@ -14,18 +14,21 @@ mod journey_requests;
 mod journeys;
 mod ledger;
 pub mod load_process;
-mod lost;
 mod mixed;
 mod naming;
 pub mod recorder;
+mod requests;
 mod run;
 mod search;
 mod send;
 mod step;
 pub mod target;
+mod work;
+
+pub use naming::factors;
+pub use requests::Requests;
+pub use run::{Instrument, new_run};
+pub use send::{Senders, measure};
+pub use step::{Prepare, Runner};
 
 pub(crate) use decide::asked;
-pub use naming::factors;
-pub use run::new_run;
-pub use send::{Measured, Requests, Senders, measure};
-pub use step::{Prepare, Runner};

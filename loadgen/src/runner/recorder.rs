@@ -25,6 +25,13 @@ pub struct Label {
     pub hdr_file: String,
 }
 
+/// Failures in a repeat's window, and examples of them, by their names in the result.
+#[derive(Debug, Default)]
+pub(super) struct NamedFailures {
+    pub(super) errors: BTreeMap<String, u64>,
+    pub(super) examples: BTreeMap<String, String>,
+}
+
 /// Converts a finished step to a repeat.
 #[must_use]
 pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Option<ServerDelta>) -> Repeat {

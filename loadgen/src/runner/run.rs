@@ -4,28 +4,25 @@
 //!
 //! In: a runner. Out: a [`Run`] in its folder. Knows neither the origin of a target nor the presentation of results.
 
-use super::closed_loops;
-use super::decide;
-use super::journeys;
-use super::ledger::{AGAIN, Attempt, Ledger};
-use super::mixed;
+use super::ledger::{AGAIN, Ledger};
 use super::naming::{factors, name};
 use super::step::Runner;
+use super::work::{PlannedStep, Round, Work};
+use super::{closed_loops, decide, journeys, mixed};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::progress::Progress;
-use crate::selfcheck::prove::Instrument;
 use crate::store::folder;
-use crate::store::journal::{Journal, Points, Position};
+use crate::store::journal::{Journal, Points};
 use crate::store::time::rfc3339;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 use tierlab_analysis::curves::same_but_rate;
-use tierlab_analysis::record::{Driven, Environment, Factors, Point, Run, SCHEMA_VERSION};
+use tierlab_analysis::record::{CarriedCertificate, Check, Driven, Environment, Factors, Point, Run, SCHEMA_VERSION};
 use tierlab_instrument::machine::quiet::Patience;
 use tierlab_load::redact;
 
-impl Runner<'_> {
+impl<'a> Runner<'a> {
     /// Runs every step that is not in the folder already, of the `new` run or the one to resume, writes the result and prints its answer.
     ///
     /// # Errors
@@ -36,19 +33,17 @@ impl Runner<'_> {
             Some(earlier) => earlier.resume(&new)?,
             None => new,
         };
-        self.check_journeys().await?;
+        journeys::check(self.plan, &self.targets, &self.interrupt).await?;
         let (journal, finished) = Journal::open(&self.folder)?;
         let points = Points::of(finished);
         self.check_earlier(&points)?;
         folder::begin(&run, &self.folder)?;
         let grid = if self.measures_loads() {
-            let of_mixes: usize = self.plan.mixes.iter().map(|mix| mix.rates.len()).sum();
-            let of_journeys: usize = self.plan.journeys.iter().map(|journey| journey.rates.len()).sum();
-            self.plan.loads.len() + of_mixes + 2 * self.plan.closed_loops.len() + of_journeys
+            self.planned(0, 0).len()
         } else {
             0
         };
-        let steps = self.targets.len() * grid * self.plan.repeats as usize;
+        let steps = grid * self.plan.repeats as usize;
         let mut ledger = Ledger {
             journal,
             points,
@@ -97,22 +92,12 @@ impl Runner<'_> {
 
     /// Refuses steps of another server, which cannot share a result with further steps.
     fn check_earlier(&self, points: &Points) -> Result<(), RunError> {
-        let expected: Vec<Factors> = self
-            .targets
-            .iter()
-            .flat_map(|target| {
-                let loads = self.plan.loads.iter();
-                let loads = loads.map(|&load| factors(self.plan, target, load, &self.plan.model));
-                let asked = self.plan.question.iter().map(decide::asked);
-                let asked = asked.map(|load| factors(self.plan, target, load, &self.plan.model));
-                loads
-                    .chain(mixed::expected(self.plan, target))
-                    .chain(closed_loops::expected(self.plan, target))
-                    .chain(journeys::expected(self.plan, target))
-                    .chain(asked)
-                    .collect::<Vec<_>>()
-            })
-            .collect();
+        let planned = self.planned(0, 0).into_iter().flat_map(|step| step.points);
+        let asked = self.plan.question.iter().map(decide::asked).flat_map(|load| {
+            let targets = self.targets.iter();
+            targets.map(move |target| factors(self.plan, target, load, &self.plan.model))
+        });
+        let expected: Vec<Factors> = planned.map(|(_, factors)| factors).chain(asked).collect();
         // Searches, questions and closed loops choose their own rates.
         let is_chosen = |point: &Point| {
             self.plan.search.is_some()
@@ -145,13 +130,13 @@ impl Runner<'_> {
     }
 
     async fn grid(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
+        self.refuse_several()?;
         for repeat in 0..self.plan.repeats {
             // Disturbed steps are repeated after all others of their repeat: the disturbance may be over by then.
             for attempt in 0..=AGAIN {
-                self.loads(repeat, attempt, ledger).await?;
-                self.mixes(repeat, attempt, ledger).await?;
-                self.closed_loops(repeat, attempt, ledger).await?;
-                self.journeys(repeat, attempt, ledger).await?;
+                for step in self.planned(repeat, attempt) {
+                    self.planned_step(ledger, step).await?;
+                }
             }
             // Reports are rewritten whenever every point has one more repeat; the journal has every step.
             self.write(run, &ledger.points)?;
@@ -159,24 +144,79 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Runs every load against every target; in a later attempt only those with a disturbed step.
-    async fn loads(&mut self, repeat: u32, attempt: u32, ledger: &mut Ledger) -> Result<(), RunError> {
-        for (load_index, &load) in self.plan.loads.iter().enumerate() {
-            let attempt = Attempt::of(self.plan, repeat, attempt, load_index);
-            for target_index in 0..self.targets.len() {
-                let factors = factors(self.plan, &self.targets[target_index], load, &self.plan.model);
-                if !ledger.is_due([&factors], attempt) {
-                    continue;
-                }
-                let position = Position {
-                    target: target_index,
-                    load: load_index,
-                };
-                self.step(ledger, position, load, attempt).await?;
-            }
-        }
-        Ok(())
+    /// Steps of one repeat of the plan: loads, mixes, closed loops, journeys, each against every target.
+    fn planned(&self, repeat: u32, attempt: u32) -> Vec<PlannedStep<'a>> {
+        let round = Round {
+            plan: self.plan,
+            targets: &self.targets,
+            repeat,
+            attempt,
+        };
+        let loads = self.plan.loads.iter().enumerate().flat_map(|(number, &load)| {
+            let targets = self.targets.iter().enumerate();
+            targets.map(move |(target, of)| PlannedStep {
+                target,
+                attempt: round.attempt(number),
+                work: Work::Open(load),
+                points: vec![(number, factors(self.plan, of, load, &self.plan.model))],
+            })
+        });
+        loads
+            .chain(mixed::steps(&round))
+            .chain(closed_loops::steps(&round))
+            .chain(journeys::steps(&round))
+            .collect()
     }
+
+    /// Measures a planned step if it is due: its first attempt if a point is missing, a later one after a disturbance.
+    async fn planned_step(&mut self, ledger: &mut Ledger, mut step: PlannedStep<'_>) -> Result<(), RunError> {
+        if let Work::Beside(closed) = step.work {
+            let beside = &mut step.points[0].1;
+            let target = &self.targets[step.target];
+            let rate = closed_loops::rate_beside(self.plan, target, closed, (&ledger.points, beside))?;
+            let Some(rate) = rate else {
+                // The table shows that there is none.
+                if step.attempt.attempt == 0 {
+                    ledger.progress.skip();
+                }
+                return Ok(());
+            };
+            beside.offered_rps = rate;
+            step.work = Work::Open(closed.load(rate));
+        }
+        match ledger.is_due(step.points.iter().map(|(_, factors)| factors), step.attempt) {
+            true => self.measure(ledger, step).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses several processes for loads that only one process can send.
+    fn refuse_several(&self) -> Result<(), RunError> {
+        let Some(flag) = self.senders.several() else {
+            return Ok(());
+        };
+        let (key, why) = match (&self.plan.mixes[..], &self.plan.closed_loops[..]) {
+            ([], []) => return Ok(()),
+            ([], _) => (
+                "load",
+                "a closed loop is run by one process, whose users are all there are",
+            ),
+            _ => ("mix", "a mix is sent by one process"),
+        };
+        let what = format!("{why}; leave out {flag}, or put it into a plan of its own");
+        Err(self.plan.refuse(key, what).into())
+    }
+}
+
+/// State of the instrument before the first step.
+#[derive(Debug)]
+pub struct Instrument {
+    /// Lines of the self-check, if the run performs its own.
+    pub selfcheck: Vec<Check>,
+    /// Latest certificate of this machine, possibly of this very self-check.
+    pub certificate: CarriedCertificate,
+    /// Noise floor: the plan's highest load on a null endpoint.
+    pub noise_floor: Option<Point>,
 }
 
 /// Run without any step.

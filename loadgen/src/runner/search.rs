@@ -12,9 +12,9 @@ use crate::plan::SearchPlan;
 use crate::store::journal::Position;
 use std::time::Instant;
 use tierlab_analysis::curves::same_but_rate;
-use tierlab_analysis::curves::search::{MAX_PROBES, MAX_TRIES, Probe, Search};
-use tierlab_analysis::curves::slo::{self, Answer};
-use tierlab_analysis::record::{Factors, Point, Run, SloOutcome};
+use tierlab_analysis::curves::search::{MAX_PROBES, MAX_TRIES, RateProbe, Search};
+use tierlab_analysis::curves::slo;
+use tierlab_analysis::record::{Factors, MeetsObjective, Point, Run, SloOutcome};
 use tierlab_instrument::units::wait;
 use tierlab_load::load::Load;
 use tierlab_load::schedule::split_mix;
@@ -36,8 +36,8 @@ impl Runner<'_> {
         let ends = Instant::now() + plan.limit;
         ledger.progress.begin_limit(ends);
         for round in 0..=MAX_PROBES {
-            let known: Vec<Vec<slo::Evidence>> = curves.iter().map(|curve| self.known(curve, plan, run)).collect();
-            let probes: Vec<(&CurveSearch, Probe)> = curves
+            let known: Vec<Vec<slo::RateEvidence>> = curves.iter().map(|curve| self.known(curve, plan, run)).collect();
+            let probes: Vec<(&CurveSearch, RateProbe)> = curves
                 .iter()
                 .zip(&known)
                 .filter_map(|(curve, known)| Some((curve, curve.search.next(known)?)))
@@ -49,7 +49,7 @@ impl Runner<'_> {
                 run.search_stopped = Some(format!("it had measured {MAX_PROBES} rates"));
                 break;
             }
-            let takes: Vec<(&CurveSearch, Probe, u32)> = probes
+            let takes: Vec<(&CurveSearch, RateProbe, u32)> = probes
                 .iter()
                 .map(|&(curve, probe)| (curve, probe, self.attempt(curve, probe.rps, plan, run)))
                 .collect();
@@ -77,7 +77,9 @@ impl Runner<'_> {
     /// Returns the next attempt at a rate: the first, or a further one if the earlier ones had no answer.
     fn attempt(&self, curve: &CurveSearch, rps: f64, plan: &SearchPlan, run: &Run) -> u32 {
         let known = self.known(curve, plan, run);
-        let before = known.iter().find(|one| one.rps == rps && one.answer == Answer::Unknown);
+        let before = known
+            .iter()
+            .find(|one| one.rps == rps && one.answer == MeetsObjective::Unknown);
         // A new rate has no attempts.
         before.map_or(0, |one| one.tries)
     }
@@ -141,7 +143,7 @@ impl Runner<'_> {
     /// Measures each rate, at its next attempt; returns `false` if the time was over before all were measured.
     async fn probe(
         &mut self,
-        takes: &[(&CurveSearch, Probe, u32)],
+        takes: &[(&CurveSearch, RateProbe, u32)],
         ends: Instant,
         ledger: &mut Ledger,
     ) -> Result<bool, RunError> {
@@ -166,13 +168,13 @@ impl Runner<'_> {
     }
 
     /// Evidence about a curve, by rising rate.
-    fn known(&self, curve: &CurveSearch, plan: &SearchPlan, run: &Run) -> Vec<slo::Evidence> {
+    fn known(&self, curve: &CurveSearch, plan: &SearchPlan, run: &Run) -> Vec<slo::RateEvidence> {
         let factors = self.factors(curve);
         let of_curve = run
             .points
             .iter()
             .filter(|point| same_but_rate(&point.factors, &factors));
-        let mut known: Vec<slo::Evidence> = of_curve.filter_map(|point| slo::evidence(point, &plan.slo)).collect();
+        let mut known: Vec<slo::RateEvidence> = of_curve.filter_map(|point| slo::evidence(point, &plan.slo)).collect();
         known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
         known
     }
@@ -196,7 +198,7 @@ impl Runner<'_> {
         let point: Option<&Point> = run.points.iter().find(|point| point.factors == factors);
         let answer = match point.and_then(|point| Some((point, slo::evidence(point, &plan.slo)?))) {
             Some((_, evidence)) if evidence.is_met() => format!("{objective} holds"),
-            Some((point, evidence)) if evidence.answer == Answer::Unknown => {
+            Some((point, evidence)) if evidence.answer == MeetsObjective::Unknown => {
                 let tries = format!("try {} of {MAX_TRIES}", evidence.tries);
                 format!(
                     "{objective} is not known to hold or not ({tries}): {}",

@@ -1,41 +1,27 @@
-//! One step: its requests built, sent by this process or several, and the server's counters around it.
+//! Sends one step, by this process or several, and reads the server's counters around it.
 //!
-//! In: a plan, a target, a load and a seed. Out: samples. Knows nothing of repeats, or of the use of samples.
+//! In: prepared requests. Out: samples by point. Knows nothing of repeats, or of the use of samples.
 
-use super::target::{Content, Target};
+use super::recorder::NamedFailures;
+use super::requests::Requests;
+use super::target::Target;
 use crate::error::RunError;
 use crate::plan::Plan;
-use crate::server::control::Control;
 use crate::server::delta::{self, Between, Reading};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
-use tierlab_analysis::record::{AgentStart, SentRequests, ServerDelta};
+use std::time::SystemTime;
+use tierlab_analysis::record::{AgentStart, DriverFigures, Sample, SentRequests, ServerDelta};
 use tierlab_instrument::machine::watch::{MachineWatch, Watched};
-use tierlab_load::by_goose::closed_loop::{ClosedLoop, Think};
-use tierlab_load::driver::{self, Finished, Route, Step};
-use tierlab_load::grpc::{self, Connections};
-use tierlab_load::inputs::{Entities, Prepared, Wish, joined_requests, other_requests};
+use tierlab_load::driver::{self, Finished};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
-use tierlab_load::load::Load;
-use tierlab_load::payload::Body;
-use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::schedule::Schedule;
-use tierlab_load::wire::Protocol;
 use tierlab_load::workers::message::StepOrder;
-use tierlab_load::workers::{Agents, Workers};
-use tokio::sync::Barrier;
-
-/// Time between the last part's readiness and the common zero.
-const PART_LEAD: Duration = Duration::from_millis(10);
+use tierlab_load::workers::{Agents, WorkerError, Workers};
 
 /// Maximum requests built to describe those of several processes.
 const DESCRIBED_REQUESTS: usize = 10_000;
-/// Number of bodies of a closed loop, built before it and sent repeatedly, because the number of its requests is a
-/// result.
-const CLOSED_LOOP_BODIES: usize = 1 << 18;
-/// Number of entities in the bodies of a closed loop.
-const CLOSED_LOOP_ENTITIES: usize = 1 << 20;
 
 /// Senders of a run's requests.
 #[derive(Debug)]
@@ -79,182 +65,72 @@ impl Senders {
     }
 }
 
-/// Requests of a step: a load of a model against a target.
-#[derive(Debug, Clone, Copy)]
-pub struct Requests<'a> {
-    /// Plan with the other settings.
-    pub plan: &'a Plan,
-    /// Target of the requests.
-    pub target: &'a Target,
-    /// Entities per request, and requests per second.
-    pub load: Load,
-    /// Name of the requested model.
-    pub model: &'a str,
-    /// Seed of arrivals, entities and tensors.
-    pub seed: u64,
-}
-
-impl Requests<'_> {
-    /// Scheduled send times.
-    #[must_use]
-    pub fn schedule(&self) -> Arc<Schedule> {
-        let plan = self.plan;
-        Arc::new(Schedule::new(
-            &plan.arrivals,
-            self.load.rate,
-            plan.warmup,
-            plan.window,
-            self.seed,
-        ))
-    }
-
-    /// Prepares the step that sends them.
-    ///
-    /// # Errors
-    /// Tensors that cannot be built, or no route to the server.
-    pub fn step(&self, schedule: &Arc<Schedule>, watch: &Watch) -> Result<PreparedStep, RunError> {
-        let Self {
-            plan,
-            target,
-            load,
-            model,
-            ..
-        } = *self;
-        let expected = target.expected(model, load.batch_size);
-        let prepared = self.prepare(schedule.due_us.len())?;
-        let step = Step {
-            limit: limit(plan, &expected, &prepared.bodies),
-            expected: Arc::new(expected),
-            routes: routes(plan, target, model)?,
-            bodies: Arc::new(self.versioned(prepared.bodies)),
-            schedule: Arc::clone(schedule),
-            users: plan.max_in_flight,
-            timeout: plan.timeout,
-            drain: plan.drain,
-            watch: watch.clone(),
-        };
-        Ok(PreparedStep {
-            step,
-            sent: prepared.sent,
-        })
-    }
-
-    /// Prepares a closed loop of the same requests, with their statistics.
-    ///
-    /// # Errors
-    /// Tensors that cannot be built.
-    pub(super) fn closed_loop(
-        &self,
-        users: u32,
-        think: Think,
-        watch: &Watch,
-    ) -> Result<(ClosedLoop, SentRequests), RunError> {
-        let Self {
-            plan,
-            target,
-            load,
-            model,
-            seed,
-            ..
-        } = *self;
-        let expected = target.expected(model, load.batch_size);
-        let bodies = (CLOSED_LOOP_ENTITIES / load.batch_size as usize).clamp(64, CLOSED_LOOP_BODIES);
-        let prepared = self.prepare(bodies)?;
-        let step = ClosedLoop {
-            route: route(plan, target, model)?,
-            limit: limit(plan, &expected, &prepared.bodies),
-            bodies: Arc::new(self.versioned(prepared.bodies)),
-            expected: Arc::new(expected),
-            users: users as usize,
-            think,
-            seed,
-            warmup: plan.warmup,
-            window: plan.window,
-            timeout: plan.timeout,
-            watch: watch.clone(),
-        };
-        Ok((step, prepared.sent))
-    }
-
-    /// Adds the model's version to messages over gRPC.
-    fn versioned(&self, mut bodies: Vec<Body>) -> Vec<Body> {
-        if let (Protocol::Grpc, Some(version)) = (self.plan.protocol, self.target.control.model_version()) {
-            for body in &mut bodies {
-                body.bytes = grpc::with_model_version(&body.bytes, version);
-            }
-        }
-        bodies
-    }
-
-    /// Builds the bodies of `requests` requests, with their statistics.
-    fn prepare(&self, requests: usize) -> Result<Prepared, RunError> {
-        let (plan, rows) = (self.plan, self.load.batch_size);
-        let form = plan.form(self.model);
-        let per_request = rows as usize;
-        let wish = Wish {
-            form,
-            rows,
-            requests,
-            seed: self.seed,
-            entities: None,
-        };
-        let prepared = match self.target.content_of(self.model) {
-            Content::Joined(population) => {
-                let ids = population.draw(requests * per_request, self.seed);
-                let bodies: Vec<Body> = ids.chunks(per_request).map(|ids| population.body(ids, form)).collect();
-                let sent = joined_requests(&bodies, rows, &plan.keys.to_string());
-                return Ok(Prepared { bodies, sent });
-            }
-            Content::Custom { custom, ids } => {
-                let per_request = if custom.wants_ids() { per_request } else { 1 };
-                let drawn = ids.iter().flat_map(|ids| {
-                    let drawn = ids.draw(requests * per_request, self.seed);
-                    drawn.into_iter().map(move |id| ids.shown(id))
-                });
-                let bodies = custom.bodies(requests, &drawn.collect::<Vec<_>>(), per_request);
-                let bodies = bodies.map_err(RunError::Usage)?;
-                let sent = other_requests(&bodies, plan.inputs.rows_per_request.unwrap_or(rows));
-                return Ok(Prepared { bodies, sent });
-            }
-            Content::Inline(inputs) => inputs.prepare(&wish),
-            Content::Mixed(population, inputs) => {
-                let ids = population.draw(requests * per_request, self.seed);
-                inputs.prepare(&Wish {
-                    entities: Some(Entities { population, ids: &ids }),
-                    ..wish
-                })
-            }
-        };
-        prepared.map_err(|what| RunError::Usage(plan.wrong_inputs(self.model, &what)))
-    }
-}
-
-/// Step prepared for the driver.
+/// Results of a step for one of its points.
 #[derive(Debug)]
-pub struct PreparedStep {
-    /// Step to run.
-    pub step: Step,
-    /// Statistics of its requests.
-    pub sent: SentRequests,
-}
-
-/// Results of a step.
-#[derive(Debug)]
-pub struct Measured {
+pub struct Part {
     /// Samples, and the pacer's observations.
     pub finished: Finished,
     /// Schedule that the samples belong to.
     pub schedule: Arc<Schedule>,
-    /// Statistics of its requests.
-    pub sent: SentRequests,
-    /// Reports of the server and of the machine; empty for a part of a mix.
-    pub beside: Beside,
+    /// Seed of its arrivals, entities and tensors.
+    pub(super) seed: u64,
+    /// Statistics of its requests; absent for journeys.
+    pub(super) sent: Option<SentRequests>,
+    /// Figures that only its kind of driver has.
+    pub(super) driver: DriverFigures,
+    /// Failures of whole journeys by the step that failed, instead of those in the samples.
+    pub(super) failures: Option<NamedFailures>,
+}
+
+impl Part {
+    /// Creates the part of an open loop.
+    pub(super) fn of(finished: Finished, schedule: Arc<Schedule>, seed: u64) -> Self {
+        Self {
+            finished,
+            schedule,
+            seed,
+            sent: None,
+            driver: DriverFigures::default(),
+            failures: None,
+        }
+    }
+}
+
+/// Results of a step.
+#[derive(Debug)]
+pub(super) struct Sent {
+    /// Results by point, in the order of the points.
+    pub(super) parts: Vec<Part>,
+    /// Requests that the server counts.
+    pub(super) counted: delta::Requests,
     /// Start uncertainty of its agents; empty without agents.
-    pub agents: Vec<AgentStart>,
+    pub(super) agents: Vec<AgentStart>,
+}
+
+impl Sent {
+    /// Creates the results of a step whose samples are all of requests, sent by this process.
+    pub(super) fn of(parts: Vec<Part>) -> Self {
+        let samples = parts.iter().flat_map(|part| &part.finished.samples);
+        Self {
+            counted: delta::Requests::of(samples),
+            parts,
+            agents: Vec::new(),
+        }
+    }
+
+    fn is_unanswered(&self) -> bool {
+        let mut samples = self.parts.iter().flat_map(|part| &part.finished.samples);
+        !samples.any(Sample::is_ok)
+    }
+
+    fn window_began(&self) -> SystemTime {
+        // All parts begin together.
+        self.parts[0].finished.window_began
+    }
 }
 
 /// Reports of the server and of the machine around a step.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Beside {
     /// Server counters; absent if the server reports none, or did not answer before and after.
     pub server: Option<ServerDelta>,
@@ -266,194 +142,176 @@ pub struct Beside {
     pub(super) watched: Option<Watched>,
 }
 
-/// Observation of the server and of the machine around a step.
+/// One step on its way: its target, and the observation of the server and of the machine around it.
 pub(super) struct Around<'a> {
-    plan: &'a Plan,
-    control: &'a Control,
-    models: &'a [&'a str],
+    pub(super) plan: &'a Plan,
+    pub(super) target: &'a Target,
+    pub(super) watch: &'a Watch,
+    pub(super) interrupt: &'a Interrupt,
+    /// Distinct models of its requests.
+    models: Vec<&'a str>,
     machine: Option<MachineWatch>,
     before: Option<Reading>,
 }
 
 impl<'a> Around<'a> {
     /// Watches the machine, from before the step's requests are prepared on.
-    pub(super) fn watch(plan: &'a Plan, control: &'a Control, models: &'a [&'a str]) -> Self {
+    pub(super) fn watch(
+        plan: &'a Plan,
+        target: &'a Target,
+        models: Vec<&'a str>,
+        (watch, interrupt): (&'a Watch, &'a Interrupt),
+    ) -> Self {
         Self {
             plan,
-            control,
+            target,
+            watch,
+            interrupt,
             models,
-            machine: MachineWatch::begin(control.addresses(), plan.step_limit()),
+            machine: MachineWatch::begin(target.control.addresses(), plan.step_limit()),
             before: None,
         }
     }
 
     /// Reads the server's reports just before the step.
     pub(super) async fn begin(&mut self) {
-        self.before = self.control.read(self.models).await.ok();
+        self.before = self.target.control.read(&self.models).await.ok();
     }
 
-    /// Reads the server's reports after the step, which sent these requests.
-    pub(super) async fn end(self, requests: delta::Requests, window_began: SystemTime) -> Beside {
-        let after = self.control.read(self.models).await.ok();
+    /// Reads the server's reports after the step.
+    pub(super) async fn end(self, sent: &Sent) -> Beside {
+        let control = &self.target.control;
+        let after = control.read(&self.models).await.ok();
         let (server, is_unread) = match (&self.before, &after) {
             (Some(before), Some(after)) => {
                 let between = Between {
                     before,
                     after,
-                    models: self.models,
-                    requests,
+                    models: &self.models,
+                    requests: sent.counted,
                 };
                 (between.delta(), false)
             }
-            _ => (None, self.control.tells()),
+            _ => (None, control.tells()),
         };
         Beside {
             server,
             is_unread,
-            is_unanswered: requests.answered == 0,
+            is_unanswered: sent.is_unanswered(),
             watched: self
                 .machine
-                .and_then(|machine| machine.end(window_began, self.plan.window)),
+                .and_then(|machine| machine.end(sent.window_began(), self.plan.window)),
         }
     }
 }
 
-/// Measures one step against one target, sent by this process; `None` if interrupted.
+/// Measures requests against one target, sent by this process; `None` if interrupted.
 ///
 /// # Errors
 /// The step could not be driven.
-pub async fn measure(requests: &Requests<'_>, interrupt: &Interrupt) -> Result<Option<Measured>, RunError> {
-    measure_with(None, requests, &Watch::default(), interrupt).await
-}
-
-/// Measures a step sent by `workers` if there are any.
-pub(super) async fn measure_with(
-    workers: Option<&mut Workers>,
-    requests: &Requests<'_>,
-    watch: &Watch,
-    interrupt: &Interrupt,
-) -> Result<Option<Measured>, RunError> {
-    let Requests { target, seed, .. } = *requests;
-    let models = [requests.model];
-    let mut around = Around::watch(requests.plan, &target.control, &models);
-    let schedule = requests.schedule();
-    let (step, sent) = match &workers {
-        None => {
-            let prepared = requests.step(&schedule, watch)?;
-            (Some(prepared.step), prepared.sent)
-        }
-        // Each process builds its own requests; their statistics are the same.
-        Some(_) => (
-            None,
-            requests.prepare(schedule.due_us.len().min(DESCRIBED_REQUESTS))?.sent,
-        ),
-    };
-    around.begin().await;
-    let sent_by = match (step, workers) {
-        (Some(step), _) => {
-            let finished = driver::run(step, interrupt).await?;
-            finished.map(|finished| (finished, Vec::new()))
-        }
-        (None, None) => None,
-        (None, Some(workers)) => {
-            watch.sent_by(workers.size());
-            let order = StepOrder {
-                target: target.control.spec().clone(),
-                load: requests.load,
-                seed,
-                journey: None,
-            };
-            tokio::select! {
-                sent = workers.run(&order, &schedule) => {
-                    let sent = sent?;
-                    Some((sent.finished, sent.starts))
-                }
-                () = interrupt.raised() => None,
-            }
-        }
-    };
-    let Some((finished, agents)) = sent_by else {
+pub async fn measure(requests: &Requests<'_>, interrupt: &Interrupt) -> Result<Option<(Part, Beside)>, RunError> {
+    let watch = Watch::default();
+    let models = vec![requests.model];
+    let mut around = Around::watch(requests.plan, requests.target, models, (&watch, interrupt));
+    let Some(mut sent) = send(requests, &mut around, None).await? else {
         return Ok(None);
     };
-    let counted = delta::Requests::of(finished.samples.iter());
-    let beside = around.end(counted, finished.window_began).await;
-    Ok(Some(Measured {
-        finished,
-        schedule,
-        sent,
-        beside,
-        agents,
-    }))
+    let beside = around.end(&sent).await;
+    Ok(Some((sent.parts.swap_remove(0), beside)))
 }
 
-/// Measures a part of a mix against one target, sent by this process, its clock started with those of the others;
-/// `None` if interrupted.
-pub(super) async fn measure_part(
+/// Sends the requests of a load, by `workers` if there are any; `None` if interrupted.
+pub(super) async fn send(
     requests: &Requests<'_>,
-    together: &Barrier,
-    watch: &Watch,
-    interrupt: &Interrupt,
-) -> Result<Option<Measured>, RunError> {
+    around: &mut Around<'_>,
+    workers: Option<&mut Workers>,
+) -> Result<Option<Sent>, RunError> {
     let schedule = requests.schedule();
-    let PreparedStep { step, sent } = requests.step(&schedule, watch)?;
-    let start = async {
-        together.wait().await;
-        Ok::<_, RunError>(Instant::now() + PART_LEAD)
+    let part = |finished, sent| Part {
+        sent: Some(sent),
+        ..Part::of(finished, Arc::clone(&schedule), requests.seed)
     };
-    let finished = driver::run_from(step, start, interrupt).await?;
-    Ok(finished.map(|finished| Measured {
-        finished,
-        schedule,
-        sent,
-        beside: Beside::default(),
-        agents: Vec::new(),
+    let Some(workers) = workers else {
+        let prepared = requests.step(&schedule, around.watch)?;
+        around.begin().await;
+        let finished = driver::run(prepared.step, around.interrupt).await?;
+        return Ok(finished.map(|finished| Sent::of(vec![part(finished, prepared.sent)])));
+    };
+    // Each process builds its own requests; their statistics are the same.
+    let described = requests.prepare(schedule.due_us.len().min(DESCRIBED_REQUESTS))?;
+    around.begin().await;
+    around.watch.sent_by(workers.size());
+    let order = StepOrder {
+        target: requests.target.control.spec().clone(),
+        load: requests.load,
+        seed: requests.seed,
+        journey: None,
+    };
+    let sent = tokio::select! {
+        sent = workers.run(&order, &schedule) => sent?,
+        () = around.interrupt.raised() => return Ok(None),
+    };
+    Ok(Some(Sent {
+        agents: sent.starts,
+        ..Sent::of(vec![part(sent.finished, described.sent)])
     }))
 }
 
-/// Returns the limit for the largest reply that any of the requests expects.
-fn limit(plan: &Plan, expected: &Expected, bodies: &[Body]) -> Limit {
-    let wanted = bodies.iter().filter_map(|body| body.wanted.as_ref());
-    let all = wanted.map(|wanted| wanted.at(0).as_ref()).chain([expected]);
-    let largest = all.max_by_key(|expected| expected.elements().unwrap_or(u64::MAX));
-    Limit::of_replies(plan.reply_limit_bytes, largest.unwrap_or(expected))
-}
+/// Maximum restarts of one step after an agent was lost.
+const BEGUN_ANEW: usize = 3;
 
-/// Returns the routes to a target's servers.
-///
-/// # Errors
-/// Those of [`route`].
-fn routes(plan: &Plan, target: &Target, model: &str) -> Result<Vec<Route>, RunError> {
-    let servers = target.control.servers();
-    servers.map(|server| route_to(plan, server, model)).collect()
-}
-
-/// Returns the route to a target's server, the first of several.
-///
-/// # Errors
-/// A plan over gRPC and a target whose gRPC address is unknown or missing.
-pub(super) fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, RunError> {
-    route_to(plan, &target.control, model)
-}
-
-fn route_to(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunError> {
-    match plan.protocol {
-        Protocol::Http => Ok(Route::Http(server.route(model)?)),
-        Protocol::Grpc => Ok(Route::Grpc(grpc_connections(plan, server)?)),
+impl Senders {
+    /// Returns the result of a step; `None` if an agent was lost during it and is back, so that the step must be
+    /// restarted.
+    ///
+    /// # Errors
+    /// The step's own, an interrupt, and the loss of an agent that does not come back or is lost repeatedly.
+    pub(super) async fn kept<T>(
+        &mut self,
+        sent: Result<Option<T>, RunError>,
+        lost_before: &mut Vec<String>,
+        interrupt: &Interrupt,
+        folder: &Path,
+    ) -> Result<Option<T>, RunError> {
+        match sent {
+            Ok(Some(measured)) => Ok(Some(measured)),
+            Ok(None) => Err(RunError::Interrupted(folder.to_owned())),
+            Err(RunError::Workers(WorkerError::Lost(what))) => {
+                self.regain(what, lost_before, interrupt, folder).await?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
-}
 
-/// Creates connections to a gRPC server, as many as the plan's users need.
-///
-/// # Errors
-/// A server whose gRPC address is unknown or missing.
-pub(super) fn grpc_connections(plan: &Plan, server: &Control) -> Result<Arc<Connections>, RunError> {
-    let Some(endpoint) = &server.grpc else {
-        return Err(RunError::Usage(format!(
-            "{}: `protocol` = \"grpc\": say where the server speaks it, by --grpc-url http://HOST:PORT or `target.grpc_url` \
-             (tierlab-server says `grpc_listen` when it is started with --grpc-listen)",
-            plan.file.display()
-        )));
-    };
-    let connections = Connections::new(Arc::clone(endpoint), plan.max_in_flight).map_err(RunError::Usage)?;
-    Ok(Arc::new(connections))
+    /// Reconnects to all agents after one was lost, and records the loss.
+    ///
+    /// # Errors
+    /// An agent that does not come back, or is lost repeatedly.
+    async fn regain(
+        &mut self,
+        lost: String,
+        lost_before: &mut Vec<String>,
+        interrupt: &Interrupt,
+        folder: &Path,
+    ) -> Result<(), RunError> {
+        let end = |why: String| {
+            RunError::AgentLost(format!(
+                "{why}\nThat step is dropped, what was finished before is in {}; start the agent again and resume with --resume {0}",
+                folder.display()
+            ))
+        };
+        let Some(workers) = &mut self.workers else {
+            return Err(end(lost));
+        };
+        lost_before.push(lost.clone());
+        if lost_before.len() > BEGUN_ANEW {
+            return Err(end(format!("{lost}, for the {}th time in one step", lost_before.len())));
+        }
+        eprintln!("{lost}; the step under way is dropped, and begun anew when the agent is back");
+        tokio::select! {
+            back = workers.reconnect() => back.map_err(|error| end(format!("{lost}, and did not come back: {error}"))),
+            () = interrupt.raised() => Err(RunError::Interrupted(folder.to_owned())),
+        }
+    }
 }

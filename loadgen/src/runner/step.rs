@@ -5,24 +5,30 @@
 
 use super::ledger::{Attempt, Ledger, beside};
 use super::naming::{factors, line, name};
-use super::recorder;
-use super::send::{self, Beside, Requests, Senders};
+use super::recorder::{self, Label};
+use super::requests::Requests;
+use super::send::{self, Around, Beside, Part, Senders, Sent};
 use super::target::Target;
+use super::work::{PlannedStep, Work};
+use super::{closed_loops, journeys, mixed};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::store::folder;
+use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Points, Position};
 use crate::store::resume::StoppedRun;
 use crate::store::time::rfc3339;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
-use tierlab_analysis::record::{Driven, Factors, Repeat, Run};
+use tierlab_analysis::mix_shares;
+use tierlab_analysis::record::{DriverFigures, Factors, Repeat, Run, ServerDelta};
 use tierlab_instrument::machine::quiet;
 use tierlab_instrument::machine::watch::Watched;
 use tierlab_instrument::units::wait;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::load::Load;
 use tierlab_load::schedule::split_mix;
+use tierlab_load::workers::Workers;
 
 /// Maximum retries of a server that did not answer.
 const ASKED_AGAIN: u32 = 3;
@@ -53,8 +59,48 @@ pub struct Runner<'a> {
     pub prepare: Prepare<'a>,
 }
 
+impl Work<'_> {
+    /// Distinct models of its requests.
+    fn models<'a>(&'a self, plan: &'a Plan) -> Vec<&'a str> {
+        match self {
+            Self::Open(_) | Self::Closed(_) | Self::Beside(_) => vec![&plan.model],
+            Self::Mix(shares) => {
+                let mut models: Vec<&str> = shares.iter().map(|share| share.model).collect();
+                models.sort_unstable();
+                models.dedup();
+                models
+            }
+            Self::Journeys(journey, _) => journeys::models(plan, journey),
+        }
+    }
+
+    /// Sends the requests, by `workers` if there are any and they can; `None` if interrupted.
+    async fn send(
+        &self,
+        seed: u64,
+        around: &mut Around<'_>,
+        workers: Option<&mut Workers>,
+    ) -> Result<Option<Sent>, RunError> {
+        match self {
+            Self::Open(load) => {
+                let requests = Requests {
+                    plan: around.plan,
+                    target: around.target,
+                    load: *load,
+                    model: &around.plan.model,
+                    seed,
+                };
+                send::send(&requests, around, workers).await
+            }
+            Self::Closed(closed) | Self::Beside(closed) => closed_loops::send(*closed, seed, around).await,
+            Self::Mix(shares) => mixed::send(shares, around).await,
+            &Self::Journeys(journey, rate) => journeys::send((journey, rate), seed, around, workers).await,
+        }
+    }
+}
+
 impl Runner<'_> {
-    /// Runs one step, unless it exists already.
+    /// Measures a load of the plan's model, unless this attempt at it exists already.
     pub(super) async fn step(
         &mut self,
         ledger: &mut Ledger,
@@ -62,67 +108,60 @@ impl Runner<'_> {
         load: Load,
         attempt: Attempt,
     ) -> Result<(), RunError> {
-        self.step_of(ledger, position, load, attempt, None).await
-    }
-
-    /// Runs one step of a point that is not one of the plan's loads.
-    pub(super) async fn step_of(
-        &mut self,
-        ledger: &mut Ledger,
-        position: Position,
-        load: Load,
-        mut attempt: Attempt,
-        driven: Option<Driven>,
-    ) -> Result<(), RunError> {
-        let target = &self.targets[position.target];
-        let factors = Factors {
-            driven,
-            ..factors(self.plan, target, load, &self.plan.model)
-        };
+        let factors = factors(self.plan, &self.targets[position.target], load, &self.plan.model);
         let there = ledger.points.step(&factors, attempt.index);
         if there.is_some_and(|repeat| repeat.attempt >= attempt.attempt) {
             ledger.progress.skip();
             return Ok(());
         }
-        self.until_quiet(ledger, position.target).await;
-        let mut lost_before = Vec::new();
-        let measured = loop {
-            let target = &self.targets[position.target];
+        let step = PlannedStep {
+            target: position.target,
+            attempt,
+            work: Work::Open(load),
+            points: vec![(position.load, factors)],
+        };
+        self.measure(ledger, step).await
+    }
+
+    /// Measures a step, and starts over if an agent is lost meanwhile.
+    pub(super) async fn measure(&mut self, ledger: &mut Ledger, step: PlannedStep<'_>) -> Result<(), RunError> {
+        let target = step.target;
+        self.until_quiet(ledger, target).await;
+        let first = name(&step.points[0].1);
+        let shown = match &step.work {
+            Work::Mix(shares) => format!("{first} in a mix of {}", shares.len()),
+            _ => first.clone(),
+        };
+        let (mut seed, mut lost_before) = (step.attempt.seed, Vec::new());
+        let (sent, beside) = loop {
+            let target = &self.targets[target];
             (self.alive)()?;
             (self.prepare)(target)?;
-            let watch = ledger.progress.begin(&name(&factors));
-            let requests = Requests {
-                plan: self.plan,
-                target,
-                load,
-                model: &self.plan.model,
-                seed: attempt.seed,
-            };
-            let step = send::measure_with(self.senders.workers.as_mut(), &requests, &watch, &self.interrupt);
-            let sent = Box::pin(step).await;
+            let watch = ledger.progress.begin(&shown);
+            let models = step.work.models(self.plan);
+            let mut around = Around::watch(self.plan, target, models, (&watch, &self.interrupt));
+            let sending = step.work.send(seed, &mut around, self.senders.workers.as_mut());
+            let sent = Box::pin(sending).await;
             let kept = self
                 .senders
                 .kept(sent, &mut lost_before, &self.interrupt, &self.folder)
                 .await?;
-            if let Some(measured) = kept {
-                break measured;
+            if let Some(sent) = kept {
+                let beside = around.end(&sent).await;
+                break (sent, beside);
             }
             // A cache holds the entities of the lost attempt.
-            attempt.seed = split_mix(attempt.seed);
+            seed = split_mix(seed);
         };
-        let beside = measured.beside;
-        self.still_there(ledger, position, attempt.index, &factors, &beside)
-            .await?;
-        let label = attempt.label(&factors);
-        let repeat = Repeat {
-            attempt: attempt.attempt,
-            purpose: attempt.purpose,
-            sent: Some(measured.sent),
-            agents: measured.agents,
-            lost_before,
-            ..recorder::record(label, &measured.finished, &measured.schedule, beside.server)
-        };
-        let mut line = self.keep(ledger, position, factors, repeat, beside.watched.as_ref())?;
+        let at = (first.as_str(), step.attempt.index);
+        self.still_there(ledger, target, at, &beside).await?;
+        let repeats = repeats(&step, sent, &lost_before, beside.server.as_ref());
+        let mut lines = Vec::new();
+        for ((load, factors), repeat) in step.points.into_iter().zip(repeats) {
+            let position = Position { target, load };
+            lines.push(self.keep(ledger, position, factors, repeat, beside.watched.as_ref())?);
+        }
+        let mut line = lines.join("\n    ");
         if beside.is_unread {
             line += ", the server's metrics were not there";
         }
@@ -132,7 +171,7 @@ impl Runner<'_> {
     }
 
     /// Keeps a repeat with what the machine did beside it; returns its line.
-    pub(super) fn keep(
+    fn keep(
         &self,
         ledger: &mut Ledger,
         position: Position,
@@ -154,7 +193,7 @@ impl Runner<'_> {
     }
 
     /// Waits until the machine is quiet, if the last step was disturbed.
-    pub(super) async fn until_quiet(&self, ledger: &mut Ledger, target: usize) {
+    async fn until_quiet(&self, ledger: &mut Ledger, target: usize) {
         let step = self.plan.warmup + self.plan.window;
         let Some((longest, by)) = ledger.patience.wants(step, Instant::now()) else {
             return;
@@ -179,19 +218,18 @@ impl Runner<'_> {
 
     /// Ends the run if the server is gone after a step without a good reply, or without its counters: the step says nothing about
     /// the tier, and further steps would say less. A server that is only too busy to answer does not end the run.
-    pub(super) async fn still_there(
+    async fn still_there(
         &mut self,
         ledger: &mut Ledger,
-        position: Position,
-        repeat: u32,
-        factors: &Factors,
+        target: usize,
+        (step, repeat): (&str, u32),
         beside: &Beside,
     ) -> Result<(), RunError> {
         if !beside.is_unread && !beside.is_unanswered {
             return Ok(());
         }
         ledger.unanswered += usize::from(beside.is_unread);
-        let control = self.targets[position.target].control.clone();
+        let control = self.targets[target].control.clone();
         let mut last = None;
         for _ in 0..ASKED_AGAIN {
             // A lab knows more about its own processes.
@@ -205,9 +243,8 @@ impl Runner<'_> {
         let Some(error) = last else { return Ok(()) };
         let folder = self.folder.display();
         Err(RunError::Stopped(format!(
-            "the server went away during {}, repeat {}: {error}\nThat step is dropped, what was finished before is in {folder}; \
+            "the server went away during {step}, repeat {}: {error}\nThat step is dropped, what was finished before is in {folder}; \
              look at the server's log, start it again as it was, and resume with --resume {folder}",
-            name(factors),
             repeat + 1,
         )))
     }
@@ -219,4 +256,42 @@ impl Runner<'_> {
         folder::write_anew(run, &self.folder)?;
         Ok(())
     }
+}
+
+/// Repeats of a step, one for each of its points.
+fn repeats(step: &PlannedStep<'_>, sent: Sent, lost_before: &[String], server: Option<&ServerDelta>) -> Vec<Repeat> {
+    let attempt = step.attempt;
+    let of_part = |(part, (_, factors)): (Part, &(usize, Factors))| {
+        let label = Label {
+            index: attempt.index,
+            seed: part.seed,
+            hdr_file: hdr_file_of(factors, attempt.index, attempt.attempt),
+        };
+        let repeat = Repeat {
+            attempt: attempt.attempt,
+            purpose: attempt.purpose,
+            sent: part.sent,
+            agents: sent.agents.clone(),
+            lost_before: lost_before.to_vec(),
+            driver: part.driver,
+            ..recorder::record(label, &part.finished, &part.schedule, server.cloned())
+        };
+        match part.failures {
+            Some(failures) => Repeat {
+                errors: failures.errors,
+                examples: failures.examples,
+                ..repeat
+            },
+            None => repeat,
+        }
+    };
+    let mut repeats: Vec<Repeat> = sent.parts.into_iter().zip(&step.points).map(of_part).collect();
+    if let Work::Mix(_) = step.work {
+        let sizes = step.points.iter().map(|(_, factors)| factors.batch_size);
+        let shares = mix_shares(&sizes.zip(&repeats).collect::<Vec<_>>());
+        for (repeat, mix_share) in repeats.iter_mut().zip(shares) {
+            repeat.driver = DriverFigures::MixPart { mix_share };
+        }
+    }
+    repeats
 }

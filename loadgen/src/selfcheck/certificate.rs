@@ -6,7 +6,7 @@
 use crate::environment;
 use crate::error::RunError;
 use crate::store::atomic::write_atomically;
-use crate::store::new_folder::sha256_of;
+use crate::store::folder::sha256_of;
 use crate::store::time::{parse_rfc3339, rfc3339};
 use clap::Args;
 use sha2::{Digest, Sha256};

@@ -12,7 +12,7 @@
 //! With S = 600 ms and T = 5.6 s: p50 = c, p95 = 320 ms, p99 = 544 ms. A generator that waits for replies before it
 //! sends again (coordinated omission), or that ignores the wait in its own queue, reports a p95 of c.
 
-use super::endpoint::NullEndpoint;
+use super::null_endpoint::NullEndpoint;
 use super::null_endpoint::{Stalls, outputs};
 use crate::error::RunError;
 use hdrhistogram::Histogram;
@@ -24,9 +24,9 @@ use tierlab_load::arrivals::Arrivals;
 use tierlab_load::driver::{self, Route, Step};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
+use tierlab_load::payload::Encoding;
 use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::schedule::Schedule;
-use tierlab_load::wire::Encoding;
 use tierlab_load::{pacer, payload};
 
 /// Approximate duration of [`checks`], in seconds.

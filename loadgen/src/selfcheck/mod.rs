@@ -1,8 +1,7 @@
-//! Self-check of the instrument: [`checks`](mod@checks) with known answers on a [`null_endpoint`] (a child process:
-//! [`endpoint`]), their [`certificate`] for later runs, and the checks before a run ([`mod@prove`]).
+//! Self-check of the instrument: [`checks`](mod@checks) with known answers on a [`null_endpoint`], a child process,
+//! with their [`certificate`] for later runs, and the checks before a run ([`mod@prove`]).
 
 pub mod certificate;
 pub mod checks;
-pub mod endpoint;
 pub mod null_endpoint;
 pub mod prove;

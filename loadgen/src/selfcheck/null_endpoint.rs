@@ -3,7 +3,9 @@
 //! In: infer requests. Out: a fixed reply, at once or by a script of stalls whose percentiles can be calculated
 //! ([`crate::selfcheck`]). Supports the parts of the protocol that the load generator uses.
 
+use crate::children::Child;
 use crate::error::RunError;
+use crate::server::control::Control;
 use axum::extract::{Path, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -17,11 +19,15 @@ use prost::Message as _;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution as _, Exp1};
+use serde::Deserialize;
 use serde_json::json;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tierlab_load::interrupt::Interrupt;
 use tierlab_protocol::grpc::SERVER_TIMING;
 use tierlab_protocol::grpc::client::{framed, infer_path, unframed};
 use tierlab_protocol::grpc::messages::{ModelInferRequest, ModelInferResponse};
@@ -314,6 +320,54 @@ async fn metrics() -> String {
          providers=\"none\",model_tier=\"null\",feature_tier=\"null\",feature_location=\"\",feature_notes=\"\"}} 1\n",
         env!("CARGO_PKG_VERSION")
     )
+}
+
+const READY_LIMIT: Duration = Duration::from_secs(20);
+
+/// Null endpoint in a child process.
+#[derive(Debug)]
+pub struct NullEndpoint {
+    _child: Child,
+    /// Holds its log.
+    _folder: TempDir,
+    address: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Ready {
+    listen: String,
+}
+
+impl NullEndpoint {
+    /// Starts this executable as a null endpoint.
+    ///
+    /// # Errors
+    /// The endpoint does not start.
+    pub fn start(stalls: Option<Stalls>, interrupt: &Interrupt) -> Result<Self, RunError> {
+        let executable = std::env::current_exe().map_err(RunError::io(std::path::Path::new("/proc/self/exe")))?;
+        let mut command = Command::new(executable);
+        command.args(["null-endpoint", "--until-stdin-closes"]);
+        if let Some(stalls) = stalls {
+            command.args(["--stall-ms", &stalls.length.as_millis().to_string()]);
+            command.args(["--stall-every-ms", &stalls.every.as_millis().to_string()]);
+        }
+        let folder = tempfile::tempdir().map_err(RunError::io(&std::env::temp_dir()))?;
+        let log = folder.path().join("null-endpoint.log");
+        let (child, ready) = Child::start::<Ready>("the null endpoint", command, &log, READY_LIMIT, interrupt)?;
+        Ok(Self {
+            _child: child,
+            _folder: folder,
+            address: format!("http://{}", ready.listen),
+        })
+    }
+
+    /// Creates a control of the endpoint, with gRPC at the same address.
+    ///
+    /// # Errors
+    /// An invalid address.
+    pub fn control(&self) -> Result<Control, RunError> {
+        Ok(Control::own(&self.address, Some(self.address.clone()))?)
+    }
 }
 
 #[cfg(test)]

@@ -3,17 +3,17 @@
 //! In: a plan. Out: an [`Instrument`]. Independent of the measured servers.
 
 use super::certificate::{self, CertificateStore};
-use super::endpoint::NullEndpoint;
+use super::null_endpoint::NullEndpoint;
 use super::{checks, null_endpoint};
 use crate::error::RunError;
 use crate::plan::{JourneyPlan, Plan};
 use crate::runner::recorder::{self, Label};
 use crate::runner::target::{Content, Target};
-use crate::runner::{Requests, asked, factors, measure};
+use crate::runner::{Instrument, Requests, asked, factors, measure};
 use crate::store::histograms::hdr_file;
 use crate::store::resume::StoppedRun;
 use std::collections::BTreeMap;
-use tierlab_analysis::record::{CarriedCertificate, Check, Mode, Point};
+use tierlab_analysis::record::{Mode, Point};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::{KeyDistribution, Population};
 use tierlab_load::load::Load;
@@ -21,17 +21,6 @@ use tierlab_load::schedule::step_seed;
 
 /// Samples that a p99 needs; the noise floor is repeated until it has them.
 const P99_SAMPLES: f64 = 368.0;
-
-/// State of the instrument before the first step.
-#[derive(Debug)]
-pub struct Instrument {
-    /// Lines of the self-check, if the run performs its own.
-    pub selfcheck: Vec<Check>,
-    /// Latest certificate of this machine, possibly of this very self-check.
-    pub certificate: CarriedCertificate,
-    /// Noise floor: the plan's highest load on a null endpoint.
-    pub noise_floor: Option<Point>,
-}
 
 /// Runs self-check and noise floor if the plan requires them; a resumed run uses its earlier ones. A self-check is
 /// stored for later runs too.
@@ -128,7 +117,7 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
             model: &plan.model,
             seed,
         };
-        let Some(measured) = Box::pin(measure(&requests, interrupt)).await? else {
+        let Some((part, beside)) = Box::pin(measure(&requests, interrupt)).await? else {
             return Err(RunError::InterruptedEarly);
         };
         let label = Label {
@@ -136,12 +125,9 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
             seed,
             hdr_file: hdr_file(&point.factors, index),
         };
-        point.repeats.push(recorder::record(
-            label,
-            &measured.finished,
-            &measured.schedule,
-            measured.beside.server,
-        ));
+        point
+            .repeats
+            .push(recorder::record(label, &part.finished, &part.schedule, beside.server));
     }
     tierlab_analysis::summarise(std::slice::from_mut(&mut point), &plan.limits, None);
     Ok(point)

@@ -13,14 +13,13 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
-use tierlab_analysis::record::{Failure, Outcome};
+use tierlab_analysis::record::Failure;
 use tierlab_load::custom::Custom;
 use tierlab_load::driver::HttpRoute;
 use tierlab_load::endpoint::{Access, Alpn, Answer, Ask, Endpoint, TargetSpec};
 use tierlab_load::grpc::Connections;
 use tierlab_load::payload::Body;
 use tierlab_load::reply::{Expected, Limit, METADATA_BYTES, NoReply};
-use tierlab_protocol::grpc::messages::ModelInferResponse;
 use tierlab_protocol::infer::{HEADER_LENGTH, InferReply};
 use tierlab_protocol::metadata::{LoadDocument, ModelMetadata};
 
@@ -362,11 +361,9 @@ impl Control {
             .get(HEADER_LENGTH)
             .and_then(|value| value.to_str().ok()?.parse().ok());
         let refuse = |what: String| refusal(&self.shown(&path), &what);
-        // Checked before it is decoded, which also limits its size.
         expected
             .check_http(&body, json_len)
-            .map_err(|wrong| refuse(format!("no infer reply: {wrong}")))?;
-        InferReply::decode(&body, json_len).map_err(|error| refuse(format!("no infer reply: {error}")))
+            .map_err(|wrong| refuse(format!("no infer reply: {wrong}")))
     }
 
     /// Sends one request of any kind, and checks the reply by the plan's rule.
@@ -420,7 +417,6 @@ pub async fn infer_over_grpc(
     expected: &Expected,
     limit: &Limit,
 ) -> Result<InferReply, ControlError> {
-    use prost::Message as _;
     let refuse = |what: String| refusal(&connections.endpoint().address().url(), &what);
     let calling = tokio::time::timeout(TIMEOUT, connections.call(body, limit));
     let reply = match calling.await {
@@ -440,19 +436,10 @@ pub async fn infer_over_grpc(
         }
         Err(_) => return Err(refuse(format!("no answer over gRPC in {} s", TIMEOUT.as_secs()))),
     };
-    let judged = reply.judge(expected);
-    let message = match (judged.outcome, reply.message()) {
-        (Outcome::Ok, Some(message)) => message,
-        (Outcome::Failed(failure), _) => {
-            let says = judged.says.unwrap_or_else(|| reply.said());
-            return Err(refuse(format!("answered {failure}: {says}")));
-        }
-        (Outcome::Ok, None) => return Err(refuse("answered without a message".into())),
-    };
-    let decoded = ModelInferResponse::decode(message).map_err(|error| error.to_string());
-    decoded
-        .and_then(|message| InferReply::try_from(message).map_err(|error| error.to_string()))
-        .map_err(|error| refuse(format!("no infer reply: {error}")))
+    reply.decode(expected).map_err(|failed| {
+        let says = failed.says.unwrap_or_else(|| reply.said());
+        refuse(format!("answered {}: {says}", failed.failure))
+    })
 }
 
 #[cfg(test)]

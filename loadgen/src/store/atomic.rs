@@ -1,6 +1,6 @@
 //! Files that are written atomically.
 
-use super::error::StoreError;
+use crate::error::StoreError;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::Path;

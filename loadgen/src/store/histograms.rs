@@ -5,8 +5,8 @@
 //! and back. Values are microseconds; the log's own maximum column is milliseconds. Knows nothing of points.
 
 use super::atomic::write_atomically;
-use super::error::StoreError;
 use super::time::parse_rfc3339;
+use crate::error::StoreError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;

@@ -3,8 +3,8 @@
 //! In: steps as they are finished. Out: the same steps after a kill. A step's line is written after its histograms lie in their
 //! file. Knows nothing of plans, nor of how a step is measured.
 
-use super::error::StoreError;
 use super::histograms::{hdr_path, read_histograms, write_histograms};
+use crate::error::StoreError;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Factors, Point, Repeat};

@@ -75,7 +75,6 @@ fn variants() -> Vec<Variant> {
         emulated: None,
         staged: None,
         layout: None,
-        batching: None,
         cache: if cache_share > 0.0 { "warm" } else { "cold" }.to_owned(),
         cache_share,
         price: None,

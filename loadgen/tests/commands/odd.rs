@@ -265,13 +265,14 @@ fn replies_with_rows_too_many_or_without_numbers_are_counted_as_wrong() {
         (
             model(&[-1, 1], &[-1, 1], nulls),
             ONE_LOAD,
-            "output `y` holds null, which is no FP32",
+            "output `y`: element 0: null in `data` is no FP32",
         ),
     ] {
         let (repeat, _) = sweep(plan, &url, &[]);
         let wrong = repeat["errors"]["wrong-reply"].as_u64().unwrap_or(0);
         assert!((40..=60).contains(&wrong), "{repeat}");
-        assert_eq!(repeat["examples"]["wrong-reply"], says);
+        let example = repeat["examples"]["wrong-reply"].as_str().unwrap();
+        assert!(example.contains(says), "{example}");
     }
 }
 

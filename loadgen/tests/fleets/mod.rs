@@ -13,7 +13,6 @@ fn variant(name: &str, servers: u32) -> Variant {
         emulated: None,
         staged: None,
         layout: None,
-        batching: None,
         cache: "cold".to_owned(),
         cache_share: 0.0,
         price: None,

@@ -3,7 +3,7 @@
 use crate::error::ModelsError;
 use crate::progress::human_bytes;
 use crate::stop::Stop;
-use crate::tables::own::{Imported, Part, Request, import_table};
+use crate::tables::own::{ImportedTable, Part, TableRequest, import_table};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ In config.toml of a model, `[joined.dense]` with `table = \"users\"` has the ser
 #[derive(Debug, Args)]
 pub struct ImportTableArgs {
     #[command(flatten)]
-    request: Request,
+    request: TableRequest,
     /// Removed flag: every value is refused
     #[arg(long, hide = true, value_parser = removed_preset)]
     preset: Option<String>,
@@ -74,7 +74,7 @@ pub(super) async fn run_import(
     )))
 }
 
-fn print(imported: &Imported, part: Option<Part>) {
+fn print(imported: &ImportedTable, part: Option<Part>) {
     for left_out in &imported.left_out {
         println!("{left_out}");
     }

@@ -28,7 +28,7 @@ const CRITEO_KAGGLE: [u32; CTR_CATEGORICAL] = [
 ];
 
 /// Widths of one size.
-struct Shape {
+struct CtrShape {
     /// Maximum rows of an embedding table.
     rows: u32,
     /// Length of a vector.
@@ -38,14 +38,14 @@ struct Shape {
 }
 
 /// 120 thousand vectors, 7.7 MB.
-const SMALL: Shape = Shape {
+const SMALL: CtrShape = CtrShape {
     rows: 10_000,
     width: 16,
     bottom: &[64, 32],
     top: &[128, 64],
 };
 /// 1.5 million vectors, 380 MB; widths of DLRM's Kaggle configuration.
-const FULL: Shape = Shape {
+const FULL: CtrShape = CtrShape {
     rows: 200_000,
     width: 64,
     bottom: &[512, 256],
@@ -94,7 +94,7 @@ pub(super) fn build(size: Size, seed: u64) -> ModelProto {
 
 /// `[batch, 13] -> [batch, width]`. The inputs are raw counts, which the graph scales by log(1 + x), as DLRM's
 /// preprocessing does.
-fn bottom_mlp(net: &mut Net, dense: &str, shape: &Shape) -> String {
+fn bottom_mlp(net: &mut Net, dense: &str, shape: &CtrShape) -> String {
     let one = net.graph.floats("one", &[1], &[1.0]);
     let positive = net.graph.node("dense.positive", "Relu", &[dense], &[]);
     let shifted = net.graph.node("dense.shifted", "Add", &[&positive, &one], &[]);
@@ -108,7 +108,7 @@ fn bottom_mlp(net: &mut Net, dense: &str, shape: &Shape) -> String {
 }
 
 /// `[batch, 26]` ids to 26 vectors `[batch, 1, width]`.
-fn embeddings(net: &mut Net, categorical: &str, shape: &Shape) -> Vec<String> {
+fn embeddings(net: &mut Net, categorical: &str, shape: &CtrShape) -> Vec<String> {
     let rows = capped(shape.rows);
     let limits = net.graph.ints("rows", &[CTR_CATEGORICAL as i64], &rows.map(i64::from));
     let folded = net.graph.node("folded", "Mod", &[categorical, &limits], &[]);

@@ -20,7 +20,7 @@ const STD: [f32; 3] = [58.395, 57.12, 57.375];
 const BRANCH_GAIN: f32 = 0.5;
 
 /// Layout of one size.
-struct Shape {
+struct VisionShape {
     /// Channels of the stem and width of each stage.
     widths: [usize; 4],
     /// Blocks of each stage.
@@ -30,13 +30,13 @@ struct Shape {
 }
 
 /// ResNet-18 at half its width: 3 million parameters, 12 MB.
-const SMALL: Shape = Shape {
+const SMALL: VisionShape = VisionShape {
     widths: [32, 64, 128, 256],
     blocks: [2, 2, 2, 2],
     bottleneck: false,
 };
 /// ResNet-50: 25.5 million parameters, 102 MB.
-const FULL: Shape = Shape {
+const FULL: VisionShape = VisionShape {
     widths: [64, 128, 256, 512],
     blocks: [3, 4, 6, 3],
     bottleneck: true,

@@ -59,7 +59,7 @@ pub struct Import {
 
 /// Result of an import.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Imported {
+pub struct ImportedModel {
     /// Files of the model.
     pub manifest: Manifest,
     /// Result of the row test, if one was requested. The config agrees with it.
@@ -74,7 +74,7 @@ pub struct Imported {
 /// # Errors
 /// A name that is taken, a file that is not an ONNX model or needs files that are missing or too short, an invalid
 /// config, a model that the server would refuse; no ONNX Runtime to try it with.
-pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Imported, ModelsError> {
+pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<ImportedModel, ModelsError> {
     let name = name_of(request)?;
     let folder = repository.join(&name);
     if folder.exists() && !request.replace {
@@ -138,7 +138,7 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
     repository::write_manifest(&staging.0, &manifest)?;
     stop.check()?;
     staging.swap_in(repository, &folder)?;
-    Ok(Imported {
+    Ok(ImportedModel {
         manifest,
         batching,
         not_on_zeros: trial.and_then(|trial| trial.not_on_zeros),

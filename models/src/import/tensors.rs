@@ -1,5 +1,6 @@
 //! Conversion of raw little-endian elements to values of ONNX Runtime, and of type names.
 
+use crate::onnx::interface::dtype;
 use half::{bf16, f16};
 use ort::session::SessionInputValue;
 use ort::value::{Tensor, TensorElementType};
@@ -7,25 +8,10 @@ use tierlab_formats::model::WarmupTensor;
 use tierlab_protocol::infer::{BadRequest, bytes_elements};
 use tierlab_protocol::tensor::DataType;
 
-/// Returns the protocol's name of an element type of ONNX Runtime; `None` if there is none.
+/// Returns the protocol's name of an element type of ONNX Runtime, which are numbered as in ONNX files; `None` if there
+/// is none.
 pub(super) fn data_type(element: TensorElementType) -> Option<DataType> {
-    Some(match element {
-        TensorElementType::Bool => DataType::Bool,
-        TensorElementType::Uint8 => DataType::Uint8,
-        TensorElementType::Uint16 => DataType::Uint16,
-        TensorElementType::Uint32 => DataType::Uint32,
-        TensorElementType::Uint64 => DataType::Uint64,
-        TensorElementType::Int8 => DataType::Int8,
-        TensorElementType::Int16 => DataType::Int16,
-        TensorElementType::Int32 => DataType::Int32,
-        TensorElementType::Int64 => DataType::Int64,
-        TensorElementType::Float16 => DataType::Fp16,
-        TensorElementType::Bfloat16 => DataType::Bf16,
-        TensorElementType::Float32 => DataType::Fp32,
-        TensorElementType::Float64 => DataType::Fp64,
-        TensorElementType::String => DataType::Bytes,
-        _ => return None,
-    })
+    dtype(ort::sys::ONNXTensorElementDataType::from(element) as i32)
 }
 
 /// Returns a tensor as an input of a run.

@@ -125,14 +125,14 @@ fn session_tensor(outlet: &Outlet) -> SessionTensor {
 }
 
 /// Reason for a failed run.
-enum Failed {
+enum TrialFailure {
     /// The graph does not run on these inputs.
     Run(String),
     /// The graph runs, but its outputs have another number of rows than its inputs.
     Rows(String),
 }
 
-impl Failed {
+impl TrialFailure {
     fn told(self) -> String {
         match self {
             Self::Run(what) | Self::Rows(what) => what,
@@ -149,12 +149,12 @@ fn warm_up(session: &mut Session, signature: &Signature, candidate: &Candidate<'
     let alone = samples.is_empty().then_some(1);
     for rows in alone.into_iter().chain(probe) {
         match zero_inputs(signature, rows)
-            .map_err(Failed::Run)
+            .map_err(TrialFailure::Run)
             .and_then(|inputs| run_once(session, signature, inputs, rows))
         {
             Ok(()) => {}
-            Err(Failed::Rows(what)) => return Err(what),
-            Err(Failed::Run(what)) => not_on_zeros = not_on_zeros.or(Some(what)),
+            Err(TrialFailure::Rows(what)) => return Err(what),
+            Err(TrialFailure::Run(what)) => not_on_zeros = not_on_zeros.or(Some(what)),
         }
     }
     for sample in &samples {
@@ -171,22 +171,27 @@ fn sample_run(
     files: &BTreeMap<String, Bytes>,
 ) -> Result<(), String> {
     let inputs = sample_inputs(sample, files, signature)?;
-    run_once(session, signature, inputs, sample.batch_size).map_err(Failed::told)
+    run_once(session, signature, inputs, sample.batch_size).map_err(TrialFailure::told)
 }
 
-fn run_once(session: &mut Session, signature: &Signature, inputs: Vec<WarmupTensor>, rows: u32) -> Result<(), Failed> {
+fn run_once(
+    session: &mut Session,
+    signature: &Signature,
+    inputs: Vec<WarmupTensor>,
+    rows: u32,
+) -> Result<(), TrialFailure> {
     let values = signature.inputs.iter().zip(inputs).map(|(spec, input)| {
         let value = value(spec.dtype, &input)?;
         Ok((Cow::Borrowed(spec.name.as_str()), value))
     });
     let values: Vec<(Cow<'_, str>, SessionInputValue<'_>)> =
-        values.collect::<Result<_, String>>().map_err(Failed::Run)?;
-    let outputs = session.run(values).map_err(|e| Failed::Run(e.to_string()))?;
+        values.collect::<Result<_, String>>().map_err(TrialFailure::Run)?;
+    let outputs = session.run(values).map_err(|e| TrialFailure::Run(e.to_string()))?;
     for (index, spec) in signature.outputs.iter().enumerate().filter(|_| signature.batched) {
         let shape = outputs[index].dtype().tensor_shape().map(|shape| shape.to_vec());
         let shape = shape.unwrap_or_default();
         if shape.first() != Some(&i64::from(rows)) {
-            return Err(Failed::Rows(format!(
+            return Err(TrialFailure::Rows(format!(
                 "output `{}` has shape {shape:?} for a batch of {rows} rows: its first dimension is no batch, and \
                  `max_batch_size` must be 0 in the model's config",
                 spec.name

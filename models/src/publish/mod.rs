@@ -10,7 +10,7 @@ use crate::progress::Progress;
 use crate::repository::{self, entries};
 use crate::stop::Stop;
 use clap::Args;
-use plan::{Change, Plan, Step};
+use plan::{Change, PublishPlan, Step};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -142,7 +142,7 @@ fn table_hint(path: &Path) -> String {
 pub async fn publish(tier: &dyn Tier, selection: &Selection, stop: &Stop) -> Result<Summary, ModelsError> {
     let target = Target::new(tier, stop);
     let (models, tables) = select(selection)?;
-    let mut plan = Plan::default();
+    let mut plan = PublishPlan::default();
     for folder in &models {
         models::plan(&target, folder, &mut plan).await?;
     }
@@ -155,7 +155,7 @@ pub async fn publish(tier: &dyn Tier, selection: &Selection, stop: &Stop) -> Res
     carry_out(&target, plan).await
 }
 
-async fn carry_out(target: &Target<'_>, plan: Plan) -> Result<Summary, ModelsError> {
+async fn carry_out(target: &Target<'_>, plan: PublishPlan) -> Result<Summary, ModelsError> {
     let mut summary = Summary {
         already_there: plan.already_there,
         ..Summary::default()

@@ -1,7 +1,7 @@
 //! Plans the publishing of one model: files that the tier's manifest does not confirm are put, the manifest itself
 //! last.
 
-use super::plan::{Change, Plan, Step};
+use super::plan::{Change, PublishPlan, Step};
 use super::target::{Target, object_path};
 use crate::error::ModelsError;
 use crate::repository;
@@ -16,7 +16,7 @@ use tierlab_storage::{Body, ObjectPath};
 /// Files in the local manifest are compared through the tier's manifest, and checked against their checksums before
 /// they are put. Files outside the manifest cannot be compared and are put every time. While files are replaced the
 /// tier's old manifest stays: its checksums refuse the mixture until the new one arrives.
-pub(super) async fn plan(target: &Target<'_>, folder: &Path, plan: &mut Plan) -> Result<(), ModelsError> {
+pub(super) async fn plan(target: &Target<'_>, folder: &Path, plan: &mut PublishPlan) -> Result<(), ModelsError> {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let at = |file: &str| object_path(MODELS_PREFIX, &format!("{name}/{file}"));
     // Listed before any file is opened, because opening a pipe would block forever.
@@ -75,7 +75,12 @@ async fn is_there(
 }
 
 /// Makes a small object equal to its local file: put if it differs, removed if there is no local file.
-async fn mirror(target: &Target<'_>, object: ObjectPath, local: &Path, plan: &mut Plan) -> Result<(), ModelsError> {
+async fn mirror(
+    target: &Target<'_>,
+    object: ObjectPath,
+    local: &Path,
+    plan: &mut PublishPlan,
+) -> Result<(), ModelsError> {
     let wanted = local
         .exists()
         .then(|| fs::read(local).map_err(ModelsError::io("read", local)))

@@ -26,12 +26,12 @@ pub(super) enum Change {
 
 /// Changes in their order, and the number of objects that need none.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct PublishPlan {
     pub(super) steps: Vec<Step>,
     pub(super) already_there: usize,
 }
 
-impl Plan {
+impl PublishPlan {
     pub(super) fn put_file(&mut self, object: ObjectPath, path: PathBuf) -> Result<(), ModelsError> {
         let bytes = fs::metadata(&path).map_err(ModelsError::io("look at", &path))?.len();
         self.steps.push(Step {
@@ -57,7 +57,7 @@ impl Plan {
 pub(super) async fn add_table(
     target: &Target<'_>,
     file: &Path,
-    plan: &mut Plan,
+    plan: &mut PublishPlan,
     stop: &Stop,
 ) -> Result<(), ModelsError> {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -87,7 +87,7 @@ const RESULTS_PREFIX: &str = "results";
 const RUN_FILE: &str = "run.json";
 
 /// Adds the steps for one run: every file of its folder, even if it exists already.
-pub(super) fn add_run(folder: &Path, plan: &mut Plan) -> Result<(), ModelsError> {
+pub(super) fn add_run(folder: &Path, plan: &mut PublishPlan) -> Result<(), ModelsError> {
     let whole = fs::canonicalize(folder).map_err(ModelsError::io("look at", folder))?;
     let name = whole.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if !whole.join(RUN_FILE).is_file() {

@@ -339,7 +339,7 @@ fn however_it_is_read_the_table_is_the_same() {
     assert!(fs::read(at.join("three/t.rows")).unwrap() == whole);
 
     // Stopped as soon as the journal has another line, until it is done.
-    let request = |out: &str| tierlab_models::tables::own::Request {
+    let request = |out: &str| tierlab_models::tables::own::TableRequest {
         inputs: vec![at.join("parts").display().to_string()],
         out: at.join(out),
         columns: tierlab_models::tables::own::ColumnRequest {

@@ -19,3 +19,18 @@ pub mod onnx;
 pub mod pbtxt;
 pub mod shards;
 pub mod table;
+
+/// Names of the layouts of a feature table, as configuration, plans and manifests have them.
+pub const LAYOUTS: [&str; 11] = [
+    "rows",
+    "files",
+    "tar",
+    "tfrecord",
+    "parquet",
+    "parquet-snappy",
+    "parquet-lz4",
+    "parquet-zstd",
+    "arrow",
+    "arrow-lz4",
+    "arrow-zstd",
+];

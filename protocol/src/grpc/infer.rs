@@ -165,60 +165,37 @@ pub(super) fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<B
         }
         Ok(out)
     }
-    let filled = filled(contents);
-    let (list, data) = match dtype {
-        DataType::Bool => (
-            "bool_contents",
-            contents.bool_contents.iter().map(|&b| u8::from(b)).collect(),
-        ),
-        DataType::Int8 => (
-            "int_contents",
-            narrowed(dtype, &contents.int_contents, i8::to_le_bytes)?,
-        ),
-        DataType::Int16 => (
-            "int_contents",
-            narrowed(dtype, &contents.int_contents, i16::to_le_bytes)?,
-        ),
-        DataType::Int32 => (
-            "int_contents",
-            narrowed(dtype, &contents.int_contents, i32::to_le_bytes)?,
-        ),
-        DataType::Int64 => (
-            "int64_contents",
-            narrowed(dtype, &contents.int64_contents, i64::to_le_bytes)?,
-        ),
-        DataType::Uint8 => (
-            "uint_contents",
-            narrowed(dtype, &contents.uint_contents, u8::to_le_bytes)?,
-        ),
-        DataType::Uint16 => (
-            "uint_contents",
-            narrowed(dtype, &contents.uint_contents, u16::to_le_bytes)?,
-        ),
-        DataType::Uint32 => (
-            "uint_contents",
-            narrowed(dtype, &contents.uint_contents, u32::to_le_bytes)?,
-        ),
-        DataType::Uint64 => (
-            "uint64_contents",
-            narrowed(dtype, &contents.uint64_contents, u64::to_le_bytes)?,
-        ),
-        DataType::Fp32 => (
-            "fp32_contents",
-            narrowed(dtype, &contents.fp32_contents, f32::to_le_bytes)?,
-        ),
-        DataType::Fp64 => (
-            "fp64_contents",
-            narrowed(dtype, &contents.fp64_contents, f64::to_le_bytes)?,
-        ),
-        DataType::Bytes => ("bytes_contents", length_prefixed(&contents.bytes_contents)?),
+    let list = match dtype {
+        DataType::Bool => "bool_contents",
+        DataType::Int8 | DataType::Int16 | DataType::Int32 => "int_contents",
+        DataType::Int64 => "int64_contents",
+        DataType::Uint8 | DataType::Uint16 | DataType::Uint32 => "uint_contents",
+        DataType::Uint64 => "uint64_contents",
+        DataType::Fp32 => "fp32_contents",
+        DataType::Fp64 => "fp64_contents",
+        DataType::Bytes => "bytes_contents",
         DataType::Fp16 | DataType::Bf16 => {
             return Err(format!(
                 "{dtype} has no typed contents, send it in `raw_input_contents`"
             ));
         }
     };
-    match filled.iter().find(|&&other| other != list) {
+    let data = match dtype {
+        DataType::Bool => contents.bool_contents.iter().map(|&b| u8::from(b)).collect(),
+        DataType::Int8 => narrowed(dtype, &contents.int_contents, i8::to_le_bytes)?,
+        DataType::Int16 => narrowed(dtype, &contents.int_contents, i16::to_le_bytes)?,
+        DataType::Int32 => narrowed(dtype, &contents.int_contents, i32::to_le_bytes)?,
+        DataType::Int64 => narrowed(dtype, &contents.int64_contents, i64::to_le_bytes)?,
+        DataType::Uint8 => narrowed(dtype, &contents.uint_contents, u8::to_le_bytes)?,
+        DataType::Uint16 => narrowed(dtype, &contents.uint_contents, u16::to_le_bytes)?,
+        DataType::Uint32 => narrowed(dtype, &contents.uint_contents, u32::to_le_bytes)?,
+        DataType::Uint64 => narrowed(dtype, &contents.uint64_contents, u64::to_le_bytes)?,
+        DataType::Fp32 => narrowed(dtype, &contents.fp32_contents, f32::to_le_bytes)?,
+        DataType::Fp64 => narrowed(dtype, &contents.fp64_contents, f64::to_le_bytes)?,
+        // Types without typed contents were refused above.
+        DataType::Bytes | DataType::Fp16 | DataType::Bf16 => length_prefixed(&contents.bytes_contents)?,
+    };
+    match filled(contents).iter().find(|&&other| other != list) {
         Some(other) => Err(format!("`{other}` is filled, {dtype} goes into `{list}`")),
         None => Ok(data.into()),
     }

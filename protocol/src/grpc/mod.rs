@@ -7,7 +7,6 @@
 
 pub mod client;
 mod documents;
-pub mod health;
 mod infer;
 pub mod messages;
 mod prescan;
@@ -16,6 +15,16 @@ pub mod status;
 
 pub use prescan::MAX_PARAMETERS;
 pub use received::ReceivedRequest;
+
+/// The messages of `grpc.health.v1.Health`, generated from `protocol/proto/health.proto`.
+pub mod health {
+    pub use health_check_response::ServingStatus;
+
+    /// The full name of the service.
+    pub const SERVICE: &str = "grpc.health.v1.Health";
+
+    include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
+}
 
 /// The full name of the service; a method's path is `/SERVICE/METHOD`.
 pub const SERVICE: &str = "inference.GRPCInferenceService";

@@ -17,17 +17,11 @@ const TEXT_BYTES: usize = 16;
 pub(super) struct Expected<'a> {
     dtype: DataType,
     shape: &'a [i64],
-    /// If true, `null` among floats is NaN (replies); otherwise an error (requests).
-    null_is_nan: bool,
 }
 
 impl<'a> Expected<'a> {
-    pub(super) fn new(dtype: DataType, shape: &'a [i64], null_is_nan: bool) -> Self {
-        Self {
-            dtype,
-            shape,
-            null_is_nan,
-        }
+    pub(super) fn new(dtype: DataType, shape: &'a [i64]) -> Self {
+        Self { dtype, shape }
     }
 
     /// Reads the array.
@@ -168,10 +162,6 @@ impl Sink<'_> {
 
     #[inline(always)]
     fn put<E: Element>(&mut self, reader: &Reader<'_>, scalar: Scalar<'_>) -> Read<()> {
-        let scalar = match scalar {
-            Scalar::Null if self.expected.null_is_nan => Scalar::Float(f64::NAN),
-            scalar => scalar,
-        };
         if self.left == 0 || !E::push(scalar, &mut self.out) {
             return Err(self.refused(reader, scalar));
         }
@@ -181,7 +171,7 @@ impl Sink<'_> {
 
     #[cold]
     fn refused(&self, reader: &Reader<'_>, scalar: Scalar<'_>) -> BadRequest {
-        let Expected { dtype, shape, .. } = self.expected;
+        let Expected { dtype, shape } = self.expected;
         if self.left == 0 {
             return reader.fault(&format!("more elements in `data` than `shape` {shape:?} wants"));
         }

@@ -202,7 +202,7 @@ fn tensors(reader: &mut Reader<'_>, role: &str) -> Read<Vec<WireTensor>> {
 /// One tensor; `index` names it in messages until its name is known.
 fn tensor(reader: &mut Reader<'_>, role: &str, index: usize) -> Read<WireTensor> {
     let mut known = None;
-    let tensor = tensor_fields(reader, role != INPUT, &mut known);
+    let tensor = tensor_fields(reader, &mut known);
     tensor.map_err(|e| match known {
         Some(name) => BadRequest(format!("{role} `{name}`: {e}")),
         None => BadRequest(format!("{role} {index}: {e}")),
@@ -210,7 +210,7 @@ fn tensor(reader: &mut Reader<'_>, role: &str, index: usize) -> Read<WireTensor>
 }
 
 /// The fields of a tensor; `known` becomes its name, also where something behind it is wrong.
-fn tensor_fields(reader: &mut Reader<'_>, null_is_nan: bool, known: &mut Option<String>) -> Read<WireTensor> {
+fn tensor_fields(reader: &mut Reader<'_>, known: &mut Option<String>) -> Read<WireTensor> {
     let (mut dtype, mut dimensions, mut given) = (None, None, None);
     let (mut data, mut early) = (None, None);
     reader.object("an object with `name`, `datatype`, `shape`", |reader, key| match key {
@@ -221,7 +221,7 @@ fn tensor_fields(reader: &mut Reader<'_>, null_is_nan: bool, known: &mut Option<
         "data" if data.is_some() || early.is_some() => Err(reader.fault("`data` is given twice")),
         "data" => {
             match (dtype, &dimensions) {
-                (Some(dtype), Some(shape)) => data = Some(Expected::new(dtype, shape, null_is_nan).read(reader)?),
+                (Some(dtype), Some(shape)) => data = Some(Expected::new(dtype, shape).read(reader)?),
                 _ => {
                     early = Some(*reader);
                     reader.skip()?;
@@ -235,7 +235,7 @@ fn tensor_fields(reader: &mut Reader<'_>, null_is_nan: bool, known: &mut Option<
     let dtype = dtype.ok_or_else(|| missing("datatype"))?;
     let shape: Vec<i64> = dimensions.ok_or_else(|| missing("shape"))?;
     if let Some(mut early) = early {
-        data = Some(Expected::new(dtype, &shape, null_is_nan).read(&mut early)?);
+        data = Some(Expected::new(dtype, &shape).read(&mut early)?);
     }
     let given = given.unwrap_or_default();
     given.refuse_unsupported(reader)?;

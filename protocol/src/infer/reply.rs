@@ -52,8 +52,7 @@ impl InferReply {
         out.finish(&self.outputs, &binary).ok()
     }
 
-    /// Reads a reply's body, as [`InferRequest::decode`](super::InferRequest::decode) reads a request's. A `null` among floats
-    /// is NaN: servers without the literal write it.
+    /// Reads a reply's body, as [`InferRequest::decode`](super::InferRequest::decode) reads a request's.
     ///
     /// # Errors
     /// Same as [`InferRequest::decode`](super::InferRequest::decode).

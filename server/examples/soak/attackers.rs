@@ -3,7 +3,7 @@
 //! In: a server's addresses. Out: how often each attacked and what it was told. The attacks themselves are those of the tests.
 
 use crate::attacks::{connections, graphs, messages};
-use crate::served::{CONSTANT, ENDLESS, MODEL, NESTED, SLOW, Served};
+use crate::served::{CONSTANT, ENDLESS, JOINED, MODEL, NESTED, SLOW, Served};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,10 @@ const LOAD: &str = "/inference.GRPCInferenceService/RepositoryModelLoad";
 
 /// Some seconds of one operator.
 const SLOW_REQUEST: &str = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[60000]}]}"#;
+
+/// Rows of the damaged page.
+const DAMAGED_REQUEST: &str =
+    r#"{"inputs":[{"name":"entity_id","datatype":"INT64","shape":[6],"data":[137,582,782,64,261,120]}]}"#;
 
 type Attack = Box<dyn Fn(&AtomicBool) -> io::Result<String> + Send>;
 
@@ -124,6 +129,13 @@ impl Attacker {
             "an operator that takes long",
             posts(&http, &slow, "", SLOW_REQUEST.as_bytes()),
         );
+        let joined = format!("/v2/models/{JOINED}/infer");
+        let damaged = || posts(&http, &joined, "", DAMAGED_REQUEST.as_bytes());
+        add(
+            "NFS: endless empty fragments",
+            flooded(&served.storage.is_flooding, damaged()),
+        );
+        add("Parquet: a damaged page", damaged());
         for (name, model) in [
             ("a session without an end", NESTED),
             ("a constant of gigabytes", CONSTANT),
@@ -170,6 +182,17 @@ fn posts(address: &str, path: &str, headers: &str, body: &[u8]) -> Attack {
             Ok(()) => Ok(String::from_utf8_lossy(&head[9..]).into_owned()),
             Err(error) => Err(sent.err().unwrap_or(error)),
         }
+    })
+}
+
+/// Attacks while the storage floods its clients.
+fn flooded(is_flooding: &Arc<AtomicBool>, attack: Attack) -> Attack {
+    let is_flooding = Arc::clone(is_flooding);
+    Box::new(move |stop| {
+        is_flooding.store(true, Ordering::Relaxed);
+        let told = attack(stop);
+        is_flooding.store(false, Ordering::Relaxed);
+        told
     })
 }
 

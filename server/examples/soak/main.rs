@@ -10,6 +10,7 @@ mod attackers;
 mod attacks;
 mod honest;
 mod served;
+mod storage;
 
 use attackers::{Attacker, Fate};
 use clap::Parser;

@@ -1,6 +1,7 @@
 //! The server under attack: its data, its bounds, its process.
 
 use crate::attacks::graphs;
+use crate::storage::Storage;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -17,6 +18,8 @@ pub(crate) const MODEL: &str = "mlp";
 pub(crate) const ENDLESS: &str = "endless";
 /// A model whose one operator takes long and cannot be interrupted.
 pub(crate) const SLOW: &str = "slow";
+/// A model whose features lie on hostile storage.
+pub(crate) const JOINED: &str = "ctr";
 /// Models that are not loaded at the start: one whose session takes without an end to build, one that takes much memory.
 pub(crate) const NESTED: &str = "nested";
 pub(crate) const CONSTANT: &str = "constant";
@@ -49,6 +52,8 @@ pub(crate) struct Served {
     /// Of HTTP.
     pub(crate) address: String,
     pub(crate) grpc_address: String,
+    /// Storage of the features.
+    pub(crate) storage: Storage,
     _data: TempDir,
 }
 
@@ -56,12 +61,17 @@ impl Served {
     pub(crate) fn start(binaries: &Path, bounds: &Bounds) -> anyhow::Result<Self> {
         let data = tempfile::tempdir()?;
         write_models(&data.path().join("models"))?;
+        let storage = Storage::start(binaries)?;
         let timeout_ms = bounds.timeout.as_millis();
         let binary = binaries.join("tierlab-server");
         let mut command = Command::new(&binary);
         command.args(["--config", "configs/server.toml", "--listen", "127.0.0.1:0"]);
-        command.args(["--grpc-listen", "127.0.0.1:0", "--tier", "memory", "--exit-with-parent"]);
+        command.args(["--grpc-listen", "127.0.0.1:0", "--exit-with-parent"]);
+        command.args(["--model-tier", "memory", "--feature-tier", "nfs"]);
         for set in [
+            format!("tiers.nfs.url={}", storage.url),
+            "features.layout=parquet".to_owned(),
+            "cache.capacity_bytes=0".to_owned(),
             format!("tiers.memory.root={}", data.path().display()),
             format!("admission.max_buffered_bytes={}", bounds.max_buffered_bytes),
             format!("admission.timeout_ms={timeout_ms}"),
@@ -69,7 +79,7 @@ impl Served {
             format!("connections.header_timeout_ms={timeout_ms}"),
             format!("connections.write_timeout_ms={timeout_ms}"),
             "repository.control=explicit".to_owned(),
-            format!("models=[\"{MODEL}\", \"{ENDLESS}\", \"{SLOW}\"]"),
+            format!("models=[\"{MODEL}\", \"{ENDLESS}\", \"{SLOW}\", \"{JOINED}\"]"),
             format!("runtime.load_timeout_ms={timeout_ms}"),
             format!("runtime.max_load_bytes={LOAD_BYTES}"),
             "admin.enabled=true".to_owned(),
@@ -97,6 +107,7 @@ impl Served {
             child,
             address: address("listen"),
             grpc_address: address("grpc_listen"),
+            storage,
             _data: data,
         })
     }
@@ -135,12 +146,14 @@ impl Drop for Served {
 }
 
 fn write_models(repository: &Path) -> anyhow::Result<()> {
-    let request = Request {
-        kind: ModelKind::Mlp,
-        size: Size::Small,
-        seed: 1,
-    };
-    tierlab_models::repository::write_generated(repository, &request, &Stop::never())?;
+    for kind in [ModelKind::Mlp, ModelKind::Ctr] {
+        let request = Request {
+            kind,
+            size: Size::Small,
+            seed: 1,
+        };
+        tierlab_models::repository::write_generated(repository, &request, &Stop::never())?;
+    }
     let config = repository.join(MODEL).join("config.toml");
     if config.exists() {
         fs::remove_file(config)?;

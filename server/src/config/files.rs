@@ -1,10 +1,12 @@
-//! The files of a configuration: `server.toml`, and every `tiers/NAME.toml` beside it, as TOML tables.
+//! The files of a configuration: `server.toml`, and every `tiers/NAME.toml` beside it, as TOML tables; and the feature cache
+//! that they and the settings laid over them set.
 
 use crate::error::{ConfigError, fail};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tierlab_storage::TierConfig;
+use tierlab_storage::wrappers::CacheConfig;
 
 pub(super) fn read_table(path: &Path) -> Result<toml::Table, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|e| {
@@ -55,4 +57,17 @@ pub(super) fn parse_tiers(config: &Path, tiers: toml::Table) -> Result<BTreeMap<
         Ok((name, tier))
     };
     tiers.into_iter().map(parse).collect()
+}
+
+/// The feature cache over one tier: key by key, the tier's own `[cache]` over the server's, and what was set from the
+/// environment or by flag for either over both, the later over the earlier. `layers` are the files, then each setting.
+pub(super) fn cache_of(tier: &str, layers: &[toml::Table]) -> Result<CacheConfig, toml::de::Error> {
+    let mut keys = toml::Table::new();
+    for layer in layers {
+        let own = layer.get("tiers").and_then(|tiers| tiers.get(tier)?.get("cache"));
+        for table in [layer.get("cache"), own].into_iter().flatten() {
+            keys.extend(table.as_table().cloned().unwrap_or_default());
+        }
+    }
+    keys.try_into()
 }

@@ -5,7 +5,6 @@
 //! Parse, then build: no other module reads files or the environment for its configuration. The feature cache can be set in
 //! two places, the server's `[cache]` and the feature tier's own.
 
-mod cache;
 mod files;
 mod listener;
 mod raw;
@@ -14,28 +13,27 @@ mod telemetry;
 pub use crate::error::ConfigError;
 
 use crate::error::fail;
-use crate::features::destination::RowDestination;
 use crate::features::layout::TableLayout;
+use crate::features::tier::RowDestination;
 use crate::front::connections::ListenerConfig;
+use crate::host::memory;
 use crate::inference::runtime::LibrarySearch;
 use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
-use crate::inference::runtime::memory;
 use crate::inference::runtime::optimized::OptimizedCacheConfig;
 use crate::inference::runtime::provider::Providers;
 use crate::inference::session::layout::{FitConfig, MAX_CORES};
 use crate::models::loading::opening::LoadLimits;
-use crate::models::management::settings::{ALL_MODELS, ControlMode, ManagementSettings};
-use crate::pipeline::admission::Limits;
+use crate::models::management::settings::{ALL_MODELS, ManagementSettings};
+use crate::request::admission::Limits;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
-use cache::cache_of;
-use files::{parse_tiers, read_table, read_tiers, tier_file};
+use files::{cache_of, parse_tiers, read_table, read_tiers, tier_file};
 use listener::listener_config;
-use raw::{Raw, RawControl, RawFeatures, RawRepository, RawRows};
+use raw::{Raw, RawFeatures, RawRows};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_formats::model::{ModelConfig, is_plain_name};
@@ -43,6 +41,8 @@ use tierlab_storage::config::{overlay, takes_out};
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::{StorageError, TierConfig};
 
+/// The address of HTTP where none is configured.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8000);
 /// Threads of the async runtime at most.
 const MAX_WORKER_THREADS: usize = 1024;
 /// Open connections at most.
@@ -53,6 +53,10 @@ const MAX_IN_FLIGHT: usize = 1 << 20;
 const MAX_FITTED_BYTES: usize = 1 << 30;
 /// The part of the process's memory that they may be: models, runs and allocators need the rest.
 const BUFFERED_SHARE: u64 = 8;
+/// The longest pause between two looks at a feature table, in seconds.
+const MAX_REVALIDATE_S: u64 = 86_400;
+/// The longest pause between two looks at the model tier, in milliseconds.
+const MAX_POLL_MS: u64 = 86_400_000;
 /// The prefix of environment variables that set keys.
 const ENV_PREFIX: &str = "TIERLAB_";
 
@@ -205,14 +209,17 @@ impl Config {
         library: Option<PathBuf>,
     ) -> Result<Self, ConfigError> {
         let file = sources.config.display();
-        let address = |key: &str, value: &String| {
-            value
-                .parse::<SocketAddr>()
-                .map_err(|_| ConfigError(format!("`{key}` = `{value}` is no address such as 127.0.0.1:8000")))
+        let address = |key: &str, flag: &Option<String>, value: &Option<String>| {
+            let Some(value) = flag.as_ref().or(value.as_ref()) else {
+                return Ok(None);
+            };
+            let parsed = value.parse::<SocketAddr>();
+            let parsed =
+                parsed.map_err(|_| ConfigError(format!("`{key}` = `{value}` is no address such as {LISTEN}")))?;
+            Ok::<_, ConfigError>(Some(parsed))
         };
-        let listen = address("listen", sources.listen.as_ref().unwrap_or(&raw.listen))?;
-        let grpc_listen = sources.grpc_listen.as_ref().or(raw.grpc_listen.as_ref());
-        let grpc_listen = grpc_listen.map(|value| address("grpc_listen", value)).transpose()?;
+        let listen = address("listen", &sources.listen, &raw.listen)?.unwrap_or(LISTEN);
+        let grpc_listen = address("grpc_listen", &sources.grpc_listen, &raw.grpc_listen)?;
         let addresses: Vec<SocketAddr> = [Some(listen), grpc_listen].into_iter().flatten().collect();
         check_numbers(&raw, &file)?;
         let [model_tier, feature_tier] = chosen_tiers(&raw, tiers, sources)?;
@@ -223,9 +230,10 @@ impl Config {
             max_file_bytes: raw.repository.max_file_bytes,
             layout: layout_of(&raw.features, sources)?,
             destination: destination_of(&raw.features, &cache, sources)?,
-            revalidate: revalidate_of(&raw.features, sources)?,
+            revalidate: (raw.features.revalidate_s > 0).then(|| Duration::from_secs(raw.features.revalidate_s)),
             management: ManagementSettings {
-                control: control_of(&raw.repository, sources)?,
+                control: raw.repository.control,
+                poll_interval: raw.repository.poll_interval,
                 admin: raw.admin.enabled,
                 models: models_of(raw.models, &file)?,
                 model_configs: model_configs_of(raw.model_config, &file)?,
@@ -307,6 +315,13 @@ fn check_numbers(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError>
         ("admission.max_body_bytes", admission.max_body_bytes as u64, 1, many),
         ("admission.timeout_ms", ms(admission.timeout), 1, many),
         ("repository.max_file_bytes", raw.repository.max_file_bytes, 1, many),
+        ("features.revalidate_s", raw.features.revalidate_s, 0, MAX_REVALIDATE_S),
+        (
+            "repository.poll_interval_ms",
+            ms(raw.repository.poll_interval),
+            100,
+            MAX_POLL_MS,
+        ),
         ("connections.max", connections.max as u64, 1, max_connections),
         ("connections.max_per_address", connections.per_address() as u64, 1, many),
         ("connections.backlog", u64::from(connections.backlog), 1, many),
@@ -386,40 +401,6 @@ fn destination_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> 
             prove_every: raw.prove_every,
         }),
     }
-}
-
-/// The longest pause between two looks at a feature table, in seconds.
-const LONGEST_REVALIDATE_S: u64 = 86_400;
-
-fn revalidate_of(raw: &RawFeatures, sources: &Sources) -> Result<Option<Duration>, ConfigError> {
-    if raw.revalidate_s > LONGEST_REVALIDATE_S {
-        return fail(format!(
-            "{}: `features.revalidate_s` must be at most {LONGEST_REVALIDATE_S}, or 0 for never, is {}",
-            sources.config.display(),
-            raw.revalidate_s
-        ));
-    }
-    Ok((raw.revalidate_s > 0).then(|| Duration::from_secs(raw.revalidate_s)))
-}
-
-/// The shortest and the longest pause between two looks at the model tier, in milliseconds.
-const POLL_INTERVALS_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;
-
-fn control_of(raw: &RawRepository, sources: &Sources) -> Result<ControlMode, ConfigError> {
-    if !POLL_INTERVALS_MS.contains(&raw.poll_interval_ms) {
-        let (least, most) = (POLL_INTERVALS_MS.start(), POLL_INTERVALS_MS.end());
-        let file = sources.config.display();
-        return fail(format!(
-            "{file}: `repository.poll_interval_ms` must be from {least} to {most}"
-        ));
-    }
-    Ok(match raw.control {
-        RawControl::None => ControlMode::None,
-        RawControl::Explicit => ControlMode::Explicit,
-        RawControl::Poll => ControlMode::Poll {
-            every: Duration::from_millis(raw.poll_interval_ms),
-        },
-    })
 }
 
 /// Folder for files of many GiB: `/tmp` is often in memory.

@@ -5,7 +5,8 @@ use crate::front::connections::bounds::Bounds;
 use crate::inference::runtime::mapped::MappedConfig;
 use crate::inference::runtime::provider::{CudaOptions, Provider, TensorRtOptions};
 use crate::inference::session::layout::FitConfig;
-use crate::pipeline::admission::Limits;
+use crate::models::management::settings::ControlMode;
+use crate::request::admission::Limits;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
 use crate::values::millis;
@@ -15,10 +16,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_storage::wrappers::CacheConfig;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Raw {
-    pub(super) listen: String,
+    pub(super) listen: Option<String>,
     pub(super) grpc_listen: Option<String>,
     pub(super) models: Vec<String>,
     pub(super) tier: Option<String>,
@@ -39,32 +40,6 @@ pub(super) struct Raw {
     pub(super) admin: RawAdmin,
     pub(super) log: RawLog,
     pub(super) telemetry: TelemetryConfig,
-}
-
-impl Default for Raw {
-    fn default() -> Self {
-        Self {
-            listen: "127.0.0.1:8000".into(),
-            grpc_listen: None,
-            models: Vec::new(),
-            tier: None,
-            model_tier: None,
-            feature_tier: None,
-            _cache: CacheConfig::default(),
-            features: RawFeatures::default(),
-            admission: Limits::default(),
-            connections: Bounds::default(),
-            access: RawAccess::default(),
-            tls: TlsFiles::default(),
-            runtime: RawRuntime::default(),
-            drain: RawDrain::default(),
-            repository: RawRepository::default(),
-            model_config: BTreeMap::new(),
-            admin: RawAdmin::default(),
-            log: RawLog::default(),
-            telemetry: TelemetryConfig::default(),
-        }
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -137,27 +112,20 @@ impl Default for RawDrain {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawRepository {
-    pub(super) control: RawControl,
-    pub(super) poll_interval_ms: u64,
+    pub(super) control: ControlMode,
+    #[serde(rename = "poll_interval_ms", deserialize_with = "millis")]
+    pub(super) poll_interval: Duration,
     pub(super) max_file_bytes: u64,
 }
 
 impl Default for RawRepository {
     fn default() -> Self {
         Self {
-            control: RawControl::None,
-            poll_interval_ms: 15_000,
+            control: ControlMode::None,
+            poll_interval: Duration::from_secs(15),
             max_file_bytes: 64 << 30,
         }
     }
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum RawControl {
-    None,
-    Explicit,
-    Poll,
 }
 
 #[derive(Debug, Default, Deserialize)]

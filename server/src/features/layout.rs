@@ -10,14 +10,6 @@ use tierlab_layouts::{LaidOut, Layout};
 /// The layout in which tables are files of rows, `NAME.rows`, and nothing has to be done.
 const ROWS: &str = "rows";
 
-/// Number of decodes of damaged shards that were given up and still run.
-pub(crate) fn stuck_decodes() -> usize {
-    #[cfg(feature = "layouts")]
-    return tierlab_layouts::stuck_decodes();
-    #[cfg(not(feature = "layouts"))]
-    0
-}
-
 /// Layout of feature tables on a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TableLayout {

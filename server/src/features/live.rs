@@ -8,9 +8,10 @@ use super::ids::Naming;
 use super::table::OpenTable;
 use super::tier::FeatureTier;
 use crate::error::LoadError;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tierlab_formats::table::Column;
 use tierlab_storage::ObjectPath;
@@ -40,10 +41,6 @@ pub(super) struct LiveTable {
     failed: Mutex<Option<(Instant, Refusal)>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl LiveTable {
     fn new(tier: FeatureTier, path: ObjectPath, open: OpenTable) -> Self {
         Self {
@@ -61,17 +58,17 @@ impl LiveTable {
 
     /// The version to read.
     pub(super) fn current(&self) -> Arc<OpenTable> {
-        Arc::clone(&self.open.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.open.read())
     }
 
     /// True if `open` is the current version.
     pub(super) fn is_current(&self, open: &Arc<OpenTable>) -> bool {
-        Arc::ptr_eq(&self.open.read().unwrap_or_else(PoisonError::into_inner), open)
+        Arc::ptr_eq(&self.open.read(), open)
     }
 
     /// Notes what a model takes of the table.
     fn want(&self, columns: impl Iterator<Item = Column>) {
-        let mut wanted = lock(&self.wanted);
+        let mut wanted = self.wanted.lock();
         for column in columns {
             if !wanted.contains(&column) {
                 wanted.push(column);
@@ -84,7 +81,7 @@ impl LiveTable {
         if open.naming() != self.naming {
             return Some("its key is of another kind".to_owned());
         }
-        let (wanted, header) = (lock(&self.wanted), &open.header);
+        let (wanted, header) = (self.wanted.lock(), &open.header);
         let lacking = wanted
             .iter()
             .find(|column| header.schema.column(&column.name) != Some(column))?;
@@ -93,7 +90,7 @@ impl LiveTable {
 
     fn set(&self, fresh: OpenTable) -> Arc<OpenTable> {
         let fresh = Arc::new(fresh);
-        *self.open.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&fresh);
+        *self.open.write() = Arc::clone(&fresh);
         fresh
     }
 
@@ -107,7 +104,7 @@ impl LiveTable {
             return Ok(current);
         }
         // Those who waited while an attempt failed do not each make another.
-        let failed = lock(&self.failed).clone();
+        let failed = self.failed.lock().clone();
         if let Some((_, refusal)) = failed.filter(|(at, _)| *at >= asked) {
             return Err(refusal);
         }
@@ -124,10 +121,10 @@ impl LiveTable {
         });
         let fresh = opened.map_err(|e| {
             let refusal = self.refuse(&e);
-            *lock(&self.failed) = Some((Instant::now(), refusal.clone()));
+            *self.failed.lock() = Some((Instant::now(), refusal.clone()));
             refusal
         })?;
-        *lock(&self.refused) = None;
+        *self.refused.lock() = None;
         if fresh.same_as(&current) {
             return Ok(current);
         }
@@ -138,7 +135,7 @@ impl LiveTable {
     /// The refusal of a version that cannot be used; the log says it once.
     fn refuse(&self, error: &LoadError) -> Refusal {
         let detailed = error.for_operator();
-        let mut refused = lock(&self.refused);
+        let mut refused = self.refused.lock();
         if refused.as_deref() != Some(detailed) {
             tracing::error!(object = %self.path, error = detailed, "the table was replaced, and the new one cannot be used");
             *refused = Some(detailed.to_owned());
@@ -151,7 +148,7 @@ impl LiveTable {
     /// the same, or was read shortly before.
     pub(super) async fn reread_header(&self, stale: &Arc<OpenTable>) -> Option<Arc<OpenTable>> {
         let may = {
-            let mut last = lock(&self.reread_header);
+            let mut last = self.reread_header.lock();
             let may = last.is_none_or(|last| last.elapsed() >= REREAD_INTERVAL);
             if may {
                 *last = Some(Instant::now());
@@ -193,7 +190,7 @@ impl LiveTables {
         let tables = Arc::new(Self::default());
         if let Some(period) = period {
             let of_task = Arc::downgrade(&tables);
-            *lock(&tables.looking) = Some(tokio::spawn(async move {
+            *tables.looking.lock() = Some(tokio::spawn(async move {
                 let mut failing = FailedChecks::default();
                 loop {
                     tokio::time::sleep(period).await;
@@ -208,7 +205,7 @@ impl LiveTables {
     }
 
     fn live(&self) -> Vec<Arc<LiveTable>> {
-        let mut tables = lock(&self.tables);
+        let mut tables = self.tables.lock();
         tables.retain(|table| table.strong_count() > 0);
         tables.iter().filter_map(Weak::upgrade).collect()
     }
@@ -229,14 +226,14 @@ impl LiveTables {
         }
         let table = Arc::new(LiveTable::new(tier.clone(), path, open));
         table.want(columns.iter().cloned());
-        lock(&self.tables).push(Arc::downgrade(&table));
+        self.tables.lock().push(Arc::downgrade(&table));
         table
     }
 }
 
 impl Drop for LiveTables {
     fn drop(&mut self) {
-        if let Some(task) = lock(&self.looking).take() {
+        if let Some(task) = self.looking.lock().take() {
             task.abort();
         }
     }

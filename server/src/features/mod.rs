@@ -6,7 +6,6 @@
 //! one read of the tier, of one version: a read that meets another one is repeated whole. Knows nothing of HTTP or
 //! sessions.
 
-pub(crate) mod destination;
 pub(crate) mod ids;
 pub(crate) mod layout;
 pub(crate) mod live;
@@ -15,11 +14,10 @@ mod table;
 pub(crate) mod tier;
 
 use crate::error::LoadError;
-use crate::pipeline::offload::{LARGE_BYTES, offload_if};
-use crate::pipeline::refusal::{Reason, Refusal};
-use crate::pipeline::stopwatch::Stopwatch;
+use crate::request::offload::{LARGE_BYTES, offload_if};
+use crate::request::refusal::{Reason, Refusal};
+use crate::request::stopwatch::Stopwatch;
 use bytes::Bytes;
-use destination::RowDestination;
 use ids::{EntityIds, Naming};
 use live::{LiveTable, LiveTables};
 use rows::{DamagedRow, FilledInput, Joined, Rows};
@@ -27,8 +25,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use table::OpenTable;
-use tier::FeatureTier;
-use tierlab_formats::model::FEATURES_PREFIX;
+use tier::{FeatureTier, RowDestination};
+use tierlab_formats::model::{FEATURES_PREFIX, JoinedColumn};
 use tierlab_formats::table::{self as format, Column, KeyIndex};
 use tierlab_protocol::metadata::{JoinedMetadata, KeyMetadata};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
@@ -41,15 +39,6 @@ const READS: u32 = 8;
 
 /// Bytes of memory per id besides its row: the number, its range, and its place among the rows.
 const LISTED_BYTES: usize = size_of::<i64>() + size_of::<Range<u64>>() + size_of::<Bytes>();
-
-/// A column of a table that is to fill an input.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct WantedColumn {
-    /// The input's index in the graph.
-    pub(crate) input: usize,
-    /// The column's name.
-    pub(crate) name: String,
-}
 
 /// A feature table and the inputs that it fills.
 pub(crate) struct Join {
@@ -75,12 +64,12 @@ impl Join {
         tables: Arc<LiveTables>,
         table: &str,
         inputs: &[TensorSpec],
-        wanted: &[WantedColumn],
+        wanted: &[JoinedColumn],
     ) -> Result<Self, LoadError> {
         let path = ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{}", format::EXTENSION))?;
         let open = tier.open_table(&path, false).await?;
         let mut filled = Vec::new();
-        for WantedColumn { input, name } in wanted {
+        for JoinedColumn { input, column: name } in wanted {
             let column = open.column_for(&inputs[*input], name);
             let column = column.map_err(|what| LoadError::at(&path, what))?;
             if tier.destination != RowDestination::Host && column.dtype == DataType::Bool {

@@ -3,11 +3,11 @@
 //! In: a tier's answer. Out: which rows are damaged, and the tensors that the others fill. Rows on a device are proven by
 //! a copy of them that is taken back from there: what is proven is what the session will read, wherever it went wrong.
 
-use super::destination::RowDestination;
 use super::ids::EntityIds;
 use super::table::OpenTable;
-use crate::pipeline::batch::elements::{DeviceRows, Elements};
-use crate::pipeline::batch::job::Part;
+use super::tier::RowDestination;
+use crate::request::parts::Part;
+use crate::request::parts::{DeviceRows, Elements};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 
 use super::ids::{EntityIds, Naming};
 use crate::error::LoadError;
-use crate::pipeline::offload::offload_if;
+use crate::request::offload::offload_if;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -230,13 +230,8 @@ impl OpenTable {
 }
 
 fn being_rewritten(path: &ObjectPath) -> LoadError {
-    LoadError {
-        passing: true,
-        ..LoadError::at(
-            path,
-            "it is being rewritten all the time: write beside it and rename, or pause",
-        )
-    }
+    let what = "it is being rewritten all the time: write beside it and rename, or pause";
+    LoadError::at(path, what).passing()
 }
 
 fn check_fit(input: &TensorSpec, column: &Column) -> Result<(), String> {

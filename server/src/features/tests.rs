@@ -64,11 +64,11 @@ fn inputs() -> Vec<TensorSpec> {
 }
 
 /// Columns by the index of the input and the name.
-fn wanted(columns: &[(usize, &str)]) -> Vec<WantedColumn> {
+fn wanted(columns: &[(usize, &str)]) -> Vec<JoinedColumn> {
     let columns = columns.iter();
-    let wanted = |&(input, name): &(usize, &str)| WantedColumn {
+    let wanted = |&(input, name): &(usize, &str)| JoinedColumn {
         input,
-        name: name.to_owned(),
+        column: name.to_owned(),
     };
     columns.map(wanted).collect()
 }

@@ -1,12 +1,53 @@
-//! The tier that feature tables are read from.
+//! The tier that feature tables are read from, and the memory that their rows go to.
 
-use super::destination::RowDestination;
 use super::table::OpenTable;
 use crate::error::LoadError;
 use std::sync::Arc;
 use tierlab_storage::device::DeviceReads;
 use tierlab_storage::wrappers::DamagedRows;
 use tierlab_storage::{ObjectPath, Tier};
+
+/// Memory that feature rows are read into, and how they are verified there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowDestination {
+    /// Host memory: each row is proven before it is used.
+    Host,
+    /// Device memory and nowhere else.
+    Device {
+        /// One request in this many has its rows copied back and verified before use: 1 for all, 0 for none. With any value but
+        /// 1, the whole table is verified when it is opened.
+        prove_every: u32,
+    },
+}
+
+impl RowDestination {
+    /// True if rows may be used without verification, so that the table is verified once as a whole.
+    pub(super) fn trusts_the_table(self) -> bool {
+        matches!(self, Self::Device { prove_every } if prove_every != 1)
+    }
+
+    /// True if the rows of request number `request` are verified.
+    pub(super) fn proves(self, request: u64) -> bool {
+        match self {
+            Self::Host => true,
+            Self::Device { prove_every } => prove_every != 0 && request.is_multiple_of(u64::from(prove_every)),
+        }
+    }
+
+    /// Note printed beside every figure; `None` in host memory, where every row is verified.
+    pub(crate) fn note(self) -> Option<String> {
+        let Self::Device { prove_every } = self else {
+            return None;
+        };
+        Some(match prove_every {
+            0 => "rows on the device: the table was proven when it was opened, no row on its way".to_owned(),
+            1 => "rows on the device: each proven by a copy back".to_owned(),
+            n => format!(
+                "rows on the device: the table was proven when it was opened, and the rows of 1 request in {n} on their way"
+            ),
+        })
+    }
+}
 
 /// The tiers that tables are read from.
 #[derive(Clone)]

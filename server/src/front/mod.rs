@@ -7,5 +7,7 @@ pub(crate) mod body_pieces;
 pub(crate) mod connections;
 pub(crate) mod grpc;
 pub(crate) mod http;
+mod reply;
 pub(crate) mod routes;
+pub(crate) mod state;
 pub(crate) mod triton_settings;

@@ -12,49 +12,38 @@ use std::fmt::Debug;
 use tierlab_protocol::infer::{Data, bytes_elements};
 use tierlab_protocol::tensor::{DataType, element_count};
 
+/// Element types of the protocol, with their names in ONNX Runtime.
+const TYPES: [(DataType, TensorElementType); 14] = [
+    (DataType::Bool, TensorElementType::Bool),
+    (DataType::Uint8, TensorElementType::Uint8),
+    (DataType::Uint16, TensorElementType::Uint16),
+    (DataType::Uint32, TensorElementType::Uint32),
+    (DataType::Uint64, TensorElementType::Uint64),
+    (DataType::Int8, TensorElementType::Int8),
+    (DataType::Int16, TensorElementType::Int16),
+    (DataType::Int32, TensorElementType::Int32),
+    (DataType::Int64, TensorElementType::Int64),
+    (DataType::Fp16, TensorElementType::Float16),
+    (DataType::Bf16, TensorElementType::Bfloat16),
+    (DataType::Fp32, TensorElementType::Float32),
+    (DataType::Fp64, TensorElementType::Float64),
+    (DataType::Bytes, TensorElementType::String),
+];
+
 /// Returns the protocol's name of an element type of ONNX Runtime; `None` if there is none.
 pub(crate) fn data_type(element: TensorElementType) -> Option<DataType> {
-    Some(match element {
-        TensorElementType::Bool => DataType::Bool,
-        TensorElementType::Uint8 => DataType::Uint8,
-        TensorElementType::Uint16 => DataType::Uint16,
-        TensorElementType::Uint32 => DataType::Uint32,
-        TensorElementType::Uint64 => DataType::Uint64,
-        TensorElementType::Int8 => DataType::Int8,
-        TensorElementType::Int16 => DataType::Int16,
-        TensorElementType::Int32 => DataType::Int32,
-        TensorElementType::Int64 => DataType::Int64,
-        TensorElementType::Float16 => DataType::Fp16,
-        TensorElementType::Bfloat16 => DataType::Bf16,
-        TensorElementType::Float32 => DataType::Fp32,
-        TensorElementType::Float64 => DataType::Fp64,
-        TensorElementType::String => DataType::Bytes,
-        _ => return None,
-    })
+    let pair = TYPES.iter().find(|(_, name)| *name == element);
+    pair.map(|(dtype, _)| *dtype)
 }
 
 /// ONNX Runtime's name of an element type with a fixed size; `None` for text.
 pub(crate) fn element_type(dtype: DataType) -> Option<TensorElementType> {
-    Some(match dtype {
-        DataType::Bool => TensorElementType::Bool,
-        DataType::Uint8 => TensorElementType::Uint8,
-        DataType::Uint16 => TensorElementType::Uint16,
-        DataType::Uint32 => TensorElementType::Uint32,
-        DataType::Uint64 => TensorElementType::Uint64,
-        DataType::Int8 => TensorElementType::Int8,
-        DataType::Int16 => TensorElementType::Int16,
-        DataType::Int32 => TensorElementType::Int32,
-        DataType::Int64 => TensorElementType::Int64,
-        DataType::Fp16 => TensorElementType::Float16,
-        DataType::Bf16 => TensorElementType::Bfloat16,
-        DataType::Fp32 => TensorElementType::Float32,
-        DataType::Fp64 => TensorElementType::Float64,
-        DataType::Bytes => return None,
-    })
+    let pair = TYPES.iter().find(|(name, _)| *name == dtype);
+    pair.filter(|_| dtype != DataType::Bytes).map(|(_, element)| *element)
 }
 
 /// An element with a fixed size.
-trait Element: PrimitiveTensorElementType + Copy + Debug {
+trait Element: PrimitiveTensorElementType + Copy + Debug + 'static {
     /// Appends whole elements.
     fn read(bytes: &[u8], out: &mut Vec<Self>);
     fn write(elements: &[Self], out: &mut Vec<u8>);
@@ -119,129 +108,101 @@ const KEPT_BYTES: usize = 8 << 20;
 /// Texts of a buffer that are.
 const KEPT_TEXTS: usize = 64 << 10;
 
-/// The elements of one input, in ONNX Runtime's own type.
-#[derive(Debug)]
-pub(crate) enum Buffer {
-    Bool(Vec<bool>),
-    Uint8(Vec<u8>),
-    Uint16(Vec<u16>),
-    Uint32(Vec<u32>),
-    Uint64(Vec<u64>),
-    Int8(Vec<i8>),
-    Int16(Vec<i16>),
-    Int32(Vec<i32>),
-    Int64(Vec<i64>),
-    Fp16(Vec<f16>),
-    Bf16(Vec<bf16>),
-    Fp32(Vec<f32>),
-    Fp64(Vec<f64>),
-    Text(Vec<String>),
-}
-
-/// Runs an expression on the vector inside any numeric buffer, or another one on strings.
-macro_rules! with_elements {
-    ($buffer:expr, $vec:ident => $numeric:expr, $text:ident => $strings:expr) => {
-        match $buffer {
-            Buffer::Bool($vec) => $numeric,
-            Buffer::Uint8($vec) => $numeric,
-            Buffer::Uint16($vec) => $numeric,
-            Buffer::Uint32($vec) => $numeric,
-            Buffer::Uint64($vec) => $numeric,
-            Buffer::Int8($vec) => $numeric,
-            Buffer::Int16($vec) => $numeric,
-            Buffer::Int32($vec) => $numeric,
-            Buffer::Int64($vec) => $numeric,
-            Buffer::Fp16($vec) => $numeric,
-            Buffer::Bf16($vec) => $numeric,
-            Buffer::Fp32($vec) => $numeric,
-            Buffer::Fp64($vec) => $numeric,
-            Buffer::Text($text) => $strings,
-        }
-    };
-}
-
-impl Buffer {
-    /// An empty buffer.
-    pub(crate) fn new(dtype: DataType) -> Self {
-        match dtype {
-            DataType::Bool => Self::Bool(Vec::new()),
-            DataType::Uint8 => Self::Uint8(Vec::new()),
-            DataType::Uint16 => Self::Uint16(Vec::new()),
-            DataType::Uint32 => Self::Uint32(Vec::new()),
-            DataType::Uint64 => Self::Uint64(Vec::new()),
-            DataType::Int8 => Self::Int8(Vec::new()),
-            DataType::Int16 => Self::Int16(Vec::new()),
-            DataType::Int32 => Self::Int32(Vec::new()),
-            DataType::Int64 => Self::Int64(Vec::new()),
-            DataType::Fp16 => Self::Fp16(Vec::new()),
-            DataType::Bf16 => Self::Bf16(Vec::new()),
-            DataType::Fp32 => Self::Fp32(Vec::new()),
-            DataType::Fp64 => Self::Fp64(Vec::new()),
-            DataType::Bytes => Self::Text(Vec::new()),
-        }
-    }
-
+/// The elements of one input, in ONNX Runtime's own type. Reused from run to run.
+pub(crate) trait Buffer: Debug {
     /// Forgets the elements, keeps the memory.
-    pub(crate) fn clear(&mut self) {
-        with_elements!(self, elements => elements.clear(), strings => strings.clear());
-    }
+    fn clear(&mut self);
 
     /// Forgets the elements of a run that was larger than most, and gives their memory back: nobody is charged for it any more.
-    pub(crate) fn shrink(&mut self) {
-        with_elements!(
-            self,
-            elements => if size_of_val(&elements[..]) > KEPT_BYTES {
-                *elements = Vec::new();
-            },
-            strings => {
-                let few = strings.len() < KEPT_TEXTS;
-                if !few || strings.iter().map(String::capacity).sum::<usize>() > KEPT_BYTES {
-                    *strings = Vec::new();
-                }
-            }
-        );
-    }
+    fn shrink(&mut self);
 
     /// Makes room for elements of so many bytes more; false where there is no memory.
-    pub(crate) fn reserve(&mut self, bytes: usize) -> bool {
-        fn room<E>(elements: &mut Vec<E>, bytes: usize) -> bool {
-            elements.try_reserve(bytes / size_of::<E>()).is_ok()
-        }
-        with_elements!(self, elements => room(elements, bytes), strings => room(strings, bytes))
-    }
+    fn reserve(&mut self, bytes: usize) -> bool;
 
     /// Appends raw little-endian data, already checked to be whole elements.
     ///
     /// # Errors
     /// A string that is not UTF-8, or has a NUL in it: ONNX Runtime's bindings take no other.
-    pub(crate) fn push(&mut self, data: &Data) -> Result<(), String> {
-        with_elements!(
-            self,
-            elements => {
-                read_pieces(data, elements);
-                Ok(())
-            },
-            strings => {
-                for element in bytes_elements(&data.whole()) {
-                    let element = element.map_err(|e| e.to_string())?;
-                    let text = std::str::from_utf8(element).map_err(|e| format!("a BYTES element is not UTF-8: {e}"))?;
-                    if element.contains(&0) {
-                        return Err("a BYTES element has a NUL in it, at which ONNX Runtime would end it".to_owned());
-                    }
-                    strings.push(text.to_owned());
-                }
-                Ok(())
-            }
-        )
-    }
+    fn push(&mut self, data: &Data) -> Result<(), String>;
 
     /// The elements as an input of a run; borrowed, but for strings.
-    pub(crate) fn value(&self, shape: Vec<i64>) -> ort::Result<SessionInputValue<'_>> {
-        with_elements!(
-            self,
-            elements => Ok(TensorRef::from_array_view((shape, elements.as_slice()))?.into()),
-            strings => Ok(Tensor::from_string_array((shape, strings.as_slice()))?.into())
-        )
+    fn value(&self, shape: Vec<i64>) -> ort::Result<SessionInputValue<'_>>;
+}
+
+/// An empty buffer.
+pub(crate) fn buffer(dtype: DataType) -> Box<dyn Buffer> {
+    match dtype {
+        DataType::Bool => Box::new(Vec::<bool>::new()),
+        DataType::Uint8 => Box::new(Vec::<u8>::new()),
+        DataType::Uint16 => Box::new(Vec::<u16>::new()),
+        DataType::Uint32 => Box::new(Vec::<u32>::new()),
+        DataType::Uint64 => Box::new(Vec::<u64>::new()),
+        DataType::Int8 => Box::new(Vec::<i8>::new()),
+        DataType::Int16 => Box::new(Vec::<i16>::new()),
+        DataType::Int32 => Box::new(Vec::<i32>::new()),
+        DataType::Int64 => Box::new(Vec::<i64>::new()),
+        DataType::Fp16 => Box::new(Vec::<f16>::new()),
+        DataType::Bf16 => Box::new(Vec::<bf16>::new()),
+        DataType::Fp32 => Box::new(Vec::<f32>::new()),
+        DataType::Fp64 => Box::new(Vec::<f64>::new()),
+        DataType::Bytes => Box::new(Vec::<String>::new()),
+    }
+}
+
+impl<E: Element> Buffer for Vec<E> {
+    fn clear(&mut self) {
+        self.clear();
+    }
+
+    fn shrink(&mut self) {
+        if size_of_val(&self[..]) > KEPT_BYTES {
+            *self = Self::new();
+        }
+    }
+
+    fn reserve(&mut self, bytes: usize) -> bool {
+        self.try_reserve(bytes / size_of::<E>()).is_ok()
+    }
+
+    fn push(&mut self, data: &Data) -> Result<(), String> {
+        read_pieces(data, self);
+        Ok(())
+    }
+
+    fn value(&self, shape: Vec<i64>) -> ort::Result<SessionInputValue<'_>> {
+        Ok(TensorRef::from_array_view((shape, self.as_slice()))?.into())
+    }
+}
+
+impl Buffer for Vec<String> {
+    fn clear(&mut self) {
+        self.clear();
+    }
+
+    fn shrink(&mut self) {
+        if self.len() >= KEPT_TEXTS || self.iter().map(String::capacity).sum::<usize>() > KEPT_BYTES {
+            *self = Self::new();
+        }
+    }
+
+    fn reserve(&mut self, bytes: usize) -> bool {
+        self.try_reserve(bytes / size_of::<String>()).is_ok()
+    }
+
+    fn push(&mut self, data: &Data) -> Result<(), String> {
+        for element in bytes_elements(&data.whole()) {
+            let element = element.map_err(|e| e.to_string())?;
+            let text = std::str::from_utf8(element).map_err(|e| format!("a BYTES element is not UTF-8: {e}"))?;
+            if element.contains(&0) {
+                return Err("a BYTES element has a NUL in it, at which ONNX Runtime would end it".to_owned());
+            }
+            self.push(text.to_owned());
+        }
+        Ok(())
+    }
+
+    fn value(&self, shape: Vec<i64>) -> ort::Result<SessionInputValue<'_>> {
+        Ok(Tensor::from_string_array((shape, self.as_slice()))?.into())
     }
 }
 
@@ -325,30 +286,42 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Pushes bytes in two pieces and writes the elements back.
+    fn check<E: Element>(data: &[u8], cut: usize) {
+        let data = &data[..data.len() / size_of::<E>() * size_of::<E>()];
+        let (before, behind) = data.split_at(cut % (data.len() + 1));
+        let mut pieces = Data::from(before.to_vec());
+        pieces.push(behind.to_vec().into());
+        let mut elements = Vec::<E>::new();
+        Buffer::push(&mut elements, &pieces).unwrap();
+        let mut back = Vec::new();
+        E::write(&elements, &mut back);
+        assert_eq!(back, data);
+    }
+
     proptest! {
         #[test]
         fn numbers_pass_through_unchanged(data in prop::collection::vec(any::<u8>(), 0..64), cut: usize) {
-            for dtype in DataType::ALL {
-                let Some(size) = dtype.size() else { continue };
-                let mut data = data[..data.len() / size * size].to_vec();
-                if dtype == DataType::Bool {
-                    data.iter_mut().for_each(|byte| *byte &= 1);
-                }
-                let mut buffer = Buffer::new(dtype);
-                let cut = cut % (data.len() + 1);
-                let mut pieces = Data::from(data[..cut].to_vec());
-                pieces.push(data[cut..].to_vec().into());
-                buffer.push(&pieces).unwrap();
-                let mut back = Vec::new();
-                with_elements!(&buffer, elements => Element::write(elements, &mut back), _strings => unreachable!());
-                prop_assert_eq!(back, data);
-            }
+            let bools: Vec<u8> = data.iter().map(|byte| byte & 1).collect();
+            check::<bool>(&bools, cut);
+            check::<u8>(&data, cut);
+            check::<u16>(&data, cut);
+            check::<u32>(&data, cut);
+            check::<u64>(&data, cut);
+            check::<i8>(&data, cut);
+            check::<i16>(&data, cut);
+            check::<i32>(&data, cut);
+            check::<i64>(&data, cut);
+            check::<f16>(&data, cut);
+            check::<bf16>(&data, cut);
+            check::<f32>(&data, cut);
+            check::<f64>(&data, cut);
         }
     }
 
     #[test]
     fn text_must_be_utf8_without_a_nul() {
-        let pushed = |text: u8| Buffer::new(DataType::Bytes).push(&vec![1, 0, 0, 0, text].into());
+        let pushed = |text: u8| buffer(DataType::Bytes).push(&vec![1, 0, 0, 0, text].into());
         assert!(pushed(0xff).unwrap_err().contains("UTF-8"));
         assert!(pushed(0).unwrap_err().contains("NUL"));
         assert!(pushed(b'a').is_ok());

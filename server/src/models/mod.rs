@@ -5,4 +5,3 @@ pub(crate) mod management;
 pub(crate) mod repository;
 pub(crate) mod served_models;
 pub(crate) mod serving;
-pub(crate) mod state;

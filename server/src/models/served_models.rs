@@ -3,10 +3,10 @@
 //! In: what was loaded, refused or unloaded. Out: the model that a request names, and the index. Knows nothing of tiers.
 
 use crate::models::serving::model::Model;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tierlab_protocol::metadata::IndexEntry;
+use tierlab_protocol::grpc::messages::ModelIndex;
 
 /// Model and version named by a client.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
@@ -21,17 +21,6 @@ impl Target {
     pub(crate) fn version(&self) -> Option<&str> {
         self.version.as_deref().filter(|version| !version.is_empty())
     }
-}
-
-/// Phase of the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// The models are being loaded.
-    Loading,
-    /// Requests are taken.
-    Ready,
-    /// No new connections are taken; what is admitted is finished.
-    Draining,
 }
 
 /// State of one version of a model, in Triton's words.
@@ -175,10 +164,10 @@ impl ServedModels {
     }
 
     /// The index of what is here.
-    pub(crate) fn index(&self) -> Vec<IndexEntry> {
+    pub(crate) fn index(&self) -> Vec<ModelIndex> {
         let mut index = Vec::new();
         for (name, entry) in &self.0 {
-            let line = |version: String, state: &str, reason: &str| IndexEntry {
+            let line = |version: String, state: &str, reason: &str| ModelIndex {
                 name: name.clone(),
                 version,
                 state: state.to_owned(),

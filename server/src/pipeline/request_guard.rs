@@ -4,7 +4,7 @@
 //! given up by its client, with the stage it waited in.
 
 use crate::models::serving::model::Model;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
 use crate::telemetry::labels::{Mode, WaitPoint};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::context::{self, RequestOutcome};

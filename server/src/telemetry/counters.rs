@@ -1,6 +1,7 @@
 //! Groups of counters, each handed to the one place that counts with it.
 
 use prometheus::{Counter, IntCounter};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Counters that move by themselves: they are brought up to date before every scrape.
 pub(crate) trait Settle: Send + Sync {
@@ -26,4 +27,29 @@ pub(crate) struct SessionSeconds {
     pub(crate) queue_wait: Counter,
     pub(crate) storage_wait: Counter,
     pub(crate) no_requests: Counter,
+}
+
+static ABANDONED_SESSIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// Session of a load that was given up and whose thread has not ended: ONNX Runtime cannot be interrupted while it builds.
+/// Counted in this process until it is dropped.
+#[derive(Debug)]
+pub(crate) struct AbandonedSession(());
+
+impl AbandonedSession {
+    pub(crate) fn new() -> Self {
+        ABANDONED_SESSIONS.fetch_add(1, Relaxed);
+        Self(())
+    }
+
+    /// Number of them in this process.
+    pub(crate) fn count() -> usize {
+        ABANDONED_SESSIONS.load(Relaxed)
+    }
+}
+
+impl Drop for AbandonedSession {
+    fn drop(&mut self) {
+        ABANDONED_SESSIONS.fetch_sub(1, Relaxed);
+    }
 }

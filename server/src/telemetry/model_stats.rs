@@ -3,11 +3,12 @@
 //! In: the timings of every request, and of every run of a session. Out: one entry of the statistics document. Source of
 //! the meanings: Triton's `extension_statistics.md`.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tierlab_protocol::metadata::{BatchStats, CountNs, InferenceStats, ModelStats};
+use tierlab_protocol::grpc::messages::{InferBatchStatistics, InferStatistics, ModelStatistics, StatisticDuration};
 use tierlab_protocol::timing::{Stage, StageTimings};
 
 /// A count and its time.
@@ -23,8 +24,8 @@ impl Sum {
         self.ns.fetch_add(nanos(time), Relaxed);
     }
 
-    fn get(&self) -> CountNs {
-        CountNs {
+    fn get(&self) -> StatisticDuration {
+        StatisticDuration {
             count: self.count.load(Relaxed),
             ns: self.ns.load(Relaxed),
         }
@@ -51,32 +52,33 @@ pub(crate) struct RunTimes {
 /// Batch sizes that are told apart at most; runs of further ones count with the largest size below them.
 const MAX_SIZES: usize = 1024;
 
-/// The runs of a version's sessions, by batch size.
+/// The runs of a version's sessions, by batch size: laying out, ONNX Runtime, cutting.
 #[derive(Debug, Default)]
-pub(crate) struct RunStats(Mutex<BTreeMap<usize, BatchStats>>);
+pub(crate) struct RunStats(Mutex<BTreeMap<usize, [StatisticDuration; 3]>>);
 
 impl RunStats {
     pub(crate) fn count(&self, run: &RunTimes) {
-        let mut sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sizes = self.0.lock();
         let mut rows = run.rows;
         if sizes.len() >= MAX_SIZES && !sizes.contains_key(&rows) {
             rows = sizes.range(..rows).next_back().map_or(1, |(&below, _)| below);
         }
-        let entry = sizes.entry(rows).or_default();
-        entry.batch_size = rows as u64;
-        for (sum, time) in [
-            (&mut entry.compute_input, run.input),
-            (&mut entry.compute_infer, run.infer),
-            (&mut entry.compute_output, run.output),
-        ] {
+        let sums = sizes.entry(rows).or_default();
+        for (sum, time) in sums.iter_mut().zip([run.input, run.infer, run.output]) {
             sum.count += 1;
             sum.ns = sum.ns.saturating_add(nanos(time));
         }
     }
 
-    fn get(&self) -> Vec<BatchStats> {
-        let sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        sizes.values().copied().collect()
+    fn get(&self) -> Vec<InferBatchStatistics> {
+        let sizes = self.0.lock();
+        let size = |(&rows, &[input, infer, output]): (&usize, &[StatisticDuration; 3])| InferBatchStatistics {
+            batch_size: rows as u64,
+            compute_input: Some(input),
+            compute_infer: Some(infer),
+            compute_output: Some(output),
+        };
+        sizes.iter().map(size).collect()
     }
 }
 
@@ -126,24 +128,28 @@ impl Stats {
     }
 
     /// The entry of a document.
-    pub(crate) fn entry(&self, name: &str, version: &str) -> ModelStats {
+    pub(crate) fn entry(&self, name: &str, version: &str) -> ModelStatistics {
         let batch_stats = self.runs.get();
-        ModelStats {
+        ModelStatistics {
             name: name.to_owned(),
             version: version.to_owned(),
             last_inference: self.last_ms.load(Relaxed),
             inference_count: self.rows.load(Relaxed),
-            execution_count: batch_stats.iter().map(|size| size.compute_infer.count).sum(),
-            inference_stats: InferenceStats {
-                success: self.success.get(),
-                fail: self.fail.get(),
-                queue: self.queue.get(),
-                compute_input: self.input.get(),
-                compute_infer: self.infer.get(),
-                compute_output: self.output.get(),
-                cache_hit: CountNs::default(),
-                cache_miss: CountNs::default(),
-            },
+            execution_count: batch_stats
+                .iter()
+                .filter_map(|size| Some(size.compute_infer?.count))
+                .sum(),
+            inference_stats: Some(InferStatistics {
+                success: Some(self.success.get()),
+                fail: Some(self.fail.get()),
+                queue: Some(self.queue.get()),
+                compute_input: Some(self.input.get()),
+                compute_infer: Some(self.infer.get()),
+                compute_output: Some(self.output.get()),
+                // Triton's cache of whole replies, which is not offered.
+                cache_hit: Some(StatisticDuration::default()),
+                cache_miss: Some(StatisticDuration::default()),
+            }),
             batch_stats,
         }
     }
@@ -168,9 +174,9 @@ mod tests {
         let sizes = runs.get();
         assert_eq!(sizes.len(), MAX_SIZES);
         assert_eq!(sizes[4].batch_size, 5);
-        assert_eq!(sizes[4].compute_infer, CountNs { count: 3, ns: 42 });
-        assert_eq!(sizes[4].compute_output, CountNs { count: 3, ns: 63 });
-        let all: u64 = sizes.iter().map(|size| size.compute_input.count).sum();
+        assert_eq!(sizes[4].compute_infer, Some(StatisticDuration { count: 3, ns: 42 }));
+        assert_eq!(sizes[4].compute_output, Some(StatisticDuration { count: 3, ns: 63 }));
+        let all: u64 = sizes.iter().map(|size| size.compute_input.unwrap().count).sum();
         assert_eq!(all, 2 * MAX_SIZES as u64 + 2);
     }
 }

@@ -5,7 +5,7 @@ use crate::grpc::{call, raw, serve, wire};
 use crate::harness::{Data, Server, json_request, tensor};
 use std::path::{Path, PathBuf};
 use tierlab_models::error::ModelsError;
-use tierlab_models::import::{Import, Imported, import};
+use tierlab_models::import::{Import, ImportedModel, import};
 use tierlab_models::onnx::graph::int;
 use tierlab_models::onnx::messages::{DATA_EXTERNAL, ElementType, StringStringEntryProto};
 use tierlab_models::onnx::{Dim, GraphBuilder, ModelProto, write_model};
@@ -331,7 +331,7 @@ fn every_kind(folder: &Path) -> Vec<Brought> {
 }
 
 /// Imports a model from a folder of its user's into the repository of `data`.
-fn bring(data: &Data, folder: &Path, of: &Brought) -> Result<Imported, ModelsError> {
+fn bring(data: &Data, folder: &Path, of: &Brought) -> Result<ImportedModel, ModelsError> {
     let file = folder.join(format!("{}.onnx", of.name));
     write_model(&of.model, &mut std::fs::File::create(&file).unwrap()).unwrap();
     let config = of.config.map(|(name, text)| {

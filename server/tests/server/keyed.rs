@@ -9,7 +9,7 @@ use tierlab_layouts::Layout;
 use tierlab_models::generators::ModelKind;
 use tierlab_models::stop::Stop;
 use tierlab_models::tables::ctr::row_values;
-use tierlab_models::tables::own::{ColumnRequest, CsvOptions, DuplicateRule, NullRule, Request, import_table};
+use tierlab_models::tables::own::{ColumnRequest, CsvOptions, DuplicateRule, NullRule, TableRequest, import_table};
 use tierlab_protocol::infer::Tensor;
 use tierlab_protocol::tensor::DataType;
 
@@ -35,7 +35,7 @@ fn import(data: &Data, key: impl Fn(i64) -> String, kind: &str) {
     }
     std::fs::write(data.path("rows.csv"), text).unwrap();
     let vector = |name: &str, columns: &[String]| format!("{name}={}", columns.join(",")).parse().unwrap();
-    let request = Request {
+    let request = TableRequest {
         inputs: vec![data.path("rows.csv").display().to_string()],
         out: data.path("features"),
         columns: ColumnRequest {

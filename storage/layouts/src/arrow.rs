@@ -37,7 +37,7 @@ const TRAILER_BYTES: u64 = 10;
 const CRCS: &str = "batch_crc32c";
 
 /// Contents of a footer.
-pub(crate) struct Footer {
+pub(crate) struct ArrowFooter {
     schema: SchemaRef,
     version: MetadataVersion,
     batches: Vec<Batch>,
@@ -50,7 +50,7 @@ struct Batch {
     crc: u32,
 }
 
-impl Footer {
+impl ArrowFooter {
     /// Bytes that it takes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of_val(self.batches.as_slice())
@@ -85,7 +85,7 @@ pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -
 pub(crate) async fn footer(
     (tier, object): (&dyn Tier, &Object),
     header: &TableHeader,
-) -> Result<(Footer, ReadCost, Duration), StorageError> {
+) -> Result<(ArrowFooter, ReadCost, Duration), StorageError> {
     let bad = |what: &str| corrupt(&object.path, format!("no Arrow IPC file of this table: {what}"));
     let tail = object.size.saturating_sub(TAIL_BYTES);
     let mut read = tier.read(object, tail..object.size).await?;
@@ -112,7 +112,7 @@ pub(crate) async fn footer(
     Ok((footer, read.cost, began.elapsed()))
 }
 
-fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<Footer, String> {
+fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<ArrowFooter, String> {
     let footer = root_as_footer(bytes).map_err(|e| e.to_string())?;
     let schema = footer.schema().ok_or("it has no schema")?;
     let schema = try_fb_to_schema(schema).map_err(|e| e.to_string())?;
@@ -148,7 +148,7 @@ fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<Footer
         });
         found.ok_or_else(|| "a batch that lies outside of the file, or a checksum that is none".to_owned())
     };
-    Ok(Footer {
+    Ok(ArrowFooter {
         schema: Arc::new(schema),
         version: footer.version(),
         batches: blocks.iter().zip(crcs).map(batch).collect::<Result<_, _>>()?,
@@ -159,7 +159,7 @@ fn decode_footer(bytes: &[u8], header: &TableHeader, size: u64) -> Result<Footer
 /// order, sealed.
 pub(crate) async fn read(
     (tier, object): (&dyn Tier, &Object),
-    (footer, header): (&Footer, &TableHeader),
+    (footer, header): (&ArrowFooter, &TableHeader),
     numbers: &[usize],
     ids: &[i64],
 ) -> Result<(Vec<u8>, ReadCost, Duration), StorageError> {
@@ -196,7 +196,7 @@ pub(crate) async fn read(
 /// The rows that are wanted of batches.
 fn rows_of<'a>(
     object: &Object,
-    (footer, header): (&Footer, &TableHeader),
+    (footer, header): (&ArrowFooter, &TableHeader),
     wanted: impl Iterator<Item = ((&'a Batch, Bytes), &'a Vec<(usize, i64)>)>,
 ) -> Result<Vec<u8>, StorageError> {
     let mut out = Vec::new();
@@ -217,7 +217,7 @@ fn rows_of<'a>(
     Ok(out)
 }
 
-fn decode((footer, header): (&Footer, &TableHeader), batch: &Batch, bytes: Bytes) -> Result<RecordBatch, String> {
+fn decode((footer, header): (&ArrowFooter, &TableHeader), batch: &Batch, bytes: Bytes) -> Result<RecordBatch, String> {
     let at = usize::try_from(batch.block.metaDataLength()).unwrap_or(usize::MAX);
     let (metadata, body) = bytes.split_at_checked(at).ok_or("it is shorter than its metadata")?;
     message::check(message::bare(metadata)?, body, columns::most_bytes(header, BATCH_ROWS))?;

@@ -4,6 +4,7 @@ use parquet::basic::{Compression, ZstdLevel};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
+use tierlab_formats::LAYOUTS;
 
 /// Storage layout of a table's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -34,35 +35,35 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Layouts in the order of the enum, with their names and the encodings of their shards.
-    const TABLE: [(Self, &'static str, Coding); 11] = [
-        (Self::Rows, "rows", Coding::Rows),
-        (Self::Files, "files", Coding::Files),
-        (Self::Tar, "tar", Coding::Samples(Framing::Tar)),
-        (Self::Tfrecord, "tfrecord", Coding::Samples(Framing::Tfrecord)),
-        (Self::Parquet, "parquet", Coding::Parquet(Codec::None)),
-        (Self::ParquetSnappy, "parquet-snappy", Coding::Parquet(Codec::Snappy)),
-        (Self::ParquetLz4, "parquet-lz4", Coding::Parquet(Codec::Lz4)),
-        (Self::ParquetZstd, "parquet-zstd", Coding::Parquet(Codec::Zstd)),
-        (Self::Arrow, "arrow", Coding::Arrow(Codec::None)),
-        (Self::ArrowLz4, "arrow-lz4", Coding::Arrow(Codec::Lz4)),
-        (Self::ArrowZstd, "arrow-zstd", Coding::Arrow(Codec::Zstd)),
+    /// Layouts in the order of the enum and of [`LAYOUTS`], with the encodings of their shards.
+    const TABLE: [(Self, Coding); LAYOUTS.len()] = [
+        (Self::Rows, Coding::Rows),
+        (Self::Files, Coding::Files),
+        (Self::Tar, Coding::Samples(Framing::Tar)),
+        (Self::Tfrecord, Coding::Samples(Framing::Tfrecord)),
+        (Self::Parquet, Coding::Parquet(Codec::None)),
+        (Self::ParquetSnappy, Coding::Parquet(Codec::Snappy)),
+        (Self::ParquetLz4, Coding::Parquet(Codec::Lz4)),
+        (Self::ParquetZstd, Coding::Parquet(Codec::Zstd)),
+        (Self::Arrow, Coding::Arrow(Codec::None)),
+        (Self::ArrowLz4, Coding::Arrow(Codec::Lz4)),
+        (Self::ArrowZstd, Coding::Arrow(Codec::Zstd)),
     ];
 
     /// Every layout.
     pub fn all() -> impl Iterator<Item = Self> + Clone {
-        Self::TABLE.into_iter().map(|(layout, ..)| layout)
+        Self::TABLE.into_iter().map(|(layout, _)| layout)
     }
 
     /// Name in manifests and on command lines.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        Self::TABLE[self as usize].1
+        LAYOUTS[self as usize]
     }
 
     /// Encoding of the shards.
     pub(crate) const fn coding(self) -> Coding {
-        Self::TABLE[self as usize].2
+        Self::TABLE[self as usize].1
     }
 
     /// File name extension of a shard.
@@ -130,9 +131,8 @@ impl FromStr for Layout {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::all().find(|layout| layout.as_str() == text).ok_or_else(|| {
-            let names = Self::TABLE.map(|(_, name, _)| name).join(", ");
-            format!("`{text}` is no layout; there is {names}")
-        })
+        Self::all()
+            .find(|layout| layout.as_str() == text)
+            .ok_or_else(|| format!("`{text}` is no layout; there is {}", LAYOUTS.join(", ")))
     }
 }

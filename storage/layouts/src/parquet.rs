@@ -34,7 +34,7 @@ const TAIL_BYTES: u64 = 64 << 10;
 const MAX_METADATA_BYTES: u64 = 256 << 20;
 
 /// Contents of a footer.
-pub(crate) struct Footer {
+pub(crate) struct ParquetFooter {
     metadata: ArrowReaderMetadata,
     /// Ascending offsets of pages, each with the width of its repetition levels; 0 if it has none or is compressed.
     pages: Vec<(u64, u8)>,
@@ -44,7 +44,7 @@ pub(crate) struct Footer {
     decodes: Decodes,
 }
 
-impl Footer {
+impl ParquetFooter {
     /// Bytes that it takes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.metadata.metadata().memory_size() + size_of_val(self.pages.as_slice())
@@ -74,7 +74,10 @@ pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -
 }
 
 /// Reads the positions of a file's rows: the footer, then the locations of its pages.
-pub(crate) async fn footer(tier: &dyn Tier, object: &Object) -> Result<(Footer, ReadCost, Duration), StorageError> {
+pub(crate) async fn footer(
+    tier: &dyn Tier,
+    object: &Object,
+) -> Result<(ParquetFooter, ReadCost, Duration), StorageError> {
     let bad = |e: ParquetError| corrupt(&object.path, e);
     let mut reading = Reading {
         tier,
@@ -125,7 +128,7 @@ pub(crate) async fn footer(tier: &dyn Tier, object: &Object) -> Result<(Footer, 
         let mut columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
         let is_compressed = columns.any(|column| column.compression() != Compression::UNCOMPRESSED);
         let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())?;
-        Ok(Footer {
+        Ok(ParquetFooter {
             metadata,
             pages,
             is_compressed,
@@ -240,7 +243,11 @@ fn pages_of(metadata: &ParquetMetaData) -> Result<Vec<(u64, u8)>, ParquetError> 
 }
 
 /// Checks the pages that begin in a range, before they are unpacked.
-fn check_pages((footer, header): (&Footer, &TableHeader), range: &Range<u64>, bytes: &[u8]) -> Result<(), String> {
+fn check_pages(
+    (footer, header): (&ParquetFooter, &TableHeader),
+    range: &Range<u64>,
+    bytes: &[u8],
+) -> Result<(), String> {
     let most = columns::most_bytes(header, PAGE_ROWS);
     let after = &footer.pages[footer.pages.partition_point(|page| page.0 < range.start)..];
     for &(page, level_bits) in after.iter().take_while(|page| page.0 < range.end) {
@@ -255,7 +262,7 @@ fn check_pages((footer, header): (&Footer, &TableHeader), range: &Range<u64>, by
 /// order, sealed.
 pub(crate) async fn read(
     (tier, object): (&dyn Tier, &Object),
-    (footer, header): (&Footer, &TableHeader),
+    (footer, header): (&ParquetFooter, &TableHeader),
     numbers: &[usize],
     ids: &[i64],
 ) -> Result<(Vec<u8>, ReadCost, Duration), StorageError> {

@@ -399,9 +399,9 @@ pub(crate) enum Places {
     Stride,
     Index(Framing, ShardIndex),
     /// The footer of a Parquet file, with its page index.
-    Pages(parquet::Footer),
+    Pages(parquet::ParquetFooter),
     /// The footer of an Arrow IPC file.
-    Batches(arrow::Footer),
+    Batches(arrow::ArrowFooter),
 }
 
 impl Places {

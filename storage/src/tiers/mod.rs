@@ -7,3 +7,13 @@ pub mod nfs;
 pub mod nvme;
 pub mod s3;
 mod source;
+
+/// Default of a key, for `#[serde(default = "number::<4, _>")]`.
+pub(crate) fn number<const N: u32, T: From<u32>>() -> T {
+    N.into()
+}
+
+/// Default of a key that is true.
+pub(crate) const fn yes() -> bool {
+    true
+}

@@ -4,8 +4,8 @@
 //! that failed or whose caller went away are counted at the next read, if the tier can report them
 //! ([`Tier::take_unreported`]).
 
-use super::metrics::TierMetrics;
 use crate::error::{ErrorKind, StorageError};
+use crate::metrics::TierMetrics;
 use crate::path::ObjectPath;
 use crate::tier::{Body, DeviceReads, Landed, Object, ReadCost, ReadMany, Tier, TierInfo};
 use async_trait::async_trait;

@@ -5,14 +5,14 @@
 //! the cache's metrics count its own hits and misses.
 
 use crate::error::StorageError;
+pub use crate::metrics::{
+    CacheMetrics, DamagedRows, DeviceMetrics, EmulatedMetrics, Role, StagedMetrics, StorageMetrics, TierMetrics,
+};
 use crate::tier::Tier;
 pub use cache::{Cache, CacheConfig};
 pub use emulated::{Emulated, EmulatedConfig};
 pub use limited::Limited;
 pub use metered::Metered;
-pub use metrics::{
-    CacheMetrics, DamagedRows, DeviceMetrics, EmulatedMetrics, Role, StagedMetrics, StorageMetrics, TierMetrics,
-};
 use serde::{Deserialize, Serialize};
 pub use staged::{Staged, StagedConfig};
 use std::sync::Arc;
@@ -21,7 +21,6 @@ pub mod cache;
 pub mod emulated;
 pub mod limited;
 pub mod metered;
-mod metrics;
 mod single_flight;
 pub mod staged;
 
@@ -48,13 +47,10 @@ pub fn compose(
 #[serde(deny_unknown_fields)]
 pub struct WrapperConfig {
     /// A remote service emulated over the tier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulated: Option<EmulatedConfig>,
     /// Copies of read bytes on a local folder.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staged: Option<StagedConfig>,
     /// A cache in memory, for [`compose`]: whoever reads from the tier knows if rows or whole files.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheConfig>,
 }
 

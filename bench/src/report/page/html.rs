@@ -3,7 +3,7 @@
 use super::{Bars, Block, Page, Part};
 use maud::{Markup, PreEscaped, html};
 use tierlab_report::document;
-use tierlab_report::parts::{closed, findings, scroll};
+use tierlab_report::parts::{closed, findings, html_table};
 
 const STYLE: PreEscaped<&str> = PreEscaped(
     ".levels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr));gap:6px 26px}.levels h4{margin:8px 0 4px;\
@@ -93,31 +93,13 @@ fn pre(text: &str) -> Markup {
 }
 
 fn block(block: &Block) -> Markup {
-    let class = |at: usize| (at >= block.words).then_some("n");
-    let label = if block.title.is_empty() {
-        "Figures"
-    } else {
-        &block.title
-    };
     let body = html! {
         @if !block.bars.is_empty() {
             div.levels { @for bars in &block.bars { (chart(bars)) } }
         }
-        (scroll(label, &html! {
-            table {
-                thead { tr { @for (at, name) in block.header.iter().enumerate() { th class=[class(at)] { (name) } } } }
-                tbody {
-                    @for row in &block.rows {
-                        tr class=[row.is_off.then_some("off")] {
-                            @for (at, cell) in row.cells.iter().enumerate() { td class=[class(at)] { (cell) } }
-                        }
-                    }
-                }
-            }
-        }))
-        "\n"
+        (html_table(&block.table, "full"))
     };
-    under(&block.title, &body)
+    under(block.table.title(), &body)
 }
 
 /// A missing value has no bar.

@@ -5,12 +5,12 @@ mod html;
 mod text;
 
 pub(crate) use html::under;
-pub(crate) use text::table;
 
 use crate::machine::Environment;
 use maud::Markup;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use tierlab_report::parts::Table;
 
 /// Facts of every run, kept in `run.json`.
 #[derive(Debug, Serialize)]
@@ -48,29 +48,12 @@ pub(crate) enum Part {
     Text(&'static str, String),
 }
 
-/// A table.
+/// A table with its charts.
 pub(crate) struct Block {
-    /// Empty for the only table of a part.
-    pub(crate) title: String,
     /// Charts above the table, in HTML alone.
     pub(crate) bars: Vec<Bars>,
-    pub(crate) header: Vec<&'static str>,
-    /// Number of left columns that hold words and not figures.
-    pub(crate) words: usize,
-    pub(crate) rows: Vec<Row>,
-}
-
-/// A row of a table.
-pub(crate) struct Row {
-    pub(crate) cells: Vec<String>,
-    /// True if the figures are not valid.
-    pub(crate) is_off: bool,
-}
-
-impl From<Vec<String>> for Row {
-    fn from(cells: Vec<String>) -> Self {
-        Self { cells, is_off: false }
-    }
+    /// Without a title if it is the only one of a part.
+    pub(crate) table: Table,
 }
 
 /// A chart of bars, from zero to the largest.

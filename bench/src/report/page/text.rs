@@ -1,7 +1,7 @@
 //! A report for the terminal, and `report.md`.
 
 use super::{Block, Page, Part};
-use tierlab_report::parts;
+use tierlab_report::parts::{markdown_table, text_table};
 
 impl Page<'_> {
     /// Tables, then lists.
@@ -11,13 +11,12 @@ impl Page<'_> {
         for part in &self.parts {
             match part {
                 Part::Tables(_, blocks, note) if !blocks.is_empty() => {
-                    for block in blocks {
-                        let title = match block.title.as_str() {
+                    for Block { table, .. } in blocks {
+                        let title = match table.title() {
                             "" => String::new(),
                             title => format!("{title}\n"),
                         };
-                        let rows = block.rows.iter().map(|row| row.cells.clone());
-                        tables += &format!("\n{title}{}\n", table(&block.header, block.words, rows));
+                        tables += &format!("\n{title}{}\n", text_table(table).join("\n"));
                     }
                     tables += &format!("{note}\n");
                 }
@@ -30,15 +29,7 @@ impl Page<'_> {
         }
         tables + &lists
     }
-}
 
-/// A table whose columns after the first `words` hold figures.
-pub(crate) fn table(header: &[&str], words: usize, rows: impl Iterator<Item = Vec<String>>) -> String {
-    let columns = header.iter().enumerate().map(|(at, name)| (*name, at >= words));
-    parts::lines(&columns.collect::<Vec<_>>(), rows).join("\n")
-}
-
-impl Page<'_> {
     /// The report as Markdown, without charts.
     pub(crate) fn markdown(&self) -> String {
         let mut out = format!("# {}\n\n{}\n", self.ran.name, self.all_facts().join("  \n"));
@@ -54,7 +45,7 @@ fn markdown_of(part: &Part) -> String {
             format!("\n## {title}\n\n{lines}")
         }
         Part::Tables(title, blocks, note) if !blocks.is_empty() => {
-            let tables: String = blocks.iter().map(markdown_table).collect();
+            let tables: String = blocks.iter().map(markdown_block).collect();
             format!("\n## {title}\n{tables}\n{note}\n")
         }
         Part::Text(title, text) if !text.is_empty() => format!("\n## {title}\n\n```text\n{text}\n```\n"),
@@ -62,20 +53,10 @@ fn markdown_of(part: &Part) -> String {
     }
 }
 
-fn markdown_table(block: &Block) -> String {
-    let title = match block.title.as_str() {
+fn markdown_block(block: &Block) -> String {
+    let title = match block.table.title() {
         "" => String::new(),
         title => format!("\n### {title}\n"),
     };
-    let mut out = format!(
-        "{title}\n| {} |\n|{}{}\n",
-        block.header.join(" | "),
-        ":--|".repeat(block.words),
-        "--:|".repeat(block.header.len() - block.words)
-    );
-    for row in &block.rows {
-        let cells: Vec<String> = row.cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
-        out += &format!("| {} |\n", cells.join(" | "));
-    }
-    out
+    format!("{title}\n{}", markdown_table(&block.table))
 }

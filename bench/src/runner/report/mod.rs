@@ -6,11 +6,12 @@ mod sentences;
 
 use super::Figures;
 use crate::plan::Access;
-use crate::report::{Block, Page, Part, Ran, Row, under};
-use crate::runner::summary::{Summary, Verdict};
+use crate::report::{Block, Page, Part, Ran, under};
+use crate::runner::summary::Summary;
 use maud::html;
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, digits3, latency, spread};
+use tierlab_report::parts::{Cell, Table};
 
 const HEADER: [&str; 13] = [
     "block", "depth", "calls/s", "MB/s", "of best", "p50", "p95", "p99", "p99.9", "CPU s/GB", "moved", "fetched",
@@ -47,13 +48,17 @@ fn badges(points: &[Summary]) -> Vec<(&'static str, String)> {
         .into_iter()
         .filter_map(|word| {
             let count = points.iter().filter(|point| point.verdict.word() == word).count();
-            let class = match word {
-                "unknown" | "failed" => "invalid",
-                _ => word,
-            };
-            (count > 0).then(|| (class, format!("{count} {word}")))
+            (count > 0).then(|| (class(word), format!("{count} {word}")))
         })
         .collect()
+}
+
+/// Colour of a verdict.
+fn class(verdict: &'static str) -> &'static str {
+    match verdict {
+        "unknown" | "failed" => "invalid",
+        verdict => verdict,
+    }
 }
 
 /// Points that differ in block and depth alone.
@@ -79,34 +84,34 @@ fn families(points: &[Summary]) -> Vec<Family<'_>> {
 
 fn block(family: &Family<'_>) -> Block {
     Block {
-        title: family.name.clone(),
         bars: Vec::new(),
-        header: HEADER.to_vec(),
-        words: 0,
-        rows: family.points.iter().map(|summary| row(summary)).collect(),
+        table: Table::of_rows(
+            &family.name,
+            &HEADER,
+            0,
+            family.points.iter().map(|summary| row(summary)),
+        ),
     }
 }
 
-fn row(summary: &Summary) -> Row {
+fn row(summary: &Summary) -> Vec<Cell> {
     let point = &summary.point;
     let time = |interval: &Option<Interval>| interval.map_or_else(|| NONE.to_owned(), |us| latency(us.value));
     let share = |share: Option<f64>| share.map_or_else(|| NONE.to_owned(), digits3);
-    Row {
-        cells: vec![
-            bytes(point.block_bytes),
-            point.depth.to_string(),
-            spread(&summary.iops),
-            spread(&summary.mb_per_s),
-            format!("{:.0} %", summary.share_of_best_mb * 100.0),
-            time(&summary.p50_us),
-            time(&summary.p95_us),
-            time(&summary.p99_us),
-            time(&summary.p999_us),
-            digits3(summary.cpu_s_per_gb.value),
-            share(summary.over_read),
-            share(summary.fetched_share),
-            summary.verdict_word().to_owned(),
-        ],
-        is_off: summary.verdict != Verdict::Valid,
-    }
+    let figures = [
+        bytes(point.block_bytes),
+        point.depth.to_string(),
+        spread(&summary.iops),
+        spread(&summary.mb_per_s),
+        format!("{:.0} %", summary.share_of_best_mb * 100.0),
+        time(&summary.p50_us),
+        time(&summary.p95_us),
+        time(&summary.p99_us),
+        time(&summary.p999_us),
+        digits3(summary.cpu_s_per_gb.value),
+        share(summary.over_read),
+        share(summary.fetched_share),
+    ];
+    let verdict = Cell::badge(class(summary.verdict.word()), summary.verdict_word());
+    figures.into_iter().map(Cell::from).chain([verdict]).collect()
 }

@@ -2,16 +2,14 @@
 //! empty caches, and every row of which was compared with the table.
 
 use super::plan::Settings;
-use super::play::{Manner, Table, play};
+use super::play::{PlayManner, Table, play};
 use super::policies::min_hits;
 use super::strategy::{Ram, Strategy, Unit};
-use super::warm::{Warm, warm_up};
-use crate::station::Station;
+use super::warm::warm_up;
+use crate::station::{Station, folder_in};
 use crate::stop::Stop;
-use crate::tiers::folder_in;
 use crate::ways::{Counted, Counts};
 use anyhow::{Context, Result};
-use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,20 +40,20 @@ pub(super) struct Placed<'a> {
 }
 
 /// Figures of a strategy in one repeat.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Repeat {
+#[derive(Debug, Clone)]
+pub(super) struct CachingRepeat {
     pub(super) lookups: u64,
     /// Look-ups of the trace for which there was no time.
     pub(super) left_out: u64,
     pub(super) elapsed_s: f64,
-    #[serde(skip)]
     pub(super) latencies_us: Vec<f64>,
     /// Look-ups that reached the origin.
     pub(super) misses: u64,
     pub(super) origin_requests: u64,
     pub(super) origin_bytes: u64,
     pub(super) asked_bytes: u64,
-    pub(super) warm: Warm,
+    /// Look-ups and seconds until it was warm; `None` if it never was.
+    pub(super) warm: Option<(u64, f64)>,
     /// Hits of the best possible policy over the same look-ups, for a cache in memory only.
     pub(super) min_hits: Option<u64>,
 }
@@ -86,12 +84,12 @@ impl<'a> Placed<'a> {
         table: &Table,
         rows: &Arc<Vec<u32>>,
         stop: &Stop,
-    ) -> Result<Repeat> {
+    ) -> Result<CachingRepeat> {
         let stage_folder = self.stages.path().join("stage");
         let measured = self.station.opened().runtime.block_on(async {
             let metrics = StorageMetrics::unscraped()?;
             let tier = self.wrapped(strategy, settings, table, &stage_folder, &metrics).await?;
-            let manner = Manner {
+            let manner = PlayManner {
                 depth: settings.plan.depth,
                 longest: Duration::from_secs_f64(settings.plan.seconds),
                 mark_every: (rows.len() / MARKS).max(1),
@@ -109,7 +107,7 @@ impl<'a> Placed<'a> {
             let played = play(place, table, rows.clone(), &manner, &self.counts).await?;
             let after = load();
             let lookups = played.latencies_us.len() as u64;
-            anyhow::Ok(Repeat {
+            anyhow::Ok(CachingRepeat {
                 lookups,
                 left_out: rows.len() as u64 - lookups,
                 elapsed_s: played.elapsed_s,
@@ -189,7 +187,7 @@ pub(super) fn through_the_cache(ram: Ram, table: &Table, rows: &Arc<Vec<u32>>, s
         let counts = Arc::clone(&memory.counts);
         let tier = compose(Arc::new(memory), Role::Feature, &config, &StorageMetrics::unscraped()?)?;
         // One look-up after another: the cache sees the order of the trace.
-        let manner = Manner {
+        let manner = PlayManner {
             depth: 1,
             longest: Duration::from_secs(600),
             mark_every: rows.len().max(1),

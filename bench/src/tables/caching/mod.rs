@@ -2,7 +2,6 @@
 //! real policy is from the best possible. In: a plan. Out: a folder of results. Everything is measured once in each round, over the same
 //! trace.
 
-mod chart;
 mod measure;
 mod page;
 mod plan;
@@ -14,7 +13,7 @@ mod strategy;
 mod trace;
 mod warm;
 
-pub(crate) use plan::Options;
+pub(crate) use plan::CachingOptions;
 
 use crate::report::{csv, finish};
 use crate::rounds::{Rounds, order};
@@ -22,13 +21,13 @@ use crate::station::Stations;
 use crate::stop::Stop;
 use crate::tiers::{on_tiers, results_folder};
 use anyhow::Result;
-use measure::{Placed, Repeat, through_the_cache, units};
+use measure::{CachingRepeat, Placed, through_the_cache, units};
 use plan::Settings;
 use play::Table;
 use policies::{StackDistances, min_hits};
-use price::Prices;
+use price::CachingPrices;
 use serde::Serialize;
-use statements::{Computed, Place, Statement, at_most_one, mean, statements};
+use statements::{CachePlace, CachingStatement, Computed, at_most_one, mean, statements};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -43,14 +42,14 @@ const EXPECTED: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// The plan is wrong, a tier fails, a row differs from the table's, or an interrupt.
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &CachingOptions) -> Result<()> {
     let settings = Settings::read(options)?;
     let Settings { common, plan, .. } = &settings;
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
     let table = Table::new(plan.rows, plan.row_bytes.0, common.seed);
     let (measured, ran) = on_tiers(common, &stop, 0, |stations| rounds(&settings, &table, stations, &stop))?;
-    let figures = Figures {
+    let figures = CachingFigures {
         prices: settings.prices.clone(),
         measured: statements(&measured.repeats, &settings),
         computed: computed(&settings, &measured.ratios),
@@ -63,9 +62,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Figures of `run.json`.
 #[derive(Serialize)]
-struct Figures {
-    prices: Option<Prices>,
-    measured: Vec<Statement>,
+struct CachingFigures {
+    prices: Option<CachingPrices>,
+    measured: Vec<CachingStatement>,
     computed: Vec<Computed>,
 }
 
@@ -73,7 +72,7 @@ struct Figures {
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 enum CsvRow<'a> {
-    Measured(&'a Statement),
+    Measured(&'a CachingStatement),
     Computed(&'a Computed),
 }
 
@@ -87,8 +86,8 @@ struct Ratios {
 }
 
 #[derive(Default)]
-struct Measured {
-    repeats: BTreeMap<Place, Vec<Repeat>>,
+struct MeasuredCaches {
+    repeats: BTreeMap<CachePlace, Vec<CachingRepeat>>,
     /// By law, unit and size, as the plan lists them.
     ratios: BTreeMap<(usize, usize, usize), Vec<Ratios>>,
 }
@@ -100,7 +99,7 @@ struct Step {
 }
 
 enum Task {
-    Measure(Place),
+    Measure(CachePlace),
     /// Hit ratios of a law and a unit, by their numbers in the plan.
     Compute(usize, usize),
 }
@@ -128,7 +127,7 @@ fn steps(settings: &Settings, stations: &Stations) -> Vec<Step> {
     steps
 }
 
-fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) -> Result<Measured> {
+fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) -> Result<MeasuredCaches> {
     let Settings { common, plan, .. } = settings;
     let mut placed = BTreeMap::new();
     for (name, station) in stations {
@@ -136,7 +135,7 @@ fn rounds(settings: &Settings, table: &Table, stations: &Stations, stop: &Stop) 
     }
     let steps = steps(settings, stations);
     let order = order(common.seed, common.repeats, &steps);
-    let mut measured = Measured::default();
+    let mut measured = MeasuredCaches::default();
     let mut traces: (Option<u32>, Vec<Arc<Vec<u32>>>) = (None, Vec::new());
     Rounds::new(common.repeats, stop, order.len(), EXPECTED).measure(&order, |round, step| {
         if traces.0 != Some(round) {

@@ -1,14 +1,15 @@
 //! The report of a comparison of caches: curves, then tables of what was measured, then of what was computed.
 
-use super::Figures;
-use super::chart::figure;
-use super::plan::Plan;
-use super::price::Prices;
-use super::statements::{Computed, Statement, findings, usd};
+use super::CachingFigures;
+use super::plan::CachingPlan;
+use super::price::CachingPrices;
+use super::statements::{CachingStatement, Computed, findings, usd};
 use super::strategy::{Strategy, share_text};
-use crate::report::{Block, Page, Part, Ran};
+use crate::report::{Block, Page, Part, Ran, curves};
+use maud::Markup;
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{NONE, bytes, digits3, latency};
+use tierlab_report::parts::{Axis, Chart, Figure, Line, Table, Unit};
 
 const NOTE: &str = "hits: look-ups that asked nothing of the origin, ± half of the 95 % interval over the repeats, which begin with nothing \
                                cached; one that joins the fetch of another is a hit, though it waits for it. best: what Belady's MIN, which knows the \
@@ -36,8 +37,18 @@ const MEASURED: [&str; 10] = [
 ];
 const COMPUTED: [&str; 6] = ["memory", "entries", "LRU", "TinyLFU", "MIN", "of MIN"];
 
+type RatioOf = fn(&Computed) -> Interval;
+
+const POLICIES: [(&str, RatioOf); 3] = [
+    ("MIN, the best possible", |one| one.min),
+    ("TinyLFU, the server's", |one| one.tiny_lfu),
+    ("LRU", |one| one.lru),
+];
+
+const CAPTION: &str = "Memory is a share of the table's bytes, bookkeeping included. Whiskers are 95 % intervals over the rounds, each with a trace of its own.";
+
 /// Content of the report.
-pub(super) fn page<'a>(ran: &'a Ran, plan: &Plan, figures: &Figures) -> Page<'a> {
+pub(super) fn page<'a>(ran: &'a Ran, plan: &CachingPlan, figures: &CachingFigures) -> Page<'a> {
     let prices = figures.prices.as_ref();
     Page {
         ran,
@@ -52,7 +63,7 @@ pub(super) fn page<'a>(ran: &'a Ran, plan: &Plan, figures: &Figures) -> Page<'a>
     }
 }
 
-fn facts(ran: &Ran, plan: &Plan, figures: &Figures) -> Vec<String> {
+fn facts(ran: &Ran, plan: &CachingPlan, figures: &CachingFigures) -> Vec<String> {
     let mut facts = vec![format!(
         "{} rows of {} bytes, {} rounds of {} look-ups, {} at a time; computed over {}",
         plan.rows, plan.row_bytes.0, ran.repeats, plan.lookups, plan.depth, plan.trace_lookups
@@ -86,7 +97,7 @@ fn time(of: Option<&Interval>) -> String {
     }
 }
 
-fn row(one: &Statement, priced: bool) -> Vec<String> {
+fn row(one: &CachingStatement, priced: bool) -> Vec<String> {
     let warm = match (one.warm_after_lookups, one.warm_after_s) {
         (Some(lookups), Some(seconds)) if one.strategy != Strategy::None => {
             format!("{lookups:.0}, {}", latency(seconds * 1e6))
@@ -113,21 +124,18 @@ fn row(one: &Statement, priced: bool) -> Vec<String> {
 }
 
 /// Adds a row to the table of this title, which is the last one, or a new one.
-fn push(blocks: &mut Vec<Block>, title: String, header: &[&'static str], row: Vec<String>) {
+fn push(blocks: &mut Vec<Block>, title: &str, header: &[&str], row: Vec<String>) {
     match blocks.last_mut() {
-        Some(block) if block.title == title => block.rows.push(row.into()),
+        Some(block) if block.table.title() == title => block.table.push(row),
         _ => blocks.push(Block {
-            title,
             bars: Vec::new(),
-            header: header.to_vec(),
-            words: 1,
-            rows: vec![row.into()],
+            table: Table::of_rows(title, header, 1, [row]),
         }),
     }
 }
 
 /// A table for each tier and law.
-fn measured(all: &[Statement], prices: Option<&Prices>) -> Vec<Block> {
+fn measured(all: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for one in all {
         let is_priced = prices.is_some_and(|prices| prices.reads.tiers.contains_key(&one.tier));
@@ -137,7 +145,7 @@ fn measured(all: &[Statement], prices: Option<&Prices>) -> Vec<Block> {
         };
         push(
             &mut blocks,
-            format!("{}, {}", one.tier, one.law),
+            &format!("{}, {}", one.tier, one.law),
             header,
             row(one, is_priced),
         );
@@ -161,11 +169,48 @@ fn computed(all: &[Computed]) -> Vec<Block> {
             percent(&one.min),
             of_min,
         ];
-        push(&mut blocks, title(one), &COMPUTED, row);
+        push(&mut blocks, &title(one), &COMPUTED, row);
     }
     blocks
 }
 
-pub(super) fn title(one: &Computed) -> String {
+fn title(one: &Computed) -> String {
     format!("{}, kept by {}", one.law, one.unit)
+}
+
+/// A chart for each law and unit, with one legend.
+fn figure(computed: &[Computed]) -> Markup {
+    let mut titles: Vec<String> = computed.iter().map(title).collect();
+    titles.dedup();
+    let charts = titles.into_iter().filter_map(|name| {
+        let points: Vec<&Computed> = computed.iter().filter(|one| title(one) == name).collect();
+        chart(name, points)
+    });
+    let names = POLICIES.iter().map(|(name, _)| (*name).to_owned());
+    Figure::of_names(names, charts.collect(), CAPTION).html()
+}
+
+fn chart(title: String, mut points: Vec<&Computed>) -> Option<Chart> {
+    points.sort_by(|a, b| a.ram.share.total_cmp(&b.ram.share));
+    let line = |(series, (_, of)): (usize, &(&str, RatioOf))| {
+        let mut line = Line {
+            series,
+            ..Line::default()
+        };
+        for one in &points {
+            let ratio = of(one);
+            line.push(one.ram.share, ratio.value);
+            line.lo.push(ratio.lo.max(0.0));
+            line.hi.push(ratio.hi.min(1.0));
+        }
+        line
+    };
+    let y = Axis {
+        name: "hits",
+        unit: Unit::Share,
+        log: false,
+        range: (0.0, 1.0),
+    };
+    let lines = POLICIES.iter().enumerate().map(line).collect();
+    curves(title, ("memory, of the table's bytes", Unit::Share), y, lines)
 }

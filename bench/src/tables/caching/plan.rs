@@ -1,6 +1,6 @@
 //! The plan of a comparison of caches. In: TOML, and flags over it. Out: settings, checked.
 
-use super::price::{Prices, RawPrice};
+use super::price::{CachingPrices, RawCachingPrice};
 use super::strategy::{Kind, Ram, Strategy, Unit};
 use super::trace::Law;
 use crate::plan::{
@@ -24,7 +24,7 @@ const MOST_LOOKUPS: u64 = 10_000_000;
 
 /// Flags of `caching`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct CachingOptions {
     #[command(flatten)]
     pub(super) flags: Flags,
     /// Look-ups of a repeat, over the plan's
@@ -35,7 +35,7 @@ pub(crate) struct Options {
 /// A plan.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Plan {
+pub(super) struct CachingPlan {
     /// Name of the run, with which folders of results begin.
     name: String,
     /// Seed of every random choice: the table, traces, order.
@@ -90,7 +90,7 @@ pub(super) struct Plan {
     scratch: Option<PathBuf>,
     /// Prices of requests and memory.
     #[serde(default, skip_serializing)]
-    price: Option<RawPrice>,
+    price: Option<RawCachingPrice>,
     /// The tiers, by name.
     #[serde(skip_serializing)]
     tiers: BTreeMap<String, RawTier>,
@@ -100,10 +100,10 @@ pub(super) struct Plan {
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) common: Common,
-    pub(super) plan: Plan,
+    pub(super) plan: CachingPlan,
     pub(super) strategies: Vec<Strategy>,
     pub(super) units: Vec<Unit>,
-    pub(super) prices: Option<Prices>,
+    pub(super) prices: Option<CachingPrices>,
 }
 
 impl Settings {
@@ -111,8 +111,8 @@ impl Settings {
     ///
     /// # Errors
     /// The file and the key, and its allowed values.
-    pub(super) fn read(options: &Options) -> Result<Self> {
-        let (source, mut plan) = Source::read::<Plan>(&options.flags.plan)?;
+    pub(super) fn read(options: &CachingOptions) -> Result<Self> {
+        let (source, mut plan) = Source::read::<CachingPlan>(&options.flags.plan)?;
         if let Some(lookups) = options.lookups {
             plan.lookups = lookups;
             plan.trace_lookups = plan.trace_lookups.max(lookups);
@@ -133,16 +133,12 @@ impl Settings {
             }
         }
         let prices = plan.price.as_ref();
-        let prices = prices.map(|price| Prices::read(&source, price, &entries)).transpose()?;
+        let prices = prices
+            .map(|price| CachingPrices::read(&source, price, &entries))
+            .transpose()?;
+        let head = (plan.name.as_str(), plan.seed, plan.repeats);
         Ok(Self {
-            common: Common {
-                name: plan.name.clone(),
-                seed: plan.seed,
-                repeats: plan.repeats,
-                scratch: source.scratch(&options.flags, plan.scratch.as_ref()),
-                tiers,
-                text: source.text,
-            },
+            common: source.common(&options.flags, head, plan.scratch.as_ref(), tiers),
             plan,
             strategies,
             units,
@@ -151,7 +147,7 @@ impl Settings {
     }
 }
 
-impl Plan {
+impl CachingPlan {
     pub(super) fn table_bytes(&self) -> u64 {
         u64::from(self.rows) * self.row_bytes.0
     }

@@ -46,7 +46,7 @@ impl Table {
 
 /// Settings of a playback.
 #[derive(Clone)]
-pub(super) struct Manner {
+pub(super) struct PlayManner {
     /// Number of callers.
     pub(super) depth: usize,
     /// Time after which no look-up begins.
@@ -76,12 +76,12 @@ pub(super) struct Played {
 }
 
 /// State shared by the callers.
-struct Course {
+struct Playback {
     tier: Arc<dyn Tier>,
     object: Object,
     table: Table,
     rows: Arc<Vec<u32>>,
-    manner: Manner,
+    manner: PlayManner,
     began: Instant,
     next: AtomicUsize,
     ended: AtomicUsize,
@@ -92,7 +92,7 @@ struct Course {
     marks: Mutex<Vec<Mark>>,
 }
 
-impl Course {
+impl Playback {
     fn misses(&self) -> u64 {
         self.origin.calls.load(Ordering::Relaxed) - self.calls_before
     }
@@ -138,10 +138,10 @@ pub(super) async fn play(
     (tier, object): (Arc<dyn Tier>, Object),
     table: &Table,
     rows: Arc<Vec<u32>>,
-    manner: &Manner,
+    manner: &PlayManner,
     origin: &Arc<Counts>,
 ) -> Result<Played> {
-    let course = Arc::new(Course {
+    let course = Arc::new(Playback {
         tier,
         object,
         table: table.clone(),

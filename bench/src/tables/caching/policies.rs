@@ -21,7 +21,7 @@ impl StackDistances {
         let most = keys.iter().max().map_or(0, |&most| most as usize + 1);
         // Positions from 1; 0 is a key without an access so far.
         let mut last = vec![0_usize; most];
-        let mut latest = Sums::new(keys.len());
+        let mut latest = MarkSums::new(keys.len());
         let mut counts: Vec<u64> = Vec::new();
         let mut distinct = 0_u64;
         for (at, &key) in (1..).zip(keys) {
@@ -60,9 +60,9 @@ impl StackDistances {
 }
 
 /// Sums of marks up to a position, from 1.
-struct Sums(Vec<u32>);
+struct MarkSums(Vec<u32>);
 
-impl Sums {
+impl MarkSums {
     fn new(positions: usize) -> Self {
         Self(vec![0; positions + 1])
     }

@@ -11,7 +11,7 @@ use tierlab_instrument::prices::{BYTES_PER_GB, HOURS_PER_MONTH, ReadPrices};
 /// `[price]` of a plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawPrice {
+pub(super) struct RawCachingPrice {
     /// The price file, relative to the plan's folder.
     file: PathBuf,
     /// Look-ups per second, all day.
@@ -22,19 +22,19 @@ pub(super) struct RawPrice {
 
 /// Prices of a run.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Prices {
+pub(super) struct CachingPrices {
     pub(super) lookups_per_s: f64,
     pub(super) table_bytes: u64,
     #[serde(flatten)]
     pub(super) reads: ReadPrices,
 }
 
-impl Prices {
+impl CachingPrices {
     /// Reads the file that a plan names. `entries` are the tiers' `price`s.
     ///
     /// # Errors
     /// The file and the key, and its allowed values.
-    pub(super) fn read(source: &Source, raw: &RawPrice, entries: &BTreeMap<String, String>) -> Result<Self> {
+    pub(super) fn read(source: &Source, raw: &RawCachingPrice, entries: &BTreeMap<String, String>) -> Result<Self> {
         check_within("price.lookups_per_s", raw.lookups_per_s, 1e-6, 1e9)
             .and_then(|()| check_within("price.table", raw.table.0, 1, u64::MAX))
             .map_err(|why| source.wrong(why))?;
@@ -71,7 +71,7 @@ mod tests {
             usd_per_request: 4e-7,
             usd_per_byte: 0.01 / BYTES_PER_GB,
         };
-        let prices = Prices {
+        let prices = CachingPrices {
             lookups_per_s: 1000.0,
             table_bytes: 64 << 30,
             reads: ReadPrices {

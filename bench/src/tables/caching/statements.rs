@@ -1,8 +1,8 @@
 //! Statements from repeats. In: the figures of each repeat. Out: figures with 95 % intervals over the repeats. Pure.
 
-use super::measure::Repeat;
+use super::measure::CachingRepeat;
 use super::plan::Settings;
-use super::price::Prices;
+use super::price::CachingPrices;
 use super::strategy::{Ram, Strategy, share_text};
 use super::trace::Law;
 use crate::intervals;
@@ -12,7 +12,7 @@ use tierlab_analysis::record::{Interval, samples_needed};
 
 /// Figures of one strategy on one tier under one law.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Statement {
+pub(super) struct CachingStatement {
     pub(super) tier: String,
     pub(super) law: Law,
     pub(super) strategy: Strategy,
@@ -54,13 +54,16 @@ pub(super) struct Computed {
 }
 
 /// A tier by name; a law and a strategy by their numbers in the plan.
-pub(super) type Place = (String, usize, usize);
+pub(super) type CachePlace = (String, usize, usize);
 
 /// Returns everything that was measured: by tier, by law, by strategy.
-pub(super) fn statements(repeats: &BTreeMap<Place, Vec<Repeat>>, settings: &Settings) -> Vec<Statement> {
+pub(super) fn statements(
+    repeats: &BTreeMap<CachePlace, Vec<CachingRepeat>>,
+    settings: &Settings,
+) -> Vec<CachingStatement> {
     let Settings { strategies, prices, .. } = settings;
     let none = strategies.iter().position(|one| *one == Strategy::None);
-    let statement = |(place, own): (&Place, &Vec<Repeat>)| {
+    let statement = |(place, own): (&CachePlace, &Vec<CachingRepeat>)| {
         let (tier, law, at) = place;
         let strategy = strategies[*at];
         let baseline = none.and_then(|none| repeats.get(&(tier.clone(), *law, none)));
@@ -71,8 +74,8 @@ pub(super) fn statements(repeats: &BTreeMap<Place, Vec<Repeat>>, settings: &Sett
             let bytes = (value(baseline, bytes), value(own, bytes));
             prices.as_ref()?.saved(tier, ram.share, requests, bytes)
         });
-        let warm: Vec<(u64, f64)> = own.iter().filter_map(|repeat| repeat.warm.after).collect();
-        Statement {
+        let warm: Vec<(u64, f64)> = own.iter().filter_map(|repeat| repeat.warm).collect();
+        CachingStatement {
             tier: tier.clone(),
             law: settings.plan.laws[*law],
             strategy,
@@ -100,28 +103,28 @@ pub(super) fn statements(repeats: &BTreeMap<Place, Vec<Repeat>>, settings: &Sett
     repeats.iter().map(statement).collect()
 }
 
-fn asked(repeat: &Repeat) -> f64 {
+fn asked(repeat: &CachingRepeat) -> f64 {
     repeat.lookups.max(1) as f64
 }
 
-fn requests(repeat: &Repeat) -> f64 {
+fn requests(repeat: &CachingRepeat) -> f64 {
     repeat.origin_requests as f64 / asked(repeat)
 }
 
-fn bytes(repeat: &Repeat) -> f64 {
+fn bytes(repeat: &CachingRepeat) -> f64 {
     repeat.origin_bytes as f64 / asked(repeat)
 }
 
-fn value(repeats: &[Repeat], value: fn(&Repeat) -> f64) -> f64 {
+fn value(repeats: &[CachingRepeat], value: fn(&CachingRepeat) -> f64) -> f64 {
     of(repeats, value).value
 }
 
-fn of(repeats: &[Repeat], value: impl Fn(&Repeat) -> f64) -> Interval {
+fn of(repeats: &[CachingRepeat], value: impl Fn(&CachingRepeat) -> f64) -> Interval {
     mean(&repeats.iter().map(value).collect::<Vec<_>>())
 }
 
 /// Returns the mean of a share, which is at most 1.
-fn share(repeats: &[Repeat], value: impl Fn(&Repeat) -> f64) -> Interval {
+fn share(repeats: &[CachingRepeat], value: impl Fn(&CachingRepeat) -> f64) -> Interval {
     at_most_one(of(repeats, value))
 }
 
@@ -153,12 +156,12 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 
 /// Returns the geometric mean of the repeats' percentiles with its interval, because repeats differ by factors. `None`
 /// if all of them together have too few look-ups for the percentile.
-fn quantile(repeats: &[Repeat], quantile: f64) -> Option<Interval> {
+fn quantile(repeats: &[CachingRepeat], quantile: f64) -> Option<Interval> {
     let samples: usize = repeats.iter().map(|repeat| repeat.latencies_us.len()).sum();
     if (samples as u64) < samples_needed(quantile) {
         return None;
     }
-    let of_one = |repeat: &Repeat| {
+    let of_one = |repeat: &CachingRepeat| {
         let mut sorted = repeat.latencies_us.clone();
         sorted.sort_by(f64::total_cmp);
         Some(intervals::percentile(&sorted, quantile)?.max(1e-3))
@@ -168,7 +171,11 @@ fn quantile(repeats: &[Repeat], quantile: f64) -> Option<Interval> {
 }
 
 /// Findings in sentences.
-pub(super) fn findings(measured: &[Statement], computed: &[Computed], prices: Option<&Prices>) -> Vec<String> {
+pub(super) fn findings(
+    measured: &[CachingStatement],
+    computed: &[Computed],
+    prices: Option<&CachingPrices>,
+) -> Vec<String> {
     let gaps = computed.chunk_by(|a, b| a.law == b.law && a.ram.unit == b.ram.unit);
     let places = measured.chunk_by(|a, b| a.tier == b.tier && a.law == b.law);
     let of_places = places.flat_map(|here| of_place(here, prices));
@@ -194,7 +201,7 @@ fn largest_gap(computed: &[Computed]) -> Option<String> {
 }
 
 /// Findings of one tier and law.
-fn of_place(here: &[Statement], prices: Option<&Prices>) -> Vec<String> {
+fn of_place(here: &[CachingStatement], prices: Option<&CachingPrices>) -> Vec<String> {
     let mut out = Vec::new();
     let place = format!("{}, {}", here[0].tier, here[0].law);
     let saving = here.iter().filter_map(|one| Some((one.saved_usd_per_gb_month?, one)));
@@ -212,7 +219,7 @@ fn of_place(here: &[Statement], prices: Option<&Prices>) -> Vec<String> {
             usd(saved)
         ));
     }
-    let over_read = |one: &&Statement| one.origin_bytes_per_byte.value;
+    let over_read = |one: &&CachingStatement| one.origin_bytes_per_byte.value;
     let caches = here.iter().filter(|one| matches!(one.strategy, Strategy::Ram(_)));
     let most = caches.max_by(|a, b| over_read(a).total_cmp(&over_read(b)));
     out.extend(most.filter(|one| over_read(one) > 1.1).map(|one| {

@@ -1,7 +1,7 @@
 //! One table on a tier, looked up and scanned. In: the table as it was laid out. Out: repeats, every row of which was compared with the
 //! one laid out.
 
-use super::plan::Plan;
+use super::plan::LayoutsPlan;
 use crate::chance::Random;
 use crate::machine::own_cpu_s;
 use crate::plan::Common;
@@ -10,7 +10,6 @@ use crate::tables::places::LaidOut;
 use crate::tables::rows_file::RowsFile;
 use anyhow::{Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use serde::Serialize;
 use std::time::{Duration, Instant};
 use tierlab_layouts::{Cost, Rows, Table};
 
@@ -18,8 +17,8 @@ use tierlab_layouts::{Cost, Rows, Table};
 const PIECE_ROWS: u64 = 1024;
 
 /// Cost of one kind of access in a repeat.
-#[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Figures {
+#[derive(Debug, Clone, Default)]
+pub(super) struct AccessCost {
     pub(super) samples: u64,
     pub(super) elapsed_s: f64,
     /// Latency of each call.
@@ -33,14 +32,14 @@ pub(super) struct Figures {
 }
 
 /// One repeat of the four measurements.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Repeat {
-    pub(super) point: Figures,
-    pub(super) batch: Figures,
-    pub(super) scan: Figures,
+#[derive(Debug, Clone)]
+pub(super) struct LayoutRepeat {
+    pub(super) point: AccessCost,
+    pub(super) batch: AccessCost,
+    pub(super) scan: AccessCost,
 }
 
-impl Figures {
+impl AccessCost {
     fn add(&mut self, cost: &Cost, samples: usize, took: Duration) {
         self.samples += samples as u64;
         self.latencies_us.push(took.as_secs_f64() * 1e6);
@@ -54,10 +53,10 @@ impl Figures {
 pub(super) fn measure(
     station: &Station,
     laid_out: &LaidOut,
-    (common, plan): (&Common, &Plan),
+    (common, plan): (&Common, &LayoutsPlan),
     source: &RowsFile,
     round: u32,
-) -> Result<Repeat> {
+) -> Result<LayoutRepeat> {
     let table = &laid_out.table;
     // The same entities for every layout.
     let mut random = Random::new(common.seed ^ 0x1a7e, u64::from(round));
@@ -70,8 +69,8 @@ pub(super) fn measure(
     let scanned = plan.scan_rows.min(plan.rows);
     let start = (random.share() * (plan.rows - scanned + 1) as f64) as i64;
     station.opened().runtime.block_on(async {
-        let one_by_one = async |calls: &[Vec<i64>]| -> Result<Figures> {
-            let mut figures = Figures::default();
+        let one_by_one = async |calls: &[Vec<i64>]| -> Result<AccessCost> {
+            let mut figures = AccessCost::default();
             let (began, cpu) = (Instant::now(), own_cpu_s());
             for ids in calls {
                 let asked = Instant::now();
@@ -82,7 +81,7 @@ pub(super) fn measure(
             (figures.elapsed_s, figures.cpu_s) = (began.elapsed().as_secs_f64(), own_cpu_s() - cpu);
             Ok(figures)
         };
-        Ok(Repeat {
+        Ok(LayoutRepeat {
             point: one_by_one(&singles).await?,
             batch: one_by_one(&batches).await?,
             scan: scan(table, source, start..start + scanned.cast_signed(), plan.scan_depth).await?,
@@ -90,8 +89,8 @@ pub(super) fn measure(
     })
 }
 
-async fn scan(table: &Table, source: &RowsFile, ids: std::ops::Range<i64>, depth: usize) -> Result<Figures> {
-    let mut figures = Figures::default();
+async fn scan(table: &Table, source: &RowsFile, ids: std::ops::Range<i64>, depth: usize) -> Result<AccessCost> {
+    let mut figures = AccessCost::default();
     let (began, cpu) = (Instant::now(), own_cpu_s());
     let pieces = ids.clone().step_by(PIECE_ROWS as usize).map(|start| {
         let ids: Vec<i64> = (start..ids.end.min(start + PIECE_ROWS.cast_signed())).collect();

@@ -6,21 +6,20 @@ mod page;
 mod plan;
 mod statements;
 
-pub(crate) use plan::Options;
+pub(crate) use plan::LayoutsOptions;
 
-use super::places::{LaidOut, Place, lay_out_all, places};
+use super::places::{LaidOut, Place, measure_places};
 use super::rows_file::RowsFile;
 use crate::plan::Common;
 use crate::report::{csv, finish};
-use crate::rounds::{Rounds, order};
 use crate::station::Stations;
 use crate::stop::Stop;
 use crate::tiers::{on_tiers, results_folder};
 use anyhow::Result;
-use measure::{Repeat, measure};
-use plan::Plan;
+use measure::{LayoutRepeat, measure};
+use plan::LayoutsPlan;
 use serde::Serialize;
-use statements::{Statement, statements};
+use statements::{LayoutStatement, statements};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tierlab_models::tables::TableKind;
@@ -28,19 +27,21 @@ use tierlab_models::tables::TableKind;
 /// Time of a step on emulated cloud storage, where most of the time goes.
 const EXPECTED: Duration = Duration::from_secs(5);
 
+type Measured = (BTreeMap<Place, LaidOut>, BTreeMap<Place, Vec<LayoutRepeat>>);
+
 /// Runs a plan.
 ///
 /// # Errors
 /// The plan is wrong, a tier fails, a row differs from the one laid out, or an interrupt.
-pub(crate) fn run(options: &Options) -> Result<()> {
-    let (common, plan) = Plan::read(options)?;
+pub(crate) fn run(options: &LayoutsOptions) -> Result<()> {
+    let (common, plan) = LayoutsPlan::read(options)?;
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
     let table = RowsFile::generate(TableKind::Ctr, plan.rows, common.seed)?;
-    let (measured, ran) = on_tiers(&common, &stop, 0, |stations| {
+    let ((laid_out, repeats), ran) = on_tiers(&common, &stop, 0, |stations| {
         rounds(&common, &plan, &table, stations, &stop)
     })?;
-    let statements = statements(&measured.laid_out, &measured.repeats);
+    let statements = statements(&laid_out, &repeats);
     let page = page::page(&ran, &plan, table.header.stride.into(), &statements);
     let table = ("layouts.csv", csv(&statements)?);
     finish(
@@ -48,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         &page,
         (
             &plan,
-            &Figures {
+            &LayoutsFigures {
                 statements: &statements,
             },
         ),
@@ -59,26 +60,25 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Figures of `run.json`.
 #[derive(Serialize)]
-struct Figures<'a> {
-    statements: &'a [Statement],
+struct LayoutsFigures<'a> {
+    statements: &'a [LayoutStatement],
 }
 
-struct Measured {
-    laid_out: BTreeMap<Place, LaidOut>,
-    repeats: BTreeMap<Place, Vec<Repeat>>,
-}
-
-fn rounds(common: &Common, plan: &Plan, table: &RowsFile, stations: &Stations, stop: &Stop) -> Result<Measured> {
-    let places = places(stations, &plan.layouts, &[String::new()]);
-    let order = order(common.seed, common.repeats, &places);
-    let mut rounds = Rounds::new(common.repeats, stop, places.len() + order.len(), EXPECTED);
-    let file = |_: &str| table.bytes.clone();
-    let laid_out = lay_out_all(&mut rounds, stations, &places, plan.shard_bytes.0, file)?;
-    let mut repeats: BTreeMap<Place, Vec<Repeat>> = BTreeMap::new();
-    rounds.measure(&order, |round, place| {
-        let one = measure(&stations[&place.tier], &laid_out[place], (common, plan), table, round)?;
-        repeats.entry(place.clone()).or_default().push(one);
-        Ok(())
-    })?;
-    Ok(Measured { laid_out, repeats })
+fn rounds(common: &Common, plan: &LayoutsPlan, table: &RowsFile, stations: &Stations, stop: &Stop) -> Result<Measured> {
+    let files = BTreeMap::from([(String::new(), table.bytes.clone())]);
+    let mut repeats: BTreeMap<Place, Vec<LayoutRepeat>> = BTreeMap::new();
+    let layouts = (plan.layouts.as_slice(), plan.shard_bytes.0);
+    let laid_out = measure_places(
+        common,
+        stations,
+        layouts,
+        &files,
+        (EXPECTED, stop),
+        |round, place, laid_out| {
+            let one = measure(&stations[&place.tier], laid_out, (common, plan), table, round)?;
+            repeats.entry(place.clone()).or_default().push(one);
+            Ok(())
+        },
+    )?;
+    Ok((laid_out, repeats))
 }

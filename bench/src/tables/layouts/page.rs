@@ -1,10 +1,11 @@
 //! The report of a comparison of layouts.
 
-use super::plan::Plan;
-use super::statements::{Statement, findings};
+use super::plan::LayoutsPlan;
+use super::statements::{LayoutStatement, findings};
 use crate::report::{Bars, Block, Page, Part, Ran};
 use tierlab_analysis::record::Interval;
 use tierlab_instrument::units::{bytes, digits3, latency, spread};
+use tierlab_report::parts::Table;
 
 const HEADER: [&str; 14] = [
     "layout",
@@ -28,7 +29,7 @@ const NOTE: &str = "stored: all objects, indexes among them. open: until every i
                     checked row, and CPU of the whole process. of files: rows a second over those of a file for each entity in the same repeat. n/a: too few \
                     calls.";
 
-fn row(one: &Statement) -> Vec<String> {
+fn row(one: &LayoutStatement) -> Vec<String> {
     let time = |us: Option<f64>| us.map_or_else(|| "n/a".to_owned(), latency);
     let ratio = |of: Option<Interval>| of.map_or_else(String::new, |of| format!("{}x", digits3(of.value)));
     vec![
@@ -50,7 +51,7 @@ fn row(one: &Statement) -> Vec<String> {
 }
 
 /// A table for each tier.
-pub(super) fn page<'a>(ran: &'a Ran, plan: &Plan, row_bytes: u64, statements: &[Statement]) -> Page<'a> {
+pub(super) fn page<'a>(ran: &'a Ran, plan: &LayoutsPlan, row_bytes: u64, statements: &[LayoutStatement]) -> Page<'a> {
     let tiers = statements.chunk_by(|a, b| a.place.tier == b.place.tier);
     Page {
         ran,
@@ -66,8 +67,8 @@ pub(super) fn page<'a>(ran: &'a Ran, plan: &Plan, row_bytes: u64, statements: &[
     }
 }
 
-fn block(here: &[Statement]) -> Block {
-    let bars = |title: &str, value: fn(&Statement) -> Option<f64>, text| Bars {
+fn block(here: &[LayoutStatement]) -> Block {
+    let bars = |title: &str, value: fn(&LayoutStatement) -> Option<f64>, text| Bars {
         title: title.to_owned(),
         bars: here
             .iter()
@@ -76,7 +77,7 @@ fn block(here: &[Statement]) -> Block {
         text,
     };
     Block {
-        title: here[0].place.tier.clone(),
+        table: Table::of_rows(&here[0].place.tier, &HEADER, 1, here.iter().map(row)),
         bars: vec![
             bars("One entity, p50 (less is better)", |one| one.point.p50_us, latency),
             bars("A batch, p50 (less is better)", |one| one.batch.p50_us, latency),
@@ -86,8 +87,5 @@ fn block(here: &[Statement]) -> Block {
                 digits3,
             ),
         ],
-        header: HEADER.to_vec(),
-        words: 1,
-        rows: here.iter().map(|one| row(one).into()).collect(),
     }
 }

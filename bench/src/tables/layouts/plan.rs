@@ -15,7 +15,7 @@ const MAX_ROWS: u64 = 1 << 30;
 
 /// Flags of `layouts`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct LayoutsOptions {
     #[command(flatten)]
     pub(super) flags: Flags,
     /// Rows of the table, over the plan's
@@ -26,7 +26,7 @@ pub(crate) struct Options {
 /// A plan.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Plan {
+pub(super) struct LayoutsPlan {
     /// Name of the run, with which folders of results begin.
     name: String,
     /// Seed of every random choice: values, entities, order.
@@ -67,24 +67,19 @@ pub(super) struct Plan {
     tiers: BTreeMap<String, RawTier>,
 }
 
-impl Plan {
+impl LayoutsPlan {
     /// Reads a plan and the tiers that it names.
     ///
     /// # Errors
     /// The file and the key, and its allowed values.
-    pub(super) fn read(options: &Options) -> Result<(Common, Self)> {
+    pub(super) fn read(options: &LayoutsOptions) -> Result<(Common, Self)> {
         let (source, mut plan) = Source::read::<Self>(&options.flags.plan)?;
         plan.repeats = options.flags.repeats.unwrap_or(plan.repeats);
         plan.rows = options.rows.unwrap_or(plan.rows);
         plan.check().map_err(|why| source.wrong(why))?;
-        let common = Common {
-            name: plan.name.clone(),
-            seed: plan.seed,
-            repeats: plan.repeats,
-            scratch: source.scratch(&options.flags, plan.scratch.as_ref()),
-            tiers: source.tiers(&plan.tiers)?,
-            text: source.text,
-        };
+        let tiers = source.tiers(&plan.tiers)?;
+        let head = (plan.name.as_str(), plan.seed, plan.repeats);
+        let common = source.common(&options.flags, head, plan.scratch.as_ref(), tiers);
         Ok((common, plan))
     }
 

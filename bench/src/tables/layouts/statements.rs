@@ -1,7 +1,7 @@
 //! Statements from repeats. In: the laid out table and the figures of each repeat. Out: figures with 95 % intervals
 //! over the repeats, and the ratio of each layout to a file per entity, repeat by repeat. Pure.
 
-use super::measure::{Figures, Repeat};
+use super::measure::{AccessCost, LayoutRepeat};
 use crate::intervals::{geometric_mean, mean, percentile};
 use crate::tables::places::{LaidOut, Place, Stored};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use tierlab_layouts::Layout;
 
 /// Cost of one kind of access.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Access {
+pub(super) struct AccessStatement {
     pub(super) samples_per_s: Interval,
     /// Latency of a call; `None` with too few calls.
     pub(super) p50_us: Option<f64>,
@@ -28,31 +28,31 @@ pub(super) struct Access {
 
 /// Figures of one layout on one tier.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Statement {
+pub(super) struct LayoutStatement {
     #[serde(flatten)]
     pub(super) place: Place,
     #[serde(flatten)]
     pub(super) stored: Stored,
     pub(super) repeats: usize,
-    pub(super) point: Access,
-    pub(super) batch: Access,
-    pub(super) scan: Access,
+    pub(super) point: AccessStatement,
+    pub(super) batch: AccessStatement,
+    pub(super) scan: AccessStatement,
 }
 
-impl Statement {
+impl LayoutStatement {
     /// Kinds of access by name.
-    pub(super) fn accesses(&self) -> [(&'static str, &Access); 3] {
+    pub(super) fn accesses(&self) -> [(&'static str, &AccessStatement); 3] {
         [("point", &self.point), ("batch", &self.batch), ("scan", &self.scan)]
     }
 }
 
-type Of = fn(&Repeat) -> &Figures;
+type AccessOf = fn(&LayoutRepeat) -> &AccessCost;
 
 /// Returns every measured layout, by tier and in the order of the list.
 pub(super) fn statements(
     laid_out: &BTreeMap<Place, LaidOut>,
-    repeats: &BTreeMap<Place, Vec<Repeat>>,
-) -> Vec<Statement> {
+    repeats: &BTreeMap<Place, Vec<LayoutRepeat>>,
+) -> Vec<LayoutStatement> {
     let statement = |(place, table): (&Place, &LaidOut)| {
         let own = repeats.get(place)?;
         let files = Place {
@@ -60,8 +60,8 @@ pub(super) fn statements(
             ..place.clone()
         };
         let files = repeats.get(&files).filter(|_| place.layout != Layout::Files);
-        let of = |of: Of| access(own, files.map(Vec::as_slice), of);
-        Some(Statement {
+        let of = |of: AccessOf| access(own, files.map(Vec::as_slice), of);
+        Some(LayoutStatement {
             place: place.clone(),
             stored: table.stored,
             repeats: own.len(),
@@ -73,10 +73,10 @@ pub(super) fn statements(
     laid_out.iter().filter_map(statement).collect()
 }
 
-fn access(own: &[Repeat], files: Option<&[Repeat]>, of: Of) -> Access {
-    let rate = |repeat: &Repeat| of(repeat).samples as f64 / of(repeat).elapsed_s.max(1e-9);
+fn access(own: &[LayoutRepeat], files: Option<&[LayoutRepeat]>, of: AccessOf) -> AccessStatement {
+    let rate = |repeat: &LayoutRepeat| of(repeat).samples as f64 / of(repeat).elapsed_s.max(1e-9);
     let samples = own.iter().map(|repeat| of(repeat).samples).sum::<u64>().max(1) as f64;
-    let each = |of_one: &dyn Fn(&Figures) -> f64| own.iter().map(|repeat| of_one(of(repeat))).sum::<f64>() / samples;
+    let each = |of_one: &dyn Fn(&AccessCost) -> f64| own.iter().map(|repeat| of_one(of(repeat))).sum::<f64>() / samples;
     let mut latencies: Vec<f64> = own
         .iter()
         .flat_map(|repeat| of(repeat).latencies_us.iter().copied())
@@ -90,7 +90,7 @@ fn access(own: &[Repeat], files: Option<&[Repeat]>, of: Of) -> Access {
         let pairs = own.iter().zip(files);
         geometric_mean(&pairs.map(|(own, files)| rate(own) / rate(files)).collect::<Vec<_>>())
     });
-    Access {
+    AccessStatement {
         samples_per_s: mean(&own.iter().map(rate).collect::<Vec<_>>()),
         p50_us: quantile(0.5),
         p95_us: quantile(0.95),
@@ -104,17 +104,17 @@ fn access(own: &[Repeat], files: Option<&[Repeat]>, of: Of) -> Access {
 
 /// Returns the findings in sentences: the best layout for each access on each tier, and shards compared with files,
 /// with the reason.
-pub(super) fn findings(all: &[Statement], batch_rows: u32) -> Vec<String> {
+pub(super) fn findings(all: &[LayoutStatement], batch_rows: u32) -> Vec<String> {
     let mut tiers: Vec<&str> = all.iter().map(|one| one.place.tier.as_str()).collect();
     tiers.dedup();
     let mut out = Vec::new();
     for tier in tiers {
-        let here: Vec<&Statement> = all.iter().filter(|one| one.place.tier == tier).collect();
+        let here: Vec<&LayoutStatement> = all.iter().filter(|one| one.place.tier == tier).collect();
         for (at, (word, rows)) in [("one entity", 1), ("a batch", batch_rows), ("a scan", 0)]
             .into_iter()
             .enumerate()
         {
-            let rate = |one: &&&Statement| one.accesses()[at].1.samples_per_s.value;
+            let rate = |one: &&&LayoutStatement| one.accesses()[at].1.samples_per_s.value;
             let Some(best) = here.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))) else {
                 continue;
             };

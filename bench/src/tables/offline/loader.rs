@@ -12,7 +12,6 @@ use super::workload::{Batch, Workload};
 use crate::chance::Random;
 use anyhow::Result;
 use futures::{Stream, StreamExt as _, stream};
-use serde::Serialize;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +23,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinError;
 
 /// Figures of a loader.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Loaded {
     /// Rows that were read.
     pub(super) rows: u64,
@@ -38,8 +37,6 @@ pub(super) struct Loaded {
     pub(super) starved_s: f64,
     /// Time in which the batching thread shuffled and assembled batches.
     pub(super) batching_s: f64,
-    /// Time in which the batching thread waited for room in the queue.
-    pub(super) blocked_s: f64,
 }
 
 impl Loaded {
@@ -54,7 +51,7 @@ impl Loaded {
 }
 
 /// Table of one workload.
-pub(super) struct Source {
+pub(super) struct RowSource {
     pub(super) table: Arc<Table>,
     pub(super) workload: Arc<Workload>,
     pub(super) seed: u64,
@@ -75,7 +72,7 @@ pub(super) fn pieces(ids: &Range<i64>, rows: u64, seed: u64) -> impl Iterator<It
     })
 }
 
-impl Source {
+impl RowSource {
     /// Number of rows of a piece.
     fn piece_rows(&self, loader: &Loader) -> u64 {
         (loader.piece_bytes.0 / u64::from(self.workload.table.header.stride)).max(1)
@@ -143,10 +140,8 @@ impl Source {
                 }
                 let full = std::mem::replace(&mut batch, self.workload.batch());
                 loaded.batching_s += working.elapsed().as_secs_f64();
-                let blocked = Instant::now();
                 out.put(full);
                 taken = !stop.load(Ordering::Acquire);
-                loaded.blocked_s += blocked.elapsed().as_secs_f64();
                 working = Instant::now();
             }
             loaded.batching_s += working.elapsed().as_secs_f64();

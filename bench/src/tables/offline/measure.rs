@@ -1,8 +1,8 @@
 //! Four measurements of one workload on one tier. In: a table and sessions. Out: for each, rows per second and the
 //! division of time.
 
-use super::loader::{Loaded, Source, pieces};
-use super::plan::Plan;
+use super::loader::{Loaded, RowSource, pieces};
+use super::plan::OfflinePlan;
 use super::ready::Ready;
 use super::workload::Batch;
 use crate::machine::{MachineUse, Watched};
@@ -10,7 +10,6 @@ use crate::stop::Stop;
 use anyhow::{Context, Result, anyhow, bail};
 use ort::session::Session;
 use procfs::process::Process;
-use serde::Serialize;
 use std::borrow::Borrow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,8 +27,8 @@ const LONGEST_WINDOWS: u32 = 20;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Figures of one measurement.
-#[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Figures {
+#[derive(Debug, Clone, Default)]
+pub(super) struct StreamFigures {
     pub(super) rows: u64,
     /// Time from the end of the first batch in the window to that of the last.
     pub(super) elapsed_s: f64,
@@ -46,7 +45,7 @@ pub(super) struct Figures {
     pub(super) loaded: Loaded,
 }
 
-impl Figures {
+impl StreamFigures {
     /// Rows per second.
     pub(super) fn rate(&self) -> f64 {
         self.rows as f64 / self.elapsed_s.max(1e-9)
@@ -54,15 +53,15 @@ impl Figures {
 }
 
 /// One repeat of the four measurements.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Repeat {
-    pub(super) loader: Figures,
-    pub(super) inference: Figures,
-    pub(super) both: Figures,
-    pub(super) naive: Figures,
+#[derive(Debug, Clone)]
+pub(super) struct OfflineRepeat {
+    pub(super) loader: StreamFigures,
+    pub(super) inference: StreamFigures,
+    pub(super) both: StreamFigures,
+    pub(super) naive: StreamFigures,
 }
 
-impl Figures {
+impl StreamFigures {
     /// Share of all cores that others used.
     pub(super) fn taken_share(&self) -> f64 {
         let machine = &self.machine;
@@ -70,8 +69,8 @@ impl Figures {
     }
 }
 
-impl Repeat {
-    pub(super) const fn all(&self) -> [&Figures; 4] {
+impl OfflineRepeat {
+    pub(super) const fn all(&self) -> [&StreamFigures; 4] {
         [&self.loader, &self.inference, &self.both, &self.naive]
     }
 }
@@ -98,17 +97,17 @@ struct Window {
 /// Runs all four measurements once.
 pub(super) fn measure(
     runtime: &Runtime,
-    source: &Source,
+    source: &RowSource,
     sessions: &mut [Session],
-    plan: &Plan,
+    plan: &OfflinePlan,
     stop: &Stop,
-) -> Result<Repeat> {
+) -> Result<OfflineRepeat> {
     let nobody: Vec<Consumer<'_>> = vec![Box::new(|_| Ok(()))];
     let loader = streamed(runtime, source, nobody, plan, stop)?;
     let inference = alone(source, runners(source, sessions), plan, stop)?;
     let both = streamed(runtime, source, runners(source, sessions), plan, stop)?;
     let naive = one_by_one(runtime, source, runners(source, &mut sessions[..1]), plan, stop)?;
-    Ok(Repeat {
+    Ok(OfflineRepeat {
         loader,
         inference,
         both,
@@ -116,7 +115,7 @@ pub(super) fn measure(
     })
 }
 
-fn runners<'a>(source: &'a Source, sessions: &'a mut [Session]) -> Vec<Consumer<'a>> {
+fn runners<'a>(source: &'a RowSource, sessions: &'a mut [Session]) -> Vec<Consumer<'a>> {
     let runner =
         |session: &'a mut Session| -> Consumer<'a> { Box::new(move |batch| source.workload.run(session, batch)) };
     sessions.iter_mut().map(runner).collect()
@@ -125,11 +124,11 @@ fn runners<'a>(source: &'a Source, sessions: &'a mut [Session]) -> Vec<Consumer<
 /// Measures batches from the loader.
 fn streamed(
     runtime: &Runtime,
-    source: &Source,
+    source: &RowSource,
     consumers: Vec<Consumer<'_>>,
-    plan: &Plan,
+    plan: &OfflinePlan,
     interrupt: &Stop,
-) -> Result<Figures> {
+) -> Result<StreamFigures> {
     let stop = Arc::new(AtomicBool::new(false));
     let ready = Ready::new(source.workload.batches_in(plan.loader.ready_bytes.0));
     std::thread::scope(|scope| {
@@ -151,7 +150,12 @@ fn streamed(
 }
 
 /// Measures batches that are in memory.
-fn alone(source: &Source, consumers: Vec<Consumer<'_>>, plan: &Plan, interrupt: &Stop) -> Result<Figures> {
+fn alone(
+    source: &RowSource,
+    consumers: Vec<Consumer<'_>>,
+    plan: &OfflinePlan,
+    interrupt: &Stop,
+) -> Result<StreamFigures> {
     let workload = &source.workload;
     let mut rows = workload.table.rows().cycle();
     let mut batches = Vec::new();
@@ -175,11 +179,11 @@ fn alone(source: &Source, consumers: Vec<Consumer<'_>>, plan: &Plan, interrupt: 
 /// Measures one read, then its batch, then the next read.
 fn one_by_one(
     runtime: &Runtime,
-    source: &Source,
+    source: &RowSource,
     consumers: Vec<Consumer<'_>>,
-    plan: &Plan,
+    plan: &OfflinePlan,
     interrupt: &Stop,
-) -> Result<Figures> {
+) -> Result<StreamFigures> {
     let workload = &source.workload;
     let stop = AtomicBool::new(false);
     let (mut loaded, mut failed) = (Loaded::default(), None);
@@ -208,7 +212,7 @@ fn one_by_one(
 /// consumer does, or once `is_over`.
 fn feed<B: Borrow<Batch>>(
     feeds: Vec<(impl FnMut() -> Option<B> + Send, Consumer<'_>)>,
-    (plan, interrupt): (&Plan, &Stop),
+    (plan, interrupt): (&OfflinePlan, &Stop),
     stop: &AtomicBool,
     is_over: impl Fn() -> bool,
 ) -> Result<(Vec<Done>, Window)> {
@@ -254,7 +258,7 @@ fn take<B: Borrow<Batch>>(
 }
 
 /// Waits for the warm-up and the window, longer if few batches end, or until the measurement is over or interrupted.
-fn wait(plan: &Plan, interrupt: &Stop, ended: &AtomicUsize, is_over: impl Fn() -> bool) -> Window {
+fn wait(plan: &OfflinePlan, interrupt: &Stop, ended: &AtomicUsize, is_over: impl Fn() -> bool) -> Window {
     let sleep = |time: Duration| {
         let end = Instant::now() + time;
         while Instant::now() < end && !interrupt.is_asked() && !is_over() {
@@ -287,7 +291,7 @@ fn peak_bytes() -> u64 {
 
 /// Computes the figures of the batches that ended in the window. The first of them starts the clock, so that batches
 /// under way at either end do not count.
-fn figures(mut done: Vec<Done>, window: &Window, loaded: Loaded) -> Result<Figures> {
+fn figures(mut done: Vec<Done>, window: &Window, loaded: Loaded) -> Result<StreamFigures> {
     done.retain(|one| (window.began..=window.ended).contains(&one.at));
     done.sort_unstable_by_key(|one| one.at);
     let (Some(first), Some(last)) = (done.first(), done.last()) else {
@@ -302,7 +306,7 @@ fn figures(mut done: Vec<Done>, window: &Window, loaded: Loaded) -> Result<Figur
     let elapsed_s = (last.at - first.at).as_secs_f64();
     let counted = &done[1..];
     let sum = |of: fn(&Done) -> Duration| counted.iter().map(of).sum::<Duration>().as_secs_f64();
-    Ok(Figures {
+    Ok(StreamFigures {
         rows: counted.iter().map(|one| one.rows as u64).sum(),
         elapsed_s,
         running_s: sum(|one| one.ran),

@@ -11,23 +11,22 @@ mod shuffle;
 mod statements;
 mod workload;
 
-pub(crate) use plan::Options;
+pub(crate) use plan::OfflineOptions;
 
-use super::places::{Place, lay_out_all, places};
+use super::places::{Place, measure_places};
 use crate::plan::{Common, bad_usage};
 use crate::report::{csv, finish};
-use crate::rounds::{Rounds, order};
 use crate::station::Stations;
 use crate::stop::Stop;
 use crate::tiers::{on_tiers, results_folder};
 use anyhow::{Context, Result, bail};
-use loader::Source;
-use measure::{Repeat, measure};
+use loader::RowSource;
+use measure::{OfflineRepeat, measure};
 use ort::session::Session;
-use plan::Plan;
-use price::Prices;
+use plan::OfflinePlan;
+use price::OfflinePrices;
 use serde::Serialize;
-use statements::{Statement, statements};
+use statements::{OfflineStatement, statements};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_instrument::units::bytes;
@@ -38,8 +37,8 @@ use workload::Workload;
 const MEASUREMENTS: u32 = 4;
 
 #[derive(Default)]
-struct Measured {
-    repeats: BTreeMap<Place, Vec<Repeat>>,
+struct MeasuredOffline {
+    repeats: BTreeMap<Place, Vec<OfflineRepeat>>,
     failed: BTreeMap<Place, String>,
 }
 
@@ -53,8 +52,8 @@ struct Prepared {
 ///
 /// # Errors
 /// The plan is wrong, ONNX Runtime is missing, a table does not fill its model, a tier fails, or an interrupt.
-pub(crate) fn run(options: &Options) -> Result<()> {
-    let (common, plan, prices) = Plan::read(options)?;
+pub(crate) fn run(options: &OfflineOptions) -> Result<()> {
+    let (common, plan, prices) = OfflinePlan::read(options)?;
     let environment = load_onnxruntime(options.onnxruntime.as_deref());
     let environment = environment.map_err(|e| bad_usage("--onnxruntime", &e.to_string()))?;
     let mut workloads: BTreeMap<String, Prepared> = BTreeMap::new();
@@ -67,12 +66,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let stop = Stop::on_signal()?;
     let folder = results_folder(options.flags.out.as_deref(), &common.name)?;
-    let (Measured { repeats, failed }, ran) = on_tiers(&common, &stop, plan.loader.workers, |stations| {
+    let (MeasuredOffline { repeats, failed }, ran) = on_tiers(&common, &stop, plan.loader.workers, |stations| {
         rounds(&common, &plan, &mut workloads, stations, &stop)
     })?;
     let failed = failed.into_iter().map(|(place, why)| format!("{place} failed: {why}"));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let figures = Figures {
+    let figures = OfflineFigures {
         statements: statements(&repeats, prices.as_ref(), cores),
         prices,
         failed: failed.collect(),
@@ -88,14 +87,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Figures of `run.json`.
 #[derive(Serialize)]
-struct Figures {
-    statements: Vec<Statement>,
-    prices: Option<Prices>,
+struct OfflineFigures {
+    statements: Vec<OfflineStatement>,
+    prices: Option<OfflinePrices>,
     /// Places that could not be measured, and why.
     failed: Vec<String>,
 }
 
-fn facts(plan: &Plan, workloads: &BTreeMap<String, Prepared>, figures: &Figures, repeats: u32) -> Vec<String> {
+fn facts(
+    plan: &OfflinePlan,
+    workloads: &BTreeMap<String, Prepared>,
+    figures: &OfflineFigures,
+    repeats: u32,
+) -> Vec<String> {
     let mut facts = vec![format!(
         "{repeats} rounds of {} s; sessions: {}, threads of each: {}",
         plan.window().as_secs_f64(),
@@ -118,37 +122,42 @@ fn facts(plan: &Plan, workloads: &BTreeMap<String, Prepared>, figures: &Figures,
 
 fn rounds(
     common: &Common,
-    plan: &Plan,
+    plan: &OfflinePlan,
     workloads: &mut BTreeMap<String, Prepared>,
     stations: &Stations,
     stop: &Stop,
-) -> Result<Measured> {
-    let names: Vec<String> = workloads.keys().cloned().collect();
-    let places = places(stations, &plan.layouts, &names);
-    let order = order(common.seed, common.repeats, &places);
+) -> Result<MeasuredOffline> {
+    let file = |(name, prepared): (&String, &Prepared)| (name.clone(), prepared.workload.table.bytes.clone());
+    let files = workloads.iter().map(file).collect();
     let expected = (plan.window() + plan.warmup()) * MEASUREMENTS;
-    let mut rounds = Rounds::new(common.repeats, stop, places.len() + order.len(), expected);
-    let file = |name: &str| workloads[name].workload.table.bytes.clone();
-    let laid_out = lay_out_all(&mut rounds, stations, &places, plan.shard_bytes.0, file)?;
-    let mut measured = Measured::default();
-    rounds.measure(&order, |round, place| {
-        if measured.failed.contains_key(place) {
-            return Ok(());
-        }
-        let Prepared { workload, sessions } = workloads.get_mut(&place.table).context("a workload without sessions")?;
-        let source = Source {
-            table: Arc::clone(&laid_out[place].table),
-            workload: Arc::clone(workload),
-            seed: common.seed ^ (u64::from(round) << 32),
-        };
-        match measure(&stations[&place.tier].opened().runtime, &source, sessions, plan, stop) {
-            // A repeat that an interrupt cut short is dropped.
-            _ if stop.is_asked() => {}
-            Ok(one) => measured.repeats.entry(place.clone()).or_default().push(one),
-            // The other places are still measured.
-            Err(error) => _ = measured.failed.insert(place.clone(), format!("{error:#}")),
-        }
-        Ok(())
-    })?;
+    let layouts = (plan.layouts.as_slice(), plan.shard_bytes.0);
+    let mut measured = MeasuredOffline::default();
+    measure_places(
+        common,
+        stations,
+        layouts,
+        &files,
+        (expected, stop),
+        |round, place, laid_out| {
+            if measured.failed.contains_key(place) {
+                return Ok(());
+            }
+            let Prepared { workload, sessions } =
+                workloads.get_mut(&place.table).context("a workload without sessions")?;
+            let source = RowSource {
+                table: Arc::clone(&laid_out.table),
+                workload: Arc::clone(workload),
+                seed: common.seed ^ (u64::from(round) << 32),
+            };
+            match measure(&stations[&place.tier].opened().runtime, &source, sessions, plan, stop) {
+                // A repeat that an interrupt cut short is dropped.
+                _ if stop.is_asked() => {}
+                Ok(one) => measured.repeats.entry(place.clone()).or_default().push(one),
+                // The other places are still measured.
+                Err(error) => _ = measured.failed.insert(place.clone(), format!("{error:#}")),
+            }
+            Ok(())
+        },
+    )?;
     Ok(measured)
 }

@@ -1,9 +1,10 @@
 //! The report of an offline run.
 
-use super::Figures;
-use super::statements::Statement;
+use super::OfflineFigures;
+use super::statements::OfflineStatement;
 use crate::report::{Bars, Block, Page, Part, Ran};
 use tierlab_instrument::units::{bytes, digits3, latency, spread};
+use tierlab_report::parts::Table;
 
 const HEADER: [&str; 13] = [
     "tier",
@@ -26,7 +27,7 @@ const NOTE: &str = "loader: rows read, decoded, shuffled and put together as bat
                     for a batch in both, and what for: while the thread that makes batches waits for a piece, its time is split as the pieces' own between \
                     reading and decoding. CPU: of the whole process, in both. $: the instance for as long as it takes, and what the tier charges.";
 
-fn row(one: &Statement) -> Vec<String> {
+fn row(one: &OfflineStatement) -> Vec<String> {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let usd = |usd: Option<f64>| usd.map_or_else(|| "n/a".to_owned(), usd_text);
     vec![
@@ -61,15 +62,12 @@ fn usd_text(usd: f64) -> String {
 }
 
 /// A table of all places.
-pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &Figures) -> Page<'a> {
-    let finding = |one: &Statement| format!("{}: {}", one.place, one.diagnosis.join("; "));
+pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &OfflineFigures) -> Page<'a> {
+    let finding = |one: &OfflineStatement| format!("{}: {}", one.place, one.diagnosis.join("; "));
     let statements = figures.statements.iter();
     let block = Block {
-        title: String::new(),
+        table: Table::of_rows("", &HEADER, 3, statements.clone().map(row)),
         bars: statements.clone().map(bars).collect(),
-        header: HEADER.to_vec(),
-        words: 3,
-        rows: statements.clone().map(|one| row(one).into()).collect(),
     };
     Page {
         ran,
@@ -86,7 +84,7 @@ pub(super) fn page<'a>(ran: &'a Ran, facts: Vec<String>, figures: &Figures) -> P
 }
 
 /// The four rates of a place.
-fn bars(one: &Statement) -> Bars {
+fn bars(one: &OfflineStatement) -> Bars {
     let rates = [
         ("loader", one.loader_per_s),
         ("model", one.inference_per_s),

@@ -1,6 +1,6 @@
 //! The plan of an offline run. In: TOML, and flags over it. Out: settings, checked.
 
-use super::price::{Prices, RawPrice};
+use super::price::{OfflinePrices, RawOfflinePrice};
 use crate::plan::{
     Common, Flags, RawTier, Size, Source, check_counts, check_list, check_name, check_table, check_within, hundredths,
     mib, number,
@@ -15,7 +15,7 @@ use tierlab_layouts::Layout;
 
 /// Flags of `offline`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct OfflineOptions {
     #[command(flatten)]
     pub(super) flags: Flags,
     /// Seconds of each measurement, over the plan's
@@ -29,7 +29,7 @@ pub(crate) struct Options {
 /// A plan.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Plan {
+pub(super) struct OfflinePlan {
     /// Name of the run, with which folders of results begin.
     name: String,
     /// Seed of every random choice: weights, rows, order.
@@ -61,7 +61,7 @@ pub(super) struct Plan {
     /// Models and their tables, by name.
     pub(super) workloads: BTreeMap<String, RawWorkload>,
     #[serde(default, skip_serializing)]
-    price: Option<RawPrice>,
+    price: Option<RawOfflinePrice>,
     /// Folder on the disk that local tiers measure.
     #[serde(default)]
     scratch: Option<PathBuf>,
@@ -118,12 +118,12 @@ pub(super) struct RawWorkload {
     pub(super) shuffle_rows: usize,
 }
 
-impl Plan {
+impl OfflinePlan {
     /// Reads a plan and the files that it names.
     ///
     /// # Errors
     /// The file and the key, and its allowed values.
-    pub(super) fn read(options: &Options) -> Result<(Common, Self, Option<Prices>)> {
+    pub(super) fn read(options: &OfflineOptions) -> Result<(Common, Self, Option<OfflinePrices>)> {
         let (source, mut plan) = Source::read::<Self>(&options.flags.plan)?;
         plan.repeats = options.flags.repeats.unwrap_or(plan.repeats);
         plan.seconds = options.seconds.unwrap_or(plan.seconds);
@@ -135,15 +135,11 @@ impl Plan {
         }
         let (tiers, entries) = source.priced_tiers(&plan.tiers)?;
         let prices = plan.price.as_ref();
-        let prices = prices.map(|price| Prices::read(&source, price, &entries)).transpose()?;
-        let common = Common {
-            name: plan.name.clone(),
-            seed: plan.seed,
-            repeats: plan.repeats,
-            scratch: source.scratch(&options.flags, plan.scratch.as_ref()),
-            tiers,
-            text: source.text,
-        };
+        let prices = prices
+            .map(|price| OfflinePrices::read(&source, price, &entries))
+            .transpose()?;
+        let head = (plan.name.as_str(), plan.seed, plan.repeats);
+        let common = source.common(&options.flags, head, plan.scratch.as_ref(), tiers);
         Ok((common, plan, prices))
     }
 

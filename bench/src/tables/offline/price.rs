@@ -10,7 +10,7 @@ use tierlab_instrument::prices::ReadPrices;
 /// `[price]` of a plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawPrice {
+pub(super) struct RawOfflinePrice {
     /// The price file, relative to the plan's folder.
     file: PathBuf,
     /// Instance that loads and infers.
@@ -19,18 +19,18 @@ pub(super) struct RawPrice {
 
 /// Prices of a run.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Prices {
+pub(super) struct OfflinePrices {
     pub(super) instance: String,
     #[serde(flatten)]
     pub(super) reads: ReadPrices,
 }
 
-impl Prices {
+impl OfflinePrices {
     /// Reads the file that a plan names. `entries` are the tiers' `price`s.
     ///
     /// # Errors
     /// The file cannot be read, or lacks an entry.
-    pub(super) fn read(source: &Source, raw: &RawPrice, entries: &BTreeMap<String, String>) -> Result<Self> {
+    pub(super) fn read(source: &Source, raw: &RawOfflinePrice, entries: &BTreeMap<String, String>) -> Result<Self> {
         Ok(Self {
             instance: raw.instance.clone(),
             reads: source.prices(&raw.file, Some(&raw.instance), entries)?,
@@ -59,7 +59,7 @@ mod tests {
             usd_per_request: 4e-7,
             usd_per_byte: 1e-11,
         };
-        let prices = Prices {
+        let prices = OfflinePrices {
             instance: "x".to_owned(),
             reads: ReadPrices {
                 usd_per_hour: Some(0.36),

@@ -1,8 +1,8 @@
 //! Statements from repeats. In: the figures of each repeat. Out: rates with 95 % intervals over the repeats, the
 //! division of time, and advice with its limit. Pure.
 
-use super::measure::{Figures, Repeat};
-use super::price::Prices;
+use super::measure::{OfflineRepeat, StreamFigures};
+use super::price::OfflinePrices;
 use crate::intervals::{geometric_mean, mean};
 use crate::tables::places::Place;
 use serde::Serialize;
@@ -18,7 +18,7 @@ const TAKEN: f64 = 0.1;
 
 /// Figures of one workload in one layout on one tier.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Statement {
+pub(super) struct OfflineStatement {
     #[serde(flatten)]
     pub(super) place: Place,
     pub(super) repeats: usize,
@@ -57,27 +57,28 @@ pub(super) struct Statement {
 
 /// Returns everything that was measured, by name. `cores` is the number that the process may use.
 pub(super) fn statements(
-    repeats: &BTreeMap<Place, Vec<Repeat>>,
-    prices: Option<&Prices>,
+    repeats: &BTreeMap<Place, Vec<OfflineRepeat>>,
+    prices: Option<&OfflinePrices>,
     cores: usize,
-) -> Vec<Statement> {
+) -> Vec<OfflineStatement> {
     repeats
         .iter()
         .map(|(place, own)| statement(place, own, prices, cores))
         .collect()
 }
 
-fn statement(place: &Place, own: &[Repeat], prices: Option<&Prices>, cores: usize) -> Statement {
-    let rate = |of: fn(&Repeat) -> &Figures| mean(&own.iter().map(|one| of(one).rate()).collect::<Vec<_>>());
-    let ratio = |of: fn(&Repeat) -> f64| geometric_mean(&own.iter().map(of).collect::<Vec<_>>());
-    let all = |of: &dyn Fn(&Repeat) -> f64| own.iter().map(of).sum::<f64>();
+fn statement(place: &Place, own: &[OfflineRepeat], prices: Option<&OfflinePrices>, cores: usize) -> OfflineStatement {
+    let rate =
+        |of: fn(&OfflineRepeat) -> &StreamFigures| mean(&own.iter().map(|one| of(one).rate()).collect::<Vec<_>>());
+    let ratio = |of: fn(&OfflineRepeat) -> f64| geometric_mean(&own.iter().map(of).collect::<Vec<_>>());
+    let all = |of: &dyn Fn(&OfflineRepeat) -> f64| own.iter().map(of).sum::<f64>();
     let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
-    let idle = |of: fn(&Repeat) -> &Figures| {
+    let idle = |of: fn(&OfflineRepeat) -> &StreamFigures| {
         let waiting = all(&|one| of(one).waiting_s);
         share(waiting, waiting + all(&|one| of(one).running_s))
     };
-    let cpu_us = |of: fn(&Repeat) -> &Figures| {
-        let per_row = |one: &Repeat| {
+    let cpu_us = |of: fn(&OfflineRepeat) -> &StreamFigures| {
+        let per_row = |one: &OfflineRepeat| {
             let figures = of(one);
             1e6 * figures.machine.own_cpu_s / (figures.rate() * figures.window_s).max(1.0)
         };
@@ -95,7 +96,7 @@ fn statement(place: &Place, own: &[Repeat], prices: Option<&Prices>, cores: usiz
         loaded(|one| one.wire_bytes as f64) / rows,
     );
     let both_per_s = rate(|one| &one.both);
-    let mut statement = Statement {
+    let mut statement = OfflineStatement {
         place: place.clone(),
         repeats: own.len(),
         loader_per_s: rate(|one| &one.loader),
@@ -117,8 +118,8 @@ fn statement(place: &Place, own: &[Repeat], prices: Option<&Prices>, cores: usiz
             .and_then(|prices| prices.per_million(&place.tier, both_per_s.value, requests_per_row, bytes_per_row)),
         taken_share: own
             .iter()
-            .flat_map(Repeat::all)
-            .map(Figures::taken_share)
+            .flat_map(OfflineRepeat::all)
+            .map(StreamFigures::taken_share)
             .fold(0.0, f64::max),
         naive_per_s: rate(|one| &one.naive),
         both_per_s,
@@ -129,7 +130,7 @@ fn statement(place: &Place, own: &[Repeat], prices: Option<&Prices>, cores: usiz
 }
 
 /// Derives from the three rates the slower part, the advice, and the limit of an improvement.
-fn diagnosis(one: &Statement, cores: usize) -> Vec<String> {
+fn diagnosis(one: &OfflineStatement, cores: usize) -> Vec<String> {
     let (loader, inference, both) = (one.loader_per_s.value, one.inference_per_s.value, one.both_per_s.value);
     let slower = loader.min(inference);
     let rate = digits3;
@@ -202,8 +203,8 @@ mod tests {
     use crate::tables::offline::loader::Loaded;
     use tierlab_layouts::Layout;
 
-    fn figures(per_s: f64, cpu_us: f64, waiting: f64) -> Figures {
-        Figures {
+    fn figures(per_s: f64, cpu_us: f64, waiting: f64) -> StreamFigures {
+        StreamFigures {
             rows: per_s as u64,
             elapsed_s: 1.0,
             running_s: 1.0 - waiting,
@@ -222,13 +223,12 @@ mod tests {
                 decoding_s: 0.25,
                 starved_s: 0.75,
                 batching_s: 0.25,
-                blocked_s: 0.0,
             },
         }
     }
 
-    fn of(loader: f64, inference: f64, both: f64, cpu_us: [f64; 2], cores: usize) -> Statement {
-        let repeat = Repeat {
+    fn of(loader: f64, inference: f64, both: f64, cpu_us: [f64; 2], cores: usize) -> OfflineStatement {
+        let repeat = OfflineRepeat {
             loader: figures(loader, cpu_us[0], 0.0),
             inference: figures(inference, cpu_us[1], 0.0),
             both: figures(both, cpu_us[0] + cpu_us[1], 0.4),

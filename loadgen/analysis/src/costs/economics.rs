@@ -4,10 +4,9 @@
 //! nothing of latencies. Every instance is assumed to be as fast as the measured machine.
 
 use super::cost::{Cost, cost, hit_ratio, parts};
-use crate::curves::Curve;
-use crate::record::{InstancePrice, Interval, Point, Pricing, Summary};
+use crate::curve::Curve;
+use crate::record::{InstancePrice, Interval, Point, Pricing, Summary, counted};
 use crate::statistics::sections::mean_interval;
-use crate::validity::disturbance::counted;
 
 /// Returns the cost of a point on each instance of the prices, in their order; `None` if the tier is not available on
 /// it.

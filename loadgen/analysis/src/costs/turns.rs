@@ -35,13 +35,10 @@ pub fn turns(question: &Question, best: &Ranked, other: &Ranked) -> Option<Turns
     (!best.is_empty() && !other.is_empty()).then(|| nearest(&best, &other, peak_rps))
 }
 
-/// Variant of an answer with its prices.
-pub type Priced<'a> = (&'a Ranked, &'a CostTerms);
-
 /// Returns the table sizes at which `other` costs less than `best`, as multiples of the measured table, from 0 to 1,000
 /// and up to the largest that both can hold. `None` if the prices of one do not depend on size.
 #[must_use]
-pub fn turns_by_size(best: Priced<'_>, other: Priced<'_>) -> Option<Turns> {
+pub fn turns_by_size(best: (&Ranked, &CostTerms), other: (&Ranked, &CostTerms)) -> Option<Turns> {
     let largest = [best, other].map(|(_, terms)| terms.by_size.as_ref().map(BySize::largest));
     let [Some(of_best), Some(of_other)] = largest else {
         return None;

@@ -9,9 +9,8 @@
 
 use super::multiplicity;
 use crate::record::Interval;
-use crate::statistics::beta;
 use crate::statistics::sections::Estimate;
-use crate::statistics::student::t_two_sided;
+use crate::statistics::student::{beyond, t_two_sided};
 use serde::Serialize;
 use std::ops::RangeInclusive;
 
@@ -214,9 +213,7 @@ fn p_value(estimate: Estimate) -> f64 {
     if estimate.error == 0.0 {
         return 0.0;
     }
-    let t = estimate.value / estimate.error;
-    let freedom = estimate.freedom.max(1.0);
-    beta::regularised(freedom / 2.0, 0.5, freedom / (freedom + t * t))
+    beyond(estimate.value / estimate.error, estimate.freedom)
 }
 
 /// Compares two highest rates by the intervals of their boundaries. These are intervals of measured rates without a

@@ -5,10 +5,9 @@
 
 use super::comparison::{Figure, Scale, SlowShare};
 use crate::costs::cost;
-use crate::record::{Point, Pricing, Repeat};
+use crate::record::{Interval, Point, Pricing, Repeat, counted, samples_needed};
 use crate::statistics::percentile::BlockTable;
-use crate::statistics::sections::{Pairing, of_means};
-use crate::validity::disturbance::counted;
+use crate::statistics::sections::{self, OUTSIDE, Pairing, of_means};
 use std::ops::Range;
 use std::slice::from_ref;
 
@@ -61,6 +60,26 @@ pub fn errors(a: &Point, b: &Point) -> Figure {
         estimate: of_means(&of_a, &of_b, Pairing::Independent),
         slow: None,
     }
+}
+
+/// Returns the ratio `b / a` of a latency percentile of two points, with its 95 % interval, over the repeats that both have.
+/// `None` if either has too few samples for the percentile.
+#[must_use]
+pub fn ratio(a: &Point, b: &Point, quantile: f64) -> Option<Interval> {
+    let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
+    let table = |of: &[Repeat], others: &[Repeat]| {
+        let paired = |index: u32| others.iter().any(|repeat| repeat.index == index);
+        let mut repeats: Vec<_> = of.iter().filter(|repeat| paired(repeat.index)).collect();
+        repeats.sort_by_key(|repeat| repeat.index);
+        BlockTable::new(repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()))
+    };
+    let (table_a, table_b) = (table(&counted_a, &counted_b), table(&counted_b, &counted_a));
+    if table_a.samples().min(table_b.samples()) < samples_needed(quantile) {
+        return None;
+    }
+    // A repeat without samples cannot be matched by position, so there is no difference then.
+    let log_ratio = sections::difference((&table_a, &table_b), quantile, Pairing::ByRepeat, f64::ln)?;
+    Some(log_ratio.interval(OUTSIDE).map(f64::exp))
 }
 
 /// Compared repeats of two points, in the order of their indices if paired.

@@ -12,7 +12,8 @@
 //! A rate at which the instrument failed is no evidence. In the gap it is measured again, [`MAX_TRIES`] times in all;
 //! after that other rates in the gap are tried, and if those fail too, the gap stays as wide as it is.
 
-use super::slo::{Answer, Evidence, cut};
+use super::slo::{RateEvidence, cut};
+use crate::record::MeetsObjective;
 
 /// Maximum number of rates measured by one search.
 pub const MAX_PROBES: usize = 60;
@@ -27,7 +28,7 @@ const CLOSE_STEPS: i32 = 4;
 
 /// Rate to measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Probe {
+pub struct RateProbe {
     /// Requests per second.
     pub rps: f64,
     /// Repeats that the rate must have.
@@ -56,9 +57,9 @@ pub struct Search {
 impl Search {
     /// Returns the next rate given the evidence, by rising rate; `None` at the end.
     #[must_use]
-    pub fn next(&self, measured: &[Evidence]) -> Option<Probe> {
-        let (known, unknown): (Vec<Evidence>, Vec<Evidence>) =
-            measured.iter().partition(|one| one.answer != Answer::Unknown);
+    pub fn next(&self, measured: &[RateEvidence]) -> Option<RateProbe> {
+        let (known, unknown): (Vec<RateEvidence>, Vec<RateEvidence>) =
+            measured.iter().partition(|one| one.answer != MeetsObjective::Unknown);
         let cut = cut(&known);
         let met = cut.checked_sub(1).and_then(|last| known.get(last));
         let not_met = known.get(cut);
@@ -82,12 +83,12 @@ impl Search {
     }
 
     /// Returns the first rate.
-    fn first(&self, unknown: &Unknown<'_>) -> Option<Probe> {
+    fn first(&self, unknown: &Unknown<'_>) -> Option<RateProbe> {
         self.downwards_from(self.start_rps.clamp(self.lowest_rps, self.highest_rps), unknown)
     }
 
     /// Returns that rate, or the next of its halves that is not given up.
-    fn downwards_from(&self, from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
+    fn downwards_from(&self, from: f64, unknown: &Unknown<'_>) -> Option<RateProbe> {
         let mut rps = from;
         while unknown.is_given_up(rps) {
             if rps <= self.lowest_rps {
@@ -99,7 +100,7 @@ impl Search {
     }
 
     /// Returns twice a rate that meets the objective, or a rate between the two if the instrument fails there.
-    fn above(&self, met: &Evidence, unknown: &Unknown<'_>) -> Option<Probe> {
+    fn above(&self, met: &RateEvidence, unknown: &Unknown<'_>) -> Option<RateProbe> {
         let double = rounded(2.0 * met.rps).min(self.highest_rps);
         let failed = unknown
             .0
@@ -116,7 +117,7 @@ impl Search {
     }
 
     /// Returns the middle of a gap that is too wide, by ratio.
-    fn between(&self, met: &Evidence, not_met: &Evidence, unknown: &Unknown<'_>) -> Option<Probe> {
+    fn between(&self, met: &RateEvidence, not_met: &RateEvidence, unknown: &Unknown<'_>) -> Option<RateProbe> {
         let ratio = not_met.rps / met.rps;
         if ratio <= 1.0 + self.resolution {
             return None;
@@ -137,14 +138,14 @@ impl Search {
     }
 
     /// The next step down to a rate that certainly meets the objective, unless there is one already.
-    fn downwards(&self, known: &[Evidence], from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
+    fn downwards(&self, known: &[RateEvidence], from: f64, unknown: &Unknown<'_>) -> Option<RateProbe> {
         let certain = |rps: f64| known.iter().any(|one| one.is_met() && one.certain && one.rps >= rps);
         let step = |rps: f64| Some(rounded(rps / (1.0 + self.resolution))).filter(|&rps| rps >= self.lowest_rps);
         self.walk(known, unknown, from, certain, step)
     }
 
     /// Returns the next step up towards a rate that certainly misses the objective, unless there is one.
-    fn upwards(&self, known: &[Evidence], from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
+    fn upwards(&self, known: &[RateEvidence], from: f64, unknown: &Unknown<'_>) -> Option<RateProbe> {
         let certain = |rps: f64| known.iter().any(|one| !one.is_met() && one.certain && one.rps <= rps);
         let step = |rps: f64| Some(rounded(rps * (1.0 + self.resolution))).filter(|&rps| rps <= self.highest_rps);
         self.walk(known, unknown, from, certain, step)
@@ -152,12 +153,12 @@ impl Search {
 
     fn walk(
         &self,
-        known: &[Evidence],
+        known: &[RateEvidence],
         unknown: &Unknown<'_>,
         from: f64,
         certain: impl Fn(f64) -> bool,
         step: impl Fn(f64) -> Option<f64>,
-    ) -> Option<Probe> {
+    ) -> Option<RateProbe> {
         let mut rps = from;
         for _ in 0..MARGIN_STEPS {
             if certain(rps) {
@@ -172,26 +173,26 @@ impl Search {
         None
     }
 
-    const fn is_full(&self, one: &Evidence) -> bool {
+    const fn is_full(&self, one: &RateEvidence) -> bool {
         one.repeats >= self.repeats
     }
 
-    fn in_full(&self, one: &Evidence) -> Option<Probe> {
+    fn in_full(&self, one: &RateEvidence) -> Option<RateProbe> {
         (!self.is_full(one)).then(|| self.full(one.rps))
     }
 
-    const fn full(&self, rps: f64) -> Probe {
-        Probe {
+    const fn full(&self, rps: f64) -> RateProbe {
+        RateProbe {
             rps,
             repeats: self.repeats,
         }
     }
 
     /// Creates a probe with as many repeats as the samples need, at most all.
-    fn coarse(&self, rps: f64) -> Probe {
+    fn coarse(&self, rps: f64) -> RateProbe {
         let each = (rps * self.window_s).round().max(1.0);
         let repeats = (self.samples as f64 / each).ceil() as u32;
-        Probe {
+        RateProbe {
             rps,
             repeats: repeats.clamp(1, self.repeats),
         }
@@ -199,7 +200,7 @@ impl Search {
 }
 
 /// Rates that were measured without an answer.
-struct Unknown<'a>(&'a [Evidence]);
+struct Unknown<'a>(&'a [RateEvidence]);
 
 impl Unknown<'_> {
     /// True if a rate has had all its tries without an answer.
@@ -208,7 +209,7 @@ impl Unknown<'_> {
     }
 }
 
-const fn is_given_up(one: &Evidence) -> bool {
+const fn is_given_up(one: &RateEvidence) -> bool {
     one.tries >= MAX_TRIES
 }
 
@@ -250,12 +251,16 @@ mod tests {
         }
     }
 
-    fn said(Probe { rps, repeats }: Probe, met: bool, certain: bool) -> Evidence {
-        Evidence {
+    fn said(RateProbe { rps, repeats }: RateProbe, met: bool, certain: bool) -> RateEvidence {
+        RateEvidence {
             rps,
             repeats,
             tries: 1,
-            answer: if met { Answer::Met } else { Answer::NotMet },
+            answer: if met {
+                MeetsObjective::Met
+            } else {
+                MeetsObjective::NotMet
+            },
             certain,
         }
     }
@@ -264,20 +269,20 @@ mod tests {
     fn run_in_vain(
         search: &Search,
         boundary: f64,
-        mut fails: impl FnMut(Probe, u32) -> bool,
-    ) -> (Vec<Probe>, Vec<Evidence>) {
-        let (mut probes, mut known): (Vec<Probe>, Vec<Evidence>) = (Vec::new(), Vec::new());
+        mut fails: impl FnMut(RateProbe, u32) -> bool,
+    ) -> (Vec<RateProbe>, Vec<RateEvidence>) {
+        let (mut probes, mut known): (Vec<RateProbe>, Vec<RateEvidence>) = (Vec::new(), Vec::new());
         while let Some(probe) = search.next(&known) {
             probes.push(probe);
             // A run stops at `MAX_PROBES`; here it is followed to its end, which a mostly failing instrument delays.
             assert!(probes.len() < 10 * MAX_PROBES, "{probes:?}");
             let before = known.iter().find(|one| one.rps == probe.rps);
-            let tries = before.map_or(1, |one| one.tries + u32::from(one.answer == Answer::Unknown));
+            let tries = before.map_or(1, |one| one.tries + u32::from(one.answer == MeetsObjective::Unknown));
             assert!(tries <= MAX_TRIES, "{probe:?} again");
             let mut one = said(probe, probe.rps <= boundary, true);
             one.tries = tries;
             if fails(probe, tries) {
-                (one.answer, one.certain) = (Answer::Unknown, false);
+                (one.answer, one.certain) = (MeetsObjective::Unknown, false);
             }
             known.retain(|one| one.rps != probe.rps);
             known.push(one);
@@ -286,10 +291,10 @@ mod tests {
         (probes, known)
     }
 
-    fn found_of(known: &[Evidence]) -> (Option<f64>, Option<f64>) {
-        let judged: Vec<Evidence> = known
+    fn found_of(known: &[RateEvidence]) -> (Option<f64>, Option<f64>) {
+        let judged: Vec<RateEvidence> = known
             .iter()
-            .filter(|one| one.answer != Answer::Unknown)
+            .filter(|one| one.answer != MeetsObjective::Unknown)
             .copied()
             .collect();
         found(&judged)
@@ -359,9 +364,9 @@ mod tests {
     /// Carries a search out; `judge` says of a probe whether it meets the objective, and whether for certain.
     fn run(
         search: &Search,
-        mut known: Vec<Evidence>,
-        mut judge: impl FnMut(Probe) -> (bool, bool),
-    ) -> (Vec<Probe>, Vec<Evidence>) {
+        mut known: Vec<RateEvidence>,
+        mut judge: impl FnMut(RateProbe) -> (bool, bool),
+    ) -> (Vec<RateProbe>, Vec<RateEvidence>) {
         let mut probes = Vec::new();
         while let Some(probe) = search.next(&known) {
             assert!(probes.len() < MAX_PROBES, "{probes:?}");
@@ -378,7 +383,7 @@ mod tests {
         (probes, known)
     }
 
-    fn found(known: &[Evidence]) -> (Option<f64>, Option<f64>) {
+    fn found(known: &[RateEvidence]) -> (Option<f64>, Option<f64>) {
         let cut = cut(known);
         (
             cut.checked_sub(1).map(|last| known[last].rps),
@@ -417,7 +422,7 @@ mod tests {
 
     #[test]
     fn what_is_known_already_is_not_measured_again() {
-        let grid = [100.0, 200.0, 400.0].map(|rps| said(Probe { rps, repeats: 5 }, rps < 300.0, true));
+        let grid = [100.0, 200.0, 400.0].map(|rps| said(RateProbe { rps, repeats: 5 }, rps < 300.0, true));
         let (probes, known) = run(&search(50.0, 10_000.0, 0.05), grid.to_vec(), |probe| {
             (probe.rps <= 330.0, true)
         });
@@ -469,7 +474,7 @@ mod tests {
             ..search(lowest_rate(368, 5, 1.0), 1_000.0, 0.05)
         };
         assert_eq!(search.lowest_rps, 74.0);
-        assert_eq!(search.next(&[]), Some(Probe { rps: 74.0, repeats: 5 }));
+        assert_eq!(search.next(&[]), Some(RateProbe { rps: 74.0, repeats: 5 }));
         assert_eq!(search.coarse(200.0).repeats, 2);
         assert_eq!(search.coarse(368.0).repeats, 1);
     }
@@ -527,7 +532,7 @@ mod tests {
         #[test]
         fn ends_whatever_is_told(answers in prop::collection::vec(any::<(bool, bool)>(), MAX_PROBES)) {
             let mut answers = answers.into_iter();
-            let mut known: Vec<Evidence> = Vec::new();
+            let mut known: Vec<RateEvidence> = Vec::new();
             let search = search(10.0, 5_000.0, 0.05);
             while let Some(probe) = search.next(&known) {
                 let Some((met, certain)) = answers.next() else { break };

@@ -3,60 +3,48 @@
 //! In: an objective, and summarised points of a curve. Out: the answer of each point, and the boundary from all points
 //! together. Knows nothing of the choice of rates; [`crate::curves::search`] does.
 
-use super::curve::Curve;
+use crate::curve::Curve;
 use crate::decision::curve::Grid;
-use crate::decision::places::gather;
+use crate::decision::places::{gather, usable};
 use crate::decision::{from_run, standing};
-use crate::latency::goodput;
+use crate::latency::objective;
 use crate::latency::objective::measured_us;
 use crate::record::{
-    Fault, Interval, Limits, Minimise, NotMet, Objective, Point, Question, Repeat, Slo, SloFinding, SloOutcome,
-    Summary, Verdict,
+    Fault, Interval, Limits, MeetsObjective, Minimise, NotMet, Objective, Point, Question, Repeat, Slo, SloFinding,
+    SloOutcome, Summary, Verdict, counted,
 };
 use crate::statistics::percentile::BlockTable;
 use crate::statistics::sections::mean_interval;
-use crate::validity::disturbance::counted;
 use hdrhistogram::Histogram;
 
 /// Evidence of one measured rate about an objective.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Evidence {
+pub struct RateEvidence {
     /// Requests per second.
     pub rps: f64,
     /// Number of repeats; at least one.
     pub repeats: u32,
     /// Number of measurements, the last included; at least one.
     pub tries: u32,
-    /// Answer of the rate to the objective.
-    pub answer: Answer,
+    /// State of the objective. A late send and a disturbance only make the latency worse, so that an objective met despite them is
+    /// met; it is unknown if the instrument or the machine failed.
+    pub answer: MeetsObjective,
     /// True if the answer is certain: the whole 95 % interval lies on one side of the limit, or the server failed in
     /// another way than by its latency.
     pub certain: bool,
 }
 
-impl Evidence {
+impl RateEvidence {
     /// True if the objective is met.
     #[must_use]
     pub fn is_met(&self) -> bool {
-        self.answer == Answer::Met
+        self.answer == MeetsObjective::Met
     }
-}
-
-/// Answer of a rate to an objective.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// Failures within their share, and the estimated percentile below the limit. A late send and a disturbance only
-    /// make the latency worse, so the answer holds despite them.
-    Met,
-    /// Percentile at or above the limit, failures above their share, or a server that cannot keep up.
-    NotMet,
-    /// The instrument or the machine failed: no evidence about the server.
-    Unknown,
 }
 
 /// Returns the evidence of a point about an objective; `None` if it was not summarised.
 #[must_use]
-pub fn evidence(point: &Point, slo: &Slo) -> Option<Evidence> {
+pub fn evidence(point: &Point, slo: &Slo) -> Option<RateEvidence> {
     let summary = point.summary.as_ref()?;
     let estimate_us = estimate_us(point, slo, |repeat| &repeat.histograms.latency);
     let answer = answer(point, summary, estimate_us, slo);
@@ -65,15 +53,15 @@ pub fn evidence(point: &Point, slo: &Slo) -> Option<Evidence> {
     let allowed = slo.objective.slow_share();
     let by_misses = summary.errors > 0 || matches!(slo.objective, Objective::Goodput { .. });
     let certain = match (answer, limited) {
-        (Answer::Unknown, _) => false,
-        (Answer::NotMet, _) if is_refused(summary, slo) => true,
-        (Answer::Met, _) if by_misses => misses.is_some_and(|share| share.hi < allowed),
-        (Answer::NotMet, _) if by_misses => misses.is_some_and(|share| share.lo > allowed),
-        (Answer::Met, Some((interval, limit_us))) => interval.hi < limit_us,
-        (Answer::NotMet, Some((interval, limit_us))) => interval.lo >= limit_us,
+        (MeetsObjective::Unknown, _) => false,
+        (MeetsObjective::NotMet, _) if is_refused(summary, slo) => true,
+        (MeetsObjective::Met, _) if by_misses => misses.is_some_and(|share| share.hi < allowed),
+        (MeetsObjective::NotMet, _) if by_misses => misses.is_some_and(|share| share.lo > allowed),
+        (MeetsObjective::Met, Some((interval, limit_us))) => interval.hi < limit_us,
+        (MeetsObjective::NotMet, Some((interval, limit_us))) => interval.lo >= limit_us,
         (_, None) => false,
     };
-    Some(Evidence {
+    Some(RateEvidence {
         rps: point.factors.offered_rps,
         repeats: counted(&point.repeats).len() as u32,
         tries: 1 + point.repeats.iter().map(|repeat| repeat.attempt).max().unwrap_or(0),
@@ -91,19 +79,19 @@ fn is_refused(summary: &Summary, slo: &Slo) -> bool {
         || (matches!(summary.verdict, Verdict::Saturated(_)) && queue_grows)
 }
 
-fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo) -> Answer {
+fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo) -> MeetsObjective {
     if is_refused(summary, slo) {
-        return Answer::NotMet;
+        return MeetsObjective::NotMet;
     }
     let (Some(estimate_us), Some(limit_us)) = (estimate_us, slo.objective.limit_us()) else {
-        return Answer::Unknown;
+        return MeetsObjective::Unknown;
     };
     let has = |faults: &[Fault]| summary.faults.iter().any(|fault| faults.contains(fault));
     if summary.verdict == Verdict::Valid {
         return if estimate_us < limit_us {
-            Answer::Met
+            MeetsObjective::Met
         } else {
-            Answer::NotMet
+            MeetsObjective::NotMet
         };
     }
     // The measurement did not follow its schedule, so any result is unknown.
@@ -115,30 +103,30 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
         Fault::Drift,
     ]) || summary.faults.is_empty()
     {
-        return Answer::Unknown;
+        return MeetsObjective::Unknown;
     }
     if has(&[Fault::Disturbed]) && has(&[Fault::Errors]) {
-        return Answer::Unknown;
+        return MeetsObjective::Unknown;
     }
     if estimate_us < limit_us {
         // Latency includes the wait for a user and a late send.
         return if has(&[Fault::Replies]) {
-            Answer::Unknown
+            MeetsObjective::Unknown
         } else {
-            Answer::Met
+            MeetsObjective::Met
         };
     }
     if has(&[Fault::Disturbed]) {
-        return Answer::Unknown;
+        return MeetsObjective::Unknown;
     }
     let is_late = has(&[Fault::Late]) && !has(&[Fault::InFlight]);
     // Every user was busy: the server is too slow only if its own time shows that.
     let service_us = self::estimate_us(point, slo, |repeat| &repeat.histograms.service);
     let waited = has(&[Fault::InFlight]) && service_us.is_none_or(|us| us < limit_us);
     if is_late || waited {
-        Answer::Unknown
+        MeetsObjective::Unknown
     } else {
-        Answer::NotMet
+        MeetsObjective::NotMet
     }
 }
 
@@ -154,7 +142,7 @@ fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &Vec<Histogram<
     let Some(quantile) = slo.objective.quantile() else {
         return measured_us(slo.objective, &table);
     };
-    match goodput::among_good(&repeats, quantile) {
+    match objective::among_good(&repeats, quantile) {
         Some(among) => table.pooled_quantile(among).map(|us| us as f64),
         None => Some(f64::INFINITY),
     }
@@ -162,7 +150,7 @@ fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &Vec<Histogram<
 
 /// Returns the interval of the share of requests that miss the objective, failed requests included, over the repeats.
 fn misses(point: &Point, slo: &Slo) -> Option<Interval> {
-    let share = |repeat: &Repeat| goodput::misses(repeat, slo.objective) / repeat.scheduled.max(1) as f64;
+    let share = |repeat: &Repeat| objective::misses(repeat, slo.objective) / repeat.scheduled.max(1) as f64;
     mean_interval(&counted(&point.repeats).iter().map(share).collect::<Vec<f64>>())
 }
 
@@ -180,7 +168,7 @@ const fn interval(summary: &Summary, objective: Objective) -> Option<Interval> {
 ///
 /// The rate below the cut always meets the objective, and the rate above misses it.
 #[must_use]
-pub fn cut(evidence: &[Evidence]) -> usize {
+pub fn cut(evidence: &[RateEvidence]) -> usize {
     let above: u64 = evidence
         .iter()
         .filter(|one| one.is_met())
@@ -205,7 +193,7 @@ const SIDE: f64 = 0.025;
 
 /// Returns the interval of a highest rate from the steps at all rates; 0 and the highest rate asked are open ends. A
 /// higher rate that certainly misses the objective bounds it.
-fn highest(points: &[(&Point, Evidence)], best: Evidence, slo: &Slo, limits: &Limits) -> Interval {
+fn highest(points: &[(&Point, RateEvidence)], best: RateEvidence, slo: &Slo, limits: &Limits) -> Interval {
     let first = points.first().map_or(best.rps, |(point, _)| point.factors.offered_rps);
     let question = question(slo, points.last().map_or(&best, |(_, last)| last).rps, points[0].0);
     let steps: Vec<_> = points
@@ -215,7 +203,7 @@ fn highest(points: &[(&Point, Evidence)], best: Evidence, slo: &Slo, limits: &Li
         .collect();
     let grid = Grid::around(&[first, question.highest_rps]);
     let places = gather(&question, &steps, &[], |_| true);
-    let is_broken = places.iter().any(|place| place.usable > 0 && !place.looks_met());
+    let is_broken = usable(&places).any(|place| !place.looks_met());
     let curves = standing::all_curves(&question, &grid, &[places]);
     let (lo, hi) = curves
         .first()
@@ -223,7 +211,7 @@ fn highest(points: &[(&Point, Evidence)], best: Evidence, slo: &Slo, limits: &Li
     // A queue that grows in every repeat misses the objective in the long run, however few requests are slow within a
     // repeat.
     let broken = points.iter().map(|(_, evidence)| evidence);
-    let broken = broken.filter(|one| one.answer == Answer::NotMet && one.certain && one.rps > best.rps);
+    let broken = broken.filter(|one| one.answer == MeetsObjective::NotMet && one.certain && one.rps > best.rps);
     let ceiling = broken.map(|one| one.rps).fold(f64::INFINITY, f64::min);
     let open = slo.highest_rps.max(best.rps).min(ceiling);
     Interval {
@@ -258,8 +246,9 @@ pub fn finding(curve: &Curve<'_>, slo: &Slo, limits: &Limits) -> Option<SloFindi
         .points
         .iter()
         .filter_map(|point| Some((*point, evidence(point, slo)?)));
-    let (judged, unknown): (Vec<_>, Vec<_>) = measured.partition(|(_, evidence)| evidence.answer != Answer::Unknown);
-    let all: Vec<Evidence> = judged.iter().map(|(_, evidence)| *evidence).collect();
+    let (judged, unknown): (Vec<_>, Vec<_>) =
+        measured.partition(|(_, evidence)| evidence.answer != MeetsObjective::Unknown);
+    let all: Vec<RateEvidence> = judged.iter().map(|(_, evidence)| *evidence).collect();
     if all.is_empty() && unknown.is_empty() {
         return None;
     }
@@ -290,7 +279,7 @@ pub fn finding(curve: &Curve<'_>, slo: &Slo, limits: &Limits) -> Option<SloFindi
     })
 }
 
-fn outcome(below: &[Evidence], above: &[Evidence], unknown: &[NotMet], slo: &Slo) -> SloOutcome {
+fn outcome(below: &[RateEvidence], above: &[RateEvidence], unknown: &[NotMet], slo: &Slo) -> SloOutcome {
     match (below.last(), above.first()) {
         (None, next) if unknown.iter().any(|one| next.is_none_or(|next| one.rps < next.rps)) => SloOutcome::Unknown,
         (None, _) => SloOutcome::NeverMet,
@@ -341,12 +330,16 @@ mod tests {
     use crate::summarise;
     use proptest::prelude::*;
 
-    fn said(rps: f64, repeats: u32, met: bool) -> Evidence {
-        Evidence {
+    fn said(rps: f64, repeats: u32, met: bool) -> RateEvidence {
+        RateEvidence {
             rps,
             repeats,
             tries: 1,
-            answer: if met { Answer::Met } else { Answer::NotMet },
+            answer: if met {
+                MeetsObjective::Met
+            } else {
+                MeetsObjective::NotMet
+            },
             certain: true,
         }
     }
@@ -405,25 +398,25 @@ mod tests {
         resolution: 0.05,
     };
 
-    fn answered(point: &Point) -> Answer {
+    fn answered(point: &Point) -> MeetsObjective {
         evidence(point, &SLO).unwrap().answer
     }
 
     #[test]
     fn what_the_instrument_did_is_no_evidence_against_the_server() {
         let fine = |_: &mut Repeat| ();
-        assert_eq!(answered(&point(100.0, 10_000, 0, fine)), Answer::Met);
-        assert_eq!(answered(&point(100.0, 60_000, 0, fine)), Answer::NotMet);
+        assert_eq!(answered(&point(100.0, 10_000, 0, fine)), MeetsObjective::Met);
+        assert_eq!(answered(&point(100.0, 60_000, 0, fine)), MeetsObjective::NotMet);
         // Under the limit despite a late send, which is part of the latency.
         let late = point(100.0, 10_000, 20_000, fine);
         assert!(matches!(late.summary.as_ref().unwrap().verdict, Verdict::Invalid(_)));
-        assert_eq!(answered(&late), Answer::Met);
+        assert_eq!(answered(&late), MeetsObjective::Met);
         // Above the limit with a late send.
-        assert_eq!(answered(&point(100.0, 10_000, 60_000, fine)), Answer::Unknown);
-        assert_eq!(answered(&point(100.0, 60_000, 60_000, fine)), Answer::Unknown);
+        assert_eq!(answered(&point(100.0, 10_000, 60_000, fine)), MeetsObjective::Unknown);
+        assert_eq!(answered(&point(100.0, 60_000, 60_000, fine)), MeetsObjective::Unknown);
         // The schedule did not hold the requests asked for.
         let other = point(100.0, 10_000, 0, |repeat| repeat.window_s = 30.0);
-        assert_eq!(answered(&other), Answer::Unknown);
+        assert_eq!(answered(&other), MeetsObjective::Unknown);
         // Too few for a p95, and enough for a p50.
         let p50 = Slo {
             objective: Objective::Percentile {
@@ -443,7 +436,7 @@ mod tests {
             }
         });
         assert!(matches!(few.summary.as_ref().unwrap().verdict, Verdict::Invalid(_)));
-        assert_eq!(evidence(&few, &p50).unwrap().answer, Answer::NotMet);
+        assert_eq!(evidence(&few, &p50).unwrap().answer, MeetsObjective::NotMet);
     }
 
     #[test]
@@ -451,14 +444,14 @@ mod tests {
         let disturbed = |repeat: &mut Repeat| repeat.disturbed = Some("a compiler ran".into());
         let met = point(100.0, 10_000, 0, disturbed);
         assert_eq!(met.summary.as_ref().unwrap().faults, [Fault::Disturbed]);
-        assert_eq!(answered(&met), Answer::Met);
-        assert_eq!(answered(&point(100.0, 60_000, 0, disturbed)), Answer::Unknown);
+        assert_eq!(answered(&met), MeetsObjective::Met);
+        assert_eq!(answered(&point(100.0, 60_000, 0, disturbed)), MeetsObjective::Unknown);
         let failed = point(100.0, 10_000, 0, |repeat| {
             disturbed(repeat);
             repeat.errors = [("timeout".to_owned(), 500)].into();
             (repeat.completed, repeat.achieved_rps) = (500, 50.0);
         });
-        assert_eq!(answered(&failed), Answer::Unknown);
+        assert_eq!(answered(&failed), MeetsObjective::Unknown);
         let growing = point(100.0, 10_000, 0, |repeat| {
             disturbed(repeat);
             repeat.achieved_rps = 60.0;
@@ -469,14 +462,14 @@ mod tests {
             };
         });
         assert!(matches!(growing.summary.as_ref().unwrap().verdict, Verdict::Invalid(_)));
-        assert_eq!(answered(&growing), Answer::Unknown);
+        assert_eq!(answered(&growing), MeetsObjective::Unknown);
     }
 
     #[test]
     fn every_user_busy_is_the_servers_doing_where_its_own_time_says_so() {
         let busy = |repeat: &mut Repeat| repeat.in_flight_limit_hit = true;
-        assert_eq!(answered(&point(100.0, 60_000, 60_000, busy)), Answer::NotMet);
-        assert_eq!(answered(&point(100.0, 10_000, 60_000, busy)), Answer::Unknown);
+        assert_eq!(answered(&point(100.0, 60_000, 60_000, busy)), MeetsObjective::NotMet);
+        assert_eq!(answered(&point(100.0, 10_000, 60_000, busy)), MeetsObjective::Unknown);
     }
 
     #[test]
@@ -487,7 +480,7 @@ mod tests {
         };
         for lag_us in [0, 60_000] {
             let found = evidence(&point(100.0, 500, lag_us, failed), &SLO).unwrap();
-            assert_eq!((found.answer, found.certain), (Answer::NotMet, true));
+            assert_eq!((found.answer, found.certain), (MeetsObjective::NotMet, true));
         }
     }
 
@@ -513,7 +506,10 @@ mod tests {
         };
         let answer = |failed| evidence(&failing(failed), &p95).unwrap().answer;
         // 20 of 1,000 are slow, and 50 may miss.
-        assert_eq!([29, 31, 60].map(answer), [Answer::Met, Answer::NotMet, Answer::NotMet]);
+        assert_eq!(
+            [29, 31, 60].map(answer),
+            [MeetsObjective::Met, MeetsObjective::NotMet, MeetsObjective::NotMet]
+        );
         let summary = failing(60).summary.unwrap();
         assert!(summary.p95_us.unwrap().value < 1_100.0, "of good replies");
         assert_eq!(summary.samples, 940);
@@ -567,13 +563,13 @@ mod tests {
     proptest! {
         #[test]
         fn what_lies_at_the_cut_says_so(told in prop::collection::vec((1_u32..6, any::<bool>()), 0..20)) {
-            let evidence: Vec<Evidence> =
+            let evidence: Vec<RateEvidence> =
                 told.iter().enumerate().map(|(i, &(repeats, met))| said(i as f64, repeats, met)).collect();
             let cut = cut(&evidence);
             prop_assert!(cut == 0 || evidence[cut - 1].is_met());
             prop_assert!(cut == evidence.len() || !evidence[cut].is_met());
             let against = |cut: usize| -> u32 {
-                let wrong = |(index, one): (usize, &Evidence)| (one.is_met() != (index < cut)).then_some(one.repeats);
+                let wrong = |(index, one): (usize, &RateEvidence)| (one.is_met() != (index < cut)).then_some(one.repeats);
                 evidence.iter().enumerate().filter_map(wrong).sum()
             };
             prop_assert!((0..=evidence.len()).all(|other| against(other) >= against(cut)));
@@ -582,7 +578,7 @@ mod tests {
         /// If every rate up to a boundary meets the objective and none above does, the cut is the boundary.
         #[test]
         fn clean_evidence_is_cut_where_it_changes(met in 0_usize..10, not_met in 0_usize..10, repeats in 1_u32..6) {
-            let evidence: Vec<Evidence> = (0..met + not_met).map(|i| said(i as f64, repeats, i < met)).collect();
+            let evidence: Vec<RateEvidence> = (0..met + not_met).map(|i| said(i as f64, repeats, i < met)).collect();
             prop_assert_eq!(cut(&evidence), met);
         }
     }

@@ -6,11 +6,13 @@ use super::from_run::{candidates, points};
 use super::next::at_rps;
 use super::reach::{Reach, reaches};
 use super::standing::Lab;
-use super::verdict::Verdict;
+use super::verdict::LabVerdict;
 use super::why::{open, why};
 use crate::costs::monthly::{Monthly, instances, monthly};
-use crate::record::Verdict as PointVerdict;
-use crate::record::{Answer, AnswerOutcome, Interval, MeetsObjective, Point, Purpose, Question, Ranked, Repeat, Run};
+use crate::record::{
+    Answer, AnswerOutcome, Interval, MeetsObjective, Point, Purpose, Question, Ranked, Repeat, Run, Verdict,
+};
+use crate::statistics::percentile::BlockTable;
 
 /// Minimum number of controls that can show a drift.
 const CONTROLS: usize = 4;
@@ -27,7 +29,7 @@ pub fn answer(run: &Run) -> Option<Answer> {
     let spent_s = run
         .question_spent_s
         .unwrap_or_else(|| repeats.iter().map(measured).sum());
-    let verdict = Verdict::of(&lab);
+    let verdict = LabVerdict::of(&lab);
     let reaches = reaches(&lab);
     let step_s = spent_s / repeats.len().max(1) as f64;
     Some(Answer {
@@ -59,7 +61,7 @@ pub fn answer(run: &Run) -> Option<Answer> {
 
 /// Orders the best first, then variants that meet the objective, undecided variants and variants that miss it; each
 /// group by score.
-fn order(lab: &Lab<'_>, verdict: &Verdict) -> Vec<usize> {
+fn order(lab: &Lab<'_>, verdict: &LabVerdict) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..lab.standings.len()).collect();
     let rank = |index: usize| {
         let standing = &lab.standings[index];
@@ -80,14 +82,14 @@ fn order(lab: &Lab<'_>, verdict: &Verdict) -> Vec<usize> {
     indices
 }
 
-fn ranked(run: &Run, lab: &Lab<'_>, verdict: &Verdict, (index, reach): (usize, Reach)) -> Ranked {
+fn ranked(run: &Run, lab: &Lab<'_>, verdict: &LabVerdict, (index, reach): (usize, Reach)) -> Ranked {
     let (candidate, standing, question) = (&lab.candidates[index], &lab.standings[index], lab.question);
     let estimate = reach.estimate.filter(|rps| *rps > 0.0);
     let shown = at_rps(lab, index);
     let point = shown.and_then(|rps| beside(run, question, &candidate.variant, rps));
     let summary = point.and_then(|point| point.summary.as_ref());
     // A point that is not valid says nothing about the server.
-    let sound = summary.filter(|summary| summary.verdict == PointVerdict::Valid);
+    let sound = summary.filter(|summary| summary.verdict == Verdict::Valid);
     let p99 = sound.and_then(|summary| summary.p99_us);
     let tail = sound.and_then(|summary| summary.tail.as_ref()?.parts.first());
     let month = |rps: f64| -> Option<Monthly> {
@@ -111,7 +113,7 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &Verdict, (index, reach): (usize, R
         p99_us_hi: p99.map(|interval| interval.hi).filter(|us| us.is_finite()),
         p99_grade: summary.and_then(|summary| summary.grades.p99_grade),
         p99_missing: summary.filter(|_| p99.is_none()).map(|summary| match &summary.verdict {
-            PointVerdict::Valid => "too few samples".to_owned(),
+            Verdict::Valid => "too few samples".to_owned(),
             other => other.to_string(),
         }),
         highest_rps: estimate,
@@ -138,7 +140,7 @@ fn beside<'a>(run: &'a Run, question: &'a Question, variant: &str, rps: f64) -> 
     let of_it = || points(run, question).filter(|point| point.factors.label() == variant);
     let nearest = of_it().map(far).reduce(f64::min)?;
     let lacks = |point: &Point| match &point.summary {
-        Some(summary) if summary.verdict == PointVerdict::Valid => u8::from(summary.p99_us.is_none()),
+        Some(summary) if summary.verdict == Verdict::Valid => u8::from(summary.p99_us.is_none()),
         _ => 2,
     };
     // Only points near the rate, not at another end of the curve.
@@ -152,7 +154,7 @@ fn control_drift(run: &Run, question: &Question) -> Option<f64> {
         .flat_map(|point| &point.repeats)
         .filter(|repeat| repeat.purpose == Purpose::Control && repeat.disturbed.is_none())
         .filter_map(|repeat| {
-            let latency = crate::statistics::percentile::BlockTable::new([repeat.histograms.latency.as_slice()]);
+            let latency = BlockTable::new([repeat.histograms.latency.as_slice()]);
             Some((
                 repeat.started_at.as_str(),
                 (latency.pooled_quantile(0.5)? as f64).max(1.0).ln(),

@@ -54,16 +54,15 @@ const REACH: i64 = 800;
 
 /// Grid of highest rates that the model distinguishes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Grid {
+pub(crate) struct Grid {
     /// Rates in requests per second, rising.
-    pub rates: Vec<f64>,
+    pub(crate) rates: Vec<f64>,
     start: f64,
 }
 
 impl Grid {
     /// Creates a grid around the rates that matter, at least one.
-    #[must_use]
-    pub fn around(rates: &[f64]) -> Self {
+    pub(crate) fn around(rates: &[f64]) -> Self {
         let (low, high) = (rates[0], rates[rates.len() - 1]);
         let start = (low / BELOW).ln();
         let count = (((high * ABOVE).ln() - start) / STEP).ceil() as usize + 1;
@@ -176,15 +175,14 @@ fn odds_tables() -> &'static [Vec<f32>] {
 
 /// Log likelihood of a candidate's steps, by curve state and spread of repeats.
 #[derive(Debug, Clone)]
-pub struct Likely {
+pub(crate) struct Likely {
     /// Log likelihoods by `σ`, then by state.
     logs: Vec<Vec<f64>>,
 }
 
 impl Likely {
     /// Computes the likelihood of the steps of all rates, for one objective.
-    #[must_use]
-    pub fn of<'a>(grid: &Grid, places: impl Iterator<Item = (f64, &'a Likelihood)>) -> Self {
+    pub(crate) fn of<'a>(grid: &Grid, places: impl Iterator<Item = (f64, &'a Likelihood)>) -> Self {
         let mut logs = vec![vec![0.0; grid.states()]; SIGMAS.len()];
         for (rps, likelihood) in places {
             grid.odds(rps, |state, at| {
@@ -215,11 +213,11 @@ impl Likely {
 
 /// Distribution of a candidate's highest rate.
 #[derive(Debug, Clone)]
-pub struct Curve {
+pub(crate) struct HighestRate {
     /// Probability of each of the grid's rates being the highest.
-    pub mass: Vec<f64>,
+    pub(crate) mass: Vec<f64>,
     /// Probability that no rate meets the objectives.
-    pub never: f64,
+    pub(crate) never: f64,
     /// States with their probabilities, without negligible ones.
     weights: Vec<(usize, f64)>,
 }
@@ -228,8 +226,7 @@ pub struct Curve {
 const NOTHING: f64 = 1e-7;
 
 /// Returns the curves of all candidates for one objective each; the spread of repeats is pooled over all of them.
-#[must_use]
-pub fn curves(grid: &Grid, likely: &[Likely]) -> Vec<Curve> {
+pub(crate) fn curves(grid: &Grid, likely: &[Likely]) -> Vec<HighestRate> {
     let prior = grid.prior();
     let own: Vec<[f64; SIGMAS.len()]> = likely.iter().map(|likely| likely.weather(&prior)).collect();
     let mut all = [0.0; SIGMAS.len()];
@@ -243,12 +240,12 @@ pub fn curves(grid: &Grid, likely: &[Likely]) -> Vec<Curve> {
         .zip(&own)
         .map(|(likely, own)| {
             let sigma_logs: [f64; SIGMAS.len()] = std::array::from_fn(|sigma| all[sigma] - POOLED * own[sigma]);
-            Curve::of(grid, &prior, likely, &sigma_logs)
+            HighestRate::of(grid, &prior, likely, &sigma_logs)
         })
         .collect()
 }
 
-impl Curve {
+impl HighestRate {
     fn of(grid: &Grid, prior: &Prior, likely: &Likely, sigma_logs: &[f64; SIGMAS.len()]) -> Self {
         let greatest = likely
             .logs
@@ -288,16 +285,14 @@ impl Curve {
     }
 
     /// Returns the distribution before any step.
-    #[must_use]
-    pub fn prior(grid: &Grid) -> Self {
+    pub(crate) fn prior(grid: &Grid) -> Self {
         let likely = Likely::of(grid, std::iter::empty());
         Self::of(grid, &grid.prior(), &likely, &[0.0; SIGMAS.len()])
     }
 
     /// Combines the curves of several objectives, all of which must be met. Meeting a rate is no more likely than for
     /// any single objective.
-    #[must_use]
-    pub fn all_of(grid: &Grid, curves: Vec<Self>) -> Self {
+    pub(crate) fn all_of(grid: &Grid, curves: Vec<Self>) -> Self {
         let mut curves = curves.into_iter();
         let Some(mut all) = curves.next() else {
             return Self::prior(grid);
@@ -332,8 +327,7 @@ impl Curve {
     }
 
     /// Returns the probability that a rate meets the objectives.
-    #[must_use]
-    pub fn at_least(&self, grid: &Grid, rps: f64) -> f64 {
+    pub(crate) fn at_least(&self, grid: &Grid, rps: f64) -> f64 {
         let above = self.mass.iter().zip(&grid.rates).rev();
         above
             .take_while(|(_, highest)| **highest >= rps * (1.0 - 1e-6))
@@ -344,8 +338,7 @@ impl Curve {
     /// Returns the rate that the highest rate exceeds with a probability, interpolated between the rates of the grid.
     /// Returns 0 if meeting any rate is less likely than that. Returns infinity if the highest rate lies above the grid
     /// with that probability.
-    #[must_use]
-    pub fn exceeded(&self, grid: &Grid, probability: f64) -> f64 {
+    pub(crate) fn exceeded(&self, grid: &Grid, probability: f64) -> f64 {
         let mut above = 0.0;
         for (index, (mass, rps)) in self.mass.iter().zip(&grid.rates).enumerate().rev() {
             if above + mass >= probability {
@@ -363,14 +356,12 @@ impl Curve {
     }
 
     /// Returns the interval that leaves out a probability of `side` at either end.
-    #[must_use]
-    pub fn interval(&self, grid: &Grid, side: f64) -> (f64, f64) {
+    pub(crate) fn interval(&self, grid: &Grid, side: f64) -> (f64, f64) {
         (self.exceeded(grid, 1.0 - side), self.exceeded(grid, side))
     }
 
     /// Returns the median of the highest rate; `None` if no rate is likely to meet the objectives.
-    #[must_use]
-    pub fn median(&self, grid: &Grid) -> Option<f64> {
+    pub(crate) fn median(&self, grid: &Grid) -> Option<f64> {
         let top = grid.rates[grid.rates.len() - 1];
         Some(self.exceeded(grid, 0.5).min(top)).filter(|rps| *rps > 0.0)
     }
@@ -378,8 +369,7 @@ impl Curve {
     /// Returns the expected information of a step at a rate about an event, in nats. `chance` is the event's
     /// probability given the index of the highest rate, or given none. `requests` is the step's effective number of
     /// requests.
-    #[must_use]
-    pub fn tells(
+    pub(crate) fn tells(
         &self,
         grid: &Grid,
         rps: f64,
@@ -432,8 +422,7 @@ fn information(sums: &[[f64; OUTCOMES]; 2]) -> f64 {
 }
 
 /// Returns the likelihood of a candidate's steps for one objective, or for failures if it has too many.
-#[must_use]
-pub fn likely(grid: &Grid, places: &[Place], objective: usize) -> Likely {
+pub(crate) fn likely(grid: &Grid, places: &[Place], objective: usize) -> Likely {
     Likely::of(
         grid,
         places.iter().map(|place| (place.rps, &place.likelihoods[objective])),

@@ -2,9 +2,10 @@
 //! nothing of the rule.
 
 use super::evidence::{Candidate, StepEvidence};
-use crate::latency::{goodput, objective};
+use crate::latency::objective;
 use crate::record::{Fault, Limits, Mode, Objective, Point, Question, Repeat, Run, Verdict};
 use crate::statistics::percentile::BlockTable;
+use crate::validity::rules::Evidence;
 use crate::validity::verdict;
 
 /// Quantile from which a percentile depends on the slow requests only, rather than on all.
@@ -63,7 +64,7 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     let failed = repeat.errors.values().sum::<u64>() as f64;
     let requests = repeat.scheduled as f64;
     let objectives = || question.objectives.iter().copied();
-    let slow = objectives().map(|objective| goodput::misses(repeat, objective));
+    let slow = objectives().map(|objective| objective::misses(repeat, objective));
     let quantiles = objectives().filter_map(|objective| objective::measured_us(objective, &latency));
     let tail = objectives()
         .filter_map(Objective::quantile)
@@ -72,7 +73,7 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
         .tail_autocorrelation_time
         .filter(|_| tail)
         .unwrap_or(repeat.autocorrelation_time);
-    let Judged { saturated, usable } = judged(question, limits, point, repeat, &latency);
+    let judged = judged(question, limits, point, repeat, &latency);
     let server = repeat.server.as_ref().filter(|server| server.inferences > 0.0);
     StepEvidence {
         rps: point.factors.offered_rps,
@@ -81,8 +82,8 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
         slow: slow.collect(),
         failed,
         dependence: dependence.max(1.0),
-        usable,
-        saturated,
+        saturated: judged == Ok(true),
+        usable: judged.map(|_| ()),
         tier_requests_per_inference: server.map(|server| server.tier_requests / server.inferences),
         tier_bytes_per_inference: server.map(|server| server.tier_wire_bytes / server.inferences),
         quantile_us: quantiles.collect(),
@@ -90,35 +91,19 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     }
 }
 
-/// Usability of a step as evidence.
-struct Judged {
-    saturated: bool,
-    usable: Result<(), String>,
-}
-
-impl Judged {
-    const fn of_nothing(why: String) -> Self {
-        Self {
-            saturated: false,
-            usable: Err(why),
-        }
-    }
-
-    const fn usable(saturated: bool) -> Self {
-        Self {
-            saturated,
-            usable: Ok(()),
-        }
-    }
-}
-
-/// Judges whether the server could not keep up and whether the step is evidence about it, by the rules for points.
-fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, latency: &BlockTable) -> Judged {
+/// Judges a step by the rules for points: true if the server could not keep up, an error if the step is no evidence about it.
+fn judged(
+    question: &Question,
+    limits: &Limits,
+    point: &Point,
+    repeat: &Repeat,
+    latency: &BlockTable,
+) -> Result<bool, String> {
     if let Some(disturbed) = &repeat.disturbed {
-        return Judged::of_nothing(disturbed.clone());
+        return Err(disturbed.clone());
     }
     if repeat.completed > 0 && latency.samples() == 0 {
-        return Judged::of_nothing("no histogram".to_owned());
+        return Err("no histogram".to_owned());
     }
     let lag = BlockTable::new([repeat.histograms.lag.as_slice()]);
     let at = |table: &BlockTable, quantile: f64| table.pooled_quantile(quantile).unwrap_or(0) as f64;
@@ -131,7 +116,7 @@ fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, 
         objective_us: Some(limit_us).filter(|us| us.is_finite()).or(limits.objective_us),
         ..limits.clone()
     };
-    let evidence = crate::validity::evidence::Evidence {
+    let evidence = Evidence {
         offered_rps: point.factors.offered_rps,
         samples: latency.samples(),
         p50_us: at(latency, 0.5),
@@ -144,7 +129,7 @@ fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, 
     let has = |fault: Fault| faults.contains(&fault);
     // Failures above the plan's limit are counted as misses; they are no growing queue.
     if matches!(verdict, Verdict::Saturated(_)) && (has(Fault::Backlog) || has(Fault::Replies)) {
-        return Judged::usable(true);
+        return Ok(true);
     }
     // A late send is in the latency: an objective met despite it is met, an objective missed with it is unknown.
     let broken = question
@@ -153,7 +138,7 @@ fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, 
         .any(|one| objective::measured_us(*one, latency) >= one.limit_us());
     let late = has(Fault::Late) && !has(Fault::InFlight) && broken;
     if late || has(Fault::Device) || has(Fault::Skew) || has(Fault::Schedule) || repeat.scheduled == 0 {
-        return Judged::of_nothing(verdict.to_string());
+        return Err(verdict.to_string());
     }
-    Judged::usable(false)
+    Ok(false)
 }

@@ -14,17 +14,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Standard deviations of the effect of a repeat, in log odds.
-pub const SIGMAS: [f64; 4] = [0.3, 0.8, 1.6, 3.2];
+pub(crate) const SIGMAS: [f64; 4] = [0.3, 0.8, 1.6, 3.2];
 /// Prior probability of each `σ`.
-pub const SIGMA_PRIOR: [f64; 4] = [0.7, 0.17, 0.09, 0.04];
+pub(crate) const SIGMA_PRIOR: [f64; 4] = [0.7, 0.17, 0.09, 0.04];
 /// Step between log odds.
-pub const FINE: f64 = 0.5;
+pub(crate) const FINE: f64 = 0.5;
 /// Steps on either side of the limit, for the mean share.
-pub const SIDE: usize = 16;
+pub(crate) const SIDE: usize = 16;
 /// Steps on either side of the limit, for a single repeat.
 const FAR_SIDE: usize = 28;
 /// Number of log odds of the mean share.
-pub const THETAS: usize = 2 * SIDE + 1;
+pub(crate) const THETAS: usize = 2 * SIDE + 1;
 /// Number of log odds of a single repeat, rounded up to a multiple of [`LANES`]; the last entries have no probability.
 const ODDS: usize = (2 * FAR_SIDE + 1).next_multiple_of(LANES);
 /// Halvings in the search for the centre of a repeat's log odds.
@@ -50,22 +50,22 @@ const SATURATED_COUNT: f64 = 50.0;
 
 /// Log likelihood of steps over `σ` and `θ`, the log odds less the log odds of the limit.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Likelihood(Box<[[f64; THETAS]; SIGMAS.len()]>);
+pub(crate) struct Likelihood(Box<[[f64; THETAS]; SIGMAS.len()]>);
 
-/// Counts of one step.
+/// StepCounts of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Counts {
+pub(crate) struct StepCounts {
     /// Requests in the step.
-    pub requests: f64,
+    pub(crate) requests: f64,
     /// Slow requests among them.
-    pub slow: f64,
+    pub(crate) slow: f64,
     /// Requests per independent observation.
-    pub dependence: f64,
+    pub(crate) dependence: f64,
     /// True if the server could not keep up: more than the allowed share is slow, and in a longer step all would be.
-    pub saturated: bool,
+    pub(crate) saturated: bool,
 }
 
-impl Counts {
+impl StepCounts {
     /// Returns the likelihood at each log odds, and the effective requests and slow requests.
     fn given(self, odds: impl Fn(usize) -> f64, limit: f64) -> ([f64; ODDS], f64, f64) {
         let dependence = self.dependence.max(1.0);
@@ -99,7 +99,7 @@ impl Counts {
     /// Returns the probability of this many slow requests at a share, in random bursts of geometric length
     /// (Pólya-Aeppli distribution, by its recursion).
     fn in_bursts(self, share: f64, dependence: f64) -> f64 {
-        // Counts are scaled down if there are many.
+        // StepCounts are scaled down if there are many.
         let coarse = (MOST_COUNTED / self.slow.max(1.0)).min(1.0);
         let length = dependence.max(self.slow / MOST_SURE);
         let (slow, mean) = ((self.slow * coarse).round() as u32, (length * coarse).max(1.0));
@@ -118,13 +118,12 @@ impl Counts {
 
 impl Likelihood {
     /// Returns the likelihood of no steps.
-    #[must_use]
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self(Box::new([[0.0; THETAS]; SIGMAS.len()]))
     }
 
     /// Adds a step; `limit` is the allowed share of slow requests, above 0 and below 1.
-    pub fn add(&mut self, counts: Counts, limit: f64) {
+    pub(crate) fn add(&mut self, counts: StepCounts, limit: f64) {
         if counts.requests <= 0.0 {
             return;
         }
@@ -152,14 +151,12 @@ impl Likelihood {
     }
 
     /// Log likelihoods over `θ`, for one `σ`.
-    #[must_use]
-    pub fn row(&self, sigma: usize) -> &[f64; THETAS] {
+    pub(crate) fn row(&self, sigma: usize) -> &[f64; THETAS] {
         &self.0[sigma]
     }
 
     /// Returns the mean log odds by likelihood, relative to the limit; below 0 the objective looks met.
-    #[must_use]
-    pub fn position(&self) -> f64 {
+    pub(crate) fn position(&self) -> f64 {
         let over = || {
             self.0.iter().zip(SIGMA_PRIOR).flat_map(|(logs, prior)| {
                 let theta = |index: usize| (index as f64 - SIDE as f64) * FINE;
@@ -249,7 +246,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    fn of(steps: &[Counts]) -> Likelihood {
+    fn of(steps: &[StepCounts]) -> Likelihood {
         let mut likelihood = Likelihood::none();
         for step in steps {
             likelihood.add(*step, 0.01);
@@ -257,8 +254,8 @@ mod tests {
         likelihood
     }
 
-    fn step(slow: f64) -> Counts {
-        Counts {
+    fn step(slow: f64) -> StepCounts {
+        StepCounts {
             requests: 1_000.0,
             slow,
             dependence: 1.0,
@@ -285,18 +282,18 @@ mod tests {
 
     #[test]
     fn dependent_requests_count_less_and_a_growing_backlog_at_most_as_so_many() {
-        let dependent = Counts {
+        let dependent = StepCounts {
             dependence: 20.0,
             ..step(0.0)
         };
         assert!(below(&of(&[dependent]), 2) < 0.6 * below(&of(&[step(0.0)]), 2));
-        let saturated = Counts {
+        let saturated = StepCounts {
             saturated: true,
             ..step(300.0)
         };
         assert!(of(&[saturated]).position() > 4.0);
         // A backlog that grows without slow requests does not count.
-        let short = Counts {
+        let short = StepCounts {
             saturated: true,
             ..step(0.0)
         };

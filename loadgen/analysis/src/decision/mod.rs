@@ -6,18 +6,16 @@
 //!
 //! - [`evidence`]: steps, candidates and blocks; [`from_run`]: evidence from the record of a run
 //! - [`rates`]: the rates that matter to a question; [`score`]: the quantity that a question minimises
-//! - [`likelihood`]: likelihood of a step's counts; [`places`]: the steps of each rate; [`percentile`]: comparison by
-//!   percentile
-//! - [`curve`]: distribution of a candidate's highest rate; [`chance`]: probability of each candidate being the answer
-//! - [`standing`]: all candidates together; [`reach`]: highest rates above those that matter; `missed`: rates that
-//!   steps miss
+//! - `likelihood`: likelihood of a step's counts; `places`: the steps of each rate
+//! - `curve`: distribution of a candidate's highest rate; `chance`: probability of each candidate being the answer
+//! - [`standing`]: all candidates together; [`reach`]: highest rates above those that matter
 //! - [`next()`]: the next block; [`answer()`]: the answer, its sentences in `why`
 //!
 //! # The rule
 //!
 //! *Estimand.* The highest rate at which the mean share of requests slower than the limit lies below `1 - quantile`,
 //! over all possible repeats: the long run, in which a few bad repeats may dominate. All steps of a variant together
-//! give the distribution of its highest rate ([`curve`]), and so of the number of instances and the cost. A variant's
+//! give the distribution of its highest rate (`curve`), and so of the number of instances and the cost. A variant's
 //! probability is that of costing no more than any other, within the tie margin.
 //!
 //! *Allocation.* First one short step of each variant at a low rate, which also shows requests and bytes per inference.
@@ -33,19 +31,16 @@
 //! winner, which did not choose it, must not contradict it.
 
 pub mod answer;
-pub mod chance;
-pub mod curve;
+mod chance;
+pub(crate) mod curve;
 pub mod evidence;
 pub mod from_run;
-pub mod likelihood;
-mod missed;
+mod likelihood;
 pub mod next;
-pub mod percentile;
-pub mod places;
+pub(crate) mod places;
 pub mod rates;
 pub mod reach;
 pub mod score;
-mod shown;
 pub mod standing;
 mod verdict;
 mod why;

@@ -3,10 +3,9 @@
 
 use super::chance::{Scores, unbeaten};
 use super::evidence::{Candidate, Next, Phase, Probe, StopReason, Time};
-use super::places::{Place, TRIES};
+use super::places::{Place, TRIES, carried, steps_for_p99, usable};
 use super::rates::bracket;
 use super::reach::widened;
-use super::shown::steps_for_p99;
 use super::standing::{CONFIRM, Lab};
 use crate::costs::monthly::instances;
 use crate::record::{MeetsObjective, Minimise, Purpose, Question};
@@ -96,13 +95,10 @@ impl Plan<'_> {
         let low = low.unwrap_or(rates[0]);
         let wanted = (0..self.lab.candidates.len()).filter(|&index| {
             let places = &self.lab.standings[index].places;
-            places.iter().all(|place| place.usable == 0) && !self.lab.at(index, low).is_some_and(Place::is_stuck)
+            usable(places).next().is_none() && !self.lab.at(index, low).is_some_and(Place::is_stuck)
         });
-        self.block(
-            Phase::Scout,
-            wanted.map(|index| self.explore(index, low)).collect(),
-            0.0,
-        )
+        let probes = wanted.map(|index| self.explore(index, low)).collect();
+        self.block(Phase::Scout, probes, 0.0)
     }
 
     /// Returns the steps that confirm and show an answer; `None` if the answer is open.
@@ -147,6 +143,13 @@ impl Plan<'_> {
         next.or_else(|| self.pictures()).or_else(|| plan.narrow())
     }
 
+    /// Candidates that may be the answer, by their order.
+    fn open(&self) -> Vec<usize> {
+        (0..self.lab.candidates.len())
+            .filter(|&index| self.is_open(index))
+            .collect()
+    }
+
     fn is_open(&self, index: usize) -> bool {
         self.lab.is_placed(index) && self.lab.standings[index].outcome != MeetsObjective::NotMet
     }
@@ -160,8 +163,8 @@ impl Plan<'_> {
             let leader = self.lab.leader().filter(|&leader| self.is_wide(leader));
             probes.extend(leader.and_then(|leader| self.narrowing(leader)));
         }
-        if let Some(control) = self.control().filter(|_| !probes.is_empty()) {
-            probes.push(control);
+        if !probes.is_empty() {
+            probes.extend(self.control());
         }
         self.block(Phase::Decide, probes, f64::from(CONFIRM))
     }
@@ -185,8 +188,7 @@ impl Plan<'_> {
         };
         let good = lab.score(leader, likely);
         let needed = |&index: &usize| {
-            let reached = lab.standings[index].places.iter().filter(|place| place.looks_met());
-            let most = MOST_RISE * reached.map(|place| place.rps).fold(lab.rates[0], f64::max);
+            let most = MOST_RISE * carried(&lab.standings[index].places, lab.rates[0]);
             let rps = self.free_rates(index).find(|rps| lab.score(index, *rps) <= good)?;
             Some(self.explore(index, rps)).filter(|_| rps <= most)
         };
@@ -239,12 +241,9 @@ impl Plan<'_> {
 
     /// Returns a step for each open variant whose interval is too wide, once there is an answer.
     fn narrow(&self) -> Option<Next> {
-        let wide = (0..self.lab.candidates.len()).filter(|&index| self.is_open(index) && self.is_wide(index));
-        self.block(
-            Phase::Pictures,
-            wide.filter_map(|index| self.narrowing(index)).collect(),
-            0.0,
-        )
+        let wide = self.open().into_iter().filter(|&index| self.is_wide(index));
+        let probes = wide.filter_map(|index| self.narrowing(index)).collect();
+        self.block(Phase::Pictures, probes, 0.0)
     }
 
     fn is_wide(&self, index: usize) -> bool {
@@ -264,9 +263,7 @@ impl Plan<'_> {
         } else {
             middle / reach
         };
-        let met = standing.places.iter().filter(|place| place.looks_met());
-        let reached = met.map(|place| place.rps).fold(lab.rates[0], f64::max);
-        let end = end.min(KNEE_RISE * reached);
+        let end = end.min(KNEE_RISE * carried(&standing.places, lab.rates[0]));
         let far = |rps: f64| (rps / end).ln().abs();
         let nearest = self.free_rates(index).min_by(|a, b| far(*a).total_cmp(&far(*b)));
         nearest.map(|rps| self.explore(index, rps))
@@ -315,11 +312,10 @@ impl Plan<'_> {
     fn worth_asking(&self, index: usize) -> Vec<f64> {
         let lab = self.lab;
         let standing = &lab.standings[index];
-        let reached = standing
-            .places
-            .iter()
-            .filter(|place| place.looks_met() || place.is_stuck());
-        let reached = reached.map(|place| place.rps).fold(lab.rates[0], f64::max);
+        let stuck = standing.places.iter().filter(|place| place.is_stuck());
+        let reached = stuck
+            .map(|place| place.rps)
+            .fold(carried(&standing.places, lab.rates[0]), f64::max);
         let likely = |rps: f64| standing.curve.at_least(&lab.grid, rps);
         let free: Vec<f64> = self
             .free_rates(index)
@@ -346,8 +342,7 @@ impl Plan<'_> {
     /// Returns the likely requests per independent observation, from the measured rate nearest to `rps`.
     fn dependence(&self, index: usize, rps: f64) -> f64 {
         let far = |place: &&Place| (place.rps / rps).ln().abs();
-        let usable = self.lab.standings[index].places.iter().filter(|place| place.usable > 0);
-        usable
+        usable(&self.lab.standings[index].places)
             .min_by(|a, b| far(a).total_cmp(&far(b)))
             .map_or(1.0, |place| place.dependence)
     }
@@ -355,7 +350,7 @@ impl Plan<'_> {
     /// Returns steps of the likeliest answer and its strongest rival at the rate at which percentiles are compared.
     fn by_percentile(&self) -> Vec<Probe> {
         let lab = self.lab;
-        let mut open: Vec<usize> = (0..lab.candidates.len()).filter(|&index| self.is_open(index)).collect();
+        let mut open = self.open();
         let best = (open.iter().copied()).min_by(|&a, &b| lab.standings[a].score.total_cmp(&lab.standings[b].score));
         if let Some(best) = best.filter(|&best| lab.standings[best].score.is_finite()) {
             let lower = |index: usize| {
@@ -414,55 +409,52 @@ impl Plan<'_> {
     /// the objective; the knee; and the p99 at the demand's rate, if dependent requests take more steps for it.
     fn pictures(&self) -> Option<Next> {
         let lab = self.lab;
-        let open: Vec<usize> = (0..lab.candidates.len()).filter(|&index| self.is_open(index)).collect();
-        let missing = |index: usize, rps: f64, wanted: u32| {
-            let place = lab.at(index, rps);
-            !place.is_some_and(Place::is_stuck) && place.map_or(0, |place| place.usable) < wanted
-        };
-        let probe = |index: usize, rps: f64, wanted: u32| missing(index, rps, wanted).then(|| self.explore(index, rps));
-        let at_demand = |&index: &usize| probe(index, at_rps(lab, index)?, AT_DEMAND);
+        let open = self.open();
+        let probe =
+            |index: usize, rps: f64, wanted: u32| self.is_missing(index, rps, wanted).then(|| self.explore(index, rps));
         let is_settled = |index: usize| {
             let standing = &lab.standings[index];
             standing.outcome == MeetsObjective::NotMet || standing.lo >= self.likely(index) * 0.999
         };
-        let unsettled = (0..lab.candidates.len()).filter(|&index| !is_settled(index));
-        let mut probes: Vec<Probe> = unsettled
-            .filter_map(|index| probe(index, self.likely(index), TO_SETTLE))
-            .collect();
-        if probes.is_empty() {
-            probes = open.iter().filter_map(at_demand).collect();
-        }
-        if probes.is_empty() {
-            for &index in &open {
-                let (mut reached, mut rates) = (0.0, Vec::new());
-                while let Some(rps) = bracket(&lab.rates, reached) {
-                    rates.push(rps);
-                    reached = rps;
-                    if lab
-                        .at(index, rps)
-                        .is_some_and(|place| place.usable > 0 && !place.looks_met())
-                    {
-                        break;
-                    }
-                }
-                let rps = rates.into_iter().find(|rps| missing(index, *rps, ON_CURVE));
-                probes.extend(rps.map(|rps| self.explore(index, rps)));
-            }
-        }
-        if probes.is_empty() {
-            probes = self.knees(&open);
-        }
-        if probes.is_empty() {
-            let for_p99 = |index: usize| {
-                let rps = at_rps(lab, index)?;
-                probe(index, rps, steps_for_p99(&lab.candidates[index].steps, rps))
-            };
-            probes = open.iter().filter_map(|&index| for_p99(index)).collect();
-        }
-        if let Some(control) = self.control().filter(|_| !probes.is_empty()) {
-            probes.push(control);
-        }
+        let settling = |index: usize| probe(index, self.likely(index), TO_SETTLE).filter(|_| !is_settled(index));
+        let at_demand = |&index: &usize| probe(index, at_rps(lab, index)?, AT_DEMAND);
+        let on_curve = |&index: &usize| self.on_curve(index);
+        let for_p99 = |&index: &usize| {
+            let rps = at_rps(lab, index)?;
+            probe(index, rps, steps_for_p99(&lab.candidates[index].steps, rps))
+        };
+        let stages: [&dyn Fn() -> Vec<Probe>; 5] = [
+            &|| (0..lab.candidates.len()).filter_map(settling).collect(),
+            &|| open.iter().filter_map(at_demand).collect(),
+            &|| open.iter().filter_map(on_curve).collect(),
+            &|| self.knees(&open),
+            &|| open.iter().filter_map(for_p99).collect(),
+        ];
+        let mut probes = stages.iter().map(|stage| stage()).find(|probes| !probes.is_empty())?;
+        probes.extend(self.control());
         self.block(Phase::Pictures, probes, 0.0)
+    }
+
+    /// True if a rate has fewer steps than wanted, and can be measured.
+    fn is_missing(&self, index: usize, rps: f64, wanted: u32) -> bool {
+        let place = self.lab.at(index, rps);
+        !place.is_some_and(Place::is_stuck) && place.map_or(0, |place| place.usable) < wanted
+    }
+
+    /// Returns a step at the lowest rate of a variant's curve that lacks one, up to the first that misses the objective.
+    fn on_curve(&self, index: usize) -> Option<Probe> {
+        let mut reached = 0.0;
+        while let Some(rps) = bracket(&self.lab.rates, reached) {
+            if self.is_missing(index, rps, ON_CURVE) {
+                return Some(self.explore(index, rps));
+            }
+            let place = self.lab.at(index, rps);
+            if place.is_some_and(|place| place.usable > 0 && !place.looks_met()) {
+                return None;
+            }
+            reached = rps;
+        }
+        None
     }
 
     /// Returns the next step of each variant towards its knee, which may lie above the rates that matter.
@@ -510,7 +502,7 @@ impl Plan<'_> {
 /// Returns the most informative rate about a variant's knee; `None` if the knee is known well or no rate is left.
 fn knee_rps(wide: &Lab<'_>, index: usize) -> Option<f64> {
     let standing = &wide.standings[index];
-    let measured = || standing.places.iter().filter(|place| place.usable > 0);
+    let measured = || usable(&standing.places);
     let broken = measured().find(|place| !place.looks_met() && place.rps >= standing.lo);
     let below = |rps: f64| broken.is_none_or(|broken| rps < broken.rps * (1.0 - 1e-6));
     let met = measured().rfind(|place| place.looks_met() && below(place.rps));

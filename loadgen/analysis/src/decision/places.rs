@@ -1,36 +1,45 @@
 //! Steps of one candidate by rate. In: steps. Out: for each rate the likelihood under every objective, and whether the
-//! rate can be measured. Knows nothing of other rates, of costs and of decisions.
+//! rate can be measured; the lowest rate that they miss, and the steps that a p99 takes. Knows nothing of costs and of decisions.
 
 use super::evidence::StepEvidence;
-use super::likelihood::{Counts, Likelihood};
-use crate::record::{Purpose, Question};
+use super::likelihood::{Likelihood, StepCounts};
+use crate::record::{Percentile, Purpose, Question};
 
 /// Share within which two rates are the same, because a schedule may round.
 pub(super) const SAME: f64 = 0.002;
 /// Failed attempts in a row after which a rate is given up.
-pub const TRIES: u32 = 3;
+pub(crate) const TRIES: u32 = 3;
 /// Failed requests below which any limit may be kept by coincidence.
 const FAILED: f64 = 2.0;
 /// Lower end of the rates that are pooled for the dependence at a rate, as a share of it.
 const DEPENDENCE_FROM: f64 = 0.65;
 /// Upper end of the rates that are pooled for the dependence at a rate, as a share of it.
 const DEPENDENCE_TO: f64 = 1.1;
+/// Requests beyond a percentile from which it is printed and counts, less a margin for rounding.
+const BEYOND: f64 = 10.0 - 1e-5;
+/// Maximum steps for a p99; a tail that takes more does not fit in a lab, and is not begun.
+const MOST_FOR_P99: u32 = 64;
+
+/// True if two rates are the same, up to the rounding of a schedule.
+fn is_same(rps: f64, other: f64) -> bool {
+    (rps / other - 1.0).abs() <= SAME
+}
 
 /// Steps of one rate.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub(crate) struct Place {
     /// Offered rate in requests per second.
-    pub rps: f64,
+    pub(crate) rps: f64,
     /// Steps that are evidence.
-    pub usable: u32,
+    pub(crate) usable: u32,
     /// Unusable steps since the last usable one.
-    pub in_vain: u32,
+    pub(crate) in_vain: u32,
     /// Likelihood under each objective, then of failures.
-    pub likelihoods: Vec<Likelihood>,
+    pub(crate) likelihoods: Vec<Likelihood>,
     /// Requests per independent observation.
-    pub dependence: f64,
+    pub(crate) dependence: f64,
     /// Log odds of the mean slow share relative to the limit, for the objective that looks worst.
-    pub position: f64,
+    pub(crate) position: f64,
     requests: f64,
     failed: f64,
 }
@@ -50,21 +59,18 @@ impl Place {
     }
 
     /// True if the rate looks as if it met the objectives.
-    #[must_use]
-    pub fn looks_met(&self) -> bool {
+    pub(crate) fn looks_met(&self) -> bool {
         self.usable > 0 && self.position < 0.0
     }
 
     /// True if the rate could not be measured.
-    #[must_use]
-    pub fn is_stuck(&self) -> bool {
+    pub(crate) fn is_stuck(&self) -> bool {
         self.in_vain >= TRIES
     }
 
     /// True if more requests failed than allowed. Short steps cannot show a share below one in a thousand, so such
     /// limits only have to look met.
-    #[must_use]
-    pub fn refuses(&self, question: &Question) -> bool {
+    pub(crate) fn refuses(&self, question: &Question) -> bool {
         self.failed >= FAILED && self.failed > question.error_share * self.requests
     }
 
@@ -74,7 +80,7 @@ impl Place {
             return;
         }
         let dependence = self.dependence;
-        let counts = |slow: f64, saturated: bool| Counts {
+        let counts = |slow: f64, saturated: bool| StepCounts {
             requests: step.requests,
             slow,
             dependence,
@@ -110,12 +116,16 @@ fn says_nothing(step: &StepEvidence) -> bool {
 }
 
 /// Gathers the steps of one candidate with the given purposes by rate, rising.
-#[must_use]
-pub fn gather(question: &Question, steps: &[StepEvidence], rates: &[f64], of: fn(Purpose) -> bool) -> Vec<Place> {
+pub(crate) fn gather(
+    question: &Question,
+    steps: &[StepEvidence],
+    rates: &[f64],
+    of: fn(Purpose) -> bool,
+) -> Vec<Place> {
     let mut places: Vec<Place> = Vec::new();
     let depends = |rps: f64| {
         let told = |step: &&StepEvidence| {
-            let is_self = (step.rps / rps - 1.0).abs() <= SAME;
+            let is_self = is_same(step.rps, rps);
             let is_near = step.rps >= DEPENDENCE_FROM * rps && step.rps <= DEPENDENCE_TO * rps && !step.saturated;
             (is_self || is_near) && !says_nothing(step)
         };
@@ -125,9 +135,12 @@ pub fn gather(question: &Question, steps: &[StepEvidence], rates: &[f64], of: fn
         if count > 0.0 { sum / count } else { 1.0 }
     };
     for step in steps.iter().filter(|step| of(step.purpose)) {
-        let near = |rate: f64| (step.rps / rate - 1.0).abs() <= SAME;
-        let rps = rates.iter().copied().find(|rate| near(*rate)).unwrap_or(step.rps);
-        let index = places.iter().position(|one| (one.rps / rps - 1.0).abs() <= SAME);
+        let rps = rates
+            .iter()
+            .copied()
+            .find(|rate| is_same(step.rps, *rate))
+            .unwrap_or(step.rps);
+        let index = places.iter().position(|one| is_same(one.rps, rps));
         let index = index.unwrap_or_else(|| {
             places.push(Place::new(rps, question.objectives.len(), depends(rps)));
             places.len() - 1
@@ -142,7 +155,54 @@ pub fn gather(question: &Question, steps: &[StepEvidence], rates: &[f64], of: fn
 }
 
 /// Returns the steps of a rate, if it was measured.
-#[must_use]
-pub fn at(places: &[Place], rps: f64) -> Option<&Place> {
-    places.iter().find(|place| (place.rps / rps - 1.0).abs() <= SAME)
+pub(crate) fn at(places: &[Place], rps: f64) -> Option<&Place> {
+    places.iter().find(|place| is_same(place.rps, rps))
+}
+
+/// Rates with evidence.
+pub(crate) fn usable(places: &[Place]) -> impl DoubleEndedIterator<Item = &Place> {
+    places.iter().filter(|place| place.usable > 0)
+}
+
+/// Returns the highest rate with evidence.
+pub(super) fn reached(places: &[Place]) -> Option<f64> {
+    usable(places).map(|place| place.rps).reduce(f64::max)
+}
+
+/// Returns the highest rate that looks as if it met the objectives; at least `least`.
+pub(super) fn carried(places: &[Place], least: f64) -> f64 {
+    let met = places.iter().filter(|place| place.looks_met());
+    met.map(|place| place.rps).fold(least, f64::max)
+}
+
+/// Returns the lowest rate at which all steps together, for any purpose, have more slow or failed requests than an
+/// objective allows, and enough for its percentile.
+pub(super) fn missed_rps(question: &Question, steps: &[StepEvidence]) -> Option<f64> {
+    let counts = |step: &&StepEvidence| !says_nothing(step);
+    let is_missed = |rps: &f64| {
+        let here = || steps.iter().filter(counts).filter(|step| is_same(step.rps, *rps));
+        let requests: f64 = here().map(|step| step.requests).sum();
+        question.objectives.iter().enumerate().any(|(index, objective)| {
+            let allowed = objective.slow_share() * requests;
+            let slow: f64 = here().filter_map(|step| step.slow.get(index)).sum();
+            allowed >= BEYOND && slow > allowed
+        })
+    };
+    let rates = steps.iter().filter(counts).map(|step| step.rps);
+    rates.filter(is_missed).reduce(f64::min)
+}
+
+/// Returns the number of steps from which the p99 at a rate is printed. 0 if the rate was not measured yet, or if it
+/// would take more than 64.
+pub(super) fn steps_for_p99(steps: &[StepEvidence], rps: f64) -> u32 {
+    let is_here = |step: &&StepEvidence| step.usable.is_ok() && is_same(step.rps, rps);
+    let here: Vec<f64> = steps.iter().filter(is_here).map(|step| step.requests).collect();
+    let requests = here.iter().sum::<f64>() / here.len() as f64;
+    // Without steps the quotient is NaN, which becomes 0.
+    let wanted = (Percentile::P99.samples_needed() as f64 / requests).ceil();
+    if wanted <= f64::from(MOST_FOR_P99) {
+        wanted as u32
+    } else {
+        0
+    }
 }

@@ -3,7 +3,7 @@
 //! In: a lab. Out: rates of one instance. Knows nothing of the next measurement.
 
 use super::evidence::Candidate;
-use super::places::SAME;
+use super::places::{Place, SAME, usable};
 use super::rates;
 use super::standing::{Lab, Standing};
 use crate::costs::monthly::instances;
@@ -43,30 +43,21 @@ pub fn reaches(lab: &Lab<'_>) -> Vec<Reach> {
     let reach = |(own, beyond): (&Standing, &Standing)| {
         let within = |rps: f64| rps.clamp(own.lo, own.hi.max(own.lo));
         let (lo, hi) = (within(beyond.lo), within(beyond.hi));
-        let is_bound = own.missed.is_none() && beyond.places.iter().all(|place| place.usable == 0 || place.looks_met());
-        let likely = beyond
-            .estimate
-            .map(|rps| rps.clamp(lo, hi.max(lo)))
-            .filter(|rps| *rps > 0.0);
-        let is_same = |rps: f64| {
-            let decided = own.estimate.filter(|rps| *rps > 0.0);
-            let instances = |rps: f64| instances(question, rps);
-            question.minimise == Minimise::P99 || decided.is_some_and(|decided| instances(rps) == instances(decided))
+        let is_bound = own.missed.is_none() && usable(&beyond.places).all(Place::looks_met);
+        let reach = |estimate, lo, hi| Reach {
+            estimate,
+            lo,
+            hi,
+            is_bound,
         };
-        match likely.filter(|rps| is_same(*rps)) {
-            Some(rps) => Reach {
-                estimate: Some(rps),
-                lo,
-                hi,
-                is_bound,
-            },
-            None => Reach {
-                estimate: own.estimate,
-                lo: own.lo,
-                hi: own.hi,
-                is_bound,
-            },
-        }
+        let (Some(decided), Some(likely)) = (own.estimate.filter(|rps| *rps > 0.0), beyond.estimate) else {
+            return reach(own.estimate, own.lo, own.hi);
+        };
+        let likely = likely.clamp(lo, hi.max(lo));
+        let is_same = question.minimise == Minimise::P99 || instances(question, likely) == instances(question, decided);
+        // Over fewer rates the decision may lie on the other side of a number of instances.
+        let estimate = if is_same && likely > 0.0 { likely } else { decided };
+        reach(Some(estimate), lo.min(estimate), hi.max(estimate))
     };
     lab.standings.iter().zip(&wide.standings).map(reach).collect()
 }

@@ -3,13 +3,10 @@
 //! In: a question and candidates. Out: the score distribution of each. Knows nothing of the next measurement.
 
 use super::chance::{self, Scores};
-use super::curve::{Curve, Grid, Likely, curves, likely};
+use super::curve::{Grid, HighestRate, Likely, curves, likely};
 use super::evidence::{Candidate, StepEvidence};
-use super::missed::missed_rps;
-use super::percentile;
-use super::places::{Place, at, gather};
+use super::places::{Place, at, gather, missed_rps, reached, usable};
 use super::rates::rates;
-
 use super::score::{Priced, is_priced, score};
 use crate::costs::monthly::Use;
 use crate::record::{Interval, MeetsObjective, Minimise, Purpose, Question};
@@ -22,45 +19,56 @@ const BY_CHANCE: f64 = 0.2;
 
 /// State of one candidate. Lower scores are better.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub(crate) struct Standing {
     /// Steps by rate.
-    pub places: Vec<Place>,
+    pub(crate) places: Vec<Place>,
     /// Distribution of the highest rate of one instance.
-    pub curve: Curve,
+    pub(crate) curve: HighestRate,
     /// Distribution of the score.
-    pub scores: Scores,
+    pub(crate) scores: Scores,
     /// Lower end of the highest rate's interval, at most the highest measured rate; 0 without one.
-    pub lo: f64,
+    pub(crate) lo: f64,
     /// Upper end of the highest rate's interval; infinite without one.
-    pub hi: f64,
+    pub(crate) hi: f64,
     /// Likely highest rate, at most the highest measured rate; 0 if the lowest rate is likely missed, absent without a
     /// step.
-    pub estimate: Option<f64>,
+    pub(crate) estimate: Option<f64>,
     /// Lowest rate at which all of its steps together miss an objective, independent of the curve model.
-    pub missed: Option<f64>,
+    pub(crate) missed: Option<f64>,
     /// Tier usage per inference; absent if the server did not report it.
-    pub use_per_inference: Option<Use>,
+    pub(crate) use_per_inference: Option<Use>,
     /// Lower end of the score's interval.
-    pub lower: f64,
+    pub(crate) lower: f64,
     /// Upper end of the score's interval; infinite if it is not known to meet the objective.
-    pub upper: f64,
+    pub(crate) upper: f64,
     /// Likely score.
-    pub score: f64,
+    pub(crate) score: f64,
     /// State of the objective: met, missed or unknown.
-    pub outcome: MeetsObjective,
+    pub(crate) outcome: MeetsObjective,
     /// Logarithm of its percentile, if the question minimises that.
-    pub percentile: Option<Interval>,
+    pub(crate) percentile: Option<Interval>,
 }
 
 impl Standing {
     /// Upper end of the highest rate's interval over its lower end; infinite if either is open.
-    #[must_use]
-    pub fn width(&self) -> f64 {
+    pub(crate) fn width(&self) -> f64 {
         if self.lo > 0.0 {
             self.hi / self.lo
         } else {
             f64::INFINITY
         }
+    }
+
+    /// Takes the percentile as the score: it counts if the objective is met, or looks met everywhere.
+    fn compare_by(&mut self, percentile: Option<Interval>) {
+        let us = |of: fn(Interval) -> f64| percentile.map(|interval| of(interval).exp());
+        let is_met = self.outcome == MeetsObjective::Met;
+        let looks_met = self.places.iter().all(Place::looks_met);
+        let or_none = |us: Option<f64>, counts: bool| us.filter(|_| counts).unwrap_or(f64::INFINITY);
+        self.lower = us(|interval| interval.lo).unwrap_or(0.0);
+        self.upper = or_none(us(|interval| interval.hi), is_met);
+        self.score = or_none(us(|interval| interval.value), looks_met);
+        self.percentile = percentile;
     }
 }
 
@@ -68,17 +76,17 @@ impl Standing {
 #[derive(Debug, Clone)]
 pub struct Lab<'a> {
     /// Question being answered.
-    pub question: &'a Question,
+    pub(crate) question: &'a Question,
     /// Possible answers.
-    pub candidates: &'a [Candidate],
+    pub(crate) candidates: &'a [Candidate],
     /// States of the candidates, in the same order.
-    pub standings: Vec<Standing>,
+    pub(crate) standings: Vec<Standing>,
     /// Probability of each candidate being best, or within the tie margin of the best, and meeting the objective.
-    pub chances: Vec<f64>,
+    pub(crate) chances: Vec<f64>,
     /// Rates at which the answer can change, rising; at least one.
-    pub rates: Vec<f64>,
+    pub(crate) rates: Vec<f64>,
     /// Grid of highest rates that the model distinguishes.
-    pub grid: Grid,
+    pub(crate) grid: Grid,
 }
 
 /// True if steps of this purpose take part in the choice: all except confirming ones.
@@ -98,7 +106,6 @@ impl<'a> Lab<'a> {
     }
 
     /// Creates the lab from all steps so far, over the given rates: rising, at least one.
-    #[must_use]
     pub(super) fn over(question: &'a Question, candidates: &'a [Candidate], rates: Vec<f64>) -> Self {
         let grid = Grid::around(&rates);
         let gathered: Vec<Vec<Place>> = candidates
@@ -119,7 +126,7 @@ impl<'a> Lab<'a> {
             rates,
             grid,
         };
-        let percentiles = percentile::intervals(&logs, 1.0 - question.confidence);
+        let percentiles = chance::intervals(&logs, 1.0 - question.confidence);
         for (((candidate, places), curve), percentile) in candidates.iter().zip(gathered).zip(curves).zip(percentiles) {
             lab.standings.push(lab.standing(candidate, places, curve, percentile));
         }
@@ -137,7 +144,7 @@ impl<'a> Lab<'a> {
         &self,
         candidate: &Candidate,
         places: Vec<Place>,
-        curve: Curve,
+        curve: HighestRate,
         percentile: Option<Interval>,
     ) -> Standing {
         let use_per_inference = use_per_inference(&candidate.steps);
@@ -145,46 +152,23 @@ impl<'a> Lab<'a> {
             terms: candidate.terms.as_ref(),
             use_per_inference,
         };
-        let lowest = self.rates[0];
-        let of = |rps: f64, best_case: bool| {
-            if rps < lowest * BELOW {
-                return f64::INFINITY;
-            }
-            if self.question.minimise == Minimise::P99 {
-                return 1.0;
-            }
-            score(self.question, priced, rps, best_case)
+        let of = |rps: f64, best_case: bool| match self.question.minimise {
+            _ if rps < self.rates[0] * BELOW => f64::INFINITY,
+            Minimise::P99 => 1.0,
+            _ => score(self.question, priced, rps, best_case),
         };
         let by_rate = self.grid.rates.iter().map(|&rps| of(rps, false));
         let scores = Scores::new(by_rate.collect(), &curve);
-        let side = 0.5 * (1.0 - self.question.confidence);
         let missed = missed_rps(self.question, &candidate.steps);
-        let below_missed = |rps: f64| match missed {
-            Some(missed) if rps >= missed * BELOW => {
-                let below = self.rates.iter().copied().rfind(|rps| *rps < missed * BELOW);
-                below.unwrap_or(0.0)
-            }
-            _ => rps,
-        };
-        let (lo, hi) = self.interval(&places, &curve, side);
-        let lo = below_missed(lo);
-        let estimate = self.estimate(&places, &curve).map(|rps| rps.clamp(lo, hi.max(lo)));
-        let estimate = estimate.map(below_missed);
-        let meets = curve.at_least(&self.grid, lowest);
-        let was_measured = places.iter().any(|place| place.usable > 0);
-        let outcome = if !was_measured {
-            MeetsObjective::Unknown
-        } else if meets <= side {
-            MeetsObjective::NotMet
-        } else if meets >= 1.0 - side && missed.is_none_or(|missed| missed > lowest * (2.0 - BELOW)) {
-            MeetsObjective::Met
-        } else {
-            MeetsObjective::Unknown
-        };
+        let (lo, hi) = self.interval(&places, &curve);
+        let lo = self.below(missed, lo);
+        let estimate = self.estimate(&places, &curve);
+        let estimate = estimate.map(|rps| self.below(missed, rps.clamp(lo, hi.max(lo))));
         let mut standing = Standing {
             lower: of(hi * BELOW, true),
             upper: of(lo, false),
             score: estimate.map_or(f64::INFINITY, |rps| of(rps, false)),
+            outcome: self.outcome(&places, &curve, missed),
             places,
             curve,
             scores,
@@ -193,33 +177,51 @@ impl<'a> Lab<'a> {
             estimate,
             missed,
             use_per_inference,
-            outcome,
             percentile: None,
         };
-        if outcome == MeetsObjective::NotMet {
+        if standing.outcome == MeetsObjective::NotMet {
             (standing.lower, standing.upper) = (f64::INFINITY, f64::INFINITY);
         } else if self.question.minimise == Minimise::P99 {
-            let us = |of: fn(Interval) -> f64| percentile.map(|interval| of(interval).exp());
-            standing.lower = us(|interval| interval.lo).unwrap_or(0.0);
-            standing.upper = us(|interval| interval.hi)
-                .filter(|_| outcome == MeetsObjective::Met)
-                .unwrap_or(f64::INFINITY);
-            standing.score = us(|interval| interval.value)
-                .filter(|_| standing.places.iter().all(Place::looks_met))
-                .unwrap_or(f64::INFINITY);
-            standing.percentile = percentile;
+            standing.compare_by(percentile);
         }
         standing
     }
 
-    /// Returns the interval of a curve's highest rate. Its lower end is at most the highest measured rate; its upper
+    /// Returns a rate, or the next one that matters below the rate that a candidate's steps miss.
+    fn below(&self, missed: Option<f64>, rps: f64) -> f64 {
+        let Some(missed) = missed.filter(|missed| rps >= missed * BELOW) else {
+            return rps;
+        };
+        let below = self.rates.iter().copied().rfind(|rps| *rps < missed * BELOW);
+        below.unwrap_or(0.0)
+    }
+
+    /// Probability that an interval leaves out at either end.
+    fn side(&self) -> f64 {
+        0.5 * (1.0 - self.question.confidence)
+    }
+
+    /// Verdict on the lowest rate that matters.
+    fn outcome(&self, places: &[Place], curve: &HighestRate, missed: Option<f64>) -> MeetsObjective {
+        let lowest = self.rates[0];
+        let meets = curve.at_least(&self.grid, lowest);
+        if usable(places).next().is_none() {
+            MeetsObjective::Unknown
+        } else if meets <= self.side() {
+            MeetsObjective::NotMet
+        } else if meets >= 1.0 - self.side() && missed.is_none_or(|missed| missed > lowest * (2.0 - BELOW)) {
+            MeetsObjective::Met
+        } else {
+            MeetsObjective::Unknown
+        }
+    }
+
+    /// Returns the interval of a candidate's highest rate. Its lower end is at most the highest measured rate; its upper
     /// end is infinite while every measured rate looks met.
-    fn interval(&self, places: &[Place], curve: &Curve, side: f64) -> (f64, f64) {
-        let usable = || places.iter().filter(|place| place.usable > 0);
-        let reached = usable().map(|place| place.rps).fold(0.0, f64::max);
-        let (lo, hi) = curve.interval(&self.grid, side);
-        let lo = lo.min(reached).min(self.question.highest_rps);
-        let is_broken = usable().any(|place| !place.looks_met());
+    fn interval(&self, places: &[Place], curve: &HighestRate) -> (f64, f64) {
+        let (lo, hi) = curve.interval(&self.grid, self.side());
+        let lo = lo.min(reached(places).unwrap_or(0.0)).min(self.question.highest_rps);
+        let is_broken = usable(places).any(|place| !place.looks_met());
         (
             if lo < self.rates[0] * BELOW { 0.0 } else { lo },
             if is_broken {
@@ -230,47 +232,40 @@ impl<'a> Lab<'a> {
         )
     }
 
-    fn estimate(&self, places: &[Place], curve: &Curve) -> Option<f64> {
-        let usable = || places.iter().filter(|place| place.usable > 0);
-        let reached = usable().map(|place| place.rps).reduce(f64::max)?;
+    fn estimate(&self, places: &[Place], curve: &HighestRate) -> Option<f64> {
+        let reached = reached(places)?;
         let likely = curve.median(&self.grid).filter(|rps| *rps >= self.rates[0] * BELOW);
         Some(likely.map_or(0.0, |rps| rps.min(reached).min(self.question.highest_rps)))
     }
 
     /// Returns the steps of a candidate at a rate, if it was measured.
-    #[must_use]
-    pub fn at(&self, candidate: usize, rps: f64) -> Option<&Place> {
+    pub(crate) fn at(&self, candidate: usize, rps: f64) -> Option<&Place> {
         at(&self.standings[candidate].places, rps)
     }
 
     /// Returns the score of a candidate at a rate.
-    #[must_use]
-    pub fn score(&self, candidate: usize, rps: f64) -> f64 {
+    pub(crate) fn score(&self, candidate: usize, rps: f64) -> f64 {
         score(self.question, self.priced(candidate), rps, false)
     }
 
     /// True if a candidate can be the answer. If prices decide, a candidate without prices cannot.
-    #[must_use]
-    pub fn is_placed(&self, candidate: usize) -> bool {
+    pub(crate) fn is_placed(&self, candidate: usize) -> bool {
         !is_priced(self.question) || self.candidates[candidate].terms.is_some()
     }
 
     /// Returns the highest score that ties with `score`.
-    #[must_use]
-    pub fn tied(&self, score: f64) -> f64 {
+    pub(crate) fn tied(&self, score: f64) -> f64 {
         (1.0 + self.question.tie) * score
     }
 
     /// Returns the probability that an answer needs.
-    #[must_use]
-    pub fn enough(&self) -> f64 {
+    pub(crate) fn enough(&self) -> f64 {
         1.0 - BY_CHANCE * (1.0 - self.question.confidence)
     }
 
     /// Returns the likeliest answer. Among candidates that are likely enough, all within the tie margin of the best, it
     /// is the one with the lowest score.
-    #[must_use]
-    pub fn leader(&self) -> Option<usize> {
+    pub(crate) fn leader(&self) -> Option<usize> {
         (0..self.standings.len())
             .filter(|&index| self.is_placed(index))
             .max_by(|&a, &b| {
@@ -285,17 +280,26 @@ impl<'a> Lab<'a> {
     }
 
     /// Returns the probability that a candidate is better than another by more than the tie margin.
-    #[must_use]
-    pub fn beats(&self, candidate: usize, other: usize) -> f64 {
+    pub(crate) fn beats(&self, candidate: usize, other: usize) -> f64 {
         let [one, other] = [candidate, other].map(|index| &self.standings[index].scores);
         other.expect(|score| 1.0 - one.not_below(score, self.question.tie))
     }
 
+    /// Other candidates that can be the answer.
+    fn others(&self, best: usize) -> impl Iterator<Item = usize> {
+        (0..self.standings.len()).filter(move |&index| index != best && self.is_placed(index))
+    }
+
+    /// Returns the lowest score that another candidate may have.
+    fn least_of_others(&self, best: usize) -> f64 {
+        let lower = self.others(best).map(|index| self.standings[index].lower);
+        lower.fold(f64::INFINITY, f64::min)
+    }
+
     /// Returns candidates that may still be better than `best` by more than the tie margin.
-    #[must_use]
-    pub fn rivals(&self, best: usize) -> Vec<usize> {
-        let others = (0..self.standings.len())
-            .filter(|&index| index != best && self.is_placed(index))
+    pub(crate) fn rivals(&self, best: usize) -> Vec<usize> {
+        let others = self
+            .others(best)
             .filter(|&index| self.standings[index].outcome != MeetsObjective::NotMet);
         if self.question.minimise == Minimise::P99 {
             let upper = self.standings[best].upper;
@@ -315,7 +319,6 @@ impl<'a> Lab<'a> {
 
     /// Returns all variants that are likely enough to be within the tie margin of the best, least expensive first;
     /// empty while the likeliest is open.
-    #[must_use]
     pub(super) fn as_good(&self) -> Vec<usize> {
         let certain = |index: &usize| self.contradiction(*index).is_none();
         let likely = self.leader().filter(|&best| self.chances[best] >= self.enough());
@@ -358,13 +361,9 @@ impl<'a> Lab<'a> {
 
     /// Returns the rate at which all steps of a variant together miss the objective, if the variant is best only with
     /// that rate.
-    #[must_use]
     pub(super) fn contradiction(&self, best: usize) -> Option<f64> {
         let standing = &self.standings[best];
-        let others = (0..self.standings.len()).filter(|&index| index != best && self.is_placed(index));
-        let least = others
-            .map(|index| self.standings[index].lower)
-            .fold(f64::INFINITY, f64::min);
+        let least = self.least_of_others(best);
         let is_best_below = standing.upper.is_finite() && standing.upper <= self.tied(least);
         standing
             .missed
@@ -372,48 +371,36 @@ impl<'a> Lab<'a> {
     }
 
     /// Returns the highest rate that the best was measured at, if it is the answer only because of rates above it.
-    #[must_use]
     pub(super) fn unmeasured_above(&self, best: usize) -> Option<f64> {
         if self.question.minimise == Minimise::P99 {
             return None;
         }
         let standing = &self.standings[best];
-        let measured = standing.places.iter().filter(|place| place.usable > 0);
-        let reached = measured.map(|place| place.rps).reduce(f64::max)?;
-        let (likely, _) = standing
-            .curve
-            .interval(&self.grid, 0.5 * (1.0 - self.question.confidence));
+        let reached = reached(&standing.places)?;
+        let (likely, _) = standing.curve.interval(&self.grid, self.side());
         let may_be_less = |index: usize| {
-            index != best
-                && self.is_placed(index)
-                && self.standings[index].outcome != MeetsObjective::NotMet
-                && standing.upper > self.tied(self.standings[index].lower)
+            let other = &self.standings[index];
+            other.outcome != MeetsObjective::NotMet && standing.upper > self.tied(other.lower)
         };
-        let is_open = likely * BELOW > reached && (0..self.standings.len()).any(may_be_less);
+        let is_open = likely * BELOW > reached && self.others(best).any(may_be_less);
         is_open.then_some(reached)
     }
 
     /// Returns the probability that no candidate meets the objective.
-    #[must_use]
-    pub fn none_chance(&self) -> f64 {
+    pub(crate) fn none_chance(&self) -> f64 {
         let meets = |standing: &Standing| standing.curve.at_least(&self.grid, self.rates[0]);
         self.standings.iter().map(|standing| 1.0 - meets(standing)).product()
     }
 
     /// True if no candidate meets the objective.
-    #[must_use]
-    pub fn none_meets(&self) -> bool {
+    pub(crate) fn none_meets(&self) -> bool {
         let all_measured = self.standings.iter().all(|standing| standing.estimate.is_some());
         !self.standings.is_empty() && all_measured && self.none_chance() >= self.enough()
     }
 
     /// Returns the lowest rate at which the winner still wins, which fresh steps have to confirm.
-    #[must_use]
-    pub fn decisive_rps(&self, best: usize) -> f64 {
-        let others = (0..self.standings.len()).filter(|&index| index != best && self.is_placed(index));
-        let least = others
-            .map(|index| self.standings[index].lower)
-            .fold(f64::INFINITY, f64::min);
+    pub(crate) fn decisive_rps(&self, best: usize) -> f64 {
+        let least = self.least_of_others(best);
         let lo = self.standings[best].lo.max(self.rates[0]);
         let serves = |rps: &&f64| **rps <= lo * (2.0 - BELOW) && self.score(best, **rps) <= self.tied(least);
         if self.question.minimise == Minimise::P99 {
@@ -423,8 +410,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Returns the result of the winner's fresh steps.
-    #[must_use]
-    pub fn confirmation(&self, best: usize, rps: f64) -> Confirmation {
+    pub(crate) fn confirmation(&self, best: usize, rps: f64) -> Confirmation {
         let mut places = gather(self.question, &self.candidates[best].steps, &self.rates, confirms);
         // A rate met also confirms lower rates; a rate missed also contradicts higher ones.
         let enough = places.iter().filter(|place| place.rps >= rps * 0.99);
@@ -432,12 +418,12 @@ impl<'a> Lab<'a> {
             (usable + place.usable, place.in_vain.max(in_vain))
         });
         places.retain(|place| place.rps <= rps * 1.01);
-        let odds = |curve: &Curve| {
+        let odds = |curve: &HighestRate| {
             let meets = curve.at_least(&self.grid, rps);
             (1.0 - meets) / meets.max(1e-300)
         };
         let fresh = all_curves(self.question, &self.grid, &[places]);
-        let against = fresh.first().map_or(0.0, odds) / odds(&Curve::prior(&self.grid)).max(1e-300);
+        let against = fresh.first().map_or(0.0, odds) / odds(&HighestRate::prior(&self.grid)).max(1e-300);
         Confirmation {
             usable,
             in_vain,
@@ -447,23 +433,22 @@ impl<'a> Lab<'a> {
 }
 
 /// Fresh steps that an answer needs.
-pub const CONFIRM: u32 = 3;
+pub(crate) const CONFIRM: u32 = 3;
 
 /// Result of fresh steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Confirmation {
+pub(crate) struct Confirmation {
     /// Steps that are evidence.
-    pub usable: u32,
+    pub(crate) usable: u32,
     /// Unusable steps since the last usable one.
-    pub in_vain: u32,
+    pub(crate) in_vain: u32,
     /// True if they contradict the steps that chose.
-    pub contradicted: bool,
+    pub(crate) contradicted: bool,
 }
 
 impl Confirmation {
     /// True if they are enough, and agree with the steps that chose.
-    #[must_use]
-    pub const fn confirms(&self) -> bool {
+    pub(crate) const fn confirms(&self) -> bool {
         !self.contradicted && self.usable >= CONFIRM
     }
 }
@@ -479,9 +464,8 @@ fn within_reach(mut places: Vec<Place>, rates: &[f64], grid: &Grid) -> Vec<Place
 }
 
 /// Returns the curves of all candidates under all objectives, and under failures if a candidate has too many of them.
-#[must_use]
-pub(crate) fn all_curves(question: &Question, grid: &Grid, gathered: &[Vec<Place>]) -> Vec<Curve> {
-    let mut by_candidate: Vec<Vec<Curve>> = vec![Vec::new(); gathered.len()];
+pub(crate) fn all_curves(question: &Question, grid: &Grid, gathered: &[Vec<Place>]) -> Vec<HighestRate> {
+    let mut by_candidate: Vec<Vec<HighestRate>> = vec![Vec::new(); gathered.len()];
     for objective in 0..question.objectives.len() {
         let likely: Vec<Likely> = gathered.iter().map(|places| likely(grid, places, objective)).collect();
         for (all, curve) in by_candidate.iter_mut().zip(curves(grid, &likely)) {
@@ -495,7 +479,7 @@ pub(crate) fn all_curves(question: &Question, grid: &Grid, gathered: &[Vec<Place
     }
     by_candidate
         .into_iter()
-        .map(|curves| Curve::all_of(grid, curves))
+        .map(|curves| HighestRate::all_of(grid, curves))
         .collect()
 }
 

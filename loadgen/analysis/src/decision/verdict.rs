@@ -1,12 +1,13 @@
 //! Decision whether there is an answer. In: the state of all candidates. Out: the outcome and the best. Knows nothing
 //! of runs.
 
+use super::places::usable;
 use super::standing::{CONFIRM, Lab};
 use crate::record::{AnswerOutcome, MeetsObjective};
 
 /// Result of all steps together.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Verdict {
+pub(super) struct LabVerdict {
     /// State of the answer.
     pub(super) outcome: AnswerOutcome,
     /// The best, or else the likeliest candidate.
@@ -19,9 +20,8 @@ pub(super) struct Verdict {
     pub(super) missing: u32,
 }
 
-impl Verdict {
+impl LabVerdict {
     /// Computes the verdict of a lab.
-    #[must_use]
     pub(super) fn of(lab: &Lab<'_>) -> Self {
         let undecided = Self {
             outcome: AnswerOutcome::Undecided,
@@ -29,7 +29,7 @@ impl Verdict {
             // usable step only the prior prefers a variant.
             best: lab.leader().filter(|&best| {
                 let standing = &lab.standings[best];
-                standing.outcome != MeetsObjective::NotMet && standing.places.iter().any(|place| place.usable > 0)
+                standing.outcome != MeetsObjective::NotMet && usable(&standing.places).next().is_some()
             }),
             confirmed: false,
             contradicted: false,

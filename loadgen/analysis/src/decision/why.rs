@@ -1,13 +1,13 @@
 //! Sentences of the answer. In: the state of all candidates. Out: the reason for a variant's position, and open
 //! questions. Knows nothing of runs.
 
-use super::standing::Lab;
-use super::verdict::Verdict;
+use super::places::usable;
+use super::standing::{Lab, Standing};
+use super::verdict::LabVerdict;
 use crate::record::{AnswerOutcome, MeetsObjective, Minimise, OpenQuestion};
 
 /// Returns the reason for a variant's position.
-#[must_use]
-pub(super) fn why(lab: &Lab<'_>, verdict: &Verdict, index: usize) -> String {
+pub(super) fn why(lab: &Lab<'_>, verdict: &LabVerdict, index: usize) -> String {
     let standing = &lab.standings[index];
     if standing.outcome == MeetsObjective::NotMet {
         let rps = if standing.hi.is_finite() {
@@ -23,58 +23,60 @@ pub(super) fn why(lab: &Lab<'_>, verdict: &Verdict, index: usize) -> String {
     if !lab.is_placed(index) {
         return "has no price".into();
     }
-    let kept = match (standing.lo > 0.0, standing.hi.is_finite()) {
-        (true, true) => format!(
-            "meets the objective at {}/s, not at {}/s",
-            number(standing.lo),
-            number(standing.hi)
-        ),
-        (true, false) => format!("meets the objective at {}/s", number(standing.lo)),
-        (false, true) => format!("does not meet the objective at {}/s", number(standing.hi)),
-        (false, false) if standing.places.iter().all(|place| place.usable == 0) => "no step of it could be used".into(),
-        (false, false) => "too few steps to be certain of any rate".into(),
-    };
+    let kept = kept(standing);
     if let Some(rps) = standing.missed.filter(|_| standing.outcome == MeetsObjective::Unknown) {
         return format!("{kept}; all steps at {}/s together miss it", number(rps));
     }
-    match verdict.best {
-        Some(best) if best == index && verdict.outcome == AnswerOutcome::Decided => {
-            let least = least(lab.question.minimise);
-            match less(lab, best) {
-                None => format!("{least} of those that meet the objective: {kept}"),
-                Some(other) => format!(
-                    "within the tie of {}, and confirmed by fresh steps: {kept}",
-                    lab.candidates[other].variant
-                ),
-            }
-        }
-        Some(best) if best == index => format!("the most likely one: {kept}"),
-        Some(best) => {
-            let upper = lab.standings[best].upper;
-            let name = &lab.candidates[best].variant;
-            if upper > lab.tied(standing.lower) {
-                return kept;
-            }
-            if standing.lower >= upper {
-                // Two free variants cost the same.
-                let more = match standing.lower - upper {
-                    0.0 => 0.0,
-                    _ => 100.0 * (standing.lower / upper - 1.0),
-                };
-                // A few requests a month make no visible difference.
-                if more < 0.05 {
-                    format!("as much as {name}, or more: {kept}")
-                } else if more.is_infinite() {
-                    format!("more than {name}, which costs nothing: {kept}")
-                } else {
-                    format!("at least {} % more than {name}: {kept}", number(more))
-                }
-            } else {
-                format!("within the tie of {name}, or more: {kept}")
-            }
-        }
+    let Some(best) = verdict.best else { return kept };
+    match comparison(lab, verdict, index, best) {
+        Some(said) => format!("{said}: {kept}"),
         None => kept,
     }
+}
+
+/// Rates at which a variant meets the objective, as far as they are certain.
+fn kept(standing: &Standing) -> String {
+    let (lo, hi) = (number(standing.lo), number(standing.hi));
+    match (standing.lo > 0.0, standing.hi.is_finite()) {
+        (true, true) => format!("meets the objective at {lo}/s, not at {hi}/s"),
+        (true, false) => format!("meets the objective at {lo}/s"),
+        (false, true) => format!("does not meet the objective at {hi}/s"),
+        (false, false) if usable(&standing.places).next().is_none() => "no step of it could be used".into(),
+        (false, false) => "too few steps to be certain of any rate".into(),
+    }
+}
+
+/// Comparison of a variant with the best; `None` if it may still be better.
+fn comparison(lab: &Lab<'_>, verdict: &LabVerdict, index: usize, best: usize) -> Option<String> {
+    let name = |index: usize| &lab.candidates[index].variant;
+    if best == index {
+        let is_decided = verdict.outcome == AnswerOutcome::Decided;
+        return Some(match less(lab, best).filter(|_| is_decided) {
+            Some(other) => format!("within the tie of {}, and confirmed by fresh steps", name(other)),
+            None if is_decided => format!("{} of those that meet the objective", least(lab.question.minimise)),
+            None => "the most likely one".to_owned(),
+        });
+    }
+    let (best, upper, lower) = (name(best), lab.standings[best].upper, lab.standings[index].lower);
+    if upper > lab.tied(lower) {
+        return None;
+    }
+    if lower < upper {
+        return Some(format!("within the tie of {best}, or more"));
+    }
+    // Two free variants cost the same.
+    let more = match lower - upper {
+        0.0 => 0.0,
+        _ => 100.0 * (lower / upper - 1.0),
+    };
+    // A few requests a month make no visible difference.
+    Some(if more < 0.05 {
+        format!("as much as {best}, or more")
+    } else if more.is_infinite() {
+        format!("more than {best}, which costs nothing")
+    } else {
+        format!("at least {} % more than {best}", number(more))
+    })
 }
 
 /// Returns the variant with the lowest score of all that meet the objective, if it is not the best.
@@ -86,101 +88,96 @@ fn less(lab: &Lab<'_>, best: usize) -> Option<usize> {
         .min_by(|&a, &b| score(a).total_cmp(&score(b)))
 }
 
-/// Returns the open questions.
-#[must_use]
-pub(super) fn open(lab: &Lab<'_>, verdict: &Verdict, step_s: f64) -> Vec<OpenQuestion> {
-    let name = |index: usize| lab.candidates[index].variant.clone();
-    let unplaced = (0..lab.candidates.len())
-        .filter(|&index| !lab.is_placed(index))
-        .map(|index| OpenQuestion {
-            variants: vec![name(index)],
-            what: "it has no price".into(),
-            more_s: None,
-        });
-    let Some(best) = verdict.best else {
-        let is_unknown = |index: &usize| lab.standings[*index].outcome == MeetsObjective::Unknown;
-        let mut unknown: Vec<usize> = (0..lab.candidates.len()).filter(is_unknown).collect();
-        let is_met = |index: &usize| lab.standings[*index].outcome == MeetsObjective::Met;
-        let met: Vec<usize> = (0..lab.candidates.len()).filter(is_met).collect();
-        if !met.is_empty() {
-            let which = OpenQuestion {
-                variants: met.into_iter().map(name).collect(),
-                what: format!("which of them is the {}", least(lab.question.minimise)),
-                more_s: None,
-            };
-            return std::iter::once(which).chain(unplaced).collect();
-        }
-        if unknown.is_empty() {
-            // Each is unlikely to meet it, but that none does is not likely enough.
-            let share = (1.0 - lab.enough()) / lab.candidates.len().max(1) as f64;
-            unknown = (0..lab.candidates.len())
-                .filter(|&index| meets(lab, index) > share)
-                .collect();
-        }
-        return unknown
-            .into_iter()
-            .map(|index| OpenQuestion {
-                variants: vec![name(index)],
-                what: "whether it meets the objective".into(),
-                more_s: further(1.0 - meets(lab, index), lab.enough(), steps(lab, index)).map(|steps| steps * step_s),
-            })
-            .chain(unplaced)
-            .collect();
-    };
-    let mut open: Vec<OpenQuestion> = Vec::new();
-    if verdict.contradicted {
-        open.push(OpenQuestion {
-            variants: vec![name(best)],
-            what: "the steps that chose it say that it meets the objective, fresh ones that it does not".into(),
-            more_s: None,
-        });
+/// Open question about some variants, with the steps that it needs.
+fn question(lab: &Lab<'_>, variants: &[usize], what: String, more_steps: Option<f64>, step_s: f64) -> OpenQuestion {
+    OpenQuestion {
+        variants: variants
+            .iter()
+            .map(|&index| lab.candidates[index].variant.clone())
+            .collect(),
+        what,
+        more_s: more_steps.map(|steps| steps * step_s),
     }
-    if verdict.missing > 0 && !verdict.contradicted {
-        open.push(OpenQuestion {
-            variants: vec![name(best)],
-            what: "the steps that chose it are enough, but fresh ones have not confirmed it".into(),
-            more_s: Some(f64::from(verdict.missing) * step_s),
-        });
+}
+
+/// Returns the open questions.
+pub(super) fn open(lab: &Lab<'_>, verdict: &LabVerdict, step_s: f64) -> Vec<OpenQuestion> {
+    let mut open = match verdict.best {
+        Some(best) => about_best(lab, verdict, best, step_s),
+        None => without_best(lab, step_s),
+    };
+    let unplaced = (0..lab.candidates.len()).filter(|&index| !lab.is_placed(index));
+    open.extend(unplaced.map(|index| question(lab, &[index], "it has no price".into(), None, step_s)));
+    open
+}
+
+/// Variants that meet the objective, none of which is likely to be best; or those whose objective is open.
+fn without_best(lab: &Lab<'_>, step_s: f64) -> Vec<OpenQuestion> {
+    let all = || 0..lab.candidates.len();
+    let with = |outcome| {
+        all()
+            .filter(move |&index| lab.standings[index].outcome == outcome)
+            .collect()
+    };
+    let met: Vec<usize> = with(MeetsObjective::Met);
+    if !met.is_empty() {
+        let which = format!("which of them is the {}", least(lab.question.minimise));
+        return vec![question(lab, &met, which, None, step_s)];
+    }
+    let mut unknown: Vec<usize> = with(MeetsObjective::Unknown);
+    if unknown.is_empty() {
+        // Each is unlikely to meet it, but that none does is not likely enough.
+        let share = (1.0 - lab.enough()) / lab.candidates.len().max(1) as f64;
+        unknown = all().filter(|&index| meets(lab, index) > share).collect();
+    }
+    let whether = |index: usize| {
+        let more = further(1.0 - meets(lab, index), lab.enough(), steps(lab, index));
+        question(lab, &[index], WHETHER.into(), more, step_s)
+    };
+    unknown.into_iter().map(whether).collect()
+}
+
+/// Question whether a variant meets the objective.
+const WHETHER: &str = "whether it meets the objective";
+
+/// Questions about the best or likeliest variant.
+fn about_best(lab: &Lab<'_>, verdict: &LabVerdict, best: usize, step_s: f64) -> Vec<OpenQuestion> {
+    let mut open: Vec<OpenQuestion> = Vec::new();
+    let mut ask = |variants: &[usize], what: String, more: Option<f64>| {
+        open.push(question(lab, variants, what, more, step_s));
+    };
+    let is_least = least(lab.question.minimise);
+    if verdict.contradicted {
+        let what = "the steps that chose it say that it meets the objective, fresh ones that it does not";
+        ask(&[best], what.into(), None);
+    } else if verdict.missing > 0 {
+        let what = "the steps that chose it are enough, but fresh ones have not confirmed it";
+        ask(&[best], what.into(), Some(f64::from(verdict.missing)));
     }
     if let Some(rps) = lab.contradiction(best) {
-        open.push(OpenQuestion {
-            variants: vec![name(best)],
-            what: format!(
-                "single steps say that it meets the objective at {}/s, all of them together that it does not",
-                number(rps)
-            ),
-            more_s: None,
-        });
+        let what = format!(
+            "single steps say that it meets the objective at {}/s, all of them together that it does not",
+            number(rps)
+        );
+        ask(&[best], what, None);
     } else if lab.standings[best].outcome != MeetsObjective::Met {
-        open.push(OpenQuestion {
-            variants: vec![name(best)],
-            what: "whether it meets the objective".into(),
-            more_s: further(meets(lab, best), lab.enough(), steps(lab, best)).map(|steps| steps * step_s),
-        });
+        let more = further(meets(lab, best), lab.enough(), steps(lab, best));
+        ask(&[best], WHETHER.into(), more);
     }
     let is_likely = lab.chances[best] >= lab.enough();
     if let Some(rps) = lab.unmeasured_above(best).filter(|_| is_likely) {
-        open.push(OpenQuestion {
-            variants: vec![name(best)],
-            what: format!(
-                "it is the {} only if it meets the objective above {}/s, the highest rate measured",
-                least(lab.question.minimise),
-                number(rps)
-            ),
-            more_s: None,
-        });
+        let what = format!(
+            "it is the {is_least} only if it meets the objective above {}/s, the highest rate measured",
+            number(rps)
+        );
+        ask(&[best], what, None);
     } else {
         for rival in lab.rivals(best) {
             let of_both = steps(lab, best) + steps(lab, rival);
             let more = further(1.0 - lab.beats(rival, best), lab.enough(), of_both);
-            open.push(OpenQuestion {
-                variants: vec![name(best), name(rival)],
-                what: format!("which of them is the {}", least(lab.question.minimise)),
-                more_s: more.map(|steps| steps * step_s),
-            });
+            ask(&[best, rival], format!("which of them is the {is_least}"), more);
         }
     }
-    open.extend(unplaced);
     open
 }
 

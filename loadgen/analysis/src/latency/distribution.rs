@@ -2,9 +2,8 @@
 //!
 //! In: a point with its histograms. Out: numbers to draw. Knows nothing of drawing.
 
-use crate::record::{Histograms, Point, samples_needed};
+use crate::record::{Histograms, Point, counted, samples_needed};
 use crate::statistics::percentile::BlockTable;
-use crate::validity::disturbance::counted;
 use hdrhistogram::Histogram;
 
 /// Number of shares at which a cumulative curve is computed: even steps of `-log10(1 - share)`, from the fastest
@@ -37,7 +36,7 @@ pub fn range(point: &Point) -> Option<(f64, f64)> {
 
 /// Bands of latency between two ends, evenly spaced in its logarithm.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Grid {
+pub struct LatencyGrid {
     /// Lower end of the lowest band, in microseconds; above zero.
     pub from_us: f64,
     /// Upper end of the highest band, in microseconds.
@@ -46,7 +45,7 @@ pub struct Grid {
     pub bands: usize,
 }
 
-impl Grid {
+impl LatencyGrid {
     /// Returns the band of a latency; a latency outside the grid belongs to the first or the last band.
     #[must_use]
     pub fn band(&self, us: f64) -> usize {
@@ -66,7 +65,7 @@ pub struct OverTime {
 
 /// Returns the change of a point's latency in each repeat, with time blocks merged into at most `most` columns.
 #[must_use]
-pub fn over_time(point: &Point, grid: &Grid, most: usize) -> Vec<OverTime> {
+pub fn over_time(point: &Point, grid: &LatencyGrid, most: usize) -> Vec<OverTime> {
     let one = |histograms: &Histograms| {
         let together = histograms.latency.len().div_ceil(most.max(1)).max(1);
         OverTime {
@@ -81,7 +80,7 @@ pub fn over_time(point: &Point, grid: &Grid, most: usize) -> Vec<OverTime> {
     point.repeats.iter().map(|repeat| one(&repeat.histograms)).collect()
 }
 
-fn shares(blocks: &[Histogram<u64>], grid: &Grid) -> Vec<f64> {
+fn shares(blocks: &[Histogram<u64>], grid: &LatencyGrid) -> Vec<f64> {
     let all: u64 = blocks.iter().map(Histogram::len).sum();
     if all == 0 {
         return Vec::new();
@@ -152,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_stall_is_in_its_block_and_nowhere_else() {
-        let grid = Grid {
+        let grid = LatencyGrid {
             from_us: 100.0,
             to_us: 1e6,
             bands: 4,
@@ -179,7 +178,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_request_of_a_block_is_in_one_band(us in prop::collection::vec(1_u64..10_000_000, 1..80)) {
-            let grid = Grid { from_us: 50.0, to_us: 1e6, bands: 17 };
+            let grid = LatencyGrid { from_us: 50.0, to_us: 1e6, bands: 17 };
             let told = over_time(&point(&[&us]), &grid, 9);
             prop_assert!((told[0].columns[0].iter().sum::<f64>() - 1.0).abs() < 1e-9);
         }

@@ -11,7 +11,7 @@
 //! The dependence or the tail in the same samples never decides: a run without a burst shows little of either.
 
 use super::bands::{SEND_LAG, band_total, reads_total};
-use crate::curves::{all_curves, is_valid};
+use crate::curve::{all_curves, is_valid};
 use crate::record::{Grade, Point, samples_needed};
 use tierlab_protocol::timing::Stage;
 

@@ -4,11 +4,10 @@
 //! - [`mod@bands`]: composition of the latency, and growth of the backlog; [`mod@tail`]: dominant parts of the slowest
 //!   requests
 //! - [`distribution`]: cumulative curves, and latency over time
-//! - [`objective`]: latencies compared with an objective; [`goodput`]: good replies within a limit
+//! - [`objective`]: latencies compared with an objective, and good replies within a limit
 
 pub mod bands;
 pub mod distribution;
-pub mod goodput;
 pub mod grade;
 pub mod objective;
 pub mod tail;

@@ -3,6 +3,7 @@
 use super::{AgentStart, Band, Driven, DriverFigures, Interval, MachineUse, SentRequests, ServerDelta, Summary};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -195,6 +196,26 @@ pub fn failures<'a>(repeats: impl Iterator<Item = &'a Repeat>) -> Vec<(&'a str, 
     failures
 }
 
+/// Undisturbed repeats from which disturbed ones are dropped; fewer show next to nothing of the spread of repeats.
+const ENOUGH: usize = 3;
+
+/// Returns the repeats for figures: without the disturbed ones, if at least three others or half of all remain; else
+/// all, and the verdict names the disturbances.
+#[must_use]
+pub fn counted(repeats: &[Repeat]) -> Cow<'_, [Repeat]> {
+    let sound = repeats.iter().filter(|repeat| repeat.disturbed.is_none()).count();
+    if sound == repeats.len() || (sound < ENOUGH && 2 * sound < repeats.len()) {
+        return Cow::Borrowed(repeats);
+    }
+    Cow::Owned(
+        repeats
+            .iter()
+            .filter(|repeat| repeat.disturbed.is_none())
+            .cloned()
+            .collect(),
+    )
+}
+
 /// Autocorrelation time of older results, which did not measure it.
 pub(super) const fn independent() -> f64 {
     1.0
@@ -248,5 +269,42 @@ impl Repeat {
             autocorrelation_time: independent(),
             ..Self::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(disturbed: &[bool]) -> Vec<u32> {
+        let repeats: Vec<Repeat> = (0..)
+            .zip(disturbed)
+            .map(|(index, disturbed)| Repeat {
+                index,
+                disturbed: disturbed.then(|| "a compiler".to_owned()),
+                ..Repeat::empty()
+            })
+            .collect();
+        counted(&repeats).iter().map(|repeat| repeat.index).collect()
+    }
+
+    #[test]
+    fn disturbed_repeats_are_left_out_where_enough_others_remain() {
+        assert_eq!(left(&[false, false]), [0, 1]);
+        assert_eq!(left(&[false, true, false]), [0, 2]);
+        assert_eq!(left(&[true, false]), [1], "half remains");
+        assert_eq!(
+            left(&[true, false, true, true, false, true, false]),
+            [1, 4, 6],
+            "three remain"
+        );
+    }
+
+    #[test]
+    fn all_count_where_too_few_would_remain() {
+        assert_eq!(left(&[]), [0; 0]);
+        assert_eq!(left(&[true]), [0]);
+        assert_eq!(left(&[true, true, false]), [0, 1, 2]);
+        assert_eq!(left(&[true, false, true, true, false]), [0, 1, 2, 3, 4]);
     }
 }

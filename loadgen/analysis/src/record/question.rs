@@ -233,9 +233,6 @@ pub struct Variant {
     /// Layout of its feature tables; absent for row files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<String>,
-    /// Maximum rows per run, 0 to disable batching; absent to use the model's own config.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub batching: Option<u32>,
     /// Name of the cache state.
     pub cache: String,
     /// Capacity of the cache as a share of the table; 0 is no cache.

@@ -1,11 +1,10 @@
 //! Statistics of latencies that know nothing of runs.
 //!
 //! - [`mod@histogram`]: latencies as histograms; [`percentile`]: percentiles over many of them
-//! - [`sections`], [`student`], [`beta`]: 95 % intervals over repeats; [`inversion`]: intervals of percentiles, and
+//! - [`sections`], [`student`]: 95 % intervals over repeats; [`inversion`]: intervals of percentiles, and
 //!   gaps
 //! - [`dependence`]: dependence of samples on each other
 
-pub mod beta;
 pub mod dependence;
 pub mod histogram;
 pub mod inversion;

@@ -19,8 +19,7 @@
 
 use super::percentile::BlockTable;
 use super::student::t_two_sided;
-use crate::record::{Interval, Point};
-use crate::validity::disturbance::counted;
+use crate::record::{Interval, Point, counted};
 use std::ops::Range;
 
 /// Share outside a 95 % interval.

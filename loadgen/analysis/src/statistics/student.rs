@@ -1,14 +1,18 @@
-//! Quantiles of Student's t and of the standard normal.
+//! Student's t and the standard normal: quantiles and tail probabilities, with the incomplete beta function below them.
 //!
 //! In: the share outside an interval, and degrees of freedom. Out: standard errors to either side. Knows nothing of the
 //! estimate.
-
-use super::beta;
 
 /// Two-sided 95 % quantile of the standard normal.
 pub const Z95: f64 = 1.959_964;
 /// Degrees of freedom from which the normal is used.
 const NORMAL_FROM: f64 = 1e6;
+/// Maximum number of terms of the continued fraction, which needs about the root of the larger shape.
+const TERMS: u32 = 20_000;
+/// Relative size below which further terms are ignored.
+const ENOUGH: f64 = 1e-14;
+/// Substitute for zero in a denominator (Lentz's method).
+const TINY: f64 = 1e-300;
 
 /// Returns the two-sided 95 % quantile of Student's t with `freedom` degrees of freedom, which need not be whole.
 #[must_use]
@@ -16,22 +20,28 @@ pub fn t95(freedom: f64) -> f64 {
     t_two_sided(0.05, freedom)
 }
 
+/// Returns the share of Student's t beyond `t` on either side: `I_x(freedom / 2, 1 / 2)` with `x = freedom / (freedom + t²)`
+/// (DLMF 8.17). Fewer than one degree of freedom counts as one.
+#[must_use]
+pub fn beyond(t: f64, freedom: f64) -> f64 {
+    let freedom = freedom.max(1.0);
+    regularised(freedom / 2.0, 0.5, freedom / (freedom + t * t))
+}
+
 /// Returns the two-sided quantile of Student's t that leaves out `outside`. Fewer than one degree of freedom counts as
-/// one. By bisection of `P(|T| > t) = I_x(freedom / 2, 1 / 2)` with `x = freedom / (freedom + t²)` (DLMF 8.17).
+/// one. By bisection of [`beyond`].
 #[must_use]
 pub fn t_two_sided(outside: f64, freedom: f64) -> f64 {
-    let freedom = freedom.max(1.0);
     if freedom >= NORMAL_FROM {
         return z_two_sided(outside);
     }
-    let beyond = |t: f64| beta::regularised(freedom / 2.0, 0.5, freedom / (freedom + t * t));
     let (mut low, mut high) = (0.0, 1.0);
-    while beyond(high) > outside && high < 1e12 {
+    while beyond(high, freedom) > outside && high < 1e12 {
         high *= 2.0;
     }
     for _ in 0..80 {
         let middle = f64::midpoint(low, high);
-        if beyond(middle) > outside {
+        if beyond(middle, freedom) > outside {
             low = middle;
         } else {
             high = middle;
@@ -46,6 +56,50 @@ pub fn t_two_sided(outside: f64, freedom: f64) -> f64 {
 pub fn z_two_sided(outside: f64) -> f64 {
     let t = (-2.0 * (outside / 2.0).ln()).sqrt();
     t - (2.515_517 + t * (0.802_853 + t * 0.010_328)) / (1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308)))
+}
+
+/// Returns `I_x(a, b)`: the probability that a beta variable of shapes `a` and `b` is at most `x`, by the continued
+/// fraction DLMF 8.17.22, on the side of the mean where it converges fast. Shapes are above 0; `x` outside 0 to 1 is
+/// clamped.
+fn regularised(a: f64, b: f64, x: f64) -> f64 {
+    if x <= 0.0 {
+        return 0.0;
+    }
+    if x >= 1.0 {
+        return 1.0;
+    }
+    let front = |a: f64, b: f64, x: f64| {
+        let log_beta = libm::lgamma(a) + libm::lgamma(b) - libm::lgamma(a + b);
+        (a * x.ln() + b * (-x).ln_1p() - log_beta).exp() / a
+    };
+    if x < (a + 1.0) / (a + b + 2.0) {
+        front(a, b, x) * fraction(a, b, x)
+    } else {
+        1.0 - front(b, a, 1.0 - x) * fraction(b, a, 1.0 - x)
+    }
+}
+
+/// Evaluates the continued fraction by Lentz's method.
+fn fraction(a: f64, b: f64, x: f64) -> f64 {
+    let away = |value: f64| if value.abs() < TINY { TINY } else { value };
+    let (mut c, mut d) = (1.0, 1.0 / away(1.0 - (a + b) * x / (a + 1.0)));
+    let mut value = d;
+    for term in 1..TERMS {
+        let m = f64::from(term);
+        let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
+        let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
+        let mut change = 1.0;
+        for coefficient in [even, odd] {
+            d = 1.0 / away(1.0 + coefficient * d);
+            c = away(1.0 + coefficient / c);
+            change = c * d;
+            value *= change;
+        }
+        if (change - 1.0).abs() < ENOUGH {
+            break;
+        }
+    }
+    value
 }
 
 #[cfg(test)]
@@ -101,6 +155,30 @@ mod tests {
         fn another_library_has_the_same_normal_points(outside in 1e-9_f64..0.9) {
             let theirs = Normal::standard().inverse_cdf(1.0 - outside / 2.0);
             prop_assert!((z_two_sided(outside) - theirs).abs() < 5e-4, "{theirs}");
+        }
+    }
+
+    #[test]
+    fn closed_forms_come_back() {
+        for x in [0.01_f64, 0.3, 0.5, 0.99] {
+            assert!((regularised(1.0, 1.0, x) - x).abs() < 1e-12);
+            assert!((regularised(3.0, 1.0, x) - x.powi(3)).abs() < 1e-12);
+            assert!((regularised(0.5, 0.5, x) - 2.0 / std::f64::consts::PI * x.sqrt().asin()).abs() < 1e-12);
+        }
+        assert_eq!((regularised(2.0, 2.0, -1.0), regularised(2.0, 2.0, 2.0)), (0.0, 1.0));
+    }
+
+    proptest! {
+        #[test]
+        fn both_sides_make_one(a in 0.1_f64..5_000.0, b in 0.1_f64..5_000.0, x in 0.0_f64..1.0) {
+            let sum = regularised(a, b, x) + regularised(b, a, 1.0 - x);
+            prop_assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+        }
+
+        #[test]
+        fn another_library_has_the_same_beta_function(a in 0.1_f64..2_000.0, b in 0.1_f64..2_000.0, x in 0.001_f64..0.999) {
+            let theirs = statrs::function::beta::beta_reg(a, b, x);
+            prop_assert!((regularised(a, b, x) - theirs).abs() < 1e-9, "{theirs}");
         }
     }
 }

@@ -7,7 +7,7 @@
 //! replies in it are exactly the growth of the queue. A healthy queue grows too, because a step begins with an empty
 //! one.
 
-use super::evidence::Evidence;
+use super::rules::Evidence;
 use crate::record::{Limits, Repeat};
 use crate::statistics::student::t_two_sided;
 

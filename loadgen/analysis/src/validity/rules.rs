@@ -1,13 +1,46 @@
 //! Rules of validity, each a function that returns the fault in words, or `None`. In: evidence and limits. Pure.
 
-use super::evidence::Evidence;
-use crate::record::{ClosedLoopFigures, Limits, failures, worst_start};
+use crate::record::{ClosedLoopFigures, Limits, Repeat, failures, worst_start};
+use std::borrow::Cow;
 
 /// Fewest samples of a point: of 72 requests some are beyond the p95 with a probability of 97.5 %.
 const FEWEST_SAMPLES: u64 = 72;
 
 /// Maximum random deviation, in standard deviations: about one healthy point in 16,000 lies outside.
 const CHANCE: f64 = 4.0;
+
+/// Inputs of the rules.
+#[derive(Debug, Clone)]
+pub struct Evidence<'a> {
+    /// Requests per second offered.
+    pub offered_rps: f64,
+    /// Requests in the percentiles.
+    pub samples: u64,
+    /// Latency p50, in microseconds, whatever the number of samples.
+    pub p50_us: f64,
+    /// Latency p99, in microseconds, whatever the number of samples.
+    pub p99_us: f64,
+    /// Send lag p99, in microseconds, whatever the number of samples.
+    pub lag_p99_us: f64,
+    /// Drifts of the latency, in words.
+    pub drifts: Vec<String>,
+    /// Repeats of the point.
+    pub steps: Cow<'a, [Repeat]>,
+}
+
+impl Evidence<'_> {
+    pub(super) fn sum(&self, of: impl Fn(&Repeat) -> f64) -> f64 {
+        self.steps.iter().map(of).sum()
+    }
+
+    pub(super) fn scheduled(&self) -> f64 {
+        self.sum(|step| step.scheduled as f64)
+    }
+
+    pub(super) fn failed(&self) -> f64 {
+        self.sum(|step| step.errors.values().sum::<u64>() as f64)
+    }
+}
 
 /// Checks a closed loop's pauses, its counterpart of a late send: time beyond the think time lowers the throughput, and
 /// is not the server's fault.
@@ -42,7 +75,7 @@ pub(super) fn device_shortfall(evidence: &Evidence<'_>) -> Option<String> {
 }
 
 /// Checks for foreign activity on the machine, which may have caused any result. The disturbed repeats that remain here
-/// were needed ([`super::disturbance::counted`]).
+/// were needed ([`crate::record::counted`]).
 pub(super) fn disturbed(evidence: &Evidence<'_>) -> Option<String> {
     let disturbed: Vec<&String> = evidence
         .steps

@@ -14,11 +14,11 @@
 //!
 //! Few repeats say little about their own spread: Student's t for three repeats of a trend is above 10. So a change
 //! point is also tested with an error estimated from pieces of the windows. A repeat's figure is assumed to scatter by
-//! `Figure::spread`, and by as much as figures of pieces scatter among each other, less the gain of a window from
+//! `Tested::spread`, and by as much as figures of pieces scatter among each other, less the gain of a window from
 //! having several. If slow requests come in bursts, a whole window counts as no better than one of its pieces. With two
 //! or three repeats this is a test of homogeneity.
 //!
-//! A finding must also matter (`Figure::matters`): a bounded drift passes. All tests of a point together raise a false
+//! A finding must also matter (`Tested::matters`): a bounded drift passes. All tests of a point together raise a false
 //! alarm in at most about 1 % of points without a drift; `tierlab-dev coverage` simulates it, including queues in
 //! which requests depend on each other.
 
@@ -42,7 +42,7 @@ const BURSTS_FROM: f64 = 0.95;
 const COURSE_PIECES: usize = 8;
 
 /// Tested figure.
-struct Figure {
+struct Tested {
     of: DriftOf,
     /// Minimum change that matters, as a factor.
     matters: f64,
@@ -52,14 +52,14 @@ struct Figure {
     spread: f64,
 }
 
-const FIGURES: [Figure; 2] = [
-    Figure {
+const FIGURES: [Tested; 2] = [
+    Tested {
         of: DriftOf::P50,
         matters: 1.25,
         pieces: 4,
         spread: 0.1,
     },
-    Figure {
+    Tested {
         of: DriftOf::SlowestPercent,
         matters: 1.5,
         pieces: 8,
@@ -86,7 +86,7 @@ pub fn drifts(repeats: &[Repeat]) -> Vec<Drift> {
         .collect()
 }
 
-impl Figure {
+impl Tested {
     /// Returns the logarithm of the figure of some time blocks; `None` without requests.
     fn log(&self, blocks: &[Counts]) -> Option<f64> {
         let all = requests(blocks);
@@ -133,7 +133,7 @@ fn requests(blocks: &[Counts]) -> u64 {
 }
 
 /// Returns the figures of a window cut into pieces of equally many blocks; `None` if a piece has too few requests.
-fn pieces(figure: &Figure, blocks: &[Counts], count: usize) -> Option<Vec<f64>> {
+fn pieces(figure: &Tested, blocks: &[Counts], count: usize) -> Option<Vec<f64>> {
     let edge = |piece: usize| piece * blocks.len() / count;
     (0..count)
         .map(|piece| &blocks[edge(piece)..edge(piece + 1)])
@@ -142,7 +142,7 @@ fn pieces(figure: &Figure, blocks: &[Counts], count: usize) -> Option<Vec<f64>> 
 }
 
 /// Tests the last third of every window against its first, and extrapolates an even drift to the whole window.
-fn within(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drift> {
+fn within(figure: &Tested, windows: &[Vec<Counts>], outside: f64) -> Option<Drift> {
     if windows.len() < 3 {
         return None;
     }
@@ -182,7 +182,7 @@ fn within(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
 }
 
 /// Tests the repeats against each other in their order.
-fn across(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drift> {
+fn across(figure: &Tested, windows: &[Vec<Counts>], outside: f64) -> Option<Drift> {
     if windows.iter().any(|blocks| requests(blocks) < PIECE_REQUESTS) {
         return None;
     }
@@ -231,7 +231,7 @@ fn across(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
 
 /// Fits a straight line through the repeats, with the remaining squares. `test` judges a difference by those squares
 /// and the factor from the variance of one repeat to that of the difference.
-fn trend(figure: &Figure, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) -> Option<(Drift, f64)> {
+fn trend(figure: &Tested, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) -> Option<(Drift, f64)> {
     let count = logs.len() as f64;
     let (middle, level) = ((count - 1.0) / 2.0, mean(logs));
     let places: Vec<f64> = (0..logs.len()).map(|index| index as f64 - middle).collect();
@@ -250,7 +250,7 @@ fn trend(figure: &Figure, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) ->
 }
 
 /// Returns the position before and after which repeats differ most, with the remaining squares about the two means.
-fn change(figure: &Figure, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) -> Option<(Drift, f64)> {
+fn change(figure: &Tested, logs: &[f64], test: impl Fn(f64, f64, f64) -> bool) -> Option<(Drift, f64)> {
     let places = logs.len() - 1;
     (1..=places)
         .filter_map(|place| {
@@ -276,7 +276,7 @@ struct Scatter {
 
 impl Scatter {
     /// Estimates the scatter from the pieces of the windows; `None` if a piece has too few requests.
-    fn of_pieces(figure: &Figure, windows: &[Vec<Counts>]) -> Option<Self> {
+    fn of_pieces(figure: &Tested, windows: &[Vec<Counts>]) -> Option<Self> {
         let fewest = windows.iter().map(|blocks| requests(blocks)).min()?;
         let blocks = windows.iter().map(Vec::len).min()?;
         let count = match figure.of {
@@ -338,7 +338,7 @@ fn quantile(blocks: &[Counts], share: f64) -> u64 {
 }
 
 /// Returns the position before and after which two to four repeats differ most certainly.
-fn jump(figure: &Figure, scatter: Scatter, logs: &[f64], outside: f64) -> Option<Drift> {
+fn jump(figure: &Tested, scatter: Scatter, logs: &[f64], outside: f64) -> Option<Drift> {
     let places = logs.len().checked_sub(1).filter(|places| *places > 0)?;
     let apart = |place: usize| {
         let (before, after) = logs.split_at(place);

@@ -4,9 +4,8 @@
 //!
 //! - [`closed_loop`]: goose in its own loop, as many requests as users have replies
 //! - [`journey`]: goose scenarios of several requests, started at due times
-//! - `send`: one request, whose reply is read to its last byte; `client`: goose's client, for one server
+//! - `send`: goose's client for one server, and one request, whose reply is read to its last byte
 
-mod client;
 pub mod closed_loop;
 pub mod journey;
 mod send;

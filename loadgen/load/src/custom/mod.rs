@@ -3,14 +3,11 @@
 //! In: a method, a path, bodies (a template, rows of a file, recorded ones) and a rule for success. Out: prepared
 //! bodies, and the check of a reply. Knows no connection and no schedule.
 //!
-//! - `spec`: the plan's specification, as plain data; `template`: a body with places; `bodies`: the specification with
-//!   its files read, and the bodies built from it; [`Success`]: the rule
+//! - `spec`: the plan's specification, as plain data, with its rule for [`Success`]; `bodies`: the specification with its files read,
+//!   and the bodies built from it, from templates with places
 
 mod bodies;
 mod spec;
-mod success;
-mod template;
 
 pub use bodies::Custom;
-pub use spec::{BodySource, CustomSpec, Entities};
-pub use success::Success;
+pub use spec::{BodySource, CustomSpec, Entities, Success};

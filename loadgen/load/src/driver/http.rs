@@ -6,9 +6,9 @@
 //! system call that writes the request; with TLS before its encryption, which thus counts as service time. Knows
 //! nothing of schedules.
 
-use super::send_time::SendTime;
 use crate::custom::{Custom, Success};
 use crate::endpoint::{Access, Alpn, Endpoint, Stream};
+use crate::pacer::Clock;
 use crate::payload::Body;
 use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received, TooLarge};
 use bytes::Bytes;
@@ -23,7 +23,8 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use tierlab_analysis::record::Failure;
 use tierlab_protocol::infer::HEADER_LENGTH;
@@ -453,12 +454,61 @@ impl HttpReply {
             Some(_) => return CheckedReply::wrong(&format!("`{HEADER_LENGTH}` is no number"), timings),
         };
         match expected.check_http(&self.body.bytes, json_len) {
-            Ok(()) => CheckedReply::ok(timings),
+            Ok(_) => CheckedReply::ok(timings),
             Err(wrong) => match self.coded() {
-                None => CheckedReply::refused(&wrong, timings),
+                None => CheckedReply {
+                    timings,
+                    ..NoReply::from(wrong).into()
+                },
                 Some(coded) => CheckedReply::wrong(&coded, timings),
             },
         }
+    }
+}
+
+/// Value before a request is sent.
+const CLEAR: u64 = u64::MAX;
+
+/// Send time of the request in flight on one connection. It is unset before the first request, while the connection is
+/// opened.
+#[derive(Debug)]
+pub(super) struct SendTime {
+    clock: OnceLock<Clock>,
+    sent_us: AtomicU64,
+}
+
+impl Default for SendTime {
+    fn default() -> Self {
+        Self {
+            clock: OnceLock::new(),
+            sent_us: AtomicU64::new(CLEAR),
+        }
+    }
+}
+
+impl SendTime {
+    /// Begins a new request, on the step's clock.
+    pub(super) fn begin(&self, clock: Clock) {
+        self.clock.get_or_init(|| clock);
+        self.sent_us.store(CLEAR, Ordering::Relaxed);
+    }
+
+    /// Sets the send time to now, unless it is set.
+    pub(super) fn set(&self) {
+        if let Some(clock) = self.clock.get()
+            && !self.is_set()
+        {
+            self.sent_us.store(clock.now_us(), Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.sent_us().is_some()
+    }
+
+    /// Returns the send time on the step's clock; `None` if it is unset.
+    pub(super) fn sent_us(&self) -> Option<u64> {
+        Some(self.sent_us.load(Ordering::Relaxed)).filter(|&us| us != CLEAR)
     }
 }
 

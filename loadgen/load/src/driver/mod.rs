@@ -4,28 +4,25 @@
 //! (`user`). goose's throttle, metrics, clock and client are not used: every request's times are read here, on the
 //! step's clock, with the end at the last byte of the body. Knows nothing of percentiles.
 
-mod attack;
 mod http;
 mod open_loop;
 mod reply;
-mod send_time;
-mod shared;
 mod step;
 mod user;
 
-pub(crate) use attack::attack;
-pub(crate) use http::HttpReply;
 pub use http::HttpRoute;
-pub(crate) use open_loop::{Examples, LEAD, OpenLoop, Users, micros};
-pub(crate) use reply::{Reply, judge};
 pub use step::{DriverError, Finished, Route, Step};
+
+pub(crate) use http::HttpReply;
+pub(crate) use open_loop::{Examples, LEAD, OpenLoop, Users, attack, micros};
+pub(crate) use reply::{Reply, judge};
 
 use crate::interrupt::Interrupt;
 use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction, TransactionResult};
-use shared::Shared;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
-use user::User;
+
+use user::{Shared, User};
 
 /// Runs a step; `None` if it was interrupted.
 ///

@@ -3,11 +3,9 @@
 use super::*;
 use crate::arrivals::Arrivals;
 use crate::live::Watch;
-use crate::payload;
-use crate::payload::Body;
+use crate::payload::{self, Body, Encoding};
 use crate::reply::{Expected, Limit};
 use crate::schedule::Schedule;
-use crate::wire::Encoding;
 use nix::sys::socket::{self, MsgFlags};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,8 +13,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
-use tierlab_analysis::record::Sample;
-use tierlab_analysis::record::{Failure, Outcome};
+use tierlab_analysis::record::{Failure, Outcome, Sample};
 
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nserver-timing: infer;dur=1.5\r\n\
     content-length: 89\r\n\r\n\

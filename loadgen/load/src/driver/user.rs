@@ -7,13 +7,14 @@
 //! A time limit needs no timer per request: the task's one alarm is set to the limit of an earlier request, and set
 //! anew when it fires. It is never later than the limit of the request in flight.
 
-use super::http::{self, HttpConnection};
+use super::http::{self, HttpConnection, SendTime};
+use super::open_loop::{Examples, OpenLoop};
 use super::reply::{Reply, judge};
-use super::send_time::SendTime;
-use super::shared::{Client, Shared};
+use super::step::{Route, Step};
+use crate::grpc::Connections;
 use crate::pacer::Clock;
 use crate::payload::Body;
-use crate::reply::NoReply;
+use crate::reply::{Limit, NoReply};
 use crate::tickets::{Next, Taker, Ticket};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -22,6 +23,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 use tierlab_analysis::record::{Failure, Outcome, Sample};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::Sleep;
 
 /// Maximum size of a body that the pacer writes; copying it takes about as long as the rest of the send.
@@ -324,5 +326,71 @@ impl UserState {
                 return true;
             }
         }
+    }
+}
+
+/// Maximum concurrent handshakes: enough for a server's cores, and within its queue of new connections.
+const HANDSHAKES: usize = 64;
+
+/// State shared by the users of a step.
+pub(super) struct Shared {
+    pub(super) step: Step,
+    /// Clients, one for each server.
+    pub(super) clients: Vec<Client>,
+    pub(super) open_loop: OpenLoop,
+    /// Limit on concurrent handshakes before the clock starts.
+    pub(super) handshakes: Semaphore,
+    /// Samples of all users; locked once per user, at its end.
+    pub(super) samples: Mutex<Vec<Sample>>,
+    pub(super) examples: Examples,
+}
+
+/// Prepared [`Route`].
+pub(super) enum Client {
+    Http(Arc<http::Target>),
+    Grpc(Arc<Connections>, Limit),
+}
+
+impl Client {
+    fn new(route: &Route, limit: &Limit) -> Self {
+        match route {
+            Route::Http(route) => Self::Http(Arc::new(http::Target::new(route, limit.clone()))),
+            Route::Grpc(connections) => Self::Grpc(Arc::clone(connections), limit.clone()),
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(step: Step) -> Self {
+        Self {
+            clients: step
+                .routes
+                .iter()
+                .map(|route| Client::new(route, &step.limit))
+                .collect(),
+            open_loop: OpenLoop::new(&step.schedule, step.users, step.drain, &step.watch),
+            handshakes: Semaphore::new(HANDSHAKES),
+            samples: Mutex::new(Vec::new()),
+            examples: Examples::default(),
+            step,
+        }
+    }
+
+    /// Opens the connections that users share.
+    pub(super) async fn warm(&self) {
+        for client in &self.clients {
+            if let Client::Grpc(connections, _) = client {
+                connections.warm().await;
+            }
+        }
+    }
+
+    /// Returns the index of the server for a request.
+    pub(super) fn server(&self, ticket: Ticket) -> usize {
+        ticket.index % self.clients.len()
+    }
+
+    pub(super) fn body(&self, ticket: Ticket) -> &Body {
+        &self.step.bodies[ticket.index % self.step.bodies.len()]
     }
 }

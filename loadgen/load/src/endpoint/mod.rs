@@ -15,10 +15,10 @@ mod ask;
 mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
-pub(crate) mod tls;
+mod tls;
 
 pub use access::{Access, AccessSpec, Header, Identity, TargetSpec, TokenSource};
 pub use address::Address;
 pub use ask::{Answer, Ask, Unanswered};
 pub use stream::{Endpoint, Stream};
-pub use tls::Alpn;
+pub use tls::{Alpn, acceptor, connector};

@@ -1,4 +1,5 @@
-//! TLS of a client. In: PEM files. Out: a configuration, with the system's roots by default. Files are read once.
+//! TLS of clients, and of a run and its agents. In: PEM files. Out: configurations, with the system's roots by default. Files are
+//! read once.
 
 use super::access::{Access, Identity};
 use rustls_pki_types::pem::PemObject;
@@ -6,9 +7,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// Protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,11 +70,44 @@ impl Tls {
     }
 }
 
+/// Creates an agent's side: its own certificate, and with `client_ca` only runs with a certificate of that CA.
+///
+/// # Errors
+/// A file that cannot be read or holds nothing of its kind.
+pub fn acceptor(own: &Identity, client_ca: Option<&Path>) -> Result<TlsAcceptor, String> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("TLS: {error}"))?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(ca) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(Some(ca))?), provider)
+                .build()
+                .map_err(|error| at(ca, "CA", &error))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let (chain, key) = read_identity(own)?;
+    let config = builder
+        .with_single_cert(chain, key)
+        .map_err(|error| at(&own.cert, "certificate", &error))?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Creates a run's side: agents must have a certificate of `ca`.
+///
+/// # Errors
+/// A file that cannot be read or holds nothing of its kind.
+pub fn connector(ca: &Path, own: Option<&Identity>) -> Result<TlsConnector, String> {
+    Ok(TlsConnector::from(Arc::new(client_config(Some(ca), own)?)))
+}
+
 /// Creates the settings of a client that trusts `ca`, or else the system's roots.
 ///
 /// # Errors
 /// A file that cannot be read or holds nothing of its kind.
-pub(crate) fn client_config(ca: Option<&Path>, own: Option<&Identity>) -> Result<ClientConfig, String> {
+fn client_config(ca: Option<&Path>, own: Option<&Identity>) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("TLS: {error}"))?
@@ -89,12 +124,12 @@ pub(crate) fn client_config(ca: Option<&Path>, own: Option<&Identity>) -> Result
 ///
 /// # Errors
 /// A file that cannot be read or holds nothing of its kind.
-pub(crate) fn read_identity(own: &Identity) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+fn read_identity(own: &Identity) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
     let key = PrivateKeyDer::from_pem_file(&own.key).map_err(|error| at(&own.key, "key", &error))?;
     Ok((certificates(&own.cert)?, key))
 }
 
-pub(crate) fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
+fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = ca {
         for certificate in certificates(path)? {
@@ -124,6 +159,6 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     Ok(certificates)
 }
 
-pub(crate) fn at(path: &Path, what: &str, error: &dyn fmt::Display) -> String {
+fn at(path: &Path, what: &str, error: &dyn fmt::Display) -> String {
     format!("{} ({what}): {error}", path.display())
 }

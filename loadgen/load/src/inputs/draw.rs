@@ -5,7 +5,7 @@
 use super::records::Records;
 use super::resolved::{Inputs, Ready, Source, Wanted, fits};
 use super::rule::{Dim, Law, Lengths, Values};
-use crate::inputs::element::{self, Number};
+use crate::element::{self, Number};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Normal};

@@ -5,6 +5,7 @@
 use super::gaps::Gap;
 use super::resolved::{Source, Wanted};
 use super::rule::{Dim, TensorRule, Values};
+use crate::element::{self, Number};
 use std::sync::Arc;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
@@ -79,9 +80,7 @@ fn suited(spec: &TensorSpec, values: Values) -> Result<Values, String> {
             refuse("floats", instead)
         }
         Values::Integers { least, most } => {
-            let holds = |value: i128| {
-                crate::inputs::element::push(spec.dtype, crate::inputs::element::Number::Int(value), &mut Vec::new())
-            };
+            let holds = |value: i128| element::push(spec.dtype, Number::Int(value), &mut Vec::new());
             if spec.dtype == DataType::Bytes {
                 return refuse("integers", "write { text = { words = [3, 12] } }");
             }

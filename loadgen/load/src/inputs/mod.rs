@@ -4,7 +4,6 @@
 //! each step prepares its bodies, and statistics of the sent requests. Reads no file and opens no connection.
 
 mod draw;
-pub mod element;
 mod gaps;
 mod made;
 mod prepare;
@@ -16,6 +15,7 @@ mod resolved;
 mod rule;
 mod sent;
 
+pub use gaps::toml_key;
 pub use prepare::{Entities, Prepared, Wish};
 pub use recorded::{Recorded, RecordedContent, RecordedRequest, RecordedTensor};
 pub use records::{Records, Shapes, number};

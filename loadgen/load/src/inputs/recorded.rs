@@ -2,7 +2,7 @@
 //! model determines. In: contents as stored in the file. Out: tensors.
 
 use super::resolved::fits;
-use crate::inputs::element::{self, Number};
+use crate::element::{self, Number};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;

@@ -1,7 +1,7 @@
 //! Values from a file, record by record: the slices of an array along its first dimension, the rows of a column, the
 //! lines of a text. In: typed elements. Out: each record's shape and bytes, in another type if only precision is lost.
 
-use crate::inputs::element::{self, Number};
+use crate::element::{self, Number};
 use bytes::Bytes;
 use std::ops::Range;
 use tierlab_protocol::infer::bytes_elements;

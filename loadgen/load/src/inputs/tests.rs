@@ -2,8 +2,7 @@
 
 use super::draw::length;
 use super::*;
-use crate::payload::{Body, Form};
-use crate::wire::Encoding;
+use crate::payload::{Body, Encoding, Form};
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -369,7 +368,8 @@ fn recorded_requests_come_in_their_order_in_batches_and_with_what_they_expect() 
             .as_ref()
             .unwrap()
             .at(5)
-            .check_http(text.as_bytes(), None)
+            .check_http(&text.into(), None)
+            .map(drop)
     };
     assert_eq!(reply([2.0, 1.0]), Ok(()));
     let wrong = reply([2.0, 1.5]).unwrap_err().to_string();

@@ -1,7 +1,10 @@
-//! Expected form of a reply, by a model's metadata and the outputs received.
+//! Expected form of a reply, by a model's metadata.
 
-use super::found::{Found, Wrong, quoted, wrong};
+use super::judged::{Wrong, quoted, wrong};
 use super::values::ReplyValues;
+use crate::schedule::split_mix;
+use std::sync::Arc;
+use tierlab_protocol::infer::InferReply;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
 /// Expected form of a reply.
@@ -18,10 +21,10 @@ pub struct Expected {
 struct Output {
     name: String,
     dtype: DataType,
-    /// Declared dimensions, `None` for a free one. `None` for outputs of any shape.
-    dims: Option<Vec<Option<u64>>>,
+    /// Declared dimensions, negative for a free one. `None` for outputs of any shape.
+    dims: Option<Vec<i64>>,
     /// Size of a free first dimension; `None` leaves it free.
-    rows: Option<u64>,
+    rows: Option<i64>,
 }
 
 /// Agreement of an output's shape with the declared one.
@@ -36,9 +39,9 @@ pub enum ShapeFit {
 }
 
 impl Output {
-    fn fit(&self, found: &[u64]) -> ShapeFit {
+    fn fit(&self, found: &[i64]) -> ShapeFit {
         let Some(dims) = &self.dims else { return ShapeFit::Rows };
-        let is_as_declared = |(dim, declared): (&u64, &Option<u64>)| declared.is_none_or(|declared| declared == *dim);
+        let is_as_declared = |(dim, declared): (&i64, &i64)| *declared < 0 || declared == dim;
         if found.len() != dims.len() || !found.iter().zip(dims).all(is_as_declared) {
             return ShapeFit::Other;
         }
@@ -48,12 +51,21 @@ impl Output {
         }
     }
 
+    /// Sizes of its dimensions, `None` for a free one.
+    fn sizes(&self) -> impl Iterator<Item = Option<u64>> {
+        let dims = self.dims.iter().flatten().enumerate();
+        dims.map(|(axis, &dim)| {
+            let rows = self.rows.filter(|_| axis == 0);
+            u64::try_from(rows.filter(|_| dim < 0).unwrap_or(dim)).ok()
+        })
+    }
+
     /// Dimensions for a message.
     fn shown(&self) -> String {
-        let dims = self.dims.iter().flatten().enumerate();
-        let dims = dims.map(|(axis, dim)| dim.or(self.rows.filter(|_| axis == 0)));
-        let dims = dims.map(|dim| dim.map_or_else(|| "free".to_owned(), |dim| dim.to_string()));
-        dims.collect::<Vec<_>>().join(", ")
+        let sizes = self
+            .sizes()
+            .map(|size| size.map_or_else(|| "free".to_owned(), |size| size.to_string()));
+        sizes.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -75,10 +87,10 @@ impl Expected {
                 .map(|spec| Output {
                     name: spec.name.clone(),
                     dtype: spec.dtype,
-                    dims: Some(spec.shape.iter().map(|dim| u64::try_from(*dim).ok()).collect()),
+                    dims: Some(spec.shape.clone()),
                     rows: rows(&spec.name)
                         .filter(|_| spec.shape.first().is_some_and(|dim| *dim < 0))
-                        .map(u64::from),
+                        .map(i64::from),
                 })
                 .collect(),
             values: None,
@@ -106,12 +118,7 @@ impl Expected {
     /// Returns the agreement of a declared output's shape; [`ShapeFit::Rows`] for an undeclared name.
     #[must_use]
     pub fn fit(&self, name: &str, shape: &[i64]) -> ShapeFit {
-        let declared = self.outputs.iter().find(|output| output.name == name);
-        let shape: Vec<u64> = shape
-            .iter()
-            .map(|dim| u64::try_from(*dim).unwrap_or(u64::MAX))
-            .collect();
-        declared.map_or(ShapeFit::Rows, |output| output.fit(&shape))
+        self.declared(name).map_or(ShapeFit::Rows, |output| output.fit(shape))
     }
 
     /// Adds expected values of the outputs.
@@ -132,9 +139,8 @@ impl Expected {
     pub fn elements(&self) -> Option<u64> {
         let of = |output: &Output| {
             output.dtype.size()?;
-            let mut dims = output.dims.as_ref()?.iter().enumerate();
-            let size = |axis: usize, dim: &Option<u64>| dim.or(output.rows.filter(|_| axis == 0));
-            dims.try_fold(1_u64, |all, (axis, dim)| all.checked_mul(size(axis, dim)?))
+            output.dims.as_ref()?;
+            output.sizes().try_fold(1_u64, |all, size| all.checked_mul(size?))
         };
         let all = self
             .outputs
@@ -143,114 +149,104 @@ impl Expected {
         all.filter(|_| !self.outputs.is_empty())
     }
 
-    pub(super) fn model_is(&self, name: &[u8]) -> Result<(), Wrong> {
-        if name == self.model.as_bytes() {
-            return Ok(());
-        }
-        Err(wrong(format_args!(
-            "the reply is of model `{}`, asked was `{}`",
-            quoted(name),
-            self.model
-        )))
-    }
-
-    /// Compares the next tensor with its declaration, and returns its type and required number of elements.
-    pub(super) fn tensor(&self, found: &Found<'_>, seen: &mut Seen) -> Result<(DataType, u64), Wrong> {
-        let name = || quoted(found.name);
-        let read = std::str::from_utf8(found.dtype)
-            .ok()
-            .and_then(|text| text.parse::<DataType>().ok());
-        let dtype = read.ok_or_else(|| {
-            wrong(format_args!(
-                "output `{}` has no data type: `{}`",
-                name(),
-                quoted(found.dtype)
-            ))
-        })?;
-        let elements = found
-            .shape
-            .elements()
-            .ok_or_else(|| wrong(format_args!("output `{}` has shape {:?}", name(), found.shape.dims())))?;
-        if self.outputs.is_empty() {
-            seen.count += 1;
-            return Ok((dtype, elements));
-        }
-        let output = self.declared(found.name, seen)?;
-        if output.dtype != dtype {
+    /// Compares a reply's model and outputs with the expected ones. A decoded reply holds the data that its shapes want.
+    pub(super) fn check_structure(&self, reply: &InferReply) -> Result<(), Wrong> {
+        if reply.model_name != self.model {
             return Err(wrong(format_args!(
-                "output `{}` is {dtype}, declared is {}",
-                name(),
-                output.dtype
+                "the reply is of model `{}`, asked was `{}`",
+                quoted(reply.model_name.as_bytes()),
+                self.model
             )));
         }
-        let dims = found.shape.dims();
-        if output.fit(dims) != ShapeFit::Rows {
-            return Err(wrong(format_args!(
-                "output `{}` has shape {dims:?}, not [{}]",
-                name(),
-                output.shown()
-            )));
-        }
-        Ok((dtype, elements))
-    }
-
-    /// Returns the declared output of a name; each may occur once.
-    fn declared(&self, name: &[u8], seen: &mut Seen) -> Result<&Output, Wrong> {
-        let is = |output: &Output| output.name.as_bytes() == name;
-        // Outputs mostly come in the metadata's order.
-        let at = if self.outputs.get(seen.count).is_some_and(is) {
-            Some(seen.count)
-        } else {
-            self.outputs.iter().position(is)
-        };
-        let Some((at, output)) = at.and_then(|at| Some((at, self.outputs.get(at)?))) else {
-            return Err(wrong(format_args!("output `{}` is none of the model's", quoted(name))));
-        };
-        if !seen.add(at) {
-            return Err(wrong(format_args!("output `{}` came twice", quoted(name))));
-        }
-        Ok(output)
-    }
-
-    pub(super) fn all_came(&self, seen: &Seen) -> Result<(), Wrong> {
-        if seen.count == 0 {
+        if reply.outputs.is_empty() {
             return Err(wrong("the reply has no outputs"));
         }
-        if self.outputs.is_empty() || seen.count == self.outputs.len() {
+        if self.outputs.is_empty() {
             return Ok(());
         }
-        let missing = self.outputs.iter().enumerate().find(|(at, _)| !seen.has(*at));
-        Err(wrong(format_args!(
-            "output `{}` is missing",
-            missing.map_or("", |(_, output)| &output.name)
-        )))
+        for (index, found) in reply.outputs.iter().enumerate() {
+            let refuse = |what: &str| {
+                let name = quoted(found.name.as_bytes());
+                Err(wrong(format_args!("output `{name}` {what}")))
+            };
+            let Some(output) = self.declared(&found.name) else {
+                return refuse("is none of the model's");
+            };
+            if reply.outputs[..index].iter().any(|other| other.name == found.name) {
+                return refuse("came twice");
+            }
+            if output.dtype != found.dtype {
+                return refuse(&format!("is {}, declared is {}", found.dtype, output.dtype));
+            }
+            if output.fit(&found.shape) != ShapeFit::Rows {
+                return refuse(&format!("has shape {:?}, not [{}]", found.shape, output.shown()));
+            }
+        }
+        let has = |output: &&Output| reply.outputs.iter().any(|found| found.name == output.name);
+        match self.outputs.iter().find(|output| !has(output)) {
+            Some(missing) => Err(wrong(format_args!("output `{}` is missing", missing.name))),
+            None => Ok(()),
+        }
+    }
+
+    fn declared(&self, name: &str) -> Option<&Output> {
+        self.outputs.iter().find(|output| output.name == name)
     }
 }
 
-/// Declared outputs received so far, distinguished up to the 128th.
-#[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub(super) count: usize,
-    which: u128,
+/// Expected replies to one prepared request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WantedReply {
+    structure: Arc<Expected>,
+    valued: Option<Arc<Expected>>,
+    /// Sampled share, in units of 2^-64.
+    sampled: u64,
+    seed: u64,
 }
 
-impl Seen {
-    /// Marks an output as received; returns `false` if it was already.
-    fn add(&mut self, at: usize) -> bool {
-        let is_new = !self.has(at);
-        self.which |= Self::bit(at);
-        self.count += 1;
-        is_new
+impl WantedReply {
+    /// Creates the expectations: always the structure, and known values on a share of the requests chosen by the seed.
+    #[must_use]
+    pub fn new(structure: Arc<Expected>, valued: Option<(Arc<Expected>, f64)>, seed: u64) -> Self {
+        let (valued, share) = valued.map_or((None, 0.0), |(valued, share)| (Some(valued), share));
+        Self {
+            structure,
+            valued,
+            // Saturates at both ends.
+            sampled: (share * u64::MAX as f64) as u64,
+            seed,
+        }
     }
 
-    fn has(&self, at: usize) -> bool {
-        self.which & Self::bit(at) != 0
+    /// True if values are expected.
+    pub(crate) const fn has_values(&self) -> bool {
+        self.valued.is_some()
     }
 
-    fn bit(at: usize) -> u128 {
-        u32::try_from(at)
-            .ok()
-            .and_then(|at| 1_u128.checked_shl(at))
-            .unwrap_or(0)
+    /// Returns the expectation for the step's request number `index`. The values of the first request are always
+    /// checked.
+    #[must_use]
+    pub fn at(&self, index: usize) -> &Arc<Expected> {
+        let is_sampled = index == 0 || split_mix(self.seed ^ index as u64) <= self.sampled;
+        match &self.valued {
+            Some(valued) if is_sampled && self.sampled > 0 => valued,
+            _ => &self.structure,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_that_is_looked_at_is_the_share_that_was_asked_for() {
+        let structure = Arc::new(Expected::new("m", &[], None));
+        let valued = Arc::new(Expected::new("v", &[], None));
+        for (share, least, most) in [(0.0, 0, 0), (0.01, 60, 140), (0.5, 4_800, 5_200), (1.0, 10_000, 10_000)] {
+            let wanted = WantedReply::new(Arc::clone(&structure), Some((Arc::clone(&valued), share)), 7);
+            let looked_at = (0..10_000).filter(|index| **wanted.at(*index) == *valued).count();
+            assert!((least..=most).contains(&looked_at), "{share}: {looked_at}");
+        }
     }
 }

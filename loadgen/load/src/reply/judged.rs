@@ -1,7 +1,6 @@
 //! Outcome of a request, with its message for the result, and the server's stage times. In: a checked reply and its
 //! `Server-Timing` headers, or the reason for its absence.
 
-use super::found::Wrong;
 use super::received::TooLarge;
 use hyper::header::{HeaderMap, HeaderValue};
 use std::fmt::Display;
@@ -9,7 +8,7 @@ use tierlab_analysis::record::{Failure, Outcome};
 use tierlab_protocol::grpc::SERVER_TIMING;
 use tierlab_protocol::timing::StageTimings;
 
-/// A request without a reply.
+/// A request without a reply, or with one that is not the model's.
 #[derive(Debug)]
 pub struct NoReply {
     /// Kind of failure.
@@ -29,6 +28,15 @@ impl From<TooLarge> for NoReply {
         Self {
             failure: Failure::TooLarge,
             says: Some(what.to_string()),
+        }
+    }
+}
+
+impl From<Wrong> for NoReply {
+    fn from(wrong: Wrong) -> Self {
+        Self {
+            failure: wrong.failure(),
+            says: Some(wrong.to_string()),
         }
     }
 }
@@ -62,15 +70,6 @@ impl CheckedReply {
             outcome: Outcome::Failed(failure),
             timings,
             says: None,
-        }
-    }
-
-    /// Creates the outcome of a reply that is not the model's, or has wrong values.
-    #[must_use]
-    pub fn refused(wrong: &Wrong, timings: Option<StageTimings>) -> Self {
-        Self {
-            says: Some(wrong.to_string()),
-            ..Self::failed(wrong.failure(), timings)
         }
     }
 
@@ -108,6 +107,52 @@ pub(crate) fn stages(headers: &HeaderMap) -> Option<StageTimings> {
 /// True if any stage is present. All stages together take longer than the microsecond that a header resolves.
 fn tells(timings: &StageTimings) -> bool {
     !timings.total().is_zero() || timings.batch_rows > 0
+}
+
+/// Maximum characters quoted from a reply.
+const QUOTED: usize = 120;
+
+/// Fault of a reply, in words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct Wrong {
+    what: String,
+    /// True if the reply has the model's form but wrong values.
+    is_value: bool,
+}
+
+impl Wrong {
+    /// Returns the kind of failure.
+    #[must_use]
+    pub const fn failure(&self) -> Failure {
+        if self.is_value {
+            Failure::WrongValue
+        } else {
+            Failure::WrongReply
+        }
+    }
+}
+
+pub(super) fn wrong(what: impl Display) -> Wrong {
+    Wrong {
+        what: what.to_string(),
+        is_value: false,
+    }
+}
+
+pub(super) fn wrong_value(what: impl Display) -> Wrong {
+    Wrong {
+        what: what.to_string(),
+        is_value: true,
+    }
+}
+
+/// Returns the start of a server's message as a printable line.
+pub(crate) fn quoted(bytes: &[u8]) -> String {
+    let start = &bytes[..bytes.len().min(4 * QUOTED)];
+    let text = String::from_utf8_lossy(start);
+    let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    plain.take(QUOTED).collect()
 }
 
 #[cfg(test)]

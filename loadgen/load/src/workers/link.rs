@@ -1,6 +1,7 @@
 //! Link to the other side of the protocol: a process's pipes, or a connection. In: messages. Out: messages, each within
 //! a time limit and a length. Knows nothing of their meaning.
 
+pub use super::message::LinkError;
 use super::message::{self, ToRun, ToWorker};
 use bytes::Bytes;
 use futures::{SinkExt as _, StreamExt as _};
@@ -20,54 +21,6 @@ pub const WRITE_LIMIT: Duration = Duration::from_secs(30);
 const MOST_OF_STRANGERS: usize = 4 << 10;
 /// Maximum number of unread messages.
 const WAITING: usize = 16;
-
-/// Error of the other side.
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    /// End of the stream.
-    #[error("the connection ended")]
-    Ended,
-    /// Broken stream.
-    #[error("the connection broke: {0}")]
-    Io(io::Error),
-    /// Length above the limit of received messages.
-    #[error("a message of more than {0} bytes, which no load generator of this build sends there")]
-    TooLong(usize),
-    /// Length above the limit of sent messages.
-    #[error("a message of {bytes} bytes, where {most} is the most: shorten the plan")]
-    PlanTooLong {
-        /// Length of the message.
-        bytes: usize,
-        /// Maximum length.
-        most: usize,
-    },
-    /// Bytes that are no message.
-    #[error("a message that cannot be read: {0}; both sides must be of one build of the load generator")]
-    Unreadable(String),
-    /// A message in the place of this one.
-    #[error("another message where `{0}` was expected")]
-    Unexpected(&'static str),
-    /// No message within the time.
-    #[error("no answer for {} s", .0.as_secs())]
-    Silent(Duration),
-    /// The peer reports an error.
-    #[error("{0}")]
-    Says(String),
-}
-
-impl LinkError {
-    /// True if the peer has gone, rather than sent something wrong.
-    #[must_use]
-    pub const fn is_gone(&self) -> bool {
-        self.is_closed() || matches!(self, Self::Silent(_))
-    }
-
-    /// True if nothing more can come over the link.
-    #[must_use]
-    pub const fn is_closed(&self) -> bool {
-        matches!(self, Self::Ended | Self::Io(_))
-    }
-}
 
 /// The receiving half.
 pub struct Input(FramedRead<Box<dyn AsyncRead + Send + Unpin>, LengthDelimitedCodec>);

@@ -4,16 +4,64 @@
 //! handshake comes first. A message is one frame in postcard's format, where numbers are short: a sample takes about
 //! fifteen bytes, fifty with the server's stages.
 
-use super::link::LinkError;
 use crate::endpoint::TargetSpec;
 use crate::load::Load;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_analysis::record::{Failure, Outcome, Sample};
 use tierlab_protocol::timing::{Stage, StageTimings, TierSplit};
 use tierlab_protocol::via::Via;
+
+/// Error of the other side.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// End of the stream.
+    #[error("the connection ended")]
+    Ended,
+    /// Broken stream.
+    #[error("the connection broke: {0}")]
+    Io(io::Error),
+    /// Length above the limit of received messages.
+    #[error("a message of more than {0} bytes, which no load generator of this build sends there")]
+    TooLong(usize),
+    /// Length above the limit of sent messages.
+    #[error("a message of {bytes} bytes, where {most} is the most: shorten the plan")]
+    PlanTooLong {
+        /// Length of the message.
+        bytes: usize,
+        /// Maximum length.
+        most: usize,
+    },
+    /// Bytes that are no message.
+    #[error("a message that cannot be read: {0}; both sides must be of one build of the load generator")]
+    Unreadable(String),
+    /// A message in the place of this one.
+    #[error("another message where `{0}` was expected")]
+    Unexpected(&'static str),
+    /// No message within the time.
+    #[error("no answer for {} s", .0.as_secs())]
+    Silent(Duration),
+    /// The peer reports an error.
+    #[error("{0}")]
+    Says(String),
+}
+
+impl LinkError {
+    /// True if the peer has gone, rather than sent something wrong.
+    #[must_use]
+    pub const fn is_gone(&self) -> bool {
+        self.is_closed() || matches!(self, Self::Silent(_))
+    }
+
+    /// True if nothing more can come over the link.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        matches!(self, Self::Ended | Self::Io(_))
+    }
+}
 
 /// Version of these messages, raised with every change: the two sides must be of one build.
 pub const PROTOCOL: u32 = 4;

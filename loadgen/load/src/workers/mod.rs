@@ -8,7 +8,7 @@
 //! - [`message`]: messages and their bytes; [`link`]: a way to the other side
 //! - [`clock`]: how far another clock is from this one, and the common start
 //! - `worker`: one process from the run's view; `remote`: agents from the run's view; [`listen`]: the door of an agent;
-//!   [`handshake`], [`secure`]: permission to give orders
+//!   [`handshake`]: permission to give orders
 
 pub mod clock;
 pub mod handshake;
@@ -16,7 +16,6 @@ pub mod link;
 pub mod listen;
 pub mod message;
 mod remote;
-pub mod secure;
 mod worker;
 
 pub use remote::Agents;

@@ -265,9 +265,9 @@ const STEPS: &str = "steps";
 const WHY: &str = "why";
 
 /// Name of a column, true for numbers, and its cell.
-type Figure = (&'static str, bool, fn(&Ranked) -> Cell);
+type AnswerFigure = (&'static str, bool, fn(&Ranked) -> Cell);
 
-const COLUMNS: [Figure; 7] = [
+const COLUMNS: [AnswerFigure; 7] = [
     ("p99", true, p99),
     ("highest rate", true, |ranked| {
         Cell::split(&highest(ranked).unwrap_or_else(none))

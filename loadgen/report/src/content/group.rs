@@ -7,9 +7,8 @@ use super::point_row::Tier;
 use super::table::{Cell, Table, figures, words as text};
 use super::{reach, words};
 use crate::units::{NONE, digits3, percent, rate};
-use tierlab_analysis::curves::{Curve, Difference, common_rate, difference};
+use tierlab_analysis::curves::{Curve, common_rate, ratio};
 use tierlab_analysis::record::{Interval, MeetsObjective, Objective, Percentile, Point, Run, Summary};
-use tierlab_analysis::statistics::sections::Pairing;
 
 /// Curves that are compared with each other.
 pub(crate) struct Group<'a> {
@@ -50,8 +49,8 @@ pub(crate) struct Row<'a> {
     pub(crate) at_common: Option<&'a Summary>,
     /// True for the curve with the shortest tail at the common rate.
     pub(crate) is_fastest: bool,
-    /// Difference of the tail from that of the fastest; `None` if it is unknown.
-    pub(crate) against_fastest: Option<Difference>,
+    /// Ratio of the tail to that of the fastest; `None` if it is unknown.
+    pub(crate) against_fastest: Option<Interval>,
 }
 
 impl<'a> Group<'a> {
@@ -109,8 +108,7 @@ fn row<'a>(
         best,
         at_common: point.and_then(|point| point.summary.as_ref()),
         is_fastest,
-        against_fastest: others
-            .and_then(|(fastest, point)| difference(fastest, point, tail.quantile(), Pairing::ByRepeat)),
+        against_fastest: others.and_then(|(fastest, point)| ratio(fastest, point, tail.quantile())),
     }
 }
 
@@ -200,17 +198,18 @@ fn cells(group: &Group<'_>, row: &Row<'_>, curve: &Curve<'_>) -> Vec<Cell> {
     ]
 }
 
+/// True if the interval of a ratio leaves 1 out.
+pub(crate) fn is_told_apart(ratio: &Interval) -> bool {
+    ratio.lo > 1.0 || ratio.hi < 1.0
+}
+
 /// Ratio of the tail to that of the fastest.
 fn against_fastest(row: &Row<'_>) -> Cell {
-    let Some(difference) = &row.against_fastest else {
+    let Some(ratio) = row.against_fastest else {
         return Cell::of(row.is_fastest.then(|| "fastest".to_owned()));
     };
-    let [value, lo, hi] = [difference.ratio.value, difference.ratio.lo, difference.ratio.hi].map(digits3);
-    let doubt = if difference.is_significant() {
-        ""
-    } else {
-        ", not told apart"
-    };
+    let [value, lo, hi] = [ratio.value, ratio.lo, ratio.hi].map(digits3);
+    let doubt = if is_told_apart(&ratio) { "" } else { ", not told apart" };
     Cell {
         interval: format!("[{lo}–{hi}]{doubt}"),
         ..Cell::plain(&format!("{value} ×"))

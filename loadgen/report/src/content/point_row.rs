@@ -90,9 +90,9 @@ enum InText {
     Whole,
 }
 
-type Figure = (&'static str, InText, fn(&Summary) -> Cell);
+type PointFigure = (&'static str, InText, fn(&Summary) -> Cell);
 
-const FIGURES: [Figure; 17] = {
+const FIGURES: [PointFigure; 17] = {
     use InText::{No, Value, Whole};
     [
         ("verdict", Whole, |summary| verdict(&summary.verdict)),

@@ -6,14 +6,13 @@ use super::instrument::Instrument;
 use super::percentiles;
 use super::point_row::Tier;
 use super::words::{self, name, tiers};
-use crate::units::{digits3, latency, percent};
+use crate::units::{digits3, latency, percent, thousands};
 use std::collections::BTreeSet;
 use tierlab_analysis::record::{
     AgentStart, Answer, DriftHow, Driven, Limits, MeetsObjective, Minimise, Point, Ranked, Repeat, Run, Verdict,
-    failures, worst_start,
+    counted, failures, worst_start,
 };
 use tierlab_analysis::validity::closed_loop;
-use tierlab_analysis::validity::disturbance::counted;
 use tierlab_analysis::validity::littles_law;
 
 /// Reasons of failures that a remark lists.
@@ -349,9 +348,10 @@ fn failed_requests(run: &Run) -> Option<String> {
     let reasons = failures
         .iter()
         .take(REASONS)
-        .map(|(reason, count, _)| format!("{count} × {reason}"));
+        .map(|(reason, count, _)| format!("{} × {reason}", thousands(*count)));
     let reasons = reasons.collect::<Vec<_>>().join(", ");
     let example = example.map_or_else(String::new, |example| format!(" ({example})"));
+    let (failed, scheduled) = (thousands(failed), thousands(scheduled));
     Some(format!("{failed} of {scheduled} requests failed: {reasons}{example}"))
 }
 

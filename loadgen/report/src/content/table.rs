@@ -8,7 +8,7 @@ pub(crate) type Column = (String, bool);
 
 /// Table with its heading and sentences.
 #[derive(Default)]
-pub(crate) struct Table {
+pub struct Table {
     pub(crate) title: String,
     /// Explanation, without its last full stop.
     pub(crate) intro: String,
@@ -21,7 +21,7 @@ pub(crate) struct Table {
 
 /// Figure with its interval and its place, or a text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub struct Cell {
     pub(crate) value: String,
     /// Interval in brackets; empty without one.
     pub(crate) interval: String,
@@ -83,8 +83,9 @@ impl Cell {
         }
     }
 
-    /// A word in a colour.
-    pub(crate) fn badge(class: &'static str, label: &str) -> Self {
+    /// A word in a colour: `class` is a CSS class of `page.css`, such as `valid`.
+    #[must_use]
+    pub fn badge(class: &'static str, label: &str) -> Self {
         Self {
             badge: Some(Badge {
                 class,
@@ -149,7 +150,38 @@ pub(crate) fn cells(texts: impl IntoIterator<Item = String>) -> Vec<Cell> {
     texts.into_iter().map(|text| Cell::split(&text)).collect()
 }
 
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::of(Some(text))
+    }
+}
+
 impl Table {
+    /// A table of ready cells, whose columns after the first `words` hold figures.
+    #[must_use]
+    pub fn of_rows<C: Into<Cell>>(
+        title: &str,
+        header: &[&str],
+        words: usize,
+        rows: impl IntoIterator<Item = Vec<C>>,
+    ) -> Self {
+        let column = |(index, name): (usize, &&str)| ((*name).to_owned(), index >= words);
+        let mut table = Self::new(header.iter().enumerate().map(column), []).titled(title);
+        rows.into_iter().for_each(|row| table.push(row));
+        table
+    }
+
+    /// Heading above the table; empty without one.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// Adds a row.
+    pub fn push<C: Into<Cell>>(&mut self, row: Vec<C>) {
+        self.rows.push(row.into_iter().map(Into::into).collect());
+    }
+
     pub(crate) fn new(columns: impl IntoIterator<Item = Column>, rows: impl IntoIterator<Item = Vec<Cell>>) -> Self {
         Self {
             columns: columns.into_iter().collect(),

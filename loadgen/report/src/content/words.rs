@@ -5,7 +5,7 @@
 use super::best::{self, Best};
 use crate::units::{digits3, duration, latency, latency_interval, percent, percent_digits, rate};
 use std::borrow::Cow;
-use tierlab_analysis::curves::{Curve, curves, is_valid, knee};
+use tierlab_analysis::curves::{Curve, curves, is_valid};
 use tierlab_analysis::latency::bands;
 use tierlab_analysis::record::{
     Band, Driven, Factors, Interval, OpenQuestion, Point, Reads, Run, ServerStages, Summary, Tail, Variant, Verdict,
@@ -219,7 +219,7 @@ pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
         );
     }
     if run.slo.is_none()
-        && let Some(knee) = knee::knee(curve)
+        && let Some(knee) = curve.knee()
     {
         text += &format!("; p95 turns up at {} rps", rate(knee));
     }

@@ -3,7 +3,7 @@
 //! In: series and their numbers. Out: a `<figure>` with its data as JSON. Knows nothing of the drawing.
 
 use super::markup::table;
-use super::series::Series;
+use super::series::{Look, Series};
 use crate::content::table::{Table, cells, figures, words};
 use crate::units::{dollars, latency, percent, rate};
 use maud::{Markup, PreEscaped, html};
@@ -19,16 +19,6 @@ pub struct Figure {
     /// True for the figure that a page opens with: its first chart is the widest.
     #[serde(skip)]
     is_leading: bool,
-}
-
-/// Look of a series in every chart: its name, and numbers of a colour, a dash and a marker of `page.css` and `page.js`, which begin
-/// anew at their ends.
-#[derive(Clone, Serialize)]
-pub(super) struct Look {
-    pub(super) label: String,
-    pub(super) colour: usize,
-    pub(super) dash: usize,
-    pub(super) marker: usize,
 }
 
 /// Chart of one figure over another.

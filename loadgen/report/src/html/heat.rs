@@ -8,7 +8,7 @@
 use super::series::Series;
 use crate::units::{digits3, latency, percent, rate};
 use maud::{Markup, html};
-use tierlab_analysis::latency::distribution::{Grid, OverTime, over_time, range};
+use tierlab_analysis::latency::distribution::{LatencyGrid, OverTime, over_time, range};
 use tierlab_analysis::record::Point;
 
 const BANDS: usize = 24;
@@ -33,7 +33,7 @@ pub(super) fn cards(series: &[Series<'_>], common: Option<f64>) -> Markup {
     let Some((low, high)) = all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else {
         return Markup::default();
     };
-    let grid = Grid {
+    let grid = LatencyGrid {
         from_us: low / 1.05,
         to_us: high * 1.05,
         bands: BANDS,
@@ -43,7 +43,7 @@ pub(super) fn cards(series: &[Series<'_>], common: Option<f64>) -> Markup {
     }
 }
 
-fn card(one: &Series<'_>, point: &Point, grid: &Grid) -> Markup {
+fn card(one: &Series<'_>, point: &Point, grid: &LatencyGrid) -> Markup {
     let count = point.repeats.len().max(1);
     let (left, _, right, _) = AREA;
     let width = (right - left - GAP * (count - 1) as f64) / count as f64;
@@ -68,7 +68,7 @@ fn card(one: &Series<'_>, point: &Point, grid: &Grid) -> Markup {
     }
 }
 
-fn axis(grid: &Grid) -> Markup {
+fn axis(grid: &LatencyGrid) -> Markup {
     let (left, _, right, _) = AREA;
     let ticks = log_ticks(grid.from_us, grid.to_us);
     // Two labels never touch.
@@ -88,7 +88,7 @@ fn coordinate(at: f64) -> String {
 }
 
 /// Height of a latency.
-fn place(grid: &Grid, us: f64) -> f64 {
+fn place(grid: &LatencyGrid, us: f64) -> f64 {
     let (_, top, _, bottom) = AREA;
     bottom - (us / grid.from_us).ln() / (grid.to_us / grid.from_us).ln() * (bottom - top)
 }

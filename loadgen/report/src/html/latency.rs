@@ -9,7 +9,7 @@ use crate::content::group::Group;
 use crate::content::words;
 use crate::units::rate;
 use maud::{Markup, html};
-use tierlab_analysis::curves::{is_valid, knee};
+use tierlab_analysis::curves::is_valid;
 use tierlab_analysis::latency::distribution::cumulative;
 use tierlab_analysis::record::{Grade, Percentile};
 
@@ -153,7 +153,7 @@ fn lines(series: &[Series<'_>], percentile: Percentile) -> Vec<Line> {
                 .row
                 .highest
                 .map(|rps| (short(rps.value), short(rps.lo), short(rps.hi))),
-            knee: knee::knee(one.curve).map(short),
+            knee: one.curve.knee().map(short),
             ..Line::default()
         };
         for point in &one.curve.points {

@@ -42,7 +42,8 @@ pub(super) fn soft(text: &str) -> Markup {
 }
 
 /// A table of a class in `page.css`; nothing without rows. On a narrow screen rows of the class `brief` become cards.
-pub(super) fn table(table: &Table, class: &str) -> Markup {
+#[must_use]
+pub fn table(table: &Table, class: &str) -> Markup {
     let number = |index: usize| table.columns[index].1.then_some("n");
     let label = |index: usize| class.contains("brief").then(|| table.columns[index].0.as_str());
     let body = html! {
@@ -59,7 +60,11 @@ pub(super) fn table(table: &Table, class: &str) -> Markup {
             }
         }
     };
-    html! { @if !table.rows.is_empty() { (scroll(&table.title, &body)) "\n" } }
+    let name = match table.title.as_str() {
+        "" => "Figures",
+        title => title,
+    };
+    html! { @if !table.rows.is_empty() { (scroll(name, &body)) "\n" } }
 }
 
 fn cell(cell: &Cell) -> Markup {

@@ -19,7 +19,7 @@
   document.addEventListener("scroll", hide, { passive: true });
 
   // Looks: numbers of a figure's series begin anew where these end. Markers are about their middle, in CSS pixels.
-  const COLOURS = 7;
+  const COLOURS = 9;
   const DASHES = [[], [6, 4], [2, 3]];
   const MARKERS = ["M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z", "M-4.2 -4.2h8.4v8.4h-8.4z", "M0 -5.4l5.2 9h-10.4z", "M0 -5.4l5.4 5.4l-5.4 5.4l-5.4 -5.4z"];
   const KNEE = "M0 -8v-10M-3 -11l3 3l3 -3";

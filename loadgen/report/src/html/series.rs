@@ -3,10 +3,20 @@
 //! In: the curves of a group. Out: their looks. A tier has its colour and its marker, a cache state its dash, so that colour alone
 //! tells nothing.
 
-use super::chart::Look;
 use crate::content::group::{Group, Row};
+use serde::Serialize;
 use tierlab_analysis::curves::Curve;
 use tierlab_analysis::record::Point;
+
+/// Look of a series in every chart: its name, and numbers of a colour, a dash and a marker of `page.css` and `page.js`, which begin
+/// anew at their ends.
+#[derive(Clone, Serialize)]
+pub(super) struct Look {
+    pub(super) label: String,
+    pub(super) colour: usize,
+    pub(super) dash: usize,
+    pub(super) marker: usize,
+}
 
 /// A curve with its look.
 pub(super) struct Series<'a> {

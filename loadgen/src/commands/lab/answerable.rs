@@ -3,8 +3,7 @@
 
 use crate::error::RunError;
 use crate::plan::Plan;
-use crate::runner::asked;
-use crate::selfcheck::prove::Instrument;
+use crate::runner::{Instrument, asked};
 use std::time::Duration;
 use tierlab_analysis::latency::objective::measured_us;
 use tierlab_analysis::record::{Objective, Point, Question};

@@ -1,8 +1,12 @@
-//! Context of every part of the lab: its plan, the project's other programs, Ctrl-C; and which server of a variant is meant.
+//! Context of every part of the lab: its plan, the project's other programs, Ctrl-C, the folder that it works in; and
+//! which server of a variant is meant.
 
 use crate::children;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, VariantPlan};
+use crate::selfcheck::certificate::state_folder;
+use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tierlab_load::interrupt::Interrupt;
 
@@ -68,5 +72,69 @@ impl Place<'_> {
             name += &format!("-{}", self.number + 1);
         }
         name
+    }
+}
+
+/// Makes the folder that was chosen, or else the plan's. A plan in a folder that this user cannot write, as packages install
+/// them, works below the user's state folder.
+///
+/// # Errors
+/// A folder that cannot be made.
+pub(super) fn folder(
+    chosen: Option<&Path>,
+    of_plan: &Path,
+    name: &str,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<PathBuf, RunError> {
+    let wanted = chosen.unwrap_or(of_plan);
+    let error = match std::fs::create_dir_all(wanted).and_then(|()| tempfile::tempfile_in(wanted)) {
+        Ok(_) => return Ok(wanted.to_owned()),
+        Err(error) => error,
+    };
+    let is_refused = matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+    );
+    let (None, true, Some(state)) = (chosen, is_refused, state_folder(variable)) else {
+        return Err(RunError::Usage(format!(
+            "cannot write to the lab's work folder: {error}: {}; name a folder that this user can write with --work FOLDER",
+            wanted.display()
+        )));
+    };
+    let own = state.join("tierlab/work").join(name);
+    eprintln!(
+        "{} cannot be written ({error}): the lab works in {} (--work names another folder)",
+        wanted.display(),
+        own.display()
+    );
+    std::fs::create_dir_all(&own).map_err(RunError::io(&own))?;
+    Ok(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_state_folder_stands_in_for_a_folder_that_cannot_be_written() {
+        let place = tempfile::tempdir().unwrap();
+        let home = place.path().display().to_string();
+        let variable = |name: &str| (name == "XDG_STATE_HOME").then(|| OsString::from(&home));
+        let of_plan = place.path().join("data/lab");
+        assert_eq!(folder(None, &of_plan, "quick", variable).unwrap(), of_plan);
+        // Nobody can write there, root included.
+        let refused = Path::new("/proc/tierlab");
+        match std::fs::create_dir_all(refused).unwrap_err().kind() {
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                let own = folder(None, refused, "quick", variable).unwrap();
+                assert_eq!(own, place.path().join("tierlab/work/quick"));
+                assert!(own.is_dir());
+            }
+            _ => assert!(folder(None, refused, "quick", variable).is_err()),
+        }
+        let error = folder(Some(refused), &of_plan, "quick", variable)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("/proc/tierlab; name a folder"), "{error}");
     }
 }

@@ -15,7 +15,8 @@ mod prices;
 mod servers;
 mod stage;
 mod targets;
-mod work;
+
+pub(super) use prices::resize;
 
 use crate::commands::run_options::RunOptions;
 use crate::environment;
@@ -23,7 +24,7 @@ use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, VariantPlan};
 use crate::runner::{Runner, Senders, new_run};
 use crate::selfcheck::prove::prove;
-use crate::store::new_folder::sha256;
+use crate::store::folder::sha256;
 use crate::store::resume::StoppedRun;
 use clap::Args;
 use context::{LabContext, programs};
@@ -125,7 +126,7 @@ fn lab_of(plan: &Plan, options: &Options) -> Result<LabPlan, RunError> {
         );
         return Err(plan.refuse("mix", what).into());
     }
-    lab.work = work::folder(options.work.as_deref(), &lab.work, &plan.name, |name| {
+    lab.work = context::folder(options.work.as_deref(), &lab.work, &plan.name, |name| {
         std::env::var_os(name)
     })?;
     Ok(lab)

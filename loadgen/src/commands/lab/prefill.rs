@@ -5,8 +5,8 @@ use crate::error::RunError;
 use crate::plan::Plan;
 use crate::runner::target::{Content, Target};
 use tierlab_load::interrupt::Interrupt;
+use tierlab_load::payload::Encoding;
 use tierlab_load::reply::Limit;
-use tierlab_load::wire::Encoding;
 use tierlab_protocol::metrics;
 
 /// Entities of one request: below any model's largest batch.

@@ -5,7 +5,7 @@ use super::data::Prepared;
 use super::locations::Locations;
 use super::servers::Servers;
 use super::{prefill, stage};
-use crate::commands::foreign;
+use crate::commands::target_options;
 use crate::environment;
 use crate::error::RunError;
 use crate::plan::{Origin, Plan, TargetPlan, VariantPlan, pairs};
@@ -58,8 +58,8 @@ impl Targets {
         environment: &mut Environment,
     ) -> Result<(), RunError> {
         eprintln!("asking the {} server, which runs already", variant.label());
-        let found = foreign::open(plan, server).await?;
-        foreign::say(&found.notes);
+        let found = target_options::open(plan, server).await?;
+        target_options::say(&found.notes);
         let target = Target {
             variant: variant.name.clone(),
             tier: variant.tier.name.clone(),
@@ -67,7 +67,7 @@ impl Targets {
             cache_share: 0.0,
             ..found.target
         };
-        foreign::say(&check_reply(plan, &target, &plan.model).await?);
+        target_options::say(&check_reply(plan, &target, &plan.model).await?);
         let origin = format!("real; served at {}", target.control.base);
         environment::add_server(environment, variant.label(), &origin, &found.scrape);
         self.variants.push(recorded(variant, None));
@@ -93,7 +93,7 @@ impl Targets {
         let mut staged = None;
         let servers = self.servers.start(context, prepared, variant).await?;
         for target in &servers {
-            foreign::say(&check_reply(plan, target, &plan.model).await?);
+            target_options::say(&check_reply(plan, target, &plan.model).await?);
             staged = stage::prepare(context, prepared, variant, target).await?;
             if variant.cache.prefill {
                 prefill::fill(plan, target, context.interrupt).await?;
@@ -131,7 +131,6 @@ fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
         emulated: variant.emulated.as_deref().map(shown),
         staged,
         layout: variant.laid_out().map(str::to_owned),
-        batching: None,
         cache: variant.cache.name.clone(),
         cache_share: variant.cache.share,
         price: variant.price.clone(),

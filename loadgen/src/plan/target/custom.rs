@@ -1,14 +1,14 @@
 //! `kind = "http"` of a `[target]`: what any HTTP endpoint is asked. In: the raw keys. Out: a [`CustomSpec`], whose files were read once to
 //! see that they can be.
 
-use super::raw::{Place, RawSuccess, RawTarget};
+use super::{Place, RawTarget};
 use crate::plan::fault::{Fault, empty, fault, misplaced, missing, only_with, refuse};
 use std::path::PathBuf;
 use tierlab_analysis::record::Mode;
 use tierlab_load::custom::{BodySource, Custom, CustomSpec, Entities, Success};
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::load::Load;
-use tierlab_load::wire::Protocol;
+use tierlab_load::payload::Protocol;
 
 /// Keys of `kind = "http"` in a target that is none.
 pub(super) fn refuse_keys(raw: &RawTarget, place: &Place<'_>) -> Result<(), Fault> {
@@ -122,37 +122,27 @@ fn entities(raw: &RawTarget, place: &Place<'_>) -> Result<Option<Entities>, Faul
     Ok(Some(Entities { first_id, count }))
 }
 
-fn success(raw: Option<&RawSuccess>, place: &Place<'_>) -> Result<Success, Fault> {
-    let Some(raw) = raw else { return Ok(Success::default()) };
+fn success(given: Option<&Success>, place: &Place<'_>) -> Result<Success, Fault> {
+    let Some(success) = given else {
+        return Ok(Success::default());
+    };
     let at = |key: &str| format!("{}.success.{key}", place.at);
-    let status = raw.status.clone().unwrap_or_else(|| Success::default().status);
-    if status.is_empty() {
+    if success.status.is_empty() {
         return empty(at("status"));
     }
-    if let Some(bad) = status.iter().find(|status| !(100..=599).contains(*status)) {
+    if let Some(bad) = success.status.iter().find(|status| !(100..=599).contains(*status)) {
         refuse!(at("status"), "{bad} is not a status of HTTP");
     }
-    if let Some(pointer) = &raw.pointer
-        && !(pointer.is_empty() || pointer.starts_with('/'))
-    {
-        refuse!(
+    match &success.pointer {
+        Some(pointer) if !(pointer.is_empty() || pointer.starts_with('/')) => refuse!(
             at("pointer"),
             "`{pointer}` is not a JSON pointer, which begins with `/`: \"/predictions/0\""
-        );
+        ),
+        None if success.equals.is_some() => {
+            missing(at("pointer"), format!("the place of `{}` in the body", at("equals")))
+        }
+        _ => Ok(success.clone()),
     }
-    let equals = raw
-        .equals
-        .as_ref()
-        .map(|value| serde_json::to_value(value).map_err(|error| Fault::new(at("equals"), error.to_string())));
-    if equals.is_some() && raw.pointer.is_none() {
-        return missing(at("pointer"), format!("the place of `{}` in the body", at("equals")));
-    }
-    Ok(Success {
-        status,
-        pointer: raw.pointer.clone(),
-        equals: equals.transpose()?,
-        last_event: raw.last_event.clone(),
-    })
 }
 
 /// Sets the rows per request of loads on a custom target with a fixed number of rows.

@@ -2,16 +2,19 @@
 //! stay names of variables and files here.
 
 mod custom;
-mod raw;
 
 pub(super) use custom::{carries, loads_of};
-pub(super) use raw::{Place, RawTarget};
 
 use super::fault::{Fault, conflict, plain, refuse};
-use raw::RawKind;
+use crate::plan::check::{Base, Source};
+use crate::plan::value;
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tierlab_load::custom::{BodySource, CustomSpec};
+use tierlab_load::custom::{BodySource, CustomSpec, Success};
 use tierlab_load::endpoint::{AccessSpec, Address, Header, Identity, TargetSpec, TokenSource};
+use tierlab_load::keys::KeyDistribution;
+use tierlab_load::payload::Protocol;
 
 /// Maximum addresses of metrics.
 const MOST_METRICS: usize = 256;
@@ -174,6 +177,103 @@ fn access(raw: &RawTarget, place: &Place<'_>) -> Result<AccessSpec, Fault> {
     Ok(access)
 }
 
+/// Existing server to measure: `[target]` of a sweep, `[variant.target]` of a lab. Flags of `sweep` take precedence.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTarget {
+    /// "v2", the Open Inference Protocol; or "http", any HTTP endpoint, whose requests and replies the plan describes.
+    #[serde(default)]
+    kind: RawKind,
+    /// Address of the server, http://HOST:PORT or https://HOST:PORT/PREFIX; `--url` takes precedence.
+    url: Option<String>,
+    /// Address of its gRPC service; `--grpc-url` takes precedence.
+    grpc_url: Option<String>,
+    /// Version of the model (default: the server chooses).
+    model_version: Option<String>,
+    /// Host of requests, in place of the address's: Host, :authority, and the name in its certificate.
+    host: Option<String>,
+    /// Headers of every request by name; results do not keep their values. Not for tokens, which others could read here.
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    /// Environment variable of the bearer token, which is written nowhere.
+    token_env: Option<String>,
+    /// File whose first line is the bearer token.
+    token_file: Option<PathBuf>,
+    /// Certificates to trust, a PEM file (default: the system's).
+    ca: Option<PathBuf>,
+    /// Client certificate, a PEM file.
+    cert: Option<PathBuf>,
+    /// Key of the client certificate, a PEM file.
+    key: Option<PathBuf>,
+    /// Addresses of metrics, one a replica, whose counters are added; an empty list is none (default: /metrics below the server's
+    /// address). Headers and token are sent only to the server's own address.
+    metrics: Option<Vec<String>>,
+    /// Tier of results and prices (default: as the server reports it, else none).
+    tier: Option<String>,
+    /// Entry of the price list's [storage] for its storage, or "included". Without it, a server without tier is priced by its
+    /// instance alone.
+    price: Option<String>,
+    /// With "http": method (default: "POST").
+    method: Option<String>,
+    /// With "http": path and query, below the prefix of the address.
+    path: Option<String>,
+    /// With "http": type of the body (default: "application/json", and every body must be JSON).
+    content_type: Option<String>,
+    /// With "http": body, a template: {entity_id} is an id drawn by [keys], {entity_ids} as many as the load's rows with
+    /// commas between, {NAME} the column of that name in `rows_file`; {{NAME}} is the text {NAME}.
+    body: Option<String>,
+    /// With "http": file of that template.
+    body_file: Option<PathBuf>,
+    /// With "http": file whose every line is a body, sent in turn.
+    bodies: Option<PathBuf>,
+    /// With "http": CSV file with a header, whose rows fill the template in turn.
+    rows_file: Option<PathBuf>,
+    /// With "http": inferences of one request, for prices (default: 1, or the number of {entity_ids}).
+    #[serde(default, deserialize_with = "value::rows_per_request")]
+    rows_per_request: Option<u32>,
+    /// With "http": number of ids for {entity_id}.
+    #[serde(default, deserialize_with = "value::entities")]
+    entities: Option<u64>,
+    /// With "http": first of these ids (default: 0).
+    first_id: Option<i64>,
+    success: Option<Success>,
+}
+
+/// `target.kind`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RawKind {
+    /// The Open Inference Protocol.
+    #[default]
+    V2,
+    /// Any HTTP endpoint.
+    Http,
+}
+
+/// Position of a `[target]` in its plan.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// Path of its table: `target`, `variant[2].target`.
+    pub(super) at: &'a str,
+    /// Folder of the plan.
+    pub(super) base: Base<'a>,
+    /// Transport of the plan.
+    pub(super) protocol: Protocol,
+    /// Keys of the plan.
+    pub(super) keys: &'a KeyDistribution,
+}
+
+impl<'a> Place<'a> {
+    pub(super) const fn new(at: &'a str, source: Source<'a>, keys: &'a KeyDistribution) -> Self {
+        Self {
+            at,
+            base: source.base,
+            protocol: source.raw.protocol,
+            keys,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,7 +281,7 @@ mod tests {
     use tierlab_analysis::record::Mode;
     use tierlab_load::keys::KeyDistribution;
     use tierlab_load::load::Load;
-    use tierlab_load::wire::Protocol;
+    use tierlab_load::payload::Protocol;
 
     fn read(text: &str) -> Result<TargetPlan, String> {
         let raw: RawTarget = toml::from_str(text).map_err(|error| error.to_string())?;

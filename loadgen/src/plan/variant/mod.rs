@@ -14,8 +14,9 @@ use super::target::{self, TargetPlan};
 use super::value::Factor;
 use std::fmt::{self, Display};
 use std::path::Path;
+use tierlab_formats::LAYOUTS;
 use tierlab_load::keys::KeyDistribution;
-use tierlab_load::wire::Protocol;
+use tierlab_load::payload::Protocol;
 
 /// Maximum variants: more are a mistake in the factors.
 const MOST: usize = 64;
@@ -255,8 +256,15 @@ fn crossed(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<Vec<VariantP
         Ok(())
     })?;
     variants.by(&key("layout"), raw.layout.as_ref(), |variant, layout, at| {
+        if !LAYOUTS.contains(&layout.as_str()) {
+            return Err(fault!(
+                at,
+                "no such layout: `{layout}`; use one of {}",
+                LAYOUTS.join(", ")
+            ));
+        }
         variant.layout = Some(layout.clone());
-        plain(at, layout)
+        Ok(())
     })?;
     for (name, values) in matrix(&key("matrix"), &raw.matrix)? {
         let levels = values.iter().map(|value| Level { key: &name, value });

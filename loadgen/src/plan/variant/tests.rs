@@ -63,7 +63,10 @@ fn layouts_and_server_keys_are_factors() {
         ]
     );
     for (more, says) in [
-        ("layout = \"a/b\"", "`variant[0].layout`: invalid name `a/b`"),
+        (
+            "layout = \"parkett\"",
+            "`variant[0].layout`: no such layout: `parkett`; use one of rows, files, tar",
+        ),
         ("batching = [0, 8]", "`variant[0].batching`: `matrix` replaces it"),
         ("sessions = 4", "matrix = { runtime.instances.cores = [...] }"),
         ("matrix = { a.b = 1 }", "`variant[0].matrix.a.b`: 1 is not a list"),

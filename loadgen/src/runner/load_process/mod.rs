@@ -7,7 +7,7 @@ mod sent_files;
 
 use super::check_reply::check_reply;
 use super::journey_requests::Prepared;
-use super::send::Requests;
+use super::requests::Requests;
 use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;

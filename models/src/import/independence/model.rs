@@ -36,7 +36,7 @@ impl From<ModelsError> for Failed {
 pub(super) type Result<T> = std::result::Result<T, Failed>;
 
 /// Input of the model.
-struct Input {
+struct ModelInput {
     name: String,
     dtype: DataType,
     /// Dimensions after the first; `None` for free ones.
@@ -53,7 +53,7 @@ pub(super) struct Output {
 /// Model under test.
 pub(super) struct Model {
     session: Session,
-    inputs: Vec<Input>,
+    inputs: Vec<ModelInput>,
     pub(super) outputs: Vec<Output>,
     /// Size of free dimensions.
     free: usize,
@@ -87,7 +87,7 @@ impl Model {
         let input = |outlet| {
             let (name, dtype, shape) = parts(outlet)?;
             let dims = shape.iter().skip(1).map(|&dim| usize::try_from(dim).ok()).collect();
-            Ok(Input { name, dtype, dims })
+            Ok(ModelInput { name, dtype, dims })
         };
         let output = |outlet| {
             let (name, dtype, _) = parts(outlet)?;
@@ -136,7 +136,7 @@ impl Model {
 
     /// Creates seeded inputs of `rows` rows.
     pub(super) fn inputs(&self, kind: InputKind, rows: usize) -> Vec<Elements> {
-        let seeded = |input: &Input| {
+        let seeded = |input: &ModelInput| {
             let layout = (rows, input.width(self.free));
             Elements::seeded(&input.name, input.dtype, layout, kind, self.limit)
         };
@@ -166,7 +166,7 @@ impl Model {
         inputs: &[Elements],
         rows: &[usize],
     ) -> std::result::Result<Vec<(Vec<i64>, Elements)>, String> {
-        let value = |(input, elements): (&Input, &Elements)| {
+        let value = |(input, elements): (&ModelInput, &Elements)| {
             let value = elements.value(input.dtype, rows, &input.dims(self.free))?;
             Ok((Cow::Owned(input.name.clone()), value))
         };
@@ -179,7 +179,7 @@ impl Model {
     }
 }
 
-impl Input {
+impl ModelInput {
     /// Dimensions of a row.
     fn dims(&self, free: usize) -> Vec<usize> {
         self.dims.iter().map(|dim| dim.unwrap_or(free)).collect()

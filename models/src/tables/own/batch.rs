@@ -15,7 +15,7 @@ const BATCH_BYTES: usize = 8 << 20;
 pub(super) struct Batch {
     pub(super) rows: RecordBatch,
     /// Number of each row in the file, from 0.
-    pub(super) numbers: Numbers,
+    pub(super) numbers: Vec<u64>,
     /// Unreadable rows: number, fault and text.
     pub(super) bad: Vec<(u64, String, String)>,
     /// Approximate bytes of these rows in the file.
@@ -28,7 +28,7 @@ impl Batch {
         if self.rows.column_by_name(name).is_some() {
             return Ok(self.rows.clone());
         }
-        let numbers = (0..self.rows.num_rows()).map(|row| self.numbers.of(row).cast_signed());
+        let numbers = self.numbers.iter().map(|number| number.cast_signed());
         let schema = self.rows.schema();
         let own = schema.fields().iter().map(Arc::clone);
         let fields: Vec<_> = own
@@ -45,21 +45,6 @@ pub(super) fn positions(schema: &Schema, columns: &[&str]) -> Vec<usize> {
     let fields = schema.fields().iter().enumerate();
     let wanted = fields.filter(|(_, field)| columns.contains(&field.name().as_str()));
     wanted.map(|(at, _)| at).collect()
-}
-
-/// Row numbers of a batch.
-pub(super) enum Numbers {
-    From(u64),
-    These(Vec<u64>),
-}
-
-impl Numbers {
-    pub(super) fn of(&self, row: usize) -> u64 {
-        match self {
-            Self::From(first) => first + row as u64,
-            Self::These(numbers) => numbers[row],
-        }
-    }
 }
 
 /// Rows gathered for a batch.
@@ -132,7 +117,7 @@ impl BatchBuilder {
         let columns: Vec<ArrayRef> = columns.collect::<Result<_, String>>()?;
         Ok(Batch {
             rows: RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(|e| e.to_string())?,
-            numbers: Numbers::These(std::mem::take(&mut self.numbers)),
+            numbers: std::mem::take(&mut self.numbers),
             bad: std::mem::take(&mut self.bad),
             bytes,
         })

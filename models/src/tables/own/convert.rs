@@ -65,7 +65,7 @@ pub(super) struct Stopped {
 }
 
 /// Place of one column's values in rows.
-struct Target<'a> {
+struct RowTarget<'a> {
     column: &'a str,
     dtype: DataType,
     /// Byte offset in a row.
@@ -96,7 +96,7 @@ pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Sto
         let size = out.dtype.size().unwrap_or(1);
         let mut at = column_of_table.offset as usize;
         for source in &out.sources {
-            let target = Target {
+            let target = RowTarget {
                 column: &source.column,
                 dtype: out.dtype,
                 at,
@@ -180,7 +180,7 @@ fn take_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), 
     Ok(())
 }
 
-impl Target<'_> {
+impl RowTarget<'_> {
     fn slot<'a>(&self, rows: &'a mut Rows, row: usize, element: usize) -> &'a mut [u8] {
         let size = self.dtype.size().unwrap_or(1);
         let at = row * rows.payload_bytes + self.at + element * size;

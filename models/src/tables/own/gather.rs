@@ -281,7 +281,7 @@ impl Gathering<'_> {
         let step = (SLICE_BYTES / payload_bytes(self.table).max(1)).max(1);
         for start in (0..batch_rows.num_rows()).step_by(step) {
             let slice = batch_rows.slice(start, step.min(batch_rows.num_rows() - start));
-            let number = |row: usize| batch.numbers.of(start + row);
+            let number = |row: usize| batch.numbers[start + row];
             let rows = convert(rules, &slice)
                 .map_err(|stopped| Halt::File(format!("row {}: {}", number(stopped.row) + 1, stopped.why)))?;
             for (&row, why) in &rows.bad {

@@ -41,10 +41,8 @@ pub(super) struct Source {
     /// Upper limit of the hash that replaces text.
     pub(super) buckets: Option<u64>,
     /// Element type in the file. It must hold the type of every file, unless another type is requested.
-    #[serde(default)]
     pub(super) native: Option<DataType>,
     /// Unit of dates, times and durations; must be the same in all files.
-    #[serde(default)]
     pub(super) unit: Option<String>,
 }
 

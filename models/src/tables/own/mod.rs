@@ -25,7 +25,7 @@ mod spill;
 mod text_types;
 
 pub use request::{
-    ColumnRequest, CsvOptions, DuplicateRule, FEATURES, HashedColumn, NullRule, Part, Request, TypeOf, Vector,
+    ColumnRequest, CsvOptions, DuplicateRule, FEATURES, HashedColumn, NullRule, Part, TableRequest, TypeOf, Vector,
 };
 
 use crate::error::ModelsError;
@@ -44,7 +44,7 @@ use tierlab_formats::table::{EXTENSION, TableHeader};
 
 /// Result of an import.
 #[derive(Debug, Default)]
-pub struct Imported {
+pub struct ImportedTable {
     /// Path of the table, existing or future.
     pub path: PathBuf,
     /// Header of the table, once it is written.
@@ -73,7 +73,7 @@ pub struct Imported {
 /// # Errors
 /// A fault of the request, an input or the disk, with file, row and column. Finished work stays, and the same request
 /// continues.
-pub fn import_table(request: &Request, stop: &Stop) -> Result<Imported, ModelsError> {
+pub fn import_table(request: &TableRequest, stop: &Stop) -> Result<ImportedTable, ModelsError> {
     let name = &request.columns.name;
     let target = target(request)?;
     let folder = plan::folder(&request.out, name);
@@ -88,10 +88,10 @@ pub fn import_table(request: &Request, stop: &Stop) -> Result<Imported, ModelsEr
         .layout
         .schema(name, 1)
         .map_err(|what| ModelsError::bad(&target.display(), &what))?;
-    let mut imported = Imported {
+    let mut imported = ImportedTable {
         files: inputs.files.len(),
         left_out: inputs.left_out,
-        ..Imported::default()
+        ..ImportedTable::default()
     };
     if !request.finish {
         let part = request.part.unwrap_or_default();
@@ -108,7 +108,7 @@ pub fn import_table(request: &Request, stop: &Stop) -> Result<Imported, ModelsEr
         let progressed = gathering.run(part, stop)?;
         imported.read_seconds = began.elapsed().as_secs_f64();
         if request.part.is_some() {
-            return Ok(Imported {
+            return Ok(ImportedTable {
                 path: target,
                 rows: progressed.rows,
                 bad: progressed.bad,
@@ -130,7 +130,7 @@ pub fn import_table(request: &Request, stop: &Stop) -> Result<Imported, ModelsEr
     let bad_file = request.out.join(format!("{name}.bad.jsonl"));
     keep_bad_rows(&parts, &bad_file)?;
     fs::remove_dir_all(&folder).map_err(ModelsError::io("remove", &folder))?;
-    Ok(Imported {
+    Ok(ImportedTable {
         path: target,
         header: Some(header),
         rows: parts.iter().map(|(_, part)| part.rows).sum(),
@@ -143,7 +143,7 @@ pub fn import_table(request: &Request, stop: &Stop) -> Result<Imported, ModelsEr
 }
 
 /// Returns the path of the table, which must be free or replaceable.
-fn target(request: &Request) -> Result<PathBuf, ModelsError> {
+fn target(request: &TableRequest) -> Result<PathBuf, ModelsError> {
     let name = &request.columns.name;
     if !is_plain_name(name) {
         let what = format!("--name: `{name}` is no plain name (letters, digits, `.`, `_`, `-`)");
@@ -157,7 +157,7 @@ fn target(request: &Request) -> Result<PathBuf, ModelsError> {
     Ok(target)
 }
 
-fn find_inputs(request: &Request, stop: &Stop) -> Result<Inputs, ModelsError> {
+fn find_inputs(request: &TableRequest, stop: &Stop) -> Result<Inputs, ModelsError> {
     let inputs = Inputs::find(&request.inputs, &request.csv.with_types_of(&request.columns), stop)?;
     if request.columns.key == request::ROW && inputs.files.len() > 1 {
         return Err(ModelsError::Usage(format!(

@@ -31,7 +31,6 @@ pub(super) struct InputFile {
     /// Modification time, or the store's tag.
     pub(super) version: String,
     /// Digest of its columns, if the table or the file's folder defines them.
-    #[serde(default)]
     pub(super) columns: Option<String>,
 }
 

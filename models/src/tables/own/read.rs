@@ -1,7 +1,7 @@
 //! Files of rows as batches: Parquet, Arrow IPC (files and streams), CSV, shards of samples. In: a local file and the
 //! wanted columns. Out: its schema, its sections, and batches with row numbers. Knows nothing of keys or tables.
 
-use super::batch::{Batch, Numbers, positions};
+use super::batch::{Batch, positions};
 use super::csv_file::CsvFile;
 use super::lakes::columns::{FileColumns, View};
 use super::request::CsvOptions;
@@ -241,7 +241,8 @@ impl Opened {
             Self::Viewed(opened, view) => {
                 let mut viewed = |batch: Batch| {
                     let rows = view.batch(&batch.rows, columns);
-                    let rows = rows.map_err(|what| format!("rows from {} on: {what}", batch.numbers.of(0) + 1))?;
+                    let rows = rows
+                        .map_err(|what| format!("rows from {} on: {what}", batch.numbers.first().unwrap_or(&0) + 1))?;
                     each(Batch { rows, ..batch })
                 };
                 opened.read(path, (stretch, row_bytes), &view.in_file(columns), &mut viewed)
@@ -337,7 +338,7 @@ fn numbered<E: From<String>>(
         let count = rows.num_rows();
         each(Batch {
             rows,
-            numbers: Numbers::From(row),
+            numbers: (row..row + count as u64).collect(),
             bad: Vec::new(),
             bytes: bytes(count),
         })?;

@@ -14,7 +14,7 @@ pub const FEATURES: &str = "models/features";
 
 /// Request of an import: arguments of `import-table`.
 #[derive(Debug, Clone, PartialEq, Args)]
-pub struct Request {
+pub struct TableRequest {
     /// Files, folders of parts (Spark, Delta, Iceberg's data) and URLs: file:///... and s3://..., with keys, region and
     /// endpoint from the environment
     #[arg(value_name = "FILE", required = true)]
@@ -226,7 +226,7 @@ impl Default for Part {
     }
 }
 
-impl Request {
+impl TableRequest {
     pub(super) const fn memory_bytes(&self) -> u64 {
         self.memory_mib << 20
     }

@@ -7,7 +7,7 @@ use super::inputs::{Input, Inputs};
 use super::layout::Layout;
 use super::plan::Plan;
 use super::read::Opened;
-use super::request::Request;
+use super::request::TableRequest;
 use crate::error::{ModelsError, unless_it_panics};
 use arrow_array::Array as _;
 use arrow_array::cast::AsArray as _;
@@ -37,7 +37,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    pub(super) fn take(request: &Request, inputs: &Inputs, folder: &Path) -> Result<Self, ModelsError> {
+    pub(super) fn take(request: &TableRequest, inputs: &Inputs, folder: &Path) -> Result<Self, ModelsError> {
         let csv = request.csv.with_types_of(&request.columns);
         let fetched = folder.join(format!("sample-{}", std::process::id()));
         // A part without rows, as clusters write them, shows no types.
@@ -81,7 +81,7 @@ impl Sample {
         })
     }
 
-    pub(super) fn plan(&self, request: &Request, inputs: &Inputs) -> Plan {
+    pub(super) fn plan(&self, request: &TableRequest, inputs: &Inputs) -> Plan {
         let bytes: u64 = inputs.files.iter().map(|input| input.about.bytes).sum();
         let row_bytes: u64 = self
             .layout

@@ -4,8 +4,19 @@
 //! keeps weights in. The caller decides if a tensor's data may lie where it says.
 
 mod external;
+
+/// The messages, generated from `protocol/formats/proto/onnx.proto`.
 #[allow(missing_docs, reason = "the names are those of ONNX, described in its own file")]
-pub mod messages;
+pub mod messages {
+    pub use attribute_proto::AttributeType;
+    pub use dimension::Value as DimensionValue;
+    pub use tensor_proto::DataType as ElementType;
+
+    /// `TensorProto.data_location` of a tensor whose elements lie in another file.
+    pub const DATA_EXTERNAL: i32 = 1;
+
+    include!(concat!(env!("OUT_DIR"), "/onnx.rs"));
+}
 
 pub use external::{External, ExternalFile, Placeholder, external};
 

@@ -1,11 +1,12 @@
 //! The features of a `TFRecord`'s record, as `tf.train.Example` has them, and a table's rows in them.
 //!
 //! `FP32` lies in a list of floats and `INT64` in a list of integers, as training code expects; every other type lies as its
-//! little-endian bytes in a list of one element, so that nothing is rounded. Keys lie as integers or as text. Fields by number:
-//! <https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/feature.proto>.
+//! little-endian bytes in a list of one element, so that nothing is rounded. Keys lie as integers or as text. The messages are
+//! generated from `protocol/formats/proto/example.proto`.
 
 use super::ShardError;
 use crate::table::{Column, KeyColumn, KeyKind, TableSchema};
+pub use feature::Kind;
 use prost::Message;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,74 +30,14 @@ fn feature_name(column: &str) -> Cow<'_, str> {
     }
 }
 
-/// One record.
-#[derive(Clone, PartialEq, Message)]
-pub struct Example {
-    /// Its features.
-    #[prost(message, optional, tag = "1")]
-    pub features: Option<Features>,
-}
-
-/// Features by name.
-#[derive(Clone, PartialEq, Message)]
-pub struct Features {
-    /// In order of name.
-    #[prost(btree_map = "string, message", tag = "1")]
-    pub feature: BTreeMap<String, Feature>,
-}
-
-/// One feature.
-#[derive(Clone, PartialEq, Message)]
-pub struct Feature {
-    /// Its elements.
-    #[prost(oneof = "Kind", tags = "1, 2, 3")]
-    pub kind: Option<Kind>,
-}
-
-/// The elements of a feature.
-#[derive(Clone, PartialEq, prost::Oneof)]
-pub enum Kind {
-    /// Texts, or bytes of any kind.
-    #[prost(message, tag = "1")]
-    Bytes(BytesList),
-    /// 32-bit floats.
-    #[prost(message, tag = "2")]
-    Float(FloatList),
-    /// 64-bit integers.
-    #[prost(message, tag = "3")]
-    Int64(Int64List),
-}
-
-/// Byte strings.
-#[derive(Clone, PartialEq, Message)]
-pub struct BytesList {
-    /// The elements.
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    pub value: Vec<Vec<u8>>,
-}
-
-/// List of floats.
-#[derive(Clone, PartialEq, Message)]
-pub struct FloatList {
-    /// The elements.
-    #[prost(float, repeated, tag = "1")]
-    pub value: Vec<f32>,
-}
-
-/// List of integers.
-#[derive(Clone, PartialEq, Message)]
-pub struct Int64List {
-    /// The elements.
-    #[prost(int64, repeated, tag = "1")]
-    pub value: Vec<i64>,
-}
+include!(concat!(env!("OUT_DIR"), "/tensorflow.rs"));
 
 /// The record of a row: a feature for each column, its key if it has one, and the sample's key. A column that is called as the sample's key
 /// is the feature `__key__.column`.
 #[must_use]
 pub fn of_row(schema: &TableSchema, key: &str, row: &[u8]) -> Vec<u8> {
     let mut feature = BTreeMap::new();
-    let key = Kind::Bytes(BytesList {
+    let key = Kind::BytesList(BytesList {
         value: vec![key.as_bytes().to_vec()],
     });
     feature.insert(KEY_FEATURE.to_owned(), Feature { kind: Some(key) });
@@ -117,7 +58,7 @@ fn key_of_row(column: &KeyColumn, row: &[u8]) -> Kind {
     let key = column.get(row).unwrap_or_default();
     match column.kind {
         KeyKind::Int64 => elements(DataType::Int64, key),
-        KeyKind::String | KeyKind::Uuid => Kind::Bytes(BytesList {
+        KeyKind::String | KeyKind::Uuid => Kind::BytesList(BytesList {
             value: vec![column.kind.to_text(key).into_bytes()],
         }),
     }
@@ -125,13 +66,13 @@ fn key_of_row(column: &KeyColumn, row: &[u8]) -> Kind {
 
 fn elements(dtype: DataType, bytes: &[u8]) -> Kind {
     match dtype {
-        DataType::Fp32 => Kind::Float(FloatList {
+        DataType::Fp32 => Kind::FloatList(FloatList {
             value: bytes.as_chunks().0.iter().map(|&le| f32::from_le_bytes(le)).collect(),
         }),
-        DataType::Int64 => Kind::Int64(Int64List {
+        DataType::Int64 => Kind::Int64List(Int64List {
             value: bytes.as_chunks().0.iter().map(|&le| i64::from_le_bytes(le)).collect(),
         }),
-        _ => Kind::Bytes(BytesList {
+        _ => Kind::BytesList(BytesList {
             value: vec![bytes.to_vec()],
         }),
     }
@@ -146,7 +87,7 @@ pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row
     let example = Example::decode(record).map_err(|e| fail(e.to_string()))?;
     let features = example.features.unwrap_or_default().feature;
     let key_bytes = features.get(KEY_FEATURE).and_then(|feature| match &feature.kind {
-        Some(Kind::Bytes(list)) => list.value.first(),
+        Some(Kind::BytesList(list)) => list.value.first(),
         _ => None,
     });
     if key_bytes.map(Vec::as_slice) != Some(key.as_bytes()) {
@@ -183,11 +124,11 @@ pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row
 
 fn put_key(column: &KeyColumn, kind: &Kind, row: &mut [u8]) -> bool {
     match (column.kind, kind) {
-        (KeyKind::Int64, Kind::Int64(list)) => match list.value.as_slice() {
+        (KeyKind::Int64, Kind::Int64List(list)) => match list.value.as_slice() {
             [key] => column.put(row, &key.to_le_bytes()),
             _ => false,
         },
-        (KeyKind::String | KeyKind::Uuid, Kind::Bytes(list)) => match list.value.as_slice() {
+        (KeyKind::String | KeyKind::Uuid, Kind::BytesList(list)) => match list.value.as_slice() {
             [text] => column.put_text(row, text),
             _ => false,
         },
@@ -198,10 +139,10 @@ fn put_key(column: &KeyColumn, kind: &Kind, row: &mut [u8]) -> bool {
 fn put(column: &Column, kind: &Kind, row: &mut [u8]) -> Option<()> {
     let to = column.of_row_mut(row)?;
     match (column.dtype, kind) {
-        (DataType::Fp32, Kind::Float(list)) => fill(to, &list.value, f32::to_le_bytes),
-        (DataType::Int64, Kind::Int64(list)) => fill(to, &list.value, i64::to_le_bytes),
+        (DataType::Fp32, Kind::FloatList(list)) => fill(to, &list.value, f32::to_le_bytes),
+        (DataType::Int64, Kind::Int64List(list)) => fill(to, &list.value, i64::to_le_bytes),
         (DataType::Fp32 | DataType::Int64, _) => None,
-        (_, Kind::Bytes(list)) => match list.value.as_slice() {
+        (_, Kind::BytesList(list)) => match list.value.as_slice() {
             [only] if only.len() == to.len() => {
                 to.copy_from_slice(only);
                 Some(())

@@ -68,9 +68,9 @@ async fn join((tier, tables): &(FeatureTier, Arc<LiveTables>)) -> Join {
         Arc::clone(tables),
         "t",
         &[input],
-        &[WantedColumn {
+        &[JoinedColumn {
             input: 0,
-            name: "b".into(),
+            column: "b".into(),
         }],
     )
     .await

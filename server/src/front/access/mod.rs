@@ -8,18 +8,18 @@
 
 mod pages;
 
+use crate::front::reply::error;
 use crate::front::routes::Routes;
 use crate::telemetry::labels::Front;
 use axum::body::Body;
-use axum::response::{IntoResponse, Response};
-use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::response::Response;
+use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use pages::Foreign;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::path::Path;
 use subtle::ConstantTimeEq;
-use tierlab_protocol::metadata::ErrorDocument;
 use tonic::Status;
 
 pub(crate) use pages::Hosts;
@@ -200,12 +200,7 @@ fn refuse(front: Front, denied: Denied) -> Response {
         };
         return status.into_http();
     }
-    let document = ErrorDocument {
-        error: message.to_owned(),
-    };
-    let body = serde_json::to_vec(&document).unwrap_or_default();
-    let json = HeaderValue::from_static("application/json");
-    let mut response = (status, [(CONTENT_TYPE, json)], body).into_response();
+    let mut response = error(status, message.to_owned());
     if denied == Denied::Unknown {
         let challenge = HeaderValue::from_static("Bearer");
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);

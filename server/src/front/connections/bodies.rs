@@ -175,7 +175,7 @@ impl AsRef<[u8]> for SharedPart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::admission::{Admission, Limits};
+    use crate::request::admission::{Admission, Limits};
     use prometheus::IntGauge;
     use std::time::Duration;
 

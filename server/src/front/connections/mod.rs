@@ -7,9 +7,8 @@
 mod activity;
 mod bodies;
 pub(crate) mod bounds;
-mod framing;
 mod guarded;
-mod host;
+mod head;
 mod http1;
 mod http2;
 mod listen;
@@ -19,7 +18,8 @@ mod tls;
 
 use crate::front::access::Access;
 use crate::front::routes::Routes;
-use crate::pipeline::admission::Admission;
+use crate::log_budget::LogBudget;
+use crate::request::admission::Admission;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::otlp::Telemetry;
 use activity::Activity;
@@ -29,7 +29,7 @@ use register::{Entry, Register};
 use shared::Server;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -82,10 +82,10 @@ impl<R: Routes> Endpoint<R> {
             metrics: self.metrics,
         });
         let closing = tokio::spawn(close_unread(Arc::clone(&register), Arc::clone(&server.admission)));
-        let mut throttle = LogThrottle::default();
+        let throttle = LogBudget::new(1, LOG_PAUSE);
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&self.listener, &register, &mut throttle) => accepted,
+                accepted = accept(&self.listener, &register, &throttle) => accepted,
                 _ = drain.wait_for(|draining| *draining) => break,
             };
             let Some((stream, entry)) = accepted else { continue };
@@ -104,11 +104,7 @@ impl<R: Routes> Endpoint<R> {
 }
 
 /// The next connection that may stay; none when there was none to accept, or no room for it.
-async fn accept(
-    listener: &TcpListener,
-    register: &Arc<Register>,
-    throttle: &mut LogThrottle,
-) -> Option<(TcpStream, Entry)> {
+async fn accept(listener: &TcpListener, register: &Arc<Register>, throttle: &LogBudget) -> Option<(TcpStream, Entry)> {
     if register.too_many_leaving() {
         register.wait_for_leave(ACCEPT_PAUSE).await;
     }
@@ -117,7 +113,7 @@ async fn accept(
         // The client has gone already.
         Err(error) if is_of_the_connection(&error) => return None,
         Err(error) => {
-            if throttle.is_due() {
+            if throttle.spend().is_some() {
                 tracing::warn!(%error, "accept failed: if file descriptors ran out, the connection that was idle longest is closed");
             }
             register.evict_longest_idle();
@@ -127,7 +123,7 @@ async fn accept(
     };
     let entry = register.enter(address.ip());
     let crowded = entry.as_ref().is_none_or(|entry| entry.activity.is_for_health());
-    if crowded && throttle.is_due() {
+    if crowded && throttle.spend().is_some() {
         tracing::warn!("every connection is busy: new ones may only ask for health (`connections.max`)");
     }
     Some((stream, entry?))
@@ -142,28 +138,14 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Lets the same trouble be logged once in [`LOG_PAUSE`].
-#[derive(Debug, Default)]
-struct LogThrottle(Option<Instant>);
-
-impl LogThrottle {
-    fn is_due(&mut self) -> bool {
-        let due = self.0.is_none_or(|last| last.elapsed() >= LOG_PAUSE);
-        if due {
-            self.0 = Some(Instant::now());
-        }
-        due
-    }
-}
-
 /// While replies hold all the memory there is for them, closes the connections whose clients do not read theirs.
 async fn close_unread(register: Arc<Register>, admission: Arc<Admission>) {
-    let mut throttle = LogThrottle::default();
+    let throttle = LogBudget::new(1, LOG_PAUSE);
     loop {
         admission.replies_full().await;
         while admission.replies_are_full() {
             if register.evict_fullest(FULL_PATIENCE) {
-                if throttle.is_due() {
+                if throttle.spend().is_some() {
                     tracing::warn!("no memory for replies: connections whose clients do not read theirs are closed");
                 }
                 tokio::task::yield_now().await;

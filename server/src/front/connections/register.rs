@@ -6,10 +6,11 @@
 
 use super::activity::{Activity, Dismissal};
 use super::bounds::Bounds;
-use crate::pipeline::admission::Admission;
+use crate::request::admission::Admission;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -65,7 +66,7 @@ impl Register {
     /// Counts a connection until the entry is dropped; none where as many as may be are open and all are busy.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Entry> {
         let client = client(address);
-        let mut connections = self.lock();
+        let mut connections = self.connections.lock();
         let own = connections.by_client.get(&client).copied().unwrap_or(0);
         let full = own >= self.bounds.per_address();
         let has_room = if full || connections.open.len() - connections.for_health >= self.bounds.max {
@@ -95,7 +96,7 @@ impl Register {
 
     /// Asks every connection to finish its requests and end.
     pub(super) fn finish_all(&self) {
-        let connections = self.lock();
+        let connections = self.connections.lock();
         connections
             .open
             .values()
@@ -104,12 +105,12 @@ impl Register {
 
     /// Closes the connection that has been idle longest; false where all are busy.
     pub(super) fn evict_longest_idle(&self) -> bool {
-        self.lock().evict_longest_idle(|_| true)
+        self.connections.lock().evict_longest_idle(|_| true)
     }
 
     /// Closes the connection that has left most bytes of replies unread, for `patience` at least; false where there is none.
     pub(super) fn evict_fullest(&self, patience: Duration) -> bool {
-        let mut connections = self.lock();
+        let mut connections = self.connections.lock();
         let now = Instant::now();
         let waits = |connection: &OpenConnection| {
             let activity = &connection.activity;
@@ -134,7 +135,7 @@ impl Register {
 
     /// True if so many connections are closing that the next one has to wait.
     pub(super) fn too_many_leaving(&self) -> bool {
-        self.lock().leaving >= MAX_LEAVING
+        self.connections.lock().leaving >= MAX_LEAVING
     }
 
     /// Ends with the last connection.
@@ -142,17 +143,13 @@ impl Register {
         loop {
             let left = self.left.notified();
             {
-                let connections = self.lock();
+                let connections = self.connections.lock();
                 if connections.open.is_empty() && connections.leaving == 0 {
                     return;
                 }
             }
             left.await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -214,7 +211,7 @@ pub(super) struct Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let mut connections = self.register.lock();
+        let mut connections = self.register.connections.lock();
         // One that was evicted is not counted any more.
         if connections.remove(self.id).is_none() {
             connections.leaving -= 1;
@@ -229,7 +226,7 @@ impl Drop for Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::admission::Limits;
+    use crate::request::admission::Limits;
     use futures::FutureExt;
     use prometheus::IntGauge;
 
@@ -289,7 +286,7 @@ mod tests {
         assert!(!is_evicted(&busy));
         drop((busy, idle, stuck, probe));
         let left = |connections: &OpenConnections| (connections.open.len(), connections.leaving);
-        assert_eq!(left(&register.lock()), (3, 0));
+        assert_eq!(left(&register.connections.lock()), (3, 0));
         assert!(register.enter(HERE).is_some());
     }
 

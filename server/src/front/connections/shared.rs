@@ -3,13 +3,12 @@
 use super::activity::{Activity, Dismissal};
 use super::bodies::ReplyBody;
 use super::bounds::Bounds;
-use super::framing;
-use super::host;
+use super::head;
 use super::tls::Tls;
 use crate::front::access::{GuardedRoutes, is_open};
 use crate::front::routes::Routes;
-use crate::pipeline::admission::{Account, Admission};
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::admission::{Account, Admission};
+use crate::request::refusal::{Reason, Refusal};
 use crate::telemetry::labels::Front;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::observe::observe;
@@ -68,7 +67,7 @@ impl<R: Routes> Server<R> {
 
     /// Why a request is not answered by the routes, where it is not.
     fn refusal(&self, request: &Request<Body>, activity: &Activity, probe: bool) -> Option<Refusal> {
-        if let Err(what) = host::check(request).and_then(|()| framing::check(request.headers())) {
+        if let Err(what) = head::check(request) {
             return Some(Refusal::bad(what));
         }
         if probe {

@@ -3,14 +3,12 @@
 //! In: a request of a method. Out: its response. Every message of every method comes through [`IncomingMessages`], so that
 //! all of them are bounded in size and time and counted on an account. The methods decide how they are answered.
 
-use super::codec::{EncodedReply, RawCodec};
-use super::compressed_body::CompressedBody;
-use super::compression::wire;
+use super::codec::{CompressedBody, EncodedReply, RawCodec, wire};
 use super::frames::Limit;
-use super::incoming_messages::{CallKind, IncomingMessages, MessageAccount};
-use crate::models::state::SharedState;
-use crate::pipeline::admission::Account;
-use crate::pipeline::refusal::Refusal;
+use super::incoming_messages::{CallKind, IncomingMessages};
+use crate::front::state::SharedState;
+use crate::request::admission::Account;
+use crate::request::refusal::Refusal;
 use axum::body::Body;
 use axum::extract::{Request, State as Shared};
 use axum::routing::{MethodRouter, post};
@@ -31,40 +29,32 @@ const SMALL_RATIO: usize = 64;
 
 /// A call before it is answered.
 pub(super) struct PendingCall {
-    state: SharedState,
     head: http::request::Parts,
     incoming: IncomingMessages,
-    received_bytes: MessageAccount,
 }
 
 impl PendingCall {
     pub(super) fn of(state: &SharedState, request: Request, kind: CallKind, limit: Limit) -> Self {
         let (head, body) = request.into_parts();
-        let received_bytes = MessageAccount::open(state);
-        Self {
-            incoming: IncomingMessages::new(body, &head.headers, state, &received_bytes, kind, limit),
-            state: Arc::clone(state),
-            head,
-            received_bytes,
-        }
+        let incoming = IncomingMessages::new(body, &head.headers, state, kind, limit);
+        Self { head, incoming }
     }
 
     /// Answers with the replies of `answered`. A compression that is not supported is refused before.
     pub(super) async fn answer<A, F, R>(self, answered: A) -> http::Response<tonic::body::Body>
     where
-        A: FnOnce(IncomingMessages, MessageAccount, SharedState) -> F + Send,
+        A: FnOnce(IncomingMessages) -> F + Send,
         F: Future<Output = Result<tonic::Response<R>, Status>> + Send,
         R: Stream<Item = Result<EncodedReply, Status>> + Send + 'static,
     {
         let mut grpc = wire(RawCodec, &self.head.headers);
         // tonic calls it once, with a stream that is empty: the messages were taken out of the body.
-        let mut once = Some((answered, self.incoming, self.received_bytes, self.state));
+        let mut once = Some((answered, self.incoming));
         let service = tower::service_fn(move |_: tonic::Request<Streaming<()>>| {
             let call = once.take();
             async move {
-                let (answered, incoming, received_bytes, state) =
-                    call.ok_or_else(|| Status::internal("called twice"))?;
-                answered(incoming, received_bytes, state).await
+                let (answered, incoming) = call.ok_or_else(|| Status::internal("called twice"))?;
+                answered(incoming).await
             }
         });
         let request = http::Request::from_parts(self.head, Body::empty());
@@ -73,13 +63,8 @@ impl PendingCall {
 }
 
 /// The one small message of a call, and the account that it is on.
-async fn small<Q: Message + Default>(
-    incoming: IncomingMessages,
-    received_bytes: MessageAccount,
-    state: &SharedState,
-) -> Result<(Q, Account), Status> {
-    let message = incoming.only().await?;
-    let mut account = received_bytes.take(state);
+async fn small<Q: Message + Default>(incoming: IncomingMessages, state: &SharedState) -> Result<(Q, Account), Status> {
+    let (message, mut account) = incoming.only().await?;
     let counted = account.add(message.len().saturating_mul(SMALL_RATIO));
     let message = counted.and_then(|()| {
         let read = Q::decode(message.into_whole());
@@ -105,8 +90,8 @@ where
 {
     post(async move |Shared(state): Shared<SharedState>, request: Request| {
         let call = PendingCall::of(&state, request, CallKind::Unary, SMALL);
-        let answered = async move |incoming: IncomingMessages, received_bytes: MessageAccount, state: SharedState| {
-            let (message, account) = small(incoming, received_bytes, &state).await?;
+        let answered = async move |incoming: IncomingMessages| {
+            let (message, account) = small(incoming, &state).await?;
             let reply = EncodedReply::new(encoded(&handler(state, message).await?), account);
             Ok(tonic::Response::new(stream::once(async { Ok(reply) })))
         };
@@ -125,8 +110,8 @@ where
     R: Message + 'static,
 {
     let call = PendingCall::of(&state, request, CallKind::Unary, SMALL);
-    let answered = async move |incoming: IncomingMessages, received_bytes: MessageAccount, state: SharedState| {
-        let (message, _) = small(incoming, received_bytes, &state).await?;
+    let answered = async move |incoming: IncomingMessages| {
+        let (message, _) = small(incoming, &state).await?;
         let admission = Arc::clone(&state.pipeline.admission);
         let reply = move |message: R| Ok(EncodedReply::new(encoded(&message), admission.open_account()));
         Ok(tonic::Response::new(replies(state, message).map(reply)))

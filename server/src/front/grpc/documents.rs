@@ -3,9 +3,9 @@
 //! In: small messages. Out: what the documents over HTTP say, as messages.
 
 use super::calls::unary;
+use crate::front::state::{Phase, SharedState};
 use crate::front::triton_settings::{self, Changes};
-use crate::models::served_models::{Phase, Target};
-use crate::models::state::SharedState;
+use crate::models::served_models::Target;
 use axum::routing::MethodRouter;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -63,7 +63,7 @@ async fn model_ready(state: SharedState, request: ModelRequest) -> Result<ReadyR
 }
 
 async fn server_metadata(state: SharedState, _: Empty) -> Result<ServerMetadataResponse, Status> {
-    Ok(state.server_metadata().into())
+    Ok(state.server_metadata())
 }
 
 async fn model_metadata(state: SharedState, request: ModelRequest) -> Result<ModelMetadataResponse, Status> {
@@ -72,17 +72,12 @@ async fn model_metadata(state: SharedState, request: ModelRequest) -> Result<Mod
 
 async fn model_config(state: SharedState, request: ModelRequest) -> Result<ModelConfigResponse, Status> {
     let document = state.manager.config(&target(request))?;
-    Ok(ModelConfigResponse {
-        config: Some(document.into()),
-    })
+    Ok(ModelConfigResponse { config: Some(document) })
 }
 
 async fn model_statistics(state: SharedState, request: ModelRequest) -> Result<ModelStatisticsResponse, Status> {
     let target = Some(target(request)).filter(|target| !target.model.is_empty());
-    let document = state.manager.statistics(target.as_ref())?;
-    Ok(ModelStatisticsResponse {
-        model_stats: document.model_stats.into_iter().map(Into::into).collect(),
-    })
+    Ok(state.manager.statistics(target.as_ref())?)
 }
 
 async fn repository_index(
@@ -90,13 +85,7 @@ async fn repository_index(
     request: RepositoryIndexRequest,
 ) -> Result<RepositoryIndexResponse, Status> {
     Ok(RepositoryIndexResponse {
-        models: state
-            .manager
-            .index(request.ready)
-            .await
-            .into_iter()
-            .map(Into::into)
-            .collect(),
+        models: state.manager.index(request.ready).await,
     })
 }
 

@@ -3,8 +3,7 @@
 //! In: the name of a service. Out: whether it takes requests, once or each time that it changes.
 
 use super::calls::watching;
-use crate::models::served_models::Phase;
-use crate::models::state::SharedState;
+use crate::front::state::{Phase, SharedState};
 use axum::extract::{Request, State as Shared};
 use futures::stream::{self, BoxStream, StreamExt};
 use std::time::Duration;

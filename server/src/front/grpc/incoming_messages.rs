@@ -7,14 +7,15 @@
 
 use super::frames::{FrameDecoder, Framed, Limit};
 use crate::front::http::coding::{Coding, inflate};
-use crate::models::state::SharedState;
-use crate::pipeline::admission::Account;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::front::state::SharedState;
+use crate::request::admission::Account;
+use crate::request::refusal::{Reason, Refusal};
 use axum::body::{Body, HttpBody};
 use futures::stream::{Stream, StreamExt};
 use http::HeaderMap;
+use parking_lot::Mutex;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tierlab_protocol::infer::Data;
 use tokio::task::coop::poll_proceed;
@@ -26,18 +27,11 @@ use tonic::Status;
 pub(super) struct MessageAccount(Arc<Mutex<Account>>);
 
 impl MessageAccount {
-    pub(super) fn open(state: &SharedState) -> Self {
-        Self(Arc::new(Mutex::new(state.pipeline.admission.open_account())))
-    }
-
     /// Takes over what has been counted so far; later bytes go on a new account.
-    pub(super) fn take(&self, state: &SharedState) -> Account {
-        let next = state.pipeline.admission.open_account();
-        std::mem::replace(&mut *self.account(), next)
-    }
-
-    fn account(&self) -> MutexGuard<'_, Account> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn take(&self) -> Account {
+        let mut account = self.0.lock();
+        let empty = account.split(0);
+        std::mem::replace(&mut *account, empty)
     }
 }
 
@@ -54,7 +48,7 @@ pub(super) enum CallKind {
 pub(super) struct IncomingMessages {
     body: Body,
     state: SharedState,
-    received_bytes: MessageAccount,
+    pub(super) received_bytes: MessageAccount,
     kind: CallKind,
     /// The coding of the messages that say that they are compressed.
     coding: Option<Coding>,
@@ -68,19 +62,12 @@ pub(super) struct IncomingMessages {
 
 impl IncomingMessages {
     /// The messages of `body`; `headers` are the call's.
-    pub(super) fn new(
-        body: Body,
-        headers: &HeaderMap,
-        state: &SharedState,
-        received_bytes: &MessageAccount,
-        kind: CallKind,
-        limit: Limit,
-    ) -> Self {
+    pub(super) fn new(body: Body, headers: &HeaderMap, state: &SharedState, kind: CallKind, limit: Limit) -> Self {
         let encoding = headers.get("grpc-encoding").map(http::HeaderValue::as_bytes);
         Self {
             body,
             state: Arc::clone(state),
-            received_bytes: received_bytes.clone(),
+            received_bytes: MessageAccount(Arc::new(Mutex::new(state.pipeline.admission.open_account()))),
             kind,
             coding: match encoding {
                 Some(b"gzip") => Some(Coding::Gzip),
@@ -94,14 +81,14 @@ impl IncomingMessages {
         }
     }
 
-    /// The message of a call that has one.
-    pub(super) async fn only(mut self) -> Result<Data, Status> {
+    /// The message of a call that has one, and the account that it is on.
+    pub(super) async fn only(mut self) -> Result<(Data, Account), Status> {
         let Some(message) = self.next().await else {
             return Err(self.refuse(Refusal::bad("the call has no message")));
         };
         let message = message?;
         match self.next().await {
-            None => Ok(message),
+            None => Ok((message, self.received_bytes.take())),
             Some(Err(status)) => Err(status),
             Some(Ok(_)) => Err(self.refuse(Refusal::bad("the call has a second message, and it takes one"))),
         }
@@ -120,7 +107,7 @@ impl IncomingMessages {
                 "a message is compressed, and `grpc-encoding` says nothing of it",
             )),
             (true, Some(coding)) => {
-                let mut account = self.received_bytes.account();
+                let mut account = self.received_bytes.0.lock();
                 let inflate = || inflate(coding, &framed.data, self.limit.bytes, &mut account);
                 tokio::task::block_in_place(inflate)
             }
@@ -151,7 +138,7 @@ impl IncomingMessages {
             match frame {
                 Poll::Ready(Some(Ok(frame))) => {
                     let Ok(chunk) = frame.into_data() else { continue };
-                    let counted = self.received_bytes.account().add(chunk.len());
+                    let counted = self.received_bytes.0.lock().add(chunk.len());
                     counted.map_err(|refusal| self.refuse(refusal))?;
                     self.cutter.push(chunk);
                 }

@@ -6,14 +6,14 @@
 use super::calls::PendingCall;
 use super::codec::EncodedReply;
 use super::frames::Limit;
-use super::incoming_messages::{CallKind, IncomingMessages, MessageAccount};
+use super::incoming_messages::{CallKind, IncomingMessages};
+use crate::front::state::SharedState;
 use crate::models::served_models::Target;
-use crate::models::state::SharedState;
-use crate::pipeline::admission::{Account, AccountRoom};
-use crate::pipeline::offload::offload_large;
-use crate::pipeline::refusal::Refusal;
-use crate::pipeline::stopwatch::Stopwatch;
 use crate::pipeline::{Exchange, Outcome};
+use crate::request::admission::{Account, AccountRoom};
+use crate::request::offload::offload_large;
+use crate::request::refusal::Refusal;
+use crate::request::stopwatch::Stopwatch;
 use crate::telemetry::trace::context::RequestScope;
 use axum::extract::{Request, State as Shared};
 use bytes::Bytes;
@@ -160,9 +160,9 @@ pub(super) async fn infer(Shared(state): Shared<SharedState>, request: Request) 
         Err(refusal) => return Status::from(refusal).into_http(),
     };
     let call = PendingCall::of(&state, request, CallKind::Unary, limit(&state));
-    let answered = async move |incoming: IncomingMessages, received_bytes: MessageAccount, state: SharedState| {
-        let message = incoming.only().await?;
-        let answer = answer(&state, message, received_bytes.take(&state), deadline, CallKind::Unary).await;
+    let answered = async move |incoming: IncomingMessages| {
+        let (message, account) = incoming.only().await?;
+        let answer = answer(&state, message, account, deadline, CallKind::Unary).await;
         Ok(unary_reply(answer)?.map(|reply| stream::once(async { Ok(reply) })))
     };
     call.answer(answered).await
@@ -269,19 +269,14 @@ fn unary_reply(answer: CallAnswer) -> Result<tonic::Response<EncodedReply>, Stat
 /// `ModelStreamInfer`.
 pub(super) async fn stream(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
     let call = PendingCall::of(&state, request, CallKind::Stream, limit(&state));
-    let answered =
-        async |incoming, received_bytes, state| Ok(tonic::Response::new(replies(state, received_bytes, incoming)));
+    let answered = async move |incoming: IncomingMessages| Ok(tonic::Response::new(replies(state, incoming)));
     call.answer(answered).await
 }
 
-fn replies(
-    state: SharedState,
-    received_bytes: MessageAccount,
-    requests: IncomingMessages,
-) -> BoxStream<'static, Result<EncodedReply, Status>> {
-    let scope = RequestScope::current();
+fn replies(state: SharedState, requests: IncomingMessages) -> BoxStream<'static, Result<EncodedReply, Status>> {
+    let (scope, received_bytes) = (RequestScope::current(), requests.received_bytes.clone());
     let reply = move |message: Result<Data, Status>| {
-        let (state, account) = (Arc::clone(&state), received_bytes.take(&state));
+        let (state, account) = (Arc::clone(&state), received_bytes.take());
         let answered = scope.clone().run_async(streamed_answer(state, message, account));
         // Its memory is given back when it is answered, also while the client takes none of the replies before it.
         answered.boxed()
@@ -319,7 +314,7 @@ fn streamed(answer: CallAnswer) -> EncodedReply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::admission::{Admission, Limits};
+    use crate::request::admission::{Admission, Limits};
     use prometheus::IntGauge;
     use tierlab_protocol::grpc::messages::{InferTensor, ModelInferRequest};
 

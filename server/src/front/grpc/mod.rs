@@ -5,8 +5,6 @@
 
 mod calls;
 mod codec;
-mod compressed_body;
-mod compression;
 mod documents;
 mod frames;
 mod health;
@@ -14,7 +12,7 @@ mod incoming_messages;
 mod infer;
 mod status;
 
-use crate::models::state::SharedState;
+use crate::front::state::SharedState;
 use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;

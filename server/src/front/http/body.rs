@@ -3,12 +3,11 @@
 //! In: headers and a stream of chunks. Out: the body in the pieces in which it came, with the length of its JSON
 //! part, or a refusal.
 
-use super::coding::{Coding, inflate, too_large};
-use super::header::single;
+use super::coding::{Coding, inflate, single, too_large};
 use super::incoming::Incoming;
 use crate::front::body_pieces::BodyPieces;
-use crate::pipeline::admission::{Account, Limits};
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::admission::{Account, Limits};
+use crate::request::refusal::{Reason, Refusal};
 use axum::body::{Body, HttpBody};
 use http::header::{CONTENT_LENGTH, EXPECT};
 use http::{HeaderMap, HeaderName};
@@ -136,7 +135,7 @@ fn ended_early(error: &axum::Error) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::admission::{Admission, Limits};
+    use crate::request::admission::{Admission, Limits};
     use bytes::Bytes;
     use flate2::Compression;
     use flate2::write::{GzEncoder, ZlibEncoder};

@@ -3,15 +3,14 @@
 //! In: headers and a body in pieces. Out: the body inflated within the limits, or a reply deflated where the client asked for
 //! it and it is worth it. The memory for either is counted before it is taken.
 
-use super::header::single;
-use crate::pipeline::admission::Account;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::admission::Account;
+use crate::request::refusal::{Reason, Refusal};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::bufread::{GzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use std::io::{self, BufRead, Read, Write};
 use tierlab_protocol::infer::{Data, MemoryBudget, Piece};
 
@@ -36,6 +35,15 @@ impl Coding {
                 "Content-Encoding {value:?} is none of gzip, deflate, identity"
             ))),
         }
+    }
+}
+
+/// A header that may stand once: of two, somebody before the server might have read the other.
+pub(super) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, Refusal> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(Refusal::bad(format!("the header {name} is given more than once"))),
+        (value, None) => Ok(value),
     }
 }
 
@@ -291,8 +299,8 @@ impl Write for CompressedPieces<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::admission::{Admission, Limits};
-    use crate::pipeline::refusal::Reason;
+    use crate::request::admission::{Admission, Limits};
+    use crate::request::refusal::Reason;
     use proptest::prelude::*;
     use std::sync::Arc;
     use std::time::Duration;

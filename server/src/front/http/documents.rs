@@ -4,12 +4,11 @@
 
 use super::body;
 use super::named::Named;
-use super::reply::{JSON, error, json};
+use crate::front::reply::{JSON, error, json};
+use crate::front::state::{Phase, SharedState};
 use crate::front::triton_settings;
-use crate::models::served_models::Phase;
-use crate::models::state::SharedState;
-use crate::pipeline::admission::Account;
-use crate::pipeline::refusal::Reason;
+use crate::request::admission::Account;
+use crate::request::refusal::Reason;
 use axum::extract::{Request, State as Shared};
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
@@ -18,7 +17,8 @@ use prometheus::TextEncoder;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use tierlab_protocol::metadata::{Live, ModelReady, Ready};
+use tierlab_protocol::grpc::messages::{ReadyResponse, ServerLiveResponse};
+use tierlab_protocol::metadata::ModelReady;
 
 /// Bytes of a small JSON body at most: options of the index, settings.
 const MAX_OPTIONS_BYTES: usize = 64 << 10;
@@ -36,12 +36,12 @@ fn ok_or_unavailable(ready: bool) -> StatusCode {
 }
 
 pub(super) async fn live() -> Response {
-    json(StatusCode::OK, &Live { live: true })
+    json(StatusCode::OK, &ServerLiveResponse { live: true })
 }
 
 pub(super) async fn ready(Shared(state): Shared<SharedState>) -> Response {
     let ready = state.phase() == Phase::Ready;
-    json(ok_or_unavailable(ready), &Ready { ready })
+    json(ok_or_unavailable(ready), &ReadyResponse { ready })
 }
 
 pub(super) async fn server_metadata(Shared(state): Shared<SharedState>) -> Response {
@@ -115,11 +115,9 @@ struct IndexOptions {
     ready: bool,
 }
 
-pub(super) async fn index(Shared(state): Shared<SharedState>, request: Request) -> Response {
-    match options::<IndexOptions>(&state, request).await {
-        Ok((wanted, _)) => json(StatusCode::OK, &state.manager.index(wanted.ready).await),
-        Err(response) => response,
-    }
+pub(super) async fn index(Shared(state): Shared<SharedState>, request: Request) -> Result<Response, Response> {
+    let (wanted, _) = options::<IndexOptions>(&state, request).await?;
+    Ok(json(StatusCode::OK, &state.manager.index(wanted.ready).await))
 }
 
 /// The body of a load or unload.
@@ -140,21 +138,23 @@ async fn parameters(state: &SharedState, model: &str, request: Request) -> Resul
 }
 
 /// Tells what was loaded and where the time went; Triton's clients read no body here.
-pub(super) async fn load(Shared(state): Shared<SharedState>, Named(target): Named, request: Request) -> Response {
-    match parameters(&state, &target.model, request).await {
-        Ok((parameters, _account)) => answer(state.manager.load_by_request(&target.model, &parameters).await),
-        Err(response) => response,
-    }
+pub(super) async fn load(
+    Shared(state): Shared<SharedState>,
+    Named(target): Named,
+    request: Request,
+) -> Result<Response, Response> {
+    let (parameters, _account) = parameters(&state, &target.model, request).await?;
+    Ok(answer(state.manager.load_by_request(&target.model, &parameters).await))
 }
 
-pub(super) async fn unload(Shared(state): Shared<SharedState>, Named(target): Named, request: Request) -> Response {
-    match parameters(&state, &target.model, request).await {
-        Ok((parameters, _account)) => {
-            let unloaded = state.manager.unload_by_request(&target.model, &parameters).await;
-            unloaded.map_or_else(IntoResponse::into_response, |()| StatusCode::OK.into_response())
-        }
-        Err(response) => response,
-    }
+pub(super) async fn unload(
+    Shared(state): Shared<SharedState>,
+    Named(target): Named,
+    request: Request,
+) -> Result<StatusCode, Response> {
+    let (parameters, _account) = parameters(&state, &target.model, request).await?;
+    let unloaded = state.manager.unload_by_request(&target.model, &parameters).await;
+    unloaded.map(|()| StatusCode::OK).map_err(IntoResponse::into_response)
 }
 
 pub(super) async fn trace_settings() -> Response {
@@ -165,22 +165,24 @@ pub(super) async fn model_trace_settings(Shared(state): Shared<SharedState>, Nam
     answer(state.manager.find(&target).map(|_| triton_settings::Trace::current()))
 }
 
-pub(super) async fn set_trace_settings(Shared(state): Shared<SharedState>, request: Request) -> Response {
-    match options::<triton_settings::Changes>(&state, request).await {
-        Ok((wanted, _)) => answer(triton_settings::Trace::change(&wanted)),
-        Err(response) => response,
-    }
+pub(super) async fn set_trace_settings(
+    Shared(state): Shared<SharedState>,
+    request: Request,
+) -> Result<Response, Response> {
+    let (wanted, _) = options::<triton_settings::Changes>(&state, request).await?;
+    Ok(answer(triton_settings::Trace::change(&wanted)))
 }
 
 pub(super) async fn log_settings() -> Response {
     json(StatusCode::OK, &triton_settings::Log::current())
 }
 
-pub(super) async fn set_log_settings(Shared(state): Shared<SharedState>, request: Request) -> Response {
-    match options::<triton_settings::Changes>(&state, request).await {
-        Ok((wanted, _)) => answer(triton_settings::Log::change(&wanted)),
-        Err(response) => response,
-    }
+pub(super) async fn set_log_settings(
+    Shared(state): Shared<SharedState>,
+    request: Request,
+) -> Result<Response, Response> {
+    let (wanted, _) = options::<triton_settings::Changes>(&state, request).await?;
+    Ok(answer(triton_settings::Log::change(&wanted)))
 }
 
 /// No region is ever registered, so there is none to tell of.

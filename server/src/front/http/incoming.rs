@@ -2,9 +2,9 @@
 
 use super::coding::{self, Coding};
 use crate::pipeline::Exchange;
-use crate::pipeline::admission::{Account, AccountRoom};
-use crate::pipeline::offload::offload_large;
-use crate::pipeline::refusal::Refusal;
+use crate::request::admission::{Account, AccountRoom};
+use crate::request::offload::offload_large;
+use crate::request::refusal::Refusal;
 use http::HeaderValue;
 use std::time::Duration;
 use tierlab_protocol::infer::{Data, InferReply, InferRequest, Piece};

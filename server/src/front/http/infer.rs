@@ -5,12 +5,12 @@
 use super::body;
 use super::named::Named;
 use super::pieces::Pieces;
-use super::reply::JSON;
+use crate::front::reply::JSON;
+use crate::front::state::SharedState;
 use crate::models::served_models::Target;
-use crate::models::state::SharedState;
 use crate::pipeline::Outcome;
-use crate::pipeline::refusal::Refusal;
-use crate::pipeline::stopwatch::Stopwatch;
+use crate::request::refusal::Refusal;
+use crate::request::stopwatch::Stopwatch;
 use axum::body::Body;
 use axum::extract::{Request, State as Shared};
 use axum::response::{IntoResponse, Response};

@@ -6,26 +6,24 @@
 mod body;
 pub(crate) mod coding;
 mod documents;
-mod header;
 mod incoming;
 mod infer;
 mod named;
 mod openapi;
 mod page;
 mod pieces;
-mod reply;
 mod route;
 mod routes;
 mod shortcut;
 
+use crate::front::reply::error;
+use crate::front::state::SharedState;
 use crate::models::served_models::shown;
-use crate::models::state::SharedState;
 use crate::telemetry::labels::Front;
 use axum::Router;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::{Method, StatusCode};
-use reply::error;
 use std::sync::Arc;
 
 /// Every route, and the short way to one of them.

@@ -2,7 +2,7 @@
 //!
 //! In: a path that the router has matched. Out: the target; or what is wrong with its escapes, said as every error is.
 
-use super::reply::error;
+use crate::front::reply::error;
 use crate::models::served_models::Target;
 use axum::extract::{FromRequestParts, Path};
 use axum::response::Response;

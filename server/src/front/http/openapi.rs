@@ -2,9 +2,9 @@
 //!
 //! In: the routes, and the schemas of the bodies beside this file. Out: `/openapi.json`, built once.
 
-use super::reply::JSON;
 use super::route::{Operation, ReplyBody, Route};
-use crate::models::state::SharedState;
+use crate::front::reply::JSON;
+use crate::front::state::SharedState;
 use axum::routing::{MethodRouter, get};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;

@@ -3,7 +3,7 @@
 //! In: the pieces, and the account that they are counted on. Out: a frame for each; the whole length is known before the
 //! first. What was handed out is counted by the connection; what waits here stays on the account.
 
-use crate::pipeline::admission::Account;
+use crate::request::admission::Account;
 use axum::body::HttpBody;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};

@@ -1,6 +1,6 @@
 //! A path that is served, and what the OpenAPI document says of it.
 
-use crate::models::state::SharedState;
+use crate::front::state::SharedState;
 use axum::routing::MethodRouter;
 
 /// Body of a reply.

@@ -8,43 +8,12 @@ use super::openapi;
 use super::page;
 use super::route::{Operation, ReplyBody, Route};
 use crate::front::access::PAGE;
-use crate::models::state::SharedState;
+use crate::front::state::SharedState;
 use axum::handler::Handler;
 use axum::routing::{MethodRouter, get, post};
 
 /// The path of the OpenAPI document.
 const OPENAPI: &str = "/openapi.json";
-
-/// The bodies of an operation.
-#[derive(Clone, Copy)]
-struct Bodies {
-    request: Option<&'static str>,
-    reply: ReplyBody,
-}
-
-impl Bodies {
-    fn of(request: &'static str, reply: &'static str) -> Self {
-        Self {
-            request: Some(request),
-            reply: ReplyBody::Json(reply),
-        }
-    }
-
-    fn reply(reply: &'static str) -> Self {
-        Self {
-            request: None,
-            reply: ReplyBody::Json(reply),
-        }
-    }
-
-    /// A reply that is no JSON.
-    fn text(media: &'static str) -> Self {
-        Self {
-            request: None,
-            reply: ReplyBody::Text(media),
-        }
-    }
-}
 
 /// A group of routes being listed.
 struct RouteList {
@@ -60,33 +29,33 @@ impl RouteList {
         reply: &'static str,
         serve: H,
     ) {
-        self.add(path, "get", summary, Bodies::reply(reply), get(serve));
+        self.add(path, ("get", summary), None, ReplyBody::Json(reply), get(serve));
     }
 
     fn post<H: Handler<T, SharedState>, T: 'static>(
         &mut self,
         path: &str,
         summary: &'static str,
-        bodies: Bodies,
+        (request, reply): (Option<&'static str>, &'static str),
         serve: H,
     ) {
-        self.add(path, "post", summary, bodies, post(serve));
+        self.add(path, ("post", summary), request, ReplyBody::Json(reply), post(serve));
     }
 
     fn add(
         &mut self,
         path: &str,
-        method: &'static str,
-        summary: &'static str,
-        bodies: Bodies,
+        (method, summary): (&'static str, &'static str),
+        request: Option<&'static str>,
+        reply: ReplyBody,
         serve: MethodRouter<SharedState>,
     ) {
         let operation = Operation {
             method,
             summary,
             tag: self.tag,
-            request: bodies.request,
-            reply: bodies.reply,
+            request,
+            reply,
         };
         match self.routes.iter_mut().find(|route| route.path == path) {
             Some(route) => {
@@ -111,9 +80,9 @@ pub(super) fn routes() -> Vec<Route> {
     };
     list.add(
         PAGE,
-        "get",
-        "What is loaded and what it does, as a page for people",
-        Bodies::text("text/html"),
+        ("get", "What is loaded and what it does, as a page for people"),
+        None,
+        ReplyBody::Text("text/html"),
         page::serve(),
     );
     list.get(
@@ -127,16 +96,16 @@ pub(super) fn routes() -> Vec<Route> {
     list.get("/v2/health/ready", "Whether requests are taken", "Ready", ready);
     list.add(
         OPENAPI,
-        "get",
-        "This document",
-        Bodies::reply("OpenApi"),
+        ("get", "This document"),
+        None,
+        ReplyBody::Json("OpenApi"),
         MethodRouter::new(),
     );
     list.add(
         "/metrics",
-        "get",
-        "Metrics in Prometheus' text format",
-        Bodies::text("text/plain"),
+        ("get", "Metrics in Prometheus' text format"),
+        None,
+        ReplyBody::Text("text/plain"),
         get(metrics),
     );
     list.tag = "models";
@@ -166,7 +135,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Statistics",
             model_stats,
         );
-        let bodies = Bodies::of("InferRequest", "InferReply");
+        let bodies = (Some("InferRequest"), "InferReply");
         list.post(
             &format!("{base}/infer"),
             "Inference, in JSON or with binary tensors",
@@ -175,19 +144,19 @@ pub(super) fn routes() -> Vec<Route> {
         );
     }
     list.tag = "repository";
-    let bodies = Bodies::of("IndexOptions", "Index");
+    let bodies = (Some("IndexOptions"), "Index");
     list.post("/v2/repository/index", "The models of the repository", bodies, index);
     let models = "/v2/repository/models/{model}";
     list.post(
         &format!("{models}/load"),
         "Load a model, or its newest version",
-        Bodies::reply("Any"),
+        (None, "Any"),
         load,
     );
     list.post(
         &format!("{models}/unload"),
         "Stop serving a model",
-        Bodies::reply("Any"),
+        (None, "Any"),
         unload,
     );
     settings(&mut list);
@@ -202,7 +171,7 @@ pub(super) fn routes() -> Vec<Route> {
 /// Triton's extensions that its clients ask for and that are not offered here: answered, and changes refused.
 fn settings(list: &mut RouteList) {
     list.tag = "settings";
-    let bodies = Bodies::of("Any", "Any");
+    let bodies = (Some("Any"), "Any");
     list.get("/v2/logging", "Log settings", "Any", log_settings);
     list.post("/v2/logging", "Change log settings (refused)", bodies, set_log_settings);
     list.get("/v2/trace/setting", "Trace settings", "Any", trace_settings);
@@ -227,7 +196,7 @@ fn settings(list: &mut RouteList) {
             list.post(
                 &path,
                 "Forget regions: there are none",
-                Bodies::reply("Any"),
+                (None, "Any"),
                 unregister_shared_memory,
             );
         }

@@ -5,9 +5,10 @@
 //! is of interest to its developers and is `debug`. A request can make it speak in every run: what is said above `debug` is
 //! bounded, and how much was left out is said.
 
+use crate::log_budget::LogBudget;
 use ort::logging::{LogLevel, LoggerFunction};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use tracing::Level;
 
 const TARGET: &str = "onnxruntime";
@@ -19,7 +20,7 @@ const ENDED: &str = "terminate flag";
 
 /// Takes the library's lines.
 pub(super) fn logger() -> LoggerFunction {
-    let budget = Mutex::new(Budget::default());
+    let budget = LogBudget::new(MAX_LINES, WINDOW);
     Arc::new(move |level, _category: &str, id: &str, location: &str, message: &str| {
         let level = match level {
             LogLevel::Verbose => Level::TRACE,
@@ -29,11 +30,7 @@ pub(super) fn logger() -> LoggerFunction {
             LogLevel::Error | LogLevel::Fatal => Level::ERROR,
         };
         if level <= Level::WARN {
-            let spent = budget
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .spend(Instant::now());
-            let Some(left_out) = spent else { return };
+            let Some(left_out) = budget.spend() else { return };
             if left_out > 0 {
                 tracing::warn!(target: TARGET, lines = left_out, "lines of ONNX Runtime were left out");
             }
@@ -63,47 +60,5 @@ fn say(level: Level, id: &str, location: &str, message: &str) {
         Level::WARN => tracing::warn!(target: TARGET, model, version, location, "{message}"),
         Level::DEBUG => tracing::debug!(target: TARGET, model, version, location, "{message}"),
         _ => tracing::trace!(target: TARGET, model, version, location, "{message}"),
-    }
-}
-
-/// Lines said in the current window, and those left out since the last one that was said.
-#[derive(Debug, Default)]
-struct Budget {
-    began: Option<Instant>,
-    said: u32,
-    left_out: u64,
-}
-
-impl Budget {
-    /// Returns the number of suppressed lines before this one if it may be logged.
-    fn spend(&mut self, now: Instant) -> Option<u64> {
-        if self
-            .began
-            .is_none_or(|began| now.saturating_duration_since(began) >= WINDOW)
-        {
-            self.began = Some(now);
-            self.said = 0;
-        }
-        if self.said >= MAX_LINES {
-            self.left_out += 1;
-            return None;
-        }
-        self.said += 1;
-        Some(std::mem::take(&mut self.left_out))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_said_in_every_run_is_bounded_and_counted() {
-        let mut budget = Budget::default();
-        let now = Instant::now();
-        let said = (0..MAX_LINES + 7).filter(|_| budget.spend(now).is_some()).count();
-        assert_eq!(said, MAX_LINES as usize);
-        assert_eq!(budget.spend(now + WINDOW), Some(7));
-        assert_eq!(budget.spend(now + WINDOW), Some(0));
     }
 }

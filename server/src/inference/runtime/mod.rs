@@ -3,11 +3,9 @@
 //! In: where to look, and graphs as bytes. Out: sessions. Knows nothing of models' names, requests or tiers. The library
 //! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can take its place.
 
-pub(crate) mod cores;
 pub(crate) mod leave;
 mod log;
 pub(crate) mod mapped;
-pub(crate) mod memory;
 pub(crate) mod optimized;
 pub(crate) mod provider;
 mod version;
@@ -215,24 +213,19 @@ impl Runtime {
             provider: "cpu",
             optimized,
         };
-        let text = |e: ort::Error<SessionBuilder>| e.to_string();
         let attempt = match source {
             GraphSource::Original => None,
             GraphSource::Optimized(onnx) => {
                 let ready = Graph::self_contained(Arc::clone(&graph.name), onnx.clone());
                 // Nothing is left to optimise.
-                let off = |b: SessionBuilder| b.with_optimization_level(GraphOptimizationLevel::Disable).map_err(text);
-                Some(
-                    self.build(&ready, threads, Provider::Cpu, off)
-                        .map(|session| built(session, true)),
-                )
+                let off = |b: SessionBuilder| Ok(b.with_optimization_level(GraphOptimizationLevel::Disable)?);
+                let session = self.build(&ready, threads, Provider::Cpu, off);
+                Some(session.map(|session| built(session, true)))
             }
             GraphSource::Saving(path) => {
-                let save = |b: SessionBuilder| b.with_optimized_model_path(path).map_err(text);
-                Some(
-                    self.build(graph, threads, Provider::Cpu, save)
-                        .map(|session| built(session, false)),
-                )
+                let save = |b: SessionBuilder| Ok(b.with_optimized_model_path(path)?);
+                let session = self.build(graph, threads, Provider::Cpu, save);
+                Some(session.map(|session| built(session, false)))
             }
         };
         match attempt {
@@ -248,46 +241,36 @@ impl Runtime {
         graph: &Graph,
         threads: Threads,
         provider: Provider,
-        finish: impl FnOnce(SessionBuilder) -> Result<SessionBuilder, String>,
+        finish: impl FnOnce(SessionBuilder) -> ort::Result<SessionBuilder>,
     ) -> Result<Session, String> {
-        let text = |e: ort::Error| e.to_string();
-        // Threads that spin between runs would take the cores that tiers and HTTP need, and fake a busy session.
-        let mut builder = Session::builder(&self.environment)
-            .map_err(text)?
-            .with_intra_threads(threads.intra_op as usize)
-            .map_err(|e| e.to_string())?
-            .with_parallel_execution(threads.inter_op > 1)
-            .map_err(|e| e.to_string())?
-            .with_inter_threads(threads.inter_op as usize)
-            .map_err(|e| e.to_string())?
-            .with_intra_op_spinning(threads.spinning)
-            .map_err(|e| e.to_string())?
-            .with_log_id(&graph.name)
-            .map_err(|e| e.to_string())?;
-        if threads.spinning {
-            builder = builder
-                .with_config_entry(STOP_SPINNING_AFTER_RUN, "1")
-                .map_err(|e| e.to_string())?;
-        }
-        if provider != Provider::Cpu {
-            builder = builder
-                .with_execution_providers(self.providers.dispatch(provider))
-                .map_err(|e| e.to_string())?;
-        }
-        match &graph.weights {
-            Weights::InMemory(files) => {
-                for (name, bytes) in files {
-                    builder = builder
-                        .with_external_initializer_file_in_memory(name, Arc::clone(bytes))
-                        .map_err(|e| e.to_string())?;
+        let build = || -> ort::Result<Session> {
+            // Threads that spin between runs would take the cores that tiers and HTTP need, and fake a busy session.
+            let mut builder = Session::builder(&self.environment)?
+                .with_intra_threads(threads.intra_op as usize)?
+                .with_parallel_execution(threads.inter_op > 1)?
+                .with_inter_threads(threads.inter_op as usize)?
+                .with_intra_op_spinning(threads.spinning)?
+                .with_log_id(&graph.name)?;
+            if threads.spinning {
+                builder = builder.with_config_entry(STOP_SPINNING_AFTER_RUN, "1")?;
+            }
+            if provider != Provider::Cpu {
+                builder = builder.with_execution_providers(self.providers.dispatch(provider))?;
+            }
+            match &graph.weights {
+                Weights::InMemory(files) => {
+                    for (name, bytes) in files {
+                        builder = builder.with_external_initializer_file_in_memory(name, Arc::clone(bytes))?;
+                    }
+                    finish(builder)?.commit_from_memory(&graph.onnx)
                 }
-                finish(builder)?.commit_from_memory(&graph.onnx).map_err(text)
+                Weights::Mapped(placed) => {
+                    let onnx = placed.file(MODEL_FILE).map_err(|e| ort::Error::new(e.to_string()))?;
+                    finish(builder)?.commit_from_file(onnx)
+                }
             }
-            Weights::Mapped(placed) => {
-                let onnx = placed.file(MODEL_FILE).map_err(|e| e.to_string())?;
-                finish(builder)?.commit_from_file(onnx).map_err(text)
-            }
-        }
+        };
+        build().map_err(|e| e.to_string())
     }
 }
 

@@ -4,7 +4,7 @@
 //! thread with the first, which on a busy core takes the place of this thread, and again with the next. So one message
 //! wakes one task, and that task wakes the requests, which costs no system call.
 
-use crate::pipeline::batch::job::Answer;
+use crate::batch::job::Answer;
 use tokio::sync::{mpsc, oneshot};
 
 /// One answer and its request.
@@ -50,7 +50,7 @@ impl Delivery {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::refusal::{Reason, Refusal};
+    use crate::request::refusal::{Reason, Refusal};
 
     #[tokio::test]
     async fn every_answer_reaches_its_request_and_a_lost_one_stops_nobody() {

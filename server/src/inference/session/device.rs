@@ -6,8 +6,8 @@
 #![allow(unsafe_code)]
 
 use super::foreign::{ForeignMemory, tensor_over};
-use crate::pipeline::batch::elements::Elements;
-use crate::pipeline::batch::job::Part;
+use crate::request::parts::Elements;
+use crate::request::parts::Part;
 use ort::memory::Allocator;
 use ort::value::{DynTensor, TensorElementType};
 use std::collections::BTreeMap;

@@ -7,14 +7,15 @@ use super::delivery::{AddressedAnswer, Delivery};
 use super::error::{Fault, RunError};
 use super::interrupt::RunControl;
 use super::pinned::PinnedRun;
+use crate::batch::BatchQueue;
+use crate::batch::clock::SessionClock;
+use crate::batch::groups::SessionSlot;
+use crate::batch::job::{Job, JobOutput};
 use crate::inference::tensors::{self, Buffer};
-use crate::pipeline::admission::Admission;
-use crate::pipeline::batch::BatchQueue;
-use crate::pipeline::batch::clock::SessionClock;
-use crate::pipeline::batch::elements::rows_of;
-use crate::pipeline::batch::groups::SessionSlot;
-use crate::pipeline::batch::job::{Job, JobOutput, Part};
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::admission::Admission;
+use crate::request::parts::Part;
+use crate::request::parts::rows_of;
+use crate::request::refusal::{Reason, Refusal};
 use crate::telemetry::model_stats::{RunStats, RunTimes};
 use ort::session::{Session, SessionInputValue};
 use prometheus::{Histogram, IntCounter};
@@ -30,7 +31,7 @@ use tierlab_protocol::tensor::{DataType, TensorSpec};
 pub(crate) struct Engine {
     pub(super) session: Session,
     pub(super) signature: Signature,
-    pub(super) buffers: Vec<Buffer>,
+    pub(super) buffers: Vec<Box<dyn Buffer>>,
     /// On a GPU, how inputs and outputs go there and back.
     pub(super) pinned: Option<PinnedRun>,
     /// Handle that ends a run early.
@@ -71,7 +72,6 @@ impl Engine {
     }
 
     fn answer(&mut self, mut jobs: Vec<Job>, work: &Assignment) {
-        let counts = &work.counts;
         let rows: usize = jobs.iter().map(|job| job.rows).sum();
         let began = Instant::now();
         match self.control.active.begin(&mut jobs, began) {
@@ -79,7 +79,7 @@ impl Engine {
             Ok(false) => return,
             Err(refusal) => return refuse(jobs, &refusal),
         }
-        counts.batch_rows.observe(rows as f64);
+        work.batch_rows.observe(rows as f64);
         let run = match &jobs[..] {
             // What ONNX Runtime logs during the run is about this request.
             [alone] => alone.scope.run(|| self.run(&jobs)),
@@ -87,11 +87,11 @@ impl Engine {
         };
         let interrupted = self.control.active.end(&mut jobs);
         if interrupted {
-            counts.interrupted.inc();
+            work.interrupted.inc();
         }
         match run {
             Ok(answers) => {
-                counts.runs.count(&RunTimes {
+                work.runs.count(&RunTimes {
                     rows,
                     input: answers.started - began,
                     infer: answers.ended - answers.started,
@@ -149,7 +149,7 @@ impl Engine {
         let rows: Vec<usize> = jobs.iter().map(|job| job.rows).collect();
         let parts: Vec<&[Part]> = jobs.iter().map(|job| job.parts.as_slice()).collect();
         let answers = self.run_parts(&parts, &rows);
-        self.buffers.iter_mut().for_each(Buffer::shrink);
+        self.buffers.iter_mut().for_each(|buffer| buffer.shrink());
         answers
     }
 
@@ -223,7 +223,7 @@ impl Engine {
 }
 
 /// Copies the rows of all requests into the buffers of the inputs.
-fn fill(buffers: &mut [Buffer], requests: &[&[Part]]) -> Result<(), RunError> {
+fn fill(buffers: &mut [Box<dyn Buffer>], requests: &[&[Part]]) -> Result<(), RunError> {
     for (i, buffer) in buffers.iter_mut().enumerate() {
         buffer.clear();
         for request in requests {
@@ -298,16 +298,11 @@ pub(crate) struct Assignment {
     /// Its group, of those that the queue knows.
     pub(crate) group: usize,
     pub(crate) clock: Arc<SessionClock>,
-    pub(crate) counts: RunCounts,
+    pub(crate) batch_rows: Histogram,
+    /// Counter of runs that were ended early.
+    pub(crate) interrupted: IntCounter,
+    pub(crate) runs: Arc<RunStats>,
     pub(crate) delivery: Delivery,
     /// Counter of output bytes.
     pub(crate) admission: Arc<Admission>,
-}
-
-/// Run counters of a session.
-pub(crate) struct RunCounts {
-    pub(crate) batch_rows: Histogram,
-    /// Those that were ended early.
-    pub(crate) interrupted: IntCounter,
-    pub(crate) runs: Arc<RunStats>,
 }

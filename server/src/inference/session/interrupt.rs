@@ -3,7 +3,7 @@
 //! In: the options with which a session's runs are made, the same ones for all of them. Out: an [`Interrupt`] over their
 //! flag. ONNX Runtime looks at it between two operators, inside the bodies of loops too.
 
-use crate::pipeline::batch::active::{ActiveRun, Interrupt};
+use crate::batch::active::{ActiveRun, Interrupt};
 use ort::session::RunOptions;
 use std::fmt;
 use std::sync::Arc;

@@ -53,13 +53,6 @@ pub(crate) struct SessionGroup {
     pub(crate) threads: Threads,
 }
 
-/// A group, and the time of one run in it where it was measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TimedGroup {
-    pub(crate) group: SessionGroup,
-    pub(crate) run_time: Option<Duration>,
-}
-
 impl SessionGroup {
     /// Layout stated in a model's config.
     pub(crate) fn stated(instances: &InstanceConfig) -> Self {
@@ -134,16 +127,12 @@ pub(crate) fn of_short_runs(cores: u32, alone: Duration) -> Option<SessionGroup>
 
 /// The groups that are worth having, the widest first, out of candidates with the fewest threads first and the time of one
 /// run in each. A group of more threads must be faster by a tenth than the one before.
-pub(crate) fn worth_having(timed: &[TimedGroup]) -> Vec<SessionGroup> {
-    let Some(&TimedGroup {
-        group: first,
-        run_time: Some(mut best),
-    }) = timed.first()
-    else {
-        return unmeasured(&timed.iter().map(|timed| timed.group).collect::<Vec<_>>());
+pub(crate) fn worth_having(timed: &[(SessionGroup, Option<Duration>)]) -> Vec<SessionGroup> {
+    let Some(&(first, Some(mut best))) = timed.first() else {
+        return unmeasured(&timed.iter().map(|(group, _)| *group).collect::<Vec<_>>());
     };
     let mut kept = vec![first];
-    for &TimedGroup { group, run_time } in &timed[1..] {
+    for &(group, run_time) in &timed[1..] {
         if let Some(alone) = run_time.filter(|&alone| alone * 100 <= best * WORTH_PERCENT) {
             kept.push(group);
             best = alone;
@@ -214,7 +203,6 @@ mod tests {
         let ms = |ms| Some(Duration::from_millis(ms));
         let chosen = |cores, times: &[Option<Duration>]| {
             let timed = candidates(cores, 1, u64::MAX).into_iter().zip(times.iter().copied());
-            let timed = timed.map(|(group, run_time)| TimedGroup { group, run_time });
             shape(&worth_having(&timed.collect::<Vec<_>>()))
         };
         assert_eq!(chosen(2, &[ms(200), ms(110)]), [(1, 2), (2, 1)]);

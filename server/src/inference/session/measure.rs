@@ -5,7 +5,7 @@
 
 use super::engine::Engine;
 use super::warmup::{Warmup, run_once};
-use crate::pipeline::batch::job::Part;
+use crate::request::parts::Part;
 use std::time::{Duration, Instant};
 use tierlab_formats::model::zero_bytes;
 

@@ -1,7 +1,5 @@
 //! The sessions of the models, each owned by a thread that takes batches from its model's queue.
 
-pub(crate) mod abandoned;
-pub(crate) mod cpus;
 pub(crate) mod delivery;
 pub(crate) mod device;
 pub(crate) mod engine;

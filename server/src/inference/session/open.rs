@@ -7,7 +7,7 @@ use super::pinned::{Host, PinnedRun};
 use super::warmup::Warmup;
 use crate::inference::runtime::provider::Provider;
 use crate::inference::runtime::{Built, Graph, GraphSource, Runtime, Threads};
-use crate::inference::tensors::{self, Buffer};
+use crate::inference::tensors;
 use ort::session::Session;
 use ort::value::{Outlet, ValueType};
 use std::sync::Arc;
@@ -48,20 +48,6 @@ impl SessionSpec {
     }
 }
 
-/// Parameters for opening a session.
-pub(crate) struct Opening {
-    pub(crate) control: RunControl,
-    /// Told when the session is built, before its warm-up.
-    pub(crate) built: oneshot::Sender<()>,
-}
-
-/// A session that is ready.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) engine: Engine,
-    pub(crate) report: SessionReport,
-}
-
 /// Report of a session that is ready.
 #[derive(Debug)]
 pub(crate) struct SessionReport {
@@ -79,12 +65,16 @@ pub(crate) struct SessionReport {
 }
 
 /// Builds a session and warms it up on the calling thread. The spec, and with it the model's files, is dropped before the
-/// warm-up.
+/// warm-up; `built` is told before it.
 ///
 /// # Errors
 /// A refusal by ONNX Runtime, a type that the protocol has no name for, a warm-up sample that does not run, or a warm-up that
 /// was stopped.
-pub(crate) fn open(spec: Arc<SessionSpec>, opening: Opening) -> Result<Opened, String> {
+pub(crate) fn open(
+    spec: Arc<SessionSpec>,
+    control: RunControl,
+    built: oneshot::Sender<()>,
+) -> Result<(Engine, SessionReport), String> {
     let began = Instant::now();
     let SessionSpec { runtime, graph, .. } = &*spec;
     let Built {
@@ -94,7 +84,11 @@ pub(crate) fn open(spec: Arc<SessionSpec>, opening: Opening) -> Result<Opened, S
     } = runtime.session(graph, &spec.source, spec.threads, spec.provider)?;
     let signature = signature_of(&session, spec.max_batch_size)?;
     let session_time = began.elapsed();
-    let buffers = signature.inputs.iter().map(|input| Buffer::new(input.dtype)).collect();
+    let buffers = signature
+        .inputs
+        .iter()
+        .map(|input| tensors::buffer(input.dtype))
+        .collect();
     let pinned = match provider {
         "cpu" => None,
         _ => {
@@ -109,13 +103,13 @@ pub(crate) fn open(spec: Arc<SessionSpec>, opening: Opening) -> Result<Opened, S
         buffers,
         admission: None,
         pinned,
-        control: opening.control,
+        control,
     };
     let (warmup, measured) = (Arc::clone(&spec.warmup), spec.measure);
     let max_batch_size = spec.max_batch_size;
     drop(spec);
     // Where the load was given up, nobody receives this: the warm-up is stopped.
-    let _ = opening.built.send(());
+    let _ = built.send(());
     let began = Instant::now();
     warmup.run(&mut engine, max_batch_size)?;
     let warmup_time = began.elapsed();
@@ -129,7 +123,7 @@ pub(crate) fn open(spec: Arc<SessionSpec>, opening: Opening) -> Result<Opened, S
         warmup_time,
         run_time,
     };
-    Ok(Opened { engine, report })
+    Ok((engine, report))
 }
 
 /// Inputs and outputs of the graph.

@@ -8,8 +8,8 @@
 use super::device::DeviceInputs;
 use super::error::RunError;
 use crate::inference::tensors;
-use crate::pipeline::batch::elements::Elements;
-use crate::pipeline::batch::job::Part;
+use crate::request::parts::Elements;
+use crate::request::parts::Part;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, RunOptions, Session, SessionOutputs};
 use ort::value::{DynTensor, TensorElementType};

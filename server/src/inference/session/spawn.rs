@@ -2,12 +2,12 @@
 //!
 //! One named thread owns one ONNX Runtime session, so there is no lock around it.
 
-use super::abandoned::Abandoned;
-use super::engine::Assignment;
+use super::engine::{Assignment, Engine};
 use super::interrupt::RunControl;
-use super::open::{Opened, Opening, SessionReport};
-use crate::pipeline::batch::active::ActiveRun;
-use crate::pipeline::refusal::{Reason, Refusal};
+use super::open::SessionReport;
+use crate::batch::active::ActiveRun;
+use crate::request::refusal::{Reason, Refusal};
+use crate::telemetry::counters::AbandonedSession;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -21,25 +21,21 @@ use tokio::sync::oneshot;
 pub(crate) fn spawn(
     name: &str,
     session: u32,
-    open: impl FnOnce(Opening) -> Result<Opened, String> + Send + 'static,
+    open: impl FnOnce(RunControl, oneshot::Sender<()>) -> Result<(Engine, SessionReport), String> + Send + 'static,
 ) -> Result<SpawnedSession, String> {
     let control = RunControl::new(session)?;
-    let opening = Arc::<OnceLock<Abandoned>>::default();
+    let opening = Arc::<OnceLock<AbandonedSession>>::default();
     let stop = StopUnlessServing(Some((Arc::clone(&control.active), Arc::clone(&opening))));
     let (report, opened) = oneshot::channel();
     let (built_by_now, built) = oneshot::channel();
     let (assign, assigned) = std::sync::mpsc::sync_channel::<Assignment>(1);
     let thread = std::thread::Builder::new().name(format!("{name}-{session}"));
     let thread = thread.spawn(move || {
-        let parameters = Opening {
-            control,
-            built: built_by_now,
-        };
-        let opened =
-            catch_unwind(AssertUnwindSafe(|| open(parameters))).unwrap_or_else(|_| Err("loading it panicked".into()));
+        let opened = catch_unwind(AssertUnwindSafe(|| open(control, built_by_now)))
+            .unwrap_or_else(|_| Err("loading it panicked".into()));
         drop(opening);
         let engine = match opened {
-            Ok(Opened { engine, report: ready }) => {
+            Ok((engine, ready)) => {
                 let _ = report.send(Ok(ready));
                 engine
             }
@@ -87,12 +83,12 @@ impl SpawnedSession {
 
 /// Ends the warm-up of a session that nobody waits for, and counts the session as abandoned until its thread, which shares
 /// the second value, has opened it.
-struct StopUnlessServing(Option<(Arc<ActiveRun>, Arc<OnceLock<Abandoned>>)>);
+struct StopUnlessServing(Option<(Arc<ActiveRun>, Arc<OnceLock<AbandonedSession>>)>);
 
 impl Drop for StopUnlessServing {
     fn drop(&mut self) {
         if let Some((active, opening)) = self.0.take() {
-            opening.get_or_init(Abandoned::new);
+            opening.get_or_init(AbandonedSession::new);
             active.stop(Refusal::new(Reason::NotReady, "the load was given up"));
         }
     }

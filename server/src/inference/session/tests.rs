@@ -2,12 +2,12 @@
 
 use super::engine::Engine;
 use super::interrupt::RunControl;
-use super::open::{Opening, SessionSpec, open};
+use super::open::{SessionSpec, open};
 use super::pinned::{Host, PinnedRun};
 use super::warmup::Warmup;
 use crate::inference::runtime::provider::{Provider, Providers};
 use crate::inference::runtime::{Graph, GraphSource, LibrarySearch, Runtime, Threads};
-use crate::pipeline::batch::job::Part;
+use crate::request::parts::Part;
 use std::sync::Arc;
 use tierlab_models::generators::{ModelKind, Request, Size};
 use tierlab_models::onnx;
@@ -53,11 +53,8 @@ pub(super) fn engines() -> [Engine; 2] {
     };
     let recipe = Arc::new(recipe);
     let open = || {
-        let opening = Opening {
-            control: RunControl::new(0).unwrap(),
-            built: tokio::sync::oneshot::channel().0,
-        };
-        open(Arc::clone(&recipe), opening).unwrap().engine
+        let built = tokio::sync::oneshot::channel().0;
+        open(Arc::clone(&recipe), RunControl::new(0).unwrap(), built).unwrap().0
     };
     let plain = open();
     let mut bound = open();

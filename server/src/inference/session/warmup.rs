@@ -7,8 +7,8 @@
 
 use super::engine::Engine;
 use super::error::{Fault, RunError};
-use crate::inference::runtime::memory::is_for_memory;
-use crate::pipeline::batch::job::Part;
+use crate::host::memory::is_for_memory;
+use crate::request::parts::Part;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

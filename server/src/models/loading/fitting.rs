@@ -5,11 +5,9 @@
 //! after the other, so that none measures another one's runs. Time is bounded: a few runs in each group, within
 //! `runtime.instances.measure_ms` but for the first one of each. The log says what was chosen and why.
 
+use crate::host::cores::Cores;
 use crate::inference::runtime::Threads;
-use crate::inference::runtime::cores::Cores;
-use crate::inference::session::layout::{self, FitConfig, SessionGroup, TimedGroup};
-use crate::inference::session::open::SessionReport;
-use crate::inference::session::spawn::SpawnedSession;
+use crate::inference::session::layout::{self, FitConfig, SessionGroup};
 use crate::models::loading::opening::{Opener, WarmGroup, WarmSession, warm, with_reports};
 use std::time::Duration;
 use tierlab_formats::model::InstanceConfig;
@@ -26,45 +24,34 @@ pub(crate) struct Fitting {
 
 /// Sessions to open.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Plan {
-    /// Sessions stated in the config.
-    Stated(SessionGroup),
-    /// Some of these, at least one; those with the fewest threads first.
-    Fitted {
-        first: SessionGroup,
-        wider: Vec<SessionGroup>,
-        why: &'static str,
-    },
+pub(super) struct Plan {
+    /// At least one; those with the fewest threads first.
+    pub(super) groups: Vec<SessionGroup>,
+    choice: Choice,
+}
+
+/// Choice of the sessions among the groups of a [`Plan`].
+#[derive(Debug, PartialEq, Eq)]
+enum Choice {
+    /// The config states them.
+    Stated,
+    /// By the time of a run in each.
+    Measured,
+    /// Without measuring, for this reason.
+    Unmeasured(&'static str),
 }
 
 impl Plan {
-    /// The group of the session that is opened first.
-    pub(super) fn first(&self) -> SessionGroup {
-        match self {
-            Self::Stated(group) | Self::Fitted { first: group, .. } => *group,
+    fn stated(instances: &InstanceConfig) -> Self {
+        Self {
+            groups: vec![SessionGroup::stated(instances)],
+            choice: Choice::Stated,
         }
     }
 }
 
-/// Sessions that are warm.
-pub(super) struct OpenSessions {
-    /// The widest first.
-    pub(super) groups: Vec<SessionGroup>,
-    pub(super) sessions: Vec<GroupedSession>,
-    pub(super) reports: Vec<SessionReport>,
-}
-
-/// A session, and the index of its group.
-pub(super) struct GroupedSession {
-    pub(super) group: usize,
-    pub(super) session: SpawnedSession,
-}
-
-/// The groups that were opened, and why these.
-struct Chosen {
-    groups: Vec<WarmGroup>,
-    why: String,
-}
+/// The groups that were opened, the widest first, and why these.
+type Chosen = (Vec<WarmGroup>, String);
 
 impl Fitting {
     /// For the cores of this process, or those that the configuration says.
@@ -86,66 +73,51 @@ impl Fitting {
     /// Sessions for a model with `weight_bytes` bytes of weights. On a GPU the default is one session.
     pub(super) fn plan(&self, stated: Option<&InstanceConfig>, weight_bytes: u64, on_cpu: bool) -> Plan {
         if let Some(instances) = stated {
-            return Plan::Stated(SessionGroup::stated(instances));
+            return Plan::stated(instances);
         }
         if !on_cpu {
-            return Plan::Stated(SessionGroup::stated(&InstanceConfig::default()));
+            return Plan::stated(&InstanceConfig::default());
         }
         let cores = self.cores.count;
-        let mut groups = layout::candidates(cores, weight_bytes, self.config.max_weight_bytes);
-        let why = match groups.len() {
-            1 if cores == 1 => "there is one core",
-            1 => "its weights are too large for another session (`runtime.instances.max_weight_bytes`)",
+        let groups = layout::candidates(cores, weight_bytes, self.config.max_weight_bytes);
+        let choice = match groups.len() {
+            1 if cores == 1 => Choice::Unmeasured("there is one core"),
+            1 => Choice::Unmeasured(
+                "its weights are too large for another session (`runtime.instances.max_weight_bytes`)",
+            ),
             _ if self.config.measure.is_zero() => {
-                groups = layout::unmeasured(&groups);
-                groups.reverse();
-                "nothing is measured (`runtime.instances.measure_ms`)"
+                Choice::Unmeasured("nothing is measured (`runtime.instances.measure_ms`)")
             }
-            _ => "",
+            _ => Choice::Measured,
         };
-        let first = groups.remove(0);
-        Plan::Fitted {
-            first,
-            wider: groups,
-            why,
-        }
+        Plan { groups, choice }
     }
 
-    /// Opens the sessions of a plan.
+    /// Opens the sessions of a plan; the widest group comes first.
     ///
     /// # Errors
     /// The error of the first session that cannot be opened, or an exceeded limit. A session that was opened only to be
     /// measured is left out if it cannot be opened.
-    pub(super) async fn open(&self, plan: &Plan, opener: Opener<'_>) -> Result<OpenSessions, String> {
-        let (first, wider, why) = match plan {
-            Plan::Stated(group) => return Ok(gather(opener.open_all(&[*group], Vec::new()).await?)),
-            Plan::Fitted { first, wider, why } => (*first, wider, *why),
-        };
+    pub(super) async fn open(&self, plan: &Plan, opener: Opener<'_>) -> Result<Vec<WarmGroup>, String> {
         let model = opener.model;
-        let Chosen { groups, why } = if why.is_empty() {
-            self.open_fitted(first, wider, opener).await?
-        } else {
-            let groups = layout::unmeasured(&candidates(first, wider));
-            Chosen {
-                groups: opener.open_all(&groups, Vec::new()).await?,
-                why: why.to_owned(),
+        let (opened, why) = match plan.choice {
+            Choice::Stated => return opener.open_all(&plan.groups, Vec::new()).await,
+            Choice::Measured => self.open_fitted(&plan.groups, opener).await?,
+            Choice::Unmeasured(why) => {
+                let groups = layout::unmeasured(&plan.groups);
+                (opener.open_all(&groups, Vec::new()).await?, why.to_owned())
             }
         };
-        let opened = gather(groups);
-        let sessions = opened.groups.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let sessions: Vec<String> = opened.iter().map(|opened| opened.group.to_string()).collect();
         let (sessions, cores) = (sessions.join(", "), self.cores);
         tracing::info!(model, sessions, why, %cores, "its config states no instances: they are fitted");
         Ok(opened)
     }
 
     /// Opens one session of each candidate group, and then the others of the groups that are worth having.
-    async fn open_fitted(
-        &self,
-        first: SessionGroup,
-        wider: &[SessionGroup],
-        mut opener: Opener<'_>,
-    ) -> Result<Chosen, String> {
-        let budget = self.config.measure / (1 + wider.len() as u32);
+    async fn open_fitted(&self, candidates: &[SessionGroup], mut opener: Opener<'_>) -> Result<Chosen, String> {
+        let (first, wider) = (candidates[0], &candidates[1..]);
+        let budget = self.config.measure / candidates.len() as u32;
         let mut built = opener.build(1, first.threads, Some(budget)).await?;
         // Its warm-up, and then the runs that are measured. One that takes longer does not delay other loads.
         let reports = timeout(self.config.measure * 2, warm(opener.limits, &mut built)).await;
@@ -165,22 +137,20 @@ impl Fitting {
             Some(None) => "it does not run on zeros: nothing is measured",
             _ => "one run takes longer than all that are measured may (`runtime.instances.measure_ms`)",
         };
-        let groups = layout::unmeasured(&candidates(first, wider));
+        let mut groups = layout::unmeasured(candidates);
         if reports.is_empty() {
-            return Ok(Chosen {
-                groups: opener.open_all(&groups, built).await?,
-                why: why.to_owned(),
-            });
+            return Ok((opener.open_all(&groups, built).await?, why.to_owned()));
         }
-        let mut groups = opener.open_all(&without_one(&groups), Vec::new()).await?;
+        // One session of the narrowest group is there already.
+        if let Some(last) = groups.last_mut() {
+            last.sessions -= 1;
+        }
+        let mut groups = opener.open_all(&groups, Vec::new()).await?;
         if let Some(last) = groups.last_mut() {
             last.group.sessions += 1;
             last.sessions.extend(with_reports(built, reports));
         }
-        Ok(Chosen {
-            groups,
-            why: why.to_owned(),
-        })
+        Ok((groups, why.to_owned()))
     }
 
     /// Opens the rest beside a session whose run was measured.
@@ -192,23 +162,21 @@ impl Fitting {
         opener: &mut Opener<'_>,
     ) -> Chosen {
         let short = layout::of_short_runs(self.cores.count, alone).filter(|_| first.group.threads.intra_op == 1);
-        let mut chosen = match short {
+        let (mut groups, why) = match short {
             Some(group) => {
                 first.group = group;
-                Chosen {
-                    groups: vec![first],
-                    why: format!("a run takes {}, too little for several threads", format_time(alone)),
-                }
+                let why = format!("a run takes {}, too little for several threads", format_time(alone));
+                (vec![first], why)
             }
             None => self.measure(first, wider, opener).await,
         };
-        for WarmGroup { group, sessions } in &mut chosen.groups {
+        for WarmGroup { group, sessions } in &mut groups {
             match try_open(opener, group.sessions - 1, group.threads, None).await {
                 Some(others) => sessions.extend(others),
                 None => group.sessions = 1,
             }
         }
-        chosen
+        (groups, why)
     }
 
     /// Times a run in each group, and keeps those that are worth having; the widest first.
@@ -221,27 +189,20 @@ impl Fitting {
                 tried.push(WarmGroup { group, sessions });
             }
         }
-        let timed: Vec<TimedGroup> = tried
-            .iter()
-            .map(|tried| TimedGroup {
-                group: tried.group,
-                run_time: tried.sessions.first().and_then(|first| first.report.run_time),
-            })
-            .collect();
-        let times = timed.iter().filter_map(|timed| {
-            let threads = timed.group.threads.intra_op;
-            Some(format!(
-                "{} with {threads} thread{}",
-                format_time(timed.run_time?),
-                if threads == 1 { "" } else { "s" }
-            ))
+        let run_time = |tried: &WarmGroup| tried.sessions.first().and_then(|first| first.report.run_time);
+        let timed: Vec<(SessionGroup, Option<Duration>)> =
+            tried.iter().map(|tried| (tried.group, run_time(tried))).collect();
+        let times = timed.iter().filter_map(|(group, run_time)| {
+            let (time, threads) = (format_time((*run_time)?), group.threads.intra_op);
+            let plural = if threads == 1 { "" } else { "s" };
+            Some(format!("{time} with {threads} thread{plural}"))
         });
         let why = format!("a run takes {}", times.collect::<Vec<_>>().join(", "));
         let groups = layout::worth_having(&timed);
         // Sessions of the others end with their threads.
         tried.retain(|tried| groups.contains(&tried.group));
         tried.reverse();
-        Chosen { groups: tried, why }
+        (tried, why)
     }
 }
 
@@ -261,37 +222,6 @@ async fn try_open(
         );
     };
     opened.inspect_err(without).ok()
-}
-
-/// The candidate groups; those with the fewest threads first.
-fn candidates(first: SessionGroup, wider: &[SessionGroup]) -> Vec<SessionGroup> {
-    std::iter::once(first).chain(wider.iter().copied()).collect()
-}
-
-/// The same groups where one session of the last is there already.
-fn without_one(groups: &[SessionGroup]) -> Vec<SessionGroup> {
-    let mut groups = groups.to_vec();
-    if let Some(last) = groups.last_mut() {
-        last.sessions -= 1;
-    }
-    groups
-}
-
-/// Puts the sessions of all groups together.
-fn gather(opened: Vec<WarmGroup>) -> OpenSessions {
-    let mut all = OpenSessions {
-        groups: Vec::new(),
-        sessions: Vec::new(),
-        reports: Vec::new(),
-    };
-    for (index, opened) in opened.into_iter().enumerate() {
-        all.groups.push(opened.group);
-        for WarmSession { session, report } in opened.sessions {
-            all.sessions.push(GroupedSession { group: index, session });
-            all.reports.push(report);
-        }
-    }
-    all
 }
 
 /// `7 us`, `56.2 ms`.
@@ -315,12 +245,9 @@ mod tests {
     }
 
     fn planned(plan: &Plan) -> (u32, u32, Vec<u32>) {
-        let wider = match plan {
-            Plan::Fitted { wider, .. } => wider.iter().map(|group| group.threads.intra_op).collect(),
-            Plan::Stated(_) => Vec::new(),
-        };
-        let first = plan.first();
-        (first.sessions, first.threads.intra_op, wider)
+        let first = plan.groups[0];
+        let wider = plan.groups[1..].iter().map(|group| group.threads.intra_op);
+        (first.sessions, first.threads.intra_op, wider.collect())
     }
 
     #[test]
@@ -331,19 +258,19 @@ mod tests {
             ..InstanceConfig::default()
         };
         let plan = fitting(8, 1000).plan(Some(&stated), 10, true);
-        assert_eq!(plan, Plan::Stated(SessionGroup::stated(&stated)));
-        assert!(!plan.first().threads.spinning);
+        assert_eq!(plan, Plan::stated(&stated));
+        assert!(!plan.groups[0].threads.spinning);
         let bare = fitting(8, 1000).plan(Some(&InstanceConfig::default()), 10, true);
         assert_eq!(planned(&bare), (1, 1, vec![]));
         let gpu = fitting(8, 1000).plan(None, 10, false);
-        assert_eq!(gpu, Plan::Stated(SessionGroup::stated(&InstanceConfig::default())));
+        assert_eq!(gpu, Plan::stated(&InstanceConfig::default()));
     }
 
     #[test]
     fn what_is_not_stated_is_fitted() {
         let plan = |cores, measure_ms, bytes| fitting(cores, measure_ms).plan(None, bytes, true);
         assert_eq!(planned(&plan(4, 1000, 10)), (4, 1, vec![2, 4]));
-        assert_eq!(planned(&plan(4, 0, 10)), (4, 1, vec![4]));
+        assert_eq!(planned(&plan(4, 0, 10)), (4, 1, vec![2, 4]));
         assert_eq!(planned(&plan(4, 1000, 900)), (1, 4, vec![]));
         assert_eq!(planned(&plan(1, 1000, 10)), (1, 1, vec![]));
         for (cores, measure_ms, bytes, part) in [
@@ -351,8 +278,8 @@ mod tests {
             (4, 1000, 900, "max_weight_bytes"),
             (4, 0, 10, "measure_ms"),
         ] {
-            let Plan::Fitted { why, .. } = plan(cores, measure_ms, bytes) else {
-                panic!("not fitted");
+            let Choice::Unmeasured(why) = plan(cores, measure_ms, bytes).choice else {
+                panic!("measured");
             };
             assert!(why.contains(part), "{why}");
         }

@@ -3,38 +3,37 @@
 //! In: what the repository found. Out: a [`Model`] that is warm and waits for requests, with the time of each stage; or
 //! the first thing that does not fit, by object.
 
+use crate::batch::clock::{PendingRequests, SessionClock};
+use crate::batch::groups::Groups;
+use crate::batch::rule::Rule;
+use crate::batch::{BatchQueue, QueueGauges};
 use crate::error::LoadError;
+use crate::features::Join;
 use crate::features::live::LiveTables;
 use crate::features::tier::FeatureTier;
-use crate::features::{Join, WantedColumn};
-use crate::inference::runtime::mapped::{DiskSpace, MappedWeights};
+use crate::inference::runtime::mapped::MappedWeights;
 use crate::inference::runtime::optimized::OptimizedCache;
 use crate::inference::runtime::provider::Provider;
-use crate::inference::runtime::{Graph, GraphSource, Runtime, Weights};
-use crate::inference::session::abandoned;
+use crate::inference::runtime::{Graph, GraphSource, Runtime, Threads, Weights};
 use crate::inference::session::delivery::Delivery;
-use crate::inference::session::engine::{Assignment, RunCounts};
+use crate::inference::session::engine::Assignment;
 use crate::inference::session::layout::SessionGroup;
 use crate::inference::session::open::{SessionReport, SessionSpec};
 use crate::inference::session::warmup::Warmup;
-use crate::models::loading::fitting::{Fitting, GroupedSession, OpenSessions, Plan};
-use crate::models::loading::opening::{LoadLimits, LoadSlot, Opener};
+use crate::models::loading::fitting::{Fitting, Plan};
+use crate::models::loading::opening::{LoadLimits, LoadSlot, Opener, WarmGroup, WarmSession};
 use crate::models::repository::{VersionFiles, external};
 use crate::models::serving::model::Model;
-use crate::pipeline::admission::Admission;
-use crate::pipeline::batch::clock::{PendingRequests, SessionClock};
-use crate::pipeline::batch::groups::Groups;
-use crate::pipeline::batch::rule::Rule;
-use crate::pipeline::batch::{BatchQueue, QueueGauges};
-use crate::telemetry::counters::Settle;
+use crate::request::admission::Admission;
+use crate::telemetry::counters::{AbandonedSession, Settle};
 use crate::telemetry::metrics::{Metrics, ModelMetrics};
-use crate::telemetry::model_stats::{RunStats, Stats};
+use crate::telemetry::model_stats::Stats;
 use bytes::Bytes;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tierlab_formats::model::{JoinedColumn, ModelConfig, Signature};
+use tierlab_formats::model::{ModelConfig, Signature};
 use tierlab_protocol::metadata::LoadSeconds;
 use tierlab_storage::ObjectPath;
 use tokio::time::timeout;
@@ -70,53 +69,33 @@ pub(crate) struct Loaded {
     pub(crate) optimized: bool,
 }
 
-/// State shared by all sessions of a model.
-struct SharedBySessions<'a> {
-    queue: &'a Arc<BatchQueue>,
-    pending: &'a Arc<PendingRequests>,
-    metrics: &'a ModelMetrics,
-    runs: Arc<RunStats>,
-}
-
-/// Entry of a load in the cache of optimised graphs.
-enum CachedGraph {
-    /// The cache is not used.
-    Off,
-    /// The graph is cached.
-    Hit {
-        cache: Arc<OptimizedCache>,
-        key: String,
-        onnx: Bytes,
-    },
-    /// The graph is not cached. A session writes it to this file.
-    Miss {
-        cache: Arc<OptimizedCache>,
-        key: String,
-        partial: PathBuf,
-    },
+/// Source of a version's graph, with its entry in the cache of optimised graphs where that is used.
+struct CachedGraph {
+    source: GraphSource,
+    entry: Option<(Arc<OptimizedCache>, String)>,
 }
 
 impl CachedGraph {
-    fn source(&self) -> GraphSource {
-        match self {
-            Self::Off => GraphSource::Original,
-            Self::Hit { onnx, .. } => GraphSource::Optimized(onnx.clone()),
-            Self::Miss { partial, .. } => GraphSource::Saving(partial.clone()),
+    fn uncached() -> Self {
+        Self {
+            source: GraphSource::Original,
+            entry: None,
         }
     }
 
     /// Stores the graph that a session has written, or removes one that no session could be built from, in the background.
-    /// `reports` are empty where no session was built at all.
-    fn store_or_forget(self, reports: &[SessionReport]) {
-        match self {
-            Self::Miss { partial, .. } if reports.is_empty() => {
+    /// `opened` is empty where no session was built at all.
+    fn store_or_forget(self, opened: &[WarmGroup]) {
+        let Some((cache, key)) = self.entry else { return };
+        match self.source {
+            GraphSource::Saving(partial) if opened.is_empty() => {
                 // There is none where the session failed before it wrote.
                 let _ = std::fs::remove_file(partial);
             }
-            Self::Hit { cache, key, .. } if !reports.iter().all(|report| report.optimized) => {
+            GraphSource::Optimized(_) if !reports(opened).all(|report| report.optimized) => {
                 tokio::task::spawn_blocking(move || cache.forget(&key));
             }
-            Self::Miss { cache, key, partial } => {
+            GraphSource::Saving(partial) => {
                 tokio::task::spawn_blocking(move || {
                     let complete = |onnx: Bytes| external(onnx).is_ok_and(|external| external.files.is_empty());
                     match cache.keep(&key, &partial, complete) {
@@ -126,9 +105,14 @@ impl CachedGraph {
                     }
                 });
             }
-            Self::Off | Self::Hit { .. } => {}
+            GraphSource::Original | GraphSource::Optimized(_) => {}
         }
     }
+}
+
+/// Reports of the sessions of all groups.
+fn reports(opened: &[WarmGroup]) -> impl Iterator<Item = &SessionReport> {
+    opened.iter().flat_map(|group| &group.sessions).map(|warm| &warm.report)
 }
 
 impl Loader {
@@ -146,27 +130,21 @@ impl Loader {
             graph,
             warmup,
             object,
-            read_time,
-            mut verify_time,
-            place_time,
+            mut seconds,
         } = found;
         let bad = |what: String| LoadError::at(&object, what);
-        let began = Instant::now();
-        let disk_space = disk_space(&graph);
-        let cached = self.look_up(&graph, &config).await.map_err(bad)?;
-        verify_time += began.elapsed();
-        let opened = self.open_sessions(&name, &config, (graph, cached), warmup, slot).await;
-        let mut opened = opened.map_err(bad)?;
-        let reports = &mut opened.reports;
-        let mut seconds = seconds_of([read_time, verify_time, place_time], reports);
-        let SessionReport {
-            mut signature,
-            provider,
-            binds_device,
-            optimized,
-            ..
-        } = reports.swap_remove(0);
-        self.check_device(&config, binds_device, provider).map_err(bad)?;
+        let disk_space = match &graph.weights {
+            Weights::Mapped(placed) => Some(placed.room()),
+            Weights::InMemory(_) => None,
+        };
+        let opened = self
+            .open_sessions(&name, &config, (graph, warmup), slot, &mut seconds)
+            .await;
+        let opened = opened.map_err(bad)?;
+        let report = reports(&opened).next();
+        let report = report.ok_or_else(|| bad("no session was opened".to_owned()))?;
+        let (mut signature, provider, optimized) = (report.signature.clone(), report.provider, report.optimized);
+        self.check_device(&config, report.binds_device, provider).map_err(bad)?;
         if let Some(manifest) = &manifest {
             signature.check_manifest(manifest).map_err(bad)?;
         }
@@ -177,35 +155,28 @@ impl Loader {
         self.report_seconds(&name, &seconds);
         let pending = PendingRequests::new();
         let metrics = self.metrics.for_model(&name, self.features.kind);
-        let layout = opened.groups.clone();
-        let queue = self.queue(&config, &layout, &pending, &metrics);
-        let stats = Stats::default();
-        let shared = SharedBySessions {
-            queue: &queue,
-            pending: &pending,
-            metrics: &metrics,
-            runs: stats.runs(),
+        let layout: Vec<SessionGroup> = opened.iter().map(|opened| opened.group).collect();
+        let mut model = Model {
+            version: version.to_string(),
+            signature,
+            reshapes,
+            join,
+            share: Arc::default(),
+            queue: self.queue(&config, &layout, &pending, &metrics),
+            pending,
+            metrics,
+            stats: Stats::default(),
+            max_request_rows: config.batching.max_request_rows.max(config.max_batch_size) as usize,
+            provider,
+            config,
+            layout,
+            threads: Mutex::default(),
+            _disk_space: disk_space,
+            name,
         };
-        let threads = self.assign(opened, &name, &shared);
+        model.threads = Mutex::new(self.assign(opened, &model));
         Ok(Loaded {
-            model: Model {
-                name,
-                version: version.to_string(),
-                signature,
-                reshapes,
-                join,
-                share: Arc::default(),
-                pending,
-                metrics,
-                stats,
-                max_request_rows: config.batching.max_request_rows.max(config.max_batch_size) as usize,
-                provider,
-                config,
-                layout,
-                queue,
-                threads: Mutex::new(threads),
-                _disk_space: disk_space,
-            },
+            model,
             seconds,
             optimized,
         })
@@ -218,7 +189,7 @@ impl Loader {
     pub(crate) async fn check_abandoned(&self) -> Result<(), LoadError> {
         let (began, cores) = (Instant::now(), self.fitting.cores());
         let sessions = loop {
-            match abandoned::count() {
+            match AbandonedSession::count() {
                 sessions if sessions < cores => return Ok(()),
                 sessions if began.elapsed() > ABANDONED_GRACE => break sessions,
                 _ => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -228,10 +199,7 @@ impl Loader {
             "{sessions} sessions of loads that were given up are still being built (cores: {cores}): wait until \
              `tierlab_abandoned_sessions` falls, or restart the server without their models"
         );
-        Err(LoadError {
-            passing: true,
-            ..LoadError::new(what)
-        })
+        Err(LoadError::new(what).passing())
     }
 
     /// Rows that are read to a device must be read to the one that the sessions are bound to.
@@ -272,30 +240,38 @@ impl Loader {
         Ok((provider, plan))
     }
 
-    /// Opens the sessions of a version. Once they are built, the graph is not needed any more.
+    /// Opens the sessions of a version. Once they are built, its files are not needed any more.
     async fn open_sessions(
         &self,
         name: &str,
         config: &ModelConfig,
-        (graph, cached): (Graph, CachedGraph),
-        warmup: Warmup,
+        (graph, warmup): (Graph, Warmup),
         slot: LoadSlot<'_>,
-    ) -> Result<OpenSessions, String> {
+        seconds: &mut LoadSeconds,
+    ) -> Result<Vec<WarmGroup>, String> {
         let (provider, plan) = self.plan(&graph, config)?;
+        let threads = plan.groups[0].threads;
+        let began = Instant::now();
+        let cached = self.look_up(&graph, provider, threads).await;
+        seconds.verify += began.elapsed().as_secs_f64();
         let spec = SessionSpec {
             runtime: self.runtime.clone(),
             graph,
-            source: cached.source(),
+            source: cached.source.clone(),
             provider,
-            threads: plan.first().threads,
+            threads,
             max_batch_size: config.max_batch_size,
             warmup: Arc::new(warmup),
             measure: None,
         };
         let opener = Opener::new(&self.limits, name, spec, config.instances.as_ref(), slot);
         let opened = self.fitting.open(&plan, opener).await;
-        cached.store_or_forget(opened.as_ref().map_or(&[], |opened| &opened.reports));
-        opened
+        cached.store_or_forget(opened.as_deref().unwrap_or_default());
+        let opened = opened?;
+        let longest = |time: fn(&SessionReport) -> Duration| reports(&opened).map(time).max().unwrap_or_default();
+        seconds.session = longest(|report| report.session_time).as_secs_f64();
+        seconds.warmup = longest(|report| report.warmup_time).as_secs_f64();
+        Ok(opened)
     }
 
     /// A queue for the sessions of a version.
@@ -321,57 +297,45 @@ impl Loader {
     }
 
     /// Looks for what the optimiser made of a graph before.
-    async fn look_up(&self, graph: &Graph, config: &ModelConfig) -> Result<CachedGraph, String> {
-        let (provider, plan) = self.plan(graph, config)?;
-        let threads = plan.first().threads;
+    async fn look_up(&self, graph: &Graph, provider: Provider, threads: Threads) -> CachedGraph {
         let (Some(cache), true) = (&self.optimized, Runtime::is_cpu(provider)) else {
-            return Ok(CachedGraph::Off);
+            return CachedGraph::uncached();
         };
         let (cache, graph) = (Arc::clone(cache), graph.clone());
         let version = self.runtime.version.clone();
         let found = tokio::task::spawn_blocking(move || {
-            let Some(key) = OptimizedCache::key(&graph, &version, "cpu", threads) else {
-                return CachedGraph::Off;
+            let key = OptimizedCache::key(&graph, &version, "cpu", threads)?;
+            let source = match cache.find(&key) {
+                Some(onnx) => GraphSource::Optimized(onnx),
+                None => GraphSource::Saving(cache.partial()),
             };
-            match cache.find(&key) {
-                Some(onnx) => CachedGraph::Hit { cache, key, onnx },
-                None => CachedGraph::Miss {
-                    partial: cache.partial(),
-                    cache,
-                    key,
-                },
-            }
+            let entry = Some((cache, key));
+            Some(CachedGraph { source, entry })
         });
-        Ok(found.await.unwrap_or(CachedGraph::Off))
+        found.await.ok().flatten().unwrap_or_else(CachedGraph::uncached)
     }
 
-    /// Sends every session to the queue.
-    fn assign(&self, opened: OpenSessions, name: &str, shared: &SharedBySessions<'_>) -> Vec<JoinHandle<()>> {
-        let SharedBySessions {
-            queue,
-            pending,
-            metrics,
-            runs,
-        } = shared;
+    /// Sends every session to the model's queue.
+    fn assign(&self, opened: Vec<WarmGroup>, model: &Model) -> Vec<JoinHandle<()>> {
         let mut threads = Vec::new();
-        for GroupedSession { group, session } in opened.sessions {
-            let clock = SessionClock::new(Arc::clone(pending), self.metrics.for_session(name, session.number));
-            let counters: Arc<dyn Settle> = Arc::clone(&clock) as _;
-            self.metrics.settle_before_scrapes(&counters);
-            let counts = RunCounts {
-                batch_rows: metrics.batch_rows.clone(),
-                interrupted: metrics.interrupted_runs.clone(),
-                runs: Arc::clone(runs),
-            };
-            threads.push(session.serve(Assignment {
-                model: name.to_owned(),
-                queue: Arc::clone(queue),
-                group,
-                clock,
-                counts,
-                delivery: Delivery::start(),
-                admission: Arc::clone(&self.admission),
-            }));
+        for (group, opened) in opened.into_iter().enumerate() {
+            for WarmSession { session, .. } in opened.sessions {
+                let seconds = self.metrics.for_session(&model.name, session.number);
+                let clock = SessionClock::new(Arc::clone(&model.pending), seconds);
+                let counters: Arc<dyn Settle> = Arc::clone(&clock) as _;
+                self.metrics.settle_before_scrapes(&counters);
+                threads.push(session.serve(Assignment {
+                    model: model.name.clone(),
+                    queue: model.queue(),
+                    group,
+                    clock,
+                    batch_rows: model.metrics.batch_rows.clone(),
+                    interrupted: model.metrics.interrupted_runs.clone(),
+                    runs: model.stats.runs(),
+                    delivery: Delivery::start(),
+                    admission: Arc::clone(&self.admission),
+                }));
+            }
         }
         threads
     }
@@ -398,39 +362,9 @@ impl Loader {
         let Some(first) = config.joined.values().next() else {
             return Ok(None);
         };
-        let wanted = columns
-            .into_iter()
-            .map(|JoinedColumn { input, column }| WantedColumn { input, name: column });
-        Join::open(
-            self.features.clone(),
-            Arc::clone(&self.tables),
-            &first.table,
-            &signature.inputs,
-            &wanted.collect::<Vec<_>>(),
-        )
-        .await
-        .map(Some)
-    }
-}
-
-/// Stages of a load up to its feature table: reading, verifying and placing files, then what the slowest session took.
-fn seconds_of([read, verify, place]: [Duration; 3], reports: &[SessionReport]) -> LoadSeconds {
-    let longest = |time: fn(&SessionReport) -> Duration| reports.iter().map(time).max().unwrap_or_default();
-    LoadSeconds {
-        read: read.as_secs_f64(),
-        verify: verify.as_secs_f64(),
-        place: place.as_secs_f64(),
-        session: longest(|report| report.session_time).as_secs_f64(),
-        warmup: longest(|report| report.warmup_time).as_secs_f64(),
-        features: 0.0,
-    }
-}
-
-/// The disk space of files that the sessions map.
-fn disk_space(graph: &Graph) -> Option<Arc<DiskSpace>> {
-    match &graph.weights {
-        Weights::Mapped(placed) => Some(placed.room()),
-        Weights::InMemory(_) => None,
+        let tables = Arc::clone(&self.tables);
+        let joined = Join::open(self.features.clone(), tables, &first.table, &signature.inputs, &columns);
+        joined.await.map(Some)
     }
 }
 

@@ -5,9 +5,9 @@
 //! built, so that a warm-up that does not end delays nobody.
 
 use crate::error::LoadError;
-use crate::inference::runtime::memory::LimitedLoad;
+use crate::host::cpus;
+use crate::host::memory::LimitedLoad;
 use crate::inference::runtime::{Runtime, Threads};
-use crate::inference::session::cpus;
 use crate::inference::session::layout::SessionGroup;
 use crate::inference::session::open::{SessionReport, SessionSpec, open};
 use crate::inference::session::spawn::{SpawnedSession, spawn};
@@ -46,10 +46,7 @@ impl LoadLimits {
 
     /// A load that took too long; it may be faster another time.
     pub(crate) fn late(&self, object: impl fmt::Display, what: &str) -> LoadError {
-        LoadError {
-            passing: true,
-            ..LoadError::at(object, self.too_late(what))
-        }
+        LoadError::at(object, self.too_late(what)).passing()
     }
 }
 
@@ -123,14 +120,14 @@ impl<'a> Opener<'a> {
                 spec.source = self.spec.source.clone();
             }
             let (spec, memory) = (Arc::new(spec), self.limits.memory);
-            sessions.push(spawn(self.model, self.opened, move |opening| {
+            sessions.push(spawn(self.model, self.opened, move |control, built| {
                 // Before the session: ONNX Runtime's own threads inherit the CPUs of this one.
                 cpus::pin(&cpus)?;
                 if !Runtime::is_cpu(spec.provider) {
-                    return open(spec, opening);
+                    return open(spec, control, built);
                 }
                 let load = LimitedLoad::begin(memory);
-                open(spec, opening).map_err(|error| load.explain(error))
+                open(spec, control, built).map_err(|error| load.explain(error))
             })?);
             self.opened += 1;
         }

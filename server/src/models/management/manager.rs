@@ -8,12 +8,14 @@ use crate::models::loading::load::Loader;
 use crate::models::repository::listing;
 use crate::models::served_models::{ServedModel, ServedModels, Target, shown};
 use crate::models::serving::model::Model;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tierlab_protocol::metadata::{ConfigDocument, IndexEntry, ModelMetadata, StatsDocument};
+use tierlab_protocol::grpc::messages::{ModelConfig, ModelIndex, ModelStatisticsResponse};
+use tierlab_protocol::metadata::ModelMetadata;
 use tierlab_storage::Tier;
 use tokio::sync::Semaphore;
 
@@ -104,7 +106,7 @@ impl ModelManager {
     ///
     /// # Errors
     /// Same as [`ModelManager::find`].
-    pub(crate) fn config(&self, target: &Target) -> Result<ConfigDocument, Refusal> {
+    pub(crate) fn config(&self, target: &Target) -> Result<ModelConfig, Refusal> {
         Ok(self.find(target)?.config_document())
     }
 
@@ -112,7 +114,7 @@ impl ModelManager {
     ///
     /// # Errors
     /// Same as [`ModelManager::find`].
-    pub(crate) fn statistics(&self, target: Option<&Target>) -> Result<StatsDocument, Refusal> {
+    pub(crate) fn statistics(&self, target: Option<&Target>) -> Result<ModelStatisticsResponse, Refusal> {
         let served = self.snapshot();
         let model_stats = match target {
             None => served.models().map(|model| model.stats_entry()).collect(),
@@ -127,12 +129,12 @@ impl ModelManager {
                 }
             }
         };
-        Ok(StatsDocument { model_stats })
+        Ok(ModelStatisticsResponse { model_stats })
     }
 
     /// `POST /v2/repository/index`: every version that was loaded, refused or unloaded, and in explicit control the models
     /// on the tier that were not.
-    pub(crate) async fn index(&self, ready_only: bool) -> Vec<IndexEntry> {
+    pub(crate) async fn index(&self, ready_only: bool) -> Vec<ModelIndex> {
         let mut index = self.snapshot().index();
         if ready_only {
             index.retain(|entry| entry.state == "READY");
@@ -141,11 +143,9 @@ impl ModelManager {
         if self.settings.control == ControlMode::Explicit {
             for name in self.names().await {
                 if !index.iter().any(|entry| entry.name == name) {
-                    index.push(IndexEntry {
+                    index.push(ModelIndex {
                         name,
-                        version: String::new(),
-                        state: String::new(),
-                        reason: String::new(),
+                        ..ModelIndex::default()
                     });
                 }
             }
@@ -181,7 +181,7 @@ impl ModelManager {
         let control = match self.settings.control {
             ControlMode::Explicit => return Ok(()),
             ControlMode::None => "none",
-            ControlMode::Poll { .. } => "poll",
+            ControlMode::Poll => "poll",
         };
         Err(Refusal::bad(format!(
             "model `{}` cannot be loaded or unloaded by request: `repository.control` in server.toml is `{control}`, \
@@ -193,7 +193,7 @@ impl ModelManager {
     /// Waits until no other change of this model is under way.
     pub(super) async fn lock_model(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
         let lock = {
-            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut locks = self.locks.lock();
             locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             Arc::clone(locks.entry(name.to_owned()).or_default())
         };

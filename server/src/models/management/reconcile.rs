@@ -4,14 +4,14 @@
 //! Every change of a model is made under its lock, so that two of them never meet.
 
 use super::manager::{ModelManager, ModelSource};
+use crate::batch::BatchQueue;
 use crate::error::LoadError;
 use crate::models::loading::load::{Loaded, Loader};
 use crate::models::loading::opening::LoadSlot;
 use crate::models::repository::{self, ModelDescription, listing};
 use crate::models::served_models::{ServedVersion, VersionState, shown};
 use crate::models::serving::model::Model;
-use crate::pipeline::batch::BatchQueue;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;

@@ -9,7 +9,7 @@ use super::settings::{ALL_MODELS, ControlMode};
 use crate::error::LoadError;
 use crate::models::repository::listing::{self, Listing};
 use crate::models::served_models::shown;
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
 use std::sync::Arc;
 use tierlab_protocol::metadata::LoadDocument;
 
@@ -57,8 +57,8 @@ impl ModelManager {
             return Err(LoadError::new(format!("no model can be served:{}", why.concat())));
         }
         let _ = self.started.set(());
-        if let ControlMode::Poll { every } = self.settings.control {
-            tokio::spawn(poll::run(Arc::downgrade(self), every, listing));
+        if self.settings.control == ControlMode::Poll {
+            tokio::spawn(poll::run(Arc::downgrade(self), self.settings.poll_interval, listing));
         }
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! Settings of model management: served models, and the control mode.
 
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Control mode, in Triton's words.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum ControlMode {
     /// The start alone.
     #[default]
@@ -13,16 +15,15 @@ pub(crate) enum ControlMode {
     /// Calls of load and unload.
     Explicit,
     /// Models on the tier, listed at an interval.
-    Poll {
-        /// The pause between two looks.
-        every: Duration,
-    },
+    Poll,
 }
 
 /// `[repository]`, `[admin]`, `models` and the drain time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ManagementSettings {
     pub(crate) control: ControlMode,
+    /// Pause between two looks at the tier in [`ControlMode::Poll`].
+    pub(crate) poll_interval: Duration,
     /// True if load and unload calls are answered.
     pub(crate) admin: bool,
     /// Models to serve; empty means all, and none in explicit control. [`ALL_MODELS`] means all in any case.

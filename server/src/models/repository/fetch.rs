@@ -1,6 +1,7 @@
 //! Objects of the model tier into memory or onto a local disk, against their sums.
 //!
-//! In: an object, and what the manifest says of it. Out: its bytes, with the time it took; never bytes that do not fit.
+//! In: an object, and what the manifest says of it. Out: its bytes; never bytes that do not fit. Waiting for the tier counts
+//! as `read`; checking and laying out as `verify`, as far as the reading did not hide it.
 
 use crate::error::LoadError;
 use bytes::Bytes;
@@ -9,23 +10,15 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tierlab_formats::model::ManifestFile;
+use tierlab_protocol::metadata::LoadSeconds;
 use tierlab_storage::{Object, Tier};
 
 /// The largest file of text: a config or a manifest.
 const TEXT_BYTES: u64 = 16 << 20;
 /// Bytes of a large file that are read at a time; twice as much is in memory beside the file.
 const CHUNK_BYTES: u64 = 32 << 20;
-
-/// An object as read.
-pub(super) struct Fetched<B> {
-    pub(super) bytes: B,
-    /// Waiting for the tier.
-    pub(super) read_time: Duration,
-    /// Checking and laying out, as far as the reading did not hide it.
-    pub(super) verify_time: Duration,
-}
 
 /// Reads a file of text, which is small.
 pub(super) async fn read_text(
@@ -41,7 +34,7 @@ pub(super) async fn read_text(
         );
         return Err(LoadError::at(&object.path, what));
     }
-    Ok(read_bytes(tier, &object, sum).await?.bytes)
+    read_bytes(tier, &object, sum, &mut LoadSeconds::default()).await
 }
 
 /// Reads an object in one go.
@@ -49,7 +42,8 @@ pub(super) async fn read_bytes(
     tier: &dyn Tier,
     object: &Object,
     sum: Option<&ManifestFile>,
-) -> Result<Fetched<Bytes>, LoadError> {
+    seconds: &mut LoadSeconds,
+) -> Result<Bytes, LoadError> {
     let began = Instant::now();
     let object = look_up(tier, object, sum).await?;
     let bytes = tier.read(&object, 0..object.size).await?.bytes;
@@ -59,11 +53,9 @@ pub(super) async fn read_bytes(
         let digest = off_thread(move || Sha256::digest(&hashed)).await?;
         check_sum(&object, sum, &hex::encode(digest))?;
     }
-    Ok(Fetched {
-        bytes,
-        read_time,
-        verify_time: began.elapsed() - read_time,
-    })
+    seconds.read += read_time.as_secs_f64();
+    seconds.verify += (began.elapsed() - read_time).as_secs_f64();
+    Ok(bytes)
 }
 
 /// Reads an object, however large, into one shared piece of memory: chunk by chunk, each checked and copied while the next
@@ -72,8 +64,9 @@ pub(super) async fn read_shared(
     tier: &dyn Tier,
     object: &Object,
     sum: Option<&ManifestFile>,
-) -> Result<Fetched<Arc<[u8]>>, LoadError> {
-    read_in_chunks(tier, object, sum, shared, CHUNK_BYTES).await
+    seconds: &mut LoadSeconds,
+) -> Result<Arc<[u8]>, LoadError> {
+    read_in_chunks(tier, object, sum, shared, CHUNK_BYTES, seconds).await
 }
 
 /// Reads an object, however large, into a new file, of which a few chunks are in memory at a time.
@@ -82,24 +75,21 @@ pub(super) async fn read_to_file(
     object: &Object,
     sum: Option<&ManifestFile>,
     path: &Path,
-) -> Result<Fetched<()>, LoadError> {
+    seconds: &mut LoadSeconds,
+) -> Result<(), LoadError> {
     let new = |_: &Object| File::create_new(path).map_err(|e| local(path, &e));
-    let fetched = read_in_chunks(tier, object, sum, new, CHUNK_BYTES).await?;
-    Ok(Fetched {
-        bytes: (),
-        read_time: fetched.read_time,
-        verify_time: fetched.verify_time,
-    })
+    read_in_chunks(tier, object, sum, new, CHUNK_BYTES, seconds)
+        .await
+        .map(drop)
 }
 
 /// The local disk failed, and not the model.
 pub(super) fn local(path: &Path, error: &io::Error) -> LoadError {
     let hint = "`runtime.weights.folder` names another folder";
     let detailed = format!("{}: {error}; {hint}", path.display());
-    LoadError {
-        passing: true,
-        ..LoadError::new(format!("weights cannot be kept on the local disk: {error}; {hint}")).with_detail(detailed)
-    }
+    LoadError::new(format!("weights cannot be kept on the local disk: {error}; {hint}"))
+        .with_detail(detailed)
+        .passing()
 }
 
 /// Destination of a file's chunks, in order.
@@ -127,10 +117,7 @@ fn shared(object: &Object) -> Result<Arc<[u8]>, LoadError> {
     let size = usize::try_from(object.size).map_err(|e| LoadError::at(&object.path, e))?;
     // Needed twice for a moment. Allocated in a way that may fail, because the tier may have said any size.
     if Vec::<u8>::new().try_reserve_exact(size.saturating_mul(2)).is_err() {
-        return Err(LoadError {
-            passing: true,
-            ..LoadError::at(&object.path, format!("no memory for {size} bytes"))
-        });
+        return Err(LoadError::at(&object.path, format!("no memory for {size} bytes")).passing());
     }
     // Pages that nobody has written to are not copied, they are mapped.
     Ok(Arc::from(vec![0; size]))
@@ -142,7 +129,8 @@ async fn read_in_chunks<P: Sink>(
     sum: Option<&ManifestFile>,
     place: impl FnOnce(&Object) -> Result<P, LoadError>,
     chunk_bytes: u64,
-) -> Result<Fetched<P>, LoadError> {
+    seconds: &mut LoadSeconds,
+) -> Result<P, LoadError> {
     let began = Instant::now();
     let object = look_up(tier, object, sum).await?;
     let read = async |from: u64| {
@@ -176,11 +164,9 @@ async fn read_in_chunks<P: Sink>(
     if let Some(hasher) = writer.sum.take() {
         check_sum(&object, sum, &hex::encode(hasher.finalize()))?;
     }
-    Ok(Fetched {
-        bytes: writer.place,
-        read_time,
-        verify_time: began.elapsed().saturating_sub(read_time),
-    })
+    seconds.read += read_time.as_secs_f64();
+    seconds.verify += began.elapsed().saturating_sub(read_time).as_secs_f64();
+    Ok(writer.place)
 }
 
 /// A file on its way to its place.
@@ -202,13 +188,8 @@ impl<P: Sink> ChunkWriter<P> {
 }
 
 fn put_failed(object: &Object, error: &io::Error) -> LoadError {
-    LoadError {
-        passing: true,
-        ..LoadError::at(
-            &object.path,
-            format!("it cannot be kept: {error}; see `runtime.weights` in server.toml"),
-        )
-    }
+    let what = format!("it cannot be kept: {error}; see `runtime.weights` in server.toml");
+    LoadError::at(&object.path, what).passing()
 }
 
 /// Looked up again because the listing may be older than the object.
@@ -254,7 +235,7 @@ mod tests {
         let tier = tierlab_storage::open(&TierConfig::Memory { root: None }).await.unwrap();
         let path = ObjectPath::new("models/m/1/w.bin").unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let chunk_bytes = 1000;
+        let (chunk_bytes, mut seconds) = (1000, LoadSeconds::default());
         for size in [0, 1, 1000, 2007] {
             let data: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
             let object = tier.put(&path, Bytes::from(data.clone()).into()).await.unwrap();
@@ -263,16 +244,19 @@ mod tests {
                 bytes: size as u64,
                 sha256: hex::encode(Sha256::digest(&data)),
             };
-            let read = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes)
+            let read = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes, &mut seconds)
                 .await
                 .unwrap();
-            assert!(read.bytes[..] == data[..]);
-            assert!(read_bytes(&*tier, &object, Some(&sum)).await.unwrap().bytes[..] == data[..]);
+            assert!(read[..] == data[..]);
+            let read = read_bytes(&*tier, &object, Some(&sum), &mut seconds).await.unwrap();
+            assert!(read[..] == data[..]);
             let file = folder.path().join(format!("{size}"));
-            read_to_file(&*tier, &object, Some(&sum), &file).await.unwrap();
+            read_to_file(&*tier, &object, Some(&sum), &file, &mut seconds)
+                .await
+                .unwrap();
             assert!(std::fs::read(&file).unwrap() == data);
             assert!(
-                read_to_file(&*tier, &object, Some(&sum), &file)
+                read_to_file(&*tier, &object, Some(&sum), &file, &mut seconds)
                     .await
                     .err()
                     .unwrap()
@@ -280,13 +264,13 @@ mod tests {
                 "it is there"
             );
             sum.sha256 = hex::encode(Sha256::digest(b"other"));
-            let error = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes)
+            let error = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes, &mut seconds)
                 .await
                 .err()
                 .unwrap();
             assert!(error.message.contains("sha256") && error.message.contains("models/m/1/w.bin"));
             sum.bytes += 1;
-            let error = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes)
+            let error = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes, &mut seconds)
                 .await
                 .err()
                 .unwrap();

@@ -5,7 +5,6 @@
 //! Layout: `models/NAME/[config.toml or config.pbtxt]`, `models/NAME/[manifest.json]`, `models/NAME/VERSION/model.onnx`, and
 //! beside the graph the files of its external weights.
 
-mod external;
 mod fetch;
 pub(crate) mod listing;
 mod weights;
@@ -14,17 +13,17 @@ use crate::error::LoadError;
 use crate::inference::runtime::Graph;
 use crate::inference::runtime::mapped::MappedWeights;
 use crate::inference::session::warmup::Warmup;
-pub(crate) use external::external;
+use bytes::Bytes;
 use fetch::{read_bytes, read_text};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 use tierlab_formats::model::{
     CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, MODELS_PREFIX, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE,
     WARMUP_FOLDER, WarmupData,
 };
-use tierlab_formats::onnx::ExternalFile;
+use tierlab_formats::onnx::{self, External, ExternalFile};
 use tierlab_formats::pbtxt::model::model_config;
+use tierlab_protocol::metadata::LoadSeconds;
 use tierlab_storage::{Object, ObjectPath, Tier};
 use weights::WeightFile;
 
@@ -51,11 +50,8 @@ pub(crate) struct VersionFiles {
     pub(crate) warmup: Warmup,
     /// The graph's path on the tier.
     pub(crate) object: ObjectPath,
-    pub(crate) read_time: Duration,
-    /// Checking of sums that the reading did not hide.
-    pub(crate) verify_time: Duration,
-    /// Checking and writing of weights that are mapped from a local disk, as far as the reading did not hide it.
-    pub(crate) place_time: Duration,
+    /// Time of reading, verifying and placing the files.
+    pub(crate) seconds: LoadSeconds,
 }
 
 /// Reads a model's config, over which the server's own keys are laid, and its manifest, and chooses the versions to serve.
@@ -127,6 +123,16 @@ async fn read_config(
     config.map_err(|e| LoadError::at(&object.path, e))
 }
 
+/// Returns the files of large weights that a graph refers to, each a path that stays in the version's folder. Weights in the
+/// graph are not copied.
+///
+/// # Errors
+/// Bytes that are not an ONNX model; a path that leaves the folder.
+pub(crate) fn external(onnx: Bytes) -> Result<External, String> {
+    let model = onnx::decode(onnx)?;
+    onnx::external(onnx::inference_tensors(&model), |path| ObjectPath::new(path).is_ok())
+}
+
 fn entry<'a>(manifest: &'a Manifest, file: &str) -> Option<&'a ManifestFile> {
     manifest.files.iter().find(|entry| entry.path == file)
 }
@@ -182,32 +188,29 @@ impl ModelDescription {
         if self.manifest.is_some() && !verified {
             tracing::warn!(model = %self.name, version, "the manifest says nothing of this version: served unverified");
         }
-        let graph = read_bytes(tier, object, self.sum_of(&graph_file, verified)?).await?;
-        let wanted = external(graph.bytes.clone()).map_err(|what| LoadError::at(&object.path, what))?;
-        let largest = wanted.largest_tensor;
+        let mut seconds = LoadSeconds::default();
+        let sum = self.sum_of(&graph_file, verified)?;
+        let onnx = read_bytes(tier, object, sum, &mut seconds).await?;
+        let wanted = external(onnx.clone()).map_err(|what| LoadError::at(&object.path, what))?;
         let files = self.weight_files(object, version, &wanted.files, verified)?;
-        let weights = if mapped.wants(largest) {
-            weights::placed(tier, &files, object, &graph.bytes, mapped).await?
+        let weights = if mapped.wants(wanted.largest_tensor) {
+            weights::placed(tier, &files, object, &onnx, mapped, &mut seconds).await?
         } else {
-            weights::in_memory(tier, &files).await?
+            weights::in_memory(tier, &files, &mut seconds).await?
         };
-        let began = Instant::now();
-        let warmup = self.read_warmup(tier).await?;
         Ok(VersionFiles {
-            warmup,
+            warmup: self.read_warmup(tier, &mut seconds).await?,
             name: self.name.clone(),
             version,
             config: self.config.clone(),
             manifest: self.manifest.clone().filter(|_| verified),
             graph: Graph {
                 name: format!("{}/{version}", self.name).into(),
-                onnx: graph.bytes,
-                weights: weights.weights,
+                onnx,
+                weights,
             },
             object: object.path.clone(),
-            read_time: graph.read_time + weights.read_time + began.elapsed(),
-            verify_time: graph.verify_time + weights.verify_time,
-            place_time: weights.place_time,
+            seconds,
         })
     }
 
@@ -242,7 +245,7 @@ impl ModelDescription {
     }
 
     /// The warm-up samples, with their files.
-    async fn read_warmup(&self, tier: &dyn Tier) -> Result<Warmup, LoadError> {
+    async fn read_warmup(&self, tier: &dyn Tier, seconds: &mut LoadSeconds) -> Result<Warmup, LoadError> {
         let mut warmup = Warmup {
             samples: self.config.graph_warmup(),
             files: BTreeMap::new(),
@@ -257,7 +260,7 @@ impl ModelDescription {
                 let at = format!("{}/{path}", self.files.folder);
                 let object = object.ok_or_else(|| LoadError::at(at, "a warm-up sample wants it, and it is missing"))?;
                 let sum = self.manifest.as_ref().and_then(|manifest| entry(manifest, &path));
-                let bytes = read_bytes(tier, object, sum).await?.bytes;
+                let bytes = read_bytes(tier, object, sum, seconds).await?;
                 warmup.files.insert(name.clone(), bytes);
             }
         }

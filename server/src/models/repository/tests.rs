@@ -5,8 +5,10 @@ use super::*;
 use crate::inference::runtime::Weights;
 use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use bytes::Bytes;
+use prost::Message as _;
 use std::sync::Arc;
 use tierlab_formats::model::ManifestFile;
+use tierlab_formats::onnx::messages::{GraphProto, ModelProto, StringStringEntryProto, TensorProto};
 use tierlab_storage::TierConfig;
 
 async fn tier(files: &[(&str, &[u8])]) -> Arc<dyn Tier> {
@@ -199,4 +201,38 @@ async fn the_policy_chooses_and_marks_follow_the_files() {
     let configured = describe_now().await;
     assert_eq!(configured.versions, BTreeSet::from([2]));
     assert_ne!(after.fingerprint(2), configured.fingerprint(2));
+}
+
+fn graph_with_weights_in(location: &str) -> Bytes {
+    let tensor = TensorProto {
+        name: "w".into(),
+        external_data: vec![StringStringEntryProto {
+            key: "location".into(),
+            value: location.into(),
+        }],
+        ..TensorProto::default()
+    };
+    let model = ModelProto {
+        graph: Some(GraphProto {
+            initializer: vec![tensor],
+            ..GraphProto::default()
+        }),
+        ..ModelProto::default()
+    };
+    model.encode_to_vec().into()
+}
+
+#[test]
+fn paths_that_leave_the_folder_are_refused() {
+    for bad in ["../1/model.onnx", "/etc/passwd", "a/../../b", "", "a\\b", "./../a"] {
+        assert!(external(graph_with_weights_in(bad)).is_err(), "{bad}");
+    }
+    // ONNX Runtime's mark for addresses in memory is a path like any other: it is looked for, and missing.
+    for path in ["w.bin", "./w.bin", "a/w.bin", "*/_ORT_MEM_ADDR_/*"] {
+        assert!(
+            external(graph_with_weights_in(path)).unwrap().files.contains_key(path),
+            "{path}"
+        );
+    }
+    assert!(external(Bytes::from_static(b"not a model")).is_err());
 }

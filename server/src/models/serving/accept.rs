@@ -7,8 +7,8 @@
 use crate::features::ids::{EntityIds, Naming};
 use crate::inference::tensors;
 use crate::models::serving::model::Model;
-use crate::pipeline::batch::job::Part;
-use crate::pipeline::refusal::Refusal;
+use crate::request::parts::Part;
+use crate::request::refusal::Refusal;
 use tierlab_formats::model::Signature;
 use tierlab_protocol::infer::{InferRequest, RequestedOutput, Tensor};
 use tierlab_protocol::metadata::ENTITY_ID;

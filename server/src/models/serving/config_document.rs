@@ -2,44 +2,27 @@
 
 use super::model::Model;
 use crate::inference::session::layout::SessionGroup;
-use std::collections::BTreeMap;
-use tierlab_formats::model::{DeclaredTensor, MODEL_FILE, Signature, WarmupData, WarmupInput, WarmupSample};
-use tierlab_protocol::metadata::{
-    ConfigDocument, ConfigParameter, ConfigReshape, ConfigTensor, ConfigWarmup, ConfigWarmupInput, DynamicBatching,
-    InstanceGroup, PLATFORM, config_type,
+use tierlab_formats::model::{DeclaredTensor, MODEL_FILE, WarmupData, WarmupInput, WarmupSample};
+use tierlab_protocol::grpc::messages::model_instance_group::Kind;
+use tierlab_protocol::grpc::messages::model_warmup::Input;
+use tierlab_protocol::grpc::messages::model_warmup::input::InputDataType;
+use tierlab_protocol::grpc::messages::{
+    DataType, ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelParameter, ModelWarmup,
 };
+use tierlab_protocol::metadata::PLATFORM;
 use tierlab_protocol::tensor::TensorSpec;
 
-/// Tensors as clients see them, with the shapes of the graph where the config says others.
-fn tensors(specs: &[TensorSpec], batched: bool, declared: &[DeclaredTensor]) -> Vec<ConfigTensor> {
-    let tensor = |spec: &TensorSpec| {
-        let declared = declared.iter().find(|declared| declared.name == spec.name);
-        let reshape = declared.and_then(|declared| declared.reshape.clone());
-        ConfigTensor {
-            reshape: reshape.map(|shape| ConfigReshape { shape }),
-            ..ConfigTensor::new(spec, batched)
-        }
-    };
-    specs.iter().map(tensor).collect()
+fn int32(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
 }
 
 impl Model {
     /// `GET /v2/models/M/config`.
-    pub(crate) fn config_document(&self) -> ConfigDocument {
-        let Signature {
-            inputs,
-            outputs,
-            batched,
-        } = &self.signature;
-        let config = &self.config;
+    pub(crate) fn config_document(&self) -> ModelConfig {
+        let (config, signature) = (&self.config, &self.signature);
         let preferred = match config.batching.preferred_rows.as_slice() {
             [] => vec![config.max_batch_size],
             rows => rows.to_vec(),
-        };
-        let kind = if self.provider == "cuda" {
-            "KIND_GPU"
-        } else {
-            "KIND_CPU"
         };
         // Those of the sessions that answer requests under load.
         let threads = self.layout.last().map(|group| group.threads);
@@ -50,22 +33,23 @@ impl Model {
         ];
         let parameter = |(key, threads): (&str, u32)| {
             let string_value = threads.to_string();
-            (key.to_owned(), ConfigParameter { string_value })
+            (key.to_owned(), ModelParameter { string_value })
         };
-        ConfigDocument {
+        let outputs = self.tensors(&signature.outputs, &config.outputs);
+        ModelConfig {
             name: self.name.clone(),
             platform: PLATFORM.to_owned(),
             backend: "onnxruntime".to_owned(),
-            version_policy: config.version_policy.clone(),
-            max_batch_size: self.max_batch_size(),
-            input: tensors(inputs, *batched, &config.inputs),
-            output: tensors(outputs, *batched, &config.outputs),
-            instance_group: self.instance_groups(kind),
-            dynamic_batching: batched.then(|| DynamicBatching {
-                preferred_batch_size: preferred,
+            version_policy: Some(config.version_policy.clone().into()),
+            max_batch_size: int32(self.max_batch_size()),
+            input: self.tensors(&signature.inputs, &config.inputs).collect(),
+            output: outputs.map(Into::into).collect(),
+            instance_group: self.instance_groups(),
+            dynamic_batching: signature.batched.then(|| ModelDynamicBatching {
+                preferred_batch_size: preferred.into_iter().map(int32).collect(),
                 max_queue_delay_microseconds: config.batching.max_delay_us,
-                priority_levels: config.batching.priority_levels,
-                default_priority_level: config.batching.default_priority_level,
+                priority_levels: config.batching.priority_levels.into(),
+                default_priority_level: config.batching.default_priority_level.into(),
             }),
             default_model_filename: MODEL_FILE.to_owned(),
             parameters: threads.map(parameter).into(),
@@ -73,46 +57,55 @@ impl Model {
         }
     }
 
+    /// Tensors as clients see them, with the shapes of the graph where the config says others.
+    fn tensors<'a>(
+        &'a self,
+        specs: &'a [TensorSpec],
+        declared: &'a [DeclaredTensor],
+    ) -> impl Iterator<Item = ModelInput> + 'a {
+        specs.iter().map(|spec| {
+            let declared = declared.iter().find(|declared| declared.name == spec.name);
+            let reshape = declared.and_then(|declared| declared.reshape.clone());
+            ModelInput::new(spec, self.signature.batched, reshape)
+        })
+    }
+
     /// One for each number of threads, which its name then says, as Triton has no field for it.
-    fn instance_groups(&self, kind: &str) -> Vec<InstanceGroup> {
+    fn instance_groups(&self) -> Vec<ModelInstanceGroup> {
+        let kind = if self.provider == "cuda" { Kind::Gpu } else { Kind::Cpu };
         let alike = self.layout.len() == 1;
-        let group = |group: &SessionGroup| InstanceGroup {
+        let group = |group: &SessionGroup| ModelInstanceGroup {
             name: match group.threads.intra_op {
                 _ if alike => self.name.clone(),
                 1 => format!("{}.1-thread", self.name),
                 threads => format!("{}.{threads}-threads", self.name),
             },
-            kind: kind.to_owned(),
-            count: group.sessions,
+            kind: kind.into(),
+            count: int32(group.sessions),
         };
         self.layout.iter().map(group).collect()
     }
 
-    fn warmup(&self, sample: &WarmupSample) -> ConfigWarmup {
-        let inputs = sample.inputs.iter();
-        let inputs: BTreeMap<String, ConfigWarmupInput> = inputs
-            .map(|(name, input)| (name.clone(), self.warmup_input(name, input)))
-            .collect();
-        ConfigWarmup {
+    fn warmup(&self, sample: &WarmupSample) -> ModelWarmup {
+        let input = |(name, input): (&String, &WarmupInput)| (name.clone(), self.warmup_input(name, input));
+        ModelWarmup {
             name: sample.name.clone(),
             batch_size: sample.batch_size,
             count: sample.count,
-            inputs,
+            inputs: sample.inputs.iter().map(input).collect(),
         }
     }
 
-    fn warmup_input(&self, name: &str, input: &WarmupInput) -> ConfigWarmupInput {
+    fn warmup_input(&self, name: &str, input: &WarmupInput) -> Input {
         let spec = self.signature.inputs.iter().find(|spec| spec.name == name);
-        let mut document = ConfigWarmupInput {
-            data_type: spec.map(|spec| config_type(spec.dtype)).unwrap_or_default(),
+        Input {
+            data_type: spec.map_or(DataType::TypeInvalid, |spec| spec.dtype.into()).into(),
             dims: input.dims.clone().unwrap_or_default(),
-            ..ConfigWarmupInput::default()
-        };
-        match &input.data {
-            WarmupData::Zero => document.zero_data = true,
-            WarmupData::Random => document.random_data = true,
-            WarmupData::File(file) => document.input_data_file.clone_from(file),
+            input_data_type: Some(match &input.data {
+                WarmupData::Zero => InputDataType::ZeroData(true),
+                WarmupData::Random => InputDataType::RandomData(true),
+                WarmupData::File(file) => InputDataType::InputDataFile(file.clone()),
+            }),
         }
-        document
     }
 }

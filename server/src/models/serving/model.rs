@@ -3,20 +3,22 @@
 //! Whoever holds it may still send it requests: when the last holder lets go, its queue closes and its sessions end. So a
 //! version that was replaced finishes what it was given, and no request can come too late.
 
+use crate::batch::BatchQueue;
+use crate::batch::clock::PendingRequests;
 use crate::features::Join;
 use crate::inference::runtime::mapped::DiskSpace;
 use crate::inference::session::layout::SessionGroup;
-use crate::pipeline::admission::ModelShare;
-use crate::pipeline::batch::BatchQueue;
-use crate::pipeline::batch::clock::PendingRequests;
+use crate::request::admission::ModelShare;
 use crate::telemetry::metrics::ModelMetrics;
 use crate::telemetry::model_stats::Stats;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tierlab_formats::model::Signature;
 use tierlab_formats::model::{ModelConfig, Reshapes};
-use tierlab_protocol::metadata::{ModelMetadata, ModelStats, PLATFORM};
+use tierlab_protocol::grpc::messages::ModelStatistics;
+use tierlab_protocol::metadata::{ModelMetadata, PLATFORM};
 
 /// A version of a model that is served.
 pub(crate) struct Model {
@@ -61,7 +63,7 @@ impl Model {
     pub(crate) fn take_threads(&self) -> SessionThreads {
         SessionThreads {
             model: self.name.clone(),
-            threads: std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner)),
+            threads: std::mem::take(&mut *self.threads.lock()),
         }
     }
 
@@ -85,7 +87,7 @@ impl Model {
     }
 
     /// One entry of `GET /v2/models/M/stats`.
-    pub(crate) fn stats_entry(&self) -> ModelStats {
+    pub(crate) fn stats_entry(&self) -> ModelStatistics {
         self.stats.entry(&self.name, &self.version)
     }
 }

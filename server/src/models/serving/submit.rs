@@ -3,10 +3,11 @@
 //! In: the parts of a request, and how urgent it is. Out: what the sessions made of it. Dropping the future takes the
 //! request out of the queue, and ends a run that nobody else waits for.
 
+use crate::batch::job::{Answer, Job, JobOutput};
+use crate::batch::{BatchQueue, WakeUp, split};
 use crate::models::serving::model::Model;
-use crate::pipeline::batch::job::{Answer, Job, JobOutput, Part};
-use crate::pipeline::batch::{BatchQueue, WakeUp, split};
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::parts::Part;
+use crate::request::refusal::{Reason, Refusal};
 use crate::telemetry::trace::context::RequestScope;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -20,17 +21,11 @@ pub(crate) struct RunRequest {
     pub(crate) parts: Vec<Part>,
     /// Passed over where the model is not batched.
     pub(crate) rows: usize,
-    pub(crate) urgency: Urgency,
-    /// When a session began to run the request, or its first piece.
-    pub(crate) run_began: Arc<OnceLock<Instant>>,
-}
-
-/// The deadline of a request, and its priority among others.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Urgency {
     pub(crate) deadline: Instant,
     /// The request's `priority`; 0 for the model's default.
     pub(crate) priority: u64,
+    /// When a session began to run the request, or its first piece.
+    pub(crate) run_began: Arc<OnceLock<Instant>>,
 }
 
 /// A place in the queue, and then in a run. Given up when it is dropped before it is answered.
@@ -96,15 +91,15 @@ impl Model {
             }
             return queued.done().await;
         }
-        let RunRequest { urgency, run_began, .. } = &work;
         let pieces = split::cut(&work.parts, &self.signature.inputs, rows, max_rows)
             .into_iter()
             .map(|split::Piece { parts, rows }| {
                 let piece = RunRequest {
                     parts,
                     rows,
-                    urgency: *urgency,
-                    run_began: Arc::clone(run_began),
+                    deadline: work.deadline,
+                    priority: work.priority,
+                    run_began: Arc::clone(&work.run_began),
                 };
                 Ok(self.enqueue(piece)?.0)
             })
@@ -114,22 +109,16 @@ impl Model {
     }
 
     fn enqueue(&self, work: RunRequest) -> Result<(QueuedRequest<'_>, Option<WakeUp>), Refusal> {
-        let RunRequest {
-            parts,
-            rows,
-            urgency,
-            run_began,
-        } = work;
         let (reply, answer) = oneshot::channel();
         let enqueued = Instant::now();
         let wake_up = self.queue.push(Job {
-            parts,
-            rows,
+            parts: work.parts,
+            rows: work.rows,
             enqueued,
-            rank: enqueued + priority_delay(&self.config.batching, urgency.priority),
-            deadline: urgency.deadline,
+            rank: enqueued + priority_delay(&self.config.batching, work.priority),
+            deadline: work.deadline,
             scope: RequestScope::current(),
-            run_began,
+            run_began: work.run_began,
             reply: Some(reply),
         })?;
         let queued = QueuedRequest {

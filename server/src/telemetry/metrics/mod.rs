@@ -3,23 +3,22 @@
 //! Names, units and labels are in [`tierlab_protocol::metrics`]. What a request needs is resolved to plain counters and
 //! histograms once per model, so that answering costs no label look-up.
 
-mod build;
 pub(crate) mod gpu;
 mod process;
 
-pub(crate) use build::BuildInfo;
-
-use crate::pipeline::refusal::{Reason, Refusal};
+use crate::request::refusal::{Reason, Refusal};
 use crate::telemetry::counters::{SessionSeconds, Settle, SpanCounts};
 use crate::telemetry::labels::{Front, Mode, WaitPoint};
 use crate::telemetry::trace::context;
+use parking_lot::Mutex;
 use process::ProcessCollector;
 use prometheus::core::Collector;
 use prometheus::{
     CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
     Opts, Registry,
 };
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use tierlab_protocol::metrics as names;
 use tierlab_protocol::timing::{Stage, StageTimings};
 
@@ -30,6 +29,17 @@ const LATENCY_BUCKETS: [f64; 19] = [
 ];
 /// Upper bounds of the batch histogram, in rows.
 const ROWS_BUCKETS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+
+/// Labels of the build information.
+const BUILD_LABELS: [&str; 7] = [
+    "version",
+    "onnxruntime",
+    "providers",
+    "model_tier",
+    "feature_tier",
+    "feature_location",
+    "feature_notes",
+];
 
 /// Everything the server registers.
 pub(crate) struct Metrics {
@@ -115,7 +125,7 @@ impl Metrics {
                 &["model", "session", "state"],
             ))?,
             load_seconds: on.gauges(names::MODEL_LOAD_SECONDS, "Time to load a model.", &["model", "stage"])?,
-            build_info: on.gauges(names::BUILD_INFO, "What runs; the value is 1.", &BuildInfo::LABELS)?,
+            build_info: on.gauges(names::BUILD_INFO, "What runs; the value is 1.", &BUILD_LABELS)?,
             spans: on.counters(
                 names::SPANS,
                 "Trace spans of requests, by what became of them.",
@@ -130,7 +140,7 @@ impl Metrics {
 
     /// Makes the series of refusals: one that appears with its first refusal has no rate.
     fn start_at_zero(&self) {
-        for reason in Reason::ALL {
+        for reason in Reason::all() {
             self.refusals.with_label_values(&[reason.as_str()]);
         }
         for point in WaitPoint::ALL {
@@ -138,9 +148,9 @@ impl Metrics {
         }
     }
 
-    /// States what runs; called once.
-    pub(crate) fn set_build_info(&self, info: &BuildInfo) {
-        self.build_info.with_label_values(&info.values()).set(1.0);
+    /// States what runs, by every label of [`BUILD_LABELS`]; called once.
+    pub(crate) fn set_build_info(&self, labels: &HashMap<&str, &str>) {
+        self.build_info.with(labels).set(1.0);
     }
 
     /// Counts a request that was not answered well. `model` is empty where it names none that is served, so that
@@ -209,7 +219,7 @@ impl Metrics {
     /// Has counters settled before every scrape, so that those of a session move while its thread only waits. Those whose
     /// owner is gone are forgotten.
     pub(crate) fn settle_before_scrapes(&self, counters: &Arc<dyn Settle>) {
-        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut settled = self.settled.lock();
         settled.retain(|counters| counters.strong_count() > 0);
         settled.push(Arc::downgrade(counters));
     }
@@ -221,7 +231,7 @@ impl Metrics {
 
     /// Brings what moves by itself up to date; called before every scrape.
     pub(crate) fn settle(&self) {
-        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        let settled = self.settled.lock();
         for counters in settled.iter().filter_map(Weak::upgrade) {
             counters.settle();
         }

@@ -3,19 +3,15 @@
 //! In: nothing. Out: the metrics that every Prometheus client exports of its process, with their usual names, and tokio's
 //! threads and tasks. What cannot be read is left out of the scrape.
 
-use crate::features::layout::stuck_decodes;
-use crate::inference::session::abandoned;
+use crate::telemetry::counters::AbandonedSession;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeValLike;
+use procfs::process::Process;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, Gauge, IntGauge};
-use std::fs;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tierlab_protocol::metrics as names;
-
-/// The unit of times in `/proc`: `USER_HZ`, 100 on every architecture that this runs on.
-const TICKS_PER_S: f64 = 100.0;
 
 /// Reads the process's own figures.
 pub(super) struct ProcessCollector {
@@ -37,11 +33,13 @@ pub(super) struct ProcessCollector {
 
 impl ProcessCollector {
     pub(super) fn new() -> prometheus::Result<Self> {
-        let start_seconds = Gauge::new(names::PROCESS_START_SECONDS, "When the process started, Unix time.")?;
-        start_seconds.set(start_time().unwrap_or_else(now).as_secs_f64());
+        let start = Gauge::new(names::PROCESS_START_SECONDS, "When the process started, Unix time.")?;
+        if let Ok(seconds) = start_seconds() {
+            start.set(seconds);
+        }
         let max_fds = IntGauge::new(names::PROCESS_MAX_FDS, "File descriptors that may be open at most.")?;
         if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) {
-            max_fds.set(i64::try_from(soft).unwrap_or(i64::MAX));
+            max_fds.set(clamped(soft));
         }
         Ok(Self {
             cpu_seconds: Counter::new(names::PROCESS_CPU_SECONDS, "CPU time of the process, user and system.")?,
@@ -53,7 +51,7 @@ impl ProcessCollector {
                 "Open file descriptors, connections among them.",
             )?,
             max_fds,
-            start_seconds,
+            start_seconds: start,
             uptime_seconds: Gauge::new(names::UPTIME_SECONDS, "Time since the server began to start.")?,
             runtime_workers: IntGauge::new(names::RUNTIME_WORKERS, "Threads of the async runtime.")?,
             runtime_tasks: IntGauge::new(names::RUNTIME_TASKS, "Tasks of the async runtime that have not ended.")?,
@@ -78,39 +76,28 @@ impl ProcessCollector {
             let us = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
             raise(&self.cpu_seconds, us as f64 / 1e6);
         }
-        if let Ok(status) = fs::read_to_string("/proc/self/status") {
-            let field = |name: &str| -> Option<i64> {
-                let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-                line.split_whitespace().next()?.parse().ok()
-            };
-            for (gauge, name, unit) in [
-                (&self.resident_bytes, "VmRSS:", 1024),
-                (&self.virtual_bytes, "VmSize:", 1024),
-                (&self.threads, "Threads:", 1),
-            ] {
-                if let Some(value) = field(name) {
-                    gauge.set(value * unit);
-                }
-            }
+        let Ok(process) = Process::myself() else { return };
+        if let Ok(stat) = process.stat() {
+            self.resident_bytes.set(clamped(stat.rss * procfs::page_size()));
+            self.virtual_bytes.set(clamped(stat.vsize));
+            self.threads.set(stat.num_threads);
         }
-        if let Some(count) = open_fds() {
-            self.open_fds.set(i64::try_from(count).unwrap_or(i64::MAX));
+        if let Ok(count) = process.fd_count() {
+            // Without the one that `process` holds.
+            self.open_fds.set(clamped(count.saturating_sub(1)));
         }
     }
 
     fn read_runtime(&self) {
-        self.stuck_decodes
-            .set(i64::try_from(stuck_decodes()).unwrap_or(i64::MAX));
-        self.abandoned_sessions
-            .set(i64::try_from(abandoned::count()).unwrap_or(i64::MAX));
+        self.stuck_decodes.set(clamped(stuck_decodes()));
+        self.abandoned_sessions.set(clamped(AbandonedSession::count()));
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
         let runtime = runtime.metrics();
         let workers = runtime.num_workers();
-        self.runtime_workers.set(i64::try_from(workers).unwrap_or(i64::MAX));
-        self.runtime_tasks
-            .set(i64::try_from(runtime.num_alive_tasks()).unwrap_or(i64::MAX));
+        self.runtime_workers.set(clamped(workers));
+        self.runtime_tasks.set(clamped(runtime.num_alive_tasks()));
         let busy: Duration = (0..workers)
             .map(|worker| runtime.worker_total_busy_duration(worker))
             .sum();
@@ -136,6 +123,14 @@ impl ProcessCollector {
     }
 }
 
+/// Number of decodes of damaged shards that were given up and still run.
+fn stuck_decodes() -> usize {
+    #[cfg(feature = "layouts")]
+    return tierlab_layouts::stuck_decodes();
+    #[cfg(not(feature = "layouts"))]
+    0
+}
+
 /// Lifts a counter to what it counts; two scrapes at once may have lifted it already.
 fn raise(counter: &Counter, to: f64) {
     let by = to - counter.get();
@@ -144,31 +139,14 @@ fn raise(counter: &Counter, to: f64) {
     }
 }
 
-/// Since Linux 6.2 the folder's size is the count; before, it has to be listed, with the listing itself counted.
-fn open_fds() -> Option<u64> {
-    match fs::metadata("/proc/self/fd").ok()?.len() {
-        0 => Some(fs::read_dir("/proc/self/fd").ok()?.count() as u64 - 1),
-        count => Some(count),
-    }
+fn clamped(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
 }
 
-fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
-/// When the process started, since 1970: its ticks after the boot, and the boot's time.
-fn start_time() -> Option<Duration> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field, the name in brackets, may hold anything; field 22 is the twentieth behind it.
-    let ticks: f64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    let boot: f64 = stat
-        .lines()
-        .find_map(|line| line.strip_prefix("btime "))?
-        .trim()
-        .parse()
-        .ok()?;
-    Duration::try_from_secs_f64(boot + ticks / TICKS_PER_S).ok()
+/// Time at which the process started, Unix time.
+fn start_seconds() -> procfs::ProcResult<f64> {
+    let ticks = Process::myself()?.stat()?.starttime as f64;
+    Ok(procfs::boot_time_secs()? as f64 + ticks / procfs::ticks_per_second() as f64)
 }
 
 impl Collector for ProcessCollector {
@@ -200,10 +178,10 @@ mod tests {
         assert!(process.resident_bytes.get() > 1 << 20 && process.virtual_bytes.get() >= process.resident_bytes.get());
         assert!(process.threads.get() >= 1 && process.open_fds.get() >= 3);
         assert!(process.max_fds.get() > process.open_fds.get());
-        assert!((now().as_secs_f64() - process.start_seconds.get()).abs() < 3600.0);
+        assert!((std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64() - process.start_seconds.get()).abs() < 3600.0);
         assert_eq!(process.runtime_workers.get(), 1);
         let before = process.open_fds.get();
-        let file = fs::File::open("/proc/self/status").unwrap();
+        let file = std::fs::File::open("/proc/self/status").unwrap();
         process.collect();
         assert!(process.open_fds.get() > before);
         drop(file);

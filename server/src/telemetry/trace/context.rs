@@ -3,9 +3,10 @@
 //! Code finds the request in a task-local variable, which costs nanoseconds. A `tracing` span for each request costs hundreds.
 
 use super::id::RequestId;
-use crate::pipeline::refusal::Reason;
+use crate::request::refusal::Reason;
 use crate::telemetry::labels::Front;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Instant;
 use tierlab_protocol::timing::StageTimings;
 
@@ -83,7 +84,7 @@ pub(crate) fn front() -> Front {
 pub(crate) fn note_outcome(answered: impl FnOnce() -> RequestOutcome) {
     let _ = CURRENT.try_with(|context| {
         if context.traced {
-            *context.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(answered());
+            *context.answered.lock() = Some(answered());
         }
     });
 }

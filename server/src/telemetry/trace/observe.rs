@@ -10,7 +10,8 @@ use super::parent::TraceParent;
 use crate::telemetry::labels::Front;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, Request};
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Instant;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -29,15 +30,10 @@ pub(crate) async fn observe<B>(
     let span = telemetry.and_then(|telemetry| telemetry.open(request.method(), request.uri().path(), parent.as_ref()));
     let given = RequestId::given(headers, &REQUEST_ID);
     let echo = given.is_some();
-    let trace_id = span.as_ref().map(StartedSpan::trace_id);
+    let trace_id = parent.as_ref().map(|parent| parent.trace_id);
+    let trace_id = trace_id.or_else(|| span.as_ref().map(StartedSpan::trace_id));
     let id = given
-        .or_else(|| {
-            parent
-                .as_ref()
-                .map(|parent| parent.trace_id)
-                .or(trace_id)
-                .map(RequestId::Trace)
-        })
+        .or(trace_id.map(RequestId::Trace))
         .unwrap_or_else(RequestId::generate);
     let context = Arc::new(RequestContext {
         id,

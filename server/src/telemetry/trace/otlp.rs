@@ -16,7 +16,8 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{
     IdGenerator, RandomIdGenerator, Sampler, SamplingDecision, ShouldSample, SpanData, SpanExporter as _,
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 
@@ -110,7 +111,7 @@ impl Telemetry {
 
     fn push(&self, spans: Vec<SpanData>) {
         let count = spans.len() as u64;
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = self.queue.lock();
         let room = queue.as_ref().map(|queue| queue.try_send(spans));
         if !matches!(room, Some(Ok(()))) {
             self.counts.dropped.inc_by(count);
@@ -119,8 +120,8 @@ impl Telemetry {
 
     /// Takes no more spans, and waits for those that are queued, within a bound.
     pub(crate) async fn finish(&self) {
-        drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(self.queue.lock().take());
+        let task = self.task.lock().take();
         if let Some(mut task) = task
             && tokio::time::timeout(LAST_EXPORT, &mut task).await.is_err()
         {
@@ -219,12 +220,7 @@ impl RequestSpan {
 
 impl Drop for RequestSpan {
     fn drop(&mut self) {
-        let answered = self
-            .context
-            .answered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let answered = self.context.answered.lock().take();
         let finished = Finished {
             span: &self.span,
             front: self.context.front,

@@ -1,7 +1,7 @@
 //! Replies of DoGet. In: a ticket's object or table. Out: a stream of messages with checksums, each of at most
 //! [`MESSAGE_BYTES`] and one row, read at the client's pace. Knows nothing of gRPC.
 
-use super::folder::{Folder, Table};
+use super::folder::{Table, TableFolder};
 use arrow_array::RecordBatch;
 use arrow_flight::FlightData;
 use arrow_flight::encode::FlightDataEncoderBuilder;
@@ -51,7 +51,7 @@ pub(super) fn table_schema(table: &Table, form: Form) -> SchemaRef {
 
 /// Ranges of an object.
 pub(super) fn ranges(
-    folder: &Folder,
+    folder: &TableFolder,
     object: Object,
     ranges: Option<Vec<Range<u64>>>,
 ) -> Result<Messages, StorageError> {
@@ -110,7 +110,7 @@ fn groups(ranges: Vec<Range<u64>>) -> impl Iterator<Item = Vec<Range<u64>>> {
 
 /// Rows of a table: the rows of `ids`, or all rows.
 pub(super) fn rows(
-    folder: &Folder,
+    folder: &TableFolder,
     table: &Arc<Table>,
     ids: Option<Vec<i64>>,
     form: Form,

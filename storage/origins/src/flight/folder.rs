@@ -35,7 +35,7 @@ pub(super) struct Table {
 
 /// A root folder.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct TableFolder {
     pub(super) tier: Arc<NvmeTier>,
     open: Mutex<HashMap<ObjectPath, Arc<Table>>>,
 }
@@ -44,11 +44,11 @@ fn corrupt(object: &Object, what: &impl ToString) -> StorageError {
     StorageError::new(ErrorKind::Corrupt, object.path.as_str(), what.to_string())
 }
 
-impl Folder {
+impl TableFolder {
     pub(super) async fn open(root: &Path) -> Result<Self, StorageError> {
         let failed = |e: &std::io::Error| StorageError::from_io(root.display().to_string(), e);
         tokio::fs::create_dir_all(root).await.map_err(|e| failed(&e))?;
-        let options = LocalOptions::new(root, QUEUE_DEPTH, false);
+        let options = LocalOptions::on_thread(root, QUEUE_DEPTH, false);
         Ok(Self {
             tier: Arc::new(NvmeTier::open_with(options).await?),
             open: Mutex::default(),

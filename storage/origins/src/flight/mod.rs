@@ -15,7 +15,7 @@ mod service;
 
 use crate::connection::accept;
 use arrow_flight::flight_service_server::FlightServiceServer;
-use folder::Folder;
+use folder::TableFolder;
 use futures::stream;
 use service::Service;
 use std::io;
@@ -42,7 +42,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// A root folder, ready to be served.
 #[derive(Debug, Clone)]
 pub struct FlightOrigin {
-    folder: Arc<Folder>,
+    folder: Arc<TableFolder>,
 }
 
 impl FlightOrigin {
@@ -51,7 +51,7 @@ impl FlightOrigin {
     /// # Errors
     /// A folder that cannot be made or opened.
     pub async fn open(root: &Path) -> Result<Self, StorageError> {
-        let folder = Arc::new(Folder::open(root).await?);
+        let folder = Arc::new(TableFolder::open(root).await?);
         Ok(Self { folder })
     }
 

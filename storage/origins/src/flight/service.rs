@@ -2,7 +2,7 @@
 //! writer. Other files define the contents of replies.
 
 use super::answer::{self, Messages};
-use super::folder::{Folder, Table};
+use super::folder::{Table, TableFolder};
 use arrow_array::RecordBatch;
 use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
 use arrow_flight::error::FlightError;
@@ -28,7 +28,7 @@ use tonic::{Request, Response, Status, Streaming};
 /// Flight service of a folder.
 #[derive(Debug)]
 pub(super) struct Service {
-    folder: Arc<Folder>,
+    folder: Arc<TableFolder>,
 }
 
 type Reply<T> = Result<Response<T>, Status>;
@@ -39,7 +39,7 @@ fn invalid(what: String) -> Status {
 }
 
 impl Service {
-    pub(super) const fn new(folder: Arc<Folder>) -> Self {
+    pub(super) const fn new(folder: Arc<TableFolder>) -> Self {
         Self { folder }
     }
 
@@ -222,7 +222,7 @@ impl FlightService for Service {
 const PIECES: usize = 4;
 
 /// Takes an upload. One that ends early, or is damaged, leaves nothing behind.
-pub(super) async fn take(folder: &Folder, mut messages: Streaming<FlightData>) -> Result<Object, Status> {
+pub(super) async fn take(folder: &TableFolder, mut messages: Streaming<FlightData>) -> Result<Object, Status> {
     let first = messages.message().await?;
     let first = first.ok_or_else(|| refusal(ErrorKind::Invalid, "an upload begins with its descriptor"))?;
     let command = first

@@ -35,14 +35,14 @@ type Status<T> = Result<T, nfsstat3>;
 
 /// Identity and last change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct State {
+struct FileState {
     id: NodeId,
     size: u64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
-impl State {
+impl FileState {
     fn of(meta: &Metadata) -> Self {
         Self {
             id: NodeId::of(meta),
@@ -57,7 +57,7 @@ thread_local! {
     /// State that `getattr` last returned on this thread. The library takes the attributes of a READ's reply right
     /// before it asks for the bytes, without waiting in between. So `read` finds here the attributes that its reply
     /// will carry.
-    static TOLD: Cell<Option<State>> = const { Cell::new(None) };
+    static TOLD: Cell<Option<FileState>> = const { Cell::new(None) };
 }
 
 impl Export {
@@ -155,14 +155,14 @@ impl NfsReadFileSystem for Export {
     async fn getattr(&self, id: &NodeId) -> Status<fattr3> {
         TOLD.take();
         let (_, meta) = self.nodes.resolve(id)?;
-        TOLD.set(Some(State::of(&meta)));
+        TOLD.set(Some(FileState::of(&meta)));
         Ok(attributes(&meta))
     }
 
     async fn read(&self, id: &NodeId, offset: u64, count: u32) -> Status<(Vec<u8>, bool)> {
         let told = TOLD.take().filter(|told| told.id == *id);
         let read = self.with_file(*id, false, move |file, meta| {
-            let told = told.unwrap_or_else(|| State::of(meta));
+            let told = told.unwrap_or_else(|| FileState::of(meta));
             let left = meta.len().saturating_sub(offset);
             let len = left.min(u64::from(count.min(MAX_IO_BYTES)));
             let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
@@ -178,7 +178,7 @@ impl NfsReadFileSystem for Export {
             bytes.truncate(filled);
             // The kernel sets the modification time before it takes the bytes of a write. So these bytes are all of the
             // state that the reply's attributes describe.
-            let is_told = State::of(&file.metadata()?) == told;
+            let is_told = FileState::of(&file.metadata()?) == told;
             Ok(is_told.then(|| (bytes, offset + filled as u64 >= meta.len())))
         });
         // Written to meanwhile: the repeated reply describes the file as it is then.

@@ -4,6 +4,7 @@ use super::body::{self, CHUNK_BYTES, FileStream, ReceiveError};
 use super::folder::{Condition, Folder, FolderError, Stored};
 use super::listing::Query;
 use bytes::Bytes;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::{ETagCondition, Timestamp, *};
 use s3s::{Body, S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use std::fs::File;
@@ -79,16 +80,15 @@ fn announced(content_length: Option<i64>) -> Option<u64> {
 }
 
 /// For `encoding-type=url`: everything but unreserved characters and `/`.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'/');
+
 fn url_encode(key: &str) -> String {
-    let mut out = String::with_capacity(key.len());
-    for byte in key.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/') {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    utf8_percent_encode(key, ENCODED).to_string()
 }
 
 impl Backend {

@@ -187,10 +187,10 @@ const fn mix(mut z: u64) -> u64 {
 
 /// The plan in force. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Faults(Arc<Mutex<State>>);
+pub struct Faults(Arc<Mutex<FaultState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct FaultState {
     plan: FaultPlan,
     drawn: u64,
 }
@@ -198,7 +198,7 @@ struct State {
 impl Faults {
     /// Puts another plan in force, for the requests from now on.
     pub fn set(&self, plan: FaultPlan) {
-        *self.0.lock() = State { plan, drawn: 0 };
+        *self.0.lock() = FaultState { plan, drawn: 0 };
     }
 
     /// Current plan, and its fate for the next request. Only requests that `may_fail` are counted.

@@ -1,8 +1,8 @@
 //! Keys of a Flight tier's TOML. In: TOML through serde. Out: checked values. Opens nothing.
 
-use crate::config::number;
 #[cfg(feature = "flight")]
 use crate::error::{ErrorKind, StorageError};
+use crate::tiers::number;
 use serde::{Deserialize, Serialize};
 
 /// The column of ids.

@@ -85,7 +85,7 @@ pub(super) type Client = FlightServiceClient<Channel>;
 pub(super) struct Link {
     url: String,
     endpoint: Endpoint,
-    connections: Vec<Mutex<Connection>>,
+    connections: Vec<Mutex<FlightConnection>>,
     next: AtomicUsize,
     slots: Semaphore,
     max_message_bytes: usize,
@@ -96,7 +96,7 @@ pub(super) struct Link {
 
 /// A connection. `generation` counts how often it was replaced.
 #[derive(Debug)]
-struct Connection {
+struct FlightConnection {
     channel: Channel,
     generation: u64,
 }
@@ -119,7 +119,7 @@ impl Link {
             .initial_connection_window_size(CONNECTION_WINDOW);
         let connection = |_| {
             let channel = endpoint.connect_lazy();
-            Mutex::new(Connection { channel, generation: 0 })
+            Mutex::new(FlightConnection { channel, generation: 0 })
         };
         let slots = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
         Ok(Self {

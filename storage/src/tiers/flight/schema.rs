@@ -197,7 +197,6 @@ fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
     #[derive(serde::Deserialize)]
     struct TensorShape {
         shape: Vec<i64>,
-        #[serde(default)]
         permutation: Option<Vec<usize>>,
     }
     let text = field

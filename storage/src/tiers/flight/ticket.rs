@@ -264,7 +264,7 @@ pub struct Criteria {
     #[serde(default)]
     pub objects: bool,
     /// Only at and below this path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub below: Option<String>,
 }
 

@@ -7,11 +7,11 @@
 use super::GdsConfig;
 use crate::device::{DeviceError, DeviceErrorKind, DevicePath, DevicePool, Gpu, Landed};
 use crate::error::{ErrorKind, StorageError};
+use crate::metrics::DeviceMetrics;
 use crate::tier::{ReadCost, ReadMany};
 use crate::tiers::nvme::files::OpenFile;
 use crate::tiers::nvme::plan::Plan;
 use crate::tiers::nvme::root::Root;
-use crate::wrappers::DeviceMetrics;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};
@@ -67,12 +67,12 @@ impl ReadJob {
 
 /// Handle of the callers. Dropping it ends the thread after its current jobs.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(super) struct DeviceEngine {
     jobs: Option<mpsc::Sender<ReadJob>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Engine {
+impl DeviceEngine {
     /// Starts the thread, and the path on it. Blocks.
     pub(super) fn start(
         root: Arc<Root>,
@@ -83,7 +83,7 @@ impl Engine {
         let (jobs, queue) = mpsc::channel::<ReadJob>(BACKLOG);
         let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
         let body = move || {
-            let opened = Reader::open(&gpu, &options.route).map(|reader| Worker {
+            let opened = Reader::open(&gpu, &options.route).map(|reader| DeviceWorker {
                 root,
                 pool: DevicePool::new(&gpu, options.device_memory_bytes),
                 gpu,
@@ -151,7 +151,7 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl Drop for DeviceEngine {
     fn drop(&mut self) {
         // Closes the queue, which ends the thread's loop.
         drop(self.jobs.take());
@@ -180,7 +180,7 @@ fn on_host(landed: Landed, path: &str) -> Result<ReadMany, StorageError> {
 }
 
 /// A job that is being read.
-struct Reading {
+struct DeviceReading {
     job: ReadJob,
     landing: Landing,
     parts: Vec<Range<usize>>,
@@ -188,7 +188,7 @@ struct Reading {
 }
 
 /// State of the thread. The reader is dropped first: its registrations must end before the device is released.
-struct Worker {
+struct DeviceWorker {
     reader: Reader,
     pool: Arc<DevicePool>,
     root: Arc<Root>,
@@ -201,7 +201,7 @@ struct Worker {
     held: VecDeque<ReadJob>,
 }
 
-impl Worker {
+impl DeviceWorker {
     fn serve(mut self, mut queue: mpsc::Receiver<ReadJob>) {
         while let Some(first) = self.held.pop_front().or_else(|| queue.blocking_recv()) {
             let mut bytes = first.bytes();
@@ -218,10 +218,10 @@ impl Worker {
     }
 
     fn read(&mut self, jobs: Vec<ReadJob>) {
-        let mut readings: Vec<Reading> = Vec::with_capacity(jobs.len());
+        let mut readings: Vec<DeviceReading> = Vec::with_capacity(jobs.len());
         for job in jobs {
             match self.lay_out(&job) {
-                Ok((landing, parts)) => readings.push(Reading {
+                Ok((landing, parts)) => readings.push(DeviceReading {
                     queue: job.started.elapsed(),
                     job,
                     landing,
@@ -248,7 +248,7 @@ impl Worker {
         let direct = self.count(before, after, bytes);
         for reading in readings {
             let landed = self.settle(&reading, times, direct);
-            let Reading {
+            let DeviceReading {
                 job, landing, parts, ..
             } = reading;
             let landed = landed.map(|cost| Landed {
@@ -326,7 +326,7 @@ impl Worker {
     }
 
     /// Returns the cost of a job's reads, or the job's error.
-    fn settle(&self, reading: &Reading, times: PhaseTimes, direct: bool) -> Result<ReadCost, StorageError> {
+    fn settle(&self, reading: &DeviceReading, times: PhaseTimes, direct: bool) -> Result<ReadCost, StorageError> {
         let file = &reading.job.file;
         let path = file.path.as_str();
         let came = reading.landing.came().map_err(|e| StorageError::of_device(path, e))?;

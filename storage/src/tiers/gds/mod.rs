@@ -9,8 +9,8 @@
 //! host memory plays the device; the README lists what that cannot show. Without the feature `gds` only the
 //! configuration is built.
 
-use crate::config::number;
 use crate::device::DevicePath;
+use crate::tiers::number;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 #[cfg(feature = "gds")]

@@ -1,17 +1,17 @@
 //! A local folder and a CUDA device as a tier. In: object paths and ranges. Out: bytes, on the host or on the device.
 
 use super::GdsConfig;
-use super::engine::{Engine, EngineOptions};
+use super::engine::{DeviceEngine, EngineOptions};
 use crate::device::{DevicePath, DeviceReads, Gpu, Landed, Search, missing_for_gds, shortfall};
 use crate::error::{ErrorKind, StorageError};
 use crate::limits::check_ranges;
+use crate::metrics::StorageMetrics;
 use crate::path::ObjectPath;
 use crate::tasks::blocking;
 use crate::tier::{Body, Object, ReadMany, Tier, TierInfo};
 use crate::tiers::nvme::files::{OpenFile, OpenFiles};
 use crate::tiers::nvme::root::Root;
 use crate::tiers::nvme::store;
-use crate::wrappers::StorageMetrics;
 use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tierlab_protocol::via::ViaSet;
 #[derive(Debug)]
 pub struct GdsTier {
     root: Arc<Root>,
-    engine: Engine,
+    engine: DeviceEngine,
     files: OpenFiles,
     gpu: Arc<Gpu>,
     path: DevicePath,
@@ -51,7 +51,7 @@ impl GdsTier {
             let missing = missing_for_gds(gpu.counts_reads(), root.is_page_cache());
             let path = config.path;
             let metrics = metrics.device("gds", path.as_str(), &missing, gpu.counts_reads());
-            let engine = Engine::start(Arc::clone(&root), Arc::clone(&gpu), options, metrics)?;
+            let engine = DeviceEngine::start(Arc::clone(&root), Arc::clone(&gpu), options, metrics)?;
             Ok(Self {
                 root,
                 engine,

@@ -7,7 +7,7 @@
 use super::receive::Receiver;
 use super::rpc::CallError;
 use super::send::Outbox;
-use super::waiting::{Answer, Claim, Landing, Outgoing, Waiter, Waiting};
+use super::waiting::{Answer, Landing, LoadClaim, Outgoing, Waiter, Waiting};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 
 /// State shared by callers and the connection's task.
 #[derive(Debug)]
-struct Shared {
+struct ConnectionState {
     stream: TcpStream,
     outbox: Outbox,
     waiting: Waiting,
@@ -25,12 +25,12 @@ struct Shared {
 /// A connection that takes calls until it breaks. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Connection {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
     task: AbortHandle,
 }
 
 /// Fails the waiting calls when the task ends in any way, even with its runtime.
-struct Ending(Arc<Shared>);
+struct Ending(Arc<ConnectionState>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
@@ -44,7 +44,7 @@ impl Connection {
     /// Takes a stream over. `limit` is how long a call may take: a server that is silent for half of it while calls
     /// wait has lost the connection.
     pub(super) fn start(stream: TcpStream, limit: Duration) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ConnectionState {
             stream,
             outbox: Outbox::default(),
             waiting: Waiting::default(),
@@ -76,7 +76,7 @@ impl Connection {
         &self,
         outgoing: &Outgoing<'_>,
         landing: Option<Landing>,
-        claim: Claim,
+        claim: LoadClaim,
         now: Instant,
     ) -> Result<oneshot::Receiver<Answer>, CallError> {
         let (answer, receiver) = oneshot::channel();
@@ -87,7 +87,7 @@ impl Connection {
             deadline: outgoing.deadline,
             _claim: claim,
         };
-        let Shared {
+        let ConnectionState {
             stream,
             outbox,
             waiting,
@@ -208,7 +208,7 @@ mod tests {
             buffer: (room % 2 == 0).then(|| BytesMut::with_capacity(room)),
         });
         let call = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let claim = Claim::new(Arc::default(), CallPermit::new(call, None));
+        let claim = LoadClaim::new(Arc::default(), CallPermit::new(call, None));
         connection.submit(&outgoing, landing, claim, now).unwrap()
     }
 

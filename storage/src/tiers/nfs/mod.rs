@@ -11,10 +11,10 @@
 //! Costs: `requests` are RPCs (including a look-up if the handle was unknown), `wire_bytes` the replies with their
 //! heads, `queue` the wait for a slot among the calls in flight and, if there is no connection, for a connection.
 
-use crate::config::number;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tiers::number;
 use crate::tiers::nvme::{LocalOptions, NvmeTier};
 use async_trait::async_trait;
 use mount::NfsUrl;
@@ -80,11 +80,9 @@ async fn open_mount(path: &Path) -> Result<NvmeTier, StorageError> {
         .map_err(|e| failed(&e))?;
     let notes = kernel::notes(&root, &mountinfo)?;
     NvmeTier::open_with(LocalOptions {
-        root,
         kind: "nfs",
         notes,
-        queue_depth: MOUNT_QUEUE_DEPTH,
-        direct: true,
+        ..LocalOptions::on_thread(&root, MOUNT_QUEUE_DEPTH, true)
     })
     .await
 }
@@ -134,13 +132,10 @@ impl Tier for NfsTier {
 pub struct NfsConfig {
     /// `nfs://host[:port]/export`; the port given serves NFS, and MOUNT unless `mount_port` says another; without one
     /// the portmapper is asked.
-    #[serde(default)]
     pub url: Option<String>,
     /// The port of MOUNT, where it is not that of NFS and no portmapper tells it.
-    #[serde(default)]
     pub mount_port: Option<u16>,
     /// A kernel mount, instead of `url`.
-    #[serde(default)]
     pub path: Option<PathBuf>,
     /// Connections in the pool; each has many calls under way.
     #[serde(default = "number::<4, _>")]
@@ -154,10 +149,8 @@ pub struct NfsConfig {
     #[serde(default)]
     pub coalesce_bytes: u64,
     /// The user that the server takes the calls to be from; without one, that of this process.
-    #[serde(default)]
     pub uid: Option<u32>,
     /// The group, likewise.
-    #[serde(default)]
     pub gid: Option<u32>,
     /// The limit of one call with its repeats, in milliseconds.
     #[serde(default = "number::<5_000, _>")]

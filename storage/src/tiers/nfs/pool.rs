@@ -7,7 +7,7 @@
 
 use super::connection::Connection;
 use super::rpc::{Call, CallError, Head};
-use super::waiting::{CallPermit, Claim, Landing, Outgoing, Reply};
+use super::waiting::{CallPermit, Landing, LoadClaim, Outgoing, Reply};
 use crate::error::{ErrorKind, StorageError};
 use crate::retry::{Backoff, Retries};
 use crate::tier::ReadCost;
@@ -216,7 +216,7 @@ impl Pool {
         let Some(slot) = self.slots.iter().min_by_key(load) else {
             return Attempt::NotSent(CallError::Broken("no connections are allowed".to_owned()));
         };
-        let claim = Claim::new(Arc::clone(&slot.load), permit);
+        let claim = LoadClaim::new(Arc::clone(&slot.load), permit);
         let (connection, sent) = match slot.usable() {
             Some(connection) => (connection, began),
             None => match Box::pin(self.open(slot, outgoing.deadline)).await {

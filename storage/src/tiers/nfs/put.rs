@@ -79,7 +79,7 @@ async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Sour
     let mut client = tree.client(about, &mut cost);
     let (directory, name) = tree.parent(&mut client, path, true).await?;
     let stamp = tick();
-    let mut partial = Partial {
+    let mut partial = PartialFile {
         tree: Arc::clone(tree),
         directory: directory.clone(),
         name: Some(format!("{PARTIAL}{:x}-{stamp:x}", std::process::id())),
@@ -168,13 +168,13 @@ async fn write_piece(
 }
 
 /// A file under construction, removed when dropped before it has its final name.
-struct Partial {
+struct PartialFile {
     tree: Arc<Tree>,
     directory: nfs_fh3,
     name: Option<String>,
 }
 
-impl Drop for Partial {
+impl Drop for PartialFile {
     fn drop(&mut self) {
         let (Some(name), Ok(runtime)) = (self.name.take(), tokio::runtime::Handle::try_current()) else {
             return;

@@ -201,19 +201,19 @@ impl CallPermit {
 
 /// Slot on a connection, released when the reply has arrived or its caller went away.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct LoadClaim {
     load: Arc<AtomicUsize>,
     permit: CallPermit,
 }
 
-impl Claim {
+impl LoadClaim {
     pub(super) fn new(load: Arc<AtomicUsize>, permit: CallPermit) -> Self {
         load.fetch_add(permit.weight(), Ordering::Relaxed);
         Self { load, permit }
     }
 }
 
-impl Drop for Claim {
+impl Drop for LoadClaim {
     fn drop(&mut self) {
         self.load.fetch_sub(self.permit.weight(), Ordering::Relaxed);
     }
@@ -228,7 +228,7 @@ pub(super) struct Waiter {
     pub(super) landing: Option<Landing>,
     pub(super) sent: Instant,
     pub(super) deadline: Instant,
-    pub(super) _claim: Claim,
+    pub(super) _claim: LoadClaim,
 }
 
 impl Waiter {

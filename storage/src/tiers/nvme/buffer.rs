@@ -24,7 +24,7 @@ pub(super) const POISON: u8 = 0xDB;
 
 /// Free buffers. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Pool(Arc<Free>);
+pub(super) struct BufferPool(Arc<Free>);
 
 #[derive(Debug, Default)]
 struct Free {
@@ -137,7 +137,7 @@ impl Drop for Block {
 pub(super) struct Buffer {
     block: Option<Block>,
     len: usize,
-    pool: Pool,
+    pool: BufferPool,
 }
 
 // SAFETY: shared, a buffer can only be read; its pointer for writing needs `&mut`.
@@ -148,7 +148,7 @@ fn class(capacity: usize) -> Option<usize> {
     (capacity <= LARGEST_POOLED).then(|| (capacity / BUFFER_ALIGN).ilog2() as usize)
 }
 
-impl Pool {
+impl BufferPool {
     /// A pool that takes from a registered arena first.
     pub(super) fn with_arena(arena: Arc<Arena>) -> Self {
         Self(Arc::new(Free {
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_and_come_back() {
-        let pool = Pool::default();
+        let pool = BufferPool::default();
         for len in [0, 1, 4096, 4097, 1 << 20, (1 << 20) + 1, 5 << 20] {
             let mut buffer = pool.take(len).unwrap();
             assert_eq!(buffer.as_mut_ptr() as usize % BUFFER_ALIGN, 0);
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_pool_is_bounded() {
-        let pool = Pool::default();
+        let pool = BufferPool::default();
         drop((0..64).map(|_| pool.take(1 << 20)).collect::<Vec<_>>());
         assert_eq!(pool.0.classes[CLASSES - 1].lock().len(), KEPT_PER_CLASS >> 20);
         assert!(pool.take(usize::MAX).is_none());
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn the_arena_serves_until_it_is_used_up() {
-        let pool = Pool::with_arena(Arc::new(Arena::new(3 << 20).unwrap()));
+        let pool = BufferPool::with_arena(Arc::new(Arena::new(3 << 20).unwrap()));
         let large: Vec<_> = (0..5).map(|_| pool.take(1 << 20).unwrap()).collect();
         let registered = |buffers: &[Buffer]| buffers.iter().filter(|buffer| buffer.is_registered()).count();
         assert_eq!(registered(&large), 4, "rounded up to whole huge pages");
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "written after it was given back")]
     fn a_late_write_is_noticed() {
-        let pool = Pool::default();
+        let pool = BufferPool::default();
         let late = pool.take(4096).unwrap().as_mut_ptr();
         // SAFETY: the block lies in the pool, so the memory is still allocated, and nothing else runs in this test.
         unsafe { late.write(1) };

@@ -10,15 +10,15 @@
 //! - With nothing to do, the thread sleeps in the kernel until a completion or the wake-up event arrives; without a
 //!   thread nothing runs.
 
-use super::Driver;
-use super::buffer::Buffer;
+use super::buffer::{Arena, Buffer};
 use super::files::OpenFile;
-use super::job::{Done, EngineOptions, Job};
+use super::job::{Done, Job};
 use super::plan::Segment;
 use super::root::Root;
 use super::runtime::RuntimeDriver;
 use super::signals::Signals;
 use super::worker::Worker;
+use super::{Driver, LocalOptions};
 use crate::error::{ErrorKind, StorageError};
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -55,20 +55,24 @@ struct ThreadDriver {
 impl Engine {
     /// Starts the engine, on the current runtime if a runtime is to drive it. The second value is true if the arena was
     /// registered.
-    pub(super) fn start(root: Arc<Root>, options: EngineOptions) -> Result<(Self, bool), StorageError> {
-        let EngineOptions { depth, driver, .. } = options;
+    pub(super) fn start(
+        root: Arc<Root>,
+        options: &LocalOptions,
+        arena: Option<Arc<Arena>>,
+    ) -> Result<(Self, bool), StorageError> {
+        let depth = options.queue_depth;
         if depth == 0 || depth > LARGEST_DEPTH {
             let detail = format!("must be 1 to {LARGEST_DEPTH}, is {depth}");
             return Err(StorageError::new(ErrorKind::Invalid, "queue_depth", detail));
         }
         let signals = Arc::new(Signals::new().map_err(|e| unusable(&e))?);
-        let (way, has_arena) = match driver {
+        let (way, has_arena) = match options.driver {
             Driver::Thread => {
-                let (thread, has_arena) = ThreadDriver::start(root, signals, options)?;
+                let (thread, has_arena) = ThreadDriver::start(root, signals, options, arena)?;
                 (EngineDriver::Thread(thread), has_arena)
             }
             Driver::Runtime => {
-                let worker = Worker::new(root, signals.clone(), options).map_err(|e| unusable(&e))?;
+                let worker = Worker::new(root, signals.clone(), options, arena.as_deref()).map_err(|e| unusable(&e))?;
                 let has_arena = worker.has_arena();
                 let runtime = RuntimeDriver::start(worker, signals).map_err(|e| unusable(&e))?;
                 (EngineDriver::Runtime(runtime), has_arena)
@@ -123,12 +127,18 @@ impl Engine {
 }
 
 impl ThreadDriver {
-    fn start(root: Arc<Root>, signals: Arc<Signals>, options: EngineOptions) -> Result<(Self, bool), StorageError> {
-        let name = options.name;
+    fn start(
+        root: Arc<Root>,
+        signals: Arc<Signals>,
+        options: &LocalOptions,
+        arena: Option<Arc<Arena>>,
+    ) -> Result<(Self, bool), StorageError> {
+        let options = options.clone();
+        let name = options.kind;
         let (jobs, queue) = mpsc::channel();
         let (ready, is_ready) = mpsc::sync_channel(1);
         let of_thread = signals.clone();
-        let body = move || match Worker::new(root, of_thread, options) {
+        let body = move || match Worker::new(root, of_thread, &options, arena.as_deref()) {
             Ok(worker) => {
                 let _ = ready.send(Ok(worker.has_arena()));
                 worker.run(&queue);

@@ -1,31 +1,15 @@
-//! Jobs of the reading engine: its options, the reads of a call, their progress and their results. Pure; knows nothing of
+//! Jobs of the reading engine: the reads of a call, their progress and their results. Pure; knows nothing of
 //! rings.
 //!
 //! A short read continues from an aligned offset until all needed bytes have arrived.
 
-use super::Driver;
-use super::buffer::{Arena, Buffer};
+use super::buffer::Buffer;
 use super::files::OpenFile;
 use super::plan::Segment;
 use crate::error::StorageError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-
-/// Options of an engine.
-#[derive(Debug)]
-pub(super) struct EngineOptions {
-    /// Suffix of the thread's name.
-    pub(super) name: &'static str,
-    /// Maximum reads in flight.
-    pub(super) depth: u32,
-    /// Maximum bytes per read: longer segments are read in chunks of this size, several at once.
-    pub(super) chunk_bytes: usize,
-    /// Memory to register.
-    pub(super) arena: Option<Arc<Arena>>,
-    /// Task that runs the engine.
-    pub(super) driver: Driver,
-}
 
 /// Reads of a call.
 #[derive(Debug)]

@@ -15,15 +15,15 @@
 //! segments to read, and `engine` reads them: `worker` does the work, driven by a thread or by `runtime`, on a `ring`.
 #![allow(unsafe_code)]
 
-use crate::config::number;
 use crate::error::{ErrorKind, StorageError};
 use crate::tasks::blocking;
 use crate::tier::Tier;
+use crate::tiers::{number, yes};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 pub use striped::StripedTier;
-pub use tier::{LocalOptions, NvmeTier};
+pub use tier::NvmeTier;
 
 mod buffer;
 mod engine;
@@ -39,23 +39,33 @@ mod striped;
 mod tier;
 mod worker;
 
+/// Default of `chunk_bytes`.
+const CHUNK_BYTES: u32 = 256 << 10;
+/// Default of `registered_buffers_bytes`.
+const REGISTERED_BUFFERS_BYTES: u32 = 4 << 20;
+/// Smallest chunk, and unit of chunk sizes: the largest alignment of a direct read.
+const CHUNK_UNIT: u32 = 64 << 10;
+const LARGEST_CHUNK: u32 = 1 << 30;
+/// Largest registered buffer that the kernel accepts: 1 GiB.
+const LARGEST_ARENA: u64 = 1 << 30;
+
 /// Opens a config's tier: one folder, or several striped into one tier.
 ///
 /// # Errors
 /// Fails if neither or both of `root` and `roots` are given, or like [`NvmeTier::open_with`].
 pub(crate) async fn open(config: &NvmeConfig) -> Result<Arc<dyn Tier>, StorageError> {
-    let tuning = Tuning {
+    let options = |root: &Path| LocalOptions {
         chunk_bytes: config.chunk_bytes,
         registered_buffers_bytes: config.registered_buffers_bytes,
         driver: config.driver,
+        ..LocalOptions::new(root, config.queue_depth, config.direct)
     };
-    let options = |root: &Path| LocalOptions::new(root, config.queue_depth, config.direct);
     match (&config.root, &config.roots[..]) {
-        (Some(root), []) => Ok(Arc::new(NvmeTier::open_tuned(options(root), tuning).await?)),
+        (Some(root), []) => Ok(Arc::new(NvmeTier::open_with(options(root)).await?)),
         (None, roots) if !roots.is_empty() => {
             let mut tiers = Vec::with_capacity(roots.len());
             for root in roots {
-                tiers.push(NvmeTier::open_tuned(options(root), tuning).await?);
+                tiers.push(NvmeTier::open_with(options(root)).await?);
             }
             let stripe_bytes = config.stripe_bytes;
             let striped = blocking("roots", move || StripedTier::new(tiers, stripe_bytes)).await?;
@@ -73,7 +83,6 @@ pub(crate) async fn open(config: &NvmeConfig) -> Result<Arc<dyn Tier>, StorageEr
 #[serde(deny_unknown_fields)]
 pub struct NvmeConfig {
     /// The directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<PathBuf>,
     /// The directories of a striped tier, each best on a device of its own; their order and number are part of the
     /// layout.
@@ -89,44 +98,43 @@ pub struct NvmeConfig {
     #[serde(default = "yes")]
     pub direct: bool,
     /// Maximum bytes per read; longer ranges become several reads that are in flight together.
-    #[serde(default = "default_chunk_bytes")]
+    #[serde(default = "number::<CHUNK_BYTES, _>")]
     pub chunk_bytes: u32,
     /// Memory registered with the kernel for reads to go into, in each directory's engine; 0 for none.
-    #[serde(default = "default_registered_buffers_bytes")]
+    #[serde(default = "number::<REGISTERED_BUFFERS_BYTES, _>")]
     pub registered_buffers_bytes: u64,
     /// Task that submits reads and takes their completions: `runtime` (the tasks that read) or `thread` (a thread of
     /// the tier).
-    #[serde(default = "default_driver")]
+    #[serde(default)]
     pub driver: Driver,
 }
 
-const fn yes() -> bool {
-    true
-}
-fn default_chunk_bytes() -> u32 {
-    Tuning::default().chunk_bytes
-}
-fn default_registered_buffers_bytes() -> u64 {
-    Tuning::default().registered_buffers_bytes
-}
-fn default_driver() -> Driver {
-    Tuning::default().driver
-}
-
 /// Task that runs the engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Driver {
     /// The reading tasks, and one task of the runtime that opened the tier: the least delay. Readers on another runtime
     /// get their bytes as long as the opening runtime is running.
+    #[default]
     Runtime,
     /// A thread of its own: independent of runtimes, two switches between threads for each read.
     Thread,
 }
 
-/// Settings chosen by measurement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tuning {
+/// Options for opening a folder as a tier; the defaults are chosen by measurement.
+#[derive(Debug, Clone)]
+pub struct LocalOptions {
+    /// The folder.
+    pub root: PathBuf,
+    /// Kind reported in [`TierInfo`](crate::tier::TierInfo), and suffix of the thread's name: `nvme`, or `nfs` for a
+    /// kernel mount.
+    pub kind: &'static str,
+    /// Notes reported in [`TierInfo`](crate::tier::TierInfo), such as mount options.
+    pub notes: Vec<String>,
+    /// Maximum reads in flight.
+    pub queue_depth: u32,
+    /// If true, reads with `O_DIRECT` where possible.
+    pub direct: bool,
     /// Maximum bytes per read; longer ranges become several reads that are in flight together.
     pub chunk_bytes: u32,
     /// Bytes of memory to register with the kernel, and to read into first; 0 for none.
@@ -135,40 +143,42 @@ pub struct Tuning {
     pub driver: Driver,
 }
 
-impl Default for Tuning {
-    fn default() -> Self {
+impl LocalOptions {
+    /// Options of kind `nvme`, without notes, read by the runtime's tasks.
+    #[must_use]
+    pub fn new(root: &Path, queue_depth: u32, direct: bool) -> Self {
         Self {
-            chunk_bytes: 256 << 10,
-            registered_buffers_bytes: 4 << 20,
+            root: root.to_owned(),
+            kind: "nvme",
+            notes: Vec::new(),
+            queue_depth,
+            direct,
+            chunk_bytes: CHUNK_BYTES,
+            registered_buffers_bytes: REGISTERED_BUFFERS_BYTES.into(),
             driver: Driver::Runtime,
         }
     }
-}
 
-impl Tuning {
-    /// Smallest chunk, and unit of chunk sizes: the largest alignment of a direct read.
-    const CHUNK_UNIT: u32 = 64 << 10;
-    /// Largest registered buffer that the kernel accepts: 1 GiB.
-    const LARGEST_ARENA: u64 = 1 << 30;
-    const LARGEST_CHUNK: u32 = 1 << 30;
+    /// Options of a folder read by its own thread, since the storage behind it may be slow to take reads.
+    #[must_use]
+    pub fn on_thread(root: &Path, queue_depth: u32, direct: bool) -> Self {
+        Self {
+            driver: Driver::Thread,
+            ..Self::new(root, queue_depth, direct)
+        }
+    }
 
     fn check(&self) -> Result<(), StorageError> {
-        let (unit, chunk, arena) = (Self::CHUNK_UNIT, self.chunk_bytes, self.registered_buffers_bytes);
-        if chunk == 0 || !chunk.is_multiple_of(unit) || chunk > Self::LARGEST_CHUNK {
-            let detail = format!(
-                "must be a multiple of {unit}, at most {}, is {chunk}",
-                Self::LARGEST_CHUNK
-            );
-            return Err(StorageError::new(ErrorKind::Invalid, "chunk_bytes", detail));
-        }
-        if arena > Self::LARGEST_ARENA {
-            let detail = format!("must be at most {}, is {arena}", Self::LARGEST_ARENA);
-            return Err(StorageError::new(
-                ErrorKind::Invalid,
-                "registered_buffers_bytes",
-                detail,
-            ));
-        }
-        Ok(())
+        let (chunk, arena) = (self.chunk_bytes, self.registered_buffers_bytes);
+        let (key, detail) = if chunk == 0 || !chunk.is_multiple_of(CHUNK_UNIT) || chunk > LARGEST_CHUNK {
+            let detail = format!("must be a multiple of {CHUNK_UNIT}, at most {LARGEST_CHUNK}, is {chunk}");
+            ("chunk_bytes", detail)
+        } else if arena > LARGEST_ARENA {
+            let detail = format!("must be at most {LARGEST_ARENA}, is {arena}");
+            ("registered_buffers_bytes", detail)
+        } else {
+            return Ok(());
+        };
+        Err(StorageError::new(ErrorKind::Invalid, key, detail))
     }
 }

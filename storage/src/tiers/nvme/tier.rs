@@ -1,12 +1,11 @@
 //! Tier over a local folder. In: object paths and ranges. Out: bytes, and the cost of reading them.
 
-use super::buffer::{Arena, Pool};
+use super::buffer::{Arena, BufferPool};
 use super::engine::Engine;
 use super::files::{self, OpenFile, OpenFiles};
-use super::job::EngineOptions;
 use super::plan::{self, Plan};
 use super::root::Root;
-use super::{Driver, Tuning, store};
+use super::{LocalOptions, store};
 use crate::error::{ErrorKind, StorageError};
 use crate::limits::check_ranges;
 use crate::path::ObjectPath;
@@ -16,46 +15,17 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::io::Read;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
-
-/// Options for opening a folder as a tier.
-#[derive(Debug, Clone)]
-pub struct LocalOptions {
-    /// The folder.
-    pub root: PathBuf,
-    /// Kind reported in [`TierInfo`]: `nvme`, or `nfs` for a kernel mount.
-    pub kind: &'static str,
-    /// Notes reported in [`TierInfo`], such as mount options.
-    pub notes: Vec<String>,
-    /// Maximum reads in flight.
-    pub queue_depth: u32,
-    /// If true, reads with `O_DIRECT` where possible.
-    pub direct: bool,
-}
-
-impl LocalOptions {
-    /// Options of kind `nvme`, without notes.
-    #[must_use]
-    pub fn new(root: &Path, queue_depth: u32, direct: bool) -> Self {
-        Self {
-            root: root.to_owned(),
-            kind: "nvme",
-            notes: Vec::new(),
-            queue_depth,
-            direct,
-        }
-    }
-}
 
 /// Local folder read through io_uring. Dropping it ends its engine, and joins the thread if a thread drives it.
 #[derive(Debug)]
 pub struct NvmeTier {
     pub(super) root: Arc<Root>,
     engine: Engine,
-    pool: Pool,
+    pool: BufferPool,
     files: OpenFiles,
     options: LocalOptions,
     /// Reason for buffered reads, set by the first such file.
@@ -68,49 +38,29 @@ impl NvmeTier {
     /// # Errors
     /// Same as [`NvmeTier::open_with`].
     pub async fn open(root: &Path, queue_depth: u32, direct: bool) -> Result<Self, StorageError> {
-        Self::open_tuned(LocalOptions::new(root, queue_depth, direct), Tuning::default()).await
+        Self::open_with(LocalOptions::new(root, queue_depth, direct)).await
     }
 
-    /// Opens a folder under another kind's name, such as a kernel mount. The folder is read by its own thread, since
-    /// the storage behind it may be slow to take reads.
+    /// Opens a folder, possibly under another kind's name, such as a kernel mount.
     ///
     /// # Errors
-    /// Fails if the folder is missing, the depth is out of range, or the kernel refuses io_uring; the error gives
+    /// Fails if the folder is missing, an option is out of range, or the kernel refuses io_uring; the error gives
     /// advice.
-    pub async fn open_with(options: LocalOptions) -> Result<Self, StorageError> {
-        let tuning = Tuning {
-            driver: Driver::Thread,
-            ..Tuning::default()
-        };
-        Self::open_tuned(options, tuning).await
-    }
-
-    /// Opens a folder with given tuning.
-    ///
-    /// # Errors
-    /// Same as [`NvmeTier::open_with`]; also fails if the tuning is out of range.
-    pub async fn open_tuned(mut options: LocalOptions, tuning: Tuning) -> Result<Self, StorageError> {
-        tuning.check()?;
+    pub async fn open_with(mut options: LocalOptions) -> Result<Self, StorageError> {
+        options.check()?;
         let location = options.root.display().to_string();
         blocking(&location, move || {
             let root = Arc::new(Root::open(&options.root)?);
-            let arena = arena(tuning.registered_buffers_bytes)?;
-            let engine_options = EngineOptions {
-                name: options.kind,
-                depth: options.queue_depth,
-                chunk_bytes: tuning.chunk_bytes as usize,
-                arena: arena.clone(),
-                driver: tuning.driver,
-            };
-            let (engine, has_arena) = Engine::start(root.clone(), engine_options)?;
+            let arena = arena(options.registered_buffers_bytes)?;
+            let (engine, has_arena) = Engine::start(root.clone(), &options, arena.clone())?;
             let pool = match arena {
-                Some(arena) if has_arena => Pool::with_arena(arena),
+                Some(arena) if has_arena => BufferPool::with_arena(arena),
                 Some(_) => {
                     let note = "no registered buffers: the limit of locked memory is too low (ulimit -l)";
                     options.notes.push(note.to_owned());
-                    Pool::default()
+                    BufferPool::default()
                 }
-                None => Pool::default(),
+                None => BufferPool::default(),
             };
             let buffered = OnceLock::new();
             if options.direct && root.is_page_cache() {

@@ -1,8 +1,10 @@
 //! Worker of the engine: turns jobs into submissions and completions into answers. In: jobs. Out: their replies. Does
 //! not know its driver: its own thread ([`Worker::run`]), or its callers ([`Worker::advance`]).
 
+use super::LocalOptions;
+use super::buffer::Arena;
 use super::files::OpenFile;
-use super::job::{Active, Done, EngineOptions, Job, Op, Progress, progress};
+use super::job::{Active, Done, Job, Op, Progress, progress};
 use super::ring::{Entry, Ring};
 use super::root::{FileId, Root};
 use super::signals::Signals;
@@ -47,20 +49,18 @@ impl fmt::Debug for Worker {
 
 impl Worker {
     /// Creates the worker. With the `thread` driver, call it on that thread: the ring takes submissions from no other.
-    pub(super) fn new(root: Arc<Root>, signals: Arc<Signals>, options: EngineOptions) -> io::Result<Self> {
-        let EngineOptions {
-            depth,
-            chunk_bytes,
-            arena,
-            driver,
-            ..
-        } = options;
+    pub(super) fn new(
+        root: Arc<Root>,
+        signals: Arc<Signals>,
+        options: &LocalOptions,
+        arena: Option<&Arena>,
+    ) -> io::Result<Self> {
         Ok(Self {
-            ring: Ring::new(signals.clone(), depth, arena.as_deref(), driver)?,
+            ring: Ring::new(signals.clone(), options.queue_depth, arena, options.driver)?,
             root,
             signals,
-            depth: depth as usize,
-            chunk_bytes,
+            depth: options.queue_depth as usize,
+            chunk_bytes: options.chunk_bytes as usize,
             jobs: Slab::new(),
             ops: Slab::new(),
             turn: VecDeque::new(),

@@ -27,11 +27,11 @@ const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// Tally carried by the requests of a range.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Attempts(Arc<Tally>);
+pub(super) struct Attempts(Arc<RequestTally>);
 
 /// Counts of a range. Dropped before a read has reported them, they are added to the unreported cost.
 #[derive(Debug, Default)]
-struct Tally {
+struct RequestTally {
     unreported: Option<Arc<UnreportedCost>>,
     reported: AtomicBool,
     requests: AtomicU32,
@@ -40,7 +40,7 @@ struct Tally {
     retry_after: Mutex<Option<Duration>>,
 }
 
-impl Drop for Tally {
+impl Drop for RequestTally {
     fn drop(&mut self) {
         let (requests, reported) = (*self.requests.get_mut(), *self.reported.get_mut());
         if let Some(unreported) = self.unreported.as_ref().filter(|_| requests > 0 && !reported) {
@@ -59,7 +59,7 @@ impl Drop for Tally {
 impl Attempts {
     /// A tally that goes to `unreported` unless it is reported.
     pub(super) fn of_read(unreported: &Arc<UnreportedCost>) -> Self {
-        let mut tally = Tally::default();
+        let mut tally = RequestTally::default();
         tally.unreported = Some(Arc::clone(unreported));
         Self(Arc::new(tally))
     }

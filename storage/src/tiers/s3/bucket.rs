@@ -4,8 +4,8 @@
 
 use super::S3Config;
 use super::client::{self, Clients};
-use super::fetch::RetryPolicy;
 use super::hedge::Hedging;
+use super::policy::RetryPolicy;
 use crate::deadline;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;

@@ -6,9 +6,9 @@
 //! an upper bound: the bytes not yet sent by then are unknown.
 
 use super::attempts::Attempts;
-use super::bucket::Bucket;
 use crate::error::{ErrorKind, StorageError};
 use futures::future::{BoxFuture, Either, poll_immediate, select};
+use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetResult, ObjectStore};
 use parking_lot::Mutex;
@@ -110,43 +110,41 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
 type Sent = BoxFuture<'static, object_store::Result<GetResult>>;
 
-impl Bucket {
-    /// Waits for the first bytes of the reply to a GET of `bytes`.
-    pub(super) async fn reply(
-        &self,
-        key: &Key,
-        options: GetOptions,
-        bytes: u64,
-        attempts: &Attempts,
-    ) -> object_store::Result<GetResult> {
-        let Some(hedging) = &self.hedging else {
-            return self.reads.get_opts(key, options).await;
-        };
-        let sent = Instant::now();
-        let delay = hedging.begin();
-        let first = self.send(key, options.clone());
-        let result = match delay {
-            None => first.await,
-            Some(delay) => match select(first, Box::pin(tokio::time::sleep(delay))).await {
-                Either::Left((result, _)) => result,
-                Either::Right(((), mut first)) => match poll_immediate(&mut first).await {
-                    // The reply came as the wait ended.
-                    Some(result) => result,
-                    None if hedging.allow() => race(first, self.send(key, options), bytes, attempts).await,
-                    None => first.await,
-                },
+/// Waits for the first bytes of the reply to a GET of `bytes`.
+pub(super) async fn reply(
+    hedging: Option<&Hedging>,
+    store: &AmazonS3,
+    key: &Key,
+    options: GetOptions,
+    (bytes, attempts): (u64, &Attempts),
+) -> object_store::Result<GetResult> {
+    let Some(hedging) = hedging else {
+        return store.get_opts(key, options).await;
+    };
+    let sent = Instant::now();
+    let delay = hedging.begin();
+    let first = send(store, key, options.clone());
+    let result = match delay {
+        None => first.await,
+        Some(delay) => match select(first, Box::pin(tokio::time::sleep(delay))).await {
+            Either::Left((result, _)) => result,
+            Either::Right(((), mut first)) => match poll_immediate(&mut first).await {
+                // The reply came as the wait ended.
+                Some(result) => result,
+                None if hedging.allow() => race(first, send(store, key, options), bytes, attempts).await,
+                None => first.await,
             },
-        };
-        if result.is_ok() {
-            hedging.record(sent.elapsed());
-        }
-        result
+        },
+    };
+    if result.is_ok() {
+        hedging.record(sent.elapsed());
     }
+    result
+}
 
-    fn send(&self, key: &Key, options: GetOptions) -> Sent {
-        let (store, key) = (self.reads.clone(), key.clone());
-        Box::pin(async move { store.get_opts(&key, options).await })
-    }
+fn send(store: &AmazonS3, key: &Key, options: GetOptions) -> Sent {
+    let (store, key) = (store.clone(), key.clone());
+    Box::pin(async move { store.get_opts(&key, options).await })
 }
 
 /// Returns the first reply that is not an error. A failed GET leaves the result to the other GET.

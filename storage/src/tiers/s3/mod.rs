@@ -11,7 +11,6 @@
 //! including retries and backoff. `copy` is the time to cut small parts out of larger replies. Bytes are copied once on
 //! arrival, which counts as `device`.
 
-use crate::config::number;
 use crate::deadline;
 use crate::error::{ErrorKind, StorageError};
 use crate::limits::{Listing, buffer_for, check_ranges, rejoin, split_front};
@@ -19,6 +18,7 @@ use crate::path::ObjectPath;
 use crate::ranges::{self, Span};
 use crate::tasks::at_once;
 use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tiers::number;
 use crate::unreported::PendingCost;
 use async_trait::async_trait;
 use bucket::{Bucket, version_of};
@@ -40,6 +40,7 @@ mod bucket;
 mod client;
 mod fetch;
 mod hedge;
+mod policy;
 mod put;
 
 /// A bucket.
@@ -138,7 +139,7 @@ impl S3Tier {
         };
         let mut cost = PendingCost::new(&self.bucket.unreported);
         let gets = gets.into_iter().map(one).collect();
-        let parts = at_once(key.as_ref(), gets, |part: &Part| cost.add(&part.cost)).await?;
+        let parts = at_once(key.as_ref(), gets, |part: &S3Part| cost.add(&part.cost)).await?;
         let mut wholes: Vec<BytesMut> = spans.iter().map(|_| BytesMut::new()).collect();
         for part in parts {
             rejoin(&mut wholes[part.of], part.bytes);
@@ -157,7 +158,7 @@ struct Get {
 }
 
 /// Result of a GET.
-struct Part {
+struct S3Part {
     /// The index of its span.
     of: usize,
     bytes: BytesMut,
@@ -166,7 +167,7 @@ struct Part {
 
 impl Get {
     /// Runs once there is a slot.
-    async fn run(self, bucket: &Bucket, slots: &Semaphore, wanted: Wanted<'_>) -> Result<Part, StorageError> {
+    async fn run(self, bucket: &Bucket, slots: &Semaphore, wanted: Wanted<'_>) -> Result<S3Part, StorageError> {
         let queued = Instant::now();
         // The semaphore is never closed.
         let slot = match wanted.deadline {
@@ -185,7 +186,7 @@ impl Get {
             device: sent.elapsed(),
             ..of_get
         };
-        Ok(Part {
+        Ok(S3Part {
             of: self.of,
             bytes,
             cost,
@@ -294,28 +295,22 @@ pub struct S3Config {
     /// The bucket.
     pub bucket: String,
     /// A prefix inside the bucket.
-    #[serde(default)]
     pub prefix: Option<String>,
     /// The region; the environment's when left out.
-    #[serde(default)]
     pub region: Option<String>,
     /// The endpoint of an S3-compatible server; AWS when left out.
-    #[serde(default)]
     pub endpoint: Option<String>,
     /// If true, the bucket's name is part of the host's name instead of the path (virtual-hosted style).
     #[serde(default)]
     pub virtual_host: bool,
     /// A file of PEM certificates that the endpoint's may be signed with, besides the system's.
-    #[serde(default)]
     pub ca_file: Option<PathBuf>,
     /// If true, sends requests unsigned.
     #[serde(default)]
     pub anonymous: bool,
     /// File of AWS profiles to take keys from, instead of the environment.
-    #[serde(default)]
     pub credentials_file: Option<PathBuf>,
     /// The profile in `credentials_file`; `default` when left out.
-    #[serde(default)]
     pub profile: Option<String>,
     /// If true, allows plain HTTP (embedded and test origins).
     #[serde(default)]
@@ -344,7 +339,6 @@ pub struct S3Config {
     pub min_bytes_per_s: u64,
     /// Quantile of recent reply times after which a GET is sent a second time; the first reply is read. Both count as
     /// requests (default: no hedging).
-    #[serde(default)]
     pub hedge_after_quantile: Option<f64>,
     /// Maximum share of GETs that hedging sends a second time.
     #[serde(default = "default_hedge_max_share")]

@@ -2,9 +2,9 @@
 
 use super::{CacheConfig, ENTRY_BYTES, Policy};
 use crate::error::StorageError;
+use crate::metrics::CacheMetrics;
 use crate::ranges;
 use crate::tier::{Object, ReadCost, Tier};
-use crate::wrappers::metrics::CacheMetrics;
 use crate::wrappers::single_flight::{Boarded, ExtentKey, Lead, SingleFlight};
 use bytes::Bytes;
 use moka::policy::EvictionPolicy;
@@ -17,7 +17,7 @@ use tierlab_protocol::via::Via;
 
 /// Result of a fetch.
 #[derive(Debug, Default)]
-pub(super) struct Fetched {
+pub(super) struct FetchedExtents {
     pub(super) extents: HashMap<Range<u64>, Bytes>,
     pub(super) cost: ReadCost,
 }
@@ -26,7 +26,7 @@ pub(super) struct Fetched {
 pub(super) struct CachedExtents {
     inner: Arc<dyn Tier>,
     extents: moka::future::Cache<ExtentKey, Bytes>,
-    flights: Arc<SingleFlight<Fetched>>,
+    flights: Arc<SingleFlight<FetchedExtents>>,
     capacity_bytes: u64,
     metrics: CacheMetrics,
     /// Contribution of this cache to the gauge of held bytes, which several caches may share.
@@ -86,7 +86,7 @@ impl CachedExtents {
     }
 
     /// Joins fetches in flight for `missing` extents (ascending), and begins a fetch of the others.
-    pub(super) fn board(self: &Arc<Self>, object: &Object, missing: Vec<ExtentKey>) -> Boarded<Fetched> {
+    pub(super) fn board(self: &Arc<Self>, object: &Object, missing: Vec<ExtentKey>) -> Boarded<FetchedExtents> {
         let mut boarded = self.flights.board(missing);
         if let Some(lead) = boarded.lead.take() {
             let (kept, object) = (self.clone(), object.clone());
@@ -96,7 +96,7 @@ impl CachedExtents {
     }
 
     /// Runs a fetch on its own task.
-    async fn fetch(&self, object: &Object, mut lead: Lead<Fetched>) {
+    async fn fetch(&self, object: &Object, mut lead: Lead<FetchedExtents>) {
         let landed = self.fetch_extents(object, lead.keys()).await;
         // The extents are cached by now, so later callers find them in the cache.
         lead.leave();
@@ -104,8 +104,8 @@ impl CachedExtents {
         self.report_bytes().await;
     }
 
-    async fn fetch_extents(&self, object: &Object, keys: &[ExtentKey]) -> Result<Fetched, StorageError> {
-        let mut landed = Fetched::default();
+    async fn fetch_extents(&self, object: &Object, keys: &[ExtentKey]) -> Result<FetchedExtents, StorageError> {
+        let mut landed = FetchedExtents::default();
         let mut fetched = Vec::with_capacity(keys.len());
         for key in keys {
             // Another fetch may have ended between the look-up and the joining.

@@ -7,10 +7,10 @@
 //!   it is dropped. Its error reaches every waiting caller, and is not cached.
 //! - A range of more than [`BYPASS_BLOCKS`] blocks bypasses the cache: a model file would only displace rows.
 
-use super::metrics::CacheMetrics;
 use super::single_flight::{ExtentKey, Version, share_of};
 use crate::error::{ErrorKind, StorageError};
 use crate::limits::{buffer_for, check_ranges};
+use crate::metrics::CacheMetrics;
 use crate::path::ObjectPath;
 use crate::ranges;
 use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
@@ -298,7 +298,6 @@ pub struct CacheConfig {
     pub policy: Policy,
     /// Milliseconds after which a part is read again; never when left out. Without it a part still never outlives its
     /// version: another version has other keys.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// Unit of caching.
     pub granularity: Granularity,

@@ -21,10 +21,8 @@ pub enum LatencyConfig {
         /// The median.
         median_us: f64,
         /// The 99th percentile: not less than the median.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         p99_us: Option<f64>,
         /// The standard deviation of the natural logarithm.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         sigma: Option<f64>,
     },
     /// Measured distribution: equally likely samples, or quantiles with linear interpolation.

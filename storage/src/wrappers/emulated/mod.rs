@@ -9,6 +9,7 @@
 //! its recorded latency, counted from its start; the time of the tier below is part of that latency.
 
 mod config;
+mod faults;
 mod latency;
 mod model;
 mod recorded;
@@ -16,26 +17,27 @@ mod replay;
 mod shared;
 mod timer;
 
-pub use config::InjectedError;
 pub use config::{EmulatedConfig, Stall};
+pub use faults::InjectedError;
 pub use latency::LatencyConfig;
 pub use recorded::{
     Recorded, RecordedEnvironment, RecordedLimits, RecordedOrigin, RecordedPoint, RecordedRound, SCHEMA,
 };
 
-use super::metrics::EmulatedMetrics;
 use crate::error::{ErrorKind, StorageError};
 use crate::limits::check_ranges;
+use crate::metrics::EmulatedMetrics;
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
 use async_trait::async_trait;
-use config::{Emulation, Fault};
-use model::{Model, Plan, Request};
+use config::Emulation;
+use faults::ErrorRule;
+use model::{Model, Request, Schedule};
 use parking_lot::Mutex;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use replay::{Arrival, Replay};
-use shared::Shared;
+use shared::SharedService;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,12 +70,12 @@ struct Drawn<'a> {
     /// All errors, including those that a retry has cured.
     met: Vec<ErrorKind>,
     /// The first error that no repeat has healed.
-    fault: Option<&'a Fault>,
+    fault: Option<&'a ErrorRule>,
 }
 
 /// Schedule and retries of a served call.
 struct Served {
-    plan: Plan,
+    plan: Schedule,
     retries: u32,
 }
 
@@ -84,7 +86,7 @@ impl Emulated {
     /// [`ErrorKind::Invalid`], naming the key, or the thread of its timer cannot be started.
     pub fn new(inner: Arc<dyn Tier>, config: &EmulatedConfig, metrics: EmulatedMetrics) -> Result<Self, StorageError> {
         let service = config.resolve()?;
-        let shared = service.shared.as_deref().map(Shared::open).transpose()?;
+        let shared = service.table.shared.as_deref().map(SharedService::open).transpose()?;
         let timer = Timer::start().map_err(|e| StorageError::from_io("emulated-timer", &e))?;
         Ok(Self {
             inner,
@@ -133,7 +135,7 @@ impl Emulated {
     }
 
     /// Draws an attempt at a request: the time to its first byte (to its last byte for a recorded tier), or its error.
-    fn attempt(&self, rng: &mut ChaCha8Rng, in_flight: u32, bytes: u64) -> (Duration, Option<&Fault>) {
+    fn attempt(&self, rng: &mut ChaCha8Rng, in_flight: u32, bytes: u64) -> (Duration, Option<&ErrorRule>) {
         let latency = match &self.service.law {
             Some(law) => {
                 let us = law.latency_us(latency::uniform(rng), bytes, in_flight);
@@ -171,7 +173,7 @@ impl Emulated {
         let arrived = since.saturating_duration_since(self.opened);
         let plan = {
             let mut model = self.model.lock();
-            model.admit(&self.service, arrived, &requests)
+            model.admit(&self.service.table, arrived, &requests)
         };
         let due = self.opened + arrived + plan.queue + plan.device;
         if is_replayed {
@@ -181,7 +183,7 @@ impl Emulated {
         }
         match fault {
             None => Ok(Served {
-                plan: Plan {
+                plan: Schedule {
                     queue: plan.queue,
                     // The tier below has counted its own time.
                     device: now.elapsed().saturating_sub(plan.queue),
@@ -242,7 +244,7 @@ impl Tier for Emulated {
         let Emulation { label, seed, .. } = &self.service;
         info.wrappers.insert(0, format!("emulated({label}, seed {seed})"));
         info.notes.push(format!("emulated: {label}"));
-        if self.service.shared.is_some() {
+        if self.service.table.shared.is_some() {
             info.notes
                 .push("the emulated service is shared with other processes of this machine".to_owned());
         }

@@ -6,8 +6,8 @@
 //! rate, all bytes of the client so far at the total rate, and all bytes of the service at the service's rate.
 //! Latencies of requests on different connections overlap. Other processes may share the rates of the whole service.
 
-use super::config::Emulation;
-use super::shared::Shared;
+use super::config::{EmulatedConfig, Stall};
+use super::shared::SharedService;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) struct Request {
 
 /// Time until a call is answered, counted from its arrival.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct Schedule {
     /// Wait before the start of the request that is answered last.
     pub(super) queue: Duration,
     /// Service time of that request.
@@ -41,17 +41,17 @@ pub(super) struct Model {
     /// if `shared` is set, which then grants both.
     next_begin: Duration,
     service_bytes_passed: Duration,
-    shared: Option<Shared>,
+    shared: Option<SharedService>,
 }
 
 /// Time that `count` units take at the given rate.
-fn time_of(count: f64, per_second: Option<f64>) -> Duration {
-    per_second.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(count / rate))
+fn time_of(count: f64, per_second: Option<u64>) -> Duration {
+    per_second.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(count / rate as f64))
 }
 
 impl Model {
     /// Creates a model; `shared` is set if other processes use the same service.
-    pub(super) fn of(shared: Option<Shared>) -> Self {
+    pub(super) fn of(shared: Option<SharedService>) -> Self {
         Self {
             shared,
             ..Self::default()
@@ -59,7 +59,7 @@ impl Model {
     }
 
     /// Schedules the requests of a call. An abandoned call keeps its slot: the service would not notice either.
-    pub(super) fn admit(&mut self, service: &Emulation, now: Duration, requests: &[Request]) -> Plan {
+    pub(super) fn admit(&mut self, service: &EmulatedConfig, now: Duration, requests: &[Request]) -> Schedule {
         let (mut last, mut queued) = (now, Duration::ZERO);
         for request in requests {
             let begin = self.begin(service, now, request.bytes);
@@ -75,20 +75,20 @@ impl Model {
                 (last, queued) = (done, begin - now);
             }
         }
-        Plan {
+        Schedule {
             queue: queued,
             device: last - now - queued,
         }
     }
 
     /// Start time of a request that arrives now.
-    fn begin(&mut self, service: &Emulation, now: Duration, bytes: u64) -> Duration {
+    fn begin(&mut self, service: &EmulatedConfig, now: Duration, bytes: u64) -> Duration {
         let mut begin = now;
         if let Some(most) = service.connections {
             while self.connections.peek().is_some_and(|free| free.0 <= now) {
                 self.connections.pop();
             }
-            if self.connections.len() >= most
+            if self.connections.len() >= most as usize
                 && let Some(Reverse(free)) = self.connections.pop()
             {
                 begin = free;
@@ -96,7 +96,7 @@ impl Model {
         }
         if service.requests_per_s.is_some() {
             let counted = service.request_bytes.map_or(1, |most| bytes.div_ceil(most).max(1));
-            let cost = time_of(counted as f64, service.requests_per_s);
+            let cost = time_of(counted as f64, service.requests_per_s.map(u64::from));
             if let Some(shared) = &self.shared {
                 // Counted from its arrival: a request that waits for a connection here must not delay other clients.
                 begin = begin.max(shared.request(now, cost));
@@ -109,7 +109,7 @@ impl Model {
     }
 
     /// Time at which the service has passed the bytes of a request that arrives now.
-    fn of_service(&mut self, service: &Emulation, now: Duration, bytes: f64) -> Duration {
+    fn of_service(&mut self, service: &EmulatedConfig, now: Duration, bytes: f64) -> Duration {
         if service.service_bytes_per_s.is_none() {
             return now;
         }
@@ -125,13 +125,13 @@ impl Model {
 }
 
 /// The moment itself, or the end of the stall that it falls into.
-fn after_stall(service: &Emulation, at: Duration) -> Duration {
-    let Some((every, silent)) = service.stall else {
+fn after_stall(service: &EmulatedConfig, at: Duration) -> Duration {
+    let Some(Stall { every_ms, for_ms }) = service.stall else {
         return at;
     };
-    let (period, at_ns) = (every.as_nanos(), at.as_nanos());
-    let into = at_ns % period;
-    if into < period - silent.as_nanos() {
+    let [period, silent] = [every_ms, for_ms].map(|ms| Duration::from_millis(ms).as_nanos());
+    let into = at.as_nanos() % period;
+    if into < period - silent {
         return at;
     }
     at + Duration::from_nanos(u64::try_from(period - into).unwrap_or(u64::MAX))
@@ -147,8 +147,8 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    fn service(text: &str) -> Emulation {
-        toml::from_str::<EmulatedConfig>(text).unwrap().resolve().unwrap()
+    fn service(text: &str) -> EmulatedConfig {
+        toml::from_str::<EmulatedConfig>(text).unwrap().resolve().unwrap().table
     }
 
     fn request(latency_ms: u64, bytes: u64) -> Request {
@@ -158,8 +158,8 @@ mod tests {
         }
     }
 
-    fn plan(queue: u64, device: u64) -> Plan {
-        Plan {
+    fn plan(queue: u64, device: u64) -> Schedule {
+        Schedule {
             queue: ms(queue),
             device: ms(device),
         }
@@ -191,7 +191,7 @@ mod tests {
     fn the_total_rate_holds_over_many_connections() {
         let service = service("total_bytes_per_s = 1000000");
         let mut model = Model::default();
-        let calls: Vec<Plan> = (0..10)
+        let calls: Vec<Schedule> = (0..10)
             .map(|_| model.admit(&service, ms(0), &[request(5, 10_000)]))
             .collect();
         assert_eq!((calls[0], calls[9]), (plan(0, 10), plan(0, 100)));
@@ -206,7 +206,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("service");
         let service = service("requests_per_s = 100\nservice_bytes_per_s = 1000000");
-        let client = || Model::of(Some(Shared::open(&file).unwrap()));
+        let client = || Model::of(Some(SharedService::open(&file).unwrap()));
         let (mut one, mut other) = (client(), client());
         let mut last = Duration::ZERO;
         for turn in 0..20 {
@@ -217,7 +217,7 @@ mod tests {
         // Twenty times 20 ms of bytes, and less than that of requests; the second client's zero is some microseconds later.
         assert!(last <= ms(400) && last > ms(390), "{last:?}");
         let mut alone = Model::default();
-        let plans: Vec<Plan> = (0..3)
+        let plans: Vec<Schedule> = (0..3)
             .map(|_| alone.admit(&service, ms(0), &[request(1, 20_000)]))
             .collect();
         assert_eq!(plans[2].queue + plans[2].device, ms(60));

@@ -20,12 +20,12 @@ use std::time::Duration;
 const OF_ANOTHER_BOOT: Duration = Duration::from_secs(600);
 
 /// The moments of a service, and when this client opened it.
-pub(super) struct Shared {
+pub(super) struct SharedService {
     mapped: Mapped,
     opened_ns: u64,
 }
 
-impl Shared {
+impl SharedService {
     /// Opens the file, or makes it. Times that are asked for later count from now.
     ///
     /// # Errors
@@ -146,7 +146,7 @@ mod tests {
     fn clients_take_turns_whoever_asks() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("service");
-        let (one, other) = (Shared::open(&file).unwrap(), Shared::open(&file).unwrap());
+        let (one, other) = (SharedService::open(&file).unwrap(), SharedService::open(&file).unwrap());
         let apart = Duration::from_nanos(other.opened_ns - one.opened_ns);
         assert_eq!(one.request(ms(5), ms(10)), ms(5));
         // The other process has its own time origin.
@@ -163,11 +163,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("service");
         let all = std::sync::Mutex::new(Vec::new());
-        let origin = Shared::open(&file).unwrap();
+        let origin = SharedService::open(&file).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let mine = Shared::open(&file).unwrap();
+                    let mine = SharedService::open(&file).unwrap();
                     let apart = Duration::from_nanos(mine.opened_ns - origin.opened_ns);
                     let turns: Vec<Duration> = (0..500).map(|_| mine.request(Duration::ZERO, ms(1)) + apart).collect();
                     all.lock().unwrap().extend(turns);
@@ -184,7 +184,7 @@ mod tests {
     fn moments_of_another_boot_hold_up_nobody() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("service");
-        let shared = Shared::open(&file).unwrap();
+        let shared = SharedService::open(&file).unwrap();
         shared.mapped.moments().requests.store(u64::MAX / 2, Ordering::Release);
         assert_eq!(shared.request(ms(3), ms(10)), ms(3));
         assert_eq!(shared.request(ms(3), ms(10)), ms(13));
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_made_is_named() {
-        let error = Shared::open(Path::new("/nowhere/service")).err().unwrap();
+        let error = SharedService::open(Path::new("/nowhere/service")).err().unwrap();
         assert!(error.to_string().contains("/nowhere/service"), "{error}");
     }
 }

@@ -16,12 +16,12 @@ const SLACK_NS: u64 = 1;
 /// Handle of the thread. It sleeps without waiters, and ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Timer {
-    shared: Arc<Shared>,
+    shared: Arc<TimerState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct TimerState {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -34,7 +34,7 @@ struct State {
     stopped: bool,
 }
 
-impl Shared {
+impl TimerState {
     fn run(&self) {
         // Without it, wake-ups are 50 us later: no reason to fail.
         let _ = prctl::set_timerslack(SLACK_NS);
@@ -56,7 +56,7 @@ impl Shared {
 
 impl Timer {
     pub(super) fn start() -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(TimerState::default());
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("emulated-timer".to_owned())

@@ -88,12 +88,12 @@ type Outcome<V> = Option<Result<Arc<V>, StorageError>>;
 
 /// A caller's view of a fetch in flight.
 #[derive(Debug)]
-pub(in crate::wrappers) struct Ticket<V> {
+pub(in crate::wrappers) struct FetchTicket<V> {
     outcome: watch::Receiver<Outcome<V>>,
     led: bool,
 }
 
-impl<V> Ticket<V> {
+impl<V> FetchTicket<V> {
     /// True if this call began the fetch.
     pub(in crate::wrappers) const fn is_led(&self) -> bool {
         self.led
@@ -121,7 +121,7 @@ impl<V> Ticket<V> {
 
 /// The fetches that will bring all keys of a call.
 pub(in crate::wrappers) struct Boarded<V> {
-    pub(in crate::wrappers) tickets: Vec<Ticket<V>>,
+    pub(in crate::wrappers) tickets: Vec<FetchTicket<V>>,
     /// Number of keys whose fetch was already in flight.
     pub(in crate::wrappers) joined: u64,
     /// The fetch that this call has to begin.
@@ -155,7 +155,7 @@ impl<V> SingleFlight<V> {
     /// Joins the fetches in flight, and registers one fetch for all other keys.
     pub(in crate::wrappers) fn board(self: &Arc<Self>, missing: Vec<ExtentKey>) -> Boarded<V> {
         let (sender, receiver) = watch::channel(None);
-        let mut tickets: Vec<Ticket<V>> = Vec::new();
+        let mut tickets: Vec<FetchTicket<V>> = Vec::new();
         let mut keys = Vec::new();
         let mut joined = 0;
         let mut under_way = self.under_way();
@@ -166,7 +166,7 @@ impl<V> SingleFlight<V> {
             };
             joined += 1;
             if !tickets.iter().any(|ticket| ticket.outcome.same_channel(outcome)) {
-                tickets.push(Ticket {
+                tickets.push(FetchTicket {
                     outcome: outcome.clone(),
                     led: false,
                 });
@@ -175,7 +175,7 @@ impl<V> SingleFlight<V> {
         under_way.extend(keys.iter().map(|key| (key.clone(), receiver.clone())));
         drop(under_way);
         let lead = (!keys.is_empty()).then(|| {
-            tickets.push(Ticket {
+            tickets.push(FetchTicket {
                 outcome: receiver,
                 led: true,
             });

@@ -5,7 +5,7 @@
 //! ([`super::journal`]). A journal appears by renaming, after its data file; a block's record is appended after the
 //! block is on the disk. Removal goes in the opposite order. Only files with such names are touched.
 
-use super::journal::{Header, PAGE_BYTES, Record, Replayed, replay};
+use super::journal::{Header, PAGE_BYTES, Record, Replayed, append_line};
 use crate::error::{ErrorKind, StorageError};
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use std::collections::{BTreeMap, HashSet};
@@ -187,7 +187,7 @@ impl Folder {
             header,
             blocks,
             whole_bytes,
-        }) = replay(&bytes)
+        }) = Replayed::of(&bytes)
         else {
             return Ok(None);
         };
@@ -232,9 +232,9 @@ impl Folder {
     /// Writes a complete journal to a temporary file, and renames it.
     pub(super) fn write_journal(&self, id: u64, header: &Header, records: &[Record]) -> io::Result<()> {
         let mut bytes = Vec::new();
-        header.encode(&mut bytes);
+        append_line(header, &mut bytes)?;
         for record in records {
-            record.encode(&mut bytes);
+            append_line(record, &mut bytes)?;
         }
         let new = self.path(id, NEW);
         let mut file = File::create(&new)?;
@@ -330,7 +330,7 @@ impl Files {
     pub(super) fn append(&mut self, records: &[Record]) -> io::Result<()> {
         let mut bytes = Vec::new();
         for record in records {
-            record.encode(&mut bytes);
+            append_line(record, &mut bytes)?;
         }
         let written = self.journal.write_all(&bytes);
         match written {

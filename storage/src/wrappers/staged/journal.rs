@@ -1,24 +1,24 @@
 //! Records of a version's staged blocks. In: blocks and their checksums. Out: bytes of a journal, and the state
 //! recorded in its complete part. Knows nothing of files.
 //!
-//! A journal is a header and records, each in a frame: length (4 bytes), payload, CRC32C of length and payload (4
-//! bytes); all numbers little-endian. It is read up to the first frame that is cut short or fails its checksum. So a
-//! record that was being written when the process died does not count.
+//! A journal is a header and records, each a line: the CRC32C of the rest in hexadecimal, a space, and JSON. It is read
+//! up to the first line that is cut short or fails its checksum. So a record that was being written when the process
+//! died does not count.
 
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io;
 
-/// First bytes of a header's payload; the last byte is the version of this layout.
-const MAGIC: [u8; 8] = *b"tl-stag\x01";
 /// Page size in bytes: the unit of checksums, and so the smallest read.
 pub(super) const PAGE_BYTES: u64 = 4096;
-/// Maximum length of a valid frame: a header holds at most a path, a version and an origin, a record the checksums of
+/// Maximum length of a valid line: a header holds at most a path, a version and an origin, a record the checksums of
 /// one block.
-const MAX_FRAME_BYTES: usize = 1 << 20;
-const TAG_STAGED: u8 = 1;
-const TAG_DROPPED: u8 = 2;
+const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// Object and version that a journal belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Header {
     /// The tier that it was read from: the same path on another tier is another object.
     pub(super) origin: String,
@@ -29,7 +29,8 @@ pub(super) struct Header {
 }
 
 /// Journal entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Record {
     /// A block is in the data file, with the CRC32C of each of its pages.
     Staged { block: u64, checks: Vec<u32> },
@@ -47,87 +48,31 @@ pub(super) struct Replayed {
     pub(super) whole_bytes: usize,
 }
 
-fn frame(payload: &[u8], out: &mut Vec<u8>) {
-    let len = (payload.len() as u32).to_le_bytes();
-    out.extend_from_slice(&len);
-    out.extend_from_slice(payload);
-    let check = crc32c::crc32c_append(crc32c::crc32c(&len), payload);
-    out.extend_from_slice(&check.to_le_bytes());
+/// Appends the line of a header or a record.
+pub(super) fn append_line(value: &impl Serialize, out: &mut Vec<u8>) -> io::Result<()> {
+    let json = serde_json::to_vec(value)?;
+    out.extend_from_slice(check_of(&json).as_bytes());
+    out.extend_from_slice(&json);
+    out.push(b'\n');
+    Ok(())
 }
 
-/// The payload of the frame at the start of `bytes`, and the bytes behind it.
-fn unframe(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (len, rest) = bytes.split_first_chunk::<4>()?;
-    let count = u32::from_le_bytes(*len) as usize;
-    if count > MAX_FRAME_BYTES {
+/// First characters of a line.
+fn check_of(json: &[u8]) -> String {
+    format!("{:08x} ", crc32c::crc32c(json))
+}
+
+/// The value of the first line, and the bytes behind it; `None` if the line is cut short, damaged or of another shape.
+fn first_line<T: DeserializeOwned>(bytes: &[u8]) -> Option<(T, &[u8])> {
+    let end = bytes.iter().take(MAX_LINE_BYTES).position(|byte| *byte == b'\n')?;
+    let (check, json) = bytes[..end].split_at_checked(check_of(&[]).len())?;
+    if check != check_of(json).as_bytes() {
         return None;
     }
-    let (payload, rest) = rest.split_at_checked(count)?;
-    let (check, rest) = rest.split_first_chunk::<4>()?;
-    let want = crc32c::crc32c_append(crc32c::crc32c(len), payload);
-    (u32::from_le_bytes(*check) == want).then_some((payload, rest))
-}
-
-/// Takes numbers and texts off the front of a payload.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn byte(&mut self) -> Option<u8> {
-        let (byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*byte)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        let (bytes, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*bytes))
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        let (bytes, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u32::from_le_bytes(*bytes))
-    }
-
-    fn text(&mut self) -> Option<String> {
-        let len = self.u32()? as usize;
-        let (bytes, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        String::from_utf8(bytes.to_vec()).ok()
-    }
-
-    fn end(&self) -> Option<()> {
-        self.0.is_empty().then_some(())
-    }
+    Some((serde_json::from_slice(json).ok()?, &bytes[end + 1..]))
 }
 
 impl Header {
-    /// Appends the frame that a journal begins with.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let mut payload = MAGIC.to_vec();
-        for text in [&self.origin, &self.path, &self.version] {
-            payload.extend_from_slice(&(text.len() as u32).to_le_bytes());
-            payload.extend_from_slice(text.as_bytes());
-        }
-        payload.extend_from_slice(&self.size.to_le_bytes());
-        payload.extend_from_slice(&self.block_bytes.to_le_bytes());
-        frame(&payload, out);
-    }
-
-    fn decode(payload: &[u8]) -> Option<Self> {
-        let mut reader = Reader(payload.strip_prefix(&MAGIC)?);
-        let header = Self {
-            origin: reader.text()?,
-            path: reader.text()?,
-            version: reader.text()?,
-            size: reader.u64()?,
-            block_bytes: reader.u64()?,
-        };
-        reader.end()?;
-        (header.block_bytes > 0).then_some(header)
-    }
-
     /// Length of a block in bytes: the last block may be shorter.
     pub(super) fn len_of(&self, block: u64) -> u64 {
         self.size
@@ -136,83 +81,47 @@ impl Header {
     }
 }
 
-impl Record {
-    /// Appends the record's frame.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let mut payload = Vec::new();
-        match self {
-            Self::Staged { block, checks } => {
-                payload.push(TAG_STAGED);
-                payload.extend_from_slice(&block.to_le_bytes());
-                payload.extend(checks.iter().flat_map(|check| check.to_le_bytes()));
-            }
-            Self::Dropped { block } => {
-                payload.push(TAG_DROPPED);
-                payload.extend_from_slice(&block.to_le_bytes());
-            }
-        }
-        frame(&payload, out);
-    }
-
-    fn decode(payload: &[u8]) -> Option<Self> {
-        let mut reader = Reader(payload);
-        match (reader.byte()?, reader.u64()?) {
-            (TAG_STAGED, block) => {
-                let checks = std::iter::from_fn(|| reader.u32()).collect();
-                reader.end()?;
-                Some(Self::Staged { block, checks })
-            }
-            (TAG_DROPPED, block) => {
-                reader.end()?;
-                Some(Self::Dropped { block })
-            }
-            _ => None,
-        }
-    }
-}
-
 /// The checksums of a block's pages, the last of which may be short.
 pub(super) fn checks_of(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks(PAGE_BYTES as usize).map(crc32c::crc32c).collect()
 }
 
-/// Header of a journal, and the bytes behind it; `None` if the header is incomplete.
-pub(super) fn split_header(bytes: &[u8]) -> Option<(Header, &[u8])> {
-    let (payload, rest) = unframe(bytes)?;
-    Some((Header::decode(payload)?, rest))
-}
-
-/// Applies further records to the staged blocks of a version, and returns the number of bytes in complete records.
-pub(super) fn replay_records(header: &Header, bytes: &[u8], blocks: &mut BTreeMap<u64, Vec<u32>>) -> usize {
-    let mut rest = bytes;
-    while let Some((payload, behind)) = unframe(rest) {
-        match Record::decode(payload) {
-            // As many checksums as pages: a record of another shape was not written by this program.
-            Some(Record::Staged { block, checks })
-                if header.len_of(block) > 0 && checks.len() as u64 == header.len_of(block).div_ceil(PAGE_BYTES) =>
-            {
-                blocks.insert(block, checks);
-            }
-            Some(Record::Dropped { block }) => {
-                blocks.remove(&block);
-            }
-            _ => break,
+impl Replayed {
+    /// Replays a journal; `None` if its header is incomplete.
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let (header, records) = first_line::<Header>(bytes)?;
+        let mut replayed = Self {
+            header,
+            blocks: BTreeMap::new(),
+            whole_bytes: bytes.len() - records.len(),
+        };
+        if replayed.header.block_bytes == 0 {
+            return None;
         }
-        rest = behind;
+        replayed.extend(records);
+        Some(replayed)
     }
-    bytes.len() - rest.len()
-}
 
-/// Replays a journal; `None` if its header is incomplete.
-pub(super) fn replay(bytes: &[u8]) -> Option<Replayed> {
-    let (header, records) = split_header(bytes)?;
-    let mut blocks = BTreeMap::new();
-    let whole_bytes = bytes.len() - records.len() + replay_records(&header, records, &mut blocks);
-    Some(Replayed {
-        header,
-        blocks,
-        whole_bytes,
-    })
+    /// Applies the further records of a journal, up to the first that is not whole.
+    pub(super) fn extend(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while let Some((record, behind)) = first_line(rest) {
+            match record {
+                // As many checksums as pages: a record of another shape was not written by this program.
+                Record::Staged { block, checks }
+                    if !checks.is_empty() && checks.len() as u64 == self.header.len_of(block).div_ceil(PAGE_BYTES) =>
+                {
+                    self.blocks.insert(block, checks);
+                }
+                Record::Dropped { block } => {
+                    self.blocks.remove(&block);
+                }
+                Record::Staged { .. } => break,
+            }
+            rest = behind;
+        }
+        self.whole_bytes += bytes.len() - rest.len();
+    }
 }
 
 #[cfg(test)]
@@ -239,7 +148,7 @@ mod tests {
     /// Journal of a version, with the end of each record and the state after it.
     fn journal(header: &Header, steps: &[(bool, u64)]) -> (Vec<u8>, Vec<State>) {
         let mut bytes = Vec::new();
-        header.encode(&mut bytes);
+        append_line(header, &mut bytes).unwrap();
         let mut blocks = BTreeMap::new();
         let mut states = vec![(bytes.len(), blocks.clone())];
         for (staged, at) in steps {
@@ -253,7 +162,7 @@ mod tests {
                 blocks.remove(&block);
                 Record::Dropped { block }
             };
-            record.encode(&mut bytes);
+            append_line(&record, &mut bytes).unwrap();
             states.push((bytes.len(), blocks.clone()));
         }
         (bytes, states)
@@ -267,14 +176,14 @@ mod tests {
             cut in any::<prop::sample::Index>(),
         ) {
             let (bytes, states) = journal(&header, &steps);
-            let replayed = replay(&bytes).unwrap();
+            let replayed = Replayed::of(&bytes).unwrap();
             prop_assert_eq!((&replayed.header, replayed.whole_bytes), (&header, bytes.len()));
             prop_assert_eq!(&replayed.blocks, &states.last().unwrap().1);
             let cut = cut.index(bytes.len());
             match states.iter().rfind(|(end, _)| *end <= cut) {
-                None => prop_assert!(replay(&bytes[..cut]).is_none()),
+                None => prop_assert!(Replayed::of(&bytes[..cut]).is_none()),
                 Some((end, blocks)) => {
-                    let replayed = replay(&bytes[..cut]).unwrap();
+                    let replayed = Replayed::of(&bytes[..cut]).unwrap();
                     prop_assert_eq!((replayed.whole_bytes, &replayed.blocks), (*end, blocks));
                 }
             }
@@ -291,9 +200,9 @@ mod tests {
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
             match states.iter().rfind(|(end, _)| *end <= at) {
-                None => prop_assert!(replay(&bytes).is_none()),
+                None => prop_assert!(Replayed::of(&bytes).is_none()),
                 Some((end, blocks)) => {
-                    let replayed = replay(&bytes).unwrap();
+                    let replayed = Replayed::of(&bytes).unwrap();
                     prop_assert_eq!((replayed.whole_bytes, &replayed.blocks), (*end, blocks));
                 }
             }
@@ -301,10 +210,9 @@ mod tests {
 
         #[test]
         fn any_bytes_are_no_reason_to_panic(bytes in vec(any::<u8>(), 0..200)) {
-            let _ = replay(&bytes);
-            let mut framed = Vec::new();
-            frame(&bytes, &mut framed);
-            let _ = replay(&framed);
+            let _ = Replayed::of(&bytes);
+            let framed = [check_of(&bytes).as_bytes(), &bytes, b"\n"].concat();
+            let _ = Replayed::of(&framed);
         }
     }
 }

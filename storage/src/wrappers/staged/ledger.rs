@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 /// Bytes counted for the files of a version beside its blocks: a block of the file system for its journal.
 const FILE_BYTES: u64 = 4096;
-/// Bytes of a block's record beside its checksums.
-const RECORD_BYTES: u64 = 17;
+/// Bytes of a block's record beside its checksums, and of a checksum: decimal digits and a comma.
+const RECORD_BYTES: u64 = 64;
+const CHECK_BYTES: u64 = 11;
 
 /// Disk bytes of a block with its record.
 pub(super) const fn disk_bytes(len: u64) -> u64 {
     let pages = len.div_ceil(PAGE_BYTES);
-    pages * (PAGE_BYTES + 4) + RECORD_BYTES
+    pages * (PAGE_BYTES + CHECK_BYTES) + RECORD_BYTES
 }
 
 /// Capacity at which a folder holds `blocks` blocks of one object, including their bookkeeping on disk.
@@ -45,7 +46,7 @@ pub(super) struct Lookup {
 }
 
 #[derive(Debug)]
-struct Block {
+struct BlockState {
     checks: Arc<[u32]>,
     /// Differs each time that a block is staged.
     serial: u64,
@@ -54,9 +55,9 @@ struct Block {
 }
 
 #[derive(Debug)]
-struct Version {
+struct StagedVersion {
     header: Arc<Header>,
-    blocks: HashMap<u64, Block>,
+    blocks: HashMap<u64, BlockState>,
     /// Data file as the reading tier looked it up; `None` after a write to it.
     handle: Option<Object>,
     /// Counts the writes.
@@ -66,7 +67,7 @@ struct Version {
 #[derive(Debug, Default)]
 struct LedgerState {
     ids: HashMap<Arc<Header>, u64>,
-    versions: HashMap<u64, Version>,
+    versions: HashMap<u64, StagedVersion>,
     /// Blocks by when they were used last.
     by_use: BTreeMap<u64, (u64, u64)>,
     ticks: u64,
@@ -102,7 +103,7 @@ impl LedgerState {
         let Some(version) = self.versions.get_mut(&id) else {
             return;
         };
-        let staged = Block {
+        let staged = BlockState {
             checks: checks.into(),
             serial: tick,
             tick,
@@ -117,7 +118,7 @@ impl LedgerState {
         self.last_id = self.last_id.max(id);
         self.bytes += FILE_BYTES;
         self.ids.insert(header.clone(), id);
-        let version = Version {
+        let version = StagedVersion {
             header,
             blocks: HashMap::new(),
             handle: None,
@@ -263,7 +264,7 @@ impl Ledger {
     pub(super) fn records(&self, id: u64) -> Vec<Record> {
         let state = self.0.lock();
         let blocks = state.versions.get(&id).map(|version| &version.blocks);
-        let record = |(block, staged): (&u64, &Block)| Record::Staged {
+        let record = |(block, staged): (&u64, &BlockState)| Record::Staged {
             block: *block,
             checks: staged.checks.to_vec(),
         };
@@ -274,7 +275,7 @@ impl Ledger {
     pub(super) fn journal_bytes(&self, id: u64) -> u64 {
         let state = self.0.lock();
         state.versions.get(&id).map_or(0, |version| {
-            let checks = 4 * version.header.block_bytes.div_ceil(PAGE_BYTES);
+            let checks = CHECK_BYTES * version.header.block_bytes.div_ceil(PAGE_BYTES);
             version.blocks.len() as u64 * (RECORD_BYTES + checks)
         })
     }

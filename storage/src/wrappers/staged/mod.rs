@@ -10,14 +10,14 @@
 //! - Processes may share the folder's root: each writes a part of it and reads the parts of the others.
 //! - When the folder is full, broken or gone, reads go to the tier and the failure is counted ([`StagedMetrics`]).
 
-use super::metrics::StagedMetrics;
-use crate::config::number;
 use crate::error::{ErrorKind, StorageError};
 use crate::limits::{buffer_for, check_ranges};
+use crate::metrics::StagedMetrics;
 use crate::path::ObjectPath;
 use crate::tasks::blocking;
 use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
 use crate::tiers::nvme::{LocalOptions, NvmeTier};
+use crate::tiers::{number, yes};
 use crate::unreported::UnreportedCost;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -113,7 +113,7 @@ impl Staged {
     ) -> Result<Self, StorageError> {
         let part = neighbourhood.as_ref().map(|of| of.part.as_str());
         let root = part.map_or_else(|| config.root.clone(), |part| config.root.join(part));
-        let options = LocalOptions::new(&root, config.queue_depth, config.direct);
+        let options = LocalOptions::on_thread(&root, config.queue_depth, config.direct);
         let local = NvmeTier::open_with(options).await?;
         let ledger = Arc::new(Ledger::load(found));
         let tally = Arc::new(Tally::new(metrics, config.capacity_bytes));
@@ -333,9 +333,6 @@ pub struct StagedConfig {
 
 const fn default_capacity_bytes() -> u64 {
     8 << 30
-}
-const fn yes() -> bool {
-    true
 }
 
 impl StagedConfig {

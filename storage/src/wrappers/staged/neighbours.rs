@@ -8,7 +8,7 @@
 //! dies.
 
 use super::folder::{data_name, journal_id, part_folders};
-use super::journal::{Header, checks_of, replay_records, split_header};
+use super::journal::{Header, Replayed, checks_of};
 use crate::error::StorageError;
 use crate::ranges;
 use crate::tasks::blocking;
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -50,9 +50,7 @@ pub(super) struct Neighbours {
 /// A neighbour's journal, as far as it was read.
 struct Journal {
     inode: u64,
-    read_bytes: u64,
-    header: Header,
-    blocks: BTreeMap<u64, Vec<u32>>,
+    replayed: Replayed,
     data: Arc<File>,
 }
 
@@ -128,12 +126,12 @@ impl Neighbours {
     /// Blocks of a version that each neighbour has, among the wanted ones.
     fn holdings(&self, header: &Header, wanted: &[u64]) -> Vec<Holding> {
         let known = self.known.lock();
-        let of_it = known.values().filter(|journal| journal.header == *header);
+        let of_it = known.values().filter(|journal| journal.replayed.header == *header);
         let holding = |journal: &Journal| Holding {
             data: Arc::clone(&journal.data),
             blocks: wanted
                 .iter()
-                .filter_map(|block| Some((*block, journal.blocks.get(block)?.clone())))
+                .filter_map(|block| Some((*block, journal.replayed.blocks.get(block)?.clone())))
                 .collect(),
         };
         of_it.map(holding).collect()
@@ -168,27 +166,23 @@ impl Neighbours {
         let meta = file.metadata()?;
         let mut known = self.known.lock();
         if let Some(journal) = known.get_mut(path).filter(|journal| journal.inode == meta.ino()) {
-            if meta.len() > journal.read_bytes {
-                file.seek(SeekFrom::Start(journal.read_bytes))?;
+            let read_bytes = journal.replayed.whole_bytes as u64;
+            if meta.len() > read_bytes {
+                file.seek(SeekFrom::Start(read_bytes))?;
                 let mut more = Vec::new();
                 file.read_to_end(&mut more)?;
-                journal.read_bytes += replay_records(&journal.header, &more, &mut journal.blocks) as u64;
+                journal.replayed.extend(&more);
             }
             return Ok(());
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        let Some((header, records)) = split_header(&bytes) else {
+        let Some(replayed) = Replayed::of(&bytes) else {
             return Ok(());
         };
-        let mut blocks = BTreeMap::new();
-        let at = bytes.len() - records.len();
-        let read_bytes = (at + replay_records(&header, records, &mut blocks)) as u64;
         let journal = Journal {
             inode: meta.ino(),
-            read_bytes,
-            header,
-            blocks,
+            replayed,
             data: Arc::new(File::open(data)?),
         };
         known.insert(path.to_owned(), journal);

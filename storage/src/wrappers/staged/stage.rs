@@ -3,11 +3,11 @@
 use super::journal::Header;
 use super::ledger::Ledger;
 use super::neighbours::{Claim, Neighbours};
+use crate::metrics::StagedMetrics;
 use crate::ranges;
 use crate::tier::{Object, ReadCost, Tier};
 use crate::tiers::nvme::NvmeTier;
 use crate::unreported::UnreportedCost;
-use crate::wrappers::metrics::StagedMetrics;
 use crate::wrappers::single_flight::{Lead, SingleFlight};
 use bytes::Bytes;
 use parking_lot::Mutex;

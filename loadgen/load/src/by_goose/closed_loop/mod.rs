@@ -6,7 +6,6 @@
 //! closed loop does not show the waits of requests that were never sent: while the server stalls, its users stall with
 //! it. Knows nothing of percentiles.
 
-mod carrier;
 mod shared;
 mod think;
 mod user;

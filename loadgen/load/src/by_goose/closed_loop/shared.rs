@@ -1,12 +1,16 @@
 //! State shared by the users of a closed loop, and their results. In: a step. Out: plain data, locked where users write.
 //! Independent of the transport.
 
-use super::carrier::Carrier;
 use super::think::Think;
-use crate::driver::{DriverError, Examples, Route, Users, micros};
+use crate::by_goose::send::{Sent, ServerClient, send};
+use crate::driver::{DriverError, Examples, HttpRoute, Route, Users, micros};
+use crate::grpc::Connections;
 use crate::live::Watch;
 use crate::payload::Body;
 use crate::reply::{Expected, Limit};
+use goose::goose::GooseUser;
+use reqwest::header::HeaderMap;
+use reqwest::{Request, Url};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -104,5 +108,58 @@ impl Shared {
 
     pub(super) fn in_window(&self, us: u64) -> bool {
         (self.window_start_us..self.window_end_us).contains(&us)
+    }
+}
+
+/// Prepared [`Route`].
+pub(super) enum Carrier {
+    Http(Box<Http>),
+    Grpc(Arc<Connections>, Duration),
+}
+
+/// Route over HTTP, with the parts common to all requests.
+pub(super) struct Http {
+    client: ServerClient,
+    url: Url,
+    headers: HeaderMap,
+    route: HttpRoute,
+}
+
+impl Carrier {
+    pub(super) fn new(route: &Route, timeout: Duration) -> Result<Self, DriverError> {
+        let route = match route {
+            Route::Grpc(connections) => return Ok(Self::Grpc(Arc::clone(connections), timeout)),
+            Route::Http(route) => route.clone(),
+        };
+        let client = ServerClient::new(route.endpoint(), timeout)?;
+        Ok(Self::Http(Box::new(Http {
+            url: client.url(route.path())?,
+            client,
+            headers: route.endpoint().request_headers(),
+            route,
+        })))
+    }
+
+    /// Prepares a user's first request: sets the step's client, or opens a connection.
+    pub(super) async fn begin(&self, user: &mut GooseUser) {
+        match self {
+            Self::Http(http) => user.client = http.client.client.clone(),
+            Self::Grpc(connections, _) => connections.warm().await,
+        }
+    }
+
+    pub(super) async fn send(&self, user: &mut GooseUser, body: &Body, limit: &Limit) -> Sent {
+        match self {
+            Self::Http(http) => {
+                let mut request = Request::new(http.route.method().clone(), http.url.clone());
+                request.headers_mut().clone_from(&http.headers);
+                request.headers_mut().extend(http.route.headers(body));
+                *request.body_mut() = Some(body.bytes.clone().into());
+                send(user, "infer", request, http.route.success().cloned(), limit).await
+            }
+            Self::Grpc(connections, timeout) => {
+                Sent::by_grpc(connections.call_within(body.bytes.clone(), limit, *timeout).await)
+            }
+        }
     }
 }

@@ -11,7 +11,6 @@
 //! - `step`: one request and its result; `grpc_call`: the same over gRPC; `shared`: state shared
 //!   by users; `user`: a goose user, which takes tickets and runs the steps
 
-mod grpc_call;
 pub mod inputs;
 mod shared;
 mod step;
@@ -19,9 +18,8 @@ pub mod template;
 mod user;
 pub mod value;
 
-pub use grpc_call::GrpcCall;
 pub use shared::{Journey, StepSample, Whole};
-pub use step::{Check, JourneyStep, StepCarrier, Take};
+pub use step::{Check, GrpcCall, JourneyStep, StepCarrier, Take};
 
 use crate::driver::{DriverError, Examples, LEAD, attack};
 use crate::interrupt::Interrupt;

@@ -71,7 +71,7 @@ pub(super) fn table(run: &Run) -> Option<Table> {
 /// Columns that only fleets have.
 const OF_FLEETS: [&str; 4] = ["servers", "spread over s", "earliest reply ms", "MiB of the tier"];
 
-fn row(group: &Group<'_>, stages: &[&str]) -> Vec<Cell> {
+fn row(group: &StartGroup<'_>, stages: &[&str]) -> Vec<Cell> {
     let none = || NONE.to_owned();
     // Servers of another version may not report a stage.
     let millis = |of: &dyn Fn(&ColdStart) -> Option<f64>| {
@@ -100,14 +100,14 @@ fn row(group: &Group<'_>, stages: &[&str]) -> Vec<Cell> {
 }
 
 /// Time from the start to the last reply.
-fn in_all(group: &Group<'_>) -> String {
+fn in_all(group: &StartGroup<'_>) -> String {
     let logs = group.logs();
     let interval = mean_interval(&logs).unwrap_or(Interval::exact(logs[0]));
     latency_interval(Some(&interval.map(|log| log.exp() * 1e6)))
 }
 
 /// Median of the bytes that all servers read from the tier.
-fn bytes(group: &Group<'_>) -> Option<f64> {
+fn bytes(group: &StartGroup<'_>) -> Option<f64> {
     let all: Option<Vec<f64>> = group
         .starts
         .iter()
@@ -117,8 +117,8 @@ fn bytes(group: &Group<'_>) -> Option<f64> {
 }
 
 /// Cost of starting together, against the smallest number of servers of the same variant.
-fn together(run: &Run, group: &Group<'_>, groups: &[Group<'_>]) -> Option<String> {
-    let name = |group: &Group<'_>| variant(run, group.tier).map(without_servers);
+fn together(run: &Run, group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Option<String> {
+    let name = |group: &StartGroup<'_>| variant(run, group.tier).map(without_servers);
     let base = name(group)?;
     let few = groups
         .iter()
@@ -145,7 +145,7 @@ fn together(run: &Run, group: &Group<'_>, groups: &[Group<'_>]) -> Option<String
 }
 
 /// Effect of spreading the starts.
-fn spread(group: &Group<'_>, groups: &[Group<'_>]) -> Option<String> {
+fn spread(group: &StartGroup<'_>, groups: &[StartGroup<'_>]) -> Option<String> {
     if group.jitter_s == 0.0 {
         return None;
     }
@@ -160,14 +160,14 @@ fn spread(group: &Group<'_>, groups: &[Group<'_>]) -> Option<String> {
 }
 
 /// Ratio with its interval, by interleaved repeats: `2.13 [1.98–2.29]`.
-fn times_as_long(than: &Group<'_>, group: &Group<'_>) -> Option<String> {
+fn times_as_long(than: &StartGroup<'_>, group: &StartGroup<'_>) -> Option<String> {
     let times = of_means(&than.logs(), &group.logs(), Pairing::ByRepeat)?.interval(OUTSIDE);
     let [value, lo, hi] = [times.value, times.lo, times.hi].map(f64::exp);
     Some(format!("{value:.2} [{lo:.2}–{hi:.2}]"))
 }
 
 /// Cold starts of one tier, cause and spread.
-struct Group<'a> {
+struct StartGroup<'a> {
     tier: &'a str,
     way: ColdWay,
     page_cache: PageCache,
@@ -176,7 +176,7 @@ struct Group<'a> {
     starts: Vec<&'a ColdStart>,
 }
 
-impl Group<'_> {
+impl StartGroup<'_> {
     fn is_like(&self, other: &Self) -> bool {
         (self.way, self.page_cache) == (other.way, other.page_cache)
     }
@@ -188,16 +188,16 @@ impl Group<'_> {
     }
 }
 
-fn groups(run: &Run) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+fn groups(run: &Run) -> Vec<StartGroup<'_>> {
+    let mut groups: Vec<StartGroup<'_>> = Vec::new();
     for start in &run.cold_starts {
-        let is_same = |group: &&mut Group<'_>| {
+        let is_same = |group: &&mut StartGroup<'_>| {
             (group.tier, group.way, group.page_cache) == (start.tier.as_str(), start.way, start.page_cache)
                 && group.jitter_s == start.jitter_s
         };
         match groups.iter_mut().find(is_same) {
             Some(group) => group.starts.push(start),
-            None => groups.push(Group {
+            None => groups.push(StartGroup {
                 tier: &start.tier,
                 way: start.way,
                 page_cache: start.page_cache,
@@ -243,7 +243,7 @@ mod tests {
         let starts = [start(&[("read", -0.0)]), start(&[("read", -0.0), ("session", 0.2)])];
         let columns = stages(&starts);
         assert_eq!(columns, ["read", "session"]);
-        let group = |starts| Group {
+        let group = |starts| StartGroup {
             tier: "t",
             way: ColdWay::Restart,
             page_cache: PageCache::Dropped,

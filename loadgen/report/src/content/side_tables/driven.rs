@@ -6,9 +6,8 @@ use crate::content::percentiles::{TAILS, at};
 use crate::content::table::{Cell, Column, Table, cells, figures, words as text};
 use crate::content::words;
 use crate::units::{NONE, dollars_interval, latency, latency_interval, percent, rate, thousands};
-use tierlab_analysis::record::{Driven, GooseFigures, Point, Run};
+use tierlab_analysis::record::{Driven, GooseFigures, Point, Run, counted};
 use tierlab_analysis::validity::closed_loop;
-use tierlab_analysis::validity::disturbance::counted;
 
 /// Nature of a closed loop, and its blind spot.
 const CLOSED: &str = "A closed loop is driven by goose's own users in its own loop: each sends again when its reply has come and its think \

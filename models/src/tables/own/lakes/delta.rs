@@ -11,11 +11,13 @@ use super::{Chosen, Listing, decoded};
 use crate::error::{ModelsError, unless_it_panics};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int32Type;
-use arrow_array::{Array as _, MapArray, StructArray};
+use arrow_array::{Array, StructArray};
 use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -46,6 +48,8 @@ struct Action {
     remove: Option<Remove>,
     meta_data: Option<MetaData>,
     protocol: Option<Protocol>,
+    /// Only in checkpoints.
+    sidecar: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -54,8 +58,7 @@ struct Add {
     path: String,
     #[serde(default)]
     partition_values: Values,
-    #[serde(default)]
-    deletion_vector: Option<serde_json::Value>,
+    deletion_vector: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -76,22 +79,21 @@ struct MetaData {
 struct Protocol {
     #[serde(default)]
     min_reader_version: i32,
-    #[serde(default)]
     reader_features: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
-struct Schema {
-    fields: Vec<Field>,
+struct DeltaSchema {
+    fields: Vec<DeltaField>,
 }
 
 #[derive(Deserialize)]
-struct Field {
+struct DeltaField {
     name: String,
     #[serde(rename = "type")]
-    kind: serde_json::Value,
+    kind: Value,
     #[serde(default)]
-    metadata: BTreeMap<String, serde_json::Value>,
+    metadata: BTreeMap<String, Value>,
 }
 
 /// File of a version.
@@ -201,13 +203,19 @@ fn newest_checkpoint(folder: &Listing) -> Option<(u64, Vec<&String>)> {
 impl Version {
     /// Adds one file of the log.
     fn add_log(&mut self, text: &[u8]) -> Result<(), String> {
+        let lines = text.split(|&byte| byte == b'\n').enumerate();
+        let lines = lines.filter(|(_, text)| !text.iter().all(u8::is_ascii_whitespace));
+        let action =
+            |(line, text)| serde_json::from_slice(text).map_err(|e| format!("line {}: no action: {e}", line + 1));
+        self.apply(lines.map(action).collect::<Result<_, _>>()?)
+    }
+
+    fn apply(&mut self, actions: Vec<Action>) -> Result<(), String> {
         let mut added = Vec::new();
-        for (line, text) in text.split(|&byte| byte == b'\n').enumerate() {
-            if text.iter().all(u8::is_ascii_whitespace) {
-                continue;
+        for action in actions {
+            if action.sidecar.is_some() {
+                return Err("its files stand in sidecars, which are not read".to_owned());
             }
-            let action: Action =
-                serde_json::from_slice(text).map_err(|e| format!("line {}: no action: {e}", line + 1))?;
             if let Some(remove) = action.remove {
                 self.live.remove(&decoded(&remove.path));
             }
@@ -218,9 +226,8 @@ impl Version {
         // A commit may replace a file by itself with other rows deleted, so removals are applied first, whatever their
         // order.
         for add in added {
-            let has_deleted = add.deletion_vector.is_some_and(|vector| !vector.is_null());
             let live = Live {
-                has_deleted,
+                has_deleted: add.deletion_vector.is_some(),
                 partition_values: add.partition_values,
             };
             self.live.insert(decoded(&add.path), live);
@@ -250,32 +257,11 @@ impl Version {
         let reader = builder.with_projection(mask).build().map_err(|e| e.to_string())?;
         for batch in reader {
             let batch = StructArray::from(batch.map_err(|e| e.to_string())?);
-            let of = |name: &str| batch.column_by_name(name).and_then(|column| column.as_struct_opt());
-            if of("sidecar").is_some_and(|sidecars| sidecars.null_count() < sidecars.len()) {
-                return Err("its files stand in sidecars, which are not read".to_owned());
+            if batch.column_by_name("add").is_none() {
+                return Err("no files that it adds".to_owned());
             }
-            if let Some(metadata) = of("metaData") {
-                self.metadata = metadata_of(metadata).or(self.metadata.take());
-            }
-            if let Some(protocol) = of("protocol") {
-                self.protocol = protocol_of(protocol).or(self.protocol.take());
-            }
-            let adds = of("add").ok_or("no files that it adds")?;
-            let paths = adds
-                .column_by_name("path")
-                .and_then(|column| column.as_string_opt::<i32>());
-            let paths = paths.ok_or("no paths of files")?;
-            let vectors = adds.column_by_name("deletionVector");
-            let values = adds
-                .column_by_name("partitionValues")
-                .and_then(|values| values.as_map_opt());
-            for row in (0..adds.len()).filter(|&row| adds.is_valid(row) && paths.is_valid(row)) {
-                let live = Live {
-                    has_deleted: vectors.is_some_and(|vectors| vectors.is_valid(row)),
-                    partition_values: values.and_then(|values| map_of(values, row)).unwrap_or_default(),
-                };
-                self.live.insert(decoded(paths.value(row)), live);
-            }
+            let action = |row| serde_json::from_value(json_of(&batch, row)).map_err(|e| e.to_string());
+            self.apply((0..batch.len()).map(action).collect::<Result<_, _>>()?)?;
         }
         Ok(())
     }
@@ -310,7 +296,7 @@ impl Version {
     /// Returns the columns of each file, by the newest schema.
     fn columns(&self) -> Result<BTreeMap<String, FileColumns>, String> {
         let metadata = self.metadata.as_ref().ok_or("its log has no schema")?;
-        let schema: Schema =
+        let schema: DeltaSchema =
             serde_json::from_str(&metadata.schema_string).map_err(|e| format!("its schema cannot be read: {e}"))?;
         let mode = metadata
             .configuration
@@ -352,50 +338,32 @@ impl Version {
     }
 }
 
-/// Metadata in one of these rows.
-fn metadata_of(rows: &StructArray) -> Option<MetaData> {
-    let schemas = rows.column_by_name("schemaString")?.as_string_opt::<i32>()?;
-    let configurations = rows.column_by_name("configuration")?.as_map_opt()?;
-    let row = (0..rows.len()).find(|&row| rows.is_valid(row) && schemas.is_valid(row))?;
-    Some(MetaData {
-        schema_string: schemas.value(row).to_owned(),
-        configuration: map_of(configurations, row).unwrap_or_default(),
-    })
-}
-
-/// Protocol in one of these rows.
-fn protocol_of(rows: &StructArray) -> Option<Protocol> {
-    let versions = rows
-        .column_by_name("minReaderVersion")?
-        .as_primitive_opt::<Int32Type>()?;
-    let row = (0..rows.len()).find(|&row| rows.is_valid(row) && versions.is_valid(row))?;
-    let features = rows
-        .column_by_name("readerFeatures")
-        .and_then(|lists| lists.as_list_opt::<i32>());
-    let features = features
-        .filter(|lists| lists.is_valid(row))
-        .map(|lists| lists.value(row));
-    let features = features.as_ref().and_then(|list| list.as_string_opt::<i32>());
-    Some(Protocol {
-        min_reader_version: versions.value(row),
-        reader_features: features.map(|texts| texts.iter().flatten().map(str::to_owned).collect()),
-    })
-}
-
-/// Texts of a map.
-fn map_of(maps: &MapArray, row: usize) -> Option<Values> {
-    let entries = maps.is_valid(row).then(|| maps.value(row))?;
-    let (keys, values) = (
-        entries.column(0).as_string_opt::<i32>()?,
-        entries.column(1).as_string_opt::<i32>()?,
-    );
-    let pair = |at: usize| {
-        (
-            keys.value(at).to_owned(),
-            values.is_valid(at).then(|| values.value(at).to_owned()),
-        )
-    };
-    Some((0..entries.len()).map(pair).collect())
+/// A row of a checkpoint, as a log has it: without the fields that are null.
+fn json_of(array: &dyn Array, row: usize) -> Value {
+    if array.is_null(row) {
+        return Value::Null;
+    }
+    if let Some(fields) = array.as_struct_opt() {
+        let fields = fields.column_names().into_iter().zip(fields.columns());
+        let fields = fields.map(|(name, field)| (name.to_owned(), json_of(field, row)));
+        return Value::Object(fields.filter(|(_, value)| !value.is_null()).collect());
+    }
+    if let Some(entries) = array.as_map_opt().map(|map| map.value(row)) {
+        let [keys, values] = [0, 1].map(|column| entries.column(column));
+        let key = |at: usize| keys.as_string_opt::<i32>().map(|keys| keys.value(at).to_owned());
+        let pairs = (0..entries.len()).filter_map(|at| Some((key(at)?, json_of(values, at))));
+        return Value::Object(pairs.collect());
+    }
+    if let Some(list) = array.as_list_opt::<i32>().map(|list| list.value(row)) {
+        return Value::Array((0..list.len()).map(|at| json_of(&list, at)).collect());
+    }
+    match array.as_string_opt::<i32>() {
+        Some(texts) => texts.value(row).into(),
+        None => array
+            .as_primitive_opt::<Int32Type>()
+            .map(|numbers| numbers.value(row))
+            .into(),
+    }
 }
 
 #[cfg(test)]

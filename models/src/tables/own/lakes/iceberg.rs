@@ -41,9 +41,9 @@ struct Metadata {
     snapshots: Vec<Snapshot>,
     format_version: u32,
     /// Only schema, in the first version of the format.
-    schema: Option<Schema>,
+    schema: Option<IcebergSchema>,
     #[serde(default)]
-    schemas: Vec<Schema>,
+    schemas: Vec<IcebergSchema>,
     current_schema_id: Option<i32>,
     #[serde(default)]
     partition_spec: Vec<PartitionField>,
@@ -55,15 +55,15 @@ struct Metadata {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Schema {
+struct IcebergSchema {
     #[serde(default)]
     schema_id: i32,
-    fields: Vec<Field>,
+    fields: Vec<IcebergField>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Field {
+struct IcebergField {
     id: i32,
     name: String,
     #[serde(rename = "type")]
@@ -138,7 +138,7 @@ pub(in super::super) fn choose(
     let mut snapshots = metadata.snapshots.iter();
     let snapshot = snapshots.find(|snapshot| snapshot.snapshot_id == current);
     let snapshot = snapshot.ok_or_else(|| bad(&format!("{newest} has no current snapshot, so no rows")))?;
-    let files = Files {
+    let files = DataFiles {
         folder,
         location: &metadata.location,
         read,
@@ -172,14 +172,14 @@ fn bad(folder: &Listing, what: &str) -> ModelsError {
 }
 
 /// Files of a table, by their addresses.
-struct Files<'a> {
+struct DataFiles<'a> {
     folder: &'a Listing,
     /// Address of the folder when the metadata was written.
     location: &'a str,
     read: &'a dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
 }
 
-impl<'a> Files<'a> {
+impl<'a> DataFiles<'a> {
     /// Returns the name and the length of a file in the folder.
     fn named(&self, address: &str) -> Result<(&'a String, u64), ModelsError> {
         let outside = || {
@@ -254,7 +254,7 @@ impl Metadata {
         let mapping = self.properties.get(NAME_MAPPING).map_or("[]", String::as_str);
         let mapping: Vec<MappedField> =
             serde_json::from_str(mapping).map_err(|e| format!("its `{NAME_MAPPING}` cannot be read: {e}"))?;
-        let column = |field: &Field| {
+        let column = |field: &IcebergField| {
             let names = mapping.iter().filter(|mapped| mapped.field_id == Some(field.id));
             Ok(TableColumn {
                 name: field.name.clone(),

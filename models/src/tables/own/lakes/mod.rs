@@ -10,6 +10,7 @@ mod manifests;
 mod types;
 
 use columns::FileColumns;
+use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 
 /// Folder on disk or in a store, as a list of its files.
@@ -47,21 +48,5 @@ impl Chosen {
 
 /// Decodes a percent-encoded path.
 fn decoded(path: &str) -> String {
-    let bytes = path.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) if bytes[at] == b'%' => {
-                out.push(byte);
-                at += 3;
-            }
-            _ => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    percent_decode_str(path).decode_utf8_lossy().into_owned()
 }

@@ -10,7 +10,7 @@ pub(super) use tfrecord::begins_as_one;
 
 use super::batch::{Batch, BatchBuilder};
 use arrow_schema::{Schema, SchemaRef};
-use samples::{SAMPLED, SAMPLED_BYTES, Sample, push, schema};
+use samples::{SAMPLED, SAMPLED_BYTES, ShardSample, push, schema};
 use std::path::Path;
 
 /// Format of a shard.
@@ -87,7 +87,7 @@ fn each_sample<E: From<String>>(
     format: ShardFormat,
     path: &Path,
     columns: Option<&[&str]>,
-    each: &mut dyn FnMut(Sample, u64) -> Result<bool, E>,
+    each: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
 ) -> Result<u64, E> {
     match format {
         ShardFormat::Tar => webdataset::each_sample(path, columns, each),

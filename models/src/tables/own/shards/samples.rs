@@ -61,7 +61,7 @@ impl Value {
 
 /// Sample of a shard.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sample {
+pub(super) struct ShardSample {
     /// Name for people.
     pub(super) name: String,
     pub(super) values: BTreeMap<String, Value>,
@@ -69,7 +69,7 @@ pub(super) struct Sample {
     pub(super) wrong: Option<String>,
 }
 
-impl Sample {
+impl ShardSample {
     /// Bytes of its values.
     pub(super) fn len(&self) -> usize {
         self.values.values().map(Value::len).sum()
@@ -77,7 +77,7 @@ impl Sample {
 }
 
 /// Returns the schema of samples.
-pub(super) fn schema(samples: &[Sample]) -> SchemaRef {
+pub(super) fn schema(samples: &[ShardSample]) -> SchemaRef {
     let mut columns: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for sample in samples.iter().filter(|sample| sample.wrong.is_none()) {
         for (name, value) in &sample.values {
@@ -143,8 +143,8 @@ const fn arrow_of(dtype: DataType) -> Arrow {
 }
 
 /// Adds a sample as a row.
-pub(super) fn push(rows: &mut BatchBuilder, sample: Sample) {
-    let Sample {
+pub(super) fn push(rows: &mut BatchBuilder, sample: ShardSample) {
+    let ShardSample {
         name,
         mut values,
         wrong,

@@ -1,6 +1,6 @@
 //! `TFRecord` files of `tf.train.Example`s as samples: a value for each feature. In: a file. Out: samples.
 
-use super::samples::{Sample, Value};
+use super::samples::{ShardSample, Value};
 use super::window::Window;
 use prost::Message as _;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(in super::super) fn begins_as_one(head: &[u8]) -> bool {
 pub(super) fn each_sample<E: From<String>>(
     path: &Path,
     columns: Option<&[&str]>,
-    each: &mut dyn FnMut(Sample, u64) -> Result<bool, E>,
+    each: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
 ) -> Result<u64, E> {
     let wanted = |name: &str| columns.is_none_or(|columns| columns.contains(&name));
     let mut file = Window::open(path)?;
@@ -36,7 +36,7 @@ pub(super) fn each_sample<E: From<String>>(
             .collect();
         let name = format!("the record at offset {at}");
         at = end;
-        let sample = Sample {
+        let sample = ShardSample {
             name,
             values,
             wrong: None,
@@ -58,16 +58,16 @@ fn value(kind: Kind) -> Option<Value> {
         })
     };
     match kind {
-        Kind::Float(list) => of_numbers(
+        Kind::FloatList(list) => of_numbers(
             DataType::Fp32,
             list.value.iter().flat_map(|float| float.to_le_bytes()).collect(),
         ),
-        Kind::Int64(list) => of_numbers(
+        Kind::Int64List(list) => of_numbers(
             DataType::Int64,
             list.value.iter().flat_map(|int| int.to_le_bytes()).collect(),
         ),
-        Kind::Bytes(mut list) if list.value.len() == 1 => list.value.pop().map(Value::bytes),
-        Kind::Bytes(list) if list.value.is_empty() => None,
-        Kind::Bytes(list) => Some(Value::Nested(list.value.concat())),
+        Kind::BytesList(mut list) if list.value.len() == 1 => list.value.pop().map(Value::bytes),
+        Kind::BytesList(list) if list.value.is_empty() => None,
+        Kind::BytesList(list) => Some(Value::Nested(list.value.concat())),
     }
 }

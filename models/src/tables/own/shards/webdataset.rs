@@ -4,7 +4,7 @@
 //! Source of the names and of the extensions' contents: <https://github.com/webdataset/webdataset>, "the `WebDataset`
 //! format".
 
-use super::samples::{Sample, Value};
+use super::samples::{ShardSample, Value};
 use super::window::Window;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,7 +25,7 @@ const MAX_FILES: usize = 10_000;
 pub(super) fn each_sample<E: From<String>>(
     path: &Path,
     columns: Option<&[&str]>,
-    each: &mut dyn FnMut(Sample, u64) -> Result<bool, E>,
+    each: &mut dyn FnMut(ShardSample, u64) -> Result<bool, E>,
 ) -> Result<u64, E> {
     let is_part = |column: &&str, extension: &str| {
         let rest = column.strip_prefix(extension);
@@ -112,9 +112,9 @@ impl Files {
         Ok(())
     }
 
-    fn sample(mut self) -> Sample {
+    fn sample(mut self) -> ShardSample {
         self.values.insert(KEY.to_owned(), Value::Text(self.key.clone()));
-        Sample {
+        ShardSample {
             name: self.key,
             values: self.values,
             wrong: self.wrong,

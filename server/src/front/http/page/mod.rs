@@ -4,7 +4,7 @@
 //! server: its script asks `/metrics` and the repository's index as any client does, with a token where one is needed.
 //! Knows neither models nor metrics.
 
-use crate::models::state::SharedState;
+use crate::front::state::SharedState;
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get};
 use base64::Engine as _;

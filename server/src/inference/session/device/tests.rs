@@ -6,19 +6,20 @@
 mod standin;
 
 use super::*;
-use crate::features::destination::RowDestination;
+use crate::features::Join;
 use crate::features::ids::EntityIds;
 use crate::features::live::LiveTables;
 use crate::features::tier::FeatureTier;
-use crate::features::{Join, WantedColumn};
+use crate::features::tier::RowDestination;
 use crate::inference::session::engine::Engine;
 use crate::inference::session::error::{Fault, RunError};
 use crate::inference::session::tests::{INPUT, WIDTH, engines, parts};
-use crate::pipeline::refusal::{Reason, Refusal};
-use crate::pipeline::stopwatch::Stopwatch;
+use crate::request::refusal::{Reason, Refusal};
+use crate::request::stopwatch::Stopwatch;
 use libloading::{Library, Symbol};
 use standin::StandIn;
 use std::ffi::{CStr, c_char};
+use tierlab_formats::model::JoinedColumn;
 use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_protocol::infer::Data;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
@@ -118,9 +119,9 @@ async fn join(tier: Arc<dyn Tier>, destination: RowDestination) -> Result<Join, 
         dtype: DataType::Fp32,
         shape: vec![-1, WIDTH as i64],
     };
-    let wanted = WantedColumn {
+    let wanted = JoinedColumn {
         input: 0,
-        name: "x".into(),
+        column: "x".into(),
     };
     let join = Join::open(tier, LiveTables::new(None), "t", &[input], &[wanted]).await;
     join.map_err(|e| e.to_string())
@@ -240,7 +241,7 @@ async fn requests_of_both_kinds_share_a_batch_and_large_ones_are_cut() {
     let ids: Vec<i64> = (0..40).map(|i| i * 7 % 300).collect();
     let joined = rows(&join, &ids).await.unwrap();
     let spec = &bound.signature.inputs[0];
-    let pieces = crate::pipeline::batch::split::cut(std::slice::from_ref(&joined), std::slice::from_ref(spec), 40, 16);
+    let pieces = crate::batch::split::cut(std::slice::from_ref(&joined), std::slice::from_ref(spec), 40, 16);
     assert_eq!(pieces.len(), 3);
     let mut batch = vec![&sent];
     batch.extend(pieces.iter().map(|piece| &piece.parts[0]));

@@ -1,3 +1,4 @@
+use super::super::Driver;
 use super::*;
 use crate::conformance::{Suite, content};
 use std::future::Future;
@@ -18,17 +19,10 @@ fn on_disk() -> TempDir {
 /// A tier whose engine is driven so.
 async fn open_driven(root: &Path, queue_depth: u32, driver: Driver) -> NvmeTier {
     let options = LocalOptions {
-        root: root.to_owned(),
-        kind: "nvme",
-        notes: Vec::new(),
-        queue_depth,
-        direct: true,
-    };
-    let tuning = Tuning {
         driver,
-        ..Tuning::default()
+        ..LocalOptions::new(root, queue_depth, true)
     };
-    NvmeTier::open_tuned(options, tuning).await.unwrap()
+    NvmeTier::open_with(options).await.unwrap()
 }
 
 async fn conforms(root: &Path, direct: bool, depth: u32) {
@@ -68,34 +62,26 @@ async fn on_one_thread_conforms() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_tunings_conform_and_senseless_ones_are_refused() {
     let root = on_disk();
-    let open = |tuning| {
-        let options = LocalOptions {
-            root: root.path().to_owned(),
-            kind: "nvme",
-            notes: Vec::new(),
-            queue_depth: 3,
-            direct: true,
-        };
-        NvmeTier::open_tuned(options, tuning)
-    };
-    let usual = Tuning::default();
-    let bare = Tuning {
+    let usual = LocalOptions::new(root.path(), 3, true);
+    let bare = LocalOptions {
         chunk_bytes: 64 << 10,
         registered_buffers_bytes: 0,
-        ..usual
+        ..usual.clone()
     };
-    suite_passes(open(bare).await.unwrap()).await;
+    suite_passes(NvmeTier::open_with(bare).await.unwrap()).await;
     for chunk_bytes in [0, 4096, (64 << 10) + 1, u32::MAX] {
-        let error = open(Tuning { chunk_bytes, ..usual }).await.unwrap_err();
+        let options = LocalOptions {
+            chunk_bytes,
+            ..usual.clone()
+        };
+        let error = NvmeTier::open_with(options).await.unwrap_err();
         assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, "chunk_bytes"));
     }
-    let registered_buffers_bytes = u64::MAX;
-    let error = open(Tuning {
-        registered_buffers_bytes,
+    let options = LocalOptions {
+        registered_buffers_bytes: u64::MAX,
         ..usual
-    })
-    .await
-    .unwrap_err();
+    };
+    let error = NvmeTier::open_with(options).await.unwrap_err();
     assert_eq!(error.object(), "registered_buffers_bytes");
 }
 
@@ -284,11 +270,9 @@ async fn nothing_outside_the_root_is_read_written_or_listed() {
 async fn dropping_the_tier_ends_its_thread() {
     let root = on_disk();
     let options = LocalOptions {
-        root: root.path().to_owned(),
         kind: "ended",
         notes: vec!["a note".to_owned()],
-        queue_depth: 4,
-        direct: true,
+        ..LocalOptions::on_thread(root.path(), 4, true)
     };
     let threads = || {
         let names = std::fs::read_dir("/proc/self/task").unwrap();

@@ -119,7 +119,7 @@ impl Recorded {
                 return Err(format!("rounds[{index}]: no times and ratios"));
             }
         }
-        super::super::config::faults(&self.errors).map_err(|e| format!("{}: {}", e.object(), e.detail()))?;
+        super::super::faults::faults(&self.errors).map_err(|e| format!("{}: {}", e.object(), e.detail()))?;
         within("points", self.points.len(), 1, MAX_POINTS)?;
         for (index, point) in self.points.iter().enumerate() {
             self.check_point(point)

@@ -1,7 +1,7 @@
 //! Replay of tiers that were measured elsewhere. In: a profile's file. Out: the law that latencies are drawn by, and
 //! the origin of the profile.
 
-use super::config::InjectedError;
+use super::faults::InjectedError;
 use serde::{Deserialize, Serialize};
 
 mod check;
@@ -73,7 +73,6 @@ pub struct RecordedEnvironment {
 pub struct RecordedLimits {
     /// Bytes per second of one read after its first byte, from the difference in time between the largest and the next
     /// smaller size.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_bytes_per_s: Option<u64>,
     /// The most bytes per second of all reads together.
     pub total_bytes_per_s: u64,

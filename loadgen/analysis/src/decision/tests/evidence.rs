@@ -1,0 +1,165 @@
+//! Evidence of steps, and of a measured run.
+
+use super::{candidate, question, settled};
+use crate::decision::curve::{Grid, HighestRate};
+use crate::decision::from_run::step;
+use crate::decision::standing::Lab;
+use crate::decision::verdict::LabVerdict;
+use crate::record::{AnswerOutcome, Factors, Histograms, Limits, Mode, Point, Repeat};
+use crate::statistics::histogram::histogram;
+
+#[test]
+fn steps_at_one_rate_speak_for_others_and_failures_break_an_objective() {
+    let question = question();
+    let likely = |steps: &[(f64, f64, usize)], rps: f64| {
+        let all = [candidate("a", 1.0, steps)];
+        let lab = Lab::new(&question, &all);
+        lab.standings[0].curve.at_least(&lab.grid, rps)
+    };
+    let clean = likely(&[(200.0, 0.0, 8)], 200.0);
+    assert!(clean > 0.98 && likely(&[(200.0, 0.0, 8)], 100.0) >= clean, "{clean}");
+    let beyond = likely(&[(200.0, 0.0, 8)], 400.0);
+    assert!(beyond < 0.9 && likely(&[(200.0, 0.3, 3)], 250.0) < 0.02, "{beyond}");
+    let mut failing = candidate("a", 1.0, &[(200.0, 0.0, 8)]);
+    for step in &mut failing.steps {
+        step.failed = 20.0;
+    }
+    let all = [failing];
+    let lab = Lab::new(&question, &all);
+    assert!(lab.standings[0].curve.at_least(&lab.grid, 200.0) < 0.02 && !lab.standings[0].places[0].looks_met());
+}
+
+#[test]
+fn without_a_usable_step_no_variant_is_the_most_likely_one() {
+    let question = question();
+    let mut all = settled();
+    for step in all.iter_mut().flat_map(|candidate| &mut candidate.steps) {
+        step.usable = Err("disturbed".to_owned());
+    }
+    let lab = Lab::new(&question, &all);
+    assert!(lab.leader().is_some(), "the prior alone prefers one");
+    let verdict = LabVerdict::of(&lab);
+    assert_eq!((verdict.outcome, verdict.best), (AnswerOutcome::Undecided, None));
+}
+
+/// A point at 100/s with one step.
+fn measured(repeat: Repeat) -> Point {
+    let factors = Factors {
+        variant: String::new(),
+        tier: "t".into(),
+        cache: "off".into(),
+        cache_share: 0.0,
+        model: "m".into(),
+        mode: Mode::Realtime,
+        batch_size: 1,
+        offered_rps: 100.0,
+        arrivals: "poisson".into(),
+        keys: "uniform".into(),
+        mix: None,
+        driven: None,
+    };
+    Point {
+        factors,
+        repeats: vec![repeat],
+        summary: None,
+    }
+}
+
+#[test]
+fn a_late_step_that_missed_the_objective_is_evidence_of_nothing() {
+    let late = |lag_us: u64, latency_us: u64| {
+        let point = measured(Repeat {
+            window_s: 10.0,
+            scheduled: 1_000,
+            completed: 1_000,
+            achieved_rps: 100.0,
+            histograms: Histograms {
+                latency: vec![histogram(&[latency_us; 1_000])],
+                lag: vec![histogram(&[lag_us; 1_000])],
+                ..Histograms::default()
+            },
+            ..Repeat::empty()
+        });
+        step(&question(), &Limits::default(), &point, &point.repeats[0])
+    };
+    // An objective met despite the lag is met.
+    assert_eq!(late(20_000, 30_000).usable, Ok(()));
+    let missed = late(50_000, 60_000);
+    assert!(
+        missed.usable.as_ref().is_err_and(|why| why.contains("sent late")),
+        "{missed:?}"
+    );
+    let question = question();
+    let clean = candidate("a", 1.0, &[(100.0, 0.0, 12)]);
+    let mut with_missed = clean.clone();
+    with_missed.steps.push(missed);
+    let [clean, with_missed] = [[clean], [with_missed]].map(|all| {
+        let standing = Lab::new(&question, &all).standings.remove(0);
+        (standing.lo, standing.hi, standing.missed, standing.outcome)
+    });
+    assert_eq!(with_missed, clean);
+}
+
+#[test]
+fn a_failed_request_misses_an_objective_once_and_is_no_queue_that_grows() {
+    // 60 % fail with 503 at once, 2 % are too slow.
+    let latencies: Vec<u64> = (0..400).map(|i| if i < 20 { 60_000 } else { 10_000 }).collect();
+    let repeat = Repeat {
+        window_s: 10.0,
+        scheduled: 1_000,
+        completed: 400,
+        errors: [("503".to_owned(), 600)].into(),
+        achieved_rps: 40.0,
+        histograms: Histograms {
+            latency: vec![histogram(&latencies)],
+            lag: vec![histogram(&[10; 1_000])],
+            failed: vec![histogram(&[400; 600])],
+            ..Histograms::default()
+        },
+        ..Repeat::empty()
+    };
+    let point = measured(repeat);
+    let limits = Limits::default();
+    let evidence = step(&question(), &limits, &point, &point.repeats[0]);
+    assert_eq!((evidence.slow[0], evidence.failed), (620.0, 600.0));
+    assert_eq!((evidence.usable, evidence.saturated), (Ok(()), false));
+    // A step in which all requests failed is evidence too.
+    let mut none_good = point.repeats[0].clone();
+    (none_good.completed, none_good.achieved_rps) = (0, 0.0);
+    none_good.errors = [("503".to_owned(), 1_000)].into();
+    none_good.histograms.latency = vec![histogram(&[])];
+    let evidence = step(&question(), &limits, &point, &none_good);
+    assert_eq!((evidence.slow[0], evidence.usable), (1_000.0, Ok(())));
+}
+
+#[test]
+fn the_estimand_is_the_mean_share_and_not_that_of_the_median_step() {
+    let question = question();
+    // Three quarters of the steps have no slow requests, the others 4 %: 1 % in all.
+    let mixed = |rps: f64| {
+        let mut one = candidate("a", 1.0, &[(rps, 0.0, 30), (rps, 0.04, 10)]);
+        one.steps
+            .extend(candidate("a", 1.0, &[(0.6 * rps, 0.0, 8), (1.4 * rps, 0.6, 2)]).steps);
+        [one]
+    };
+    let all = mixed(250.0);
+    let lab = Lab::new(&question, &all);
+    let standing = &lab.standings[0];
+    let estimate = standing.estimate.unwrap();
+    assert!((estimate / 250.0 - 1.0).abs() < 0.05, "{estimate}");
+    assert!(
+        standing.lo < 250.0 && standing.hi > 250.0 && standing.width() < 1.4,
+        "{standing:?}"
+    );
+}
+
+#[test]
+fn an_interval_lies_between_the_rates_of_the_grid() {
+    let grid = Grid::around(&[100.0, 400.0]);
+    let prior = HighestRate::prior(&grid);
+    let (lo, hi) = prior.interval(&grid, 0.3);
+    assert!((prior.exceeded(&grid, 0.5) - prior.median(&grid).unwrap()).abs() < 1e-9);
+    assert!(lo < hi && prior.exceeded(&grid, 0.3) == hi, "{lo} {hi}");
+    // The mass of the top rate alone has no upper end; the mass of no rate gives none.
+    assert!(prior.exceeded(&grid, 0.01).is_infinite() && prior.exceeded(&grid, 0.99) == 0.0);
+}

@@ -1,0 +1,397 @@
+//! `[[journey]]`: sequences of requests, begun at given rates, that hand values from replies to later requests. In: TOML. Out: validated
+//! journeys with parsed templates.
+
+use super::check::Step;
+use super::fault::{
+    Fault, conflict, counted, distinct, duplicate, empty, fault, misplaced, missing, only_with, plain, refuse,
+};
+use super::raw::{RawJourney, RawPlan, RawStep};
+use reqwest::Method;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use tierlab_analysis::record::{Driven, Mode};
+use tierlab_load::by_goose::journey::Take;
+use tierlab_load::by_goose::journey::template::{Place, Template};
+use tierlab_load::load::Load;
+use tierlab_load::payload::{Encoding, Protocol};
+
+/// Maximum steps of a journey.
+const MAX_STEPS: usize = 32;
+/// Maximum values that a journey takes.
+const MAX_VALUES: usize = 64;
+/// Longest name of a journey or step, in bytes: file names contain both.
+const MAX_NAME: usize = 40;
+/// Headers that carry credentials, which a result would keep.
+const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
+
+/// Value of every journey: an entity, drawn from `[keys]`.
+const ENTITY: &str = "entity_id";
+
+/// Sequence of requests.
+#[derive(Debug, Clone)]
+pub struct JourneyPlan {
+    /// Name in results.
+    pub name: String,
+    /// Journeys begun per second.
+    pub rates: Vec<f64>,
+    /// Steps, in order.
+    pub steps: Vec<StepPlan>,
+    /// Names of its values by number; the first is `entity_id`.
+    pub values: Vec<String>,
+}
+
+/// One request of a journey.
+#[derive(Debug, Clone)]
+pub struct StepPlan {
+    /// Name in results.
+    pub name: String,
+    /// Request to make.
+    pub ask: Ask,
+    /// Values handed on.
+    pub take: Vec<Take>,
+    /// Number of the journey's values that are known when the step begins.
+    pub known: usize,
+}
+
+/// Request of a step.
+#[derive(Debug, Clone)]
+pub enum Ask {
+    /// To a model, by the Open Inference Protocol.
+    Model {
+        /// Name of the model.
+        model: String,
+        /// Transport of the request.
+        protocol: Protocol,
+        /// Inputs of the request.
+        content: Content,
+    },
+    /// To a path of the server.
+    Http {
+        /// HTTP method.
+        method: Method,
+        /// Path and query.
+        path: Template,
+        /// Path and query as the plan writes them.
+        path_text: String,
+        /// Headers of every request.
+        headers: HeaderMap,
+        /// Body of the request.
+        body: Option<Template>,
+        /// Status of a success (default: any 2xx).
+        status: Option<u16>,
+    },
+}
+
+/// Inputs of a model.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// Entity of the journey, whose rows the server joins.
+    Entity,
+    /// Values by input; strings may be templates.
+    Inputs(BTreeMap<String, Json>),
+    /// A whole request as JSON.
+    Body(Template),
+}
+
+impl JourneyPlan {
+    /// Load of journeys begun at a rate.
+    #[must_use]
+    pub const fn load(rate: f64) -> Load {
+        Load {
+            mode: Mode::Realtime,
+            batch_size: 1,
+            rate,
+        }
+    }
+
+    /// Factor of the points of the whole journey or of one step.
+    #[must_use]
+    pub fn driven(&self, step: Option<&StepPlan>) -> Driven {
+        Driven::Journey {
+            name: self.name.clone(),
+            step: step.map(|step| step.name.clone()),
+        }
+    }
+
+    /// True if any step requests an entity.
+    #[must_use]
+    pub fn takes_entity(&self) -> bool {
+        self.steps.iter().any(|step| match &step.ask {
+            Ask::Model { content, .. } => match content {
+                Content::Entity => true,
+                Content::Body(body) => body.slots().any(|slot| slot == 0),
+                Content::Inputs(inputs) => inputs.values().any(|value| {
+                    value
+                        .as_str()
+                        .is_some_and(|text| text.contains(&format!("{{{ENTITY}}}")))
+                }),
+            },
+            Ask::Http { path, body, .. } => path
+                .slots()
+                .chain(body.iter().flat_map(Template::slots))
+                .any(|slot| slot == 0),
+        })
+    }
+
+    /// True if any step goes over gRPC.
+    #[must_use]
+    pub fn speaks_grpc(&self) -> bool {
+        let is_grpc = |step: &StepPlan| {
+            matches!(
+                step.ask,
+                Ask::Model {
+                    protocol: Protocol::Grpc,
+                    ..
+                }
+            )
+        };
+        self.steps.iter().any(is_grpc)
+    }
+
+    /// Models that it requests.
+    pub fn models(&self) -> impl Iterator<Item = &str> {
+        self.steps.iter().filter_map(|step| match &step.ask {
+            Ask::Model { model, .. } => Some(model.as_str()),
+            Ask::Http { .. } => None,
+        })
+    }
+}
+
+pub(super) fn validate(plan: &RawPlan, lengths: Step) -> Result<Vec<JourneyPlan>, Fault> {
+    if !plan.journey.is_empty() && plan.encoding == Some(Encoding::Binary) {
+        return conflict(
+            "encoding",
+            "journey",
+            "values of replies are handed on as JSON; leave `encoding` out, or send binary tensors by `protocol = \"grpc\"`",
+        );
+    }
+    let mut journeys: Vec<JourneyPlan> = Vec::new();
+    for (index, raw) in plan.journey.iter().enumerate() {
+        let at = format!("journey[{index}]");
+        let journey = journey(raw, &at, lengths, plan.protocol)?;
+        if journeys.iter().any(|other| other.name == journey.name) {
+            return duplicate(format!("{at}.name"), journey.name);
+        }
+        journeys.push(journey);
+    }
+    Ok(journeys)
+}
+
+fn journey(raw: &RawJourney, at: &str, lengths: Step, protocol: Protocol) -> Result<JourneyPlan, Fault> {
+    check_name(&raw.name, &format!("{at}.name"))?;
+    counted(&format!("{at}.step"), raw.step.len(), 1, MAX_STEPS)?;
+    if raw.rates.is_empty() {
+        return empty(format!("{at}.rates"));
+    }
+    distinct(&format!("{at}.rates"), &raw.rates)?;
+    for (i, &rate) in raw.rates.iter().enumerate() {
+        let key = format!("{at}.rates[{i}]");
+        lengths.check_rate(&key, rate, raw.step.len())?;
+    }
+    let mut values = vec![ENTITY.to_owned()];
+    let mut steps: Vec<StepPlan> = Vec::new();
+    for (index, raw) in raw.step.iter().enumerate() {
+        let at = format!("{at}.step[{index}]");
+        check_name(&raw.name, &format!("{at}.name"))?;
+        if steps.iter().any(|other| other.name == raw.name) {
+            return duplicate(format!("{at}.name"), &raw.name);
+        }
+        steps.push(step(raw, &at, &mut values, protocol)?);
+    }
+    Ok(JourneyPlan {
+        name: raw.name.clone(),
+        rates: raw.rates.clone(),
+        steps,
+        values,
+    })
+}
+
+fn check_name(name: &str, key: &str) -> Result<(), Fault> {
+    if name.len() > MAX_NAME {
+        refuse!(key, "`{name}` has more than {MAX_NAME} characters");
+    }
+    plain(key, name)
+}
+
+fn step(raw: &RawStep, at: &str, values: &mut Vec<String>, protocol: Protocol) -> Result<StepPlan, Fault> {
+    let known = values.len();
+    let take = take(&raw.take, at, values)?;
+    let names = &values[..known];
+    let name = raw.name.clone();
+    let ask = match (&raw.model, &raw.path) {
+        (Some(_), Some(_)) => refuse!(format!("{at}.path"), "a step requests a `model` or a `path`, not both"),
+        (None, None) => {
+            return missing(
+                format!("{at}.model"),
+                "a step requests a `model`, or a `path` of the server",
+            );
+        }
+        (Some(model), None) => of_model(raw, model, at, names, raw.protocol.unwrap_or(protocol))?,
+        (None, Some(path)) => of_path(raw, path, at, names)?,
+    };
+    Ok(StepPlan { name, ask, take, known })
+}
+
+fn of_model(raw: &RawStep, model: &str, at: &str, names: &[String], protocol: Protocol) -> Result<Ask, Fault> {
+    plain(&format!("{at}.model"), model)?;
+    let given = [
+        ("method", raw.method.is_some()),
+        ("headers", !raw.headers.is_empty()),
+        ("status", raw.status.is_some()),
+    ];
+    only_with(
+        at,
+        "`path`; a model is requested by the Open Inference Protocol",
+        &given,
+    )?;
+    let content = match (&raw.inputs, &raw.body) {
+        (Some(_), Some(_)) => refuse!(format!("{at}.body"), "a model takes `inputs` or a `body`, not both"),
+        (None, None) => Content::Entity,
+        (None, Some(body)) => {
+            if protocol == Protocol::Grpc && body.contains("\"parameters\"") {
+                refuse!(
+                    format!("{at}.body"),
+                    "over gRPC its `id`, `inputs` and `outputs` are sent as a message, and its `parameters` are not; leave them out, or \
+                     give the step `protocol = \"http\"`"
+                );
+            }
+            let body = Template::parse(body, Place::Body, names);
+            Content::Body(body.map_err(|what| Fault::new(format!("{at}.body"), what))?)
+        }
+        (Some(inputs), None) => {
+            let mut given = BTreeMap::new();
+            for (name, value) in inputs {
+                let key = format!("{at}.inputs.{name}");
+                let value = json(value, &key)?;
+                if let Some(text) = value.as_str() {
+                    Template::parse(text, Place::Path, names).map_err(|what| Fault::new(key, what))?;
+                }
+                given.insert(name.clone(), value);
+            }
+            if given.is_empty() {
+                return empty(format!("{at}.inputs"));
+            }
+            Content::Inputs(given)
+        }
+    };
+    Ok(Ask::Model {
+        model: model.to_owned(),
+        protocol,
+        content,
+    })
+}
+
+fn of_path(raw: &RawStep, path: &str, at: &str, names: &[String]) -> Result<Ask, Fault> {
+    if raw.inputs.is_some() {
+        return misplaced(format!("{at}.inputs"), "`model`; give a `body`");
+    }
+    if raw.protocol == Some(Protocol::Grpc) {
+        return misplaced(format!("{at}.protocol"), "`model`: a `path` is requested over HTTP");
+    }
+    if !path.starts_with('/') || path.starts_with("//") || path.contains(|c: char| c.is_whitespace() || c == '#') {
+        refuse!(
+            format!("{at}.path"),
+            "`{path}` is not a path of the server; it begins with one `/` and has neither blanks nor `#`"
+        );
+    }
+    let body = raw.body.as_ref().map(|body| Template::parse(body, Place::Body, names));
+    let body = body
+        .transpose()
+        .map_err(|what| Fault::new(format!("{at}.body"), what))?;
+    Ok(Ask::Http {
+        method: method(raw.method.as_deref(), body.is_some(), at)?,
+        path: Template::parse(path, Place::Path, names).map_err(|what| Fault::new(format!("{at}.path"), what))?,
+        path_text: path.to_owned(),
+        headers: headers(&raw.headers, body.is_some(), at)?,
+        body,
+        status: raw.status,
+    })
+}
+
+/// Values that a step hands on. Adds their names to `values`.
+fn take(raw: &BTreeMap<String, String>, at: &str, values: &mut Vec<String>) -> Result<Vec<Take>, Fault> {
+    let mut taken = Vec::new();
+    for (name, pointer) in raw {
+        let key = format!("{at}.take.{name}");
+        let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !is_name {
+            refuse!(key, "invalid name of a value; use letters, digits and `_`");
+        }
+        if values.contains(name) {
+            refuse!(key, "there is a value of that name already");
+        }
+        if !(pointer.is_empty() || pointer.starts_with('/')) {
+            refuse!(
+                key,
+                "`{pointer}` is not a JSON pointer; write it as /outputs/0/data, or as \"\" for the whole reply"
+            );
+        }
+        if values.len() > MAX_VALUES {
+            refuse!(key, "a journey takes at most {MAX_VALUES} values");
+        }
+        taken.push(Take {
+            slot: values.len(),
+            pointer: pointer.clone(),
+        });
+        values.push(name.clone());
+    }
+    Ok(taken)
+}
+
+fn json(value: &toml::Value, key: &str) -> Result<Json, Fault> {
+    match value {
+        toml::Value::String(text) => Ok(Json::from(text.as_str())),
+        toml::Value::Integer(number) => Ok(Json::from(*number)),
+        toml::Value::Float(number) if number.is_finite() => Ok(Json::from(*number)),
+        toml::Value::Boolean(is) => Ok(Json::from(*is)),
+        toml::Value::Array(items) => items.iter().map(|item| json(item, key)).collect(),
+        toml::Value::Float(_) | toml::Value::Datetime(_) | toml::Value::Table(_) => Err(fault!(
+            key,
+            "an input is a number, a text, true or false, or a list of them"
+        )),
+    }
+}
+
+/// Method of a step (default: POST with a body, else GET).
+fn method(given: Option<&str>, has_body: bool, at: &str) -> Result<Method, Fault> {
+    let method = match given {
+        None if has_body => Method::POST,
+        None | Some("GET") => Method::GET,
+        Some("POST") => Method::POST,
+        Some("PUT") => Method::PUT,
+        Some("PATCH") => Method::PATCH,
+        Some("DELETE") => Method::DELETE,
+        Some("HEAD") => Method::HEAD,
+        Some(other) => refuse!(
+            format!("{at}.method"),
+            "`{other}` is none of GET, POST, PUT, PATCH, DELETE and HEAD"
+        ),
+    };
+    if has_body && matches!(method, Method::GET | Method::HEAD) {
+        refuse!(format!("{at}.body"), "a {method} has no body");
+    }
+    Ok(method)
+}
+
+/// Headers of a step's requests, beside those of the target.
+fn headers(given: &BTreeMap<String, String>, has_body: bool, at: &str) -> Result<HeaderMap, Fault> {
+    let mut headers = HeaderMap::new();
+    if has_body {
+        headers.insert(
+            reqwest::header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
+    }
+    for (name, value) in given {
+        let key = format!("{at}.headers.{name}");
+        let name: HeaderName = name.parse().map_err(|_| fault!(&key, "not a name of a header"))?;
+        if SECRET.contains(&name.as_str()) {
+            refuse!(key, "no credentials in journeys: results keep the plan");
+        }
+        let value = HeaderValue::from_str(value).map_err(|_| fault!(key, "not a value of a header"))?;
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}

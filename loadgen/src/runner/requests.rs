@@ -1,0 +1,233 @@
+//! Requests of a step, prepared for one target: their schedule, bodies and routes.
+//!
+//! In: a plan, a target, a load and a seed. Out: a step for `tierlab-load`. Knows nothing of repeats, or of the use of
+//! samples.
+
+use super::target::{Content, Target};
+use crate::error::RunError;
+use crate::plan::Plan;
+use crate::server::control::Control;
+use std::sync::Arc;
+use tierlab_analysis::record::SentRequests;
+use tierlab_load::by_goose::closed_loop::{ClosedLoop, Think};
+use tierlab_load::driver::{Route, Step};
+use tierlab_load::grpc::{self, Connections};
+use tierlab_load::inputs::{Entities, Prepared, Wish, joined_requests, other_requests};
+use tierlab_load::live::Watch;
+use tierlab_load::load::Load;
+use tierlab_load::payload::{Body, Protocol};
+use tierlab_load::reply::{Expected, Limit};
+use tierlab_load::schedule::Schedule;
+
+/// Number of bodies of a closed loop, built before it and sent repeatedly, because the number of its requests is a
+/// result.
+const CLOSED_LOOP_BODIES: usize = 1 << 18;
+/// Number of entities in the bodies of a closed loop.
+const CLOSED_LOOP_ENTITIES: usize = 1 << 20;
+
+/// Requests of a step: a load of a model against a target.
+#[derive(Debug, Clone, Copy)]
+pub struct Requests<'a> {
+    /// Plan with the other settings.
+    pub plan: &'a Plan,
+    /// Target of the requests.
+    pub target: &'a Target,
+    /// Entities per request, and requests per second.
+    pub load: Load,
+    /// Name of the requested model.
+    pub model: &'a str,
+    /// Seed of arrivals, entities and tensors.
+    pub seed: u64,
+}
+
+impl Requests<'_> {
+    /// Scheduled send times.
+    #[must_use]
+    pub fn schedule(&self) -> Arc<Schedule> {
+        let plan = self.plan;
+        Arc::new(Schedule::new(
+            &plan.arrivals,
+            self.load.rate,
+            plan.warmup,
+            plan.window,
+            self.seed,
+        ))
+    }
+
+    /// Prepares the step that sends them.
+    ///
+    /// # Errors
+    /// Tensors that cannot be built, or no route to the server.
+    pub fn step(&self, schedule: &Arc<Schedule>, watch: &Watch) -> Result<PreparedStep, RunError> {
+        let Self {
+            plan,
+            target,
+            load,
+            model,
+            ..
+        } = *self;
+        let expected = target.expected(model, load.batch_size);
+        let prepared = self.prepare(schedule.due_us.len())?;
+        let step = Step {
+            limit: limit(plan, &expected, &prepared.bodies),
+            expected: Arc::new(expected),
+            routes: routes(plan, target, model)?,
+            bodies: Arc::new(self.versioned(prepared.bodies)),
+            schedule: Arc::clone(schedule),
+            users: plan.max_in_flight,
+            timeout: plan.timeout,
+            drain: plan.drain,
+            watch: watch.clone(),
+        };
+        Ok(PreparedStep {
+            step,
+            sent: prepared.sent,
+        })
+    }
+
+    /// Prepares a closed loop of the same requests, with their statistics.
+    ///
+    /// # Errors
+    /// Tensors that cannot be built.
+    pub(super) fn closed_loop(
+        &self,
+        users: u32,
+        think: Think,
+        watch: &Watch,
+    ) -> Result<(ClosedLoop, SentRequests), RunError> {
+        let Self {
+            plan,
+            target,
+            load,
+            model,
+            seed,
+            ..
+        } = *self;
+        let expected = target.expected(model, load.batch_size);
+        let bodies = (CLOSED_LOOP_ENTITIES / load.batch_size as usize).clamp(64, CLOSED_LOOP_BODIES);
+        let prepared = self.prepare(bodies)?;
+        let step = ClosedLoop {
+            route: route(plan, target, model)?,
+            limit: limit(plan, &expected, &prepared.bodies),
+            bodies: Arc::new(self.versioned(prepared.bodies)),
+            expected: Arc::new(expected),
+            users: users as usize,
+            think,
+            seed,
+            warmup: plan.warmup,
+            window: plan.window,
+            timeout: plan.timeout,
+            watch: watch.clone(),
+        };
+        Ok((step, prepared.sent))
+    }
+
+    /// Adds the model's version to messages over gRPC.
+    fn versioned(&self, mut bodies: Vec<Body>) -> Vec<Body> {
+        if let (Protocol::Grpc, Some(version)) = (self.plan.protocol, self.target.control.model_version()) {
+            for body in &mut bodies {
+                body.bytes = grpc::with_model_version(&body.bytes, version);
+            }
+        }
+        bodies
+    }
+
+    /// Builds the bodies of `requests` requests, with their statistics.
+    pub(super) fn prepare(&self, requests: usize) -> Result<Prepared, RunError> {
+        let (plan, rows) = (self.plan, self.load.batch_size);
+        let form = plan.form(self.model);
+        let per_request = rows as usize;
+        let wish = Wish {
+            form,
+            rows,
+            requests,
+            seed: self.seed,
+            entities: None,
+        };
+        let prepared = match self.target.content_of(self.model) {
+            Content::Joined(population) => {
+                let ids = population.draw(requests * per_request, self.seed);
+                let bodies: Vec<Body> = ids.chunks(per_request).map(|ids| population.body(ids, form)).collect();
+                let sent = joined_requests(&bodies, rows, &plan.keys.to_string());
+                return Ok(Prepared { bodies, sent });
+            }
+            Content::Custom { custom, ids } => {
+                let per_request = if custom.wants_ids() { per_request } else { 1 };
+                let drawn = ids.iter().flat_map(|ids| {
+                    let drawn = ids.draw(requests * per_request, self.seed);
+                    drawn.into_iter().map(move |id| ids.shown(id))
+                });
+                let bodies = custom.bodies(requests, &drawn.collect::<Vec<_>>(), per_request);
+                let bodies = bodies.map_err(RunError::Usage)?;
+                let sent = other_requests(&bodies, plan.inputs.rows_per_request.unwrap_or(rows));
+                return Ok(Prepared { bodies, sent });
+            }
+            Content::Inline(inputs) => inputs.prepare(&wish),
+            Content::Mixed(population, inputs) => {
+                let ids = population.draw(requests * per_request, self.seed);
+                inputs.prepare(&Wish {
+                    entities: Some(Entities { population, ids: &ids }),
+                    ..wish
+                })
+            }
+        };
+        prepared.map_err(|what| RunError::Usage(plan.wrong_inputs(self.model, &what)))
+    }
+}
+
+/// Step prepared for the driver.
+#[derive(Debug)]
+pub struct PreparedStep {
+    /// Step to run.
+    pub step: Step,
+    /// Statistics of its requests.
+    pub sent: SentRequests,
+}
+
+/// Returns the limit for the largest reply that any of the requests expects.
+fn limit(plan: &Plan, expected: &Expected, bodies: &[Body]) -> Limit {
+    let wanted = bodies.iter().filter_map(|body| body.wanted.as_ref());
+    let all = wanted.map(|wanted| wanted.at(0).as_ref()).chain([expected]);
+    let largest = all.max_by_key(|expected| expected.elements().unwrap_or(u64::MAX));
+    Limit::of_replies(plan.reply_limit_bytes, largest.unwrap_or(expected))
+}
+
+/// Returns the routes to a target's servers.
+///
+/// # Errors
+/// Those of [`route`].
+fn routes(plan: &Plan, target: &Target, model: &str) -> Result<Vec<Route>, RunError> {
+    let servers = target.control.servers();
+    servers.map(|server| route_to(plan, server, model)).collect()
+}
+
+/// Returns the route to a target's server, the first of several.
+///
+/// # Errors
+/// A plan over gRPC and a target whose gRPC address is unknown or missing.
+pub(super) fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, RunError> {
+    route_to(plan, &target.control, model)
+}
+
+fn route_to(plan: &Plan, server: &Control, model: &str) -> Result<Route, RunError> {
+    match plan.protocol {
+        Protocol::Http => Ok(Route::Http(server.route(model)?)),
+        Protocol::Grpc => Ok(Route::Grpc(grpc_connections(plan, server)?)),
+    }
+}
+
+/// Creates connections to a gRPC server, as many as the plan's users need.
+///
+/// # Errors
+/// A server whose gRPC address is unknown or missing.
+pub(super) fn grpc_connections(plan: &Plan, server: &Control) -> Result<Arc<Connections>, RunError> {
+    let Some(endpoint) = &server.grpc else {
+        return Err(RunError::Usage(format!(
+            "{}: `protocol` = \"grpc\": say where the server speaks it, by --grpc-url http://HOST:PORT or `target.grpc_url` \
+             (tierlab-server says `grpc_listen` when it is started with --grpc-listen)",
+            plan.file.display()
+        )));
+    };
+    let connections = Connections::new(Arc::clone(endpoint), plan.max_in_flight).map_err(RunError::Usage)?;
+    Ok(Arc::new(connections))
+}

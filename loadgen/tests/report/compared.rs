@@ -1,0 +1,264 @@
+//! Comparisons of two runs.
+
+use crate::{run, scale, synthetic};
+use hdrhistogram::Histogram;
+use tierlab_analysis::curves::comparison::{Decision, WITHIN};
+use tierlab_analysis::record::{Objective, Percentile, Run, Verdict};
+use tierlab_report::{Change, Outcome, comparison};
+
+#[test]
+fn comparing_finds_a_slower_tier_and_blames_no_other() {
+    let same = comparison(run(), run(), WITHIN);
+    assert_eq!(same.outcome(), Outcome::NoRegression, "{}", same.text());
+    assert!(same.text().contains("0 worse, 0 better"));
+
+    let slower = comparison(run(), &synthetic::run(3, 1.6), WITHIN);
+    assert_eq!(slower.outcome(), Outcome::Regression);
+    let wrong: Vec<_> = slower
+        .changes
+        .iter()
+        .filter(|change| change.decision == Decision::Worse && !change.point.contains("s3"))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(slower.markdown().contains("| WORSE"));
+    // Every figure of the comparison is listed, with the smallest detectable difference.
+    for what in ["p50", "p95", "p99", "mean", "errors", "good/s", "$/10k", "highest rate"] {
+        assert!(slower.changes.iter().any(|change| change.what == what), "{what}");
+    }
+    let p50 = |change: &&Change| change.what == "p50" && change.decision == Decision::Worse;
+    let found = slower.changes.iter().find(p50).unwrap();
+    assert!(found.could_find.is_some_and(|share| share > 0.0), "{found:?}");
+
+    let mut nothing = run().clone();
+    nothing.points.clear();
+    assert_eq!(comparison(run(), &nothing, WITHIN).outcome(), Outcome::NothingInCommon);
+}
+
+#[test]
+fn a_run_that_was_stopped_is_no_proof_that_nothing_got_worse() {
+    let mut stopped = run().clone();
+    stopped.interrupted = true;
+    stopped.points.truncate(2);
+    let compared = comparison(run(), &stopped, WITHIN);
+    assert_eq!(compared.outcome(), Outcome::Undecided, "{}", compared.text());
+    assert!(compared.text().contains("the run was stopped before it"));
+    // Points that one run's plan did not ask for cannot be compared either, whichever run it is.
+    stopped.interrupted = false;
+    for (a, b, reason) in [(run(), &stopped, "only in A"), (&stopped, run(), "only in B")] {
+        let compared = comparison(a, b, WITHIN);
+        assert_eq!(compared.outcome(), Outcome::Undecided, "{}", compared.text());
+        assert!(compared.text().contains(reason), "{}", compared.text());
+    }
+}
+
+/// Run of one point of ten repeats of 600 requests, of which one in `slow` takes 319 ms and the others around 20 ms.
+fn ten_repeats(slow: usize, factor: f64) -> Run {
+    let mut run = run().clone();
+    (run.slo, run.pricing) = (None, None);
+    run.points.truncate(1);
+    let first = run.points[0].repeats[0].clone();
+    run.points[0].repeats = (0..10)
+        .map(|index: u32| {
+            let us = |request: usize| match (request + index as usize) % slow {
+                0 => 319_000,
+                rest => ((15_000 + (rest * 7_919) % 10_000) as f64 * factor) as u64,
+            };
+            let requests: Vec<usize> = (0..600).collect();
+            let blocks = requests.chunks(100).map(|block| {
+                let mut histogram = Histogram::<u64>::new(3).unwrap();
+                block.iter().for_each(|request| histogram.record(us(*request)).unwrap());
+                histogram
+            });
+            let mut repeat = first.clone();
+            (repeat.index, repeat.seed) = (index, index.into());
+            repeat.histograms.latency = blocks.collect();
+            repeat
+        })
+        .collect();
+    tierlab_analysis::conclude(&mut run);
+    run.points[0].summary.as_mut().unwrap().verdict = Verdict::Valid;
+    run
+}
+
+/// Nothing is dropped since its percentile is not printed: the comparison rests on the repeats.
+#[test]
+fn percentiles_are_compared_whether_or_not_they_are_printed() {
+    let mut hidden = ten_repeats(1_000_000, 1.0);
+    let summary = hidden.points[0].summary.as_mut().unwrap();
+    (summary.p50_us, summary.p95_us, summary.p99_us) = (None, None, None);
+    for (other, expected) in [
+        (ten_repeats(1_000_000, 1.0), Outcome::NoRegression),
+        (ten_repeats(1_000_000, 1.1), Outcome::Regression),
+        (ten_repeats(50, 1.0), Outcome::Regression),
+        (ten_repeats(85, 1.0), Outcome::Regression),
+    ] {
+        let compared = comparison(&hidden, &other, WITHIN);
+        assert_eq!(compared.outcome(), expected, "{}", compared.text());
+    }
+}
+
+#[test]
+fn a_single_repeat_tells_no_difference() {
+    let single = || {
+        let mut run = ten_repeats(1_000_000, 1.0);
+        run.points[0].repeats.truncate(1);
+        run
+    };
+    let compared = comparison(&single(), &single(), WITHIN);
+    assert_eq!(compared.outcome(), Outcome::Undecided, "{}", compared.text());
+}
+
+#[test]
+fn what_only_one_run_has_is_undecided() {
+    let of_a = run();
+    let mut unpriced = of_a.clone();
+    unpriced.pricing = None;
+    let mut silent = of_a.clone();
+    silent.points[0].repeats[1].histograms.latency.clear();
+    let mut invalid = of_a.clone();
+    invalid.points[0].summary.as_mut().unwrap().verdict = Verdict::Invalid(vec!["sent late".to_owned()]);
+    let mut other_objective = of_a.clone();
+    other_objective.slo = None;
+    for (changed, says) in [
+        (unpriced, "$/10k"),
+        (silent, "p99"),
+        (invalid, "sent late"),
+        (other_objective, "under different objectives"),
+    ] {
+        for (a, b) in [(of_a, &changed), (&changed, of_a)] {
+            let compared = comparison(a, b, WITHIN);
+            assert_eq!(compared.outcome(), Outcome::Undecided, "{says}: {}", compared.text());
+            let undecided = |change: &Change| change.what == says && change.decision == Decision::Undecided;
+            let named = compared.changes.iter().any(undecided);
+            assert!(named || compared.text().contains(says), "{says}: {}", compared.text());
+        }
+    }
+}
+
+#[test]
+fn a_point_that_is_saturated_in_both_is_compared_by_its_throughput() {
+    let saturated = |share: f64| {
+        let mut run = ten_repeats(1_000_000, 1.0);
+        for repeat in &mut run.points[0].repeats {
+            repeat.achieved_rps *= share * (1.0 + 0.001 * f64::from(repeat.index));
+        }
+        run.points[0].summary.as_mut().unwrap().verdict = Verdict::Saturated(vec!["backlog".to_owned()]);
+        run
+    };
+    let outcome = |share| comparison(&saturated(1.0), &saturated(share), WITHIN).outcome();
+    assert_eq!(outcome(1.0), Outcome::NoRegression);
+    assert_eq!(outcome(0.8), Outcome::Regression);
+}
+
+#[test]
+fn a_highest_rate_that_one_run_alone_has_is_not_dropped() {
+    let mut slow = run().clone();
+    for point in &mut slow.points {
+        point
+            .repeats
+            .iter_mut()
+            .for_each(|repeat| scale(&mut repeat.histograms.latency, 1_000.0));
+    }
+    tierlab_analysis::conclude(&mut slow);
+    let highest = |a: &Run, b: &Run| -> Vec<Decision> {
+        let changes = comparison(a, b, WITHIN).changes;
+        let rates = changes.iter().filter(|change| change.what == "highest rate");
+        rates.map(|change| change.decision).collect()
+    };
+    assert!(highest(run(), &slow).contains(&Decision::Worse));
+    assert!(highest(&slow, run()).contains(&Decision::Better));
+}
+
+#[test]
+fn a_comparison_is_a_document_too() {
+    let text = comparison(run(), &synthetic::run(3, 1.6), WITHIN).json();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&json["schema_version"], &json["outcome"]),
+        (&1.into(), &"regression".into())
+    );
+    let figures = json["figures"].as_array().unwrap();
+    let p50 = figures.iter().find(|figure| figure["figure"] == "p50").unwrap();
+    assert!(
+        p50["values"][0].as_f64().unwrap() > 0.0 && p50["difference"]["lo"].is_number(),
+        "{p50}"
+    );
+    assert!(figures.iter().any(|figure| figure["decision"] == "worse"));
+}
+
+#[test]
+fn rates_under_different_objectives_are_not_compared_and_other_plans_are_named() {
+    let mut other = run().clone();
+    let slo = other.slo.as_mut().unwrap();
+    slo.objective = Objective::Percentile {
+        percentile: Percentile::P99,
+        limit_us: 200_000.0,
+    };
+    other.protocol = "grpc".to_owned();
+    other.plan_toml = format!("more = 1\n{}", run().plan_toml);
+    tierlab_analysis::conclude(&mut other);
+    let compared = comparison(run(), &other, WITHIN);
+    assert!(compared.changes.iter().all(|change| change.what != "highest rate"));
+    for says in [
+        "under different objectives",
+        "over http, B over grpc",
+        "the plans differ",
+    ] {
+        assert!(compared.text().contains(says), "{says}: {}", compared.text());
+    }
+}
+
+#[test]
+fn runs_that_cannot_tell_are_undecided_and_not_the_same() {
+    let mut first = run().clone();
+    first.slo = None;
+    tierlab_analysis::conclude(&mut first);
+    let mut other = first.clone();
+    // Other arrivals, and repeats that lie far apart: 24 % more on average, by chance or not.
+    for point in &mut other.points {
+        for (repeat, factor) in point.repeats.iter_mut().zip([0.95, 1.2, 1.6]) {
+            repeat.seed += 1;
+            scale(&mut repeat.histograms.latency, factor);
+        }
+    }
+    tierlab_analysis::conclude(&mut other);
+    let comparison = comparison(&first, &other, WITHIN);
+    assert_eq!(comparison.outcome(), Outcome::Undecided, "{}", comparison.text());
+    let text = comparison.text();
+    assert!(
+        text.contains("undecided") && text.contains("more repeats narrow the interval"),
+        "{text}"
+    );
+    assert!(
+        text.contains("repeats with the same seeds were paired at 0 of"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_point_that_the_server_no_longer_holds_is_a_regression_and_one_that_was_not_measured_is_undecided() {
+    let told = |verdict: Verdict| {
+        let mut lost = run().clone();
+        let point = lost
+            .points
+            .iter_mut()
+            .find(|point| tierlab_analysis::curves::is_valid(point))
+            .unwrap();
+        point.summary.as_mut().unwrap().verdict = verdict;
+        let comparison = comparison(run(), &lost, WITHIN);
+        (comparison.outcome(), comparison.text())
+    };
+    let why = || vec!["because".to_owned()];
+    let (outcome, text) = told(Verdict::Saturated(why()));
+    assert_eq!(outcome, Outcome::Regression);
+    assert!(
+        text.contains("no longer held: nvme cold realtime ctr ×1 at 100 rps: saturated: because"),
+        "{text}"
+    );
+    let (outcome, text) = told(Verdict::Invalid(why()));
+    assert_eq!(outcome, Outcome::Undecided, "{text}");
+    assert!(
+        text.contains("not compared: nvme cold realtime ctr ×1 at 100 rps: in B invalid: because"),
+        "{text}"
+    );
+}

@@ -1,0 +1,270 @@
+//! Why a session's thread is idle: waiting in the queue, waiting for storage, or without requests.
+//!
+//! In: the thread's own changes of state, the requests that enter and leave the feature stage, and whether any is queued.
+//! Out: four counters that sum to the thread's life. A moment in which the thread does not compute has one cause, the first
+//! that holds: a request of the model is *queued* (the thread waits for more requests to share its run, or has not woken
+//! yet); one is *in the feature stage*, so that storage is what is waited for; or there is *none*.
+
+use crate::telemetry::counters::{SessionSeconds, Settle};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The requests on their way to a model's sessions, and how long there were any.
+#[derive(Debug)]
+pub(crate) struct PendingRequests(Mutex<PendingState>);
+
+#[derive(Debug)]
+struct PendingState {
+    /// In the feature stage.
+    reading: usize,
+    /// True if any request is queued.
+    queued: bool,
+    since: Instant,
+    spent: Waits,
+}
+
+/// Time by what was waited for; time in neither is time without requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Waits {
+    /// A request was queued.
+    queue: Duration,
+    /// None was queued, and one was in the feature stage.
+    storage: Duration,
+}
+
+impl PendingState {
+    fn settle(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.since);
+        if self.queued {
+            self.spent.queue += passed;
+        } else if self.reading > 0 {
+            self.spent.storage += passed;
+        }
+        self.since = self.since.max(now);
+    }
+}
+
+impl PendingRequests {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(PendingState {
+            reading: 0,
+            queued: false,
+            since: Instant::now(),
+            spent: Waits::default(),
+        })))
+    }
+
+    /// Counts a request into the feature stage until the guard is dropped.
+    pub(crate) fn enter(self: &Arc<Self>) -> ReadingFeatures {
+        self.change(Instant::now(), |state| state.reading += 1);
+        ReadingFeatures(Arc::clone(self))
+    }
+
+    /// Requests in the feature stage now.
+    pub(crate) fn reading(&self) -> usize {
+        self.0.lock().reading
+    }
+
+    /// The queue has got its first request, or has lost its last one.
+    pub(crate) fn set_queued(&self, queued: bool, now: Instant) {
+        self.change(now, |state| state.queued = queued);
+    }
+
+    fn waits(&self, now: Instant) -> Waits {
+        let mut state = self.0.lock();
+        state.settle(now);
+        state.spent
+    }
+
+    fn change(&self, now: Instant, change: impl FnOnce(&mut PendingState)) {
+        let mut state = self.0.lock();
+        state.settle(now);
+        change(&mut state);
+    }
+}
+
+/// A request in the feature stage.
+pub(crate) struct ReadingFeatures(Arc<PendingRequests>);
+
+impl Drop for ReadingFeatures {
+    fn drop(&mut self) {
+        self.0
+            .change(Instant::now(), |state| state.reading = state.reading.saturating_sub(1));
+    }
+}
+
+/// The clock of one session's thread.
+pub(crate) struct SessionClock {
+    state: Mutex<ClockState>,
+    pending: Arc<PendingRequests>,
+    seconds: SessionSeconds,
+}
+
+struct ClockState {
+    computing: bool,
+    since: Instant,
+    /// Total wait of the model's requests at `since`.
+    waits: Waits,
+}
+
+impl SessionClock {
+    pub(crate) fn new(pending: Arc<PendingRequests>, seconds: SessionSeconds) -> Arc<Self> {
+        let now = Instant::now();
+        let state = ClockState {
+            computing: false,
+            since: now,
+            waits: pending.waits(now),
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            pending,
+            seconds,
+        })
+    }
+
+    /// The thread begins to compute, or to wait.
+    pub(crate) fn turn(&self, computing: bool) {
+        let mut state = self.state.lock();
+        self.settle_state(&mut state);
+        state.computing = computing;
+    }
+
+    /// Adds the time since the last change to its counter.
+    pub(crate) fn settle(&self) {
+        let mut state = self.state.lock();
+        self.settle_state(&mut state);
+    }
+
+    fn settle_state(&self, state: &mut ClockState) {
+        let now = Instant::now();
+        let waits = self.pending.waits(now);
+        let passed = now.saturating_duration_since(state.since);
+        if state.computing {
+            self.seconds.compute.inc_by(passed.as_secs_f64());
+        } else {
+            // The two clocks are read one after the other: neither part may be longer than the whole.
+            let queue = waits.queue.saturating_sub(state.waits.queue).min(passed);
+            let storage = waits.storage.saturating_sub(state.waits.storage).min(passed - queue);
+            self.seconds.queue_wait.inc_by(queue.as_secs_f64());
+            self.seconds.storage_wait.inc_by(storage.as_secs_f64());
+            self.seconds
+                .no_requests
+                .inc_by((passed - queue - storage).as_secs_f64());
+        }
+        state.since = now;
+        state.waits = waits;
+    }
+}
+
+impl Settle for SessionClock {
+    fn settle(&self) {
+        Self::settle(self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus::Counter;
+    use proptest::prelude::*;
+    use std::thread::sleep;
+
+    fn seconds() -> SessionSeconds {
+        let counter = |name: &str| Counter::new(name, "test").unwrap();
+        SessionSeconds {
+            compute: counter("compute"),
+            queue_wait: counter("queue_wait"),
+            storage_wait: counter("storage_wait"),
+            no_requests: counter("no_requests"),
+        }
+    }
+
+    #[test]
+    fn idle_time_has_a_cause_and_nothing_is_lost() {
+        let began = Instant::now();
+        let pending = PendingRequests::new();
+        let clock = SessionClock::new(Arc::clone(&pending), seconds());
+        sleep(Duration::from_millis(10));
+        let guards = (pending.enter(), pending.enter());
+        sleep(Duration::from_millis(20));
+        pending.set_queued(true, Instant::now());
+        sleep(Duration::from_millis(25));
+        pending.set_queued(false, Instant::now());
+        drop(guards);
+        sleep(Duration::from_millis(5));
+        clock.turn(true);
+        let during_compute = pending.enter();
+        pending.set_queued(true, Instant::now());
+        sleep(Duration::from_millis(15));
+        drop(during_compute);
+        pending.set_queued(false, Instant::now());
+        clock.turn(false);
+        clock.settle();
+        let SessionSeconds {
+            compute,
+            queue_wait,
+            storage_wait,
+            no_requests,
+        } = &clock.seconds;
+        assert!(queue_wait.get() >= 0.025, "{}", queue_wait.get());
+        assert!(storage_wait.get() >= 0.020, "{}", storage_wait.get());
+        assert!(no_requests.get() >= 0.015, "{}", no_requests.get());
+        assert!(compute.get() >= 0.015, "{}", compute.get());
+        let sum = compute.get() + queue_wait.get() + storage_wait.get() + no_requests.get();
+        assert!(sum <= began.elapsed().as_secs_f64() + 1e-6);
+        assert_eq!(pending.reading(), 0);
+    }
+
+    /// Events of requests, with microseconds since the event before.
+    #[derive(Debug, Clone, Copy)]
+    enum Event {
+        Read,
+        Queue,
+        Take,
+        Nothing,
+    }
+
+    proptest! {
+        /// Against a clock that looks at every microsecond.
+        #[test]
+        fn every_moment_has_the_first_cause_that_holds(
+            steps in prop::collection::vec(
+                (prop_oneof![Just(Event::Read), Just(Event::Queue), Just(Event::Take), Just(Event::Nothing)], 0_u64..50),
+                0..30,
+            ),
+        ) {
+            let pending = PendingRequests::new();
+            let start = pending.0.lock().since;
+            let (mut at, mut reading, mut queued) = (0_u64, 0_usize, 0_usize);
+            let mut want = (0, 0);
+            for (step, after) in steps {
+                for _ in 0..after {
+                    if queued > 0 { want.0 += 1 } else if reading > 0 { want.1 += 1 }
+                }
+                at += after;
+                let now = start + Duration::from_micros(at);
+                match step {
+                    Event::Read => {
+                        reading += 1;
+                        pending.change(now, |state| state.reading += 1);
+                    }
+                    Event::Queue if reading > 0 => {
+                        (reading, queued) = (reading - 1, queued + 1);
+                        pending.change(now, |state| state.reading -= 1);
+                        if queued == 1 {
+                            pending.set_queued(true, now);
+                        }
+                    }
+                    Event::Take if queued > 0 => {
+                        queued = 0;
+                        pending.set_queued(false, now);
+                    }
+                    _ => {}
+                }
+            }
+            let waits = pending.waits(start + Duration::from_micros(at));
+            prop_assert_eq!((waits.queue.as_micros(), waits.storage.as_micros()), want);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Requests of one model share a run: the queue, and what it is made of.
+
+pub(crate) mod active;
+pub(crate) mod clock;
+pub(crate) mod groups;
+pub(crate) mod job;
+mod pace;
+mod queue;
+pub(crate) mod rule;
+mod runs;
+pub(crate) mod split;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use queue::{BatchQueue, QueueGauges, WakeUp};
+
+/// Synchronisation types of the queue. `tests/interleavings.rs` replaces them by those of a scheduler that tries thread orders.
+mod sync {
+    pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
+}

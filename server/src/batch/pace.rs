@@ -1,0 +1,81 @@
+//! Drain rate of a queue. A request that cannot be answered in time is refused on arrival and not after a wait: otherwise the
+//! queue works for late answers only.
+//!
+//! In: the sessions' runs, and the queued rows. Out: an estimate of the wait.
+
+use crate::request::refusal::{Reason, Refusal};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+/// The weight of a run in the average is one in this many.
+const WEIGHT: u64 = 8;
+
+/// The pace of one queue. An empty queue lets everything in, so that a bad guess mends itself.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// Moving average of a row's time in one session.
+    row_ns: AtomicU64,
+    queued: AtomicUsize,
+    sessions: AtomicUsize,
+}
+
+impl Pace {
+    pub(super) fn add_session(&self) {
+        self.sessions.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn set_queued(&self, rows: usize) {
+        self.queued.store(rows, Relaxed);
+    }
+
+    pub(super) fn queued(&self) -> usize {
+        self.queued.load(Relaxed)
+    }
+
+    /// Takes a run into the average. Two sessions may overwrite each other's: it is a guess.
+    pub(super) fn note(&self, rows: usize, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) / rows.max(1) as u64;
+        let average = match self.row_ns.load(Relaxed) {
+            0 => ns,
+            average => average - average / WEIGHT + ns / WEIGHT,
+        };
+        self.row_ns.store(average, Relaxed);
+    }
+
+    /// Refuses what would wait behind `queued` rows for longer than `limit`.
+    pub(super) fn check_wait(&self, queued: usize, limit: Duration) -> Result<(), Refusal> {
+        let sessions = self.sessions.load(Relaxed).max(1) as u64;
+        let wait = Duration::from_nanos(self.row_ns.load(Relaxed).saturating_mul(queued as u64) / sessions);
+        if wait <= limit {
+            return Ok(());
+        }
+        let (wait, limit) = (wait.as_millis(), limit.as_millis());
+        Err(Refusal::new(
+            Reason::Full,
+            format!("the model's queue takes about {wait} ms, the request has {limit} ms"),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_be_late_is_refused_and_an_empty_queue_refuses_nothing() {
+        let pace = Pace::default();
+        let ms = Duration::from_millis;
+        assert!(pace.check_wait(1_000_000, ms(1)).is_ok(), "nothing is known yet");
+        pace.note(10, ms(100));
+        assert!(pace.check_wait(100, ms(1000)).is_ok());
+        assert_eq!(pace.check_wait(101, ms(1000)).unwrap_err().reason, Reason::Full);
+        pace.add_session();
+        pace.add_session();
+        assert!(pace.check_wait(200, ms(1000)).is_ok());
+        assert!(pace.check_wait(0, Duration::ZERO).is_ok());
+        for _ in 0..100 {
+            pace.note(1, ms(1));
+        }
+        assert!(pace.check_wait(1000, ms(1000)).is_ok());
+    }
+}

@@ -1,0 +1,336 @@
+use super::active::{self, ActiveRun};
+use super::clock::{PendingRequests, SessionClock};
+use super::groups::{Groups, SessionSlot};
+use super::job::{Job, JobOutput};
+use super::rule::Rule;
+use super::{BatchQueue, QueueGauges};
+use crate::request::parts::Part;
+use crate::request::refusal::{Reason, Refusal};
+use crate::telemetry::counters::SessionSeconds;
+use crate::telemetry::trace::context::RequestScope;
+use prometheus::{Counter, IntGauge};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+mod interleavings;
+
+pub(super) type Replies = oneshot::Receiver<Result<JobOutput, Refusal>>;
+
+fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {
+    let (reply, replies) = oneshot::channel();
+    let now = Instant::now();
+    let part = Part {
+        shape: vec![rows as i64, width],
+        data: Vec::new().into(),
+    };
+    let scope = RequestScope::current();
+    (
+        Job {
+            parts: vec![part],
+            rows,
+            enqueued: now,
+            rank: now,
+            deadline: now + deadline,
+            scope,
+            run_began: Arc::default(),
+            reply: Some(reply),
+        },
+        replies,
+    )
+}
+
+pub(super) fn alive(rows: usize, width: i64) -> (Job, Replies) {
+    job(rows, width, Duration::from_secs(60))
+}
+
+pub(super) fn gauges() -> QueueGauges {
+    let gauge = || IntGauge::new("b", "b").unwrap();
+    QueueGauges {
+        depth: gauge(),
+        stuck: gauge(),
+    }
+}
+
+pub(super) fn session_clock(pending: &Arc<PendingRequests>) -> Arc<SessionClock> {
+    let counter = || Counter::new("a", "a").unwrap();
+    let seconds = SessionSeconds {
+        compute: counter(),
+        queue_wait: counter(),
+        storage_wait: counter(),
+        no_requests: counter(),
+    };
+    SessionClock::new(Arc::clone(pending), seconds)
+}
+
+fn queue(max_rows: usize, capacity: usize) -> (Arc<BatchQueue>, Arc<SessionClock>) {
+    let pending = PendingRequests::new();
+    let clock = session_clock(&pending);
+    let rule = Rule {
+        max_rows,
+        preferred_rows: Vec::new(),
+        max_delay: Duration::ZERO,
+    };
+    (
+        BatchQueue::new(rule, Groups::new(vec![1]), capacity, pending, gauges()),
+        clock,
+    )
+}
+
+fn rows_of(batch: &[Job]) -> Vec<usize> {
+    batch.iter().map(|job| job.rows).collect()
+}
+
+#[test]
+fn batches_hold_what_fits_and_goes_together_in_order() {
+    let (queue, clock) = queue(8, 100);
+    let mut replies = Vec::new();
+    for (rows, width) in [(3, 4), (2, 5), (4, 4), (6, 4), (1, 4)] {
+        let (job, reply) = alive(rows, width);
+        queue.push(job).unwrap();
+        replies.push(reply);
+    }
+    let take = || rows_of(&queue.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap());
+    assert_eq!(take(), [3, 4, 1]);
+    assert_eq!(take(), [2]);
+    assert_eq!(take(), [6]);
+    assert_eq!(queue.depth.get(), 0);
+}
+
+#[test]
+fn a_full_queue_refuses_and_a_closed_one_empties() {
+    let (queue, clock) = queue(1, 2);
+    let (first, _first_reply) = alive(1, 1);
+    let (second, _second_reply) = alive(1, 1);
+    queue.push(first).unwrap();
+    queue.push(second).unwrap();
+    assert_eq!(queue.push(alive(1, 1).0).err().unwrap().reason, Reason::Full);
+    queue.close();
+    assert_eq!(queue.push(alive(1, 1).0).err().unwrap().reason, Reason::Draining);
+    assert_eq!(
+        queue
+            .take(&mut SessionSlot::default(), &clock, Duration::ZERO)
+            .unwrap()
+            .len(),
+        1
+    );
+    assert_eq!(
+        queue
+            .take(&mut SessionSlot::default(), &clock, Duration::ZERO)
+            .unwrap()
+            .len(),
+        1
+    );
+    assert!(
+        queue
+            .take(&mut SessionSlot::default(), &clock, Duration::ZERO)
+            .is_none()
+    );
+}
+
+#[test]
+fn the_dead_cost_nothing() {
+    let (queue, clock) = queue(8, 100);
+    let (gone, reply_nobody_waits_for) = alive(2, 4);
+    drop(reply_nobody_waits_for);
+    let (late, mut late_reply) = job(2, 4, Duration::ZERO);
+    let (living, _living_reply) = alive(5, 4);
+    for job in [gone, late, living] {
+        queue.push(job).unwrap();
+    }
+    assert_eq!(
+        rows_of(&queue.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap()),
+        [5]
+    );
+    assert_eq!(late_reply.try_recv().unwrap().unwrap_err().reason, Reason::Deadline);
+    queue.close();
+    assert!(
+        queue
+            .take(&mut SessionSlot::default(), &clock, Duration::ZERO)
+            .is_none()
+    );
+    assert_eq!(queue.lock().rows, 0);
+}
+
+#[test]
+fn an_idle_session_wakes_for_the_first_request() {
+    let (queue, clock) = queue(8, 100);
+    let taker = {
+        let queue = Arc::clone(&queue);
+        std::thread::spawn(move || {
+            queue
+                .take(&mut SessionSlot::default(), &clock, Duration::from_secs(60))
+                .map(|batch| batch.len())
+        })
+    };
+    let (job, _reply) = alive(1, 1);
+    queue.push(job).unwrap();
+    assert_eq!(taker.join().unwrap(), Some(1));
+}
+
+#[test]
+fn higher_levels_go_first_and_lower_ones_wait_no_longer_than_their_step() {
+    let (queue, clock) = queue(1, 100);
+    let began = Instant::now();
+    let step = Duration::from_millis(100);
+    let mut replies = Vec::new();
+    // Each came 40 ms after the one before; rows stand for who it is.
+    for (who, level) in [(1, 2), (2, 0), (3, 1), (4, 0), (5, 0), (6, 0), (7, 0)] {
+        let (mut job, reply) = alive(who, 1);
+        job.enqueued = began + Duration::from_millis(40) * who as u32;
+        job.rank = job.enqueued + step * level;
+        queue.push(job).unwrap();
+        replies.push(reply);
+    }
+    let order: Vec<usize> = (0..7)
+        .map(|_| queue.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap()[0].rows)
+        .collect();
+    assert_eq!(order, [2, 4, 5, 3, 1, 6, 7]);
+}
+
+/// Interrupt of a session without a run.
+struct Never;
+
+impl active::Interrupt for Never {
+    fn interrupt(&self) {}
+    fn rearm(&self) {}
+}
+
+/// A session on a thread of its own, which says what it takes and runs until it is told to go on.
+struct Worker {
+    taken: std::sync::mpsc::Receiver<usize>,
+    go_on: std::sync::mpsc::Sender<()>,
+}
+
+fn worker(queue: &Arc<BatchQueue>, group: usize, clock: &Arc<SessionClock>) -> Worker {
+    let (queue, clock) = (Arc::clone(queue), Arc::clone(clock));
+    let (tell, taken) = std::sync::mpsc::channel();
+    let (go_on, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut slot = SessionSlot::in_group(group);
+        queue.add_session(&slot, Arc::new(ActiveRun::new(0, Box::new(Never))));
+        while let Some(batch) = queue.take(&mut slot, &clock, Duration::ZERO) {
+            let _ = tell.send(batch.len());
+            let _ = wait.recv();
+        }
+    });
+    Worker { taken, go_on }
+}
+
+impl Worker {
+    fn takes(&self) -> usize {
+        self.taken.recv_timeout(Duration::from_secs(60)).unwrap()
+    }
+
+    fn takes_nothing(&self) -> bool {
+        self.taken.try_recv().is_err()
+    }
+}
+
+/// The workers of two groups: one session, and two.
+fn groups_of_two() -> (Arc<BatchQueue>, [Worker; 3]) {
+    let (_, clock) = queue(1, 1);
+    let rule = Rule {
+        max_rows: 1,
+        preferred_rows: Vec::new(),
+        max_delay: Duration::ZERO,
+    };
+    let queue = BatchQueue::new(rule, Groups::new(vec![1, 2]), 100, PendingRequests::new(), gauges());
+    let workers = [0, 1, 1].map(|group| worker(&queue, group, &clock));
+    (queue, workers)
+}
+
+#[test]
+fn a_request_that_is_given_up_leaves_the_queue_while_every_session_is_busy() {
+    let (queue, clock) = queue(1, 3);
+    let pushed = |rows| {
+        let (job, reply) = alive(rows, 1);
+        queue.push(job).map(|_| reply)
+    };
+    let first = pushed(1).unwrap();
+    let second = pushed(2).unwrap();
+    let third = pushed(3).unwrap();
+    assert_eq!(pushed(4).unwrap_err().reason, Reason::Full);
+    drop((first, third));
+    queue.interrupt_given_up();
+    assert_eq!((queue.depth.get(), queue.lock().rows), (1, 2));
+    let fourth = pushed(4).unwrap();
+    drop(second);
+    queue.interrupt_given_up();
+    let taken = queue.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap();
+    assert_eq!(rows_of(&taken), [4]);
+    drop(fourth);
+    queue.interrupt_given_up();
+    assert_eq!((queue.depth.get(), queue.lock().rows), (0, 0));
+}
+
+#[test]
+fn a_request_that_is_alone_goes_to_the_widest_session_and_others_to_the_rest() {
+    let (queue, [wide, one, other]) = groups_of_two();
+    let mut replies = Vec::new();
+    let mut push = || {
+        let (job, reply) = alive(1, 1);
+        drop(queue.push(job).unwrap());
+        replies.push(reply);
+    };
+    for _ in 0..50 {
+        while queue.lock().running > 0 {
+            std::thread::yield_now();
+        }
+        push();
+        wide.takes();
+        // Two more, while that one runs: one session of the others takes each, and the fourth waits.
+        push();
+        push();
+        one.takes();
+        other.takes();
+        push();
+        assert!(wide.takes_nothing() && one.takes_nothing() && other.takes_nothing());
+        // The wide one leaves it: three are at work.
+        wide.go_on.send(()).unwrap();
+        one.go_on.send(()).unwrap();
+        one.takes();
+        assert!(wide.takes_nothing());
+        one.go_on.send(()).unwrap();
+        other.go_on.send(()).unwrap();
+    }
+    queue.close();
+}
+
+#[test]
+fn no_request_is_left_lying_between_groups() {
+    let (queue, workers) = groups_of_two();
+    let mut replies = Vec::new();
+    let mut state = 7_u64;
+    let mut left = 0;
+    for step in 0..3000_u32 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        for _ in 0..state >> 62 {
+            let (job, reply) = alive(1, 1);
+            // Every fifth client has gone away again.
+            if !step.is_multiple_of(5) {
+                replies.push(reply);
+                left += 1;
+            }
+            drop(queue.push(job).unwrap());
+        }
+        // Whatever runs is done, until nothing is left.
+        let began = Instant::now();
+        while left > 0 {
+            for worker in &workers {
+                while let Ok(taken) = worker.taken.try_recv() {
+                    left -= taken.min(left);
+                    worker.go_on.send(()).unwrap();
+                }
+            }
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "{left} requests were left lying"
+            );
+            std::thread::yield_now();
+        }
+    }
+    queue.close();
+}

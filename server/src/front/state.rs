@@ -1,0 +1,87 @@
+//! State shared by the fronts: the pipeline, the models with their management, and the phase.
+
+use crate::models::management::manager::ModelManager;
+use crate::models::served_models::Target;
+use crate::pipeline::Pipeline;
+use crate::request::refusal::Refusal;
+use crate::telemetry::metrics::Metrics;
+use prometheus::Registry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use tierlab_protocol::grpc::messages::ServerMetadataResponse;
+
+/// Extensions named in the server's metadata.
+const EXTENSIONS: [&str; 5] = [
+    "binary_tensor_data",
+    "model_configuration",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "statistics",
+];
+
+/// The state, as every front holds it.
+pub(crate) type SharedState = Arc<ServerState>;
+
+/// Phase of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The models are being loaded.
+    Loading,
+    /// Requests are taken.
+    Ready,
+    /// No new connections are taken; what is admitted is finished.
+    Draining,
+}
+
+/// The shared state of a server.
+pub(crate) struct ServerState {
+    pub(crate) pipeline: Pipeline,
+    pub(crate) registry: Registry,
+    /// The models; every call that finds, lists, loads or unloads them.
+    pub(crate) manager: Arc<ModelManager>,
+    draining: AtomicBool,
+}
+
+impl ServerState {
+    pub(crate) fn new(pipeline: Pipeline, registry: Registry, manager: Arc<ModelManager>) -> Self {
+        Self {
+            pipeline,
+            registry,
+            manager,
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// Turns readiness off.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        if self.draining.load(Relaxed) {
+            Phase::Draining
+        } else if self.manager.started() {
+            Phase::Ready
+        } else {
+            Phase::Loading
+        }
+    }
+
+    /// True if the named model accepts requests.
+    pub(crate) fn model_ready(&self, target: &Target) -> Result<bool, Refusal> {
+        self.manager.find(target).map(|_| self.phase() == Phase::Ready)
+    }
+
+    /// Metadata of the server.
+    pub(crate) fn server_metadata(&self) -> ServerMetadataResponse {
+        ServerMetadataResponse {
+            name: "tierlab".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            extensions: EXTENSIONS.map(str::to_owned).to_vec(),
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.pipeline.metrics
+    }
+}

@@ -1,0 +1,307 @@
+//! Number of cores that this process may use: its CPU affinity, limited by its control groups' share of CPU time.
+//!
+//! In: the affinity of the process, `/proc/self/cgroup` and `/proc/self/mountinfo`, and the files that they point to. Out: a
+//! number of cores, at least 1, and its source. A missing or unreadable file sets no limit.
+
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Levels of control groups that are looked at, at most.
+const MAX_LEVELS: usize = 64;
+
+/// The cores of this process.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Cores {
+    /// Number of cores; at least 1.
+    pub(crate) count: u32,
+    /// CPUs that it may run on.
+    bound_to: u32,
+    /// CPU seconds per second that its control groups give it; none without a quota.
+    quota: Option<f64>,
+    /// True if the configuration sets the number.
+    configured: bool,
+}
+
+impl Cores {
+    /// Cores of the calling process, or `configured` unless it is 0.
+    pub(crate) fn of_this_process(configured: u32) -> Self {
+        Self::new(configured, affinity(), quota(Path::new("/")))
+    }
+
+    fn new(configured: u32, bound_to: u32, quota: Option<f64>) -> Self {
+        // A quota of 1.5 keeps two threads busy most of the time; one of 1.4 would hold them up more than the second helps.
+        let by_quota = quota.map_or(u32::MAX, |cores| cores.round() as u32);
+        let count = match configured {
+            0 => bound_to.min(by_quota),
+            count => count,
+        };
+        Self {
+            count: count.max(1),
+            bound_to,
+            quota,
+            configured: configured > 0,
+        }
+    }
+}
+
+/// `2 cores (4 by affinity, 2.00 by cgroup quota)`.
+impl fmt::Display for Cores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.count == 1 { "" } else { "s" };
+        write!(f, "{} core{plural} (", self.count)?;
+        if self.configured {
+            f.write_str("`runtime.instances.cores`; ")?;
+        }
+        write!(f, "{} by affinity, ", self.bound_to)?;
+        match self.quota {
+            Some(cores) => write!(f, "{cores:.2} by cgroup quota)"),
+            None => f.write_str("no cgroup quota)"),
+        }
+    }
+}
+
+/// CPUs that this process may run on.
+fn affinity() -> u32 {
+    let allowed = sched_getaffinity(Pid::from_raw(0)).ok().map(|set| {
+        let is_set = |cpu: &usize| set.is_set(*cpu).unwrap_or(false);
+        (0..CpuSet::count()).filter(is_set).count()
+    });
+    // A machine with more CPUs than a set holds.
+    let others = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u32::try_from(allowed.unwrap_or_else(others)).unwrap_or(u32::MAX)
+}
+
+/// The least quota among the control groups of this process, in cores; `root` is `/` but in tests.
+fn quota(root: &Path) -> Option<f64> {
+    least(root, "cpu", Version::quota)
+}
+
+/// The least number that `read` finds in the folders of this process's control groups and those above them; `root` is `/`
+/// but in tests.
+pub(super) fn least(root: &Path, controller: &str, read: impl Fn(Version, &Path) -> Option<f64>) -> Option<f64> {
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
+    let mut least: Option<f64> = None;
+    for Mount { place, shown, version } in mounts.lines().filter_map(|line| Mount::parse(line, controller)) {
+        let Some(group) = groups.lines().find_map(|line| version.group(line, controller)) else {
+            continue;
+        };
+        let mounted = root.join(place.trim_start_matches('/'));
+        // A group that is not below what is mounted is seen as its top: so it is in a container without a namespace.
+        let below = Path::new(group).strip_prefix(shown).unwrap_or(Path::new(""));
+        let below = below.strip_prefix("/").unwrap_or(below);
+        let folder = if below
+            .components()
+            .all(|part| matches!(part, std::path::Component::Normal(_)))
+        {
+            mounted.join(below)
+        } else {
+            mounted.clone()
+        };
+        let levels = folder.ancestors().take_while(|level| level.starts_with(&mounted));
+        for level in levels.take(MAX_LEVELS) {
+            least = [least, read(version, level)].into_iter().flatten().reduce(f64::min);
+        }
+    }
+    least
+}
+
+/// The two designs of control groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    V1,
+    V2,
+}
+
+/// A hierarchy that has the controller.
+#[derive(Debug, PartialEq, Eq)]
+struct Mount<'a> {
+    place: &'a str,
+    /// The group that is seen as the top of it.
+    shown: &'a str,
+    version: Version,
+}
+
+impl<'a> Mount<'a> {
+    /// A line of `mountinfo`, as proc_pid_mountinfo(5) has it: `36 35 98:0 ROOT PLACE OPTIONS [TAGS] - TYPE SOURCE SUPER`.
+    fn parse(line: &'a str, controller: &str) -> Option<Self> {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ').skip(3);
+        let (shown, place) = (mount.next()?, mount.next()?);
+        let mut file_system = file_system.split(' ');
+        let version = match file_system.next()? {
+            "cgroup2" => Version::V2,
+            "cgroup" if file_system.nth(1)?.split(',').any(|option| option == controller) => Version::V1,
+            _ => return None,
+        };
+        Some(Self { place, shown, version })
+    }
+}
+
+impl Version {
+    /// The group that a line of `/proc/self/cgroup` puts the process into: `0::GROUP`, or `4:cpu,cpuacct:GROUP`.
+    fn group<'a>(self, line: &'a str, controller: &str) -> Option<&'a str> {
+        let mut fields = line.splitn(3, ':');
+        let (number, joined, group) = (fields.next()?, fields.next()?, fields.next()?);
+        let this = match self {
+            Self::V2 => number == "0" && joined.is_empty(),
+            Self::V1 => joined.split(',').any(|name| name == controller),
+        };
+        this.then_some(group)
+    }
+
+    /// The quota of one group, in cores.
+    fn quota(self, folder: &Path) -> Option<f64> {
+        let read = |name: &str| fs::read_to_string(PathBuf::from(folder).join(name)).ok();
+        let (quota, period) = match self {
+            Self::V2 => {
+                let text = read("cpu.max")?;
+                let mut fields = text.split_whitespace();
+                // `max` is no number, and no limit.
+                (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?)
+            }
+            Self::V1 => {
+                let number = |name| read(name)?.trim().parse().ok();
+                (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?)
+            }
+        };
+        let (quota, period): (i64, i64) = (quota, period);
+        // -1 is no limit.
+        (quota > 0 && period > 0).then(|| quota as f64 / period as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const V2_MOUNT: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    /// Files below a folder that stands for `/`.
+    fn quota_of(files: &[(&str, &str)]) -> Option<f64> {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        quota(root.path())
+    }
+
+    #[test]
+    fn the_least_quota_on_the_way_up_counts() {
+        let files = |own: &'static str, parent: &'static str| {
+            quota_of(&[
+                ("proc/self/cgroup", "0::/kubepods/pod1/c1\n"),
+                ("proc/self/mountinfo", V2_MOUNT),
+                ("sys/fs/cgroup/kubepods/pod1/c1/cpu.max", own),
+                ("sys/fs/cgroup/kubepods/pod1/cpu.max", parent),
+                ("sys/fs/cgroup/kubepods/cpu.max", "max 100000\n"),
+            ])
+        };
+        assert_eq!(files("max 100000\n", "max 100000\n"), None);
+        assert_eq!(files("max 100000\n", "150000 100000\n"), Some(1.5));
+        assert_eq!(files("100000 50000\n", "800000 100000\n"), Some(2.0));
+        assert_eq!(files("", "nonsense\n"), None);
+    }
+
+    #[test]
+    fn a_container_sees_its_own_group_as_the_top() {
+        let in_namespace = quota_of(&[
+            ("proc/self/cgroup", "0::/\n"),
+            ("proc/self/mountinfo", V2_MOUNT),
+            ("sys/fs/cgroup/cpu.max", "250000 100000\n"),
+        ]);
+        assert_eq!(in_namespace, Some(2.5));
+        // The paths of the host, of which only the container's own group is mounted.
+        let v1 = quota_of(&[
+            (
+                "proc/self/cgroup",
+                "4:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc\n",
+            ),
+            (
+                "proc/self/mountinfo",
+                "41 32 0:37 /docker/abc /sys/fs/cgroup/cpu,cpuacct ro master:16 - cgroup cgroup rw,cpu,cpuacct\n",
+            ),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "300000\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
+        ]);
+        assert_eq!(v1, Some(3.0));
+        // A group outside of what is mounted.
+        let outside = quota_of(&[
+            ("proc/self/cgroup", "0::/../sibling\n"),
+            ("proc/self/mountinfo", V2_MOUNT),
+            ("sys/fs/cgroup/cpu.max", "100000 100000\n"),
+        ]);
+        assert_eq!(outside, Some(1.0));
+    }
+
+    #[test]
+    fn both_versions_at_once_and_no_limits() {
+        let mounts = format!("{V2_MOUNT}31 23 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n");
+        let files = |v1: &'static str| {
+            quota_of(&[
+                ("proc/self/cgroup", "3:cpuset:/\n1:cpu:/\n0::/\n"),
+                ("proc/self/mountinfo", &mounts),
+                ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", v1),
+                ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000"),
+            ])
+        };
+        assert_eq!(files("-1\n"), None);
+        assert_eq!(files("50000\n"), Some(0.5));
+        assert_eq!(quota_of(&[]), None);
+    }
+
+    #[test]
+    fn cores_are_rounded_to_the_nearest_and_never_none() {
+        for (configured, bound_to, quota, count) in [
+            (0, 4, None, 4),
+            (0, 4, Some(1.5), 2),
+            (0, 4, Some(1.4), 1),
+            (0, 4, Some(0.2), 1),
+            (0, 4, Some(64.0), 4),
+            (0, 0, None, 1),
+            (3, 2, Some(1.0), 3),
+        ] {
+            assert_eq!(
+                Cores::new(configured, bound_to, quota).count,
+                count,
+                "{bound_to} {quota:?}"
+            );
+        }
+        let said = |configured, quota| Cores::new(configured, 4, quota).to_string();
+        assert_eq!(said(0, Some(1.5)), "2 cores (4 by affinity, 1.50 by cgroup quota)");
+        assert_eq!(
+            said(1, None),
+            "1 core (`runtime.instances.cores`; 4 by affinity, no cgroup quota)"
+        );
+    }
+
+    #[test]
+    fn a_bound_process_has_the_cores_that_it_is_bound_to() {
+        let bound = std::thread::spawn(|| {
+            let mine = sched_getaffinity(Pid::from_raw(0)).unwrap();
+            let cpu = (0..CpuSet::count()).find(|&cpu| mine.is_set(cpu).unwrap()).unwrap();
+            crate::host::cpus::pin(&[cpu as u32]).unwrap();
+            Cores::of_this_process(0)
+        });
+        let bound = bound.join().unwrap();
+        assert_eq!((bound.count, bound.bound_to), (1, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_is_too_strange(groups in "[0-9:,/a-z\n.]{0,80}", mounts in "[ 0-9:,/a-z\n.-]{0,120}", max in "[0-9 a-z-]{0,20}") {
+            let quota = quota_of(&[
+                ("proc/self/cgroup", &groups),
+                ("proc/self/mountinfo", &format!("{mounts}\n{V2_MOUNT}")),
+                ("sys/fs/cgroup/cpu.max", &max),
+            ]);
+            prop_assert!(Cores::new(0, 8, quota).count >= 1);
+        }
+    }
+}

@@ -1,0 +1,549 @@
+//! Admission: a bound on requests in flight, with a share of it for each model, and a bound on the bytes that requests hold.
+//!
+//! In: requests, and the bytes of their bodies, tensors and replies. Out: guards that release on drop, or an immediate refusal:
+//! nothing waits here.
+//!
+//! The share: a model may have as many requests in flight as [`FREE_SHARE`] times what is free, the dynamic threshold of shared
+//! switch buffers (Choudhury and Hahne, 1998). Alone, a model gets eight ninths of the bound; a second one always finds room,
+//! and two hot ones end with the same share, without a list of models or weights.
+
+use crate::host::memory::has_room;
+use crate::request::refusal::{Reason, Refusal};
+use crate::values::millis;
+use bytes::Bytes;
+use prometheus::IntGauge;
+use serde::Deserialize;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use tierlab_protocol::infer::MemoryBudget;
+use tokio::sync::Notify;
+
+/// Requests that a model may have in flight for each that is free.
+const FREE_SHARE: usize = 8;
+
+/// Outputs of a run that have fewer bytes are not counted.
+const HELD_BYTES: usize = 64 << 10;
+
+/// Bytes of a request after which each so many are asked of the allocator before they are taken.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// `[admission]`: the bounds.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Limits {
+    /// Requests between admission and reply.
+    pub(crate) max_in_flight: usize,
+    /// Bytes of one body, as received and when decompressed.
+    pub(crate) max_body_bytes: usize,
+    /// Bytes that all requests hold: bodies, what is made of them, tensors, and replies that are being written. In the
+    /// configuration, 0 stands for a share of the memory that there is.
+    pub(crate) max_buffered_bytes: usize,
+    /// The time of a request from its body to its reply, where it asks for no shorter one, and of a body to arrive.
+    #[serde(rename = "timeout_ms", deserialize_with = "millis")]
+    pub(crate) timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_in_flight: 1024,
+            max_body_bytes: 64 << 20,
+            max_buffered_bytes: 0,
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The counts held against the [`Limits`].
+#[derive(Debug)]
+pub(crate) struct Admission {
+    pub(crate) limits: Limits,
+    in_flight: AtomicUsize,
+    buffered: AtomicUsize,
+    /// Bytes of replies that their clients have not taken.
+    replies: AtomicUsize,
+    /// Replies hold more than may be held.
+    replies_full: Notify,
+    gauge: IntGauge,
+    /// Requests admitted, and admitted requests whose fate is decided: answered, refused or given up by the client.
+    admitted: AtomicU64,
+    settled: AtomicU64,
+}
+
+/// Requests since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) admitted: u64,
+    /// Admitted requests that ended: answered, refused or cancelled by the client.
+    pub(crate) settled: u64,
+}
+
+/// One model's requests in flight.
+#[derive(Debug, Default)]
+pub(crate) struct ModelShare(AtomicUsize);
+
+impl Admission {
+    pub(crate) fn new(limits: Limits, gauge: IntGauge) -> Arc<Self> {
+        Arc::new(Self {
+            limits,
+            in_flight: AtomicUsize::new(0),
+            buffered: AtomicUsize::new(0),
+            replies: AtomicUsize::new(0),
+            replies_full: Notify::new(),
+            gauge,
+            admitted: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+        })
+    }
+
+    /// Checks that a request of a model would be admitted now, before its body is read.
+    pub(crate) fn has_room(&self, share: &ModelShare) -> Result<(), Refusal> {
+        self.check(self.in_flight.load(Relaxed), share.0.load(Relaxed))
+    }
+
+    /// Lets a request of a model in, until the guard is dropped.
+    pub(crate) fn admit(self: &Arc<Self>, share: &Arc<ModelShare>) -> Result<Admitted, Refusal> {
+        let all = self.in_flight.fetch_add(1, Relaxed);
+        let own = share.0.fetch_add(1, Relaxed);
+        if let Err(refusal) = self.check(all, own) {
+            self.in_flight.fetch_sub(1, Relaxed);
+            share.0.fetch_sub(1, Relaxed);
+            return Err(refusal);
+        }
+        self.gauge.inc();
+        self.admitted.fetch_add(1, Relaxed);
+        Ok(Admitted {
+            admission: Arc::clone(self),
+            share: Arc::clone(share),
+        })
+    }
+
+    fn check(&self, all: usize, own: usize) -> Result<(), Refusal> {
+        let limit = self.limits.max_in_flight;
+        let what = match limit.checked_sub(all) {
+            None | Some(0) => format!("{limit} requests are in flight, the most admitted"),
+            Some(free) if own >= free.saturating_mul(FREE_SHARE) => {
+                format!("{own} requests of this model are in flight, its share of {limit}")
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(Refusal::new(Reason::Full, what))
+    }
+
+    /// An account for the bytes of one request.
+    pub(crate) fn open_account(self: &Arc<Self>) -> Account {
+        Account {
+            admission: Arc::clone(self),
+            bytes: 0,
+        }
+    }
+
+    /// Counts bytes of a reply that waits for its client.
+    pub(crate) fn hold_reply(&self, bytes: usize) {
+        let limit = self.limits.max_buffered_bytes;
+        let before = self.replies.fetch_add(bytes, Relaxed);
+        if before <= limit && before.saturating_add(bytes) > limit {
+            self.replies_full.notify_waiters();
+        }
+    }
+
+    /// Counts them back.
+    pub(crate) fn release_reply(&self, bytes: usize) {
+        self.replies.fetch_sub(bytes, Relaxed);
+    }
+
+    /// True if replies alone exceed the byte bound.
+    pub(crate) fn replies_are_full(&self) -> bool {
+        self.replies.load(Relaxed) > self.limits.max_buffered_bytes
+    }
+
+    /// Ends when replies hold more than may be held.
+    pub(crate) async fn replies_full(&self) {
+        let replies_full = self.replies_full.notified();
+        if !self.replies_are_full() {
+            replies_full.await;
+        }
+    }
+
+    /// Requests admitted, and how many of them are settled.
+    pub(crate) fn tally(&self) -> Tally {
+        Tally {
+            admitted: self.admitted.load(Relaxed),
+            settled: self.settled.load(Relaxed),
+        }
+    }
+}
+
+/// A request that was admitted.
+pub(crate) struct Admitted {
+    admission: Arc<Admission>,
+    share: Arc<ModelShare>,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.share.0.fetch_sub(1, Relaxed);
+        self.admission.in_flight.fetch_sub(1, Relaxed);
+        self.admission.gauge.dec();
+        self.admission.settled.fetch_add(1, Relaxed);
+    }
+}
+
+/// The bytes that one request holds.
+pub(crate) struct Account {
+    admission: Arc<Admission>,
+    bytes: usize,
+}
+
+impl Account {
+    /// Counts bytes that are about to be kept.
+    ///
+    /// # Errors
+    /// There is no room for them. Then the account gives back all that it holds in the same step, so that of two requests
+    /// that do not fit together only one is refused.
+    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Refusal> {
+        let limit = self.admission.limits.max_buffered_bytes;
+        let grown = self.bytes.saturating_add(bytes);
+        if grown / LARGE_BYTES > self.bytes / LARGE_BYTES && !has_room(bytes) {
+            self.set(0);
+            let what = format!("no memory for {bytes} bytes more of a request: lower `admission.max_buffered_bytes`");
+            return Err(Refusal::new(Reason::Full, what));
+        }
+        let room = limit.saturating_sub(self.admission.replies.load(Relaxed));
+        let fits = |now: usize| now.checked_add(bytes).filter(|&sum| sum <= room);
+        let step = |now: usize| Some(fits(now).unwrap_or(now - self.bytes));
+        let before = self.admission.buffered.fetch_update(Relaxed, Relaxed, step);
+        if fits(before.unwrap_or_else(|same| same)).is_some() {
+            self.bytes += bytes;
+            return Ok(());
+        }
+        let alone = std::mem::take(&mut self.bytes).saturating_add(bytes);
+        Err(full(alone, limit))
+    }
+
+    /// Counts `bytes` from now on, whatever was counted before: for what exists already.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        self.admission.buffered.fetch_add(bytes, Relaxed);
+        self.admission.buffered.fetch_sub(self.bytes, Relaxed);
+        self.bytes = bytes;
+    }
+}
+
+impl Account {
+    /// Counts an output for as long as any part of it is in memory.
+    pub(crate) fn hold(self, data: Bytes) -> Bytes {
+        Bytes::from_owner(CountedOutput { data, _account: self })
+    }
+
+    /// Counts `bytes` less: somebody else counts them from now on.
+    pub(crate) fn release(&mut self, bytes: usize) {
+        drop(self.split(bytes));
+    }
+
+    /// Moves `bytes` of what is counted here to an account of their own.
+    pub(crate) fn split(&mut self, bytes: usize) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self {
+            admission: Arc::clone(&self.admission),
+            bytes,
+        }
+    }
+
+    /// The account as the room of a reader.
+    pub(crate) fn room(&mut self) -> AccountRoom<'_> {
+        self.room_for(None)
+    }
+
+    /// The account as the room of a writer.
+    pub(crate) fn reply_room(&mut self, writing: Writing) -> AccountRoom<'_> {
+        self.room_for(Some(writing))
+    }
+
+    fn room_for(&mut self, writing: Option<Writing>) -> AccountRoom<'_> {
+        AccountRoom {
+            writing,
+            state: RefCell::new(RoomState {
+                account: self,
+                refusal: None,
+            }),
+        }
+    }
+}
+
+/// The refusal of a request that holds `alone` bytes.
+fn full(alone: usize, limit: usize) -> Refusal {
+    if alone > limit {
+        let what = format!(
+            "the request takes at least {alone} bytes of memory to be read and run, and `admission.max_buffered_bytes` is \
+             {limit} bytes for all: send less at once, or raise it"
+        );
+        return Refusal::new(Reason::TooLarge, what);
+    }
+    let what = format!(
+        "requests hold {limit} bytes of bodies, tensors and replies, as many as `admission.max_buffered_bytes` lets them"
+    );
+    Refusal::new(Reason::Full, what)
+}
+
+/// Why there is no room for a reply of which `written` bytes are known: one that would not fit beside its own outputs if it
+/// were alone will not fit later.
+fn reply_refusal(refused: Refusal, written: usize, writing: Writing, limit: usize) -> Refusal {
+    let alone = written.saturating_add(writing.output_bytes);
+    if alone <= limit {
+        return refused;
+    }
+    let what = format!(
+        "the reply takes at least {alone} bytes of memory to be written, with the outputs that it is made of, and \
+         `admission.max_buffered_bytes` is {limit} bytes for all: ask for fewer rows or for binary data, or raise it"
+    );
+    Refusal::new(Reason::ReplyTooLarge, what)
+}
+
+/// A reply that is being written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writing {
+    /// When it has to be done.
+    pub(crate) deadline: Instant,
+    /// Bytes of the outputs that it is made of, which are counted where they were read.
+    pub(crate) output_bytes: usize,
+}
+
+/// Memory account of one request's reader or writer.
+pub(crate) struct AccountRoom<'a> {
+    writing: Option<Writing>,
+    state: RefCell<RoomState<'a>>,
+}
+
+struct RoomState<'a> {
+    account: &'a mut Account,
+    /// Why it refused.
+    refusal: Option<Refusal>,
+}
+
+impl AccountRoom<'_> {
+    /// Why it refused, where it did.
+    pub(crate) fn into_refusal(self) -> Option<Refusal> {
+        self.state.into_inner().refusal
+    }
+}
+
+impl MemoryBudget for AccountRoom<'_> {
+    fn take(&self, bytes: usize) -> bool {
+        let RoomState { account, refusal } = &mut *self.state.borrow_mut();
+        if refusal.is_some() {
+            return false;
+        }
+        if self.writing.is_some_and(|writing| writing.deadline <= Instant::now()) {
+            let what = "the request's time was over while its reply was written";
+            *refusal = Some(Refusal::new(Reason::Deadline, what));
+            return false;
+        }
+        let written = account.bytes.saturating_add(bytes);
+        *refusal = account.add(bytes).err().map(|refused| match self.writing {
+            Some(writing) => reply_refusal(refused, written, writing, account.admission.limits.max_buffered_bytes),
+            None => refused,
+        });
+        refusal.is_none()
+    }
+}
+
+impl Admission {
+    /// An account for the outputs of a run, of `bytes` in all: they are in memory as ONNX Runtime made them, and are copied
+    /// from there. None where they are so few that they are not counted. `beside` is what the run's only request holds at
+    /// least; 0 where it has several.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub(crate) fn hold_outputs(self: &Arc<Self>, bytes: usize, beside: usize) -> Result<Option<Account>, Refusal> {
+        if bytes < HELD_BYTES {
+            return Ok(None);
+        }
+        let mut account = self.open_account();
+        let twice = bytes.saturating_mul(2);
+        let added = account.add(twice);
+        let limit = self.limits.max_buffered_bytes;
+        let never = twice.saturating_add(beside) > limit;
+        added.map(|()| Some(account)).map_err(|refusal| match refusal.reason {
+            Reason::TooLarge | Reason::Full if never => {
+                let what = format!(
+                    "the outputs have {bytes} bytes and take {twice} while they are read, and `admission.max_buffered_bytes` is \
+                     {limit} bytes for all: ask for fewer rows, or raise it"
+                );
+                Refusal::new(Reason::ReplyTooLarge, what)
+            }
+            _ => refusal,
+        })
+    }
+}
+
+/// An output that is counted.
+struct CountedOutput {
+    data: Bytes,
+    _account: Account,
+}
+
+impl AsRef<[u8]> for CountedOutput {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.admission.buffered.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn admission(max_in_flight: usize) -> Arc<Admission> {
+        let limits = Limits {
+            max_in_flight,
+            max_body_bytes: 10,
+            max_buffered_bytes: 100,
+            timeout: Duration::from_secs(1),
+        };
+        Admission::new(limits, IntGauge::new("a", "a").unwrap())
+    }
+
+    #[test]
+    fn what_is_over_the_limit_is_refused_and_room_comes_back() {
+        let (admission, share) = (admission(2), Arc::default());
+        let first = admission.admit(&share).unwrap();
+        let _second = admission.admit(&share).unwrap();
+        assert_eq!(admission.has_room(&share).unwrap_err().reason, Reason::Full);
+        assert_eq!(admission.admit(&share).err().unwrap().reason, Reason::Full);
+        drop(first);
+        assert_eq!(admission.gauge.get(), 1);
+        admission.has_room(&share).unwrap();
+        let _third = admission.admit(&share).unwrap();
+        let expected = Tally {
+            admitted: 3,
+            settled: 1,
+        };
+        assert_eq!(admission.tally(), expected);
+    }
+
+    #[test]
+    fn a_hot_model_leaves_room_and_two_hot_ones_share_alike() {
+        let admission = admission(900);
+        let fill = |share: &Arc<ModelShare>, held: &mut Vec<Admitted>| {
+            while let Ok(admitted) = admission.admit(share) {
+                held.push(admitted);
+            }
+        };
+        let (hot, cold) = (Arc::default(), Arc::default());
+        let (mut of_hot, mut of_cold) = (Vec::new(), Vec::new());
+        fill(&hot, &mut of_hot);
+        assert_eq!(of_hot.len(), 800);
+        admission.has_room(&cold).unwrap();
+        // The hot one's requests end one by one, and both take what they may.
+        for _ in 0..2000 {
+            of_hot.pop();
+            fill(&cold, &mut of_cold);
+            fill(&hot, &mut of_hot);
+        }
+        assert!(
+            of_hot.len().abs_diff(of_cold.len()) <= 16,
+            "{} and {}",
+            of_hot.len(),
+            of_cold.len()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_bound_holds_and_an_idle_model_always_finds_room_below_it(
+            limit in 1_usize..40, steps in prop::collection::vec((0_usize..3, any::<bool>()), 0..300),
+        ) {
+            let admission = admission(limit);
+            let shares: [Arc<ModelShare>; 3] = Default::default();
+            let mut held: [Vec<Admitted>; 3] = Default::default();
+            for (model, enter) in steps {
+                if enter {
+                    held[model].extend(admission.admit(&shares[model]));
+                } else {
+                    held[model].pop();
+                }
+                let total: usize = held.iter().map(Vec::len).sum();
+                prop_assert!(total <= limit);
+                for (share, held) in shares.iter().zip(&held) {
+                    prop_assert!(!held.is_empty() || total == limit || admission.has_room(share).is_ok());
+                }
+            }
+            drop(held);
+            prop_assert_eq!(admission.in_flight.load(Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn bytes_are_counted_back_even_when_refused() {
+        let admission = admission(1);
+        let mut first = admission.open_account();
+        first.add(60).unwrap();
+        let mut second = admission.open_account();
+        second.add(40).unwrap();
+        assert_eq!(second.add(1).unwrap_err().reason, Reason::Full);
+        second.set(500);
+        assert_eq!(admission.buffered.load(Relaxed), 560);
+        drop(first);
+        drop(second);
+        assert_eq!(admission.buffered.load(Relaxed), 0);
+        admission.open_account().add(100).unwrap();
+    }
+
+    #[test]
+    fn a_reply_that_does_not_fit_beside_its_outputs_is_not_to_be_tried_again() {
+        let admission = admission(1);
+        let refused = |other: usize, outputs: usize, reply: usize| {
+            let (mut others, mut held, mut account) = (
+                admission.open_account(),
+                admission.open_account(),
+                admission.open_account(),
+            );
+            others.add(other).unwrap();
+            held.add(outputs).unwrap();
+            let room = account.reply_room(Writing {
+                deadline: Instant::now() + Duration::from_secs(60),
+                output_bytes: outputs,
+            });
+            let _ = (0..reply).all(|_| room.take(1));
+            room.into_refusal().map(|refusal| refusal.reason)
+        };
+        assert_eq!(refused(0, 40, 60), None);
+        assert_eq!(refused(0, 40, 61), Some(Reason::ReplyTooLarge));
+        assert_eq!(refused(30, 40, 60), Some(Reason::Full));
+    }
+
+    #[test]
+    fn of_two_that_do_not_fit_together_only_one_is_refused() {
+        let admission = admission(1);
+        let (mut first, mut second) = (admission.open_account(), admission.open_account());
+        first.add(60).unwrap();
+        second.add(30).unwrap();
+        assert_eq!(second.add(20).unwrap_err().reason, Reason::Full);
+        // The second one is still on its way out.
+        first.add(40).unwrap();
+        drop(second);
+        assert_eq!(admission.buffered.load(Relaxed), 100);
+    }
+
+    #[test]
+    fn replies_that_wait_leave_less_for_requests() {
+        let admission = admission(1);
+        admission.hold_reply(60);
+        admission.open_account().add(40).unwrap();
+        assert_eq!(admission.open_account().add(41).unwrap_err().reason, Reason::Full);
+        assert!(!admission.replies_are_full());
+        admission.hold_reply(41);
+        assert!(admission.replies_are_full());
+        admission.release_reply(101);
+        admission.open_account().add(100).unwrap();
+    }
+}

@@ -1,0 +1,150 @@
+//! Why a request gets no answer: a reason that metrics count and HTTP turns into a status, and a sentence for the client.
+
+use crate::log_budget::LogBudget;
+use std::fmt;
+use std::time::Duration;
+use tierlab_protocol::infer::BadRequest;
+use tierlab_storage::{ErrorKind, StorageError, deadline};
+
+/// Kind of refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Reason {
+    /// The request itself is wrong.
+    BadRequest,
+    /// No such model or version.
+    UnknownModel,
+    /// No such row in the feature table.
+    UnknownEntity,
+    /// The model is still loading, or was refused when it was loaded.
+    NotReady,
+    /// The body is larger than the limit.
+    TooLarge,
+    /// The body did not arrive in time.
+    SlowBody,
+    /// The limit of requests in flight is reached.
+    Full,
+    /// The request's time had passed before it was answered.
+    Deadline,
+    /// The client went away.
+    Cancelled,
+    /// The server is shutting down.
+    Draining,
+    /// The tier failed, after its retries.
+    Tier,
+    /// A row or object is damaged.
+    Corrupt,
+    /// The model's run failed.
+    Inference,
+    /// The reply would take more memory than all requests may hold.
+    ReplyTooLarge,
+    /// The call is not allowed: management by request is off.
+    Forbidden,
+    /// The model's files on the tier cannot be served.
+    Unloadable,
+}
+
+/// Every reason, in the order of the enum: its name in metrics, its HTTP status, and true if the same request may be tried
+/// again.
+const REASONS: [(Reason, &str, u16, bool); 16] = [
+    (Reason::BadRequest, "bad_request", 400, false),
+    (Reason::UnknownModel, "unknown_model", 404, false),
+    (Reason::UnknownEntity, "unknown_entity", 404, false),
+    (Reason::NotReady, "not_ready", 503, true),
+    (Reason::TooLarge, "too_large", 413, false),
+    (Reason::SlowBody, "slow_body", 408, false),
+    (Reason::Full, "full", 503, true),
+    (Reason::Deadline, "deadline", 504, false),
+    // No client reads it; the number is the one that servers log for this.
+    (Reason::Cancelled, "cancelled", 499, false),
+    (Reason::Draining, "draining", 503, true),
+    (Reason::Tier, "tier", 503, true),
+    (Reason::Corrupt, "corrupt", 503, false),
+    (Reason::Inference, "inference", 500, false),
+    (Reason::ReplyTooLarge, "reply_too_large", 500, false),
+    (Reason::Forbidden, "forbidden", 403, false),
+    (Reason::Unloadable, "unloadable", 422, false),
+];
+
+impl Reason {
+    /// Every reason.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        REASONS.into_iter().map(|(reason, ..)| reason)
+    }
+
+    /// The name in metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        REASONS[self as usize].1
+    }
+
+    /// The HTTP status.
+    pub(crate) const fn status(self) -> u16 {
+        REASONS[self as usize].2
+    }
+
+    /// Seconds after which the same request may be tried again; none where that would not help.
+    pub(crate) const fn retry_after_s(self) -> Option<u32> {
+        if REASONS[self as usize].3 { Some(1) } else { None }
+    }
+}
+
+/// A refused request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) reason: Reason,
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn bad(message: impl Into<String>) -> Self {
+        Self::new(Reason::BadRequest, message)
+    }
+
+    /// A read of the tier `kind` that failed. A read that was given up because the request's time was over counts for the
+    /// deadline and not for the tier. The client is told which tier, which object and what kind of failure; what the tier
+    /// said, and its address, are for the operator.
+    pub(crate) fn tier(kind: &str, error: &StorageError) -> Self {
+        let reason = match error.kind() {
+            ErrorKind::Timeout if deadline::remaining(Duration::MAX).is_zero() => Reason::Deadline,
+            ErrorKind::Corrupt | ErrorKind::Changed | ErrorKind::OutOfRange | ErrorKind::Invalid => Reason::Corrupt,
+            _ => Reason::Tier,
+        };
+        if reason != Reason::Deadline && LOGGED.spend().is_some() {
+            tracing::warn!(tier = kind, %error, "a read failed");
+        }
+        Self::new(reason, format!("tier `{kind}`: {}", error.for_clients()))
+    }
+}
+
+/// Failures of tiers in the log, in a second: under load every request may meet the same one, and the metrics count them all.
+static LOGGED: LogBudget = LogBudget::new(5, Duration::from_secs(1));
+
+impl From<BadRequest> for Refusal {
+    fn from(error: BadRequest) -> Self {
+        Self::bad(error.0)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_stand_in_the_order_of_the_enum() {
+        for (at, reason) in Reason::all().enumerate() {
+            assert_eq!(reason as usize, at);
+        }
+    }
+}

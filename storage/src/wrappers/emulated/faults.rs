@@ -1,0 +1,79 @@
+//! Errors that requests end in. In: TOML. Out: validated rules. Draws nothing.
+
+use crate::error::{ErrorKind, StorageError};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Kinds of errors that a tier under emulation may show.
+const KINDS: [ErrorKind; 6] = [
+    ErrorKind::Unavailable,
+    ErrorKind::Timeout,
+    ErrorKind::Denied,
+    ErrorKind::NotFound,
+    ErrorKind::Changed,
+    ErrorKind::Corrupt,
+];
+
+/// The longest time to an error, in milliseconds: ten minutes, as of latencies.
+const LONGEST_MS: u64 = 600_000;
+
+/// An error that some requests end in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InjectedError {
+    /// `unavailable`, `timeout`, `denied`, `not-found`, `changed` or `corrupt`.
+    pub kind: String,
+    /// Share of requests, from 0 to 1.
+    pub rate: f64,
+    /// Milliseconds from the start of the request to its error; as long as its latency when left out.
+    pub after_ms: Option<u64>,
+}
+
+/// A validated error.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ErrorRule {
+    pub(crate) kind: ErrorKind,
+    pub(crate) rate: f64,
+    pub(crate) after: Option<Duration>,
+}
+
+/// Checks a list of errors.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`], naming the key.
+pub(super) fn faults(errors: &[InjectedError]) -> Result<Vec<ErrorRule>, StorageError> {
+    let fault = |error: &InjectedError| {
+        let Some(kind) = KINDS.into_iter().find(|kind| kind.as_str() == error.kind) else {
+            let known = KINDS.map(ErrorKind::as_str).join(", ");
+            let detail = format!("no kind `{}`: there are {known}", error.kind);
+            return Err(invalid("errors.kind", detail));
+        };
+        if !(0.0..=1.0).contains(&error.rate) {
+            let detail = format!("a share from 0 to 1, not {}", error.rate);
+            return Err(invalid("errors.rate", detail));
+        }
+        if let Some(after) = error.after_ms.filter(|after| *after > LONGEST_MS) {
+            let detail = format!("at most {LONGEST_MS}, not {after}");
+            return Err(invalid("errors.after_ms", detail));
+        }
+        Ok(ErrorRule {
+            kind,
+            rate: error.rate,
+            after: error.after_ms.map(Duration::from_millis),
+        })
+    };
+    let faults: Vec<ErrorRule> = errors.iter().map(fault).collect::<Result<_, _>>()?;
+    let all: f64 = faults.iter().map(|fault| fault.rate).sum();
+    if all > 1.0 {
+        return Err(invalid(
+            "errors.rate",
+            format!("the rates add up to {all}: more than 1"),
+        ));
+    }
+    Ok(faults)
+}
+
+/// Error about a key of the table.
+pub(super) fn invalid(key: &str, detail: impl Into<String>) -> StorageError {
+    StorageError::new(ErrorKind::Invalid, format!("emulated.{key}"), detail)
+}
