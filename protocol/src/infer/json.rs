@@ -93,6 +93,8 @@ fn reply(reader: &mut Reader<'_>) -> Read<WireReply> {
         "model_version" => reader.once_or_null(&mut model_version, key, string),
         "id" => reader.once_or_null(&mut id, key, string),
         "outputs" => reader.once(&mut outputs, key, |reader| tensors(reader, "output")),
+        // A server that fails late may have written outputs before.
+        "error" => Err(reader.fault("the reply is an error")),
         _ => reader.skip(),
     })?;
     Ok(WireReply {

@@ -74,6 +74,7 @@ fn what_is_no_reply_is_told_apart() {
             r#"{"error": "the model is asleep"}"#,
             "the reply is an error: `\"the model is asleep\"`",
         ),
+        (&good.replacen('{', r#"{"error":"late","#, 1), "the reply is an error"),
         ("<html><body>502 Bad Gateway</body></html>", "no JSON object: `<html>"),
         ("", "no JSON object"),
         ("[]", "no JSON object"),
