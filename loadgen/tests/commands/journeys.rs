@@ -87,7 +87,7 @@ fn steps_over_grpc_take_and_hand_on_the_same_values() {
     let over_grpc_alone = format!("protocol = \"grpc\"\n{HEAD}{JOURNEY}");
     let model = "model = \"rank\"\n";
     let one_step = format!("{HEAD}{JOURNEY}").replace(model, &format!("{model}protocol = \"grpc\"\n"));
-    // Of a hundred journeys in each of two repeats, their warm-up and the try before.
+    // A hundred journeys in each of two repeats, with their warm-up and the try before.
     for (plan, steps) in [(over_grpc_alone, 2), (one_step, 1)] {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let url = runtime.block_on(serve(Script::default()));

@@ -233,7 +233,7 @@ fn where_only_the_median_is_common_to_all_it_stands_once() {
     }
     let (p50, p95, p99, table) = heads(&few);
     assert_eq!((p50, p95, p99), (1, 0, 0));
-    // As many cells as heads in every row.
+    // Every row has a cell for each head.
     let heads = table.matches("<th").count() - table.matches("<thead").count();
     for row in table
         .split("<tbody")

@@ -112,7 +112,7 @@ impl HttpBody for CompressedBody {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        // How large the message is, is not known here.
+        // The size of the message is not known here.
         offload_large(LARGE_BYTES, || Pin::new(&mut self.0).poll_frame(cx))
     }
 

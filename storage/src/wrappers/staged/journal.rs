@@ -107,7 +107,7 @@ impl Replayed {
         let mut rest = bytes;
         while let Some((record, behind)) = first_line(rest) {
             match record {
-                // As many checksums as pages: a record of another shape was not written by this program.
+                // Each page has a checksum; this program wrote no record of another shape.
                 Record::Staged { block, checks }
                     if !checks.is_empty() && checks.len() as u64 == self.header.len_of(block).div_ceil(PAGE_BYTES) =>
                 {

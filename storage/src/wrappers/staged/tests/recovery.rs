@@ -123,7 +123,7 @@ async fn what_turns_out_damaged_is_read_anew() {
     expect(&tier, &object, 1, row.clone()).await;
     tier.forget(&object, std::slice::from_ref(&row)).await;
     expect(&tier, &object, 2, row.clone()).await;
-    // It is not staged yet, perhaps: that does not bring it back either.
+    // The object may not be staged yet, which does not bring it back either.
     origin.objects.lock().unwrap().get_mut(&object.path).unwrap().0 = 3;
     tier.forget(&object, std::slice::from_ref(&row)).await;
     expect(&tier, &object, 3, row.clone()).await;
