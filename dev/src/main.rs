@@ -24,6 +24,9 @@ enum Study {
         /// Folder of the tables
         #[arg(long, default_value = "results/coverage")]
         out: PathBuf,
+        /// The only table to simulate
+        #[arg(long)]
+        table: Option<coverage::Table>,
         /// Simulated points per row
         #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
         trials: u32,
@@ -50,7 +53,12 @@ enum Study {
 fn main() -> anyhow::Result<()> {
     tierlab_program::end_when_unread();
     match Study::parse() {
-        Study::Coverage { out, trials, seed } => coverage::run(&out, trials as usize, seed),
+        Study::Coverage {
+            out,
+            table,
+            trials,
+            seed,
+        } => coverage::run(&out, table, trials as usize, seed),
         Study::SimulateLab { out, labs, seed } => decisions::run(&out, labs as usize, seed),
         Study::SimulateAgents(world) => agents::run(&world),
     }

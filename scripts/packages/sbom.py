@@ -5,9 +5,13 @@ import tomllib
 import uuid
 from pathlib import Path
 
-from .tree import run
+from .tree import PROGRAMS, run
 
-ROOTS = {"tierlab-server", "tierlab-loadgen", "tierlab-models", "tierlab-origins", "tierlab-storage"}
+
+def is_root(package: dict) -> bool:
+    """True for a crate of the workspace that builds one of the packaged programs."""
+    bins = {target["name"] for target in package["targets"] if "bin" in target["kind"]}
+    return package["source"] is None and not bins.isdisjoint(PROGRAMS)
 
 
 def linked(metadata: dict) -> tuple[set[str], dict[str, list[str]]]:
@@ -16,7 +20,7 @@ def linked(metadata: dict) -> tuple[set[str], dict[str, list[str]]]:
         node["id"]: [dep["pkg"] for dep in node["deps"] if any(kind["kind"] is None for kind in dep["dep_kinds"])]
         for node in metadata["resolve"]["nodes"]
     }
-    todo = [package["id"] for package in metadata["packages"] if package["name"] in ROOTS and package["source"] is None]
+    todo = [package["id"] for package in metadata["packages"] if is_root(package)]
     seen: set[str] = set()
     while todo:
         if (one := todo.pop()) not in seen:
@@ -60,7 +64,7 @@ def build(root: Path, path: Path, version: str, commit: str, onnxruntime: str, t
             "scope": "required", "licenses": [{"expression": "MIT"}],
         }],
         "dependencies": [{"ref": "tierlab", "dependsOn": sorted(
-            [part["bom-ref"] for one, part in parts.items() if packages[one]["name"] in ROOTS]) + [runtime]}] + [
+            [part["bom-ref"] for one, part in parts.items() if is_root(packages[one])]) + [runtime]}] + [
             {"ref": part["bom-ref"], "dependsOn": sorted({parts[need]["bom-ref"] for need in needs[one]})}
             for one, part in sorted(parts.items(), key=lambda item: item[1]["bom-ref"])],
     }  # fmt: skip

@@ -57,11 +57,25 @@ def papers(root: Path, tree: Path) -> None:
     shutil.copytree(root / "configs", share / "configs")
     doc = tree / "share/doc/tierlab"
     doc.mkdir(parents=True)
-    for name in ("LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "results/README.md"):
-        (doc / name).parent.mkdir(exist_ok=True)
+    picture = "results/make-lab-2core/report.png"
+    for name in ("LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "ARCHITECTURE.md", "results/README.md", picture):
+        (doc / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(root / name, doc / name)
     # The README links into it.
     shutil.copytree(root / "docs", doc / "docs")
+    for page in doc.rglob("*.md"):
+        page.write_text(without_dead_links(page))
+
+
+def without_dead_links(page: Path) -> str:
+    """Returns a page in which links to files that the package lacks (sources, kept results) are plain text."""
+
+    def kept(link: re.Match) -> str:
+        path = link[2].partition("#")[0]
+        is_kept = re.match(r"\w+:", path) or (page.parent / path).exists()
+        return link[0] if is_kept else link[1]
+
+    return re.sub(r"\[([^\[\]]*)\]\(([^)\s]+)\)", kept, page.read_text())
 
 
 def onnxruntime(runtime: Path, tree: Path) -> None:

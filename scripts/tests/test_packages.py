@@ -13,13 +13,21 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Papers(unittest.TestCase):
-    def test_links_of_the_readme_to_documents_lead_to_files_of_the_package(self):
+    def test_every_link_of_a_packaged_page_leads_to_a_file_of_the_package(self):
         with tempfile.TemporaryDirectory() as folder:
             tree.papers(ROOT, Path(folder))
             doc = Path(folder) / "share/doc/tierlab"
-            links = re.findall(r"\]\(((?:docs/|results/README|SECURITY)[^)#]*)", (doc / "README.md").read_text())
-            self.assertTrue(links)
-            self.assertEqual([link for link in links if not (doc / link).exists()], [])
+            links = {page: re.findall(r"\]\(([^)#\s]+)", page.read_text()) for page in doc.rglob("*.md")}
+            readme = links[doc / "README.md"]
+            self.assertIn("docs/how-to/deploy.md", readme)
+            self.assertIn("results/make-lab-2core/report.png", readme)
+            dead = [
+                (page.name, link)
+                for page, of_page in links.items()
+                for link in of_page
+                if not re.match(r"\w+:", link) and not (page.parent / link).exists()
+            ]
+            self.assertEqual(dead, [])
 
 
 class Wheel(unittest.TestCase):
@@ -46,13 +54,24 @@ class Wheel(unittest.TestCase):
             self.assertEqual(mode & 0o777, 0o755)
 
 
+def package(name: str, program: str | None, source: str | None = None) -> dict:
+    targets = [{"name": program, "kind": ["bin"]}] if program else []
+    return {"id": name, "name": name, "source": source, "targets": targets}
+
+
 class Programs(unittest.TestCase):
+    def test_every_program_is_a_root_of_the_list_of_parts(self):
+        names = [package(f"crate-of-{name}", name) for name in tree.PROGRAMS]
+        nodes = [{"id": one["id"], "deps": []} for one in names]
+        seen, _ = sbom.linked({"resolve": {"nodes": nodes}, "packages": names})
+        self.assertEqual(len(seen), len(tree.PROGRAMS))
+
     def test_programs_for_development_are_not_shipped(self):
         self.assertIn("tierlab-loadgen", tree.PROGRAMS)
         self.assertNotIn("tierlab-dev", tree.PROGRAMS)
         seen, _ = sbom.linked({
             "resolve": {"nodes": [{"id": "loadgen", "deps": []}, {"id": "dev", "deps": []}]},
-            "packages": [{"id": "loadgen", "name": "tierlab-loadgen", "source": None}, {"id": "dev", "name": "tierlab-dev", "source": None}],
+            "packages": [package("loadgen", "tierlab-loadgen"), package("dev", "tierlab-dev")],
         })  # fmt: skip
         self.assertEqual(seen, {"loadgen"})
 
@@ -66,7 +85,7 @@ class Parts(unittest.TestCase):
             {"id": "server", "deps": [dep("serde", None), dep("cc", "build"), dep("proptest", "dev")]},
             {"id": "serde", "deps": []}, {"id": "cc", "deps": []}, {"id": "proptest", "deps": []},
         ]  # fmt: skip
-        packages = [{"id": "server", "name": "tierlab-server", "source": None}, {"id": "serde", "name": "serde", "source": "registry"}]
+        packages = [package("server", "tierlab-server"), package("serde", None, "registry")]
         seen, _ = sbom.linked({"resolve": {"nodes": nodes}, "packages": packages})
         self.assertEqual(seen, {"server", "serde"})
 
