@@ -40,10 +40,13 @@ const CONTENDS: f64 = 0.2;
 const FIRST_STEPS: usize = 3;
 /// Ratio of upper to lower end at which the interval of a highest rate is narrow enough.
 const WIDEST: f64 = 1.3;
+/// Distance of a narrowing step's rate from the estimate, as a ratio. Farther away a step says little about the highest
+/// rate, nearer by it rests on the curve model (simulated: `results/decisions/highest_rates.md`).
+const NARROWING: f64 = 1.1;
 /// Steps per narrowing step while the answer is open.
 const NARROW_EVERY: usize = 3;
 /// Share of the budget reserved for the steps that show each variant, while intervals are narrowed.
-const FOR_PICTURES: f64 = 0.15;
+const FOR_PICTURES: f64 = 0.08;
 /// Total steps per additional repetition of each step of a block.
 const STEPS_A_TIME: usize = 64;
 /// Maximum repetitions of each step of a block.
@@ -250,18 +253,16 @@ impl Plan<'_> {
         self.lab.standings[index].width() > WIDEST
     }
 
-    /// Returns a step at the target rate of the further end of a candidate's interval: `sqrt(WIDEST)` above or below
-    /// the estimate.
+    /// Returns a step above or below a candidate's estimate, on the side of the further end of its interval.
     fn narrowing(&self, index: usize) -> Option<Probe> {
         let (lab, standing) = (self.lab, &self.lab.standings[index]);
-        let reach = WIDEST.sqrt();
         let middle = standing.curve.median(&lab.grid).unwrap_or(lab.rates[0]);
         let end = if standing.lo <= 0.0 {
-            middle / reach.powi(2)
+            middle / NARROWING.powi(2)
         } else if standing.hi / middle > middle / standing.lo {
-            middle * reach
+            middle * NARROWING
         } else {
-            middle / reach
+            middle / NARROWING
         };
         let end = end.min(KNEE_RISE * carried(&standing.places, lab.rates[0]));
         let far = |rps: f64| (rps / end).ln().abs();
