@@ -138,9 +138,9 @@ async fn a_run_goes_whole_and_alone_and_its_record_last() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s3_nfs_and_flight_get_everything_once() {
+async fn s3_and_nfs_get_everything_once() {
     let local = Local::new();
-    for folder in ["s3", "nfs", "flight"] {
+    for folder in ["s3", "nfs"] {
         fs::create_dir(local.path(folder)).unwrap();
     }
     let s3 = S3Origin::open(&local.path("s3")).unwrap();
@@ -153,17 +153,9 @@ async fn s3_nfs_and_flight_get_everything_once() {
     let url = format!("url={}", nfs.url());
     tokio::spawn(s3.serve(listener, std::future::pending()));
     tokio::spawn(nfs.serve(std::future::pending()));
-    let flight = FlightOrigin::open(&local.path("flight")).await.unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let grpc = format!("url=grpc://{}", listener.local_addr().unwrap());
-    tokio::spawn(flight.serve(listener, std::future::pending()));
 
     let s3 = "kind = \"s3\"\nbucket = \"tierlab\"\nregion = \"us-east-1\"\nanonymous = true\nallow_http = true\n";
-    for (toml, set, root) in [
-        (s3, endpoint, "s3/tierlab"),
-        ("kind = \"nfs\"\n", url, "nfs"),
-        ("kind = \"flight\"\n", grpc, "flight"),
-    ] {
+    for (toml, set, root) in [(s3, endpoint, "s3/tierlab"), ("kind = \"nfs\"\n", url, "nfs")] {
         let path = local.path("tier.toml");
         fs::write(&path, toml).unwrap();
         let tier = open_tier(&path, &[set]).await.unwrap();
@@ -179,6 +171,20 @@ async fn s3_nfs_and_flight_get_everything_once() {
         let again = put(&*tier, &local).await;
         assert_eq!((again.put, again.already_there), (0, 7), "{root}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flight_server_is_refused() {
+    let local = Local::new();
+    let flight = FlightOrigin::open(&local.path("flight")).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("url=grpc://{}", listener.local_addr().unwrap());
+    tokio::spawn(flight.serve(listener, std::future::pending()));
+    let path = local.path("tier.toml");
+    fs::write(&path, "kind = \"flight\"\n").unwrap();
+    let tier = open_tier(&path, &[url]).await.unwrap();
+    let refused = publish(&*tier, &local.selection, &Stop::never()).await.unwrap_err();
+    assert!(refused.to_string().contains("read only"), "{refused}");
 }
 
 #[tokio::test]

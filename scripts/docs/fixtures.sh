@@ -32,7 +32,12 @@ need_origins() {
     --flight-root data/flight --flight-listen "127.0.0.1:$(port 8815)" > .origins.log 2>&1 &
   for _ in $(seq 300); do grep -q '}' .origins.log && break; sleep 0.1; done
   local tier
-  for tier in "$@"; do "$CHECK_DOCS_BIN/tierlab-models" publish --to "configs/tiers/$tier.toml"; done
+  for tier in "$@"; do
+    case $tier in
+      flight) cp -r models/features data/flight ;;
+      *) "$CHECK_DOCS_BIN/tierlab-models" publish --to "configs/tiers/$tier.toml" ;;
+    esac
+  done
 }
 
 # A bucket of another make, where the AWS environment points: signed requests, no endpoint in any file.

@@ -197,6 +197,17 @@ impl fmt::Display for StorageError {
 
 impl std::error::Error for StorageError {}
 
+/// Adds to an error's text the causes that say more.
+pub(crate) fn with_causes(text: String, error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes
+        .map(ToString::to_string)
+        .fold(text, |text, more| match text.contains(&more) {
+            true => text,
+            false => format!("{text}: {more}"),
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -198,7 +198,15 @@ fn tiers(raw: &RawLab, source: Source<'_>, server_config: &Path) -> Result<Vec<T
         if source.base.is_here() && !file.is_file() {
             has_siblings(&key, name, &file)?;
         }
-        tiers.push(tier(name, kind(&file, name), raw.tier.get(name))?);
+        let kind = kind(&file, name);
+        if kind == "flight" {
+            refuse!(
+                key,
+                "tier `{name}` has feature tables only, and a lab puts models on its tiers: start `tierlab-server --model-tier \
+                     nvme --feature-tier {name}` yourself, and measure it by a `[[variant]]` with its `url`"
+            );
+        }
+        tiers.push(tier(name, kind, raw.tier.get(name))?);
     }
     Ok(tiers)
 }
@@ -300,14 +308,14 @@ fn check_pages(raw: &RawLab, tiers: &[TierPlan]) -> Result<(), Fault> {
 }
 
 fn tier(name: &str, kind: String, raw: Option<&RawTier>) -> Result<TierPlan, Fault> {
-    let served = matches!(kind.as_str(), "s3" | "nfs" | "flight");
+    let served = matches!(kind.as_str(), "s3" | "nfs");
     let origin = raw
         .and_then(|tier| tier.origin)
         .unwrap_or(if served { Origin::Embedded } else { Origin::Real });
     if origin == Origin::Embedded && !served {
         refuse!(
             format!("lab.tier.{name}.origin"),
-            "only tiers of kind `s3`, `nfs` and `flight` have an embedded origin"
+            "only tiers of kind `s3` and `nfs` have an embedded origin"
         );
     }
     let set = raw.map_or_else(toml::Table::new, |tier| tier.set.clone());

@@ -207,6 +207,7 @@ fn nonsense_labs_are_refused_by_key() {
     let with = |from: &str, to: &str| format!("{HEAD}{LOAD}{}", LAB.replace(from, to));
     for (text, named) in [
         (with("\"nvme\", ", "\"s3\", "), "duplicate entry"),
+        (with("\"nvme\", ", "\"flight\", "), "--feature-tier flight"),
         (with("share = 0.0", "share = -0.1"), "`lab.cache[0].share`"),
         (
             with("share = 0.0", "share = 0.0\nprefill = true"),

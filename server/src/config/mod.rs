@@ -294,8 +294,15 @@ fn chosen_tiers<'a>(
         };
         tiers.get_key_value(name).ok_or_else(unknown)
     };
+    let models = pick("--model-tier", &sources.model_tier, &raw.model_tier)?;
+    if models.1.kind() == "flight" {
+        return fail(format!(
+            "model tier `{}` is a Flight server, which has feature tables only: choose another one with --model-tier",
+            models.0
+        ));
+    }
     Ok([
-        pick("--model-tier", &sources.model_tier, &raw.model_tier)?,
+        models,
         pick("--feature-tier", &sources.feature_tier, &raw.feature_tier)?,
     ])
 }

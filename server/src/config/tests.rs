@@ -151,6 +151,12 @@ fn errors_name_file_and_key() {
         ),
         (message("", &|s| s.tier = None), vec!["--tier", "memory, nvme"]),
         (
+            message("[tiers.rows]\nkind = \"flight\"\nurl = \"grpc://h:1\"", &|s| {
+                s.tier = Some("rows".into());
+            }),
+            vec!["model tier `rows`", "--model-tier"],
+        ),
+        (
             message("", &|s| s.set = vec!["tiers.nvme.depth=1".into()]),
             vec!["nvme.toml", "depth"],
         ),
@@ -184,6 +190,7 @@ fn the_shipped_configuration_is_valid() {
     for tier in ["memory", "nvme", "nfs", "s3", "flight", "gds"] {
         let sources = Sources {
             config: config.clone(),
+            model_tier: (tier == "flight").then(|| "nvme".into()),
             tier: Some(tier.into()),
             ..Sources::default()
         };

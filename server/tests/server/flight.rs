@@ -1,5 +1,5 @@
-//! Models and features from an Arrow Flight server: whole objects, typed columns, a server that goes away and comes back,
-//! a table that is replaced.
+//! Features from an Arrow Flight server: typed columns, keys that it has not, a server that goes away and comes back, a
+//! table that is replaced.
 
 use crate::harness::{Data, PATIENCE, Server, entity_ids, on_tier};
 use std::path::Path;
@@ -32,60 +32,47 @@ pub(crate) fn url(port: u16) -> String {
     format!("tiers.flight.url=grpc://127.0.0.1:{port}")
 }
 
+/// Arguments of a server that has its models from a folder, and features from Flight.
+pub(crate) fn with_features(data: &Data) -> Vec<String> {
+    let mut arguments = on_tier(data, "nvme");
+    arguments.extend(["--feature-tier".into(), "flight".into()]);
+    arguments
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_flight_serves_is_what_the_folder_serves() {
+async fn rows_from_flight_are_those_of_the_folder() {
     let data = Data::generate(&[ModelKind::Ctr], 1000);
     let (port, _stop, _task) = origin(data.0.path(), 0).await;
     let wanted = Server::start(&on_tier(&data, "nvme"), &[])
         .infer("ctr", entity_ids(&[7, 3, 999]))
         .await
         .floats();
-    // Models and rows as they lie there; then rows as typed columns, and the models from a folder.
-    let whole = vec!["--tier".to_owned(), "flight".into()];
-    let mut typed = on_tier(&data, "nvme");
-    typed.extend(["--feature-tier".into(), "flight".into()]);
-    for (arguments, dialect) in [(whole, "objects"), (typed, "tables")] {
-        let dialect = format!("tiers.flight.dialect={dialect}");
-        let server = Server::start(&arguments, &[&url(port), &dialect, "cache.capacity_bytes=0"]);
-        let reply = server.infer("ctr", entity_ids(&[7, 3, 999])).await;
-        assert_eq!(reply.floats(), wanted, "{dialect}");
-        let timings = reply.timings();
-        assert_eq!(
-            (timings.via, timings.tier_requests),
-            (ViaSet::of(Via::Flight), 1),
-            "{dialect}"
-        );
-        let unknown = server.infer("ctr", entity_ids(&[7, 1_000_000])).await;
-        assert_eq!(unknown.status, 404, "{}", unknown.text());
-    }
+    let server = Server::start(&with_features(&data), &[&url(port), "cache.capacity_bytes=0"]);
+    let reply = server.infer("ctr", entity_ids(&[7, 3, 999])).await;
+    assert_eq!(reply.floats(), wanted);
+    let timings = reply.timings();
+    assert_eq!((timings.via, timings.tier_requests), (ViaSet::of(Via::Flight), 1));
+    let unknown = server.infer("ctr", entity_ids(&[7, 1_000_000])).await;
+    assert_eq!(unknown.status, 404, "{}", unknown.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replaced_table_and_a_server_that_comes_back_are_read_again() {
     let data = Data::generate(&[ModelKind::Ctr], 1000);
     let (port, stop, task) = origin(data.0.path(), 0).await;
-    for dialect in ["objects", "tables"] {
-        tables::generate(TableKind::Ctr, 1000, 2, &data.path("features"), &Stop::never()).unwrap();
-        let mut arguments = on_tier(&data, "nvme");
-        arguments.extend(["--feature-tier".into(), "flight".into()]);
-        let dialect = format!("tiers.flight.dialect={dialect}");
-        let server = Server::start(&arguments, &[&url(port), &dialect, "cache.capacity_bytes=0"]);
-        let before = server.infer("ctr", entity_ids(&[7])).await.floats();
-        tables::generate(TableKind::Ctr, 2000, 3, &data.path("features"), &Stop::never()).unwrap();
-        // A read of an entity that both have tells the server of the new one.
-        let after = server.infer("ctr", entity_ids(&[7])).await.floats();
-        assert_ne!(before, after, "{dialect}: a row of the old table");
-        assert_eq!(server.infer("ctr", entity_ids(&[7, 1999])).await.floats()[0], after[0]);
-    }
+    let server = Server::start(&with_features(&data), &[&url(port), "cache.capacity_bytes=0"]);
+    let before = server.infer("ctr", entity_ids(&[7])).await.floats();
+    tables::generate(TableKind::Ctr, 2000, 3, &data.path("features"), &Stop::never()).unwrap();
+    // A read of an entity that both have tells the server of the new one.
+    let after = server.infer("ctr", entity_ids(&[7])).await.floats();
+    assert_ne!(before, after, "a row of the old table");
+    assert_eq!(server.infer("ctr", entity_ids(&[7, 1999])).await.floats()[0], after[0]);
     let set = [
         "tiers.flight.retries=1",
         "tiers.flight.timeout_ms=500",
         "cache.capacity_bytes=0",
     ];
-    let server = Server::start(
-        &["--tier".into(), "flight".into()],
-        &[&[url(port).as_str()], &set[..]].concat(),
-    );
+    let server = Server::start(&with_features(&data), &[&[url(port).as_str()], &set[..]].concat());
     let good = server.infer("ctr", entity_ids(&[5])).await;
     assert_eq!(good.status, 200, "{}", good.text());
     let _ = stop.send(());

@@ -166,20 +166,20 @@ async fn text_keys_are_looked_up_over_grpc() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn text_keys_are_looked_up_through_flight_in_one_request() {
+async fn a_table_with_keys_is_refused_over_flight() {
     let data = Data::generate(&[ModelKind::Ctr], ROWS as u64);
     import(&data, |id| format!("user-{id}"), "string");
-    let asked = keys(&["user-7", "user-499"]);
-    let wanted = Server::start(&on_tier(&data, "nvme"), &[]);
-    let wanted = wanted.infer("ctr", asked.clone()).await.floats();
     let (port, _stop, _task) = flight::origin(data.0.path(), 0).await;
-    let arguments = vec!["--tier".to_owned(), "flight".into()];
-    let server = Server::start(&arguments, &[&flight::url(port), "cache.capacity_bytes=0"]);
-    let reply = server.infer("ctr", asked).await;
-    assert_eq!(reply.floats(), wanted);
-    // No read beside that of the rows.
-    assert_eq!(reply.timings().tier_requests, 1);
-    assert_eq!(server.infer("ctr", keys(&["nobody"])).await.status, 404);
+    let mut arguments = flight::with_features(&data);
+    arguments.extend(["--set".to_owned(), flight::url(port)]);
+    let output = tokio::task::spawn_blocking(move || crate::harness::refused(&arguments))
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(
+        said.contains("features/ctr.rows") && said.contains("it has keys") && said.contains("any other tier"),
+        "{said}"
+    );
 }
 
 #[tokio::test]

@@ -27,8 +27,7 @@ S3 requests may be unsigned, or signed with access key `tierlab` and secret `tie
 or in the host's name below `localhost`.
 
 Flight serves the table features/NAME.rows below its root as the flight of the path [NAME]. Tickets are JSON:
-  {\"table\":NAME}, with \"ids\":[...] for some entities, \"form\":\"rows\" for the rows as they lie in the file
-  {\"object\":PATH}, with \"ranges\":[[START,END],...] for parts of it; either with \"version\" for no other one
+  {\"table\":NAME}, with \"ids\":[...] for some entities, with \"version\" for no other one
 from Python:
   client = pyarrow.flight.connect(URL); client.list_flights()
   client.do_get(pyarrow.flight.Ticket(b'{\"table\":\"ctr\",\"ids\":[7,3]}')).read_all()

@@ -69,8 +69,6 @@ struct OriginReady {
     s3: Option<String>,
     #[serde(default)]
     nfs: Option<String>,
-    #[serde(default)]
-    flight: Option<String>,
 }
 
 /// Makes the folders and starts the origins.
@@ -98,7 +96,6 @@ pub(super) fn open(context: &LabContext<'_>) -> Result<Locations, RunError> {
         for (name, root, listen) in [
             ("s3", "--s3-root", "--s3-listen"),
             ("nfs", "--nfs-root", "--nfs-listen"),
-            ("flight", "--flight-root", "--flight-listen"),
         ] {
             if embedded(name) {
                 let root_folder = folder(name)?;
@@ -157,7 +154,6 @@ fn location(
             ports.push(format!("endpoint={}", said(&ready.s3)?));
         }
         ("nfs", Origin::Embedded) => ports.push(format!("url={}", said(&ready.nfs)?)),
-        ("flight", Origin::Embedded) => ports.push(format!("url={}", said(&ready.flight)?)),
         ("nvme" | "gds", _) if !tier.set.contains_key("root") => {
             location.set.push(format!("root={}", folder(&tier.name)?.display()));
         }
@@ -188,8 +184,7 @@ mod tests {
     fn ports_are_set_but_not_part_of_a_places_identity() {
         let ready = |port: u16| OriginReady {
             s3: Some(format!("http://127.0.0.1:{port}")),
-            flight: Some(format!("grpc://127.0.0.1:{port}")),
-            nfs: None,
+            nfs: Some(format!("nfs://127.0.0.1:{port}/export")),
         };
         let folder = |name: &str| Ok(Path::new("/work").join(name));
         let s3 = tier("s3", Origin::Embedded, "concurrency=4");
@@ -198,9 +193,10 @@ mod tests {
         assert_eq!(one.identity, two.identity);
         assert!(one.set.contains(&"endpoint=http://127.0.0.1:1".to_owned()));
         assert!(one.set.contains(&"concurrency=4".to_owned()));
-        assert!(location(&tier("nfs", Origin::Embedded, ""), &ready(1), &folder).is_err());
-        let flight = location(&tier("flight", Origin::Embedded, ""), &ready(3), &folder).unwrap();
-        assert_eq!(flight.set, ["url=grpc://127.0.0.1:3"]);
+        let nfs = tier("nfs", Origin::Embedded, "");
+        assert!(location(&nfs, &OriginReady::default(), &folder).is_err());
+        let nfs = location(&nfs, &ready(3), &folder).unwrap();
+        assert_eq!(nfs.set, ["url=nfs://127.0.0.1:3/export"]);
     }
 
     #[test]

@@ -454,7 +454,7 @@ fn check(variant: &VariantPlan, raw: &RawVariant, at: &str, known: &Known<'_>) -
     }
     if variant.emulated.is_some()
         && variant.tier.origin == Origin::Real
-        && matches!(variant.tier.name.as_str(), "s3" | "nfs" | "flight")
+        && matches!(variant.tier.name.as_str(), "s3" | "nfs")
     {
         refuse!(
             key("emulated"),

@@ -1,11 +1,9 @@
-//! Objects and tables below a root folder. In: tickets. Out: the version of their object, tables with their headers,
-//! reads of that version, and writes. The nvme tier reads, through the page cache; this module adds the tables. Knows
-//! nothing of Flight.
+//! Tables below a root folder. In: tickets. Out: tables with their headers, and reads of one version of them. The nvme
+//! tier reads, through the page cache; this module adds the tables.
 
 use arrow_schema::SchemaRef;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use tierlab_formats::model::FEATURES_PREFIX;
@@ -14,7 +12,7 @@ use tierlab_storage::error::{ErrorKind, StorageError};
 use tierlab_storage::path::ObjectPath;
 use tierlab_storage::tier::{Object, Tier};
 use tierlab_storage::tiers::flight::schema;
-use tierlab_storage::tiers::flight::ticket::{Ticket, table_path};
+use tierlab_storage::tiers::flight::ticket::{TableTicket, table_path};
 use tierlab_storage::tiers::nvme::{LocalOptions, NvmeTier};
 
 /// Maximum reads in flight.
@@ -55,23 +53,21 @@ impl TableFolder {
         })
     }
 
-    /// Looks up a ticket's object, which must be of the ticket's version.
-    pub(super) async fn object(&self, ticket: &Ticket) -> Result<Object, StorageError> {
-        let path = ticket
-            .object()
-            .map_err(|what| StorageError::new(ErrorKind::Invalid, "ticket", what))?;
+    /// Opens a ticket's table, which must be of the ticket's version.
+    pub(super) async fn table(&self, ticket: &TableTicket) -> Result<Arc<Table>, StorageError> {
+        let path = table_path(&ticket.table).map_err(|what| StorageError::new(ErrorKind::Invalid, "ticket", what))?;
         let object = self.tier.stat(&path).await?;
-        match ticket.version() {
-            Some(version) if version != object.version => {
+        match &ticket.version {
+            Some(version) if *version != object.version => {
                 let detail = format!("it is version {} now, not {version}", object.version);
                 Err(StorageError::new(ErrorKind::Changed, path.as_str(), detail))
             }
-            _ => Ok(object),
+            _ => self.table_of(object).await,
         }
     }
 
     /// The table that an object is.
-    pub(super) async fn table(&self, object: Object) -> Result<Arc<Table>, StorageError> {
+    async fn table_of(&self, object: Object) -> Result<Arc<Table>, StorageError> {
         let known = self.open.lock().get(&object.path).cloned();
         if let Some(table) = known.filter(|table| table.object == object) {
             return Ok(table);
@@ -105,7 +101,7 @@ impl TableFolder {
         let mut tables = Vec::new();
         for object in self.tier.list(Some(&features)).await? {
             let path = object.path.clone();
-            match self.table(object).await {
+            match self.table_of(object).await {
                 Ok(table) if table_path(&table.header.schema.name).as_ref() == Ok(&path) => tables.push(table),
                 Ok(table) => {
                     let name = &table.header.schema.name;
@@ -115,14 +111,5 @@ impl TableFolder {
             }
         }
         Ok(tables)
-    }
-
-    /// Writes the bytes of `source`, which blocks, as an object.
-    pub(super) async fn put(
-        &self,
-        path: &ObjectPath,
-        source: impl Read + Send + 'static,
-    ) -> Result<Object, StorageError> {
-        self.tier.put_from(path, source).await
     }
 }

@@ -1,13 +1,12 @@
-//! Arrow Flight server over a folder: the feature tables below it as typed columns, and every object as bytes.
+//! Arrow Flight server over a folder: the feature tables below it as typed columns.
 //!
 //! In: a listener and a root folder. Out: Flight over gRPC, without TLS. `features/NAME.rows` is the flight of the path
-//! `[NAME]`. The tier uses the same tickets and commands, defined in
-//! [`ticket`](tierlab_storage::tiers::flight::ticket). Every Flight client can list, get info, get schema and get. In
-//! addition an object can be put (DoPut with the command `{"object":PATH,"size":BYTES}` and a binary column) and
-//! removed (the action `tierlab.delete`). Every reply is of one version; a ticket without a version reads the newest.
-//! Made for tests and for the lab on loopback: every client is served with the rights of this process.
+//! `[NAME]`. Every Flight client can list, get info, get schema and get, by the
+//! [tickets](tierlab_storage::tiers::flight::ticket) that the tier uses too. Every reply is of one version; a ticket
+//! without a version reads the newest. Made for tests on loopback: every client is served with the rights of this
+//! process.
 //!
-//! `folder` has the objects and tables, `answer` the replies of DoGet, `service` speaks Flight and receives puts.
+//! `folder` has the tables, `answer` the replies of DoGet, and `service` speaks Flight.
 
 mod answer;
 mod folder;
@@ -27,15 +26,12 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tonic::transport::Server;
 
-/// Maximum bytes of a client's message: a ticket of some hundred thousand ids, or a piece of an upload.
+/// Maximum bytes of a client's message: a ticket of some hundred thousand ids.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// Connections served at a time; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 1024;
 /// Maximum calls in flight per connection.
 const MAX_STREAMS: u32 = 256;
-/// Bytes that an upload may send ahead.
-const STREAM_WINDOW: u32 = 4 << 20;
-const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Time limit for calls in flight at shutdown.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
@@ -70,8 +66,6 @@ impl FlightOrigin {
         });
         let server = Server::builder()
             .max_concurrent_streams(MAX_STREAMS)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
             .add_service(service)
             .serve_with_incoming_shutdown(incoming, async {
                 // Shutdown was requested, or its sender is gone.

@@ -14,10 +14,7 @@ pub(super) const ID_COLUMN: &str = "entity_id";
 pub struct FlightConfig {
     /// `grpc://host:port`.
     pub url: String,
-    /// Protocol dialect of the server (default: `auto`).
-    #[serde(default)]
-    pub dialect: Dialect,
-    /// Int64 column of entity ids, used with servers that send typed columns.
+    /// Int64 column of entity ids.
     #[serde(default = "default_id_column")]
     pub id_column: String,
     /// Number of connections; each carries many calls.
@@ -26,7 +23,7 @@ pub struct FlightConfig {
     /// Maximum DoGets in flight.
     #[serde(default = "number::<64, _>")]
     pub concurrency: u32,
-    /// Maximum ranges, or rows, per DoGet; longer reads become several DoGets in flight together.
+    /// Maximum rows per DoGet; longer reads become several DoGets in flight together.
     #[serde(default = "number::<4096, _>")]
     pub ranges_per_request: u32,
     /// Maximum bytes per DoGet; longer reads become several DoGets in flight together.
@@ -38,25 +35,12 @@ pub struct FlightConfig {
     /// Maximum retries of a call after a failure that may pass.
     #[serde(default = "number::<5, _>")]
     pub retries: u32,
-    /// Time limit of a call with its retries, in milliseconds; a put gets the time of its bytes at 4 MB/s in addition.
+    /// Time limit of a call with its retries, in milliseconds.
     #[serde(default = "number::<5_000, _>")]
     pub timeout_ms: u64,
     /// Maximum silence of a server, in milliseconds, before the call is retried over a new connection.
     #[serde(default = "number::<1_000, _>")]
     pub attempt_ms: u64,
-}
-
-/// Protocol dialect of a Flight server.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dialect {
-    /// Asks the server for its dialect.
-    #[default]
-    Auto,
-    /// Ranges of objects, as `tierlab-origin` serves them.
-    Objects,
-    /// Typed columns of tables for a list of ids, as any server can serve them; rows are laid out here.
-    Tables,
 }
 
 fn default_id_column() -> String {
@@ -133,6 +117,7 @@ mod tests {
         }
         let zero = config("url = \"grpc://h:1\"\npart_bytes = 0").unwrap();
         assert!(zero.checked_address().unwrap_err().detail().contains("part_bytes"));
-        assert!(config("url = \"grpc://h:1\"\ndialect = \"sql\"").is_err());
+        let unknown = config("url = \"grpc://h:1\"\ndialect = \"sql\"").unwrap_err();
+        assert!(unknown.to_string().contains("dialect"), "{unknown}");
     }
 }

@@ -1,40 +1,119 @@
-//! Connections to a Flight server, the retries of a call, and a single DoGet from the ticket to the last batch. In: a
-//! config; a ticket, and a sink for the batches. Out: clients to call with; nothing, or why the call ended early. Checks
-//! messages that carry a checksum. A connection that failed or fell silent is replaced. Knows nothing of objects and rows.
+//! One DoGet, from the ticket to the last row. In: ids of a table. Out: their rows, laid out and sealed, of the version
+//! that was looked up. Checks messages that carry a checksum.
 
-use super::config::FlightConfig;
-use super::payload;
+use super::link::{Lease, Link, RetriedCall};
+use super::message;
+use super::rows::lay_out;
+use super::schema::to_table;
 use super::status::{from_flight, from_status};
+use super::table::{Table, VERSION_KEY};
+use super::ticket::TableTicket;
 use crate::error::{ErrorKind, StorageError};
-use crate::retry::{Backoff, Retries};
+use crate::tier::ReadCost;
 use arrow_array::RecordBatch;
 use arrow_flight::Ticket;
 use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
 use arrow_flight::error::FlightError;
-use arrow_flight::flight_service_client::FlightServiceClient;
-use arrow_schema::SchemaRef;
+use arrow_schema::{Schema, SchemaRef};
 use futures::StreamExt;
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tonic::transport::{Channel, Endpoint};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use tierlab_protocol::via::{Via, ViaSet};
 
-/// Receiver of a reply's schema and batches.
-pub(super) trait Sink: Send {
-    /// The schema, before any batch.
-    fn schema(&mut self, schema: &SchemaRef) -> Result<(), StorageError>;
-    /// The next batch.
-    fn batch(&mut self, batch: &RecordBatch) -> Result<(), StorageError>;
+/// Reads the rows of one DoGet, with retries.
+pub(super) async fn get_rows(
+    link: &Link,
+    table: &Table,
+    id_column: &str,
+    ids: &[i64],
+) -> Result<(Vec<u8>, ReadCost), StorageError> {
+    let queued = Instant::now();
+    let _slot = link.slot().await;
+    let sent = Instant::now();
+    let mut call = link.begin(table.object.path.as_str());
+    let mut cost = ReadCost {
+        via: ViaSet::of(Via::Flight),
+        queue: sent - queued,
+        ..ReadCost::default()
+    };
+    let name = call.object().to_owned();
+    let mut laying = Laying {
+        name: &name,
+        table,
+        id_column,
+        missing: ids,
+        rows: Vec::with_capacity(ids.len() * table.header.stride as usize),
+    };
+    loop {
+        let mut lease = call.lease();
+        cost.requests += 1;
+        // A ticket has no version, which other servers do not know: that of the reply's schema is compared.
+        let ticket = TableTicket {
+            table: table.name.clone(),
+            ids: Some(laying.missing.to_vec()),
+            version: None,
+        };
+        match get(&call, &mut lease, ticket.encode(), &mut laying, &mut cost.wire_bytes).await {
+            Ok(()) => break,
+            Err(failure) => call.retry(failure, &lease).await?,
+        }
+    }
+    if !laying.missing.is_empty() {
+        let detail = format!("of {} rows asked for, {} did not come", ids.len(), laying.missing.len());
+        return Err(StorageError::new(ErrorKind::Corrupt, name, detail));
+    }
+    cost.retries = call.retries();
+    cost.device = sent.elapsed();
+    Ok((laying.rows, cost))
 }
 
-/// Sends a ticket and passes the reply to `sink`. Adds the bytes received to `wire_bytes`.
-pub(super) async fn get(
+/// Rows of a reply, laid out as they arrive.
+struct Laying<'a> {
+    name: &'a str,
+    table: &'a Table,
+    id_column: &'a str,
+    missing: &'a [i64],
+    rows: Vec<u8>,
+}
+
+impl Laying<'_> {
+    /// Checks the schema, which comes before any batch, against the table as it was looked up.
+    fn schema(&mut self, schema: &SchemaRef) -> Result<(), StorageError> {
+        let version = schema.metadata().get(VERSION_KEY);
+        if version.is_some() && version != self.table.version.as_ref() {
+            let what = format!("it was version {:?}, and is {version:?} now", self.table.version);
+            return Err(StorageError::new(ErrorKind::Changed, self.name, what));
+        }
+        let columns = |schema: &Schema| to_table(&self.table.name, self.id_column, schema).map(|told| told.schema);
+        if columns(schema).as_ref() != Ok(&self.table.header.schema) {
+            return Err(StorageError::new(
+                ErrorKind::Changed,
+                self.name,
+                "its columns are others now",
+            ));
+        }
+        Ok(())
+    }
+
+    fn batch(&mut self, batch: &RecordBatch) -> Result<(), StorageError> {
+        let corrupt = |what: String| StorageError::new(ErrorKind::Corrupt, self.name, what);
+        let Some((now, later)) = self.missing.split_at_checked(batch.num_rows()) else {
+            return Err(corrupt("the server sent more rows than were asked for".into()));
+        };
+        let rows = lay_out(&self.table.header, self.id_column, batch, now).map_err(corrupt)?;
+        self.rows.extend_from_slice(&rows);
+        self.missing = later;
+        Ok(())
+    }
+}
+
+/// Sends a ticket and lays out the reply. Adds the bytes received to `wire_bytes`.
+async fn get(
     call: &RetriedCall<'_>,
     lease: &mut Lease,
     ticket: Vec<u8>,
-    sink: &mut dyn Sink,
+    laying: &mut Laying<'_>,
     wire_bytes: &mut u64,
 ) -> Result<(), StorageError> {
     let ticket = Ticket { ticket: ticket.into() };
@@ -47,7 +126,7 @@ pub(super) async fn get(
         let bytes = message.data_header.len() + message.data_body.len() + message.app_metadata.len();
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
         // Damage on the way may not be there the next time.
-        payload::check(&message).map_err(|what| {
+        message::check(&message).map_err(|what| {
             let error = StorageError::new(ErrorKind::Unavailable, object.as_str(), what);
             FlightError::from_external_error(error.into())
         })?;
@@ -58,8 +137,8 @@ pub(super) async fn get(
         while let Some(decoded) = call.attempt(decoder.next()).await? {
             match decoded.map_err(|e| from_flight(call.object(), &e))?.payload {
                 DecodedPayload::None => {}
-                DecodedPayload::Schema(schema) => sink.schema(&schema)?,
-                DecodedPayload::RecordBatch(batch) => sink.batch(&batch)?,
+                DecodedPayload::Schema(schema) => laying.schema(&schema)?,
+                DecodedPayload::RecordBatch(batch) => laying.batch(&batch)?,
             }
         }
         Ok(())
@@ -67,201 +146,4 @@ pub(super) async fn get(
     .await;
     *wire_bytes += came.load(Ordering::Relaxed);
     ended
-}
-
-/// The longest wait for a TCP connection.
-const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// Bytes that a stream, and a connection, may send ahead of the reader.
-const STREAM_WINDOW: u32 = 4 << 20;
-const CONNECTION_WINDOW: u32 = 16 << 20;
-/// The waits before repeats: up to half as long again, so that callers spread.
-const BACKOFF: Backoff = Backoff::spread(Duration::from_millis(50), Duration::from_millis(800), 1.0, 1.5);
-
-/// A client over one of the connections.
-pub(super) type Client = FlightServiceClient<Channel>;
-
-/// The connections.
-#[derive(Debug)]
-pub(super) struct Link {
-    url: String,
-    endpoint: Endpoint,
-    connections: Vec<Mutex<FlightConnection>>,
-    next: AtomicUsize,
-    slots: Semaphore,
-    max_message_bytes: usize,
-    limit: Duration,
-    attempt: Duration,
-    retries: u32,
-}
-
-/// A connection. `generation` counts how often it was replaced.
-#[derive(Debug)]
-struct FlightConnection {
-    channel: Channel,
-    generation: u64,
-}
-
-/// Connection used by a single attempt.
-#[derive(Debug)]
-pub(super) struct Lease {
-    connection: usize,
-    generation: u64,
-    pub(super) client: Client,
-}
-
-impl Link {
-    /// Prepares the connections; each is made when it is first used.
-    pub(super) fn new(config: &FlightConfig) -> Result<Self, StorageError> {
-        let endpoint = Endpoint::from_shared(config.checked_address()?)
-            .map_err(|e| StorageError::new(ErrorKind::Invalid, config.url.as_str(), e.to_string()))?
-            .connect_timeout(CONNECT_LIMIT)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW);
-        let connection = |_| {
-            let channel = endpoint.connect_lazy();
-            Mutex::new(FlightConnection { channel, generation: 0 })
-        };
-        let slots = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
-        Ok(Self {
-            url: config.url.trim_end_matches('/').to_owned(),
-            connections: (0..config.connections).map(connection).collect(),
-            next: AtomicUsize::new(0),
-            slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
-            max_message_bytes: usize::try_from(config.max_message_bytes).unwrap_or(usize::MAX),
-            limit: Duration::from_millis(config.timeout_ms),
-            attempt: Duration::from_millis(config.attempt_ms),
-            retries: config.retries,
-            endpoint,
-        })
-    }
-
-    /// URL of the server.
-    pub(super) fn url(&self) -> &str {
-        &self.url
-    }
-
-    /// An object's name in errors.
-    pub(super) fn name(&self, below: &str) -> String {
-        format!("{}/{below}", self.url)
-    }
-
-    /// Waits for a slot among the calls in flight.
-    pub(super) async fn slot(&self) -> Option<SemaphorePermit<'_>> {
-        // The semaphore is never closed.
-        self.slots.acquire().await.ok()
-    }
-
-    /// Begins a call about `object`, which may take `more` than the usual time.
-    pub(super) fn begin(&self, object: &str, more: Duration) -> RetriedCall<'_> {
-        RetriedCall {
-            link: self,
-            object: self.name(object),
-            limit: self.limit + more,
-            retries: Retries::new(BACKOFF, Instant::now(), self.limit + more, self.retries),
-        }
-    }
-
-    fn lease(&self) -> Lease {
-        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len();
-        let (channel, generation) = {
-            let connection = self.connections[index].lock();
-            (connection.channel.clone(), connection.generation)
-        };
-        let client = Client::new(channel)
-            .max_decoding_message_size(self.max_message_bytes)
-            .max_encoding_message_size(usize::MAX);
-        Lease {
-            connection: index,
-            generation,
-            client,
-        }
-    }
-
-    /// Replaces the connection of an attempt that failed, unless another attempt has.
-    fn renew(&self, lease: &Lease) {
-        let mut connection = self.connections[lease.connection].lock();
-        if connection.generation == lease.generation {
-            connection.channel = self.endpoint.connect_lazy();
-            connection.generation += 1;
-        }
-    }
-}
-
-/// A call with its retries.
-#[derive(Debug)]
-pub(super) struct RetriedCall<'a> {
-    link: &'a Link,
-    object: String,
-    limit: Duration,
-    retries: Retries,
-}
-
-impl RetriedCall<'_> {
-    /// The object's name in errors.
-    pub(super) fn object(&self) -> &str {
-        &self.object
-    }
-
-    /// Repeats so far.
-    pub(super) const fn retries(&self) -> u32 {
-        self.retries.made()
-    }
-
-    /// A connection for the next attempt.
-    pub(super) fn lease(&self) -> Lease {
-        self.link.lease()
-    }
-
-    /// Waits for the server's next answer, and no longer than an attempt may be silent.
-    pub(super) async fn attempt<T>(&self, answer: impl Future<Output = T>) -> Result<T, StorageError> {
-        self.within(self.link.attempt, answer).await
-    }
-
-    /// Waits as long as the call has time.
-    pub(super) async fn whole<T>(&self, answer: impl Future<Output = T>) -> Result<T, StorageError> {
-        self.within(self.limit, answer).await
-    }
-
-    /// Waits for an answer within a limit and the call's remaining time. A stream that always has another message
-    /// neither keeps the thread nor outlives the call.
-    async fn within<T>(&self, limit: Duration, answer: impl Future<Output = T>) -> Result<T, StorageError> {
-        let late = |detail: String| StorageError::new(ErrorKind::Timeout, self.object.as_str(), detail);
-        let left = self.retries.left();
-        if left.is_zero() {
-            return Err(late(format!("not finished within {} ms", self.limit.as_millis())));
-        }
-        let limit = limit.min(left);
-        let answer = tokio::time::timeout(limit, answer).await;
-        tokio::task::consume_budget().await;
-        answer.map_err(|_| late(format!("no word for {} ms", limit.as_millis())))
-    }
-
-    /// After a failed attempt, waits and returns if another attempt follows; otherwise returns the error.
-    pub(super) async fn retry(&mut self, failure: StorageError, lease: &Lease) -> Result<(), StorageError> {
-        if !failure.kind().is_transient() {
-            return Err(failure);
-        }
-        self.link.renew(lease);
-        let Some(wait) = self.retries.next(Duration::ZERO) else {
-            let detail = format!("{}; {}", failure.detail(), self.retries.given_up());
-            return Err(StorageError::new(failure.kind(), failure.object(), detail));
-        };
-        tracing::debug!("asked again in {} ms: {failure}", wait.as_millis());
-        tokio::time::sleep(wait).await;
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn backoff_grows_and_is_bounded() {
-        for nth in 1..41 {
-            let (least, most) = (BACKOFF.wait(nth, 0), BACKOFF.wait(nth, u64::MAX));
-            assert!(least <= most && most <= Duration::from_millis(1200));
-            assert!(least <= BACKOFF.wait(nth + 1, 0));
-        }
-    }
 }

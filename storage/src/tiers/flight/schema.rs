@@ -21,6 +21,10 @@ use tierlab_protocol::tensor::DataType;
 
 const TENSOR: &str = "arrow.fixed_shape_tensor";
 const DTYPE_KEY: &str = "tierlab.dtype";
+/// Key of the metadata that names the column of keys.
+const KEY_KEY: &str = "key";
+/// Advice about tables whose entities have keys: the index that finds a key's row lies in the table's file.
+const KEYS: &str = "entities have int64 ids over Flight; read a table with keys from any other tier";
 /// Lists inside lists are followed this deep: more dimensions than any tensor here has.
 const MAX_DIMENSIONS: usize = 16;
 
@@ -46,9 +50,9 @@ const fn key_type(kind: KeyKind) -> Arrow {
 
 /// Metadata of a table beside its columns. If the table has keys, `key` names their column; `first_id` and ids in
 /// tickets are then row numbers.
-pub fn metadata(header: &TableHeader, version: &str) -> HashMap<String, String> {
+fn metadata(header: &TableHeader, version: &str) -> HashMap<String, String> {
     let key = header.schema.key.as_ref();
-    let key = key.map(|key| ("key".to_owned(), format!("{}:{}", key.name, key.kind.as_str())));
+    let key = key.map(|key| (KEY_KEY.to_owned(), format!("{}:{}", key.name, key.kind.as_str())));
     let mut metadata = HashMap::from([
         ("table".to_owned(), header.schema.name.clone()),
         ("first_id".to_owned(), header.first_id.to_string()),
@@ -122,6 +126,10 @@ pub(super) struct ForeignTable {
 
 /// Reads a schema, whose ids are in `id_column`.
 pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<ForeignTable, String> {
+    let key = schema.metadata().get(KEY_KEY).and_then(|key| key.rsplit_once(':'));
+    if let Some((key, _)) = key.filter(|(key, _)| schema.field_with_name(key).is_ok()) {
+        return Err(format!("it has keys, in column `{key}`: {KEYS}"));
+    }
     let ids = schema.field_with_name(id_column).map_err(|_| {
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         format!(
@@ -130,9 +138,8 @@ pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<
         )
     })?;
     if *ids.data_type() != Arrow::Int64 {
-        let what = "ids are int64; a table with text keys is read through Flight from tierlab-origin, which has the table's \
-                    file, or from any other tier (tierlab-models import-table makes one)";
-        return Err(format!("column `{id_column}` is {}: {what}", ids.data_type()));
+        let what = "(tierlab-models import-table makes one)";
+        return Err(format!("column `{id_column}` is {}: {KEYS} {what}", ids.data_type()));
     }
     let mut columns = Vec::new();
     for field in schema.fields().iter().filter(|field| field.name() != id_column) {
@@ -279,6 +286,10 @@ mod tests {
             let error = to_table("t", ID_COLUMN, &Schema::new(fields)).unwrap_err();
             assert!(error.contains(word), "{error}");
         }
+        let metadata = HashMap::from([(KEY_KEY.to_owned(), "user:int64".to_owned())]);
+        let keyed = Schema::new_with_metadata(vec![Field::new("user", Arrow::Int64, false)], metadata);
+        let error = to_table("t", "user", &keyed).unwrap_err();
+        assert!(error.contains("`user`") && error.contains("any other tier"), "{error}");
         let good = to_table("t", ID_COLUMN, &Schema::new(tensor("{\"shape\":[2,3]}"))).unwrap();
         assert_eq!(good.schema.columns[0].shape, [2, 3]);
     }

@@ -13,7 +13,6 @@ use crate::tasks::blocking;
 use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -76,19 +75,6 @@ impl NvmeTier {
             })
         })
         .await
-    }
-
-    /// Writes the bytes of `source` as an object, like [`put`](Tier::put). `source` is read on a thread that may block.
-    ///
-    /// # Errors
-    /// Same as [`put`](Tier::put); also fails with the error of `source`, and then leaves nothing behind.
-    pub async fn put_from(
-        &self,
-        path: &ObjectPath,
-        mut source: impl Read + Send + 'static,
-    ) -> Result<Object, StorageError> {
-        let (root, of) = (self.root.clone(), path.clone());
-        blocking(path.as_str(), move || store::put_from(&root, &of, &mut source)).await
     }
 
     /// Open file of the version that was looked up.

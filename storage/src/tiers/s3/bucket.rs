@@ -7,7 +7,7 @@ use super::client::{self, Clients};
 use super::hedge::Hedging;
 use super::policy::RetryPolicy;
 use crate::deadline;
-use crate::error::{ErrorKind, StorageError};
+use crate::error::{ErrorKind, StorageError, with_causes};
 use crate::path::ObjectPath;
 use crate::unreported::UnreportedCost;
 use object_store::aws::AmazonS3;
@@ -141,7 +141,7 @@ impl Bucket {
 
     /// An error with its kind, naming bucket, key and endpoint.
     pub(super) fn error(&self, key: &Key, error: &object_store::Error) -> StorageError {
-        let text = chain(error);
+        let text = with_causes(error.to_string(), error);
         let status = status(error, &text);
         let said = code_and_message(&text).map_or_else(String::new, |said| format!("; the server says {said}"));
         let (kind, what) = match status {
@@ -220,20 +220,6 @@ fn without_body(text: &str) -> String {
     text[..end.unwrap_or(text.len())]
         .trim_end_matches([' ', ':'])
         .to_owned()
-}
-
-/// Text of the error and of the causes that add to it.
-fn chain(error: &object_store::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(e) = cause {
-        let more = e.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = e.source();
-    }
-    text
 }
 
 /// The longest code and message that are repeated, in characters.

@@ -1,5 +1,6 @@
 //! Shared parts of the tests: a served folder, a tier that reads it, a small feature table, a relay that breaks.
 
+use crate::path;
 use crate::process::{Origin, text};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,7 +10,7 @@ use tempfile::TempDir;
 use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_origins::flight::FlightOrigin;
 use tierlab_protocol::tensor::DataType;
-use tierlab_storage::{StorageError, Tier, TierConfig};
+use tierlab_storage::{Object, StorageError, Tier, TierConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -42,9 +43,27 @@ impl Served {
         format!("grpc://{}", self.address)
     }
 
+    /// Puts a file in the place of the table `ctr`.
+    pub(crate) fn write(&self, file: &[u8]) {
+        write(self.root.path(), file);
+    }
+
     pub(crate) async fn tier(&self, more: &str) -> Arc<dyn Tier> {
         connect(&self.url(), more).await.unwrap()
     }
+}
+
+/// Puts a file in the place of the table `ctr` below a root.
+pub(crate) fn write(root: &Path, file: &[u8]) {
+    let features = root.join("features");
+    std::fs::create_dir_all(&features).unwrap();
+    std::fs::write(features.join("new"), file).unwrap();
+    std::fs::rename(features.join("new"), features.join("ctr.rows")).unwrap();
+}
+
+/// Looks up the table `ctr`.
+pub(crate) async fn stat(tier: &Arc<dyn Tier>) -> Object {
+    tier.stat(&path("features/ctr.rows")).await.unwrap()
 }
 
 pub(crate) async fn connect(url: &str, more: &str) -> Result<Arc<dyn Tier>, StorageError> {
@@ -66,7 +85,7 @@ pub(crate) fn process(root: &Path, listen: &str) -> (Origin, SocketAddr) {
     (origin, address)
 }
 
-/// A feature table with every kind of column.
+/// A feature table with every kind of column, its header as the tier shows it: blocks have no checksums.
 pub(crate) fn header(rows: u64, first_id: i64) -> TableHeader {
     let columns: [(&str, DataType, &[i64]); 6] = [
         ("dense", DataType::Fp32, &[13]),
@@ -76,7 +95,7 @@ pub(crate) fn header(rows: u64, first_id: i64) -> TableHeader {
         ("flags", DataType::Bool, &[3]),
         ("image", DataType::Uint8, &[2, 3, 4]),
     ];
-    TableHeader::new(TableSchema::lay_out("ctr", &columns).unwrap(), rows, first_id, 1).unwrap()
+    TableHeader::without_blocks(TableSchema::lay_out("ctr", &columns).unwrap(), rows, first_id).unwrap()
 }
 
 /// The value of a byte of a row; booleans are 0 and 1, halves and floats small whole numbers.
@@ -115,11 +134,11 @@ pub(crate) fn row(header: &TableHeader, seed: u64, id: i64) -> Vec<u8> {
 pub(crate) fn table(header: &TableHeader, seed: u64) -> Vec<u8> {
     let mut header = header.clone();
     let rows: Vec<u8> = header.ids().flat_map(|id| row(&header, seed, id)).collect();
-    let block = header.rows_per_block as usize * header.stride as usize;
-    header.block_crcs = rows.chunks(block).map(crc32c::crc32c).collect();
-    let mut file = header.encode();
-    file.extend_from_slice(&rows);
-    file
+    if header.rows_per_block > 0 {
+        let block = header.rows_per_block as usize * header.stride as usize;
+        header.block_crcs = rows.chunks(block).map(crc32c::crc32c).collect();
+    }
+    [header.encode(), rows].concat()
 }
 
 /// Relays bytes in both directions. The first `cuts` connections are closed after `after` bytes of replies. The next

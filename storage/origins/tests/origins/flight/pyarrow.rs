@@ -25,13 +25,9 @@ fn python(script: &str) -> Command {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pyarrow_reads_and_writes_the_origin() {
+async fn pyarrow_reads_the_origin() {
     let served = Served::new().await;
-    let file = table(&header(3000, -50), 5);
-    let tier = served.tier("").await;
-    tier.put(&path("features/ctr.rows"), Body::Bytes(file.into()))
-        .await
-        .unwrap();
+    served.write(&table(&header(3000, -50), 5));
     let mut command = python("flight_client.py");
     command.arg(served.url());
     let ran = tokio::task::spawn_blocking(move || command.output())

@@ -1,0 +1,194 @@
+//! Connections to a Flight server and retries of calls. In: a config. Out: clients to call with, within the limits of an
+//! attempt and of a call. A connection that failed or fell silent is replaced.
+
+use super::config::FlightConfig;
+use crate::error::{ErrorKind, StorageError};
+use crate::retry::{Backoff, Retries};
+use arrow_flight::flight_service_client::FlightServiceClient;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tonic::transport::{Channel, Endpoint};
+
+/// The longest wait for a TCP connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// Bytes that a stream, and a connection, may send ahead of the reader.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 16 << 20;
+/// The waits before repeats: up to half as long again, so that callers spread.
+const BACKOFF: Backoff = Backoff::spread(Duration::from_millis(50), Duration::from_millis(800), 1.0, 1.5);
+
+/// The connections.
+#[derive(Debug)]
+pub(super) struct Link {
+    url: String,
+    endpoint: Endpoint,
+    connections: Vec<Mutex<FlightConnection>>,
+    next: AtomicUsize,
+    slots: Semaphore,
+    max_message_bytes: usize,
+    limit: Duration,
+    attempt: Duration,
+    retries: u32,
+}
+
+/// A connection. `generation` counts how often it was replaced.
+#[derive(Debug)]
+struct FlightConnection {
+    channel: Channel,
+    generation: u64,
+}
+
+/// Connection used by a single attempt.
+#[derive(Debug)]
+pub(super) struct Lease {
+    connection: usize,
+    generation: u64,
+    pub(super) client: FlightServiceClient<Channel>,
+}
+
+impl Link {
+    /// Prepares the connections; each is made when it is first used.
+    pub(super) fn new(config: &FlightConfig) -> Result<Self, StorageError> {
+        let endpoint = Endpoint::from_shared(config.checked_address()?)
+            .map_err(|e| StorageError::new(ErrorKind::Invalid, config.url.as_str(), e.to_string()))?
+            .connect_timeout(CONNECT_LIMIT)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW);
+        let connection = |_| {
+            let channel = endpoint.connect_lazy();
+            Mutex::new(FlightConnection { channel, generation: 0 })
+        };
+        let slots = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
+        Ok(Self {
+            url: config.url.trim_end_matches('/').to_owned(),
+            connections: (0..config.connections).map(connection).collect(),
+            next: AtomicUsize::new(0),
+            slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
+            max_message_bytes: usize::try_from(config.max_message_bytes).unwrap_or(usize::MAX),
+            limit: Duration::from_millis(config.timeout_ms),
+            attempt: Duration::from_millis(config.attempt_ms),
+            retries: config.retries,
+            endpoint,
+        })
+    }
+
+    /// URL of the server.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// An object's name in errors.
+    pub(super) fn name(&self, below: &str) -> String {
+        format!("{}/{below}", self.url)
+    }
+
+    /// Waits for a slot among the calls in flight.
+    pub(super) async fn slot(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.slots.acquire().await.ok()
+    }
+
+    /// Begins a call about `object`.
+    pub(super) fn begin(&self, object: &str) -> RetriedCall<'_> {
+        RetriedCall {
+            link: self,
+            object: self.name(object),
+            retries: Retries::new(BACKOFF, Instant::now(), self.limit, self.retries),
+        }
+    }
+
+    fn lease(&self) -> Lease {
+        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len();
+        let (channel, generation) = {
+            let connection = self.connections[index].lock();
+            (connection.channel.clone(), connection.generation)
+        };
+        let client = FlightServiceClient::new(channel)
+            .max_decoding_message_size(self.max_message_bytes)
+            .max_encoding_message_size(usize::MAX);
+        Lease {
+            connection: index,
+            generation,
+            client,
+        }
+    }
+
+    /// Replaces the connection of an attempt that failed, unless another attempt has.
+    fn renew(&self, lease: &Lease) {
+        let mut connection = self.connections[lease.connection].lock();
+        if connection.generation == lease.generation {
+            connection.channel = self.endpoint.connect_lazy();
+            connection.generation += 1;
+        }
+    }
+}
+
+/// A call with its retries.
+#[derive(Debug)]
+pub(super) struct RetriedCall<'a> {
+    link: &'a Link,
+    object: String,
+    retries: Retries,
+}
+
+impl RetriedCall<'_> {
+    /// The object's name in errors.
+    pub(super) fn object(&self) -> &str {
+        &self.object
+    }
+
+    /// Repeats so far.
+    pub(super) const fn retries(&self) -> u32 {
+        self.retries.made()
+    }
+
+    /// A connection for the next attempt.
+    pub(super) fn lease(&self) -> Lease {
+        self.link.lease()
+    }
+
+    /// Waits for the server's next answer, within the limits of an attempt's silence and of the call. A stream that
+    /// always has another message neither keeps the thread nor outlives the call.
+    pub(super) async fn attempt<T>(&self, answer: impl Future<Output = T>) -> Result<T, StorageError> {
+        let late = |detail: String| StorageError::new(ErrorKind::Timeout, self.object.as_str(), detail);
+        let left = self.retries.left();
+        if left.is_zero() {
+            return Err(late(format!("not finished within {} ms", self.link.limit.as_millis())));
+        }
+        let limit = self.link.attempt.min(left);
+        let answer = tokio::time::timeout(limit, answer).await;
+        tokio::task::consume_budget().await;
+        answer.map_err(|_| late(format!("no word for {} ms", limit.as_millis())))
+    }
+
+    /// After a failed attempt, waits and returns if another attempt follows; otherwise returns the error.
+    pub(super) async fn retry(&mut self, failure: StorageError, lease: &Lease) -> Result<(), StorageError> {
+        if !failure.kind().is_transient() {
+            return Err(failure);
+        }
+        self.link.renew(lease);
+        let Some(wait) = self.retries.next(Duration::ZERO) else {
+            let detail = format!("{}; {}", failure.detail(), self.retries.given_up());
+            return Err(StorageError::new(failure.kind(), failure.object(), detail));
+        };
+        tracing::debug!("asked again in {} ms: {failure}", wait.as_millis());
+        tokio::time::sleep(wait).await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_grows_and_is_bounded() {
+        for nth in 1..41 {
+            let (least, most) = (BACKOFF.wait(nth, 0), BACKOFF.wait(nth, u64::MAX));
+            assert!(least <= most && most <= Duration::from_millis(1200));
+            assert!(least <= BACKOFF.wait(nth + 1, 0));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A Flight server's table as the file of rows that it would be. In: its FlightInfo. Out: an object with its header, the
+//! rows that a range touches, and the bytes of a range.
+
+use super::schema::to_table;
+use crate::error::{ErrorKind, StorageError};
+use crate::limits::buffer_for;
+use crate::path::ObjectPath;
+use crate::tier::Object;
+use arrow_flight::FlightInfo;
+use bytes::Bytes;
+use std::ops::Range;
+use tierlab_formats::table::TableHeader;
+
+/// The key of a version in a schema's metadata.
+pub(super) const VERSION_KEY: &str = "version";
+
+/// A table as it was looked up.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) name: String,
+    pub(super) object: Object,
+    pub(super) header: TableHeader,
+    head: Bytes,
+    /// `version` of the schema's metadata.
+    pub(super) version: Option<String>,
+}
+
+impl Table {
+    /// Reads a description; on failure, a sentence that says what is wrong with it.
+    pub(super) fn describe(name: &str, path: &ObjectPath, id_column: &str, info: FlightInfo) -> Result<Self, String> {
+        let (records, metadata) = (info.total_records, info.app_metadata.clone());
+        let schema = info.try_decode_schema();
+        let schema = schema.map_err(|e| format!("its schema cannot be read: {e}"))?;
+        let told = to_table(name, id_column, &schema)?;
+        let rows = told.rows.or_else(|| u64::try_from(records).ok());
+        let rows = rows.ok_or(
+            "nothing tells how many rows it has: set `rows` in the schema's metadata, or the info's total_records",
+        )?;
+        let header = TableHeader::without_blocks(told.schema, rows, told.first_id).map_err(|e| e.to_string())?;
+        let head = header.encode();
+        let version = schema.metadata().get(VERSION_KEY).cloned();
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&head), &metadata);
+        Ok(Self {
+            name: name.to_owned(),
+            object: Object {
+                path: path.clone(),
+                size: header.file_len(),
+                version: format!("{sum:08x}-{}", version.as_deref().unwrap_or_default()),
+            },
+            header,
+            head: head.into(),
+            version,
+        })
+    }
+
+    /// The rows that a range touches.
+    pub(super) fn rows_of(&self, range: &Range<u64>) -> Range<u64> {
+        let (head, stride) = (self.head.len() as u64, u64::from(self.header.stride));
+        if range.end <= head || range.is_empty() {
+            return 0..0;
+        }
+        range.start.saturating_sub(head) / stride..(range.end - head).div_ceil(stride)
+    }
+
+    /// The ids of rows, of which there may be more than fit into memory.
+    pub(super) fn ids(&self, rows: &[Range<u64>]) -> Result<Vec<i64>, StorageError> {
+        let count = rows
+            .iter()
+            .fold(0, |sum: u64, rows| sum.saturating_add(rows.end - rows.start));
+        let mut ids = Vec::new();
+        let reserved = usize::try_from(count)
+            .ok()
+            .and_then(|count| ids.try_reserve_exact(count).ok());
+        reserved.ok_or_else(|| {
+            let detail = format!("no memory for {count} ids; read it in smaller ranges");
+            StorageError::new(ErrorKind::Unavailable, self.object.path.as_str(), detail)
+        })?;
+        let id = |row: u64| self.header.first_id + row.cast_signed();
+        ids.extend(rows.iter().cloned().flatten().map(id));
+        Ok(ids)
+    }
+
+    /// The bytes of a range, of the header and of the rows that it touches, the first of which is `first`.
+    pub(super) fn part<'a>(
+        &self,
+        range: &Range<u64>,
+        first: u64,
+        rows: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Bytes, StorageError> {
+        let (head, stride) = (self.head.len() as u64, u64::from(self.header.stride));
+        let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+        if range.end <= head {
+            return Ok(self.head.slice(place(range.start)..place(range.end)));
+        }
+        let mut part = buffer_for(self.object.path.as_str(), range.end - range.start)?;
+        if range.start < head {
+            part.extend_from_slice(&self.head[place(range.start)..]);
+        }
+        let mut at = head + first * stride;
+        for row in rows {
+            let from = range.start.saturating_sub(at);
+            part.extend_from_slice(&row[place(from)..place((range.end - at).min(stride))]);
+            at += stride;
+        }
+        Ok(part.freeze())
+    }
+}
