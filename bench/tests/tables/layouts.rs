@@ -37,7 +37,7 @@ fn every_layout_is_measured_on_every_tier_and_nothing_of_it_stays() {
     for name in ["report.html", "report.md", "layouts.csv"] {
         assert!(output_file(place.path(), name).contains("parquet-zstd"), "{name}");
     }
-    assert!(String::from_utf8_lossy(&ended.stdout).contains("times as fast as of a file for each entity"));
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("one entity is read fastest from"));
     assert_nothing_is_left(place.path());
 }
 
