@@ -1,4 +1,4 @@
-//! What experiments cost. In: the project's price file, requests, bytes and rates. Out: dollars that a cache saves, and dollars for a million
+//! Costs of experiments. In: the project's price file, requests, bytes and rates. Out: dollars that a cache saves, and dollars for a million
 //! samples. A GB is 2^30 bytes and a month 730 hours, as in the price file.
 
 use crate::plan::{Size, Source, check_within};
